@@ -1,10 +1,13 @@
-"""Our cascades compared with the reference AutoAttack: same model, samples, budget, batch size and threads.
+"""Our cascades compared with the reference AutoAttack: same model, samples, budget, batch size and
+threads.
 
-    python benchmarks/autoattack.py --reference CHECKOUT [--cascades standard fast] [--subjects ...] [--samples 500]
+    python benchmarks/autoattack.py --reference CHECKOUT [--cascades standard fast] [--subjects ...]
+    [--samples 500]
 
-CHECKOUT is a working tree of the reference implementation; Brinell imports it from there. Both sides judge the first `samples`
-test images, those that are wrong from the start included. Forwards and backwards are counted by a hook on the module, for both
-alike. The reference runs with the first of `--seeds`; `--keep` names a folder that keeps its verdicts and times.
+CHECKOUT is a working tree of the reference implementation; Brinell imports it from there. Both
+sides judge the first `samples` test images, those that are wrong from the start included. Forwards
+and backwards are counted by a hook on the module, for both alike. The reference runs with the first
+of `--seeds`; `--keep` names a folder that keeps its verdicts and times.
 """
 
 import contextlib
@@ -59,7 +62,9 @@ class Verdict:
 
 
 class Watch:
-    """Stands in for the reference's logger: what the passes and the time came to after each of its attacks."""
+    """Stands in for the reference's logger: what the passes and the time came to after each of its
+    attacks.
+    """
 
     LINE = re.compile(r"robust accuracy after (\S+): ([\d.]+)%")
 
@@ -75,25 +80,42 @@ class Watch:
             self.before = counters
 
 
-def reference(module: nn.Module, x: Tensor, y: Tensor, norm: str, eps: float, options: Namespace) -> Verdict:
+def reference(
+    module: nn.Module, x: Tensor, y: Tensor, norm: str, eps: float, options: Namespace
+) -> Verdict:
     """The reference's standard version."""
     from autoattack import AutoAttack
 
-    settings = {"norm": {"linf": "Linf", "l2": "L2"}[norm], "seed": options.seeds[0], "device": "cpu", "verbose": True}
+    settings = {
+        "norm": {"linf": "Linf", "l2": "L2"}[norm],
+        "seed": options.seeds[0],
+        "device": "cpu",
+        "verbose": True,
+    }
     with measure.counting(module) as passes, contextlib.redirect_stdout(io.StringIO()):
         attack = AutoAttack(module, eps=eps, **settings)
         attack.logger = watch = Watch(passes)
-        adversarial, seconds = measure.timed(lambda: attack.run_standard_evaluation(x, y, bs=options.batch_size))
+        adversarial, seconds = measure.timed(
+            lambda: attack.run_standard_evaluation(x, y, bs=options.batch_size)
+        )
     counts = passes.forwards, passes.backwards
     return Verdict(measure.is_right(module, adversarial, y).numpy(), *counts, seconds, watch.stages)
 
 
 def cached_verdict(folder: Path | None, name: str, make: Callable[[], Verdict]) -> Verdict:
-    """The reference's verdict of an earlier run with the same settings, where there is one: it costs hours and stays the same."""
+    """The reference's verdict of an earlier run with the same settings, where there is one: it
+    costs hours and stays the same.
+    """
     file = folder / f"{name}.json" if folder else None
     if file is not None and file.is_file():
         stored = json.loads(file.read_text())
-        return Verdict(**stored | {"robust": np.array(stored["robust"]), "stages": [Stage(*stage) for stage in stored["stages"]]})
+        return Verdict(
+            **stored
+            | {
+                "robust": np.array(stored["robust"]),
+                "stages": [Stage(*stage) for stage in stored["stages"]],
+            }
+        )
     verdict = make()
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -101,12 +123,19 @@ def cached_verdict(folder: Path | None, name: str, make: Callable[[], Verdict]) 
     return verdict
 
 
-def run_cascade(module: nn.Module, x: Tensor, y: Tensor, cascade: str | tuple[str, ...], **settings) -> Verdict:
+def run_cascade(
+    module: nn.Module, x: Tensor, y: Tensor, cascade: str | tuple[str, ...], **settings
+) -> Verdict:
     """One of our cascades, records and all; `settings` go to `brinell.audit`."""
     data = from_arrays(x, y)
     model = TorchModel(module, data.domain, name="module")
     with tempfile.TemporaryDirectory() as folder, measure.counting(module) as passes:
-        settings = {"attack": cascade, "samples": len(y), "device": "cpu", "out": Path(folder) / "run"} | settings
+        settings = {
+            "attack": cascade,
+            "samples": len(y),
+            "device": "cpu",
+            "out": Path(folder) / "run",
+        } | settings
         _, seconds = measure.timed(lambda: brinell.audit(model, data, **settings))
         run = Run.open(Path(folder) / "run")
         rows = run.records()
@@ -115,7 +144,9 @@ def run_cascade(module: nn.Module, x: Tensor, y: Tensor, cascade: str | tuple[st
     for stage in ["clean", *(record["name"] for record in run.manifest["stages"])]:
         mask = rows.attack == stage
         robust[rows.sample_id[mask & broken]] = False
-        costs = (column[mask].sum().item() for column in (rows.forwards, rows.backwards, rows.seconds))
+        costs = (
+            column[mask].sum().item() for column in (rows.forwards, rows.backwards, rows.seconds)
+        )
         stages.append(Stage(stage, float(robust.mean()), *costs))
     return Verdict(robust, passes.forwards, passes.backwards, seconds, stages)
 
@@ -123,12 +154,21 @@ def run_cascade(module: nn.Module, x: Tensor, y: Tensor, cascade: str | tuple[st
 def main() -> None:
     """The comparison on every network."""
     lists = {"subjects": ["cnn4_pgd", "resnet4b"], "cascades": ["standard", "fast"], "seeds": [0]}
-    options = measure.arguments(__doc__, reference=str, **lists, norm="linf", eps="", keep=Path, samples=500, batch_size=250)
+    options = measure.arguments(
+        __doc__, reference=str, **lists, norm="linf", eps="", keep=Path, samples=500, batch_size=250
+    )
     if not options.reference:
         raise SystemExit("name a working tree of the reference AutoAttack: --reference CHECKOUT")
     sys.path.insert(0, options.reference)
-    columns = "network,eps,cascade,seed,robust,robust for ours alone,robust for the reference alone,forwards,backwards,cpu s,time"
-    table = measure.Table("Our cascades beside the reference AutoAttack", columns, "Time is ours over the reference's.")
+    columns = (
+        "network,eps,cascade,seed,robust,robust for ours alone,robust for the "
+        "reference alone,forwards,backwards,cpu s,time"
+    )
+    table = measure.Table(
+        "Our cascades beside the reference AutoAttack",
+        columns,
+        "Time is ours over the reference's.",
+    )
     steps = []
     for name in options.subjects:
         subject = measure.subject(name)
@@ -138,22 +178,62 @@ def main() -> None:
         run = (module, x, y, options.norm, measure.parse_eps(text), options)
         peer = cached_verdict(options.keep, label, lambda run=run: reference(*run))
         costs = (peer.forwards, peer.backwards, f"{peer.cpu:.1f}", 1)
-        table.add(subject.name, text, "reference", options.seeds[0], int(peer.robust.sum()), "", "", *costs)
+        table.add(
+            subject.name,
+            text,
+            "reference",
+            options.seeds[0],
+            int(peer.robust.sum()),
+            "",
+            "",
+            *costs,
+        )
         steps += [(subject.name, text, "reference", stage) for stage in peer.stages]
         for cascade, seed in product(options.cascades, options.seeds):
-            settings = {"norm": options.norm, "eps": text, "seed": seed, "batch_size": options.batch_size}
+            settings = {
+                "norm": options.norm,
+                "eps": text,
+                "seed": seed,
+                "batch_size": options.batch_size,
+            }
             verdict = run_cascade(module, x, y, cascade, **settings)
-            differences = (np.flatnonzero(verdict.robust & ~peer.robust).tolist(), int((peer.robust & ~verdict.robust).sum()))
+            differences = (
+                np.flatnonzero(verdict.robust & ~peer.robust).tolist(),
+                int((peer.robust & ~verdict.robust).sum()),
+            )
             passes = [
                 f"{count} (1/{peer_count / max(1, count):.1f})"
-                for count, peer_count in ((verdict.forwards, peer.forwards), (verdict.backwards, peer.backwards))
+                for count, peer_count in (
+                    (verdict.forwards, peer.forwards),
+                    (verdict.backwards, peer.backwards),
+                )
             ]
             seconds = (f"{verdict.cpu:.1f}", f"{verdict.cpu / peer.cpu:.3f}")
-            table.add(subject.name, text, cascade, seed, int(verdict.robust.sum()), *differences, *passes, *seconds)
-            steps += [(subject.name, text, f"{cascade}, seed {seed}", stage) for stage in verdict.stages]
-    stages = measure.Table("Stage by stage", "network,eps,cascade,stage,accuracy after,forwards,backwards,s")
+            table.add(
+                subject.name,
+                text,
+                cascade,
+                seed,
+                int(verdict.robust.sum()),
+                *differences,
+                *passes,
+                *seconds,
+            )
+            steps += [
+                (subject.name, text, f"{cascade}, seed {seed}", stage) for stage in verdict.stages
+            ]
+    stages = measure.Table(
+        "Stage by stage", "network,eps,cascade,stage,accuracy after,forwards,backwards,s"
+    )
     for *head, stage in steps:
-        stages.add(*head, stage.name, f"{stage.accuracy:.2%}", stage.forwards, stage.backwards, f"{stage.seconds:.1f}")
+        stages.add(
+            *head,
+            stage.name,
+            f"{stage.accuracy:.2%}",
+            stage.forwards,
+            stage.backwards,
+            f"{stage.seconds:.1f}",
+        )
 
 
 if __name__ == "__main__":

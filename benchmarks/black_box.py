@@ -1,18 +1,22 @@
-"""Attacks without gradients side by side: success after so many queries, or, with --labels, the distance reached.
+"""Attacks without gradients side by side: success after so many queries, or, with --labels, the
+distance reached.
 
-    python benchmarks/black_box.py [--norm l2] [--eps 1] [--attacks square simba] [--samples 60] [--skip 60]
-    python benchmarks/black_box.py --labels [--norm l2] [--samples 30] [--budgets 1000 2500]
+    python benchmarks/black_box.py [--norm l2] [--eps 1] [--attacks square simba] [--samples 60]
+    [--skip 60] python benchmarks/black_box.py --labels [--norm l2] [--samples 30] [--budgets 1000
+    2500]
 
-All get the same network, which answers nothing but scores, and the first test images that it gets right, without the first
-`--skip`, on which settings were chosen. A query is one image shown to the network, the first check included; a hook on the module
-counts them too, and the two counts must agree. A rate is that over all samples, the median that of the queries with failures as
-infinity; each is the mean over the seeds, with the smallest and the largest in brackets. `over` is processor time of the whole
-attack over that inside the network. Attacks are named as on the command line, settings included (`square?steps=999`), so your
-own attack can be compared with them.
+All get the same network, which answers nothing but scores, and the first test images that it gets
+right, without the first `--skip`, on which settings were chosen. A query is one image shown to the
+network, the first check included; a hook on the module counts them too, and the two counts must
+agree. A rate is that over all samples, the median that of the queries with failures as infinity;
+each is the mean over the seeds, with the smallest and the largest in brackets. `over` is processor
+time of the whole attack over that inside the network. Attacks are named as on the command line,
+settings included (`square?steps=999`), so your own attack can be compared with them.
 
-With --labels, HopSkipJump is compared with that of foolbox and of ART, if they are installed: the median over all samples of the
-distance of the closest misclassified input that was shown to the network within the budget, infinite where there was none. Theirs
-run on one image at a time, from their own starts, with their defaults, until the budget is spent.
+With --labels, HopSkipJump is compared with that of foolbox and of ART, if they are installed: the
+median over all samples of the distance of the closest misclassified input that was shown to the
+network within the budget, infinite where there was none. Theirs run on one image at a time, from
+their own starts, with their defaults, until the budget is spent.
 """
 
 import contextlib
@@ -88,47 +92,82 @@ class Bench:
 
     @classmethod
     def of(
-        cls, subject: str | measure.Subject, samples: int, skip: int = 0, surrogates: tuple[str, ...] = (), start: int = 0
+        cls,
+        subject: str | measure.Subject,
+        samples: int,
+        skip: int = 0,
+        surrogates: tuple[str, ...] = (),
+        start: int = 0,
     ) -> "Bench":
         """A network, by its name, with test images that it gets right (`Subject.samples`)."""
         subject = measure.subject(subject) if isinstance(subject, str) else subject
         module = subject.module()
-        models = tuple(TorchModel(measure.subject(name).module(), subject.domain, name=name) for name in surrogates)
+        models = tuple(
+            TorchModel(measure.subject(name).module(), subject.domain, name=name)
+            for name in surrogates
+        )
         return cls(subject, module, *subject.samples(samples, module, skip, start), models)
 
     def open(self, norm: str, eps: float, queries: int | None, **settings: object) -> Ledger:
         """A ledger over all samples with so many queries each."""
         model = TorchModel(self.module, self.subject.domain, name=self.subject.name)
-        settings = {"access": Access.SCORES, "batch_size": 256, "surrogates": self.surrogates} | settings
+        settings = {
+            "access": Access.SCORES,
+            "batch_size": 256,
+            "surrogates": self.surrogates,
+        } | settings
         return measure.open_ledger(model, self.x, self.y, norm, eps, queries=queries, **settings)
 
-    def fight(self, spec: str, norm: str, eps: float, queries: int, seed: int) -> tuple[Ledger, float]:
-        """One attack on all samples with so many queries each, and how much longer it took than the network."""
+    def fight(
+        self, spec: str, norm: str, eps: float, queries: int, seed: int
+    ) -> tuple[Ledger, float]:
+        """One attack on all samples with so many queries each, and how much longer it took than the
+        network.
+        """
         attack = measure.build_attack(spec)
-        ledger = self.open(norm, eps, queries, access=attack.access, minimal=attack.family == "minimal")
+        ledger = self.open(
+            norm, eps, queries, access=attack.access, minimal=attack.family == "minimal"
+        )
         rng = Streams.of(seed, ledger.batch.ids).fold(spec)
         with clocked(self.module) as clock:
             _, seconds = measure.timed(lambda: measure.run_attack(attack, ledger, rng))
         if clock.inputs != (count := int(ledger.costs.forwards.sum())):
-            raise SystemExit(f"{spec}: the ledger counted {count} queries and the network {clock.inputs}")
+            raise SystemExit(
+                f"{spec}: the ledger counted {count} queries and the network {clock.inputs}"
+            )
         return ledger, seconds / max(clock.seconds, 1e-9)
 
 
 def curves(bench: Bench, options: Namespace) -> None:
     """Success at each budget."""
     budgets, text = options.budgets or BUDGETS, options.eps or EPS[options.norm]
-    title = f"Success after so many queries: {bench.subject.name}, {options.norm} {text}, {len(bench.y)} samples"
-    table = measure.Table(title, ["attack", *(f"@{budget}" for budget in budgets), "median queries", "over"])
+    title = (
+        f"Success after so many queries: {bench.subject.name}, {options.norm} {text}, "
+        f"{len(bench.y)} samples"
+    )
+    table = measure.Table(
+        title, ["attack", *(f"@{budget}" for budget in budgets), "median queries", "over"]
+    )
     for spec in options.attacks or ATTACKS[options.norm]:
-        runs = [bench.fight(spec, options.norm, measure.parse_eps(text), max(budgets) - 1, seed) for seed in options.seeds]
+        runs = [
+            bench.fight(spec, options.norm, measure.parse_eps(text), max(budgets) - 1, seed)
+            for seed in options.seeds
+        ]
         # The check that the sample is right to begin with is a query like any other.
-        queries = [torch.where(ledger.fooled, 1.0 + ledger.best.first_success, torch.inf) for ledger, _ in runs]
-        rates = (mean_spread([float((counts <= budget).float().mean()) for counts in queries], 2) for budget in budgets)
+        queries = [
+            torch.where(ledger.fooled, 1.0 + ledger.best.first_success, torch.inf)
+            for ledger, _ in runs
+        ]
+        rates = (
+            mean_spread([float((counts <= budget).float().mean()) for counts in queries], 2)
+            for budget in budgets
+        )
         median = mean_spread([statistics.median(counts.tolist()) for counts in queries], 0)
         table.add(spec, *rates, median, f"{statistics.median(over for _, over in runs):.2f}")
 
 
-# --- labels alone ----------------------------------------------------------------------------------------------------
+# --- labels alone
+# ------------------------------------------------------------------------------------------
 
 
 class BudgetSpent(Exception):
@@ -137,7 +176,9 @@ class BudgetSpent(Exception):
 
 @dataclass
 class RecordingModel:
-    """A model that records, for the attack on one image, the closest misclassified input within each budget."""
+    """A model that records, for the attack on one image, the closest misclassified input within
+    each budget.
+    """
 
     module: nn.Module
     x: Tensor
@@ -186,7 +227,9 @@ def foolbox(model: nn.Module, x: Tensor, y: Tensor, norm: str) -> None:
     try:
         attack(PyTorchModel(model.eval(), bounds=(0, 1), device="cpu"), x, y, epsilons=None)
     except ValueError as error:
-        if "init_attack" not in str(error):  # it found no start, which counts as a distance of infinity
+        if "init_attack" not in str(
+            error
+        ):  # it found no start, which counts as a distance of infinity
             raise
 
 
@@ -205,7 +248,12 @@ PEERS = {"foolbox": foolbox, "art": art}
 def reach(name: str, bench: Bench, norm: str, budgets: list[int], seed: int) -> Tensor:
     """(budgets, samples): the distance that an implementation reached on each image."""
     if name == "ours":
-        return torch.stack([bench.fight("hop-skip-jump", norm, 1e3, budget - 1, seed)[0].best.distance for budget in budgets])
+        return torch.stack(
+            [
+                bench.fight("hop-skip-jump", norm, 1e3, budget - 1, seed)[0].best.distance
+                for budget in budgets
+            ]
+        )
     np.random.seed(seed)  # noqa: NPY002, TID251
     torch.manual_seed(seed)  # noqa: TID251
     distances = []
@@ -220,20 +268,39 @@ def reach(name: str, bench: Bench, norm: str, budgets: list[int], seed: int) -> 
 def distances(bench: Bench, options: Namespace) -> None:
     """The distance reached with labels alone."""
     budgets = sorted(options.budgets or (1000, 2500))
-    title = f"HopSkipJump: median {options.norm} after so many queries, {bench.subject.name}, {len(bench.y)} samples"
-    table = measure.Table(title, ["implementation", *(f"@{budget}" for budget in budgets), "without a start"])
+    title = (
+        f"HopSkipJump: median {options.norm} after so many queries, "
+        f"{bench.subject.name}, {len(bench.y)} samples"
+    )
+    table = measure.Table(
+        title, ["implementation", *(f"@{budget}" for budget in budgets), "without a start"]
+    )
     for name in ("ours", *(name for name in PEERS if importlib.util.find_spec(name))):
         reached = [reach(name, bench, options.norm, budgets, seed) for seed in options.seeds]
         medians = [
-            mean_spread([statistics.median(by_seed[row].tolist()) for by_seed in reached], 3) for row in range(len(budgets))
+            mean_spread([statistics.median(by_seed[row].tolist()) for by_seed in reached], 3)
+            for row in range(len(budgets))
         ]
-        table.add(name, *medians, mean_spread([float(by_seed[-1].isinf().sum()) for by_seed in reached], 0))
+        table.add(
+            name,
+            *medians,
+            mean_spread([float(by_seed[-1].isinf().sum()) for by_seed in reached], 0),
+        )
 
 
 def main() -> None:
     """One table."""
     lists = {"attacks": [], "budgets": [0], "seeds": [0, 1, 2]}
-    options = measure.arguments(__doc__, **lists, norm=tuple(EPS), eps="", samples=60, skip=0, model="resnet20", labels=False)
+    options = measure.arguments(
+        __doc__,
+        **lists,
+        norm=tuple(EPS),
+        eps="",
+        samples=60,
+        skip=0,
+        model="resnet20",
+        labels=False,
+    )
     options.budgets = [budget for budget in options.budgets if budget]
     bench = Bench.of(options.model, options.samples, options.skip)
     (distances if options.labels else curves)(bench, options)

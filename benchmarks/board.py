@@ -1,9 +1,12 @@
-"""How long a board of many runs takes, again after one new run, and how many runs that were altered at random it shows.
+"""How long a board of many runs takes, again after one new run, and how many runs that were altered
+at random it shows.
 
-    python benchmarks/board.py [--models 20] [--tasks 50] [--samples 1000] [--altered 100] [--folder FOLDER]
+    python benchmarks/board.py [--models 20] [--tasks 50] [--samples 1000] [--altered 100] [--folder
+    FOLDER]
 
-Each model is the small network of the digits with other random weights, audited by FGSM at two budgets for each task. Some runs
-are altered as the tests do (`tests/_board.py`). Runs that the folder holds are used again.
+Each model is the small network of the digits with other random weights, audited by FGSM at two
+budgets for each task. Some runs are altered as the tests do (`tests/_board.py`). Runs that the
+folder holds are used again.
 """
 
 import sys
@@ -35,7 +38,9 @@ def make_run(folder: Path, model: int, task: int, samples: int) -> Path:
 
 
 def build_board(runs: list[Path], site: Path) -> tuple[list[str], str]:
-    """Make or renew a board; returns the refused folders, and the time of the wall and of the processor in this process."""
+    """Make or renew a board; returns the refused folders, and the time of the wall and of the
+    processor in this process.
+    """
     wall = time.perf_counter()
     board, processor = measure.timed(lambda: brinell.board(runs, level="rows", out=site))
     return [
@@ -45,7 +50,9 @@ def build_board(runs: list[Path], site: Path) -> tuple[list[str], str]:
 
 def main() -> None:
     """The table."""
-    options = measure.arguments(__doc__, models=20, tasks=50, samples=1000, altered=100, seed=0, folder=Path)
+    options = measure.arguments(
+        __doc__, models=20, tasks=50, samples=1000, altered=100, seed=0, folder=Path
+    )
     folder = options.folder or Path(tempfile.mkdtemp())
     pairs = [(model, task) for task in range(options.tasks) for model in range(options.models)]
     runs = [make_run(folder, model, task, options.samples) for model, task in pairs]
@@ -59,7 +66,9 @@ def main() -> None:
     table.add(f"first build of {len(runs) - 1} runs", first)
     table.add("after one new run", second)
     table.add("altered runs shown", f"{len(altered - set(refusals))} of {len(altered)}")
-    table.add("honest runs refused", f"{len(set(refusals) - altered)} of {len(runs) - 1 - len(altered)}")
+    table.add(
+        "honest runs refused", f"{len(set(refusals) - altered)} of {len(runs) - 1 - len(altered)}"
+    )
     table.add("first page", f"{(folder / 'site' / 'index.html').stat().st_size / 1000:.0f} KB")
 
 

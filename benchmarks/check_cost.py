@@ -1,6 +1,8 @@
-"""What the checks of `brinell audit` cost, as shares of the processor time of a whole run with its page.
+"""What the checks of `brinell audit` cost, as shares of the processor time of a whole run with its
+page.
 
-    python benchmarks/check_cost.py [--subjects resnet4b resnet20] [--samples 500] [--attack fast] [--repeat 3]
+    python benchmarks/check_cost.py [--subjects resnet4b resnet20] [--samples 500] [--attack fast]
+    [--repeat 3]
 
 Each run is made in this process on one thread; the first one warms up and is not counted.
 """
@@ -51,22 +53,41 @@ def run(subject: measure.Subject, attack: str, samples: int) -> dict[str, float]
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         for name, group in GROUPS.items():
             patch.setattr(ModelChecks, name, timed(seconds, group, getattr(ModelChecks, name)))
-        settings = {"eps": subject.eps_text, "samples": samples, "attack": attack, "out": Path(folder) / "run"}
+        settings = {
+            "eps": subject.eps_text,
+            "samples": samples,
+            "attack": attack,
+            "out": Path(folder) / "run",
+        }
         work = functools.partial(brinell.audit, subject.model_spec, subject.data_spec, **settings)
         audit, seconds["whole run"] = measure.timed(work)
-    if failed := [check.code for result in audit.models for check in result.checks if check.passed is False]:
-        raise SystemExit(f"{subject.name}: {', '.join(failed)} failed, so this is no figure of a healthy model")
+    if failed := [
+        check.code for result in audit.models for check in result.checks if check.passed is False
+    ]:
+        raise SystemExit(
+            f"{subject.name}: {', '.join(failed)} failed, so this is no figure of a healthy model"
+        )
     return seconds
 
 
 def main() -> None:
     """A line for each network."""
-    options = measure.arguments(__doc__, subjects=["resnet4b", "resnet20"], samples=500, attack="fast", repeat=3)
+    options = measure.arguments(
+        __doc__, subjects=["resnet4b", "resnet20"], samples=500, attack="fast", repeat=3
+    )
     groups = [*GROUPS.values(), "all"]
-    table = measure.Table("Cost of the checks", ["network", "whole run, cpu s", *(f"{group}, %" for group in groups)])
+    table = measure.Table(
+        "Cost of the checks", ["network", "whole run, cpu s", *(f"{group}, %" for group in groups)]
+    )
     for name in options.subjects:
-        runs = [run(measure.subject(name), options.attack, options.samples) for _ in range(options.repeat + 1)][1:]
-        shares = [[100 * seconds[group] / seconds["whole run"] for group in GROUPS.values()] for seconds in runs]
+        runs = [
+            run(measure.subject(name), options.attack, options.samples)
+            for _ in range(options.repeat + 1)
+        ][1:]
+        shares = [
+            [100 * seconds[group] / seconds["whole run"] for group in GROUPS.values()]
+            for seconds in runs
+        ]
         columns = [*np.array(shares).T, np.sum(shares, axis=1)]
         whole = measure.spread([seconds["whole run"] for seconds in runs], 1)
         table.add(name, whole, *(measure.spread(list(column), 1) for column in columns))

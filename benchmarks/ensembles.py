@@ -1,20 +1,27 @@
-"""Ensembles of attacks side by side: AutoAttack of its authors, of torchattacks and of ART, foolbox's attacks together, and ours.
+"""Ensembles of attacks side by side: AutoAttack of its authors, of torchattacks and of ART,
+foolbox's attacks together, and ours.
 
-    python benchmarks/ensembles.py [--reference CHECKOUT] [--subjects cnn4_pgd resnet4b] [--samples 100] [--only ART fast]
+    python benchmarks/ensembles.py [--reference CHECKOUT] [--subjects cnn4_pgd resnet4b] [--samples
+    100] [--only ART fast]
 
-All get the same network (no parameter asks for a gradient), the first test images, right or wrong, the Linf budget of the
-network, batches of one size and one seed, each in a separate process. The success that an ensemble reports does not count:
-the inputs that it returns are judged again in float32, on a network newly loaded, and an input counts as an adversarial
-example only within bounds and budget. `violations` are returned inputs outside of them. Forwards and backwards are counted by
-a hook on the module, for all alike; `cpu s` is processor time of the attack alone (ours with records, stored inputs and
-report); `over bare` is that over the bare passes: the same batches with nothing around them.
+All get the same network (no parameter asks for a gradient), the first test images, right or wrong,
+the Linf budget of the network, batches of one size and one seed, each in a separate process. The
+success that an ensemble reports does not count: the inputs that it returns are judged again in
+float32, on a network newly loaded, and an input counts as an adversarial example only within bounds
+and budget. `violations` are returned inputs outside of them. Forwards and backwards are counted by
+a hook on the module, for all alike; `cpu s` is processor time of the attack alone (ours with
+records, stored inputs and report); `over bare` is that over the bare passes: the same batches with
+nothing around them.
 
 - reference: the standard version, of a checkout; left out without one.
-- torchattacks: its AutoAttack, version standard, one call a batch. It leaves APGD and FAB at 10 steps where the others have 100.
-- ART: its AutoAttack with all its defaults: APGD on the cross-entropy and on DLR, DeepFool, and Square of 5,000 steps, with 5
-  restarts of each APGD and of Square; the first step of APGD is 0.1 whatever the budget.
-- foolbox: it has no AutoAttack; its documentation (examples/multiple_attacks_pytorch_resnet18.py) takes, sample by sample, the
-  best of FGSM, LinfPGD, LinfBasicIterativeAttack, LinfAdditiveUniformNoiseAttack and LinfDeepFoolAttack with their defaults.
+- torchattacks: its AutoAttack, version standard, one call a batch. It leaves APGD and FAB at 10
+  steps where the others have 100.
+- ART: its AutoAttack with all its defaults: APGD on the cross-entropy and on DLR, DeepFool, and
+  Square of 5,000 steps, with 5 restarts of each APGD and of Square; the first step of APGD is 0.1
+  whatever the budget.
+- foolbox: it has no AutoAttack; its documentation (examples/multiple_attacks_pytorch_resnet18.py)
+  takes, sample by sample, the best of FGSM, LinfPGD, LinfBasicIterativeAttack,
+  LinfAdditiveUniformNoiseAttack and LinfDeepFoolAttack with their defaults.
 - standard, fast: ours.
 """
 
@@ -44,7 +51,8 @@ RUNS = {"--reference REFERENCE": "--subjects cnn4_pgd --samples 4"}
 CALLS = 20_000
 """Bare calls at most; where more were made, every k-th is repeated and the time taken k times."""
 
-# Each takes module, images, labels, eps and the options, and returns inputs of the shape of the images.
+# Each takes module, images, labels, eps and the options, and returns inputs of the shape of the
+# images.
 
 
 def reference(module: nn.Module, x: Tensor, y: Tensor, eps: float, options: Namespace) -> Tensor:
@@ -52,7 +60,9 @@ def reference(module: nn.Module, x: Tensor, y: Tensor, eps: float, options: Name
     sys.path.insert(0, options.reference)
     from autoattack import AutoAttack
 
-    attack = AutoAttack(module, norm="Linf", eps=eps, seed=options.seed, device="cpu", verbose=False)
+    attack = AutoAttack(
+        module, norm="Linf", eps=eps, seed=options.seed, device="cpu", verbose=False
+    )
     return attack.run_standard_evaluation(x, y, bs=options.batch_size)
 
 
@@ -60,9 +70,13 @@ def torchattacks(module: nn.Module, x: Tensor, y: Tensor, eps: float, options: N
     """The AutoAttack of torchattacks."""
     import torchattacks
 
-    attack = torchattacks.AutoAttack(module, norm="Linf", eps=eps, version="standard", n_classes=10, seed=options.seed)
+    attack = torchattacks.AutoAttack(
+        module, norm="Linf", eps=eps, version="standard", n_classes=10, seed=options.seed
+    )
     size = options.batch_size
-    return torch.cat([attack(part, labels) for part, labels in zip(x.split(size), y.split(size), strict=True)])
+    return torch.cat(
+        [attack(part, labels) for part, labels in zip(x.split(size), y.split(size), strict=True)]
+    )
 
 
 def art(module: nn.Module, x: Tensor, y: Tensor, eps: float, options: Namespace) -> Tensor:
@@ -71,16 +85,26 @@ def art(module: nn.Module, x: Tensor, y: Tensor, eps: float, options: Namespace)
     from art.attacks.evasion import AutoAttack
 
     attack = AutoAttack(classifier, norm=np.inf, eps=eps, batch_size=options.batch_size)
-    return torch.from_numpy(attack.generate(x.numpy().copy(), np.eye(10, dtype=np.float32)[y.numpy()]))
+    return torch.from_numpy(
+        attack.generate(x.numpy().copy(), np.eye(10, dtype=np.float32)[y.numpy()])
+    )
 
 
 def foolbox(module: nn.Module, x: Tensor, y: Tensor, eps: float, options: Namespace) -> Tensor:
-    """The attacks of foolbox that its documentation runs together, all on all samples; the first find of each sample stays."""
+    """The attacks of foolbox that its documentation runs together, all on all samples; the first
+    find of each sample stays.
+    """
     import foolbox
     from foolbox import attacks
 
     model = foolbox.PyTorchModel(module, bounds=(0, 1), device="cpu")
-    names = ("FGSM", "LinfPGD", "LinfBasicIterativeAttack", "LinfAdditiveUniformNoiseAttack", "LinfDeepFoolAttack")
+    names = (
+        "FGSM",
+        "LinfPGD",
+        "LinfBasicIterativeAttack",
+        "LinfAdditiveUniformNoiseAttack",
+        "LinfDeepFoolAttack",
+    )
     adversarial, fooled = x.clone(), torch.zeros(len(x), dtype=torch.bool)
     for attack in (getattr(attacks, name)() for name in names):
         for rows in torch.arange(len(x)).split(options.batch_size):
@@ -90,22 +114,36 @@ def foolbox(module: nn.Module, x: Tensor, y: Tensor, eps: float, options: Namesp
     return adversarial
 
 
-def cascade(name: str, module: nn.Module, x: Tensor, y: Tensor, eps: float, options: Namespace) -> Tensor:
+def cascade(
+    name: str, module: nn.Module, x: Tensor, y: Tensor, eps: float, options: Namespace
+) -> Tensor:
     """One of ours, records, stored inputs and report included."""
     data, closest = from_arrays(x, y), x.clone()
     model = TorchModel(module, data.domain, classes=10, name="module")
     with tempfile.TemporaryDirectory() as folder:
-        settings = {"samples": len(y), "seed": options.seed, "batch_size": options.batch_size, "device": "cpu"}
+        settings = {
+            "samples": len(y),
+            "seed": options.seed,
+            "batch_size": options.batch_size,
+            "device": "cpu",
+        }
         brinell.audit(model, data, eps=repr(eps), attack=name, out=Path(folder) / "run", **settings)
         run = Run.open(Path(folder) / "run")
         for stage in run.manifest["stages"]:
-            for sample, adversarial in run.adversarial("module", stage["name"], range(len(y))).items():
+            for sample, adversarial in run.adversarial(
+                "module", stage["name"], range(len(y))
+            ).items():
                 closest[sample] = torch.from_numpy(adversarial)
     return closest
 
 
 OURS = {name: partial(cascade, name) for name in ("standard", "fast")}
-ENSEMBLES = {"reference": reference, "torchattacks": torchattacks, "ART": art, "foolbox": foolbox} | OURS
+ENSEMBLES = {
+    "reference": reference,
+    "torchattacks": torchattacks,
+    "ART": art,
+    "foolbox": foolbox,
+} | OURS
 
 
 def child(options: Namespace) -> None:
@@ -116,20 +154,39 @@ def child(options: Namespace) -> None:
     # ART and foolbox draw from the global generators.
     np.random.seed(options.seed)  # noqa: NPY002, TID251
     torch.manual_seed(options.seed)  # noqa: TID251
-    with measure.counting(module) as passes, contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    with (
+        measure.counting(module) as passes,
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
         run = partial(ENSEMBLES[options.child], module, x.clone(), y.clone(), subject.eps, options)
         adversarial, seconds = measure.timed(run)
     np.save(options.inputs, adversarial.detach().numpy())
     stride = -(-len(passes.batches) // CALLS)
-    _, bare = measure.timed(lambda: measure.replay(module, measure.Passes(passes.batches[::stride]), x, y))
-    print(json.dumps({"forwards": passes.forwards, "backwards": passes.backwards, "cpu": seconds, "bare": bare * stride}))
+    _, bare = measure.timed(
+        lambda: measure.replay(module, measure.Passes(passes.batches[::stride]), x, y)
+    )
+    print(
+        json.dumps(
+            {
+                "forwards": passes.forwards,
+                "backwards": passes.backwards,
+                "cpu": seconds,
+                "bare": bare * stride,
+            }
+        )
+    )
 
 
-def count_robust(subject: measure.Subject, adversarial: Tensor, x: Tensor, y: Tensor) -> tuple[int, int]:
+def count_robust(
+    subject: measure.Subject, adversarial: Tensor, x: Tensor, y: Tensor
+) -> tuple[int, int]:
     """How many samples hold, and how many of the inputs lie outside bounds or budget."""
     threat = Threat(distance=Linf(), eps=torch.full((len(x),), subject.eps), domain=subject.domain)
     outside = ~(Linf().size(adversarial - x) <= threat.eps + threat.tolerance())
-    outside |= ~((adversarial >= -subject.domain.slack) & (adversarial <= 1 + subject.domain.slack)).flatten(1).all(1)
+    outside |= ~(
+        (adversarial >= -subject.domain.slack) & (adversarial <= 1 + subject.domain.slack)
+    ).flatten(1).all(1)
     looked_at = torch.where(outside[:, None, None, None], x, adversarial)
     return int(measure.is_right(subject.module(), looked_at, y).sum()), int(outside.sum())
 
@@ -139,8 +196,25 @@ def line(name: str, key: str, options: Namespace) -> list[str]:
     subject = measure.subject(key)
     with tempfile.TemporaryDirectory() as folder:
         inputs = f"{folder}/inputs.npy"
-        words = [sys.executable, "-W", "ignore", __file__, "--child", name, "--inputs", inputs, "--subjects", key]
-        names = ("samples", "batch_size", "seed", "threads", *(["reference"] if options.reference else []))
+        words = [
+            sys.executable,
+            "-W",
+            "ignore",
+            __file__,
+            "--child",
+            name,
+            "--inputs",
+            inputs,
+            "--subjects",
+            key,
+        ]
+        names = (
+            "samples",
+            "batch_size",
+            "seed",
+            "threads",
+            *(["reference"] if options.reference else []),
+        )
         words += [f"--{option.replace('_', '-')}={getattr(options, option)}" for option in names]
         try:
             _, _, output = measure.run_child(words, OMP_NUM_THREADS=str(options.threads))
@@ -158,12 +232,20 @@ def main() -> None:
     """The table, or one line of it in a separate process."""
     counts, hidden = {"samples": 100, "batch_size": 100, "seed": 0}, {"child": "", "inputs": ""}
     options = measure.arguments(
-        __doc__, reference="", subjects=["cnn4_pgd", "resnet4b"], only=list(ENSEMBLES), **counts, **hidden
+        __doc__,
+        reference="",
+        subjects=["cnn4_pgd", "resnet4b"],
+        only=list(ENSEMBLES),
+        **counts,
+        **hidden,
     )
     if options.child:
         return child(options)
     columns = "network,eps,ensemble,robust,violations,forwards,backwards,cpu s,bare s,over bare"
-    note = "The inputs that each returned were judged afresh in float32; ART and foolbox with their defaults."
+    note = (
+        "The inputs that each returned were judged afresh in float32; ART and "
+        "foolbox with their defaults."
+    )
     table = measure.Table("Ensembles of other libraries beside ours", columns, note)
     for key in options.subjects:
         subject = measure.subject(key)

@@ -1,11 +1,12 @@
-"""Time of an audit of a model behind MLServer, relative to the time of the server for the same requests.
+"""Time of an audit of a model behind MLServer, relative to the time of the server for the same
+requests.
 
     python benchmarks/http_server.py [--subjects digits cnn4_pgd ...] [--samples 500]
 
-The audit's requests are kept, and then sent again by a client that does nothing else: bodies prepared beforehand, as many
-connections, answers read and thrown away. So the ratio says how much time an audit takes beyond a server that always has work.
-The server has a separate core, as on another machine, and both clients run on the others. Needs `make server`, and
-two cores.
+The audit's requests are kept, and then sent again by a client that does nothing else: bodies
+prepared beforehand, as many connections, answers read and thrown away. So the ratio says how much
+time an audit takes beyond a server that always has work. The server has a separate core, as on
+another machine, and both clients run on the others. Needs `make server`, and two cores.
 """
 
 import http.client
@@ -46,7 +47,8 @@ class Cost:
     client: float
     """Of the processor, here."""
     main_thread: float
-    """Of the processor, here in the main thread, which writes no request: while it works no request waits for an answer."""
+    """Of the processor, here in the main thread, which writes no request: while it works no
+    request waits for an answer."""
 
 
 @contextmanager
@@ -54,7 +56,9 @@ def recording() -> Iterator[list[bytes]]:
     """The bodies of the requests for answers meanwhile."""
     ask, bodies = Server.ask, list[bytes]()
 
-    def keep(server: Server, place: str, read: Callable[[Any], Any], body: bytes | None = None) -> Any:
+    def keep(
+        server: Server, place: str, read: Callable[[Any], Any], body: bytes | None = None
+    ) -> Any:
         bodies.extend([] if body is None else [body])
         return ask(server, place, read, body)
 
@@ -70,10 +74,22 @@ def networks(names: list[str]) -> Iterator[tuple[str, nn.Module, str, tuple[int,
     for name in names:
         if name == "digits":
             domain = Domain(kind="image", shape=(1, 8, 8), levels=17)
-            yield "digits-cnn", DigitsCnn()(domain).module, "digits?split=train", domain.shape, "0.03"
+            yield (
+                "digits-cnn",
+                DigitsCnn()(domain).module,
+                "digits?split=train",
+                domain.shape,
+                "0.03",
+            )
         else:
             subject = measure.subject(name)
-            yield subject.name, _chain(subject.module().net), subject.data_spec, subject.shape, subject.eps_text
+            yield (
+                subject.name,
+                _chain(subject.module().net),
+                subject.data_spec,
+                subject.shape,
+                subject.eps_text,
+            )
 
 
 def _chain(net: nn.Module) -> nn.Sequential:
@@ -81,12 +97,16 @@ def _chain(net: nn.Module) -> nn.Sequential:
     if isinstance(net, nn.Sequential):
         return net
     pools = [nn.ReLU(), nn.MaxPool2d(2)]
-    return nn.Sequential(net.conv1, *pools, net.conv2, *pools, nn.Flatten(), net.linear1, nn.ReLU(), net.linear2)
+    return nn.Sequential(
+        net.conv1, *pools, net.conv2, *pools, nn.Flatten(), net.linear1, nn.ReLU(), net.linear2
+    )
 
 
 @contextmanager
 def separate_cores(start: AbstractContextManager[tuple[str, int]]) -> Iterator[tuple[str, int]]:
-    """What `start` yields, its processes on the first core, and this process on the others meanwhile."""
+    """What `start` yields, its processes on the first core, and this process on the others
+    meanwhile.
+    """
     cores = os.sched_getaffinity(0)
     if len(cores) < 2:
         raise SystemExit("the server needs a core of its own, and there is but one")
@@ -121,10 +141,14 @@ def replay(url: str, bodies: list[bytes], connections: int) -> None:
     def work() -> None:
         connection = http.client.HTTPConnection(parts.netloc)
         while (number := next(counter)) < len(bodies):
-            connection.request("POST", parts.path, bodies[number], {"Content-Type": "application/json"})
+            connection.request(
+                "POST", parts.path, bodies[number], {"Content-Type": "application/json"}
+            )
             answer = connection.getresponse()
             if answer.status != 200:
-                raise SystemExit(f"the server answers {answer.status} to a request that it has answered before")
+                raise SystemExit(
+                    f"the server answers {answer.status} to a request that it has answered before"
+                )
             answer.read()
         connection.close()
 
@@ -135,28 +159,50 @@ def replay(url: str, bodies: list[bytes], connections: int) -> None:
 
 def main() -> None:
     """One line for each network."""
-    counts = {"samples": 500, "steps": 100, "rows": 64, "concurrency": 4, "batch_size": 512, "repetitions": 3}
-    options = measure.arguments(__doc__, subjects=["digits", "cnn4_pgd", "lenet5_advtrained"], **counts)
+    counts = {
+        "samples": 500,
+        "steps": 100,
+        "rows": 64,
+        "concurrency": 4,
+        "batch_size": 512,
+        "repetitions": 3,
+    }
+    options = measure.arguments(
+        __doc__, subjects=["digits", "cnn4_pgd", "lenet5_advtrained"], **counts
+    )
     columns = (
-        "model, samples, requests, inputs, audit s, replay s, audit / replay, server cpu s, client cpu s, of it not overlapped, "
+        "model, samples, requests, inputs, audit s, replay s, audit / replay, "
+        "server cpu s, client cpu s, of it not overlapped, "
         "cpu ratio, repetitions"
     )
     note = (
-        "The audit is `brinell.audit` from the request to the report; replay is the same requests and nothing else. Server and "
-        "client have a core each. Beside other work wall time says little: the cpu ratio is the processor time of the server and "
+        "The audit is `brinell.audit` from the request to the report; replay is "
+        "the same requests and nothing else. Server and "
+        "client have a core each. Beside other work wall time says little: the "
+        "cpu ratio is the processor time of the server and "
         "of what the client does while no request is under way, together, over the server's."
     )
     table = measure.Table("An audit over HTTP beside what the server needs", columns, note)
     serve = measure.import_example("served/serve.py")
     if not serve.MLSERVER.is_file():
         raise SystemExit("no inference server: `make server` makes its environment")
-    settings = {"samples": f"first:{options.samples}", "batch_size": options.batch_size, "device": "cpu"}
+    settings = {
+        "samples": f"first:{options.samples}",
+        "batch_size": options.batch_size,
+        "device": "cpu",
+    }
     settings["attack"] = f"square?steps={options.steps}"
     for name, chain, data, shape, eps in networks(options.subjects):
         audits, replays = [], []
-        with separate_cores(serve.serving(chain, "net", shape)) as (url, pid), tempfile.TemporaryDirectory() as folder:
+        with (
+            separate_cores(serve.serving(chain, "net", shape)) as (url, pid),
+            tempfile.TemporaryDirectory() as folder,
+        ):
             for repetition in range(options.repetitions):
-                out, spec = Path(folder) / str(repetition), f"{url}?rows={options.rows}&concurrency={options.concurrency}"
+                out, spec = (
+                    Path(folder) / str(repetition),
+                    f"{url}?rows={options.rows}&concurrency={options.concurrency}",
+                )
                 with recording() as bodies, clocks(pid) as cost:
                     brinell.audit(spec, data, eps=eps, out=out, **settings)
                 audits += cost
@@ -165,12 +211,25 @@ def main() -> None:
                 replays += cost
             traffic = Run.open(out).manifest["traffic"]["net"]
         walls = [measure.spread([cost.wall for cost in costs], 2) for costs in (audits, replays)]
-        over = measure.spread([audit.wall / bare.wall for audit, bare in zip(audits, replays, strict=True)])
+        over = measure.spread(
+            [audit.wall / bare.wall for audit, bare in zip(audits, replays, strict=True)]
+        )
         cpu = [
-            f"{statistics.median(getattr(audit, kind) for audit in audits):.2f}" for kind in ("server", "client", "main_thread")
+            f"{statistics.median(getattr(audit, kind) for audit in audits):.2f}"
+            for kind in ("server", "client", "main_thread")
         ]
         ratio = measure.spread([1 + audit.main_thread / audit.server for audit in audits])
-        table.add(name, options.samples, traffic["requests"], traffic["inputs"], *walls, over, *cpu, ratio, options.repetitions)
+        table.add(
+            name,
+            options.samples,
+            traffic["requests"],
+            traffic["inputs"],
+            *walls,
+            over,
+            *cpu,
+            ratio,
+            options.repetitions,
+        )
 
 
 if __name__ == "__main__":

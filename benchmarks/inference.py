@@ -1,9 +1,11 @@
-"""Coverage of the intervals and error rates of the sentences of all studies, by simulation where the truth is known.
+"""Coverage of the intervals and error rates of the sentences of all studies, by simulation where
+the truth is known.
 
     OMP_NUM_THREADS=1 python -m benchmarks.inference --repetitions 4000
 
-Prints two tables in Markdown: how often a 95 % interval holds the truth, and how often a sentence claims something where there
-is nothing. `tests/analysis/test_simulations.py` holds both to their limits with fewer repetitions.
+Prints two tables in Markdown: how often a 95 % interval holds the truth, and how often a sentence
+claims something where there is nothing. `tests/analysis/test_simulations.py` holds both to their
+limits with fewer repetitions.
 """
 
 import argparse
@@ -37,7 +39,10 @@ def _percentile(values: Array, groups: Array, rng: np.random.Generator) -> tuple
 
 
 def _coverage(
-    draw: Callable[[], tuple[Array, Array]], truth: float, repetitions: int, rng: np.random.Generator
+    draw: Callable[[], tuple[Array, Array]],
+    truth: float,
+    repetitions: int,
+    rng: np.random.Generator,
 ) -> tuple[float, float]:
     """Coverage of our interval, where there is one, and of the percentile bootstrap, in percent."""
     hits, plain_hits = [], []
@@ -81,7 +86,10 @@ def coverage_of_rates(repetitions: int, rng: np.random.Generator) -> Iterator[Ro
         p = rng.uniform(0.02, 0.98, repetitions)
         counts = rng.binomial(n, p)
         intervals = {k: wilson(k, n) for k in range(n + 1)}
-        hits = [intervals[k].low <= truth <= intervals[k].high for k, truth in zip(counts.tolist(), p, strict=True)]
+        hits = [
+            intervals[k].low <= truth <= intervals[k].high
+            for k, truth in zip(counts.tolist(), p, strict=True)
+        ]
         yield Row("rate (Wilson)", f"{n} samples", 100 * float(np.mean(hits)))
     for groups in (8, 13, 30):
         sizes, hits = np.full(groups, 4), []
@@ -91,7 +99,12 @@ def coverage_of_rates(repetitions: int, rng: np.random.Generator) -> Iterator[Ro
             estimate = mean(values, np.repeat(np.arange(groups), sizes))
             assert estimate is not None and estimate.interval is not None
             hits.append(estimate.interval.low <= truth <= estimate.interval.high)
-        yield Row("rate over groups (pointing)", f"{groups} groups of 4", 100 * float(np.mean(hits)), conservative=True)
+        yield Row(
+            "rate over groups (pointing)",
+            f"{groups} groups of 4",
+            100 * float(np.mean(hits)),
+            conservative=True,
+        )
 
 
 def coverage_of_ratios(repetitions: int, rng: np.random.Generator) -> Iterator[Row]:
@@ -102,7 +115,9 @@ def coverage_of_ratios(repetitions: int, rng: np.random.Generator) -> Iterator[R
         hits = []
         for _ in range(repetitions // 2):
             net, reference = draw_errors(rng, rates, n).astype(float)
-            values = np.mean([pseudo_values(*pair) for pair in zip(net, reference, strict=True)], axis=0)
+            values = np.mean(
+                [pseudo_values(*pair) for pair in zip(net, reference, strict=True)], axis=0
+            )
             estimate = mean_difference(values)
             assert estimate is not None and estimate.interval is not None
             hits.append(estimate.interval.low <= truth <= estimate.interval.high)
@@ -122,7 +137,9 @@ def coverage_of_query_ratios(repetitions: int, rng: np.random.Generator) -> Iter
 
 
 def coverage_of_areas(repetitions: int, rng: np.random.Generator) -> Iterator[Row]:
-    """Areas under ROC curves of normal scores, of which some are rounded: the adversarial ones narrow, alike or wide."""
+    """Areas under ROC curves of normal scores, of which some are rounded: the adversarial ones
+    narrow, alike or wide.
+    """
     for m in (10, 30, 100, 180):
         hits = []
         for _ in range(repetitions):
@@ -130,12 +147,21 @@ def coverage_of_areas(repetitions: int, rng: np.random.Generator) -> Iterator[Ro
             clean = rng.normal(size=180)
             adversarial = ndtri(truth) * np.sqrt(1 + width**2) + width * rng.normal(size=m)
             if rng.random() < 0.25:
-                clean, adversarial, truth = clean > 0.7, adversarial > 0.7, _area_of_alarms(truth, width, 0.7)
+                clean, adversarial, truth = (
+                    clean > 0.7,
+                    adversarial > 0.7,
+                    _area_of_alarms(truth, width, 0.7),
+                )
             interval = auc_interval(clean.astype(float), adversarial.astype(float))
             assert interval is not None
             hits.append(interval.low <= truth <= interval.high)
         size = f"{m} adversarial, 180 clean inputs"
-        yield Row("area under a ROC curve (detect)", size, 100 * float(np.mean(hits)), conservative=m < 180)
+        yield Row(
+            "area under a ROC curve (detect)",
+            size,
+            100 * float(np.mean(hits)),
+            conservative=m < 180,
+        )
 
 
 def _area_of_alarms(area: float, width: float, threshold: float) -> float:
@@ -151,7 +177,10 @@ def coverage_of_gains(repetitions: int, rng: np.random.Generator) -> Iterator[Ro
     def spaces(labels: Array) -> list[Array]:
         """(n, 3) points of samples in both spaces, with noise of which half is shared."""
         shared = rng.normal(size=(len(labels), 3))
-        return [scale * means[labels] + np.sqrt(0.5) * (shared + rng.normal(size=shared.shape)) for scale in (0.7, 1.0)]
+        return [
+            scale * means[labels] + np.sqrt(0.5) * (shared + rng.normal(size=shared.shape))
+            for scale in (0.7, 1.0)
+        ]
 
     first, second = (rng.integers(10, size=10**6) for _ in range(2))
     unequal = first != second
@@ -166,20 +195,34 @@ def coverage_of_gains(repetitions: int, rng: np.random.Generator) -> Iterator[Ro
         i, j = np.triu_indices(n, 1)
         for _ in range(count):
             labels = rng.integers(10, size=n)
-            before, after = (pair_auc(np.linalg.norm(x[i] - x[j], axis=1), labels)[1] for x in spaces(labels))
+            before, after = (
+                pair_auc(np.linalg.norm(x[i] - x[j], axis=1), labels)[1] for x in spaces(labels)
+            )
             estimate = mean_difference(after - before)
             assert estimate is not None and estimate.interval is not None
             hits.append(estimate.interval.low <= truths[1] - truths[0] <= estimate.interval.high)
-        yield Row("gain in the AUC of pairs (train metric)", f"{n} samples", 100 * float(np.mean(hits)), conservative=n < 100)
+        yield Row(
+            "gain in the AUC of pairs (train metric)",
+            f"{n} samples",
+            100 * float(np.mean(hits)),
+            conservative=n < 100,
+        )
 
 
 def _holds(objects: Order, truth: Array) -> bool:
-    """True if the intervals of all ranks hold the true ranks; of equal ones, each has all of their ranks."""
+    """True if the intervals of all ranks hold the true ranks; of equal ones, each has all of their
+    ranks.
+    """
     for index, value in enumerate(truth):
         place = objects.rank(index)
-        if not place.low <= 1 + (truth > value).sum() + (truth == value).sum() - 1 or place.high < 1 + (truth > value).sum():
+        if (
+            not place.low <= 1 + (truth > value).sum() + (truth == value).sum() - 1
+            or place.high < 1 + (truth > value).sum()
+        ):
             return False
-        if any(truth[i] <= value for i in objects.above(index)) or any(truth[i] >= value for i in objects.below(index)):
+        if any(truth[i] <= value for i in objects.above(index)) or any(
+            truth[i] >= value for i in objects.below(index)
+        ):
             return False
     return True
 
@@ -188,15 +231,32 @@ def coverage_of_ranks(repetitions: int, rng: np.random.Generator) -> Iterator[Ro
     """Ranks of models and of classes, all together."""
     for n in (100, 500):
         truth = np.array([0.3, 0.3, 0.35, 0.45])
-        hits = [_holds(order_models(draw_errors(rng, truth, n)), truth) for _ in range(repetitions // 2)]
-        yield Row("ranks of 4 models, all together", f"{n} samples", 100 * float(np.mean(hits)), conservative=True)
+        hits = [
+            _holds(order_models(draw_errors(rng, truth, n)), truth) for _ in range(repetitions // 2)
+        ]
+        yield Row(
+            "ranks of 4 models, all together",
+            f"{n} samples",
+            100 * float(np.mean(hits)),
+            conservative=True,
+        )
     for n in (10, 50):
         truth, labels = np.repeat([0.2, 0.4, 0.6], [4, 3, 3]), np.repeat(np.arange(10), n)
         hits = [
-            _holds(compare_groups((rng.random(10 * n) < truth[labels]).astype(float), labels, 0.0, 1.0), truth)
+            _holds(
+                compare_groups(
+                    (rng.random(10 * n) < truth[labels]).astype(float), labels, 0.0, 1.0
+                ),
+                truth,
+            )
             for _ in range(repetitions // 2)
         ]
-        yield Row("ranks of 10 classes, all together", f"{n} samples a class", 100 * float(np.mean(hits)), conservative=True)
+        yield Row(
+            "ranks of 10 classes, all together",
+            f"{n} samples a class",
+            100 * float(np.mean(hits)),
+            conservative=True,
+        )
 
 
 def coverage(repetitions: int, seed: int = 0) -> list[Row]:
@@ -210,7 +270,11 @@ def coverage(repetitions: int, seed: int = 0) -> list[Row]:
         coverage_of_areas,
         coverage_of_gains,
     )
-    return [row for number, part in enumerate(parts) for row in part(repetitions, np.random.default_rng([seed, number]))]
+    return [
+        row
+        for number, part in enumerate(parts)
+        for row in part(repetitions, np.random.default_rng([seed, number]))
+    ]
 
 
 def main() -> None:

@@ -1,13 +1,15 @@
 """Kills long commands at random moments, and holds what comes out against runs left alone.
 
-    python benchmarks/kill.py                                            20 kills in turns over all commands
+    python benchmarks/kill.py
+        20 kills in turns over all commands
     python benchmarks/kill.py --kills 100 --only audit benchmark --seed 1
 
-A kill is SIGKILL. A command is killed at a moment drawn evenly over the time of a run in one go, and resumed. After each kill,
-every file of rows that was there before must be there as it was (nothing lost), and no cell may have two rows (nothing twice). In
-the end its rows and arrays must be those of the run in one go, and no half-written file may be left. `train agent` goes on with
-another training than one that was never stopped: of it is asked that its file is whole or absent at every moment, and that the
-queries that it counts never fall.
+A kill is SIGKILL. A command is killed at a moment drawn evenly over the time of a run in one go,
+and resumed. After each kill, every file of rows that was there before must be there as it was
+(nothing lost), and no cell may have two rows (nothing twice). In the end its rows and arrays must
+be those of the run in one go, and no half-written file may be left. `train agent` goes on with
+another training than one that was never stopped: of it is asked that its file is whole or absent at
+every moment, and that the queries that it counts never fall.
 """
 
 import itertools
@@ -45,7 +47,8 @@ FOLDERS = (".", "before", "after")
 Rows = dict[str, list[dict[str, Any]]]
 
 
-# --- what a run holds ------------------------------------------------------------------------------------------------
+# --- what a run holds
+# ------------------------------------------------------------------------------------------------
 
 
 def read_rows(out: Path) -> Rows:
@@ -53,14 +56,23 @@ def read_rows(out: Path) -> Rows:
     rows: Rows = {}
     for folder, name in itertools.product(FOLDERS, KEYS):
         files = sorted((out / folder).glob(f"{name}/*.parquet"))
-        rows[f"{folder}/{name}"] = [row for path in files for row in pq.read_table(path, partitioning=None).to_pylist()]
+        rows[f"{folder}/{name}"] = [
+            row for path in files for row in pq.read_table(path, partitioning=None).to_pylist()
+        ]
     return rows
 
 
 def read_arrays(out: Path) -> dict[str, np.ndarray]:
     """The stored inputs, and the weights of a hardening."""
-    files = [*out.glob("*.safetensors"), *(path for folder in FOLDERS for path in (out / folder).glob("arrays/*"))]
-    return {f"{path.relative_to(out)} {name}": array for path in sorted(files) for name, array in load_file(path).items()}
+    files = [
+        *out.glob("*.safetensors"),
+        *(path for folder in FOLDERS for path in (out / folder).glob("arrays/*")),
+    ]
+    return {
+        f"{path.relative_to(out)} {name}": array
+        for path in sorted(files)
+        for name, array in load_file(path).items()
+    }
 
 
 def count_duplicates(rows: Rows) -> int:
@@ -68,8 +80,14 @@ def count_duplicates(rows: Rows) -> int:
     count = 0
     for name, entries in rows.items():
         if entries:
-            columns = next(columns for columns in KEYS[name.rpartition("/")[2]] if set(columns) <= entries[0].keys())
-            count += len(entries) - len({tuple(row[column] for column in columns) for row in entries})
+            columns = next(
+                columns
+                for columns in KEYS[name.rpartition("/")[2]]
+                if set(columns) <= entries[0].keys()
+            )
+            count += len(entries) - len(
+                {tuple(row[column] for column in columns) for row in entries}
+            )
     return count
 
 
@@ -79,14 +97,20 @@ def compare(expected: Path, actual: Path) -> list[str]:
         return sorted(load_file(expected).keys() ^ load_file(actual).keys())
 
     def plain(rows: list[dict[str, Any]]) -> list[str]:
-        return sorted(json.dumps(row | {"seconds": 0}, sort_keys=True, default=repr) for row in rows)
+        return sorted(
+            json.dumps(row | {"seconds": 0}, sort_keys=True, default=repr) for row in rows
+        )
 
     first, second = read_rows(expected), read_rows(actual)
     differences = [name for name, rows in first.items() if plain(rows) != plain(second[name])]
     arrays, second_arrays = read_arrays(expected), read_arrays(actual)
-    if arrays.keys() != second_arrays.keys() or any(arrays[name].tobytes() != second_arrays[name].tobytes() for name in arrays):
+    if arrays.keys() != second_arrays.keys() or any(
+        arrays[name].tobytes() != second_arrays[name].tobytes() for name in arrays
+    ):
         differences.append("arrays")
-    return differences + [f"left behind: {path.name}" for path in sorted(actual.rglob("*")) if is_leftover(path)]
+    return differences + [
+        f"left behind: {path.name}" for path in sorted(actual.rglob("*")) if is_leftover(path)
+    ]
 
 
 def is_leftover(path: Path) -> bool:
@@ -94,7 +118,8 @@ def is_leftover(path: Path) -> bool:
     return path.is_file() and (".parts" in path.parts or ".tmp" in path.name)
 
 
-# --- commands that are resumed ---------------------------------------------------------------------------------------
+# --- commands that are resumed
+# ---------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -117,7 +142,8 @@ class Command:
 COMMANDS = {
     "audit": "audit --samples 60 --eps 0:0.2:5 --attack pgd?steps=60&restarts=3 --batch-size 8",
     "rlab": "audit --samples 60 --norm l2 --eps 1,2 --attack rlab?steps=120 --batch-size 8",
-    "benchmark": "benchmark --samples 60 --distortions gaussian-noise+occlusion --patch 2 --steps 400 --levels 1,2",
+    "benchmark": "benchmark --samples 60 --distortions gaussian-noise+occlusion --patch 2 "
+    "--steps 400 --levels 1,2",
     "unrestricted": "unrestricted --generator GENERATOR --per-class 30 --steps 40",
     "harden": "harden --samples 60 --epochs 4 --attack pgd?steps=20 --batch-size 16",
     "train agent": "train agent --samples 60 --steps 400",
@@ -127,7 +153,12 @@ COMMANDS = {
 
 def start(words: str, out: Path) -> subprocess.Popen[str]:
     """Start a command, or resume it."""
-    resume = ["--resume"] if out.is_file() or any((out / name).exists() for name in ("manifest.json", ".parts/plan.json")) else []
+    resume = (
+        ["--resume"]
+        if out.is_file()
+        or any((out / name).exists() for name in ("manifest.json", ".parts/plan.json"))
+        else []
+    )
     return measure.brinell("--quiet", *words.split(), "--out", str(out), *resume)
 
 
@@ -159,7 +190,9 @@ def kill_command(command: Command, work: Path, kills: int, rng: random.Random) -
             before = check(command, out, before)
             command.with_work += bool(before)
             continue
-        if not process.returncode:  # it came to its end between two kills: begin again in another folder
+        if (
+            not process.returncode
+        ):  # it came to its end between two kills: begin again in another folder
             command.differences += compare(reference, out)
             out, before = work / f"killed-{command.kills}{ending}", {}
     run_to_end(command.words, out)
@@ -174,13 +207,20 @@ def check(command: Command, out: Path, before: dict[str, bytes]) -> dict[str, by
             command.missing += bool(before)
             return {}
         with safe_open(out, "np") as tensors:
-            queries = sum(json.loads(tensors.metadata()["brinell"])["about"]["training_queries"].values())
+            queries = sum(
+                json.loads(tensors.metadata()["brinell"])["about"]["training_queries"].values()
+            )
         command.missing += queries < int(before.get("queries", b"0"))
         return {"queries": str(queries).encode()}
-    contents = {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*.parquet")}
+    contents = {
+        path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*.parquet")
+    }
     command.duplicates += count_duplicates(read_rows(out))
     # What is in .parts goes into files of rows, which the end shows.
-    command.missing += sum(not name.startswith(".parts") and contents.get(name) != content for name, content in before.items())
+    command.missing += sum(
+        not name.startswith(".parts") and contents.get(name) != content
+        for name, content in before.items()
+    )
     return contents
 
 
@@ -188,7 +228,10 @@ def kill_commands(options: Namespace, work: Path, rng: random.Random) -> bool:
     """Kill, resume, compare; True if nothing was lost, made twice or differs."""
     if "unrestricted" in options.only:
         run_to_end("train generator --steps 300", work / "generator.safetensors")
-    table = measure.Table("Killed and resumed", "command, s in one go, kills, with work done, lost, twice, differences")
+    table = measure.Table(
+        "Killed and resumed",
+        "command, s in one go, kills, with work done, lost, twice, differences",
+    )
     commands = []
     for number, name in enumerate(options.only):
         words = COMMANDS[name].replace("GENERATOR", str(work / "generator.safetensors"))
@@ -198,7 +241,9 @@ def kill_commands(options: Namespace, work: Path, rng: random.Random) -> bool:
         counts = (command.kills, command.with_work, command.missing, command.duplicates)
         table.add(name, f"{command.seconds:.1f}", *counts, "; ".join(command.differences) or "none")
         commands.append(command)
-    return not any(command.missing or command.duplicates or command.differences for command in commands)
+    return not any(
+        command.missing or command.duplicates or command.differences for command in commands
+    )
 
 
 def main() -> int:

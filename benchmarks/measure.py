@@ -1,4 +1,6 @@
-"""Shared parts of the benchmarks: networks and data, attacks behind a ledger, passes, options and tables."""
+"""Shared parts of the benchmarks: networks and data, attacks behind a ledger, passes, options and
+tables.
+"""
 
 import argparse
 import itertools
@@ -34,15 +36,18 @@ from brinell.rlab import ratios
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("BRINELL_SHARED", ROOT.parent / "shared" / "data")).resolve()
 
-# oneDNN makes a kernel for every new batch size and keeps 1024. Where samples leave, that is too few, and whichever of two works
-# came first would pay for both. With all of them kept, the run that counts passes makes them before anything is timed.
+# oneDNN makes a kernel for every new batch size and keeps 1024. Where samples leave, that is too
+# few, and whichever of two works came first would pay for both. With all of them kept, the run that
+# counts passes makes them before anything is timed.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "65536")
 # Freed memory is kept, as by the command line: for us and for the peers, which share the process.
 heap.keep_freed_memory()
 
 
 class FullModel(nn.Module):
-    """A model as one module, so that a hook on it sees every call (ART takes an nn.Sequential apart)."""
+    """A model as one module, so that a hook on it sees every call (ART takes an nn.Sequential
+    apart).
+    """
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
@@ -70,7 +75,9 @@ class Subject:
     @property
     def model_spec(self) -> str:
         """The model as the command line takes it."""
-        return f"torch:{ROOT / 'examples' / 'models' / self.factory}?weights={SHARED / self.weights}"
+        return (
+            f"torch:{ROOT / 'examples' / 'models' / self.factory}?weights={SHARED / self.weights}"
+        )
 
     @property
     def data_spec(self) -> str:
@@ -83,11 +90,15 @@ class Subject:
         return Domain(kind="image", shape=self.shape, levels=256)
 
     def module(self) -> nn.Module:
-        """The model with its weights, in eval mode; its parameters ask for no gradients, for us and for the peers alike."""
+        """The model with its weights, in eval mode; its parameters ask for no gradients, for us and
+        for the peers alike.
+        """
         from safetensors.torch import load_file
 
         module = self.empty()
-        module.load_state_dict({name: value.float() for name, value in load_file(SHARED / self.weights).items()})
+        module.load_state_dict(
+            {name: value.float() for name, value in load_file(SHARED / self.weights).items()}
+        )
         return FullModel(module).eval().requires_grad_(False)
 
     def empty(self) -> nn.Module:
@@ -100,8 +111,12 @@ class Subject:
         """The first `n` test images from `start` on with their labels, right or wrong."""
         return images(self.data, slice(start, start + n))
 
-    def samples(self, n: int, module: nn.Module, skip: int = 0, start: int = 0) -> tuple[Tensor, Tensor]:
-        """`n` test images from `start` on that the model gets right, after the first `skip` of them, with their labels."""
+    def samples(
+        self, n: int, module: nn.Module, skip: int = 0, start: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """`n` test images from `start` on that the model gets right, after the first `skip` of
+        them, with their labels.
+        """
         x, y = self.first(2 * (skip + n) + 100, start)
         mask = is_right(module, x, y)
         if int(mask.sum()) < skip + n:
@@ -112,13 +127,21 @@ class Subject:
 class Photographs(Subject):
     """An ImageNet network with the photographs of the shared data."""
 
-    def samples(self, n: int, module: nn.Module, skip: int = 0, start: int = 0) -> tuple[Tensor, Tensor]:
-        """`n` photographs from `start` on that the network gets right, after the first `skip` of them."""
+    def samples(
+        self, n: int, module: nn.Module, skip: int = 0, start: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """`n` photographs from `start` on that the network gets right, after the first `skip` of
+        them.
+        """
         from brinell.datasets.image_folder import ImageFolder
 
         photographs = ImageFolder(path=str(SHARED / self.data), size=self.shape[-1])()
         labels = torch.as_tensor(photographs.labels()).long()
-        numbers = (k for k in range(start, len(labels)) if is_right(module, photographs.load([k]), labels[k : k + 1]))
+        numbers = (
+            k
+            for k in range(start, len(labels))
+            if is_right(module, photographs.load([k]), labels[k : k + 1])
+        )
         rows = list(itertools.islice(numbers, skip, skip + n))
         return photographs.load(rows), labels[rows]
 
@@ -133,10 +156,19 @@ def import_example(file: str) -> Any:
 def images(file: str, part: slice = slice(None)) -> tuple[Tensor, Tensor]:
     """Images in [0, 1], channels first, and labels of a file of the shared data."""
     if not (SHARED / file).is_file():
-        raise SystemExit(f"no {file} in {SHARED}: set BRINELL_SHARED to the folder of the shared data")
+        raise SystemExit(
+            f"no {file} in {SHARED}: set BRINELL_SHARED to the folder of the shared data"
+        )
     with np.load(SHARED / file) as arrays:
         pixels, labels = arrays["images"][part], arrays["labels"][part]
-    x = torch.from_numpy(pixels).reshape(len(pixels), *pixels.shape[1:3], -1).movedim(-1, 1).float().div(255).contiguous()
+    x = (
+        torch.from_numpy(pixels)
+        .reshape(len(pixels), *pixels.shape[1:3], -1)
+        .movedim(-1, 1)
+        .float()
+        .div(255)
+        .contiguous()
+    )
     return x, torch.from_numpy(labels.astype(np.int64))
 
 
@@ -174,23 +206,34 @@ def subject(name: str) -> Subject:
     """A network of the shared data by its short name."""
     if name in IMAGENET:
         return Photographs(
-            name=f"ImageNet {name}", factory=f"imagenet.py:{name}", weights=f"imagenet_weights/{name}.safetensors",
-            data="imagenet_samples", shape=(3, 224, 224), eps=1.0, eps_text="1",
-        )  # fmt: skip
+            name=f"ImageNet {name}",
+            factory=f"imagenet.py:{name}",
+            weights=f"imagenet_weights/{name}.safetensors",
+            data="imagenet_samples",
+            shape=(3, 224, 224),
+            eps=1.0,
+            eps_text="1",
+        )
     factory, weights, eps = NETWORKS[name]
     mnist = factory.startswith("mnist")
     return Subject(
-        name=f"{'MNIST' if mnist else 'CIFAR-10'} {name}", factory=factory, weights=f"{weights}.safetensors",
-        data="mnist/mnist_test.npz" if mnist else "cifar10/cifar10_test.npz", shape=(1, 28, 28) if mnist else (3, 32, 32),
+        name=f"{'MNIST' if mnist else 'CIFAR-10'} {name}",
+        factory=factory,
+        weights=f"{weights}.safetensors",
+        data="mnist/mnist_test.npz" if mnist else "cifar10/cifar10_test.npz",
+        shape=(1, 28, 28) if mnist else (3, 32, 32),
         eps=parse_eps(eps),
         eps_text=eps,
-    )  # fmt: skip
+    )
 
 
-# --- attacks behind a ledger -----------------------------------------------------------------------------------------
+# --- attacks behind a ledger
+# -----------------------------------------------------------------------------------------
 
 
-def open_ledger(model: Model, x: Tensor, y: Tensor, norm: str, eps: float | Tensor, **settings: Any) -> Ledger:
+def open_ledger(
+    model: Model, x: Tensor, y: Tensor, norm: str, eps: float | Tensor, **settings: Any
+) -> Ledger:
     """A ledger over samples, each with a budget; settings as `Ledger` takes them."""
     budgets = eps if isinstance(eps, Tensor) else torch.full((len(x),), eps)
     threat = Threat(distance=plugins.build("distance", norm, {}), eps=budgets, domain=model.domain)
@@ -213,12 +256,20 @@ def art_classifier(module: nn.Module, x: Tensor) -> Any:
     """A module as a classifier of ten classes of the Adversarial Robustness Toolbox."""
     import multiprocessing
 
-    # It imports multiprocess, a fork of the standard library's module, and uses it in parallel runs only.
+    # It imports multiprocess, a fork of the standard library's module, and uses it in parallel runs
+    # only.
     sys.modules.setdefault("multiprocess", multiprocessing)
     from art.estimators.classification import PyTorchClassifier
 
     shape = tuple(x.shape[1:])
-    return PyTorchClassifier(module, nn.CrossEntropyLoss(), shape, nb_classes=10, clip_values=(0.0, 1.0), device_type="cpu")
+    return PyTorchClassifier(
+        module,
+        nn.CrossEntropyLoss(),
+        shape,
+        nb_classes=10,
+        clip_values=(0.0, 1.0),
+        device_type="cpu",
+    )
 
 
 def is_broken(rows: Any) -> np.ndarray[Any, Any]:
@@ -226,7 +277,8 @@ def is_broken(rows: Any) -> np.ndarray[Any, Any]:
     return np.asarray(has_broken(rows) | (rows.outcome == Outcome.MISCLASSIFIED))
 
 
-# --- passes ----------------------------------------------------------------------------------------------------------
+# --- passes
+# ------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -266,7 +318,9 @@ def counting(module: nn.Module) -> Iterator[Passes]:
 
 
 def replay(module: nn.Module, passes: Passes, x: Tensor, y: Tensor) -> None:
-    """The same batches through the same module with nothing around them: forward, and as many input gradients as were taken."""
+    """The same batches through the same module with nothing around them: forward, and as many input
+    gradients as were taken.
+    """
     for size, backwards in passes.batches:
         if backwards:
             leaf = x[:size].detach().requires_grad_()
@@ -278,18 +332,24 @@ def replay(module: nn.Module, passes: Passes, x: Tensor, y: Tensor) -> None:
                 module(x[:size])
 
 
-# --- timing ----------------------------------------------------------------------------------------------------------
+# --- timing
+# ------------------------------------------------------------------------------------------
 
 
 def spread(values: Sequence[float], digits: int = 3) -> str:
     """Median with the smallest and the largest value."""
-    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f}-{max(values):.{digits}f})"
+    return (
+        f"{statistics.median(values):.{digits}f} "
+        f"({min(values):.{digits}f}-{max(values):.{digits}f})"
+    )
 
 
 def mean_spread(values: Sequence[float], digits: int) -> str:
     """Mean with the smallest and the largest value, where they differ."""
     mean, least, most = statistics.fmean(values), min(values), max(values)
-    return f"{mean:.{digits}f}" + (f" ({least:.{digits}f}-{most:.{digits}f})" if least < most else "")
+    return f"{mean:.{digits}f}" + (
+        f" ({least:.{digits}f}-{most:.{digits}f})" if least < most else ""
+    )
 
 
 def ratio(above: Tensor, below: Tensor) -> str:
@@ -307,7 +367,13 @@ def run_child(line: list[str], **environment: str) -> tuple[float, float, str]:
     """Wall seconds, peak memory in MiB and output of a process that must end well."""
     with tempfile.TemporaryFile("w+") as output:
         begin = time.perf_counter()
-        process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=os.environ | environment)
+        process = subprocess.Popen(
+            line,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=os.environ | environment,
+        )
         _, status, usage = os.wait4(process.pid, 0)
         seconds, process.returncode = time.perf_counter() - begin, os.waitstatus_to_exitcode(status)
         output.seek(0)
@@ -317,7 +383,8 @@ def run_child(line: list[str], **environment: str) -> tuple[float, float, str]:
     return seconds, usage.ru_maxrss / 1024, text
 
 
-# --- what is printed -------------------------------------------------------------------------------------------------
+# --- what is printed
+# ------------------------------------------------------------------------------------------
 
 
 def machine() -> str:
@@ -325,22 +392,31 @@ def machine() -> str:
     cpu = platform.processor() or "unknown processor"
     info = Path("/proc/cpuinfo")
     if info.exists():
-        names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+        names = [
+            line.partition(":")[2].strip()
+            for line in info.read_text().splitlines()
+            if line.startswith("model name")
+        ]
         cpu = names[0] if names else cpu
     return (
-        f"{cpu}, {os.cpu_count()} cores, {torch.get_num_threads()} torch thread{'s'[: torch.get_num_threads() > 1]}; "
+        f"{cpu}, {os.cpu_count()} cores, {torch.get_num_threads()} torch "
+        f"thread{'s'[: torch.get_num_threads() > 1]}; "
         f"Python {platform.python_version()}, torch {torch.__version__.partition('+')[0]}"
     )
 
 
 class Table:
-    """A Markdown table that is printed line by line as results come in, with the command that makes it again."""
+    """A Markdown table that is printed line by line as results come in, with the command that makes
+    it again.
+    """
 
     def __init__(self, title: str, columns: str | Sequence[str], note: str = "") -> None:
         print(f"\n## {title}\n\n`{command()}` on {machine()}\n")
         if note:
             print(note + "\n")
-        names = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else columns
+        names = (
+            [name.strip() for name in columns.split(",")] if isinstance(columns, str) else columns
+        )
         print("| " + " | ".join(names) + " |\n|" + " --- |" * len(names), flush=True)
 
     def add(self, *cells: object) -> None:
@@ -350,7 +426,10 @@ class Table:
 
 def command() -> str:
     """How this run is repeated; folders of other people's sources are called CHECKOUT."""
-    words = ["CHECKOUT" if word.startswith("/") and Path(word).is_dir() else word for word in sys.argv[1:]]
+    words = [
+        "CHECKOUT" if word.startswith("/") and Path(word).is_dir() else word
+        for word in sys.argv[1:]
+    ]
     spec, script = sys.modules["__main__"].__spec__, Path(sys.argv[0])
     if spec is not None and spec.name.startswith("benchmarks."):
         return shlex.join(["python", "-m", spec.name.removesuffix(".__main__"), *words])
@@ -360,9 +439,12 @@ def command() -> str:
 def arguments(doc: str | None, **defaults: Any) -> argparse.Namespace:
     """The command line of a benchmark: an option for each default.
 
-    A list takes several values, a tuple one of its own (the first by default), False is a switch, and a type has no default.
+    A list takes several values, a tuple one of its own (the first by default), False is a switch,
+    and a type has no default.
     """
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, default in {"threads": 1, **defaults}.items():
         settings: dict[str, Any] = {"default": default, "type": type(default)}
         if isinstance(default, list):
@@ -381,6 +463,11 @@ def arguments(doc: str | None, **defaults: Any) -> argparse.Namespace:
 
 def brinell(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     """The command line tool of this very environment, started in a process group of its own."""
-    settings: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    settings: dict[str, Any] = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+        "text": True,
+    }
     line = [sys.executable, "-m", "brinell", *arguments]
     return subprocess.Popen(line, start_new_session=True, env=os.environ | environment, **settings)

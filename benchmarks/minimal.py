@@ -1,15 +1,19 @@
 """Minimal-norm attacks compared with their peers: distance and number of passes.
 
-    python benchmarks/minimal.py --adversarial-library CHECKOUT --foolbox CHECKOUT --art CHECKOUT [--attacks ...] [--seeds 0 1]
+    python benchmarks/minimal.py --adversarial-library CHECKOUT --foolbox CHECKOUT --art CHECKOUT
+    [--attacks ...] [--seeds 0 1]
 
-Each CHECKOUT is a working tree of a peer (Adversarial Library, Foolbox, the Adversarial Robustness Toolbox), which Brinell does
-not depend on. Installed peers need no checkout, and missing peers are left out. Every side gets the same model, the same images,
-the same number of steps, and as many values of c where there are some; forwards and backwards are counted by a hook on the
-module, for all alike, and all results are judged alike: as an input that the module gets wrong, and by its distance from the
-clean one. With `--our-steps` ours makes other steps, where as many cost more passes than the peer's.
+Each CHECKOUT is a working tree of a peer (Adversarial Library, Foolbox, the Adversarial Robustness
+Toolbox), which Brinell does not depend on. Installed peers need no checkout, and missing peers are
+left out. Every side gets the same model, the same images, the same number of steps, and as many
+values of c where there are some; forwards and backwards are counted by a hook on the module, for
+all alike, and all results are judged alike: as an input that the module gets wrong, and by its
+distance from the clean one. With `--our-steps` ours makes other steps, where as many cost more
+passes than the peer's.
 
-Each seed takes different images: number 1 those that follow the images of number 0, among those that the model gets right.
-`apgd-l1` has a budget, `--eps-l1`, in place of a distance: there, what is compared is how many samples are left.
+Each seed takes different images: number 1 those that follow the images of number 0, among those
+that the model gets right. `apgd-l1` has a budget, `--eps-l1`, in place of a distance: there, what
+is compared is how many samples are left.
 """
 
 import importlib.util
@@ -38,7 +42,8 @@ RESAMPLES = 2000
 """Of the samples, with replacement, for the interval of a ratio of medians."""
 
 Run = Callable[[nn.Module, Tensor, Tensor, float], Tensor]
-"""(module, x, y, eps) to adversarial inputs; what is not adversarial is judged as a failure. A minimal attack ignores eps."""
+"""(module, x, y, eps) to adversarial inputs; what is not adversarial is judged as a failure. A
+minimal attack ignores eps."""
 
 
 class Contest(NamedTuple):
@@ -51,7 +56,8 @@ class Contest(NamedTuple):
     peers: dict[str, Run]
 
 
-# --- the peers -------------------------------------------------------------------------------------------------------
+# --- the peers
+# ------------------------------------------------------------------------------------------
 
 
 def adversarial_library(name: str, **settings: Any) -> Run:
@@ -74,7 +80,9 @@ def foolbox(name: str, **settings: Any) -> Run:
         import foolbox as fb
 
         model = fb.PyTorchModel(module, bounds=(0, 1), device="cpu")
-        adversarial: Tensor = getattr(fb.attacks, name)(**settings).run(model, x, fb.criteria.Misclassification(y))
+        adversarial: Tensor = getattr(fb.attacks, name)(**settings).run(
+            model, x, fb.criteria.Misclassification(y)
+        )
         return adversarial
 
     return run
@@ -86,7 +94,9 @@ def art(name: str, **settings: Any) -> Run:
     def run(module: nn.Module, x: Tensor, y: Tensor, eps: float) -> Tensor:
         from art.attacks import evasion
 
-        attack = getattr(evasion, name)(measure.art_classifier(module, x), batch_size=len(x), verbose=False, **settings)
+        attack = getattr(evasion, name)(
+            measure.art_classifier(module, x), batch_size=len(x), verbose=False, **settings
+        )
         return torch.from_numpy(attack.generate(x.numpy(), y.numpy()))
 
     return run
@@ -95,31 +105,54 @@ def art(name: str, **settings: Any) -> Run:
 def contests(steps: int, searches: int, our_steps: int) -> dict[str, Contest]:
     """All of them; `our_steps` are those of our side.
 
-    ART's C&W searches along each step, which costs some seven passes in place of two; it gets as many fewer steps.
+    ART's C&W searches along each step, which costs some seven passes in place of two; it gets as
+    many fewer steps.
     """
     ours, searching = {"steps": our_steps}, {"steps": our_steps, "searches": searches}
     binary, library = {"binary_search_steps": searches}, adversarial_library
     apgd = {"norm": 1, "loss_function": "ce", "n_iter": steps}
     names = ("adversarial-library", "foolbox", "art")
     cw = (
-        library("carlini_wagner_l2", max_iterations=steps, **binary), foolbox("L2CarliniWagnerAttack", steps=steps, **binary),
+        library("carlini_wagner_l2", max_iterations=steps, **binary),
+        foolbox("L2CarliniWagnerAttack", steps=steps, **binary),
         art("CarliniL2Method", max_iter=max(1, steps // 4), **binary),
-    )  # fmt: skip
-    deepfool = library("df", steps=50), foolbox("L2DeepFoolAttack", steps=50), art("DeepFool", max_iter=50)
-    deepfool_linf = library("df", steps=50, norm=float("inf")), foolbox("LinfDeepFoolAttack", steps=50)
+    )
+    deepfool = (
+        library("df", steps=50),
+        foolbox("L2DeepFoolAttack", steps=50),
+        art("DeepFool", max_iter=50),
+    )
+    deepfool_linf = (
+        library("df", steps=50, norm=float("inf")),
+        foolbox("LinfDeepFoolAttack", steps=50),
+    )
     large = library("apgd", use_large_reps=True, **apgd)
     return {
         "cw": Contest("l2", "cw", searching, dict(zip(names, cw, strict=False))),
         "ddn": Contest(
-            "l2", "ddn", ours, {names[0]: library("ddn", steps=steps, levels=None), names[1]: foolbox("DDNAttack", steps=steps)}
+            "l2",
+            "ddn",
+            ours,
+            {
+                names[0]: library("ddn", steps=steps, levels=None),
+                names[1]: foolbox("DDNAttack", steps=steps),
+            },
         ),
         "deepfool": Contest("l2", "deepfool", {}, dict(zip(names, deepfool, strict=False))),
-        "deepfool-linf": Contest("linf", "deepfool", {}, dict(zip(names, deepfool_linf, strict=False))),
-        "apgd-l1": Contest("l1", "apgd", ours, {names[0]: library("apgd", **apgd), f"{names[0]}, from 3 eps": large}),
+        "deepfool-linf": Contest(
+            "linf", "deepfool", {}, dict(zip(names, deepfool_linf, strict=False))
+        ),
+        "apgd-l1": Contest(
+            "l1",
+            "apgd",
+            ours,
+            {names[0]: library("apgd", **apgd), f"{names[0]}, from 3 eps": large},
+        ),
     }
 
 
-# --- one side on one network -----------------------------------------------------------------------------------------
+# --- one side on one network
+# -----------------------------------------------------------------------------------------
 
 
 def own_run(contest: Contest, seed: int, subject: measure.Subject) -> Run:
@@ -129,8 +162,15 @@ def own_run(contest: Contest, seed: int, subject: measure.Subject) -> Run:
 
     def run(module: nn.Module, x: Tensor, y: Tensor, eps: float) -> Tensor:
         model = TorchModel(module, subject.domain, name="module")
-        budget = extent(plugins.build("distance", contest.norm, {}), model.domain) if minimal else eps
-        settings = {"access": attack.access, "minimal": minimal, "reach": reach_of(attack, contest.norm), "batch_size": len(x)}
+        budget = (
+            extent(plugins.build("distance", contest.norm, {}), model.domain) if minimal else eps
+        )
+        settings = {
+            "access": attack.access,
+            "minimal": minimal,
+            "reach": reach_of(attack, contest.norm),
+            "batch_size": len(x),
+        }
         ledger = measure.open_ledger(model, x, y, contest.norm, budget, **settings)
         return measure.run_attack(attack, ledger, Streams.of(seed, ledger.batch.ids)).best.closest
 
@@ -147,7 +187,9 @@ class Outcome(NamedTuple):
     backwards: float
 
 
-def outcome(run: Run, module: nn.Module, x: Tensor, y: Tensor, norm: str, eps: float, seed: int) -> Outcome:
+def outcome(
+    run: Run, module: nn.Module, x: Tensor, y: Tensor, norm: str, eps: float, seed: int
+) -> Outcome:
     """Runs one implementation, counts its passes and evaluates its adversarial examples."""
     torch.manual_seed(seed)  # noqa: TID251  -- peers draw from the global generator
     with measure.counting(module) as passes, warnings.catch_warnings():
@@ -163,7 +205,9 @@ def outcome(run: Run, module: nn.Module, x: Tensor, y: Tensor, norm: str, eps: f
 Statistic = Callable[[np.ndarray, np.ndarray], float]
 
 
-def interval(statistic: Statistic, own_sizes: np.ndarray, peer_sizes: np.ndarray) -> tuple[float, float]:
+def interval(
+    statistic: Statistic, own_sizes: np.ndarray, peer_sizes: np.ndarray
+) -> tuple[float, float]:
     """95 % bootstrap interval of a statistic of paired samples."""
     rng = np.random.default_rng(0)
     draws = (rng.integers(len(own_sizes), size=len(own_sizes)) for _ in range(RESAMPLES))
@@ -183,14 +227,18 @@ def lead(own_sizes: np.ndarray, peer_sizes: np.ndarray) -> float:
     return float(np.isinf(own_sizes).sum() - np.isinf(peer_sizes).sum())
 
 
-def compare(name: str, contest: Contest, subject: str, options: Namespace, table: measure.Table) -> None:
+def compare(
+    name: str, contest: Contest, subject: str, options: Namespace, table: measure.Table
+) -> None:
     """One attack on one network: all sides on the images of all seeds."""
     network = measure.subject(subject)
     module, n = network.module(), options.samples
     x, y = network.samples(n * (max(options.seeds) + 1), module)
     budgeted = name == "apgd-l1"
     peers = {
-        library: run for library, run in contest.peers.items() if importlib.util.find_spec(PACKAGES[library.partition(",")[0]])
+        library: run
+        for library, run in contest.peers.items()
+        if importlib.util.find_spec(PACKAGES[library.partition(",")[0]])
     }
     sides: dict[str, list[Outcome]] = {}
     for seed in options.seeds:
@@ -198,7 +246,11 @@ def compare(name: str, contest: Contest, subject: str, options: Namespace, table
         for library, run in {"ours": own_run(contest, seed, network), **peers}.items():
             result = outcome(run, module, x[part], y[part], contest.norm, options.eps_l1, seed)
             if budgeted:
-                result = result._replace(sizes=np.where(result.sizes <= options.eps_l1 * (1 + 1e-5), result.sizes, np.inf))
+                result = result._replace(
+                    sizes=np.where(
+                        result.sizes <= options.eps_l1 * (1 + 1e-5), result.sizes, np.inf
+                    )
+                )
             sides.setdefault(library, []).append(result)
     own_sizes = np.concatenate([result.sizes for result in sides["ours"]])
     statistic = lead if budgeted else ratio
@@ -209,10 +261,24 @@ def compare(name: str, contest: Contest, subject: str, options: Namespace, table
         against = ["", ""]
         if library != "ours":
             low, high = interval(statistic, own_sizes, sizes)
-            by_seed = " ".join(f"{statistic(a.sizes, b.sizes):.3g}" for a, b in zip(sides["ours"], results, strict=True))
+            by_seed = " ".join(
+                f"{statistic(a.sizes, b.sizes):.3g}"
+                for a, b in zip(sides["ours"], results, strict=True)
+            )
             against = [f"{statistic(own_sizes, sizes):.3g} ({low:.3g} to {high:.3g})", by_seed]
-        passes = [f"{np.mean([getattr(result, kind) for result in results]):.1f}" for kind in ("forwards", "backwards")]
-        table.add(network.name, name, library, f"{np.isfinite(sizes).mean():.1%}", *means, *against, *passes)
+        passes = [
+            f"{np.mean([getattr(result, kind) for result in results]):.1f}"
+            for kind in ("forwards", "backwards")
+        ]
+        table.add(
+            network.name,
+            name,
+            library,
+            f"{np.isfinite(sizes).mean():.1%}",
+            *means,
+            *against,
+            *passes,
+        )
 
 
 def main() -> None:
@@ -221,15 +287,27 @@ def main() -> None:
     subjects = ["lenet5_clean", "cnn4_pgd", "resnet20", "resnet4b"]
     counts = {"samples": 50, "steps": 100, "searches": 9, "our_steps": 0}
     checkouts = {name: "" for name in PACKAGES}
-    options = measure.arguments(__doc__, subjects=subjects, attacks=attacks, seeds=[0, 1], eps_l1=12.0, **counts, **checkouts)
+    options = measure.arguments(
+        __doc__,
+        subjects=subjects,
+        attacks=attacks,
+        seeds=[0, 1],
+        eps_l1=12.0,
+        **counts,
+        **checkouts,
+    )
     sys.path[:0] = [path for name in PACKAGES if (path := getattr(options, name.replace("-", "_")))]
     # Adversarial Library draws curves with visdom where it is asked to, and imports it in any case.
     sys.modules.setdefault("visdom", ModuleType("visdom"))
     note = (
-        "Means are over the samples that both fooled. Ours against it: the ratio of our median distance and its own, or by how "
+        "Means are over the samples that both fooled. Ours against it: the ratio "
+        "of our median distance and its own, or by how "
         "many samples more are left of ours, with a 95 % interval over samples."
     )
-    columns = "network,attack,by,success,median distance,mean distance,ours against it,by seed,forwards,backwards"
+    columns = (
+        "network,attack,by,success,median distance,mean distance,ours against it,by "
+        "seed,forwards,backwards"
+    )
     table = measure.Table("Minimal attacks beside their peers", columns, note)
     selected = contests(options.steps, options.searches, options.our_steps or options.steps)
     for subject in options.subjects:

@@ -1,16 +1,19 @@
-"""Robust accuracy of each hardening recipe at equal cost: the comparison that both papers on RLAB (2403.18985) leave open.
+"""Robust accuracy of each hardening recipe at equal cost: the comparison that both papers on RLAB
+(2403.18985) leave open.
 
-    BRINELL_SHARED=... OMP_NUM_THREADS=1 python benchmarks/recipes.py --subjects digits mnist cifar10 ecg video --seeds 0 1 2
+    BRINELL_SHARED=... OMP_NUM_THREADS=1 python benchmarks/recipes.py --subjects digits mnist
+    cifar10 ecg video --seeds 0 1 2
 
-Every recipe begins with the same plainly trained network and gets the same number of forward and backward passes a training
-sample. The recipe `rlab` works in rounds: RLAB attacks the network as it has become on some training samples (its queries count
-as forwards), and the network learns them, half of each batch, with clean samples in the other half; with `rlab+pgd(steps=5)`, the
-other half is PGD in L2 at twice the budget of RLAB. All end with the same test samples: untouched, after `standard` in Linf,
-after RLAB within an L2
-budget and its queries, and distorted all over at severity 3.
+Every recipe begins with the same plainly trained network and gets the same number of forward and
+backward passes a training sample. The recipe `rlab` works in rounds: RLAB attacks the network as it
+has become on some training samples (its queries count as forwards), and the network learns them,
+half of each batch, with clean samples in the other half; with `rlab+pgd(steps=5)`, the other half
+is PGD in L2 at twice the budget of RLAB. All end with the same test samples: untouched, after
+`standard` in Linf, after RLAB within an L2 budget and its queries, and distorted all over at
+severity 3.
 
-Each line is one JSON object. --table FILE prints the tables of such lines: means over the seeds, with 95 % intervals
-over the samples, each of which takes its seeds along; distortions with the
+Each line is one JSON object. --table FILE prints the tables of such lines: means over the seeds,
+with 95 % intervals over the samples, each of which takes its seeds along; distortions with the
 least and the most of the seeds.
 """
 
@@ -41,10 +44,17 @@ SHARED, MODELS = measure.SHARED, measure.ROOT / "examples" / "models"
 CHEAP = ("plain", "rlab", "distortions", "pgd(steps=1,step_size=1.25)", "n-fgsm")
 WIDER = 2
 """PGD beside what RLAB made is in L2, within this multiple of RLAB's budget."""
-RECIPES = (*CHEAP, "rlab+pgd(steps=5)", "pgd(steps=5)", "trades(steps=5)", "mart(steps=5)", "pgd(steps=5)+awp")
+RECIPES = (
+    *CHEAP,
+    "rlab+pgd(steps=5)",
+    "pgd(steps=5)",
+    "trades(steps=5)",
+    "mart(steps=5)",
+    "pgd(steps=5)+awp",
+)
 FURTHER, SHORT = 1.5, 60
-"""What is learned by `rlab` lies within this multiple of its L2 budget and is given up after so many queries: most of the queries
-of a longer search go to samples that are not found."""
+"""What is learned by `rlab` lies within this multiple of its L2 budget and is given up after so
+many queries: most of the queries of a longer search go to samples that are not found."""
 ECG = "kind=signal&divide=1000&unit=mV&low=-5&high=5&groups=record"
 
 
@@ -65,7 +75,8 @@ class Subject:
     passes: float
     """Forwards and backwards for each training sample."""
     attacked: int
-    """Training samples that RLAB attacks in each round: so few that passes are left for learning what it finds."""
+    """Training samples that RLAB attacks in each round: so few that passes are left for learning
+    what it finds."""
     rate: float
     """The learning rate."""
     samples: int = 200
@@ -77,78 +88,189 @@ def subjects(scratch: Path) -> dict[str, Subject]:
     """What is compared; networks that are not in the shared data are expected in `scratch`."""
     return {
         "digits": Subject(
-            data="digits", train="digits?split=train", model="digits-cnn", eps="0.2", l2="1", rlab="rlab?patch=1", queries=250,
-            passes=400, attacked=400, rate=2e-3,
+            data="digits",
+            train="digits?split=train",
+            model="digits-cnn",
+            eps="0.2",
+            l2="1",
+            rlab="rlab?patch=1",
+            queries=250,
+            passes=400,
+            attacked=400,
+            rate=2e-3,
         ),
         "mnist": Subject(
-            data=f"npz:{SHARED}/mnist/mnist_test.npz", train=f"npz:{SHARED}/mnist/mnist_train.npz",
-            model=f"torch:{MODELS}/mnist.py:cnn4?weights={scratch}/cnn4.safetensors", eps="0.3", l2="2",
-            rlab="rlab?patch=2&distortions=signed-patch(factor=4)", queries=250, passes=24, attacked=500, rate=2e-3,
+            data=f"npz:{SHARED}/mnist/mnist_test.npz",
+            train=f"npz:{SHARED}/mnist/mnist_train.npz",
+            model=f"torch:{MODELS}/mnist.py:cnn4?weights={scratch}/cnn4.safetensors",
+            eps="0.3",
+            l2="2",
+            rlab="rlab?patch=2&distortions=signed-patch(factor=4)",
+            queries=250,
+            passes=24,
+            attacked=500,
+            rate=2e-3,
         ),
         "cifar10": Subject(
-            data=f"npz:{SHARED}/cifar10/cifar10_test.npz", train=f"npz:{SHARED}/cifar10/cifar10_train_a.npz",
+            data=f"npz:{SHARED}/cifar10/cifar10_test.npz",
+            train=f"npz:{SHARED}/cifar10/cifar10_train_a.npz",
             model=f"torch:{MODELS}/cifar10.py:captum_cnn?weights={SHARED}/cifar10_weights/captum_cnn_plain.safetensors",
-            eps="4/255", l2="0.5", rlab="rlab?patch=2", queries=250, passes=100, attacked=500, rate=2e-3,
+            eps="4/255",
+            l2="0.5",
+            rlab="rlab?patch=2",
+            queries=250,
+            passes=100,
+            attacked=500,
+            rate=2e-3,
         ),
         "ecg": Subject(
             data=f"npz:{SHARED}/ecg_mitbih/mitbih_beats_test_ds2.npz?{ECG}",
             train=f"npz:{SHARED}/ecg_mitbih/mitbih_beats_train_ds1.npz?{ECG}",
-            model=f"torch:{MODELS}/ecg.py:beatnet?weights={scratch}/ecg.safetensors", eps="0.05", l2="0.5",
-            rlab="rlab?distortions=gaussian-noise+baseline-wander+muscle-noise", queries=250, passes=16, attacked=500, rate=2e-3,
+            model=f"torch:{MODELS}/ecg.py:beatnet?weights={scratch}/ecg.safetensors",
+            eps="0.05",
+            l2="0.5",
+            rlab="rlab?distortions=gaussian-noise+baseline-wander+muscle-noise",
+            queries=250,
+            passes=16,
+            attacked=500,
+            rate=2e-3,
         ),
         "video": Subject(
-            data=f"npz:{scratch}/gestures/test.npz", train=f"npz:{scratch}/gestures/train.npz",
-            model=f"torch:{MODELS}/video.py:r2plus1d?weights={scratch}/gestures/weights.safetensors", eps="2/255", l2="20",
-            rlab="rlab?distortions=gaussian-noise&patch=4x16x16", queries=250, passes=60, attacked=25, rate=1e-3, samples=48,
+            data=f"npz:{scratch}/gestures/test.npz",
+            train=f"npz:{scratch}/gestures/train.npz",
+            model=f"torch:{MODELS}/video.py:r2plus1d?weights={scratch}/gestures/weights.safetensors",
+            eps="2/255",
+            l2="20",
+            rlab="rlab?distortions=gaussian-noise&patch=4x16x16",
+            queries=250,
+            passes=60,
+            attacked=25,
+            rate=1e-3,
+            samples=48,
             batch=16,
         ),
-    }  # fmt: skip
+    }
 
 
 def prepare(name: str, scratch: Path) -> None:
-    """Train the first network of a subject, where it is neither built in, in the shared data, nor there already."""
+    """Train the first network of a subject, where it is neither built in, in the shared data, nor
+    there already.
+    """
     scratch.mkdir(parents=True, exist_ok=True)
     subject = subjects(scratch)[name]
     if name == "mnist" and not (scratch / "cnn4.safetensors").exists():
         with tempfile.TemporaryDirectory() as out:
-            first = hardened(replace(subject, samples=100), f"torch:{MODELS}/mnist.py:cnn4", "plain", 6, 0, Path(out) / "one")
+            first = hardened(
+                replace(subject, samples=100),
+                f"torch:{MODELS}/mnist.py:cnn4",
+                "plain",
+                6,
+                0,
+                Path(out) / "one",
+            )
             shutil.copy(first.weights, scratch / "cnn4.safetensors")
     elif name == "ecg" and not (scratch / "ecg.safetensors").exists():
-        _run("train_ecg.py", subject.train, subject.data, "--without", "201", "--out", str(scratch / "ecg.safetensors"))
+        _run(
+            "train_ecg.py",
+            subject.train,
+            subject.data,
+            "--without",
+            "201",
+            "--out",
+            str(scratch / "ecg.safetensors"),
+        )
     elif name == "video" and not (scratch / "gestures").exists():
-        _run("train_video.py", f"{SHARED}/video/asl_gesture_clips.npz", "--out", str(scratch / "gestures"), "--threads", "1")
+        _run(
+            "train_video.py",
+            f"{SHARED}/video/asl_gesture_clips.npz",
+            "--out",
+            str(scratch / "gestures"),
+            "--threads",
+            "1",
+        )
 
 
 def _run(script: str, *arguments: str) -> None:
-    subprocess.run([sys.executable, measure.ROOT / "examples" / script, *arguments], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, measure.ROOT / "examples" / script, *arguments],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 def hardened(
-    subject: Subject, model: str, recipe: str, passes: float, seed: int, out: Path, norm: str = "linf", eps: str = ""
+    subject: Subject,
+    model: str,
+    recipe: str,
+    passes: float,
+    seed: int,
+    out: Path,
+    norm: str = "linf",
+    eps: str = "",
 ) -> Any:
-    """The model after so many passes for each training sample. Its own audits are by one step: `judged` asks afterwards."""
+    """The model after so many passes for each training sample.
+
+    Its own audits are by one step: `judged` asks afterwards.
+    """
     eps = eps or subject.eps
     return brinell.harden(
-        model, subject.data, train=subject.train, recipe=recipe, norm=norm, eps=eps, budgets=f"0, {eps}", attack="fgsm",
-        epochs=passes / sum(Recipe.of(recipe).cost()), samples=subject.samples, rate=subject.rate, seed=seed, device="cpu",
-        batch_size=subject.batch, out=out, progress=SilentProgress(),
-    )  # fmt: skip
+        model,
+        subject.data,
+        train=subject.train,
+        recipe=recipe,
+        norm=norm,
+        eps=eps,
+        budgets=f"0, {eps}",
+        attack="fgsm",
+        epochs=passes / sum(Recipe.of(recipe).cost()),
+        samples=subject.samples,
+        rate=subject.rate,
+        seed=seed,
+        device="cpu",
+        batch_size=subject.batch,
+        out=out,
+        progress=SilentProgress(),
+    )
 
 
-def in_rounds(subject: Subject, seed: int, rounds: int, out: Path, beside: str) -> tuple[Any, float, list[str]]:
-    """The last hardening, the passes of all for each training sample, and what they tell; `beside` shares the batches."""
+def in_rounds(
+    subject: Subject, seed: int, rounds: int, out: Path, beside: str
+) -> tuple[Any, float, list[str]]:
+    """The last hardening, the passes of all for each training sample, and what they tell; `beside`
+    shares the batches.
+    """
     place_of = {} if beside == "plain" else {"norm": "l2", "eps": str(WIDER * float(subject.l2))}
     n, model, cost, events = len(open_data(subject.train)), subject.model, 0.0, []
     for number in range(rounds):
         place = dict(pair.split("=", 1) for pair in subject.rlab.partition("?")[2].split("&"))
-        asked_for = {"eps": str(FURTHER * float(subject.l2)), "steps": SHORT, "refine": 0, "levels": "1", "device": "cpu"}
+        asked_for = {
+            "eps": str(FURTHER * float(subject.l2)),
+            "steps": SHORT,
+            "refine": 0,
+            "levels": "1",
+            "device": "cpu",
+        }
         selection = {"samples": f"random:{subject.attacked}", "seed": rounds * seed + number}
         benchmark_set = brinell.benchmark(
-            model, subject.train, out=out / f"set-{number}", progress=SilentProgress(), **asked_for, **selection, **place
+            model,
+            subject.train,
+            out=out / f"set-{number}",
+            progress=SilentProgress(),
+            **asked_for,
+            **selection,
+            **place,
         )
         queries = benchmark_set.queries / n
         recipe = f"{beside}+benchmark-set(path={benchmark_set.folder})"
-        result = hardened(subject, model, recipe, subject.passes / rounds - queries, seed, out / f"round-{number}", **place_of)
+        result = hardened(
+            subject,
+            model,
+            recipe,
+            subject.passes / rounds - queries,
+            seed,
+            out / f"round-{number}",
+            **place_of,
+        )
         cost += queries + (result.training.forwards + result.training.backwards) / n
         events += result.events
         model = result.spec or model
@@ -157,11 +279,21 @@ def in_rounds(subject: Subject, seed: int, rounds: int, out: Path, beside: str) 
 
 def measure_accuracy(subject: Subject, model: str, attack: str, out: Path) -> dict[str, list[int]]:
     """By measure, for each test sample 1 where the model is right."""
-    shared: dict[str, Any] = {"samples": subject.samples, "device": "cpu", "progress": SilentProgress()}
-    linf = brinell.audit(model, subject.data, eps=f"0, {subject.eps}", attack=attack, out=out / "linf", **shared)
+    shared: dict[str, Any] = {
+        "samples": subject.samples,
+        "device": "cpu",
+        "progress": SilentProgress(),
+    }
+    linf = brinell.audit(
+        model, subject.data, eps=f"0, {subject.eps}", attack=attack, out=out / "linf", **shared
+    )
     shared |= {"norm": "l2", "eps": f"0, {subject.l2}", "queries": subject.queries}
     l2 = brinell.audit(model, subject.data, attack=subject.rlab, out=out / "l2", **shared)
-    return {"clean": rows(linf.folder, 0), "linf": rows(linf.folder, -1), "rlab": rows(l2.folder, -1)}
+    return {
+        "clean": rows(linf.folder, 0),
+        "linf": rows(linf.folder, -1),
+        "rlab": rows(l2.folder, -1),
+    }
 
 
 def rows(folder: str, budget: int) -> list[int]:
@@ -171,23 +303,47 @@ def rows(folder: str, budget: int) -> list[int]:
     return [int(state == RIGHT) for state in worst_case(cells, range(len(cells.stages)))[:, budget]]
 
 
-def run(name: str, subject: Subject, recipe: str, seed: int, attack: str, rounds: int, out: Path) -> dict[str, Any]:
+def run(
+    name: str, subject: Subject, recipe: str, seed: int, attack: str, rounds: int, out: Path
+) -> dict[str, Any]:
     """Accuracies of one recipe with one seed."""
     model, passes, seconds, distorted = subject.model, 0.0, 0.0, None
     events: list[str] = []
     if recipe != "before":
         if recipe.partition("+")[0] == "rlab":
-            result, passes, events = in_rounds(subject, seed, rounds, out, recipe.partition("+")[2] or "plain")
+            result, passes, events = in_rounds(
+                subject, seed, rounds, out, recipe.partition("+")[2] or "plain"
+            )
         else:
             result = hardened(subject, model, recipe, subject.passes, seed, out / "one")
             last = result.training
-            passes, events = (last.forwards + last.backwards) / len(open_data(subject.train)), result.events
+            passes, events = (
+                (last.forwards + last.backwards) / len(open_data(subject.train)),
+                result.events,
+            )
         seconds, model = result.training.seconds, result.spec or model
-        distorted = float(np.mean([change.pair.value_a for change in result.unseen if not change.name.startswith("PGD")]))
+        distorted = float(
+            np.mean(
+                [
+                    change.pair.value_a
+                    for change in result.unseen
+                    if not change.name.startswith("PGD")
+                ]
+            )
+        )
     return {
-        "subject": name, "recipe": recipe, "seed": seed, "eps": subject.eps, "l2": subject.l2, "queries": subject.queries,
-        "attack": attack, "passes": round(passes, 1), "seconds": round(seconds, 1), "events": events, "distorted": distorted,
-    } | measure_accuracy(subject, model, attack, out / "judged")  # fmt: skip
+        "subject": name,
+        "recipe": recipe,
+        "seed": seed,
+        "eps": subject.eps,
+        "l2": subject.l2,
+        "queries": subject.queries,
+        "attack": attack,
+        "passes": round(passes, 1),
+        "seconds": round(seconds, 1),
+        "events": events,
+        "distorted": distorted,
+    } | measure_accuracy(subject, model, attack, out / "judged")
 
 
 def table(lines: list[dict[str, Any]]) -> str:
@@ -197,19 +353,34 @@ def table(lines: list[dict[str, Any]]) -> str:
         subject_lines = [line for line in lines if line["subject"] == name]
         first = subject_lines[0]
         out += [
-            f"\n{name}, {len(first['clean'])} test samples, Linf {first['eps']}, RLAB within L2 {first['l2']} and "
+            f"\n{name}, {len(first['clean'])} test samples, Linf {first['eps']}, "
+            f"RLAB within L2 {first['l2']} and "
             f"{first['queries']} queries\n",
             f"| recipe | clean | {first['attack']} | RLAB | distorted | passes | seeds |",
             "| --- | --- | --- | --- | --- | --- | --- |",
         ]
         for recipe in dict.fromkeys(line["recipe"] for line in subject_lines):
             recipe_lines = [line for line in subject_lines if line["recipe"] == recipe]
-            cells = [_interval([line[key] for line in recipe_lines]) for key in ("clean", "linf", "rlab")]
-            shares = [100 * line["distorted"] for line in recipe_lines if line["distorted"] is not None]
-            cells.append(f"{np.mean(shares):.1f} ({min(shares):.1f}-{max(shares):.1f})" if shares else "")
-            cells += [f"{np.mean([line['passes'] for line in recipe_lines]):.0f}", str(len(recipe_lines))]
-            changed = any("overfitting" in event for line in recipe_lines for event in line["events"])
-            out.append(f"| {recipe}{' (overfitted: went on more safely)' * changed} | {' | '.join(cells)} |")
+            cells = [
+                _interval([line[key] for line in recipe_lines]) for key in ("clean", "linf", "rlab")
+            ]
+            shares = [
+                100 * line["distorted"] for line in recipe_lines if line["distorted"] is not None
+            ]
+            cells.append(
+                f"{np.mean(shares):.1f} ({min(shares):.1f}-{max(shares):.1f})" if shares else ""
+            )
+            cells += [
+                f"{np.mean([line['passes'] for line in recipe_lines]):.0f}",
+                str(len(recipe_lines)),
+            ]
+            changed = any(
+                "overfitting" in event for line in recipe_lines for event in line["events"]
+            )
+            out.append(
+                f"| {recipe}{' (overfitted: went on more safely)' * changed} | "
+                f"{' | '.join(cells)} |"
+            )
     return "\n".join(out)
 
 
@@ -226,7 +397,12 @@ def _interval(seeds: list[list[int]]) -> str:
 def main() -> None:
     """Measure or print what was asked for."""
     names = list(subjects(Path()))
-    texts = {"l2": "", "attack": "standard", "scratch": measure.ROOT / "runs" / "recipes", "table": Path}
+    texts = {
+        "l2": "",
+        "attack": "standard",
+        "scratch": measure.ROOT / "runs" / "recipes",
+        "table": Path,
+    }
     lists = {"subjects": names, "recipes": ["before", *RECIPES], "seeds": [0, 1, 2]}
     options = measure.arguments(__doc__, **lists, samples=0, rounds=4, **texts)
     if options.table:
@@ -236,7 +412,9 @@ def main() -> None:
     for name in options.subjects:
         subject = subjects(scratch)[name]
         prepare(name, scratch)
-        subject = replace(subject, samples=options.samples or subject.samples, l2=options.l2 or subject.l2)
+        subject = replace(
+            subject, samples=options.samples or subject.samples, l2=options.l2 or subject.l2
+        )
         for seed, recipe in itertools.product(options.seeds, options.recipes):
             if recipe == "before" and seed != options.seeds[0]:
                 continue  # the same network whatever the seed

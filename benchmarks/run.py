@@ -1,13 +1,14 @@
-"""All benchmarks, one after another; each can be run by itself, with fewer models or repetitions: see its --help.
+"""All benchmarks, one after another; each can be run by itself, with fewer models or repetitions:
+see its --help.
 
     python benchmarks/run.py [--only NAME ...] [--reference CHECKOUT] [--out FILE] [--quick]
 
-A benchmark is a file, or a folder with a `__main__.py`, that states its `GROUP` and its `RUNS`: the arguments of each run, with
-those that make it quick. `--only` takes groups and names. Runs beside the reference AutoAttack are left out
-without `--reference`.
+A benchmark is a file, or a folder with a `__main__.py`, that states its `GROUP` and its `RUNS`: the
+arguments of each run, with those that make it quick. `--only` takes groups and names. Runs beside
+the reference AutoAttack are left out without `--reference`.
 
-All of them take hours on two cores; --quick only shows that each of them runs, in a quarter of an hour. docs/ holds gathered
-figures, each with its own command; --out keeps those of this run.
+All of them take hours on two cores; --quick only shows that each of them runs, in a quarter of an
+hour. docs/ holds gathered figures, each with its own command; --out keeps those of this run.
 """
 
 import argparse
@@ -75,21 +76,39 @@ def main() -> int:
     """Run them all; a failing one is reported and the others still run."""
     benchmarks = find_benchmarks()
     names = [*sorted({benchmark.group for benchmark in benchmarks.values()}), *benchmarks]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME", help=f"of {', '.join(names)}")
-    parser.add_argument("--quick", action="store_true", help="a few samples each: whether they run, not what they say")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=names,
+        default=names,
+        metavar="NAME",
+        help=f"of {', '.join(names)}",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a few samples each: whether they run, not what they say",
+    )
     parser.add_argument("--reference", default="", help="working tree of the reference AutoAttack")
     parser.add_argument("--out", type=Path, help="write the tables there, too")
     options = parser.parse_args()
     outputs, failed = [], []
     for benchmark in benchmarks.values():
-        for words, small in benchmark.runs.items() if {benchmark.group, benchmark.name} & set(options.only) else ():
+        for words, small in (
+            benchmark.runs.items() if {benchmark.group, benchmark.name} & set(options.only) else ()
+        ):
             arguments = [
                 options.reference if word == "REFERENCE" else word
                 for word in shlex.split(f"{words} {small}" if options.quick else words)
             ]
             if "" in arguments:
-                print(f"\nLeft out for want of --reference CHECKOUT: {benchmark.name} {words}", flush=True)
+                print(
+                    f"\nLeft out for want of --reference CHECKOUT: {benchmark.name} {words}",
+                    flush=True,
+                )
                 continue
             began = time.perf_counter()
             code, output = run([*benchmark.command, *arguments])

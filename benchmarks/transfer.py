@@ -1,9 +1,11 @@
-"""What `brinell transfer` costs over the bare passes that a matrix over seven CIFAR-10 networks needs.
+"""What `brinell transfer` costs over the bare passes that a matrix over seven CIFAR-10 networks
+needs.
 
     python benchmarks/transfer.py [--samples 100] [--steps 10] [--repetitions 3]
 
-Bare: for each source as many gradient passes as MI-FGSM has steps and one forward, then each network once on the clean inputs
-and once on each source's examples, in one batch each. Both run in turns in one process; `cpu` is its processor time.
+Bare: for each source as many gradient passes as MI-FGSM has steps and one forward, then each
+network once on the clean inputs and once on each source's examples, in one batch each. Both run in
+turns in one process; `cpu` is its processor time.
 """
 
 import tempfile
@@ -39,14 +41,19 @@ def main() -> None:
     subjects = [measure.subject(name) for name in NETWORKS]
     modules = [subject.module() for subject in subjects]
     x, y = subjects[0].first(options.samples)
-    models, settings = [subject.model_spec for subject in subjects], {"eps": "8/255", "attack": f"mi-fgsm?steps={options.steps}"}
+    models, settings = (
+        [subject.model_spec for subject in subjects],
+        {"eps": "8/255", "attack": f"mi-fgsm?steps={options.steps}"},
+    )
     table = measure.Table("Transfer over its bare passes", "transfer cpu s, bare cpu s, ratio")
     ratios = []
     for _ in range(options.repetitions):
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "run"
             _, ours = measure.timed(
-                lambda out=out: brinell.transfer(model=models, data=(x, y), out=out, progress=False, **settings)
+                lambda out=out: brinell.transfer(
+                    model=models, data=(x, y), out=out, progress=False, **settings
+                )
             )
         _, bare = measure.timed(lambda: replay(modules, x, y, options.steps))
         ratios.append(ours / bare)

@@ -1,4 +1,6 @@
-"""Paired timing: works that run in turns, step by step, so that a slow minute of the machine is slow for all of them."""
+"""Paired timing: works that run in turns, step by step, so that a slow minute of the machine is
+slow for all of them.
+"""
 
 import os
 import threading
@@ -29,11 +31,14 @@ class Work(NamedTuple):
 def in_turns(works: dict[str, Work], threads: int) -> dict[str, Timing]:
     """Run all works together, one step of each in turn, and time each by itself.
 
-    A step ends where the work's module is called again. Only one work runs at a time and only its clock runs with it, so a
-    machine that is slow for a while is slow for all of them alike.
+    A step ends where the work's module is called again. Only one work runs at a time and only its
+    clock runs with it, so a machine that is slow for a while is slow for all of them alike.
     """
     turns = _Turns(list(works))
-    runners = [threading.Thread(target=turns.take_part, args=(name, work, threads)) for name, work in works.items()]
+    runners = [
+        threading.Thread(target=turns.take_part, args=(name, work, threads))
+        for name, work in works.items()
+    ]
     for runner in runners:
         runner.start()
     turns.start()
@@ -45,7 +50,10 @@ def in_turns(works: dict[str, Work], threads: int) -> dict[str, Timing]:
 
 
 class _Turns:
-    """State of turns: the work whose turn it is, and the seconds of each. Only the current work may change it."""
+    """State of turns: the work whose turn it is, and the seconds of each.
+
+    Only the current work may change it.
+    """
 
     def __init__(self, names: list[str]) -> None:
         self.timings = {name: Timing() for name in names}

@@ -1,10 +1,12 @@
-"""What a verification costs beside its run, and how many rows come out differently on other processors.
+"""What a verification costs beside its run, and how many rows come out differently on other
+processors.
 
     python benchmarks/verify.py --samples 200 --attack fast standard
 
-Each run is made once with one thread and verified in fresh processes: without a replay, with 5 % of its attacked samples, and
-then on other machines, which are played by this one with another number of threads and with older instructions of the processor.
-The verifier must not know that it is the same machine: the manifest of a copy states another version of numpy.
+Each run is made once with one thread and verified in fresh processes: without a replay, with 5 % of
+its attacked samples, and then on other machines, which are played by this one with another number
+of threads and with older instructions of the processor. The verifier must not know that it is the
+same machine: the manifest of a copy states another version of numpy.
 """
 
 import json
@@ -50,16 +52,35 @@ def verify(folder: Path, replay: int, **environment: str) -> tuple[float, dict[s
 
 def main() -> None:
     """Make the runs and print a table."""
-    options = measure.arguments(__doc__, subjects=["resnet2b", "resnet20", "resnet44"], attack=["fast"], samples=200, share=0.05)
-    columns = "model | attack | run, s | replay of 5 %, s | share | rows that differ on another machine".split(" | ")
+    options = measure.arguments(
+        __doc__,
+        subjects=["resnet2b", "resnet20", "resnet44"],
+        attack=["fast"],
+        samples=200,
+        share=0.05,
+    )
+    columns = (
+        "model | attack | run, s | replay of 5 %, s | share | rows that differ on another machine"
+    ).split(" | ")
     table = measure.Table("Verification beside its run", columns)
     with tempfile.TemporaryDirectory() as work:
         for subject in map(measure.subject, options.subjects):
             eps = subject.eps_text if subject.eps > 1 / 255 else "1/255"
             for attack in options.attack:
                 folder = Path(work) / f"{subject.name}-{attack}"
-                words = ["--model", subject.model_spec, "--data", subject.data_spec, "--eps", eps, "--attack", attack]
-                run, _ = run_command("audit", *words, "--samples", str(options.samples), "--out", str(folder))
+                words = [
+                    "--model",
+                    subject.model_spec,
+                    "--data",
+                    subject.data_spec,
+                    "--eps",
+                    eps,
+                    "--attack",
+                    attack,
+                ]
+                run, _ = run_command(
+                    "audit", *words, "--samples", str(options.samples), "--out", str(folder)
+                )
                 least, _ = verify(folder, 0)
                 count = max(1, round(options.share * options.samples))
                 cost, answer = verify(folder, count)
@@ -72,7 +93,10 @@ def main() -> None:
                 differences = []
                 for label, environment in MACHINES.items():
                     _, elsewhere = verify(copy, 4 * count, **environment)
-                    differences.append(f"{label}: {elsewhere['deviations']} of {elsewhere['replayed']}, {elsewhere['status']}")
+                    differences.append(
+                        f"{label}: {elsewhere['deviations']} of "
+                        f"{elsewhere['replayed']}, {elsewhere['status']}"
+                    )
                 seconds = (f"{run:.1f}", f"{cost - least:.1f}", f"{(cost - least) / run:.0%}")
                 table.add(subject.name, attack, *seconds, "; ".join(differences))
 

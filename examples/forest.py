@@ -1,8 +1,10 @@
-"""A scikit-learn forest on a real table: `python examples/forest.py FOLDER` writes train.csv, test.csv and forest.skops.
+"""A scikit-learn forest on a real table: `python examples/forest.py FOLDER` writes train.csv,
+test.csv and forest.skops.
 
 The table is scikit-learn's copy of the Wisconsin breast cancer data: 569 tumours, 30 measurements
-each. The command that it prints audits the forest on the rows that were not used for training. A skops file is not a pickle file.
-skops does not check the numbers in its trees, so you must name them as trusted.
+each. The command that it prints audits the forest on the rows that were not used for training. A
+skops file is not a pickle file. skops does not check the numbers in its trees, so you must name
+them as trusted.
 """
 
 import argparse
@@ -29,12 +31,17 @@ def write(folder: Path) -> str:
         with open(folder / f"{name}.csv", "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(header)
-            writer.writerows([*values, label] for values, label in zip(x[rows].tolist(), y[rows], strict=True))
+            writer.writerows(
+                [*values, label] for values, label in zip(x[rows].tolist(), y[rows], strict=True)
+            )
     forest = RandomForestClassifier(TREES, random_state=0).fit(x[:TRAIN], y[:TRAIN])
     skops.io.dump(forest, folder / "forest.skops")
     data_spec = f"table:{folder / 'test.csv'}?label=diagnosis&fixed=mean_radius+worst_radius"
     model_spec = f"sklearn:{folder / 'forest.skops'}?trusted=sklearn.tree._tree.Tree"
-    return f'brinell audit --data "{data_spec}" --model "{model_spec}" --eps 0:0.2:5 --attack "square?steps=300"'
+    return (
+        f'brinell audit --data "{data_spec}" --model "{model_spec}" --eps 0:0.2:5 '
+        '--attack "square?steps=300"'
+    )
 
 
 if __name__ == "__main__":

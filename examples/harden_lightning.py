@@ -1,4 +1,5 @@
-"""Adversarial training in a LightningModule: the batch is replaced in `training_step`, and nothing else changes.
+"""Adversarial training in a LightningModule: the batch is replaced in `training_step`, and nothing
+else changes.
 
 pip install lightning
 python examples/harden_lightning.py
@@ -19,7 +20,9 @@ class Hardened(lightning.LightningModule):
 
     def __init__(self, eps: float = 0.1) -> None:
         super().__init__()
-        self.network = nn.Sequential(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(576, 10))
+        self.network = nn.Sequential(
+            nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(576, 10)
+        )
         self.loss = AdversarialLoss("trades?steps=3", eps=eps, schedule=50)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -43,7 +46,11 @@ class Hardened(lightning.LightningModule):
 def main(epochs: int = 10, eps: float = 0.1) -> tuple[float, float]:
     """Train, and return robust accuracy on test samples before and after."""
     train, test = Digits(split="train")(), Digits(split="test")()
-    loader = DataLoader(TensorDataset(train.load(range(len(train))), torch.from_numpy(train.labels())), 64, shuffle=True)
+    loader = DataLoader(
+        TensorDataset(train.load(range(len(train))), torch.from_numpy(train.labels())),
+        64,
+        shuffle=True,
+    )
     x, y = test.load(range(200)), torch.from_numpy(test.labels()[:200])
     model = Hardened(eps)
 
@@ -52,9 +59,13 @@ def main(epochs: int = 10, eps: float = 0.1) -> tuple[float, float]:
 
     before = robust()
     trainer = lightning.Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        max_epochs=epochs,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
         enable_model_summary=False,
-    )  # fmt: skip
+    )
     trainer.fit(model, loader)
     return before, robust()
 

@@ -1,4 +1,5 @@
-"""Export a torch module to an ONNX file with a first axis of any length, as Brinell and most servers need it.
+"""Export a torch module to an ONNX file with a first axis of any length, as Brinell and most
+servers need it.
 
     python examples/to_onnx.py examples/models/mnist.py:cnn4 WEIGHTS.safetensors cnn4.onnx 1 28 28
 
@@ -26,7 +27,15 @@ def export(module: nn.Module, shape: tuple[int, ...], file: Path) -> None:
     """
     example = torch.zeros(2, *shape)
     axis = {0: torch.export.Dim("samples")}
-    torch.onnx.export(module.eval(), (example,), file, dynamo=True, external_data=False, dynamic_shapes=(axis,), verbose=False)
+    torch.onnx.export(
+        module.eval(),
+        (example,),
+        file,
+        dynamo=True,
+        external_data=False,
+        dynamic_shapes=(axis,),
+        verbose=False,
+    )
 
 
 if __name__ == "__main__":

@@ -1,15 +1,21 @@
-"""Measure how strong every distortion is at each severity, or find the parameters at which all are equally strong.
+"""Measure how strong every distortion is at each severity, or find the parameters at which all are
+equally strong.
 
-Strength is measured as the mean multi-scale structural similarity (MS-SSIM; Wang, Simoncelli & Bovik 2003, Multiscale structural
-similarity for image quality assessment) of photographs and their distorted versions: 1 for no change. The scales are counted from
-the coarsest, as if a picture of 32 pixels and one of 224 were shown at the same size, so the same weights serve both. Why this
-measure: docs/reference/distortions.md. Distortions for signals alone are measured in the same way, over time, on real
-heartbeats in bounds of +-5 mV.
+Strength is measured as the mean multi-scale structural similarity (MS-SSIM; Wang, Simoncelli &
+Bovik 2003, Multiscale structural similarity for image quality assessment) of photographs and their
+distorted versions: 1 for no change. The scales are counted from the coarsest, as if a picture of 32
+pixels and one of 224 were shown at the same size, so the same weights serve both. Why this measure:
+docs/reference/distortions.md. Distortions for signals alone are measured in the same way, over
+time, on real heartbeats in bounds of +-5 mV.
 
-    python scripts/calibrate_distortions.py                        the table for photographs and beats; needs BRINELL_SHARED
-    python scripts/calibrate_distortions.py --search               and the parameters that would reach the aims; some 20 minutes
-    python scripts/calibrate_distortions.py --sheet FOLDER         contact sheets
-    python scripts/calibrate_distortions.py --data SPEC            how strong the severities are on other data
+    python scripts/calibrate_distortions.py
+        the table for photographs and beats; needs BRINELL_SHARED
+    python scripts/calibrate_distortions.py --search
+        and the parameters that would reach the aims; some 20 minutes
+    python scripts/calibrate_distortions.py --sheet FOLDER
+        contact sheets
+    python scripts/calibrate_distortions.py --data SPEC
+        how strong the severities are on other data
 """
 
 import argparse
@@ -38,16 +44,18 @@ TARGETS = (0.95, 0.90, 0.82, 0.70, 0.55)
 WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
 """Section 4 of the paper: weights of the scales, the finest first."""
 WINDOW, DEVIATION = 11, 1.5
-"""Values along the Gaussian window within which the pictures are compared, and its standard deviation."""
+"""Values along the Gaussian window within which the pictures are compared, and its standard
+deviation."""
 CELLS = 8
 """Patches along each side of the mosaic on which signed_patch is calibrated."""
 
 
 def ms_ssim(x: Tensor, y: Tensor) -> Tensor:
-    """(n,): multi-scale structural similarity of two batches (n, *shape) in [0, 1], mean over channels and frames.
+    """(n,): multi-scale structural similarity of two batches (n, *shape) in [0, 1], mean over
+    channels and frames.
 
-    Each scale halves the one before, as long as the window fits; where that gives fewer than five, the weights of the coarsest
-    are taken. Works for signals too, with windows over time.
+    Each scale halves the one before, as long as the window fits; where that gives fewer than five,
+    the weights of the coarsest are taken. Works for signals too, with windows over time.
     """
     x, y = planes(x), planes(y)
     levels = 1
@@ -86,7 +94,9 @@ def _window(x: Tensor) -> Tensor:
 
 
 def _halve(x: Tensor) -> Tensor:
-    pool: Callable[..., Tensor] = torch.nn.functional.avg_pool2d if x.ndim == 4 else torch.nn.functional.avg_pool1d
+    pool: Callable[..., Tensor] = (
+        torch.nn.functional.avg_pool2d if x.ndim == 4 else torch.nn.functional.avg_pool1d
+    )
     return pool(x, 2)
 
 
@@ -99,7 +109,8 @@ class Knob(NamedTuple):
     turn: Callable[[Any, Tensor, Tensor, Streams], Tensor]
     """Distortion, inputs, parameter (n,) and streams to distorted inputs."""
     values: Tensor
-    """What is tried, from weak to strong. Stepped parameters take one of these, the others what lies between."""
+    """What is tried, from weak to strong. Stepped parameters take one of these, the others what
+    lies between."""
     stepped: bool = False
     signals: bool = False
     """True if the distortion is calibrated on heartbeats, because it does not suit photographs."""
@@ -109,7 +120,13 @@ class Knob(NamedTuple):
     @property
     def sizes(self) -> tuple[str, ...]:
         """Sizes and kinds of data for the calibration."""
-        return ("beats",) if self.signals else ("clips", "large clips") if self.films else ("small", "large")
+        return (
+            ("beats",)
+            if self.signals
+            else ("clips", "large clips")
+            if self.films
+            else ("small", "large")
+        )
 
     def strengths_of(self, size: str) -> Sequence[float]:
         """Current parameters of the distortion."""
@@ -127,7 +144,9 @@ def _darker(distortion: Any, x: Tensor, parameter: Tensor, rng: Streams) -> Tens
 
 def _mosaic(distortion: Any, x: Tensor, parameter: Tensor, rng: Streams) -> Tensor:
     """As an agent uses it: signs that differ from patch to patch, here random."""
-    plus, minus = (distortion.distort(x, parameter, torch.full(x.shape[:2], sign)) for sign in (1.0, -1.0))
+    plus, minus = (
+        distortion.distort(x, parameter, torch.full(x.shape[:2], sign)) for sign in (1.0, -1.0)
+    )
     signs = rng.integers(2, x.shape[1], CELLS, CELLS).float()
     return torch.where(torch.nn.functional.interpolate(signs, x.shape[2:]) > 0, plus, minus)
 
@@ -145,13 +164,21 @@ KNOBS = (
     Knob("contrast", "scale", _plain, _from(0.2, 1)),
     Knob("dead-pixel", "scale", _plain, _from(0.003, 0.6)),
     Knob("salt-and-pepper", "scale", _plain, _from(0.003, 0.6)),
-    Knob("jpeg", "scale", _plain, torch.tensor([90.0, 80, 70, 60, 50, 40, 30, 25, 20, 15, 12, 10, 9, 8, 7, 6, 5, 4, 3, 2]), True),
+    Knob(
+        "jpeg",
+        "scale",
+        _plain,
+        torch.tensor([90.0, 80, 70, 60, 50, 40, 30, 25, 20, 15, 12, 10, 9, 8, 7, 6, 5, 4, 3, 2]),
+        True,
+    ),
     Knob("fog", "scale", _plain, _from(0.2, 1)),
     Knob(
         "pixelate",
         "scale",
         _plain,
-        torch.tensor([2.0, 2.3, 2.5, 2.7, 3, 3.5, 4, 4.5, 5, 5.5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20]),
+        torch.tensor(
+            [2.0, 2.3, 2.5, 2.7, 3, 3.5, 4, 4.5, 5, 5.5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20]
+        ),
         True,
     ),
     Knob("occlusion", "scale", _plain, _from(0.01, 1.0)),
@@ -181,42 +208,68 @@ def search(knob: Knob, x: Tensor) -> list[float]:
     """The parameter for each target: interpolated, or the nearest step."""
     strengths = [strength(knob, x, value) for value in knob.values.tolist()]
     if knob.stepped:
-        return [float(knob.values[int(np.abs(np.array(strengths) - target).argmin())]) for target in TARGETS]
-    # Strengths fall; interp wants them to rise. Beyond the ends it gives the end: as weak, or as strong, as the distortion can
-    # be.
+        return [
+            float(knob.values[int(np.abs(np.array(strengths) - target).argmin())])
+            for target in TARGETS
+        ]
+    # Strengths fall; interp wants them to rise. Beyond the ends it gives the end: as weak, or as
+    # strong, as the distortion can be.
     falling = np.minimum.accumulate(strengths)
     return [float(f"{np.interp(-target, -falling, knob.values.numpy()):.2g}") for target in TARGETS]
 
 
 def inputs(folder: Path, images: int) -> dict[str, Tensor]:
-    """CIFAR-10 training images and ImageNet photographs, (n, 3, side, side), and heartbeats, (n, 1, 187), in [0, 1]."""
+    """CIFAR-10 training images and ImageNet photographs, (n, 3, side, side), and heartbeats, (n, 1,
+    187), in [0, 1].
+    """
     pixels = np.load(folder / "cifar10" / "cifar10_train_a.npz")["images"][: 4 * images]
     small = torch.from_numpy(pixels.transpose(0, 3, 1, 2).astype(np.float32) / 255)
     files = sorted((folder / "imagenet_samples" / "images").glob("*.jpg"))
     selected = files[:: max(1, len(files) // images)][:images]
-    large = np.stack([np.asarray(Image.open(file).convert("RGB"), dtype=np.float32) for file in selected])
-    photographs = {"small": small, "large": torch.from_numpy(large / 255).permute(0, 3, 1, 2).contiguous()}
-    photographs |= {"clips": clips(folder, 0), "large clips": originals(folder, max(1, images // 12))}
-    return photographs | {"beats": heartbeats(folder / "ecg_mitbih" / "mitbih_beats_train_ds1.npz", 4 * images)}
+    large = np.stack(
+        [np.asarray(Image.open(file).convert("RGB"), dtype=np.float32) for file in selected]
+    )
+    photographs = {
+        "small": small,
+        "large": torch.from_numpy(large / 255).permute(0, 3, 1, 2).contiguous(),
+    }
+    photographs |= {
+        "clips": clips(folder, 0),
+        "large clips": originals(folder, max(1, images // 12)),
+    }
+    return photographs | {
+        "beats": heartbeats(folder / "ecg_mitbih" / "mitbih_beats_train_ds1.npz", 4 * images)
+    }
 
 
 def heartbeats(file: Path, count: int) -> Tensor:
     """(count, 1, 187): beats of all patients in turn, -5 to 5 mV as 0 to 1."""
-    options = {"path": str(file), "kind": "signal", "divide": 1000.0, "low": -5.0, "high": 5.0, "groups": "record"}
+    options = {
+        "path": str(file),
+        "kind": "signal",
+        "divide": 1000.0,
+        "low": -5.0,
+        "high": 5.0,
+        "groups": "record",
+    }
     return plugins.build("dataset", "npz", options)().load(range(count)).add(5).div(10)
 
 
 def clips(folder: Path, first: int) -> Tensor:
     """(39, 3, 16, 32, 32) in [0, 1]: every other DAVIS clip, from `first` on."""
     pixels = np.load(folder / "video" / "davis_clips.npz")["clips"][first::2]
-    return torch.nn.functional.avg_pool3d(torch.from_numpy(pixels.transpose(0, 4, 1, 2, 3) / np.float32(255)), (1, 2, 2))
+    return torch.nn.functional.avg_pool3d(
+        torch.from_numpy(pixels.transpose(0, 4, 1, 2, 3) / np.float32(255)), (1, 2, 2)
+    )
 
 
 def originals(folder: Path, count: int) -> Tensor:
     """(n, 3, 16, 224, 224) in [0, 1]: so many clips of each video file."""
     with tempfile.TemporaryDirectory() as place:
         (Path(place) / "all").symlink_to((folder / "video" / "originals").resolve())
-        dataset = plugins.build("dataset", "video-folder", {"path": place, "clips": count, "size": 224})()
+        dataset = plugins.build(
+            "dataset", "video-folder", {"path": place, "clips": count, "size": 224}
+        )()
         return dataset.load(range(len(dataset)))
 
 
@@ -227,9 +280,13 @@ def distorted(name: str, x: Tensor, severity: int, draw: int, domain: Domain) ->
 
 
 def calibrated() -> list[str]:
-    """Every distortion but the published ones, whose severities are not ours to calibrate, and a second name of another."""
+    """Every distortion but the published ones, whose severities are not ours to calibrate, and a
+    second name of another.
+    """
     return [
-        name for name in plugins.names("distortion") if not issubclass(plugins.load("distortion", name), (Published, Illuminate))
+        name
+        for name in plugins.names("distortion")
+        if not issubclass(plugins.load("distortion", name), (Published, Illuminate))
     ]
 
 
@@ -240,9 +297,18 @@ def sheet(x: Tensor, tile: int) -> Image.Image:
     rows = []
     for index, name in enumerate(names):
         photograph = x[index % len(x)][None]
-        row = torch.cat([photograph, *(distorted(name, photograph, severity, 0, domain) for severity in SEVERITIES)])
-        rows.append(torch.cat(list(torch.nn.functional.interpolate(row, (tile, tile), mode="nearest")), -1))
-    picture = Image.fromarray((torch.cat(rows, -2).permute(1, 2, 0).numpy() * 255).round().astype(np.uint8))
+        row = torch.cat(
+            [
+                photograph,
+                *(distorted(name, photograph, severity, 0, domain) for severity in SEVERITIES),
+            ]
+        )
+        rows.append(
+            torch.cat(list(torch.nn.functional.interpolate(row, (tile, tile), mode="nearest")), -1)
+        )
+    picture = Image.fromarray(
+        (torch.cat(rows, -2).permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)
+    )
     pen = ImageDraw.Draw(picture)
     for index, name in enumerate(names):
         pen.text((4, index * tile + 4), name, fill="white", stroke_width=1, stroke_fill="black")
@@ -250,31 +316,42 @@ def sheet(x: Tensor, tile: int) -> Image.Image:
 
 
 def other_data(spec: str, count: int) -> None:
-    """MS-SSIM and root mean square change, as a share of the range, of each distortion on data that it was not calibrated on."""
+    """MS-SSIM and root mean square change, as a share of the range, of each distortion on data that
+    it was not calibrated on.
+    """
     name, path, options = plugins.parse(spec)
     dataset = plugins.build("dataset", name, options | ({"path": path} if path else {}))()
     domain = dataset.domain
     x = dataset.load(range(min(count, len(dataset))))
     low, high = domain.bounds(x)
-    print(f"{dataset.name}: {len(x)} of kind {domain.kind}, shape {domain.shape}, mean MS-SSIM / change at severities 1 to 5")
+    print(
+        f"{dataset.name}: {len(x)} of kind {domain.kind}, shape {domain.shape}, "
+        "mean MS-SSIM / change at severities 1 to 5"
+    )
     for distortion in calibrated():
         if domain.kind in plugins.load("distortion", distortion).domains:
             figures = []
             for severity in SEVERITIES:
                 clean_view, distorted_view = (
-                    (part - low) / (high - low) for part in (x, distorted(distortion, x, severity, 0, domain))
+                    (part - low) / (high - low)
+                    for part in (x, distorted(distortion, x, severity, 0, domain))
                 )
                 change = (clean_view - distorted_view).square().flatten(1).mean(1).sqrt().mean()
                 fits = min(frame(x)) >= WINDOW and domain.kind != "vector"
                 figures.append(
-                    f"{float(ms_ssim(clean_view, distorted_view).mean()) if fits else float('nan'):.2f} / {change:.3f}"
+                    f"{float(ms_ssim(clean_view, distorted_view).mean()) if fits else float('nan'):.2f} "
+                    ""
+                    f"/ {change:.3f}"
                 )
             print(f"{distortion:<16}", "   ".join(figures), flush=True)
 
 
 def table(pictures: dict[str, Tensor], only: str | None, searching: bool) -> None:
     """Prints the parameters of each distortion, their strengths, and the result of the search."""
-    print(f"{'distortion':<18} {'side':<6} {'held':<34} MS-SSIM (aim {' '.join(f'{target:.2f}' for target in TARGETS)})")
+    print(
+        f"{'distortion':<18} {'side':<6} {'held':<34} MS-SSIM (aim "
+        f"{' '.join(f'{target:.2f}' for target in TARGETS)})"
+    )
     for knob in KNOBS:
         if only in (None, knob.distortion):
             for size in knob.sizes:
@@ -282,18 +359,35 @@ def table(pictures: dict[str, Tensor], only: str | None, searching: bool) -> Non
                 strength_text = " ".join(f"{strength(knob, x, value):.3f}" for value in values)
                 name = f"{knob.distortion} {knob.scale}".removesuffix(" scale")
                 value_text = " ".join(f"{value:g}" for value in values)
-                search_text = "found " + " ".join(f"{value:g}" for value in search(knob, x)) if searching else ""
-                print(f"{name:<18} {x.shape[-1]:<6} {value_text:<34} {strength_text}   {search_text}".rstrip(), flush=True)
+                search_text = (
+                    "found " + " ".join(f"{value:g}" for value in search(knob, x))
+                    if searching
+                    else ""
+                )
+                print(
+                    (
+                        f"{name:<18} {x.shape[-1]:<6} {value_text:<34} "
+                        f"{strength_text}   {search_text}"
+                    ).rstrip(),
+                    flush=True,
+                )
 
 
 def main() -> None:
     """Print the table, or draw the sheets."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--images", type=int, default=24, help="photographs of 224 pixels a side; four times as many of 32")
+    parser.add_argument(
+        "--images",
+        type=int,
+        default=24,
+        help="photographs of 224 pixels a side; four times as many of 32",
+    )
     parser.add_argument("--distortion", help="this one alone")
     parser.add_argument("--search", action="store_true", help="find the parameters too")
     parser.add_argument("--sheet", type=Path, help="draw contact sheets into this folder instead")
-    parser.add_argument("--data", help="measure on these inputs instead, as `brinell audit --data` names them")
+    parser.add_argument(
+        "--data", help="measure on these inputs instead, as `brinell audit --data` names them"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.data:

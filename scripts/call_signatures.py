@@ -1,6 +1,8 @@
-"""Calls of the package as text: the signatures of the reference, and the stub `src/brinell/__init__.pyi`.
+"""Calls of the package as text: the signatures of the reference, and the stub
+`src/brinell/__init__.pyi`.
 
-`python scripts/call_signatures.py` writes the stub, which a wheel and an editable installation hold and git does not.
+`python scripts/call_signatures.py` writes the stub, which a wheel and an editable installation hold
+and git does not.
 """
 
 import inspect
@@ -49,7 +51,9 @@ def annotation_of(study: Study, name: str, default: Any) -> str:
         text = SHARED[name]
     else:
         mark = study.names_of(name)
-        only_specs = mark is not None and mark.kind in ("model", "dataset") and name not in study.in_memory()
+        only_specs = (
+            mark is not None and mark.kind in ("model", "dataset") and name not in study.in_memory()
+        )
         type_name = None if mark is None or only_specs else TYPES.get(mark.kind)
         is_sequence = "tuple" in str(fields[name].annotation)
         if name == "device":
@@ -77,7 +81,14 @@ SHARED = {
     "progress": "ProgressOption",
 }
 """The types of the parameters that calls share."""
-TYPES = {"model": "AnyModel", "dataset": "Data", "budgets": "Eps", "distance": "Norm", "folder": "Folder", "file": "File"}
+TYPES = {
+    "model": "AnyModel",
+    "dataset": "Data",
+    "budgets": "Eps",
+    "distance": "Norm",
+    "folder": "Folder",
+    "file": "File",
+}
 """Python type of a setting, by the mark on its field."""
 SEQUENCE_TYPES = {"AnyModel": "Models", "Norm": "Norm", "Eps": "Eps"}
 """Types that stand for several as well."""
@@ -85,7 +96,10 @@ SEQUENCE_TYPES = {"AnyModel": "Models", "Norm": "Norm", "Eps": "Eps"}
 
 def _type_text(hint: Any) -> str:
     """The type of a field, as one writes it; several as one or a sequence."""
-    origin, parts = get_origin(hint), [argument for argument in get_args(hint) if argument is not Ellipsis]
+    origin, parts = (
+        get_origin(hint),
+        [argument for argument in get_args(hint) if argument is not Ellipsis],
+    )
     if origin is Annotated:
         return _type_text(parts[0])
     if origin is Literal:
@@ -100,7 +114,10 @@ def _type_text(hint: Any) -> str:
 def stub_text() -> str:
     """The text of `__init__.pyi`."""
     studies = [study for study in register.studies().values() if study.call]
-    results = sorted({study.resolve(study.result) for study in studies}, key=lambda result: (result.__module__, result.__name__))
+    results = sorted(
+        {study.resolve(study.result) for study in studies},
+        key=lambda result: (result.__module__, result.__name__),
+    )
     lines = [STUB_HEAD.rstrip()]
     lines += [f"from {result.__module__} import {result.__name__}" for result in results]
     lines += [
@@ -113,17 +130,28 @@ def stub_text() -> str:
     for study in studies:
         call = calls.call_of(study)
         name, *words, ending = signature_lines(study.name, typed(study), body=":")
-        text = " ".join(word.strip().replace(" ", "\0") for word in words)  # a line ends after a parameter
+        text = " ".join(
+            word.strip().replace(" ", "\0") for word in words
+        )  # a line ends after a parameter
         filled = textwrap.fill(
-            text, 120, initial_indent="    ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+            text,
+            120,
+            initial_indent="    ",
+            subsequent_indent="    ",
+            break_long_words=False,
+            break_on_hyphens=False,
         )
         lines += ["", name, filled.replace("\0", " "), ending, *first_line(call)]
     return "\n".join(lines) + "\n"
 
 
 def first_line(call: Any) -> list[str]:
-    """The first line of a docstring, as the body of a function; `help` and the reference have all of it."""
-    return [f'    """{(inspect.getdoc(call) or "").partition(chr(10))[0]}"""']
+    """The first paragraph of a docstring, as the body of a function.
+
+    `help` and the reference have all of it.
+    """
+    summary = (inspect.getdoc(call) or "").partition("\n\n")[0]
+    return [f'    """{" ".join(summary.split())}"""']
 
 
 def signature_lines(name: str, signature: inspect.Signature, *, body: str = "") -> list[str]:
@@ -132,10 +160,16 @@ def signature_lines(name: str, signature: inspect.Signature, *, body: str = "") 
     for parameter in signature.parameters.values():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not starred:
             words, starred = [*words, "*"], True
-        default = "" if parameter.default is inspect.Parameter.empty else f" = {parameter.default!r}"
+        default = (
+            "" if parameter.default is inspect.Parameter.empty else f" = {parameter.default!r}"
+        )
         stars = "**" if parameter.kind is inspect.Parameter.VAR_KEYWORD else ""
         words.append(f"{stars}{parameter.name}: {annotation_text(parameter.annotation)}{default}")
-    return [f"def {name}(", *(f"    {word}," for word in words), f") -> {annotation_text(signature.return_annotation)}{body}"]
+    return [
+        f"def {name}(",
+        *(f"    {word}," for word in words),
+        f") -> {annotation_text(signature.return_annotation)}{body}",
+    ]
 
 
 def annotation_text(hint: Any) -> str:
@@ -150,4 +184,6 @@ def annotation_text(hint: Any) -> str:
 
 
 if __name__ == "__main__":
-    (Path(__file__).resolve().parent.parent / "src" / "brinell" / "__init__.pyi").write_text(stub_text(), encoding="utf-8")
+    (Path(__file__).resolve().parent.parent / "src" / "brinell" / "__init__.pyi").write_text(
+        stub_text(), encoding="utf-8"
+    )

@@ -1,7 +1,10 @@
-"""Checks pages and lists that people write (CONTRIBUTING.md): `python scripts/check_docs.py`. It imports nothing of Brinell.
+"""Checks pages and lists that people write (CONTRIBUTING.md): `python scripts/check_docs.py`.
 
-Links lead somewhere, pages are short, and every page is found: in the navigation of the site, on the first page, among the files
-of the site. The citation is of this version, constraints are exact, `make` lists every target.
+It imports nothing of Brinell.
+
+Links lead somewhere, pages are short, and every page is found: in the navigation of the site, on
+the first page, among the files of the site. The citation is of this version, constraints are exact,
+`make` lists every target.
 """
 
 import ast
@@ -23,15 +26,21 @@ GENERATED = (
 )
 """Pages that `make docs` writes whole."""
 PAGES, WORDS, DESIGN_WORDS, CHANGELOG_WORDS = 40, 45_000, 12_000, 800
-"""At most: pages in docs that people write, words in them and beside them, in design notes, and in the changelog."""
+"""At most: pages in docs that people write, words in them and beside them, in design notes, and
+in the changelog."""
 CONSTRAINTS = (
     "constraints.txt",
-    *(f"benchmarks/{name}.txt" for name in ("constraints", "server-constraints", "extras-constraints")),
+    *(
+        f"benchmarks/{name}.txt"
+        for name in ("constraints", "server-constraints", "extras-constraints")
+    ),
 )
 
 
 def anchors(page: Path) -> set[str]:
-    """The names of a page's headings in links: small letters, dashes for spaces, no other punctuation."""
+    """The names of a page's headings in links: small letters, dashes for spaces, no other
+    punctuation.
+    """
     titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-") for title in titles}
 
@@ -42,7 +51,8 @@ def dead_links(page: Path) -> list[str]:
     return [
         f"{link}#{anchor} leads nowhere"
         for link, anchor in links
-        if not (page.parent / link).exists() or (anchor and anchor not in anchors(page.parent / link if link else page))
+        if not (page.parent / link).exists()
+        or (anchor and anchor not in anchors(page.parent / link if link else page))
     ]
 
 
@@ -61,7 +71,11 @@ def page_faults() -> Iterator[str]:
 
 def size_faults() -> Iterator[str]:
     """Ceilings that pages exceed together."""
-    written = [page for page in ROOT.glob("docs/**/*.md") if not page.relative_to(ROOT / "docs").as_posix().startswith(GENERATED)]
+    written = [
+        page
+        for page in ROOT.glob("docs/**/*.md")
+        if not page.relative_to(ROOT / "docs").as_posix().startswith(GENERATED)
+    ]
     folders = (
         ("hand-written pages", [*written, *ROOT.glob("*.md")], WORDS),
         ("design notes", ROOT.glob("design/*.md"), DESIGN_WORDS),
@@ -78,33 +92,59 @@ def size_faults() -> Iterator[str]:
 def list_faults() -> Iterator[str]:
     """Pages that a list lacks."""
     pages = {page.relative_to(ROOT / "docs").as_posix() for page in ROOT.glob("docs/**/*.md")}
-    pages = {page for page in pages if not page.startswith(GENERATED[:2]) or page.endswith("index.md")}
-    targets = re.findall(r"^ +- .*: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    pages = {
+        page for page in pages if not page.startswith(GENERATED[:2]) or page.endswith("index.md")
+    }
+    targets = re.findall(
+        r"^ +- .*: (\S+\.md)$",
+        (ROOT / "mkdocs.yml").read_text(encoding="utf-8"),
+        flags=re.MULTILINE,
+    )
     navigation = pages | {"CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}
-    yield from (f"mkdocs.yml: {page} is missing, stale or twice" for page in navigation ^ set(targets))
+    yield from (
+        f"mkdocs.yml: {page} is missing, stale or twice" for page in navigation ^ set(targets)
+    )
     if len(targets) != len(set(targets)):
         yield "mkdocs.yml names a page twice"
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     entries = [page for page in pages if page.startswith(("guides/", "results/"))]
-    yield from (f"docs/index.md has no link to {page}" for page in entries if f"]({page})" not in index)
+    yield from (
+        f"docs/index.md has no link to {page}" for page in entries if f"]({page})" not in index
+    )
     yield from site_faults()
 
 
 def site_faults() -> Iterator[str]:
-    """Links of the site's pages to files beside `docs` that the site does not have (`BESIDE` in site_files.py)."""
+    """Links of the site's pages to files beside `docs` that the site does not have (`BESIDE` in
+    site_files.py).
+    """
     tree = ast.parse((ROOT / "scripts" / "site_files.py").read_text(encoding="utf-8"))
-    values = {ast.unparse(node.targets[0]): node.value for node in tree.body if isinstance(node, ast.Assign)}
+    values = {
+        ast.unparse(node.targets[0]): node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+    }
     files = {path for pattern in ast.literal_eval(values["BESIDE"]) for path in ROOT.glob(pattern)}
     for page in [*(ROOT / "docs").rglob("*.md"), *(path for path in files if path.suffix == ".md")]:
         for link in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
             path = (page.parent / link).resolve()
-            if "://" not in link and path.is_file() and ROOT / "docs" not in path.parents and path not in files:
-                yield f"{page.relative_to(ROOT)}: {link} is no file of the site (BESIDE in scripts/site_files.py)"
+            if (
+                "://" not in link
+                and path.is_file()
+                and ROOT / "docs" not in path.parents
+                and path not in files
+            ):
+                yield (
+                    f"{page.relative_to(ROOT)}: {link} is no file of the site (BESIDE "
+                    "in scripts/site_files.py)"
+                )
 
 
 def other_faults() -> Iterator[str]:
     """What is wrong with the citation, the constraints and the targets of make."""
-    (version,) = re.findall(r'VERSION = "([^"]+)"', (ROOT / "src/brinell/core/version.py").read_text(encoding="utf-8"))
+    (version,) = re.findall(
+        r'VERSION = "([^"]+)"', (ROOT / "src/brinell/core/version.py").read_text(encoding="utf-8")
+    )
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     keys = dict(re.findall(r"^([a-z-]+): (\S.*)$", citation, flags=re.MULTILINE))
     if (keys.get("version"), keys.get("license")) != (version, "Apache-2.0") or not {
@@ -115,14 +155,17 @@ def other_faults() -> Iterator[str]:
         yield f"CITATION.cff is not of version {version}"
     for name in CONSTRAINTS:
         comment, *lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
-        loose = [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+", line)]
+        loose = [
+            line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+", line)
+        ]
         yield from (f"{name}: {line} is not exact" for line in loose)
         if not comment.startswith("# "):
             yield f"{name}: the first line does not say how it is made"
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     phony = set(re.findall(r"^\.PHONY: (.*)$", text, flags=re.MULTILINE)[0].split())
     yield from (
-        f"Makefile: {name} has no help or is not phony" for name in phony ^ set(re.findall(r"^([a-z]+):.*## ", text, re.M))
+        f"Makefile: {name} has no help or is not phony"
+        for name in phony ^ set(re.findall(r"^([a-z]+):.*## ", text, re.M))
     )
 
 

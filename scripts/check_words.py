@@ -1,13 +1,16 @@
-"""Checks that names are nouns and that prose is plain English (CONTRIBUTING.md): `python scripts/check_words.py [--list]`.
+"""Checks that names are nouns and that prose is plain English (CONTRIBUTING.md): `python
+scripts/check_words.py [--list]`.
 
 It counts three things and compares each with a limit:
 
-- names: variables, parameters, fields, functions and classes that are a participle, a pronoun, a particle or an adverb;
+- names: variables, parameters, fields, functions and classes that are a participle, a pronoun, a
+  particle or an adverb;
 - headless sentences, which begin with a clause in place of a subject («What was stopped goes on»);
 - turns of phrase that read as translated («is told», «of its own»).
 
-Names are counted in Python files, as a share of all names bound there. Prose is counted in docstrings and Markdown, for each
-10,000 words; code blocks, tables and generated pages are left out. The exit code is 1 if a folder is above a limit.
+Names are counted in Python files, as a share of all names bound there. Prose is counted in
+docstrings and Markdown, for each 10,000 words; code blocks, tables and generated pages are left
+out. The exit code is 1 if a folder is above a limit.
 """
 
 import argparse
@@ -49,8 +52,10 @@ HEADLESS = re.compile(
     + r")\b)[a-z][^.!?\n]{0,60})"
 )
 TURNS = re.compile(
-    r"\bof (?:its|their|one's|a user's|your) own\b|\bas of `|\b(?:is|are|was|be) told\b|\bheld against\b|\botherwise than\b"
-    r"|\b(?:is|are) no [a-z]+\b|\bbeside (?:it|the|other|others)\b|\bfor the time of\b|\bcannot be told\b"
+    r"\bof (?:its|their|one's|a user's|your) own\b|\bas of `|\b(?:is|are|was|be) "
+    r"told\b|\bheld against\b|\botherwise than\b"
+    r"|\b(?:is|are) no [a-z]+\b|\bbeside (?:it|the|other|others)\b|\bfor the time "
+    r"of\b|\bcannot be told\b"
     r"|\bcomes? to the same\b|\bin their hands\b",
     re.IGNORECASE,
 )
@@ -74,7 +79,9 @@ class Count(NamedTuple):
 def python_files(folder: Path) -> list[Path]:
     """Python files of a folder, without those of virtual environments and hidden folders."""
     return sorted(
-        path for path in folder.rglob("*.py") if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        path
+        for path in folder.rglob("*.py")
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
 
 
@@ -82,7 +89,12 @@ def bound_names(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """Variables, parameters, fields, functions and classes that a module binds, with their lines."""
     for node in ast.walk(tree):
         match node:
-            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            case (
+                ast.Name(id=name, ctx=ast.Store())
+                | ast.arg(arg=name)
+                | ast.FunctionDef(name=name)
+                | ast.ClassDef(name=name)
+            ):
                 yield name, node.lineno
 
 
@@ -100,15 +112,24 @@ def count_names(folder: Path) -> Count:
 def docstrings(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """Texts that stand as statements of a module, its classes and functions, with their lines."""
     for node in ast.walk(tree):
-        for child in getattr(node, "body", None) or () if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) else ():
+        for child in (
+            getattr(node, "body", None) or ()
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+            else ()
+        ):
             match child:
                 case ast.Expr(value=ast.Constant(value=str(text))):
                     yield text, child.lineno
 
 
 def prose_of_markdown(text: str) -> str:
-    """The prose of a page: no code blocks, tables, comments or indented blocks. Line numbers stay."""
-    blanked = re.sub(r"```.*?```|<!--.*?-->", lambda block: "\n" * block[0].count("\n"), text, flags=re.DOTALL)
+    """The prose of a page: no code blocks, tables, comments or indented blocks.
+
+    Line numbers stay.
+    """
+    blanked = re.sub(
+        r"```.*?```|<!--.*?-->", lambda block: "\n" * block[0].count("\n"), text, flags=re.DOTALL
+    )
     return "\n".join("" if line.startswith(("|", "    ")) else line for line in blanked.split("\n"))
 
 
@@ -127,16 +148,21 @@ def count_prose(folder: Path, pattern: re.Pattern[str]) -> Count:
     for path, first, text in passages(folder):
         total += len(text.split())
         for match in pattern.finditer(text):
-            places.append(Place(path, first + text.count("\n", 0, match.start()), match[match.lastindex or 0]))
+            places.append(
+                Place(path, first + text.count("\n", 0, match.start()), match[match.lastindex or 0])
+            )
     return Count(places, total)
 
 
 def report(label: str, count: Count, scale: float, limit: float, listing: bool) -> bool:
-    """Print a figure, with its places if it is above its limit or `listing`; returns True if it is within the limit."""
+    """Print a figure, with its places if it is above its limit or `listing`; returns True if it is
+    within the limit.
+    """
     figure = scale * len(count.places) / max(1, count.total)
     within_limit = figure <= limit
     print(
-        f"{label}: {len(count.places)} of {count.total}, {figure:.2f} (at most {limit:g}){'' if within_limit else ': TOO MANY'}"
+        f"{label}: {len(count.places)} of {count.total}, {figure:.2f} (at most "
+        f"{limit:g}){'' if within_limit else ': TOO MANY'}"
     )
     if listing or not within_limit:
         for place in count.places:
@@ -146,16 +172,37 @@ def report(label: str, count: Count, scale: float, limit: float, listing: bool) 
 
 def main() -> int:
     """Check all folders; returns the exit code."""
-    parser = argparse.ArgumentParser(description="Checks that names are nouns and that prose is plain English.")
-    parser.add_argument("--list", action="store_true", help="list the places of figures within their limits too")
+    parser = argparse.ArgumentParser(
+        description="Checks that names are nouns and that prose is plain English."
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="list the places of figures within their limits too"
+    )
     listing = parser.parse_args().list
     verdicts = [
-        report(f"{name}: names that are not nouns, percent", count_names(ROOT / name), 100, 100 * MOST_NAMES, listing)
+        report(
+            f"{name}: names that are not nouns, percent",
+            count_names(ROOT / name),
+            100,
+            100 * MOST_NAMES,
+            listing,
+        )
         for name in FOLDERS
     ]
     for name in WRITTEN:
-        for label, pattern, limit in (("headless sentences", HEADLESS, MOST_HEADLESS), ("translated turns", TURNS, MOST_TURNS)):
-            verdicts.append(report(f"{name}: {label} in 10,000 words", count_prose(ROOT / name, pattern), 10_000, limit, listing))
+        for label, pattern, limit in (
+            ("headless sentences", HEADLESS, MOST_HEADLESS),
+            ("translated turns", TURNS, MOST_TURNS),
+        ):
+            verdicts.append(
+                report(
+                    f"{name}: {label} in 10,000 words",
+                    count_prose(ROOT / name, pattern),
+                    10_000,
+                    limit,
+                    listing,
+                )
+            )
     return 0 if all(verdicts) else 1
 
 

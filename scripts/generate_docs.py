@@ -1,10 +1,12 @@
-"""Write the parts of the documentation that repeat what the code says; with --check, only tell which are out of date.
+"""Write the parts of the documentation that repeat what the code says; with --check, only tell
+which are out of date.
 
-The reference lies in docs/reference: plugins/KIND.md comes from the plugins' docstrings and fields, commands/VERB.md from the
-command line and the calls of the register, records.md from the record's columns and the checks, benchmark-sets.md from the
-columns of a benchmark set, json.md and docs/schema/*.json from the results that `--json` prints and from the manifests.
-The calls in api.md and the tree in reading.md come from docstrings; in these pages the text around the marked lists is written by
-hand. tests/messages.txt lists what refusals say.
+The reference lies in docs/reference: plugins/KIND.md comes from the plugins' docstrings and fields,
+commands/VERB.md from the command line and the calls of the register, records.md from the record's
+columns and the checks, benchmark-sets.md from the columns of a benchmark set, json.md and
+docs/schema/*.json from the results that `--json` prints and from the manifests. The calls in api.md
+and the tree in reading.md come from docstrings; in these pages the text around the marked lists is
+written by hand. tests/messages.txt lists what refusals say.
 """
 
 import argparse
@@ -44,8 +46,14 @@ NOTE = "<!-- Written by `make docs` from the code. Do not edit by hand. -->\n\n"
 BEGIN, END = "<!-- Begin: written by `make docs` from the code. -->\n", "<!-- End -->\n"
 """Markers around a generated list in a hand-written page."""
 CLASSES = {
-    "training": ("In a training loop", ("training.AdversarialBatch", "training.AdversarialLoss", "training.AWP")),
-    "audit": ("The result of an audit", ("studies.audit.result.Audit", "studies.audit.result.StoredInputs")),
+    "training": (
+        "In a training loop",
+        ("training.AdversarialBatch", "training.AdversarialLoss", "training.AWP"),
+    ),
+    "audit": (
+        "The result of an audit",
+        ("studies.audit.result.Audit", "studies.audit.result.StoredInputs"),
+    ),
     "attack": ("The result of an attack", ("batch_attack.AttackResult",)),
     "results": ("Figures of results", ("analysis.results",)),
     "errors": ("Errors", ("core.errors",)),
@@ -56,7 +64,10 @@ CLASSES = {
     "checkers": (
         "Checkers of plugins",
         (
-            *(f"testing.{kind}s.check_{kind}" for kind in ("attack", "distortion", "defence", "detector", "explainer")),
+            *(
+                f"testing.{kind}s.check_{kind}"
+                for kind in ("attack", "distortion", "defence", "detector", "explainer")
+            ),
             "testing.others",
         ),
     ),
@@ -77,7 +88,9 @@ def pages() -> dict[str, str]:
         "docs/reference/trust.md": with_list("docs/reference/trust.md", standing_tables()),
         "tests/messages.txt": message_page(),
     }
-    texts |= {f"docs/reference/classes/{name}.md": class_page(*page) for name, page in CLASSES.items()}
+    texts |= {
+        f"docs/reference/classes/{name}.md": class_page(*page) for name, page in CLASSES.items()
+    }
     return texts | plugin_pages() | command_pages() | schema_pages()
 
 
@@ -90,11 +103,11 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def first_line(thing: Any) -> str:
-    """The first line of a docstring, without its full stop."""
+    """The first paragraph of a docstring in one line, without its full stop."""
     doc = inspect.getdoc(thing)
     if not doc:
         raise ValueError(f"{thing!r} has no docstring")
-    return doc.splitlines()[0].rstrip(".")
+    return " ".join(doc.partition("\n\n")[0].split()).rstrip(".")
 
 
 def attribute_docs(cls: type[Any]) -> dict[str, str]:
@@ -112,19 +125,27 @@ def attribute_docs(cls: type[Any]) -> dict[str, str]:
     return docs
 
 
-# --- plugins ---------------------------------------------------------------------------------------------------------
+# --- plugins
+# ------------------------------------------------------------------------------------------
 
 
 def plugin_pages() -> dict[str, str]:
-    """A page for each kind of plug-ins, with their settings and what their authors wrote about them, and the list of all."""
+    """A page for each kind of plug-ins, with their settings and what their authors wrote about
+    them, and the list of all.
+    """
     intro = inspect.cleandoc(plugins.__doc__ or "").partition("\n\n")[2]
     index = [NOTE, f"# Plugins\n\n{intro}\n"]
     pages = {}
     for kind in plugins.FOLDERS:
         classes = {name: plugins.load(kind, name) for name in plugins.names(kind)}
-        rows = [[f"[{name}]({kind}.md#{name})", first_line(plugin)] for name, plugin in classes.items()]
+        rows = [
+            [f"[{name}]({kind}.md#{name})", first_line(plugin)] for name, plugin in classes.items()
+        ]
         index.append(f"\n## [{kind}]({kind}.md)\n\n{table(['name', 'what it is'], rows)}")
-        sections = [f"\n## {name}\n\n{plugin_section(plugin)}\n</details>\n" for name, plugin in classes.items()]
+        sections = [
+            f"\n## {name}\n\n{plugin_section(plugin)}\n</details>\n"
+            for name, plugin in classes.items()
+        ]
         pages[f"docs/reference/plugins/{kind}.md"] = f"{NOTE}# Plugins: {kind}\n{''.join(sections)}"
     return {"docs/reference/plugins/index.md": "".join(index)} | pages
 
@@ -132,10 +153,19 @@ def plugin_pages() -> dict[str, str]:
 def plugin_section(plugin: type[Any]) -> str:
     """Description, requirements and settings of one plug-in."""
     module = inspect.getdoc(sys.modules[plugin.__module__]) or ""
-    parts = [f'{first_line(plugin)}.\n\n<details markdown="1"><summary>Settings</summary>\n', f"\n{module}\n" if module else ""]
-    facts = {fact: getattr(plugin, fact) for fact in ("access", "distances", "domains", "family") if hasattr(plugin, fact)}
+    parts = [
+        f'{first_line(plugin)}.\n\n<details markdown="1"><summary>Settings</summary>\n',
+        f"\n{module}\n" if module else "",
+    ]
+    facts = {
+        fact: getattr(plugin, fact)
+        for fact in ("access", "distances", "domains", "family")
+        if hasattr(plugin, fact)
+    }
     if facts:
-        parts.append("\n" + "; ".join(f"{fact}: {fact_text(value)}" for fact, value in facts.items()) + ".\n")
+        parts.append(
+            "\n" + "; ".join(f"{fact}: {fact_text(value)}" for fact, value in facts.items()) + ".\n"
+        )
     fields, docs = dataclasses.fields(plugin), dict[str, str]()
     for base in reversed(plugin.__mro__):
         docs |= attribute_docs(base) if dataclasses.is_dataclass(base) else {}
@@ -144,10 +174,19 @@ def plugin_section(plugin: type[Any]) -> str:
     if issubclass(plugin, Published):
         levels.append(("Published parameters.", (plugin.small, plugin.large)))
     if levels:
-        rows = [[title, f"{side}", *map(str, row)] for title, sizes in levels for side, row in zip(SIDES, sizes, strict=True)]
-        parts.append("\n" + table(["parameter", "side", *(f"severity {level}" for level in SEVERITIES)], rows))
+        rows = [
+            [title, f"{side}", *map(str, row)]
+            for title, sizes in levels
+            for side, row in zip(SIDES, sizes, strict=True)
+        ]
+        parts.append(
+            "\n"
+            + table(["parameter", "side", *(f"severity {level}" for level in SEVERITIES)], rows)
+        )
     if fields:
-        rows = [[f"`{f.name}`", f"`{type_text(f.type)}`", default_text(f), docs[f.name]] for f in fields]
+        rows = [
+            [f"`{f.name}`", f"`{type_text(f.type)}`", default_text(f), docs[f.name]] for f in fields
+        ]
         parts.append("\n" + table(["setting", "type", "default", "meaning"], rows))
     return "".join(parts)
 
@@ -170,10 +209,15 @@ def default_text(field: dataclasses.Field[Any]) -> str:
     """The default of a field."""
     if field.default is not dataclasses.MISSING:
         return f"`{field.default!r}`"
-    return f"`{field.default_factory()!r}`" if field.default_factory is not dataclasses.MISSING else "must be given"
+    return (
+        f"`{field.default_factory()!r}`"
+        if field.default_factory is not dataclasses.MISSING
+        else "must be given"
+    )
 
 
-# --- records ---------------------------------------------------------------------------------------------------------
+# --- records
+# ------------------------------------------------------------------------------------------
 
 
 def record_page() -> str:
@@ -183,22 +227,29 @@ def record_page() -> str:
     outcomes = [[f"`{o.value}`", docs[o.name]] for o in Outcome]
     return (
         f"{NOTE}# Records\n\n"
-        "`records/*.parquet` in a run folder holds facts: a clean row for each sample, and a row for each\n"
-        "sample and stage that attacked it. A stage with nothing to do has no file. Every figure of the report is\n"
+        "`records/*.parquet` in a run folder holds facts: a clean row for each "
+        "sample, and a row for each\n"
+        "sample and stage that attacked it. A stage with nothing to do has no "
+        "file. Every figure of the report is\n"
         "computed from these rows. The table of each sample, attack and eps follows from them:\n"
         "`result.to_pandas(dense=True)` makes it.\n\n"
         f"{table(['column', 'type', 'may be null', 'meaning'], columns)}\n"
         "## Outcomes\n\n"
-        "A sample counts as robust at an eps when it is right untouched and no attack that ran found an adversarial\n"
+        "A sample counts as robust at an eps when it is right untouched and no "
+        "attack that ran found an adversarial\n"
         "example within it: from its smallest `broken` on it is not.\n\n"
         f"{table(['outcome', 'meaning'], outcomes)}\n"
         "## Checks\n\n"
         f"{inspect.getdoc(Code)}\n\n"
-        "Each model's result lists them all (`checks` in `audit --json`, the report, `tables/checks.csv`).\n"
-        "`manifest.json` keeps those that ask the model (`checks`) and the evaluations spent on them and\n"
+        "Each model's result lists them all (`checks` in `audit --json`, the "
+        "report, `tables/checks.csv`).\n"
+        "`manifest.json` keeps those that ask the model (`checks`) and the "
+        "evaluations spent on them and\n"
         "on recognising the kind of its answers (`probes`). `gate`\n"
-        "fails where one failed (unless `--allow CODE`) and, without `--without-checks`, where one that counts\n"
-        "was not made. [Checks](checks.md) says what each one catches, how it was calibrated, its false alarms\n"
+        "fails where one failed (unless `--allow CODE`) and, without "
+        "`--without-checks`, where one that counts\n"
+        "was not made. [Checks](checks.md) says what each one catches, how it "
+        "was calibrated, its false alarms\n"
         "and what it cannot see.\n\n"
         f"{table(['code', 'what fails it'], [[f'`{code.value}`', attribute_docs(Code)[code.name]] for code in Code])}"
     )
@@ -211,59 +262,101 @@ def benchmark_page() -> str:
         f"{NOTE}# Benchmark sets\n\n{inspect.getdoc(benchmark)}\n"
         + columns_text()
         + "\n## Outcomes\n\n"
-        + table(["outcome", "meaning"], [[f"`{outcome.value}`", docs[outcome.name]] for outcome in SampleOutcome])
+        + table(
+            ["outcome", "meaning"],
+            [[f"`{outcome.value}`", docs[outcome.name]] for outcome in SampleOutcome],
+        )
     )
 
 
-# --- command line and JSON -------------------------------------------------------------------------------------------
+# --- command line and JSON
+# ------------------------------------------------------------------------------------------
 
 
 def command_pages() -> dict[str, str]:
-    """A page for each verb, with its examples, its help as it is printed and its Python call, and the list of all by panel."""
+    """A page for each verb, with its examples, its help as it is printed and its Python call, and
+    the list of all by panel.
+    """
     from brinell.cli import PANELS, command_line
 
     app = command_line()
 
     def help_text(*words: str) -> str:
         """What `brinell WORDS --help` prints."""
-        result = CliRunner().invoke(app, [*words, "--help"], prog_name="brinell", terminal_width=100, color=False)
+        result = CliRunner().invoke(
+            app, [*words, "--help"], prog_name="brinell", terminal_width=100, color=False
+        )
         if result.exit_code:
-            raise SystemExit(f"brinell {' '.join(words)} --help ended with {result.exit_code}: {result.output}")
+            raise SystemExit(
+                f"brinell {' '.join(words)} --help ended with {result.exit_code}: {result.output}"
+            )
         return "\n".join(line.rstrip() for line in result.stdout.strip().splitlines())
 
-    index, pages = [NOTE, "# Commands\n\nEvery command takes `--json` ([schemas](../json.md)).\n"], {}
+    index, pages = (
+        [NOTE, "# Commands\n\nEvery command takes `--json` ([schemas](../json.md)).\n"],
+        {},
+    )
     remaining = register.commands()
-    panels = {title: [verb for verb in remaining if verb.split()[0] in verbs] for title, verbs in PANELS.items()}
-    panels["Installed"] = [verb for verb in remaining if verb not in {verb for verbs in panels.values() for verb in verbs}]
+    panels = {
+        title: [verb for verb in remaining if verb.split()[0] in verbs]
+        for title, verbs in PANELS.items()
+    }
+    panels["Installed"] = [
+        verb
+        for verb in remaining
+        if verb not in {verb for verbs in panels.values() for verb in verbs}
+    ]
     for title, verbs in panels.items():
         rows = []
         for verb in verbs:
-            study, summary, name = register.load(verb), remaining[verb].summary, verb.replace(" ", "-")
+            study, summary, name = (
+                register.load(verb),
+                remaining[verb].summary,
+                verb.replace(" ", "-"),
+            )
             rows.append([f"[{verb}]({name}.md)", summary, f"`{study.examples[0]}`"])
-            text = f"{NOTE}# {verb}\n\n{summary}\n\n## brinell {verb}\n\n```text\n{help_text(*verb.split())}\n```\n"
+            text = (
+                f"{NOTE}# {verb}\n\n{summary}\n\n## brinell "
+                f"{verb}\n\n```text\n{help_text(*verb.split())}\n```\n"
+            )
             if study.call:
-                text += "\n" + call_section(study.name, calls.call_of(study), typed(study)).replace("### ", "## ", 1)
+                text += "\n" + call_section(study.name, calls.call_of(study), typed(study)).replace(
+                    "### ", "## ", 1
+                )
             pages[f"docs/reference/commands/{name}.md"] = text
         if rows:
-            index.append(f"\n## {title}\n\n" + table(["command", "what it does", "for example"], rows))
-    index.append(f"\n## Options of every command\n\n```text\n{help_text().partition('Options:')[2].strip()}\n```\n")
+            index.append(
+                f"\n## {title}\n\n" + table(["command", "what it does", "for example"], rows)
+            )
+    index.append(
+        "\n## Options of every "
+        f"command\n\n```text\n{help_text().partition('Options:')[2].strip()}\n```\n"
+    )
     return {"docs/reference/commands/index.md": "".join(index)} | pages
 
 
 def json_page() -> str:
     """Page that lists the JSON documents and their schemas."""
-    commands = {"plan": "audit --dry-run"} | {verb.replace(" ", "-"): study.command for verb, study in register.studies().items()}
-    manifests = [[f"`{layout.command}`", f"[{manifest_name(layout)}](../schema/{manifest_name(layout)})"] for layout in layouts()]
+    commands = {"plan": "audit --dry-run"} | {
+        verb.replace(" ", "-"): study.command for verb, study in register.studies().items()
+    }
+    manifests = [
+        [f"`{layout.command}`", f"[{manifest_name(layout)}](../schema/{manifest_name(layout)})"]
+        for layout in layouts()
+    ]
     rows = [
-        [f"`brinell {commands.get(name, name)} --json`", f"[{name}.json](../schema/{name}.json)"] for name in register.schemas()
+        [f"`brinell {commands.get(name, name)} --json`", f"[{name}.json](../schema/{name}.json)"]
+        for name in register.schemas()
     ]
     return (
         f"{NOTE}# JSON\n\n"
-        "Every command that reports something prints it as one JSON document with `--json`, and what it says in passing goes to\n"
+        "Every command that reports something prints it as one JSON document "
+        "with `--json`, and what it says in passing goes to\n"
         "standard error. Each document follows a JSON Schema (draft 2020-12):\n\n"
         f"{table(['document', 'schema'], rows)}\n"
         "## Manifests\n\n"
-        "Every folder has a `manifest.json`, whose key `verb` says what made it. It follows the schema of its verb and may have\n"
+        "Every folder has a `manifest.json`, whose key `verb` says what made it. "
+        "It follows the schema of its verb and may have\n"
         "more keys:\n\n"
         f"{table(['folder of', 'schema'], manifests)}"
     )
@@ -283,13 +376,20 @@ def layouts() -> list[Layout]:
 def schema_pages() -> dict[str, str]:
     """The JSON Schema of what each verb prints with --json, and of each manifest."""
     schemas = {name: register.schema(name) for name in register.schemas()}
-    schemas |= {manifest_name(layout).removesuffix(".json"): layout.manifest.model_json_schema() for layout in layouts()}
+    schemas |= {
+        manifest_name(layout).removesuffix(".json"): layout.manifest.model_json_schema()
+        for layout in layouts()
+    }
     for content in schemas.values():
         Draft202012Validator.check_schema(content)
-    return {f"docs/schema/{name}.json": json.dumps(content, indent=2) + "\n" for name, content in schemas.items()}
+    return {
+        f"docs/schema/{name}.json": json.dumps(content, indent=2) + "\n"
+        for name, content in schemas.items()
+    }
 
 
-# --- lists within pages that people write ----------------------------------------------------------------------------
+# --- lists within pages that people write
+# ----------------------------------------------------------------------------
 
 
 def with_list(path: str, text: str) -> str:
@@ -309,23 +409,37 @@ def standing_tables() -> str:
     """What the folders of studies claim."""
     claims: dict[str, list[str]] = {}
     for study in register.studies().values():
-        for pattern, reason in {**(CLAIMED if study.leaves_folder else {}), **dict(study.claimed)}.items():
+        for pattern, reason in {
+            **(CLAIMED if study.leaves_folder else {}),
+            **dict(study.claimed),
+        }.items():
             claims.setdefault(reason, []).append(f"`{pattern}`")
     rows = ([reason, ", ".join(dict.fromkeys(patterns))] for reason, patterns in claims.items())
     return table(["what", "where"], rows)
 
 
 def tree_list() -> str:
-    """Every module and room of the package, and every study, with the first sentence of its docstring."""
+    """Every module and room of the package, and every study, with the first sentence of its
+    docstring.
+    """
     top = ROOT / "src" / "brinell"
-    modules = [path for path in sorted(top.glob("*.py")) if path.name not in ("__init__.py", "__main__.py")]
+    modules = [
+        path for path in sorted(top.glob("*.py")) if path.name not in ("__init__.py", "__main__.py")
+    ]
     lines = [item(path.name, sentence(path)) for path in modules]
     for room in (path.parent for path in sorted(top.glob("*/__init__.py"))):
         lines.append(item(room.name, sentence(room / "__init__.py")))
         if room.name == "studies":
-            lines += [item(path.name, sentence(path), level=1) for path in sorted(room.glob("[a-z]*.py"))]
             lines += [
-                item(entry.package.rpartition(".")[2], first_sentence(entry.help), after=f" (`{entry.verb}`)", level=1)
+                item(path.name, sentence(path), level=1) for path in sorted(room.glob("[a-z]*.py"))
+            ]
+            lines += [
+                item(
+                    entry.package.rpartition(".")[2],
+                    first_sentence(entry.help),
+                    after=f" (`{entry.verb}`)",
+                    level=1,
+                )
                 for entry in sorted(register.entries().values(), key=lambda entry: entry.package)
                 if entry.package.startswith("brinell.")
             ]
@@ -340,7 +454,12 @@ def item(name: str, text: str, *, after: str = "", level: int = 0) -> str:
 
 def wrapped(text: str, indent: str = "") -> str:
     """A paragraph in lines of the width; code between backticks is broken at blanks only."""
-    return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) + "\n"
+    return (
+        textwrap.fill(
+            text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+        + "\n"
+    )
 
 
 def sentence(file: Path) -> str:
@@ -360,13 +479,19 @@ def class_page(title: str, objects: Iterable[str]) -> str:
 
 def calls_list() -> str:
     """The calls that are no command, with signatures and docstrings."""
-    return "\n".join(call_section(name, getattr(brinell, name)) for name in ("attack", "data", "open"))
+    return "\n".join(
+        call_section(name, getattr(brinell, name)) for name in ("attack", "data", "open")
+    )
 
 
-def call_section(name: str, function: Callable[..., Any], signature: inspect.Signature | None = None) -> str:
+def call_section(
+    name: str, function: Callable[..., Any], signature: inspect.Signature | None = None
+) -> str:
     """A heading, the signature and the docstring of a call as Markdown."""
     lines = signature_lines(name, signature or inspect.signature(function))
-    return f"### brinell.{name}\n\n```python\n{chr(10).join(lines)}\n```\n\n" + "".join(docstring_parts(function))
+    return f"### brinell.{name}\n\n```python\n{chr(10).join(lines)}\n```\n\n" + "".join(
+        docstring_parts(function)
+    )
 
 
 def docstring_parts(function: Callable[..., Any]) -> Iterator[str]:
@@ -380,23 +505,42 @@ def docstring_parts(function: Callable[..., Any]) -> Iterator[str]:
         yield f"**{title.removesuffix(':')}**\n\n"
         for text in re.split(r"\n(?=\S)", textwrap.dedent(body)):
             word, colon, meaning = " ".join(text.split()).partition(": ")
-            yield wrapped(f"- `{word}`: {meaning}" if colon and " " not in word else f"- {word}{colon}{meaning}", "  ")
+            yield wrapped(
+                f"- `{word}`: {meaning}"
+                if colon and " " not in word
+                else f"- {word}{colon}{meaning}",
+                "  ",
+            )
 
 
-# --- main ------------------------------------------------------------------------------------------------------------
+# --- main
+# ------------------------------------------------------------------------------------------
 
 
 def main() -> int:
     """Write every page, or with --check name those that differ."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a page is out of date")
+    parser.add_argument(
+        "--check", action="store_true", help="change nothing; exit 1 if a page is out of date"
+    )
     check = parser.parse_args().check
     expected = pages()
-    folders = ("docs/schema/*.json", "docs/reference/commands/*.md", "docs/reference/plugins/*.md", "docs/reference/classes/*.md")
-    stray = {str(path.relative_to(ROOT)) for folder in folders for path in ROOT.glob(folder)} - set(expected)
+    folders = (
+        "docs/schema/*.json",
+        "docs/reference/commands/*.md",
+        "docs/reference/plugins/*.md",
+        "docs/reference/classes/*.md",
+    )
+    stray = {str(path.relative_to(ROOT)) for folder in folders for path in ROOT.glob(folder)} - set(
+        expected
+    )
     stale = [path for path, text in expected.items() if read(ROOT / path) != text]
     for path in [*stale, *sorted(stray)]:
-        print(f"{path} is out of date: run `make docs`" if check else f"{'removed' if path in stray else 'wrote'} {path}")
+        print(
+            f"{path} is out of date: run `make docs`"
+            if check
+            else f"{'removed' if path in stray else 'wrote'} {path}"
+        )
         if not check:
             replace(ROOT / path, expected.get(path))
     return int(check and bool(stale or stray))

@@ -1,4 +1,7 @@
-"""The parts of `scripts/gpu.py`: its table, its networks, and pictures without Pillow. Importing it puts the checkout first."""
+"""The parts of `scripts/gpu.py`: its table, its networks, and pictures without Pillow.
+
+Importing it puts the checkout first.
+"""
 
 import enum
 import importlib.util
@@ -32,7 +35,10 @@ PILLOW = importlib.util.find_spec("PIL") is not None
 
 
 class Picture:
-    """Pixels that are written as PNG, for the pages of the verbs where Pillow is not installed. JPEG loses nothing here."""
+    """Pixels that are written as PNG, for the pages of the verbs where Pillow is not installed.
+
+    JPEG loses nothing here.
+    """
 
     Resampling = enum.Enum("Resampling", "NEAREST BOX BILINEAR BICUBIC LANCZOS")
 
@@ -56,10 +62,17 @@ class Picture:
             np.save(file, self.pixels)
             return
         rows = np.pad(self.pixels.reshape(self.height, -1), ((0, 0), (1, 0))).tobytes()
-        head = struct.pack(">IIBBBBB", self.width, self.height, 8, 2 if self.pixels.ndim == 3 else 0, 0, 0, 0)
+        head = struct.pack(
+            ">IIBBBBB", self.width, self.height, 8, 2 if self.pixels.ndim == 3 else 0, 0, 0, 0
+        )
         file.write(b"\x89PNG\r\n\x1a\n")
         for kind, content in ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")):
-            file.write(struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content)))
+            file.write(
+                struct.pack(">I", len(content))
+                + kind
+                + content
+                + struct.pack(">I", zlib.crc32(kind + content))
+            )
 
 
 if not PILLOW:
@@ -69,7 +82,10 @@ if not PILLOW:
     parts |= {"open": lambda file, formats=(): Picture(np.load(io.BytesIO(file.getvalue())))}
     for name, value in parts.items():
         setattr(sys.modules["PIL.Image"], name, value)
-    sys.modules["PIL"].Image, sys.modules["PIL"].ImageDraw = sys.modules["PIL.Image"], sys.modules["PIL.ImageDraw"]
+    sys.modules["PIL"].Image, sys.modules["PIL"].ImageDraw = (
+        sys.modules["PIL.Image"],
+        sys.modules["PIL.ImageDraw"],
+    )
 
 
 # Size and table
@@ -99,8 +115,28 @@ class Size:
     """Of the first layer of PreActResNet-18."""
 
 
-LARGE = Size(seconds=450, samples=100, queries=200, batch=256, moment=5, images=15_000, minutes=3, audited=500, width=64)
-SMALL = Size(seconds=150, samples=20, queries=30, batch=8, moment=0.5, images=300, minutes=0.05, audited=20, width=4)
+LARGE = Size(
+    seconds=450,
+    samples=100,
+    queries=200,
+    batch=256,
+    moment=5,
+    images=15_000,
+    minutes=3,
+    audited=500,
+    width=64,
+)
+SMALL = Size(
+    seconds=150,
+    samples=20,
+    queries=30,
+    batch=8,
+    moment=0.5,
+    images=300,
+    minutes=0.05,
+    audited=20,
+    width=4,
+)
 
 
 class Table:
@@ -120,7 +156,11 @@ class Table:
     def add(self, section: str, subject: str, figure: str, note: str = "") -> None:
         """A row."""
         self.rows.append((section, subject, figure, note))
-        print(f"{self.size.seconds - self.remaining:5.0f} s  {section}: {subject}: {figure} {note}", file=sys.stderr, flush=True)
+        print(
+            f"{self.size.seconds - self.remaining:5.0f} s  {section}: {subject}: {figure} {note}",
+            file=sys.stderr,
+            flush=True,
+        )
 
     @contextmanager
     def part(self, section: str, subject: str, needed: float = 5) -> Iterator[None]:
@@ -134,7 +174,12 @@ class Table:
         except Exception as error:  # whatever fails is said in its row
             self.failures += 1
             traceback.print_exc()
-            self.add(section, subject, "FAILED", " ".join(f"{type(error).__name__}: {error}".split())[:200])
+            self.add(
+                section,
+                subject,
+                "FAILED",
+                " ".join(f"{type(error).__name__}: {error}".split())[:200],
+            )
 
     def text(self) -> str:
         """The table in Markdown."""
@@ -188,11 +233,17 @@ class PreActResNet(nn.Module):
             for block in range(blocks):
                 layers.append(PreActBlock(width, out, 2 if stage and not block else 1))
                 width = out
-        self.blocks, self.norm, self.linear = nn.Sequential(*layers), nn.BatchNorm2d(width), nn.Linear(width, 10)
+        self.blocks, self.norm, self.linear = (
+            nn.Sequential(*layers),
+            nn.BatchNorm2d(width),
+            nn.Linear(width, 10),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, 3, h, w) in [0, 1] to (n, 10) logits."""
-        logits: Tensor = self.linear(F.relu(self.norm(self.blocks(self.conv((x - 0.47) / 0.25)))).mean((2, 3)))
+        logits: Tensor = self.linear(
+            F.relu(self.norm(self.blocks(self.conv((x - 0.47) / 0.25)))).mean((2, 3))
+        )
         return logits
 
 
@@ -207,15 +258,21 @@ def wide_resnet28(width: int) -> nn.Module:
 
 
 class ViT(nn.Module):
-    """A vision transformer (Dosovitskiy et al. 2021); ViT-B/16 where dim is 768, depth 12 and side 224."""
+    """A vision transformer (Dosovitskiy et al. 2021); ViT-B/16 where dim is 768, depth 12 and side
+    224.
+    """
 
     def __init__(self, dim: int, depth: int, side: int, patch: int) -> None:
         super().__init__()
         self.patches = nn.Conv2d(3, dim, patch, patch)
         self.token = nn.Parameter(torch.zeros(1, 1, dim))
         self.place = nn.Parameter(0.02 * torch.randn(1, (side // patch) ** 2 + 1, dim))
-        layer = nn.TransformerEncoderLayer(dim, max(1, dim // 64), 4 * dim, 0.0, "gelu", batch_first=True, norm_first=True)
-        self.encoder = nn.TransformerEncoder(layer, depth, nn.LayerNorm(dim), enable_nested_tensor=False)
+        layer = nn.TransformerEncoderLayer(
+            dim, max(1, dim // 64), 4 * dim, 0.0, "gelu", batch_first=True, norm_first=True
+        )
+        self.encoder = nn.TransformerEncoder(
+            layer, depth, nn.LayerNorm(dim), enable_nested_tensor=False
+        )
         self.linear = nn.Linear(dim, 10)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -232,12 +289,19 @@ def digits() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     return (bunch.images[:, None] / 16).astype(np.float32), bunch.target.astype(np.int64)
 
 
-def digits_network(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], seed: int = 0, steps: int = 150) -> nn.Module:
+def digits_network(
+    x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], seed: int = 0, steps: int = 150
+) -> nn.Module:
     """A small network, trained on these digits."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         network = nn.Sequential(
-            nn.Conv2d(1, 8, 3, 1, 1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 32), nn.ReLU(), nn.Linear(32, 10)
+            nn.Conv2d(1, 8, 3, 1, 1),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(512, 32),
+            nn.ReLU(),
+            nn.Linear(32, 10),
         )
         optimiser = torch.optim.Adam(network.parameters(), lr=0.005)
         for step in range(steps):

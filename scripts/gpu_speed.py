@@ -11,7 +11,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpu_parts import ROOT, Size, Table, ViT, digits, preact_resnet18, seconds_of, synchronise, weights_of, wide_resnet28
+from gpu_parts import (
+    ROOT,
+    Size,
+    Table,
+    ViT,
+    digits,
+    preact_resnet18,
+    seconds_of,
+    synchronise,
+    weights_of,
+    wide_resnet28,
+)
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -54,7 +65,11 @@ def rates(table: Table) -> None:
         vit = (ViT(64, 2, 32, 8), 32) if small else (ViT(768, 12, 224, 16), 224)
         networks: dict[str, tuple[nn.Module, int, int]] = {
             "ResNet-20": (resnet20(), 32, batch),
-            "WideResNet-28-1" if small else "WideResNet-28-10": (wide_resnet28(1 if small else 10), 32, batch),
+            "WideResNet-28-1" if small else "WideResNet-28-10": (
+                wide_resnet28(1 if small else 10),
+                32,
+                batch,
+            ),
             "ViT of width 64" if small else "ViT-B/16": (*vit, batch // 4),
         }
     for name, (network, side, n) in networks.items():
@@ -62,7 +77,9 @@ def rates(table: Table) -> None:
             rates_of(table, name, network.eval(), side, max(n, 2), device)
 
 
-def rates_of(table: Table, name: str, network: nn.Module, side: int, n: int, device: torch.device) -> None:
+def rates_of(
+    table: Table, name: str, network: nn.Module, side: int, n: int, device: torch.device
+) -> None:
     """Rows of one network."""
     domain = Domain(kind="image", shape=(3, side, side))
     model = TorchModel(network, domain, name=name)
@@ -82,8 +99,17 @@ def rates_of(table: Table, name: str, network: nn.Module, side: int, n: int, dev
         bare = {}
         for kind, work in (("forward", forward), ("forward and backward", forward_and_backward)):
             bare[kind] = pace_of(work, table.size.moment / 2, device) / n
-            table.add("rate", f"{name}, bare {kind} passes", f"{1 / bare[kind]:.0f} a second", f"float32, batch {n}")
-        for attack, pace in (("apgd", bare["forward and backward"]), ("square", bare["forward"]), ("rlab", bare["forward"])):
+            table.add(
+                "rate",
+                f"{name}, bare {kind} passes",
+                f"{1 / bare[kind]:.0f} a second",
+                f"float32, batch {n}",
+            )
+        for attack, pace in (
+            ("apgd", bare["forward and backward"]),
+            ("square", bare["forward"]),
+            ("rlab", bare["forward"]),
+        ):
             steps = int(np.clip(table.size.moment / (pace * n), 5, 1000))
             attack_rate(table, model, x, y, attack, steps, bare)
 
@@ -99,13 +125,23 @@ class TimeOverError(Exception):
     """An attack has run for long enough."""
 
 
-def attack_rate(table: Table, model: TorchModel, x: Tensor, y: Tensor, name: str, steps: int, bare: dict[str, float]) -> None:
+def attack_rate(
+    table: Table,
+    model: TorchModel,
+    x: Tensor,
+    y: Tensor,
+    name: str,
+    steps: int,
+    bare: dict[str, float],
+) -> None:
     """A row: the rate of an attack of so many steps, as a share of bare passes."""
     n, device = len(x), x.device
     settings = {"loss": "ce"} if name == "apgd" else {}
     attack = plugins.build("attack", name, settings | {"steps": str(steps)})
     threat = Threat(
-        distance=plugins.build("distance", "linf", {}), eps=torch.full((n,), TINY, device=device), domain=model.domain
+        distance=plugins.build("distance", "linf", {}),
+        eps=torch.full((n,), TINY, device=device),
+        domain=model.domain,
     )
     batch = Batch(ids=torch.arange(n, device=device), x=x, y=y)
 
@@ -119,9 +155,16 @@ def attack_rate(table: Table, model: TorchModel, x: Tensor, y: Tensor, name: str
 
     def run(queries: int) -> None:
         """One run of the attack."""
-        ledger = Ledger(model, batch, threat, access=attack.access, batch_size=n, queries=queries, on_pass=count)
+        ledger = Ledger(
+            model, batch, threat, access=attack.access, batch_size=n, queries=queries, on_pass=count
+        )
         with suppress(TimeOverError):
-            copy.deepcopy(attack)(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, torch.arange(n, device=device)))
+            copy.deepcopy(attack)(
+                ledger.oracle(),
+                ledger.batch,
+                ledger.threat,
+                Streams.of(0, torch.arange(n, device=device)),
+            )
 
     run(3)
     counts[:] = [0, 0]
@@ -130,7 +173,12 @@ def attack_rate(table: Table, model: TorchModel, x: Tensor, y: Tensor, name: str
     forwards, backwards = counts
     plain = backwards * bare["forward and backward"] + (forwards - backwards) * bare["forward"]
     note = f"{forwards} forwards, {backwards} backwards in {seconds:.1f} s"
-    table.add("rate", f"{model.name}, {name}", f"{forwards / seconds:.0f} a second, {plain / seconds:.2f} of bare passes", note)
+    table.add(
+        "rate",
+        f"{model.name}, {name}",
+        f"{forwards / seconds:.0f} a second, {plain / seconds:.2f} of bare passes",
+        note,
+    )
 
 
 # One hardening
@@ -138,25 +186,53 @@ def attack_rate(table: Table, model: TorchModel, x: Tensor, y: Tensor, name: str
 
 def images(size: Size, data: Path | None) -> tuple[str, tuple[Any, Any], tuple[Any, Any]]:
     """Name, training images and test images."""
-    folder = next((folder for folder in ((data,) if data else DATA) if (folder / "cifar10_test.npz").is_file()), None)
+    folder = next(
+        (
+            folder
+            for folder in ((data,) if data else DATA)
+            if (folder / "cifar10_test.npz").is_file()
+        ),
+        None,
+    )
     if folder is None and data is not None:
-        raise SystemExit(f"error: {data} holds no cifar10_test.npz: name the folder that does, or leave --data out")
+        raise SystemExit(
+            f"error: {data} holds no cifar10_test.npz: name the folder that does, "
+            "or leave --data out"
+        )
     if folder is None:
         x, y = digits()
         x = np.repeat(np.kron(x, np.ones((1, 1, 4, 4), np.float32)), 3, 1)
-        arrays, name = [(x[:1200], y[:1200]), (x[1200:], y[1200:])], "enlarged digits (no CIFAR-10 here: --data)"
+        arrays, name = (
+            [(x[:1200], y[:1200]), (x[1200:], y[1200:])],
+            "enlarged digits (no CIFAR-10 here: --data)",
+        )
     else:
-        archives = [np.load(folder / f"cifar10_{part}.npz") for part in ("train_a", "train_b", "test")]
-        arrays = [(part["images"].transpose(0, 3, 1, 2).astype(np.float32) / 255, part["labels"]) for part in archives]
+        archives = [
+            np.load(folder / f"cifar10_{part}.npz") for part in ("train_a", "train_b", "test")
+        ]
+        arrays = [
+            (part["images"].transpose(0, 3, 1, 2).astype(np.float32) / 255, part["labels"])
+            for part in archives
+        ]
         name = "CIFAR-10"
     x, y = (np.concatenate(columns)[: size.images] for columns in zip(*arrays[:-1], strict=True))
     x_test, y_test = arrays[-1]
-    rows = np.sort(np.concatenate([np.flatnonzero(y_test == label)[: size.audited // 10] for label in range(10)]))
-    return f"{name}, {len(x)} images", (x, y.astype(np.int64)), (x_test[rows], y_test[rows].astype(np.int64))
+    rows = np.sort(
+        np.concatenate(
+            [np.flatnonzero(y_test == label)[: size.audited // 10] for label in range(10)]
+        )
+    )
+    return (
+        f"{name}, {len(x)} images",
+        (x, y.astype(np.int64)),
+        (x_test[rows], y_test[rows].astype(np.int64)),
+    )
 
 
 def hardening(table: Table, folder: Path, data: Path | None) -> None:
-    """PreActResNet-18 trained by N-FGSM; then fast, and the reference AutoAttack where it is at hand."""
+    """PreActResNet-18 trained by N-FGSM; then fast, and the reference AutoAttack where it is at
+    hand.
+    """
     name, train, test = images(table.size, data)
     device, n = table.device, len(test[0])
     with torch.random.fork_rng(devices=[]):
@@ -173,7 +249,12 @@ def hardening(table: Table, folder: Path, data: Path | None) -> None:
             "minutes": minutes,
             "batch_size": min(128, len(train[0]) // 4),
         }
-        settings |= {"attack": "fgsm", "budgets": "8/255", "samples": min(100, n), "augment": "shift-flip"}
+        settings |= {
+            "attack": "fgsm",
+            "budgets": "8/255",
+            "samples": min(100, n),
+            "augment": "shift-flip",
+        }
         result = brinell.harden(network, test, train=train, out=out, device=str(device), **settings)
         last = result.training
         pace = last.forwards / last.seconds
@@ -189,10 +270,17 @@ def hardening(table: Table, folder: Path, data: Path | None) -> None:
     fast, broken = 0.0, set[int]()
     with table.part("harden", "fast", needed=10):
         run = folder / "fast"
-        fast = seconds_of(lambda: brinell.audit(network, test, eps="8/255", attack="fast", out=run, device=str(device)), device)
+        fast = seconds_of(
+            lambda: brinell.audit(
+                network, test, eps="8/255", attack="fast", out=run, device=str(device)
+            ),
+            device,
+        )
         opened = Run.open(run)
         cells = grid(opened.records(), opened.manifest, opened.manifest["models"][0]["name"])
-        broken = set(cells.ids[worst_case(cells, range(len(cells.stages)))[:, -1] == WRONG].tolist())
+        broken = set(
+            cells.ids[worst_case(cells, range(len(cells.stages)))[:, -1] == WRONG].tolist()
+        )
         note = f"{clean} right without an attack; {fast:.1f} s with checks and page"
         table.add("harden", "fast", f"{n - len(broken)} of {n} robust", note)
     if importlib.util.find_spec("autoattack") is None:
@@ -201,7 +289,9 @@ def hardening(table: Table, folder: Path, data: Path | None) -> None:
     with table.part("harden", "reference AutoAttack", needed=45):
         from autoattack import AutoAttack
 
-        reference = AutoAttack(network, norm="Linf", eps=EPS, version="standard", device=str(device), verbose=False)
+        reference = AutoAttack(
+            network, norm="Linf", eps=EPS, version="standard", device=str(device), verbose=False
+        )
         robust, total, last, m = 0, 0.0, 0.0, 0
         for part, labels in zip(x.split(CHUNK), y.split(CHUNK), strict=True):
             if table.remaining < last:
@@ -215,4 +305,9 @@ def hardening(table: Table, folder: Path, data: Path | None) -> None:
             total, m = total + last, m + len(part)
         ratio = f"; fast takes {fast / n / (total / m):.3f} of its time a sample" if fast else ""
         robust_to_fast = m - sum(sample < m for sample in broken)
-        table.add("harden", "reference AutoAttack", f"{robust} of {m} robust, by fast {robust_to_fast}", f"{total:.1f} s{ratio}")
+        table.add(
+            "harden",
+            "reference AutoAttack",
+            f"{robust} of {m} robust, by fast {robust_to_fast}",
+            f"{total:.1f} s{ratio}",
+        )

@@ -1,7 +1,9 @@
-"""Lists what refusals and findings say in `tests/messages.txt`, written by `make docs`: a diff shows each change of wording.
+"""Lists what refusals and findings say in `tests/messages.txt`, written by `make docs`: a diff
+shows each change of wording.
 
-A line holds the module, the function and the text, with what is filled in between braces. Refusals are calls of the subclasses of
-`BrinellError`, findings those of `Finding`; a text in a variable is each text that the function assigns to it.
+A line holds the module, the function and the text, with what is filled in between braces. Refusals
+are calls of the subclasses of `BrinellError`, findings those of `Finding`; a text in a variable is
+each text that the function assigns to it.
 """
 
 import ast
@@ -17,7 +19,9 @@ TEXTS = frozenset(("problem", "reason", "remedy", "text", "cause"))
 
 def message_page() -> str:
     """The texts of all refusals and findings, a line each."""
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))}
+    trees = {
+        path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))
+    }
     classes = subclasses(trees.values())
     lines = set[str]()
     for path, tree in trees.items():
@@ -42,7 +46,9 @@ def subclasses(trees: Iterable[ast.Module]) -> set[str]:
 
 
 def functions(node: ast.AST, name: str) -> Iterator[tuple[str, ast.AST]]:
-    """The functions of a module with their full names; what stands outside of them belongs to the module."""
+    """The functions of a module with their full names; what stands outside of them belongs to the
+    module.
+    """
     yield name, node
     stack = list(ast.iter_child_nodes(node))
     while stack:
@@ -71,9 +77,19 @@ def messages(function: ast.AST, classes: set[str]) -> Iterator[str]:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             variables.setdefault(node.targets[0].id, []).append(node.value)
     for node in nodes:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in classes:
-            parts = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg in TEXTS)]
-            values = [variables.get(part.id, [part]) if isinstance(part, ast.Name) else [part] for part in parts]
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in classes
+        ):
+            parts = [
+                *node.args,
+                *(keyword.value for keyword in node.keywords if keyword.arg in TEXTS),
+            ]
+            values = [
+                variables.get(part.id, [part]) if isinstance(part, ast.Name) else [part]
+                for part in parts
+            ]
             for choice in itertools.product(*values):
                 text = " | ".join(map(written, choice))
                 if any(letter.isalpha() for letter in text):

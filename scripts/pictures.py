@@ -1,7 +1,9 @@
-"""Makes the pictures of README.md by its own commands; with --check, tells whether they show the pages of today.
+"""Makes the pictures of README.md by its own commands; with --check, tells whether they show the
+pages of today.
 
-The commands run in a fresh folder with the files that README.md shows. A picture is a screen of a page in chromium. Beside it is
-the text of that page, without dates and times: `--check` makes the runs again and compares it, which needs no browser.
+The commands run in a fresh folder with the files that README.md shows. A picture is a screen of a
+page in chromium. Beside it is the text of that page, without dates and times: `--check` makes the
+runs again and compares it, which needs no browser.
 """
 
 import argparse
@@ -41,7 +43,9 @@ def make_page(name: str, readme: str) -> Path:
 
 def text_of(page: Path) -> str:
     """The visible text of a page up to its first lines, without what differs from run to run."""
-    source = re.sub(r"<(script|style|svg|head)\b.*?</\1>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    source = re.sub(
+        r"<(script|style|svg|head)\b.*?</\1>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     text = html.unescape(re.sub(r"<[^>]+>", "\n", source))
     text = re.sub(r"\d{4}-\d\d-\d\d|\d[\d.,]*\s(?:s|min|ms)\b", "-", text)
     lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
@@ -53,7 +57,9 @@ def take_pictures(pages: dict[str, Path], folder: Path) -> None:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as tool:
-        browser = tool.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-background-networking"])
+        browser = tool.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-background-networking"]
+        )
         for name, page in pages.items():
             view = browser.new_page(viewport=SIZE, color_scheme="light")
             view.goto(page.as_uri())
@@ -62,11 +68,21 @@ def take_pictures(pages: dict[str, Path], folder: Path) -> None:
 
 
 def main() -> int:
-    """Make the pictures, or with --check print how the pages of today differ; returns the exit code."""
+    """Make the pictures, or with --check print how the pages of today differ; returns the exit
+    code.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a page differs from its picture")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="change nothing; exit 1 if a page differs from its picture",
+    )
     check = parser.parse_args().check
-    readme, folder, stale = (ROOT / "README.md").read_text(encoding="utf-8"), ROOT / "docs" / "pictures", False
+    readme, folder, stale = (
+        (ROOT / "README.md").read_text(encoding="utf-8"),
+        ROOT / "docs" / "pictures",
+        False,
+    )
     os.environ.pop("COLUMNS", None)
     with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):
         pages = {name: make_page(name, readme) for name in PICTURES}
@@ -76,8 +92,16 @@ def main() -> int:
             before = path.read_text(encoding="utf-8") if path.exists() else ""
             if text != before:
                 stale = True
-                lines = difflib.unified_diff(before.splitlines(), text.splitlines(), "the picture", "today", lineterm="", n=0)
-                print(f"docs/pictures/{name}.png is out of date: run `make docs`" if check else f"wrote {name}", *lines, sep="\n")
+                lines = difflib.unified_diff(
+                    before.splitlines(), text.splitlines(), "the picture", "today", lineterm="", n=0
+                )
+                print(
+                    f"docs/pictures/{name}.png is out of date: run `make docs`"
+                    if check
+                    else f"wrote {name}",
+                    *lines,
+                    sep="\n",
+                )
         if stale and not check:
             folder.mkdir(exist_ok=True)
             take_pictures(pages, folder)

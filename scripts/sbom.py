@@ -1,9 +1,11 @@
-"""Software bill of materials of a plain installation of Brinell, in CycloneDX: `make sbom` writes sbom.json.
+"""Software bill of materials of a plain installation of Brinell, in CycloneDX: `make sbom` writes
+sbom.json.
 
     python scripts/sbom.py CYCLONEDX_PY OUT
 
-cyclonedx-py lists all packages of this Python environment. The script keeps the dependencies of Brinell without extras and tools,
-and their dependencies. The environment is not changed, and nothing is fetched.
+cyclonedx-py lists all packages of this Python environment. The script keeps the dependencies of
+Brinell without extras and tools, and their dependencies. The environment is not changed, and
+nothing is fetched.
 """
 
 import json
@@ -50,16 +52,32 @@ def main(tool: str, out: str) -> None:
             "JSON",
             "--output-reproducible",
         ]
-        subprocess.run([tool, *arguments, "--output-file", file.name, sys.executable], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            [tool, *arguments, "--output-file", file.name, sys.executable],
+            check=True,
+            stderr=subprocess.DEVNULL,
+        )
         sbom = json.loads(Path(file.name).read_text(encoding="utf-8"))
-    needed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "dependencies"
+    ]
     names = closure(needed)
-    sbom["components"] = [component for component in sbom["components"] if canonicalize_name(component["name"]) in names]
+    sbom["components"] = [
+        component
+        for component in sbom["components"]
+        if canonicalize_name(component["name"]) in names
+    ]
     references = {component["bom-ref"] for component in sbom["components"]}
     root = sbom["metadata"]["component"]["bom-ref"]
     for dependency in sbom["dependencies"]:
-        dependency["dependsOn"] = [reference for reference in dependency.get("dependsOn", ()) if reference in references]
-    sbom["dependencies"] = [dependency for dependency in sbom["dependencies"] if dependency["ref"] in references | {root}]
+        dependency["dependsOn"] = [
+            reference for reference in dependency.get("dependsOn", ()) if reference in references
+        ]
+    sbom["dependencies"] = [
+        dependency
+        for dependency in sbom["dependencies"]
+        if dependency["ref"] in references | {root}
+    ]
     Path(out).write_text(json.dumps(sbom, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"{out}: {len(references)} packages, CycloneDX {sbom['specVersion']}")
 

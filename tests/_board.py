@@ -1,10 +1,19 @@
-"""Random forgeries of a run, for tests of boards: each breaks something that files, rows and labels can show."""
+"""Random forgeries of a run, for tests of boards: each breaks something that files, rows and labels
+can show.
+"""
 
 import json
 
 from _forger import Forger
 
-BYTES = ("manifest.json", "report.html", "run.toml", "records/*.parquet", "arrays/*.safetensors", "tables/*.csv")
+BYTES = (
+    "manifest.json",
+    "report.html",
+    "run.toml",
+    "records/*.parquet",
+    "arrays/*.safetensors",
+    "tables/*.csv",
+)
 FIGURES = ("outcome", "label", "clean_pred", "sample_id", "eps", "model", "attack", "distance")
 """Columns from which figures are counted."""
 
@@ -30,7 +39,14 @@ def remove_file(path, rng):
 
 def cut_file(path, rng):
     """Cut a random file short."""
-    files = sorted([*path.glob("records/*"), *path.glob("arrays/*"), path / "manifest.json", *path.glob("tables/*")])
+    files = sorted(
+        [
+            *path.glob("records/*"),
+            *path.glob("arrays/*"),
+            path / "manifest.json",
+            *path.glob("tables/*"),
+        ]
+    )
     file = files[rng.integers(len(files))]
     content = file.read_bytes()
     file.write_bytes(content[: int(rng.integers(len(content)))])
@@ -45,7 +61,8 @@ def add_file(path, rng):
 
 
 def change_cell(path, rng):
-    """Change one cell of a column from which figures are counted, and update digests, tables and page."""
+    """Change one cell of a column from which figures are counted, and update digests, tables and
+    page."""
     forger = Forger(path)
     column = FIGURES[rng.integers(len(FIGURES))]
     rows = list(forger.select())
@@ -58,12 +75,15 @@ def change_cell(path, rng):
 
 
 def change_label(path, rng):
-    """Relabel a sample in all its rows as the class that the model predicts, and update digests, tables and page."""
+    """Relabel a sample in all its rows as the class that the model predicts, and update digests,
+    tables and page."""
     forger = Forger(path)
     wrong = list(forger.select("clean", "misclassified")) or list(forger.select("clean"))
     sample = wrong[rng.integers(len(wrong))]["sample_id"]
     for row in forger.select(samples=[sample]):
-        row["label"] = row["clean_pred"] if row["outcome"] == "misclassified" else (row["label"] + 1) % 10
+        row["label"] = (
+            row["clean_pred"] if row["outcome"] == "misclassified" else (row["label"] + 1) % 10
+        )
         row["outcome"] = {"misclassified": "survived"}.get(row["outcome"], row["outcome"])
         if row["attack"] == "clean":
             row["outcome"] = "correct" if row["label"] == row["clean_pred"] else "misclassified"
@@ -106,4 +126,13 @@ def change_manifest(path, rng):
     return f"{key} of the manifest"
 
 
-FORGERIES = (flip_bytes, remove_file, cut_file, add_file, change_cell, change_label, change_table, change_manifest)
+FORGERIES = (
+    flip_bytes,
+    remove_file,
+    cut_file,
+    add_file,
+    change_cell,
+    change_label,
+    change_table,
+    change_manifest,
+)

@@ -19,10 +19,11 @@ def peak() -> int:
 
 
 def run_in_child(body: Callable[[], Answer]) -> tuple[Answer, int]:
-    """Returns the result of `body` in a forked child, and the peak memory of the child above its start, in bytes.
+    """Returns the result of `body` in a forked child, and the peak memory of the child above its
+    start, in bytes.
 
-    A child begins with what its parent holds at the time, not with the parent's highest. A failure in the child fails here, with
-    the child's traceback. The answer travels as JSON."""
+    A child begins with what its parent holds at the time, not with the parent's highest. A failure
+    in the child fails here, with the child's traceback. The answer travels as JSON."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if not child:

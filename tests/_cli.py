@@ -9,13 +9,30 @@ ATTACKS = ["--attack", "fgsm", "--attack", "pgd?steps=3"]
 
 
 def audit_arguments(work, out, *options, model="parabola", data="data.npz"):
-    models = [argument for name in model.split() for argument in ("--model", f"torch:{work / 'model.py'}:{name}")]
-    return ["audit", "--data", f"npz:{work / data}", *models, "--eps", EPS, *ATTACKS, "--out", str(out), *options]
+    models = [
+        argument
+        for name in model.split()
+        for argument in ("--model", f"torch:{work / 'model.py'}:{name}")
+    ]
+    return [
+        "audit",
+        "--data",
+        f"npz:{work / data}",
+        *models,
+        "--eps",
+        EPS,
+        *ATTACKS,
+        "--out",
+        str(out),
+        *options,
+    ]
 
 
 def part_of(copy, folder, attack="fgsm"):
     manifest = json.loads((copy / "manifest.json").read_text())
-    return next((copy / folder).glob(f"{stage_files(manifest)[manifest['models'][0]['name'], attack]}*"))
+    return next(
+        (copy / folder).glob(f"{stage_files(manifest)[manifest['models'][0]['name'], attack]}*")
+    )
 
 
 def truncate(file):

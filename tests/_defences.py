@@ -66,7 +66,9 @@ class Scaled(Wrapper):
 
 
 class Ripples(Wrapper):
-    """Adds to every value a sine of itself: too small to matter to the answer, so fast that it rules the gradient."""
+    """Adds to every value a sine of itself: too small to matter to the answer, so fast that it
+    rules the gradient.
+    """
 
     def __init__(self, net, size=0.02, frequency=1000.0):
         super().__init__(net)
@@ -120,7 +122,11 @@ class Purifier(Wrapper):
             step = torch.func.grad(lambda z: self.net(z).logsumexp(1).sum())(x)
         elif self.method == "never":  # switches gradients on, and asks for none
             with torch.enable_grad():
-                return self.net(x.detach().requires_grad_()).detach() if not x.requires_grad else self.net(x)
+                return (
+                    self.net(x.detach().requires_grad_()).detach()
+                    if not x.requires_grad
+                    else self.net(x)
+                )
         else:
             with torch.enable_grad():
                 leaf = x.detach().clone().requires_grad_()

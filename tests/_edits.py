@@ -1,4 +1,6 @@
-"""Random forgeries of a run: an edit of rows, arrays, manifest, request, files, tables or page, with digests made anew."""
+"""Random forgeries of a run: an edit of rows, arrays, manifest, request, files, tables or page,
+with digests made anew.
+"""
 
 import copy
 import json
@@ -29,7 +31,10 @@ class Edit:
 
 
 def forge(folder, seed):
-    """Change something in a folder at random, and write again what depends on it. Returns the edit."""
+    """Change something in a folder at random, and write again what depends on it.
+
+    Returns the edit.
+    """
     rng = random.Random(seed)
     kind = rng.choice(list(KINDS))
     edit, derived = KINDS[kind](folder, rng)
@@ -71,8 +76,23 @@ def _other_value(value, field, rng, column):
         return not value
     value = 0 if value is None else value
     if pa.types.is_integer(field.type):
-        return rng.choice([value + 1, value - 1, 0, 1, 2 * value + 1, value + rng.randrange(1, 100), 2**31 - 1, -5])
-    return float(rng.choice([value * 1.5 + 0.01, value / 2 - 0.01, -value - 0.1, 0.99 - value, value + 0.25, -5.0]))
+        return rng.choice(
+            [
+                value + 1,
+                value - 1,
+                0,
+                1,
+                2 * value + 1,
+                value + rng.randrange(1, 100),
+                2**31 - 1,
+                -5,
+            ]
+        )
+    return float(
+        rng.choice(
+            [value * 1.5 + 0.01, value / 2 - 0.01, -value - 0.1, 0.99 - value, value + 0.25, -5.0]
+        )
+    )
 
 
 def edit_cells(folder, rng):
@@ -81,12 +101,19 @@ def edit_cells(folder, rng):
     name = rng.choice(schema.names)
     anchor = rng.choice(rows)
     scope = rng.choice(["row", "sample", "outcome", "all"])
-    scopes = {"row": lambda row: row is anchor, "sample": lambda row: row["sample_id"] == anchor["sample_id"]}
+    scopes = {
+        "row": lambda row: row is anchor,
+        "sample": lambda row: row["sample_id"] == anchor["sample_id"],
+    }
     scopes |= {"outcome": lambda row: row["outcome"] == anchor["outcome"], "all": lambda row: True}
     column = [row[name] for row in rows]
     shared = _other_value(anchor[name], schema.field(name), rng, column)
     for row in filter(scopes[scope], rows):
-        row[name] = shared if scope != "row" or row[name] != shared else _other_value(row[name], schema.field(name), rng, column)
+        row[name] = (
+            shared
+            if scope != "row" or row[name] != shared
+            else _other_value(row[name], schema.field(name), rng, column)
+        )
     write_table(file, pa.Table.from_pylist(rows, schema))
     return (name, f"{file.name} {scope} of {anchor['outcome']} to {shared!r}"), True
 
@@ -96,7 +123,10 @@ def swap_cells(folder, rng):
     file, rows, schema = _parts(folder, rng)
     first, second = rng.sample(rows, 2)
     names = rng.choice(
-        [[rng.choice(schema.names)], [name for name in schema.names if name not in ("sample_id", "attacked", "label")]]
+        [
+            [rng.choice(schema.names)],
+            [name for name in schema.names if name not in ("sample_id", "attacked", "label")],
+        ]
     )
     for name in names:
         first[name], second[name] = second[name], first[name]
@@ -123,7 +153,8 @@ def edit_row_list(folder, rng):
 
 
 def edit_robustness(folder, rng):
-    """Make samples robust, or broken, in all rows of all stages, as a forger does who knows the columns."""
+    """Make samples robust, or broken, in all rows of all stages, as a forger does who knows the
+    columns."""
     files = sorted((folder / "records").glob("*.parquet"))
     ids = sorted({row["sample_id"] for row in pq.read_table(files[0]).to_pylist()})
     sample_ids = set(rng.sample(ids, rng.randrange(1, len(ids))))
@@ -134,12 +165,27 @@ def edit_robustness(folder, rng):
         for row in rows:
             if row["sample_id"] in sample_ids and row["outcome"] == "broken":
                 for name in table.schema.names:
-                    if name.startswith(("adv_", "quantised")) or name in ("linf", "l2", "l1", "l0", "queries_to_success"):
+                    if name.startswith(("adv_", "quantised")) or name in (
+                        "linf",
+                        "l2",
+                        "l1",
+                        "l0",
+                        "queries_to_success",
+                    ):
                         row[name] = None
-                row |= {"outcome": "survived", "broken": None, "judge_forwards": 0, "margin": margin}
+                row |= {
+                    "outcome": "survived",
+                    "broken": None,
+                    "judge_forwards": 0,
+                    "margin": margin,
+                }
         write_table(file, pa.Table.from_pylist(rows, table.schema))
     for file in sorted((folder / "arrays").glob("*-0*")) if rng.random() < 0.7 else ():
-        arrays = {name: array for name, array in load_file(file).items() if int(name.partition("/")[0]) not in sample_ids}
+        arrays = {
+            name: array
+            for name, array in load_file(file).items()
+            if int(name.partition("/")[0]) not in sample_ids
+        }
         write_arrays(file, arrays)
     return ("outcome", f"{len(sample_ids)} samples made robust, margin {margin}"), True
 
@@ -149,9 +195,15 @@ def edit_robustness(folder, rng):
 
 def add_file(folder, rng):
     """Put a file, or a changed copy of one, beside the others."""
-    sources = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in (".parquet", ".safetensors", ".csv"))
+    sources = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix in (".parquet", ".safetensors", ".csv")
+    )
     source = rng.choice(sources)
-    name = rng.choice([f"{source.stem}-x", f"{source.stem}-9999", "1-01-fgsm", "9-00-clean", "more"])
+    name = rng.choice(
+        [f"{source.stem}-x", f"{source.stem}-9999", "1-01-fgsm", "9-00-clean", "more"]
+    )
     target = source.with_name(name + source.suffix)
     if rng.random() < 0.2:
         target = folder / name / source.name
@@ -185,7 +237,9 @@ def edit_arrays(folder, rng):
     noise = np.random.default_rng(rng.randrange(2**32))
     if edit == "change":
         array = arrays[name]
-        arrays[name] = (array + noise.choice([0.3, 0.02, 1.0]) * noise.standard_normal(array.shape)).astype(array.dtype)
+        arrays[name] = (
+            array + noise.choice([0.3, 0.02, 1.0]) * noise.standard_normal(array.shape)
+        ).astype(array.dtype)
     elif edit == "swap" and len(arrays) > 1:
         partner = rng.choice([key for key in sorted(arrays) if key != name])
         arrays[name], arrays[partner] = arrays[partner], arrays[name]
@@ -203,7 +257,13 @@ def edit_arrays(folder, rng):
 def _paths(value, prefix=()):
     """Paths of all values in a JSON tree."""
     yield prefix
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, inner in items:
         yield from _paths(inner, (*prefix, key))
 
@@ -217,7 +277,9 @@ def _mutated(value, rng):
     if isinstance(value, float):
         return rng.choice([value + 0.5, value / 2, -value - 0.1, 0.0])
     if isinstance(value, str):
-        return rng.choice([value + "!", value[:-1], "passed", "0.0.9", "<b>x</b>", value.swapcase()])
+        return rng.choice(
+            [value + "!", value[:-1], "passed", "0.0.9", "<b>x</b>", value.swapcase()]
+        )
     if value is None:
         return rng.choice([True, False, 1, "text", 0.5])
     if isinstance(value, list):
@@ -244,7 +306,8 @@ def edit_manifest(folder, rng):
     LAYOUT.save(folder, manifest)
     return (
         top,
-        f"{edit} {'.'.join(map(str, keys))}: {str(before)[:60]!r}, {str(parent[keys[-1]])[:60] if edit == 'change' else None!r}",
+        f"{edit} {'.'.join(map(str, keys))}: {str(before)[:60]!r}, "
+        f"{str(parent[keys[-1]])[:60] if edit == 'change' else None!r}",
     ), True
 
 
@@ -255,7 +318,13 @@ def edit_request(folder, rng):
     number = rng.choice([number for number, line in enumerate(lines) if " = " in line])
     key, _, value = lines[number].partition(" = ")
     lines[number : number + 1] = rng.choice(
-        [[], [f"{key} = {value}0"], [f"{key} = 1"], [f'{key} = "0.5"'], [f"{key} = {value}", "x = 1"]]
+        [
+            [],
+            [f"{key} = {value}0"],
+            [f"{key} = 1"],
+            [f'{key} = "0.5"'],
+            [f"{key} = {value}", "x = 1"],
+        ]
     )
     file.write_text("\n".join(lines) + "\n")
     return ("run.toml", f"{key} = {value}"), True
@@ -278,7 +347,9 @@ def edit_page(folder, rng):
     file = folder / "report.html"
     text = file.read_text()
     place = rng.randrange(len(text))
-    insert = rng.choice(["<b>x</b>", "9", "<dt>Run</dt><dd>99 %</dd>", "<script>1</script>", " ", "<!-- x -->", ""])
+    insert = rng.choice(
+        ["<b>x</b>", "9", "<dt>Run</dt><dd>99 %</dd>", "<script>1</script>", " ", "<!-- x -->", ""]
+    )
     width = rng.choice([0, 1, 5]) if insert else 3
     file.write_text(text[:place] + insert + text[place + width :])
     return ("report.html", f"{insert!r} at {place}"), False
@@ -299,4 +370,5 @@ KINDS = {
     "table": edit_table,
     "page": edit_page,
 }
-"""Makers of edits; each returns what it changed, and whether tables and page are to be written again."""
+"""Makers of edits; each returns what it changed, and whether tables and page are to be written
+again."""

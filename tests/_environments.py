@@ -15,20 +15,27 @@ OVER = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Random:
-    """Every set of allowed options is as likely as any other: the control that learning is compared with."""
+    """Every set of allowed options is as likely as any other: the control that learning is compared
+    with.
+    """
 
     choices: tuple[int, ...]
     """How many options each branch chooses."""
 
     def act(self, observation: Observation, rng: Streams) -> Action:
         """Uniform sampling without replacement."""
-        keys = (rng.fold(branch).uniform(allowed.shape[1]) for branch, allowed in enumerate(observation.allowed))
+        keys = (
+            rng.fold(branch).uniform(allowed.shape[1])
+            for branch, allowed in enumerate(observation.allowed)
+        )
         return best(keys, observation, self.choices)
 
 
 @dataclass
 class Table:
-    """A deterministic decision process from a table: one branch, one choice, n slots that all begin in state 0."""
+    """A deterministic decision process from a table: one branch, one choice, n slots that all begin
+    in state 0.
+    """
 
     next_states: Tensor
     """(states, options) int64: the next state, OVER where the episode terminates."""
@@ -51,7 +58,11 @@ class Table:
         self.age = torch.zeros(self.slots, dtype=torch.int64)
 
     def observation(self) -> Observation:
-        forbidden = torch.zeros_like(self.reward, dtype=torch.bool) if self.forbidden is None else self.forbidden
+        forbidden = (
+            torch.zeros_like(self.reward, dtype=torch.bool)
+            if self.forbidden is None
+            else self.forbidden
+        )
         states = torch.nn.functional.one_hot(self.state, len(self.reward)).float()
         return Observation({"state": states}, (~forbidden[self.state],))
 
@@ -63,7 +74,9 @@ class Table:
     def step(self, action: Action) -> Step:
         choice = action[0][:, 0]
         assert ((choice >= 0) | ~self.observation().allowed[0].any(1)).all()
-        assert self.observation().allowed[0].gather(1, choice.clamp(min=0)[:, None])[choice >= 0].all()
+        assert (
+            self.observation().allowed[0].gather(1, choice.clamp(min=0)[:, None])[choice >= 0].all()
+        )
         next_state, reward = self.next_states[self.state, choice], self.reward[self.state, choice]
         self.age += 1
         terminated = next_state == OVER
@@ -75,9 +88,11 @@ class Table:
 
 @dataclass
 class Swaps:
-    """One step: choice `add` of what is worth most and `remove` of what costs most; worth and cost stand in the features.
+    """One step: choice `add` of what is worth most and `remove` of what costs most; worth and cost
+    stand in the features.
 
-    The return is the worth of what was added less the worth of what was removed; the best is known by sorting.
+    The return is the worth of what was added less the worth of what was removed; the best is known
+    by sorting.
     """
 
     options: int = 6
@@ -113,12 +128,22 @@ class Swaps:
         return self.observation()
 
     def observation(self) -> Observation:
-        limits = tuple(choices - self.reduced.long() for choices in self.choices) if self.limited else ()
-        return Observation({"values": self.values.clone()}, (self.allowed.clone(), self.allowed.clone()), limits)
+        limits = (
+            tuple(choices - self.reduced.long() for choices in self.choices) if self.limited else ()
+        )
+        return Observation(
+            {"values": self.values.clone()}, (self.allowed.clone(), self.allowed.clone()), limits
+        )
 
     def best(self) -> Tensor:
-        added = self._sum(self.values.masked_fill(~self.allowed, -9).argsort(descending=True)[:, : self.choices[0]])
-        removed = self._sum(self.values.masked_fill(~self.allowed, 9).argsort()[:, : self.choices[1]])
+        added = self._sum(
+            self.values.masked_fill(~self.allowed, -9).argsort(descending=True)[
+                :, : self.choices[0]
+            ]
+        )
+        removed = self._sum(
+            self.values.masked_fill(~self.allowed, 9).argsort()[:, : self.choices[1]]
+        )
         return added - removed
 
     def _sum(self, choices: Tensor) -> Tensor:
@@ -130,16 +155,26 @@ class Swaps:
         for choices, width in zip(action, self.choices, strict=True):
             assert choices.shape == (self.slots, width)
             count = torch.minimum(self.allowed.sum(1), width - self.reduced.long())
-            assert ((choices >= 0).sum(1) == count).all(), "as many as possible are picked, and no more than count"
-            assert self.allowed.gather(1, choices.clamp(min=0))[choices >= 0].all(), "only what is allowed"
-            totals.append(self.values.gather(1, choices.clamp(min=0)).masked_fill(choices < 0, 0).sum(1))
+            assert ((choices >= 0).sum(1) == count).all(), (
+                "as many as possible are picked, and no more than count"
+            )
+            assert self.allowed.gather(1, choices.clamp(min=0))[choices >= 0].all(), (
+                "only what is allowed"
+            )
+            totals.append(
+                self.values.gather(1, choices.clamp(min=0)).masked_fill(choices < 0, 0).sum(1)
+            )
         alive = self.alive.clone()
         self.alive = torch.zeros_like(alive)
-        return Step(self.observation(), (totals[0] - totals[1]) * alive, alive, torch.zeros_like(alive))
+        return Step(
+            self.observation(), (totals[0] - totals[1]) * alive, alive, torch.zeros_like(alive)
+        )
 
 
 class Linear(nn.Module):
-    """One feature to value and branches by a linear map each, zero at first: a table where features are one-hot."""
+    """One feature to value and branches by a linear map each, zero at first: a table where features
+    are one-hot.
+    """
 
     def __init__(self, feature: str, inputs: int, options: tuple[int, ...]) -> None:
         super().__init__()
@@ -170,7 +205,9 @@ class Shared(nn.Module):
         return Heads(self.state(x.mean(1, keepdim=True))[:, 0], (adding, removing))
 
 
-def mean_returns(environment: Swaps, act: Callable[[Observation], Action], rounds: int) -> tuple[float, float]:
+def mean_returns(
+    environment: Swaps, act: Callable[[Observation], Action], rounds: int
+) -> tuple[float, float]:
     """Mean return of a policy, and of the best there is."""
     total, best = torch.zeros(()), torch.zeros(())
     for _ in range(rounds):
@@ -181,6 +218,8 @@ def mean_returns(environment: Swaps, act: Callable[[Observation], Action], round
 
 
 def predicted(posterior, rows, change):
-    """(m,) each: expectation and variance of the effects of changes (m, channels, places) in some slots of a linear model."""
+    """(m,) each: expectation and variance of the effects of changes (m, channels, places) in some
+    slots of a linear model.
+    """
     variance = posterior.unit[rows].square() * posterior._effect_moments(rows, change)[3]
     return (posterior.mean[rows] * change).sum((1, 2)), variance

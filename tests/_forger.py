@@ -1,4 +1,5 @@
-"""Changes rows, arrays and manifest of a run as a forger does who updates the files that depend on them."""
+"""Changes rows, arrays and manifest of a run as a forger does who updates the files that depend on
+them."""
 
 import json
 from contextlib import suppress
@@ -20,7 +21,9 @@ class Forger:
 
     def __init__(self, path):
         self.path = path
-        self.files = {file: pq.read_table(file) for file in sorted((path / "records").glob("*.parquet"))}
+        self.files = {
+            file: pq.read_table(file) for file in sorted((path / "records").glob("*.parquet"))
+        }
         self.rows = {file: table.to_pylist() for file, table in self.files.items()}
         self.manifest = json.loads((path / "manifest.json").read_text())
 
@@ -30,7 +33,11 @@ class Forger:
             for row in rows:
                 attack_matches = attack is None or row["attack"] == attack
                 outcome_matches = outcome is None or row["outcome"] == outcome
-                if attack_matches and outcome_matches and (samples is None or row["sample_id"] in samples):
+                if (
+                    attack_matches
+                    and outcome_matches
+                    and (samples is None or row["sample_id"] in samples)
+                ):
                     yield row
 
     def change(self, column, value, **selection):
@@ -43,7 +50,14 @@ class Forger:
         """Delete the stored inputs of samples."""
         for file in self.path.glob("arrays/*-0*.safetensors"):
             if attack is None or file.stem.startswith(self.stem(attack)):
-                write_arrays(file, {name: array for name, array in load_file(file).items() if int(name) not in samples})
+                write_arrays(
+                    file,
+                    {
+                        name: array
+                        for name, array in load_file(file).items()
+                        if int(name) not in samples
+                    },
+                )
 
     def stem(self, attack):
         """The name of the files of an attack of the first model."""
@@ -64,23 +78,49 @@ class Forger:
 
 def survive(row):
     """Change the row of a broken sample into that of an attack that failed."""
-    for name in ("adv_pred", "adv_confidence", "adv_margin", "linf", "l2", "l1", "l0", "quantised_pred", "quantised_within"):
+    for name in (
+        "adv_pred",
+        "adv_confidence",
+        "adv_margin",
+        "linf",
+        "l2",
+        "l1",
+        "l0",
+        "quantised_pred",
+        "quantised_within",
+    ):
         row[name] = None
-    row |= {"outcome": "survived", "broken": None, "queries_to_success": None, "judge_forwards": 0, "margin": -0.5}
+    row |= {
+        "outcome": "survived",
+        "broken": None,
+        "queries_to_success": None,
+        "judge_forwards": 0,
+        "margin": -0.5,
+    }
 
 
 def whitewash(forger, samples, costs):
-    """Make samples robust in every stage, with the rows of attacks that fail at the largest budget at these costs by stage."""
+    """Make samples robust in every stage, with the rows of attacks that fail at the largest budget
+    at these costs by stage."""
     largest = max(forger.manifest["eps"])
     for stage in forger.manifest["stages"]:
-        rows = next((rows for file, rows in forger.rows.items() if file.stem == forger.stem(stage["name"])), None)
+        rows = next(
+            (rows for file, rows in forger.rows.items() if file.stem == forger.stem(stage["name"])),
+            None,
+        )
         if rows is None:
             continue
         for sample in samples:
             row = next((row for row in rows if row["sample_id"] == sample), None)
             if row is None:
-                row = dict(next(forger.select(samples=[sample], attack=forger.manifest["stages"][0]["name"])))
+                row = dict(
+                    next(
+                        forger.select(samples=[sample], attack=forger.manifest["stages"][0]["name"])
+                    )
+                )
                 rows.append(row)
             survive(row)
-            row |= {"attack": stage["name"], "attacked": largest, "seconds": 0.0} | costs(stage["name"])
+            row |= {"attack": stage["name"], "attacked": largest, "seconds": 0.0} | costs(
+                stage["name"]
+            )
         rows.sort(key=lambda row: row["sample_id"])

@@ -28,13 +28,27 @@ def samples(n, seed):
     """The first value says which class, by a margin of 0.4, and the second too, by 0.02."""
     rng = np.random.default_rng(seed)
     y = np.arange(n) % 2
-    x = np.stack([0.5 + (2 * y - 1) * rng.uniform(0.2, 0.4, n), 0.5 + 0.01 * (2 * y - 1), rng.uniform(0, 1, n)], 1)
+    x = np.stack(
+        [
+            0.5 + (2 * y - 1) * rng.uniform(0.2, 0.4, n),
+            0.5 + 0.01 * (2 * y - 1),
+            rng.uniform(0, 1, n),
+        ],
+        1,
+    )
     return x.astype(np.float32), y.astype(np.int64)
 
 
 def harden_arguments(work, out, *options, train="train", model="network"):
     spec = f"{work / 'model.py'}:{model}"
-    paths = ["--data", str(work / "test.npz"), "--train", str(work / f"{train}.npz"), "--model", spec]
+    paths = [
+        "--data",
+        str(work / "test.npz"),
+        "--train",
+        str(work / f"{train}.npz"),
+        "--model",
+        spec,
+    ]
     settings = [
         "--eps",
         "0.15",
@@ -49,7 +63,20 @@ def harden_arguments(work, out, *options, train="train", model="network"):
         "--average",
         "0.9",
     ]
-    return ["harden", *paths, *settings, "--rate", "0.02", "--average", "0.9", "--batch-size", "32", "--out", str(out), *options]
+    return [
+        "harden",
+        *paths,
+        *settings,
+        "--rate",
+        "0.02",
+        "--average",
+        "0.9",
+        "--batch-size",
+        "32",
+        "--out",
+        str(out),
+        *options,
+    ]
 
 
 def save_spoiled(work, name, change):

@@ -43,7 +43,9 @@ class Recorder:
     info = ModelInfo()
     access = Access.GRADIENTS
 
-    def __init__(self, function: Any, domain: Domain = VECTOR, classes: int = 2, name: str = "recorder") -> None:
+    def __init__(
+        self, function: Any, domain: Domain = VECTOR, classes: int = 2, name: str = "recorder"
+    ) -> None:
         self.function, self.domain, self.classes, self.name = function, domain, classes, name
         self.calls: list[Tensor] = []
 
@@ -76,11 +78,15 @@ def batch_of(x: Any, y: Any) -> Batch:
 
 def threat_of(eps: Any, norm: str = "linf", domain: Domain = VECTOR, n: int = 1) -> Threat:
     eps = torch.as_tensor(eps, dtype=torch.float32)
-    return Threat(distance=distance(norm), eps=eps.expand(n).clone() if eps.ndim == 0 else eps, domain=domain)
+    return Threat(
+        distance=distance(norm), eps=eps.expand(n).clone() if eps.ndim == 0 else eps, domain=domain
+    )
 
 
 def threshold(boundary: float, steep: float = 10.0) -> Any:
-    """Logits of a model that says class 1 where the first value is above `boundary`: the Linf margin is |x0 - at|."""
+    """Logits of a model that says class 1 where the first value is above `boundary`: the Linf
+    margin is |x0 - at|.
+    """
 
     def logits(x: Tensor) -> Tensor:
         z = steep * (x.flatten(1)[:, 0] - boundary)
@@ -90,9 +96,12 @@ def threshold(boundary: float, steep: float = 10.0) -> Any:
 
 
 def mlp(features: int = 6, classes: int = 3, seed: int = 0) -> nn.Module:
-    """A small network with weights from a separate generator, undecided at the middle of the unit cube."""
+    """A small network with weights from a separate generator, undecided at the middle of the unit
+    cube."""
     rng = torch.Generator().manual_seed(seed)
-    module = nn.Sequential(nn.Flatten(), nn.Linear(features, 16), nn.ReLU(), nn.Linear(16, classes)).eval()
+    module = nn.Sequential(
+        nn.Flatten(), nn.Linear(features, 16), nn.ReLU(), nn.Linear(16, classes)
+    ).eval()
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=rng) * 0.7)
@@ -103,11 +112,23 @@ def mlp(features: int = 6, classes: int = 3, seed: int = 0) -> nn.Module:
 
 def ledger_settings(attack: Any, norm: str) -> dict[str, Any]:
     """Settings of a ledger for an attack."""
-    return {"access": attack.access, "minimal": attack.family == "minimal", "reach": reach_of(attack, norm)}
+    return {
+        "access": attack.access,
+        "minimal": attack.family == "minimal",
+        "reach": reach_of(attack, norm),
+    }
 
 
 def run_attack(
-    attack: Any, model: Any, x: Any, y: Any, eps: Any, norm: str = "linf", *, seed: int = 0, **settings: Any
+    attack: Any,
+    model: Any,
+    x: Any,
+    y: Any,
+    eps: Any,
+    norm: str = "linf",
+    *,
+    seed: int = 0,
+    **settings: Any,
 ) -> Ledger:
     """One attack on one batch; what came of it stands in the ledger."""
     batch = batch_of(x, y)
@@ -120,9 +141,13 @@ def run_attack(
 def plan_of(models: Any, x: Any, y: Any, *, domain: Domain | None = None, **request: Any) -> Plan:
     """A plan over arrays and models in memory."""
     models = models if isinstance(models, tuple) else (models,)
-    dataset = from_arrays(np.asarray(x, dtype=np.float32), np.asarray(y), domain=domain or models[0].domain)
+    dataset = from_arrays(
+        np.asarray(x, dtype=np.float32), np.asarray(y), domain=domain or models[0].domain
+    )
     return plan_audit(
-        Request(data="in-memory:test", model=("in-memory",), **({"eps": "0:0.2:3"} | request)), dataset=dataset, models=models
+        Request(data="in-memory:test", model=("in-memory",), **({"eps": "0:0.2:3"} | request)),
+        dataset=dataset,
+        models=models,
     )
 
 
@@ -130,7 +155,9 @@ def run_plan(plan: Plan, out: Any, *, resume: bool = False) -> Run:
     return audit.run_audit(plan, out, SilentProgress(), command="from a test", resume=resume)
 
 
-def run_audit(out: Any, models: Any, x: Any, y: Any, *, resume: bool = False, **request: Any) -> Run:
+def run_audit(
+    out: Any, models: Any, x: Any, y: Any, *, resume: bool = False, **request: Any
+) -> Run:
     return run_plan(plan_of(models, x, y, **request), out, resume=resume)
 
 
@@ -138,37 +165,54 @@ def rows_of(records: Records, *, without: tuple[str, ...] = ("seconds",)) -> lis
     """The rows in sorted order, nulls as None, without measured times."""
     names = [name for name in COLUMNS if name not in without]
     columns = [getattr(records, name).tolist() for name in names]
-    return sorted(zip(*columns, strict=True), key=lambda row: tuple((value is None, str(value)) for value in row))
+    return sorted(
+        zip(*columns, strict=True),
+        key=lambda row: tuple((value is None, str(value)) for value in row),
+    )
 
 
 def cells_of(records: Records, column: str = "outcome") -> dict[tuple[str, str, int], Any]:
     """(model, attack, sample) to one column. Two rows of one cell are an error."""
-    keys = zip(records.model.tolist(), records.attack.tolist(), records.sample_id.tolist(), strict=True)
+    keys = zip(
+        records.model.tolist(), records.attack.tolist(), records.sample_id.tolist(), strict=True
+    )
     cells = dict(zip(keys, getattr(records, column).tolist(), strict=True))
     assert len(cells) == len(records), "two rows of one model, attack and sample"
     return cells
 
 
 def states_of(run: Run) -> dict[tuple[str, str, int, float], str]:
-    """(model, attack, sample, eps) to broken, robust, failed, skipped or missing; clean rows at eps 0 by their outcome."""
+    """(model, attack, sample, eps) to broken, robust, failed, skipped or missing; clean rows at eps
+    0 by their outcome.
+    """
     table = dense_table(run.records(), run.manifest)
-    keys = zip(*(table[name].tolist() for name in ("model", "attack", "sample_id")), table["eps"].round(9).tolist(), strict=True)
+    keys = zip(
+        *(table[name].tolist() for name in ("model", "attack", "sample_id")),
+        table["eps"].round(9).tolist(),
+        strict=True,
+    )
     return dict(zip(keys, table["state"].tolist(), strict=True))
 
 
 def assert_same_rows(first: Records, second: Records) -> None:
-    """The same rows in the same order; float32 columns up to the rounding of a batch of another size, seconds aside."""
+    """The same rows in the same order; float32 columns up to the rounding of a batch of another
+    size, seconds aside.
+    """
     assert len(first) == len(second)
     for name, column in COLUMNS.items():
         a, b = getattr(first, name), getattr(second, name)
         if column.kind == "float32":
             assert np.ma.getmaskarray(a).tolist() == np.ma.getmaskarray(b).tolist(), name
-            np.testing.assert_allclose(np.ma.filled(a, 0), np.ma.filled(b, 0), rtol=1e-4, atol=1e-6, err_msg=name)
+            np.testing.assert_allclose(
+                np.ma.filled(a, 0), np.ma.filled(b, 0), rtol=1e-4, atol=1e-6, err_msg=name
+            )
         elif name != "seconds":
             assert a.tolist() == b.tolist(), name
 
 
-def load_network(root: Any, shared: Any, data: str, factory: str, weights: str, n: int) -> tuple[Any, Tensor, Tensor]:
+def load_network(
+    root: Any, shared: Any, data: str, factory: str, weights: str, n: int
+) -> tuple[Any, Tensor, Tensor]:
     """A network of the shared data, and those of the first n samples that it gets right."""
     dataset = Npz(path=str(shared / data / f"{data}_test.npz"))()
     module = f"{root / 'examples' / 'models' / data}.py:{factory}"
@@ -252,8 +296,18 @@ def no_module():
 
 
 def audit_command(work: Any) -> list[str]:
-    """The command of an audit of the parabola in a `workspace` at two budgets; an attack is still to be named."""
-    return ["audit", "--data", f"npz:{work / 'data.npz'}", "--model", f"torch:{work / 'model.py'}:parabola", "--eps", "0.05, 0.1"]
+    """The command of an audit of the parabola in a `workspace` at two budgets; an attack is still
+    to be named.
+    """
+    return [
+        "audit",
+        "--data",
+        f"npz:{work / 'data.npz'}",
+        "--model",
+        f"torch:{work / 'model.py'}:parabola",
+        "--eps",
+        "0.05, 0.1",
+    ]
 
 
 def workspace(folder: Any, n: int = 16, **arrays: Any) -> Any:
@@ -284,7 +338,8 @@ def slope(domain):
 
 
 def unrefused(check: Callable[..., None], rules: Any, **settings: Any) -> list[str]:
-    """Violators, each with a pattern of the rule that it breaks, that a checker does not refuse by that rule in one line."""
+    """Violators, each with a pattern of the rule that it breaks, that a checker does not refuse by
+    that rule in one line."""
     faults = []
     for violator, rule in rules:
         name = getattr(violator, "__name__", type(violator).__name__)

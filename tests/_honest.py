@@ -9,7 +9,9 @@ from brinell.core.model import Access
 
 @dataclass(frozen=True, kw_only=True)
 class Honest:
-    """One gradient step of full length, then a look: what every violator below is but for one thing."""
+    """One gradient step of full length, then a look: what every violator below is but for one
+    thing.
+    """
 
     access: ClassVar[Access] = Access.GRADIENTS
     distances: ClassVar[frozenset[str]] = frozenset({"linf"})

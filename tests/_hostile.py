@@ -1,7 +1,9 @@
 # ruff: noqa: E501, B008
-"""Values made at random that no call expects: arrays of every type and container, models that answer anything, odd settings.
+"""Values made at random that no call expects: arrays of every type and container, models that
+answer anything, odd settings.
 
-Each function takes a `random.Random` and returns a value; `describe` says what it is when a test fails.
+Each function takes a `random.Random` and returns a value; `describe` says what it is when a test
+fails.
 """
 
 import io
@@ -14,8 +16,19 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-DTYPES = "bool i1 u1 >i2 u2 <i4 >i4 i8 u8 >u8 f2 >f4 f4 f8 >f8 g c8 c16 S3 U3 O M8[s] m8[D] V4".split()
-TORCH_DTYPES = (torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.int64, torch.bool, torch.complex64, torch.uint8)
+DTYPES = (
+    "bool i1 u1 >i2 u2 <i4 >i4 i8 u8 >u8 f2 >f4 f4 f8 >f8 g c8 c16 S3 U3 O M8[s] m8[D] V4".split()
+)
+TORCH_DTYPES = (
+    torch.float16,
+    torch.bfloat16,
+    torch.float64,
+    torch.int8,
+    torch.int64,
+    torch.bool,
+    torch.complex64,
+    torch.uint8,
+)
 SPECIALS = (float("nan"), float("inf"), -float("inf"), -1.0, 1e300, -0.0, 3.7)
 TEXTS = (
     "", " ", "\0", "a\0b", "nan", "inf", "-1", "1e999", "2/0", "0:1:1000000000", "8/255,", "../..", "/dev/zero", "http://", "file.py:",
@@ -183,7 +196,9 @@ class Broken(torch.utils.data.Dataset):
             raise SystemExit(0)
         if index == self._bad and self._kind == 3:
             return torch.rand(1, 7, 8), 0
-        return torch.rand(1, 8, 8), {4: None, 5: -3}.get(self._kind, 0) if index == self._bad else index % 3
+        return torch.rand(1, 8, 8), {4: None, 5: -3}.get(
+            self._kind, 0
+        ) if index == self._bad else index % 3
 
 
 class Model(nn.Module):
@@ -191,7 +206,11 @@ class Model(nn.Module):
 
     def __init__(self, rng):
         super().__init__()
-        self.head, self.fault, self.from_question = nn.Linear(64, 3), rng.choice(FAULTS), rng.choice([1, 2, 3, 5, 9])
+        self.head, self.fault, self.from_question = (
+            nn.Linear(64, 3),
+            rng.choice(FAULTS),
+            rng.choice([1, 2, 3, 5, 9]),
+        )
         self.questions, self.rng = 0, rng
 
     def forward(self, x):
@@ -258,7 +277,10 @@ def describe(value, depth=3):
     """What a value is, in a line."""
     text = f"{type(value).__module__}.{type(value).__name__}"
     if isinstance(value, np.ndarray | torch.Tensor):
-        return f"{text} {value.dtype} {'nested' if getattr(value, 'is_nested', False) else tuple(value.shape)}"
+        return (
+            f"{text} {value.dtype} "
+            f"{'nested' if getattr(value, 'is_nested', False) else tuple(value.shape)}"
+        )
     if isinstance(value, tuple | list) and depth:
         return f"{text}({', '.join(describe(entry, depth - 1) for entry in value[:4])})"
     if isinstance(value, dict) and depth:

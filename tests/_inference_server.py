@@ -1,7 +1,8 @@
-"""A small server of the Open Inference Protocol on loopback, in threads of the test, that misbehaves on request.
+"""A small server of the Open Inference Protocol on loopback, in threads of the test, that
+misbehaves on request.
 
-It counts what it answered, so that a test can compare it with the records. Faults are planted by request: `faults(number)` names
-the fault of the request of this number, or nothing.
+It counts what it answered, so that a test can compare it with the records. Faults are planted by
+request: `faults(number)` names the fault of the request of this number, or nothing.
 """
 
 import json
@@ -18,7 +19,8 @@ TYPES = {"FP32": "<f4", "FP64": "<f8", "FP16": "<f2", "UINT8": "<u1", "INT64": "
 
 
 class InferenceServer:
-    """Serves `function`, (n, *shape) float32 or as `datatype` says to an output array, as the model "net"."""
+    """Serves `function`, (n, *shape) float32 or as `datatype` says to an output array, as the model
+    "net"."""
 
     def __init__(
         self,
@@ -82,7 +84,12 @@ class InferenceServer:
         if self.reply is not None:
             return json.dumps(self.reply(x, y)).encode()
         datatype = {"i": "INT64", "u": "INT64", "f": "FP32"}[y.dtype.kind]
-        output = {"name": "y", "datatype": datatype, "shape": list(y.shape), "data": y.ravel().tolist()}
+        output = {
+            "name": "y",
+            "datatype": datatype,
+            "shape": list(y.shape),
+            "data": y.ravel().tolist(),
+        }
         return json.dumps({"model_name": "net", "outputs": [output]}).encode()
 
 
@@ -144,7 +151,9 @@ class Handler(BaseHTTPRequestHandler):
         if fault == "closed":
             self.close_connection = True
         elif fault == "html":
-            self.answer(200, b"<!DOCTYPE html><title>Welcome</title>", {"Content-Type": "text/html"})
+            self.answer(
+                200, b"<!DOCTYPE html><title>Welcome</title>", {"Content-Type": "text/html"}
+            )
         elif fault.isdecimal():
             self.answer(int(fault), b'{"error": "planted"}', {"Retry-After": "0"})
         else:

@@ -1,4 +1,6 @@
-"""Large libraries that few tests use: imported by the first test that does, not by the collection of all."""
+"""Large libraries that few tests use: imported by the first test that does, not by the collection
+of all.
+"""
 
 import importlib
 import importlib.util
@@ -8,7 +10,9 @@ import pytest
 
 
 class _Library:
-    """Placeholder for a module until an attribute is used; the lookups by which pytest collects a file do not count as use."""
+    """Placeholder for a module until an attribute is used; the lookups by which pytest collects a
+    file do not count as use.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -20,7 +24,9 @@ class _Library:
 
 
 def library(name: str) -> Any:
-    """The module of that name; the tests of the file that asks for it are skipped where it is not installed."""
+    """The module of that name; the tests of the file that asks for it are skipped where it is not
+    installed.
+    """
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"{name} is not installed", allow_module_level=True)
     return _Library(name)

@@ -1,4 +1,6 @@
-"""Manifests with a value that somebody else might have written: of another type, out of range, missing."""
+"""Manifests with a value that somebody else might have written: of another type, out of range,
+missing.
+"""
 
 import copy
 import json
@@ -10,12 +12,31 @@ import numpy as np
 
 from brinell.core.errors import RequestError
 
-WRONG = ("text", -1, 10**12, 0.5, True, None, [], ["text"], {}, {"text": 1}, "\u001b[2J" * 30, float("nan"))
+WRONG = (
+    "text",
+    -1,
+    10**12,
+    0.5,
+    True,
+    None,
+    [],
+    ["text"],
+    {},
+    {"text": 1},
+    "\u001b[2J" * 30,
+    float("nan"),
+)
 
 
 def paths(value: Any, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Paths of all values in a manifest: each key, and the first entry of each list."""
-    inner = value.items() if isinstance(value, dict) else list(enumerate(value))[:1] if isinstance(value, list) else ()
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else list(enumerate(value))[:1]
+        if isinstance(value, list)
+        else ()
+    )
     for key, entry in inner:
         if prefix != ("request",) or isinstance(value, list):
             yield (*prefix, key)

@@ -1,4 +1,6 @@
-"""The rules of pages, measured in a browser: the result first, a length that a person reads, and nothing that sticks out."""
+"""The rules of pages, measured in a browser: the result first, a length that a person reads, and
+nothing that sticks out.
+"""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -6,7 +8,8 @@ from typing import Any
 
 CHROMIUM = Path("/usr/bin/chromium")
 ANSWER_WITHIN = {1280: 900, 390: 1400}
-"""By width of the window, of a desk and of a telephone, the pixels from the top within which the whole result stands."""
+"""By width of the window, of a desk and of a telephone, the pixels from the top within which the
+whole result stands."""
 LONGEST = {1280: 5000}
 """By width of the window the largest height of a page before anything is unfolded."""
 MEASURES = """() => {
@@ -28,7 +31,8 @@ MEASURES = """() => {
 }"""
 """Measures an open page."""
 LETTERS = (None, 0.45, 0.85)
-"""Widths of letters, as shares of their height, in which labels are measured: of the font at hand, a narrow and a wide one."""
+"""Widths of letters, as shares of their height, in which labels are measured: of the font at
+hand, a narrow and a wide one."""
 LABELS = """letter => {
   const faults = [];
   for (const figure of document.querySelectorAll("svg.figure")) {
@@ -62,19 +66,23 @@ def can_measure() -> bool:
 
 
 def page_faults(page: Path) -> list[str]:
-    """What is wrong with a page on a desk and on a telephone, as it opens; nothing without a browser.
+    """What is wrong with a page on a desk and on a telephone, as it opens; nothing without a
+    browser.
 
-    The page opens without a complaint. One element, marked `data-answer`, holds the result and stands whole within the first
-    pixels (`ANSWER_WITHIN`). The page is not longer than `LONGEST` before anything is unfolded. No element is wider than the
-    window, a table runs off only if its columns are very many (`class="many"`). No label leaves its figure or lies on top of
-    another, whatever the font (`LETTERS`).
+    The page opens without a complaint. One element, marked `data-answer`, holds the result and
+    stands whole within the first pixels (`ANSWER_WITHIN`). The page is not longer than `LONGEST`
+    before anything is unfolded. No element is wider than the window, a table runs off only if its
+    columns are very many (`class="many"`). No label leaves its figure or lies on top of another,
+    whatever the font (`LETTERS`).
     """
     if not can_measure():
         return []
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as tool:
-        browser = tool.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-background-networking"])
+        browser = tool.chromium.launch(
+            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-background-networking"]
+        )
         faults = faults_in(browser, page)
         browser.close()
     return faults
@@ -85,11 +93,22 @@ def faults_in(browser: Any, page: Path) -> list[str]:
     faults: list[str] = []
     for width in ANSWER_WITHIN:
         tab = browser.new_page(viewport={"width": width, "height": 900})
-        tab.on("console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None)
+        tab.on(
+            "console",
+            lambda message: (
+                faults.append(message.text) if message.type in ("error", "warning") else None
+            ),
+        )
         tab.on("pageerror", lambda error: faults.append(str(error)))
         tab.goto(page.as_uri())
-        faults.extend(f"at {width} pixels {fault}" for fault in _faults(width, tab.evaluate(MEASURES)))
-        faults.extend(f"at {width} pixels {fault}" for letter in LETTERS for fault in tab.evaluate(LABELS, letter)[:3])
+        faults.extend(
+            f"at {width} pixels {fault}" for fault in _faults(width, tab.evaluate(MEASURES))
+        )
+        faults.extend(
+            f"at {width} pixels {fault}"
+            for letter in LETTERS
+            for fault in tab.evaluate(LABELS, letter)[:3]
+        )
         tab.close()
     return faults
 
@@ -100,9 +119,15 @@ def _faults(width: int, measures: dict[str, Any]) -> list[str]:
     faults = []
     if len(answers) != 1 or not answers[0][0]:
         faults.append(f"{len(answers)} elements hold the result, with text: one must (data-answer)")
-    faults += [f"the result ends at {bottom} pixels, beyond {most}" for _, bottom in answers if bottom > most]
+    faults += [
+        f"the result ends at {bottom} pixels, beyond {most}"
+        for _, bottom in answers
+        if bottom > most
+    ]
     if measures["height"] > LONGEST.get(width, measures["height"]):
-        faults.append(f"it is {measures['height']} pixels long, above {LONGEST[width]}: fold a part")
+        faults.append(
+            f"it is {measures['height']} pixels long, above {LONGEST[width]}: fold a part"
+        )
     if measures["width"] > width:
         faults.append(f"it is {measures['width']} pixels wide")
     faults += [f"{text} is wider than the window" for text in measures["wider"]]

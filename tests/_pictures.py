@@ -4,7 +4,6 @@ import numpy as np
 from PIL import Image
 
 NETWORK = """import torch
-
 class Threshold(torch.nn.Module):
     def forward(self, x):
         lead = x[:, :1] - 0.5

@@ -1,4 +1,6 @@
-"""Small worlds for the agent: linear targets over patches, a distortion that adds a constant, and environments over them."""
+"""Small worlds for the agent: linear targets over patches, a distortion that adds a constant, and
+environments over them.
+"""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -92,10 +94,14 @@ def make_world(
     x = torch.as_tensor(x, dtype=torch.float32)
     batch = batch_of(x, torch.as_tensor(y).expand(len(x)))
     threat = replace(threat_of(eps, norm, model.domain, n=len(x)), criterion=criterion)
-    ledger = Ledger(model, batch, threat, access=Access.SCORES, queries=queries, batch_size=batch_size)
+    ledger = Ledger(
+        model, batch, threat, access=Access.SCORES, queries=queries, batch_size=batch_size
+    )
     alternatives = variants(distortions, model.domain, severities, draws)
     rng = Streams.of(seed, batch.ids).fold("test")
-    placement = Placement(grid=grid, variants=alternatives, rules=rules or Rules(), slots=slots, prior=prior)
+    placement = Placement(
+        grid=grid, variants=alternatives, rules=rules or Rules(), slots=slots, prior=prior
+    )
     env = PatchSearch(ledger.oracle(), batch, threat, placement, rng)
     return World(model, ledger, env)
 

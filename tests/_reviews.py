@@ -18,8 +18,15 @@ def answers_to(folder, differs, named=lambda eps, label: None, reviewer=""):
     """Answers to all pairs, as JSON values: `differs(eps)`, and `named(eps, label)`."""
     trials = trials_of(folder)
     return [
-        {"trial": number, "reviewer": reviewer, "differs": bool(differs(eps)), "named": named(eps, label)}
-        for number, (eps, label) in enumerate(zip(trials.eps.tolist(), trials.label.tolist(), strict=True))
+        {
+            "trial": number,
+            "reviewer": reviewer,
+            "differs": bool(differs(eps)),
+            "named": named(eps, label),
+        }
+        for number, (eps, label) in enumerate(
+            zip(trials.eps.tolist(), trials.label.tolist(), strict=True)
+        )
     ]
 
 
@@ -33,7 +40,9 @@ def save_answers(file, folder, answers):
 def add_answers(folder, answers):
     """Add answers to a review; returns the result with them."""
     with tempfile.TemporaryDirectory() as directory:
-        return brinell.open(folder).add(Path(save_answers(Path(directory) / "answers.json", folder, answers)))
+        return brinell.open(folder).add(
+            Path(save_answers(Path(directory) / "answers.json", folder, answers))
+        )
 
 
 def make_review(folder, differs, named=lambda eps, label: None, data="digits", **settings):

@@ -1,10 +1,13 @@
-"""An emulated second device: tensors that torch holds to lie elsewhere, while their values are computed on the processor.
+"""An emulated second device: tensors that torch holds to lie elsewhere, while their values are
+computed on the processor.
 
-The device is torch's own `privateuseone`, under the name `second`. A `Resident` is a tensor of that device that wraps one of the
-processor; each operation on residents runs on what they wrap. So results are the processor's bit for bit, while torch and this
-module see what a GPU would refuse or pay for:
+The device is torch's own `privateuseone`, under the name `second`. A `Resident` is a tensor of that
+device that wraps one of the processor; each operation on residents runs on what they wrap. So
+results are the processor's bit for bit, while torch and this module see what a GPU would refuse or
+pay for:
 
-- an operation on tensors of two devices fails, as on cuda: single values and indices of the processor are let through;
+- an operation on tensors of two devices fails, as on cuda: single values and indices of the
+  processor are let through;
 - a value that is read back to the host counts as a read, by file and line of the package.
 
 Kernels for recurrent layers, streams and pinned memory are beyond it.
@@ -30,14 +33,26 @@ NAME = "second"
 PACKAGE = str(Path(brinell.__file__).parent)
 ATEN = torch.ops.aten
 READS = {
-    ATEN._local_scalar_dense.default, ATEN.nonzero.default, ATEN._unique2.default, ATEN.masked_select.default, ATEN.equal.default,
-    ATEN.bincount.default, ATEN.unique_dim.default, ATEN.repeat_interleave.Tensor,
-}  # fmt: skip
+    ATEN._local_scalar_dense.default,
+    ATEN.nonzero.default,
+    ATEN._unique2.default,
+    ATEN.masked_select.default,
+    ATEN.equal.default,
+    ATEN.bincount.default,
+    ATEN.unique_dim.default,
+    ATEN.repeat_interleave.Tensor,
+}
 """Operations whose result the host must know before it goes on."""
-INDEXED = {ATEN.index.Tensor, ATEN.index_put.default, ATEN.index_put_.default, ATEN._index_put_impl_.default}
+INDEXED = {
+    ATEN.index.Tensor,
+    ATEN.index_put.default,
+    ATEN.index_put_.default,
+    ATEN._index_put_impl_.default,
+}
 COPIES = {ATEN._to_copy.default, ATEN.copy_.default, ATEN._copy_from.default}
 HOST_ENTRIES = ("empty_strided", "empty.memory_format", "copy_", "_copy_from", "_to_copy")
-"""Operations by which torch makes tensors of the device from values of the host, beneath the mode."""
+"""Operations by which torch makes tensors of the device from values of the host, beneath the
+mode."""
 
 reads: collections.Counter[str] = collections.Counter()
 """Reads by the host, by place."""
@@ -82,7 +97,9 @@ class Resident(torch.Tensor):
         if force:
             reads[place()] += 1
             return self.values_on_host.detach().numpy()
-        raise TypeError(f"can't convert a tensor of {NAME}:0 to numpy: copy it to the host first ({place()})")
+        raise TypeError(
+            f"can't convert a tensor of {NAME}:0 to numpy: copy it to the host first ({place()})"
+        )
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         return self.numpy()
@@ -91,7 +108,9 @@ class Resident(torch.Tensor):
         return f"Resident({self.values_on_host!r})"
 
     @classmethod
-    def __torch_dispatch__(cls, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        cls, operation: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         return dispatch(operation, args, kwargs or {})
 
 
@@ -111,7 +130,9 @@ class Generator(torch.Generator):
 class Emulation(TorchDispatchMode):
     """Sees the operations that make tensors on the device, too."""
 
-    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         return dispatch(operation, args, kwargs or {})
 
 
@@ -121,13 +142,19 @@ def is_second(device: Any) -> bool:
 
 
 def dispatch(operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Run an operation on the processor; its tensors go to the device where its arguments lie there, or where it is told to."""
-    tensors = [value for value in tree_flatten((args, kwargs))[0] if isinstance(value, torch.Tensor)]
+    """Run an operation on the processor; its tensors go to the device where its arguments lie
+    there, or where it is told to.
+    """
+    tensors = [
+        value for value in tree_flatten((args, kwargs))[0] if isinstance(value, torch.Tensor)
+    ]
     residents = [tensor for tensor in tensors if isinstance(tensor, Resident)]
     host_args, host_kwargs = tree_map(
         lambda value: value.values_on_host if isinstance(value, Resident) else value, (args, kwargs)
     )
-    if residents and torch._C._dispatch_has_kernel_for_dispatch_key(operation.name(), "CompositeImplicitAutograd"):
+    if residents and torch._C._dispatch_has_kernel_for_dispatch_key(
+        operation.name(), "CompositeImplicitAutograd"
+    ):
         return operation.decompose(*args, **kwargs)
     goes = is_second(kwargs.get("device"))
     if goes:
@@ -142,14 +169,31 @@ def dispatch(operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return Resident(result) if goes or stays else result
     if not residents and not goes:
         return operation(*args, **kwargs)
-    if any(isinstance(value, torch.Generator) and not getattr(value, "draws_on_second", False) for value in kwargs.values()):
-        raise RuntimeError(f"{operation} on the device with a generator of the processor, at {place()}")
-    strangers = [tuple(tensor.shape) for tensor in tensors if not isinstance(tensor, Resident) and tensor.ndim]
+    if any(
+        isinstance(value, torch.Generator) and not getattr(value, "draws_on_second", False)
+        for value in kwargs.values()
+    ):
+        raise RuntimeError(
+            f"{operation} on the device with a generator of the processor, at {place()}"
+        )
+    strangers = [
+        tuple(tensor.shape)
+        for tensor in tensors
+        if not isinstance(tensor, Resident) and tensor.ndim
+    ]
     if strangers and operation not in INDEXED:
-        raise RuntimeError(f"{operation} on tensors of two devices, those of the processor of shape {strangers}, at {place()}")
+        raise RuntimeError(
+            f"{operation} on tensors of two devices, those of the processor of "
+            f"shape {strangers}, at {place()}"
+        )
     if operation in INDEXED and not isinstance(args[0], Resident):
-        raise RuntimeError(f"{operation}: a tensor of the processor is indexed by or set from one of the device, at {place()}")
-    masks = operation in INDEXED and any(index is not None and index.dtype == torch.bool for index in args[1])
+        raise RuntimeError(
+            f"{operation}: a tensor of the processor is indexed by or set from "
+            f"one of the device, at {place()}"
+        )
+    masks = operation in INDEXED and any(
+        index is not None and index.dtype == torch.bool for index in args[1]
+    )
     if masks or operation in READS:
         reads[place()] += 1
     result = operation(*host_args, **host_kwargs)
@@ -191,15 +235,19 @@ class Backend(backend_registration._DummyBackendModule):
 def _register() -> tuple[Any, Any]:
     """Tell torch of the device, once in a process.
 
-    The first backward pass of a process starts a thread for each device. One without the device comes before, since a process
-    with such threads cannot fork; on the device, passes run in the thread that asks for them.
+    The first backward pass of a process starts a thread for each device. One without the device
+    comes before, since a process with such threads cannot fork; on the device, passes run in the
+    thread that asks for them.
     """
     torch.ones(1, requires_grad=True).sum().backward()  # type: ignore[no-untyped-call]
-    # Without methods such as `Tensor.second`, which torch would make: modules of other tests have attributes of that name.
+    # Without methods such as `Tensor.second`, which torch would make: modules of other tests have
+    # attributes of that name.
     torch.utils.rename_privateuse1_backend(NAME)
     torch._register_device_module(NAME, Backend())
     torch._C._acc.register_python_privateuseone_hook(backend_registration._DummyPrivateUse1Hook())
-    torch._C._acc.register_python_privateuseone_device_guard(backend_registration._DummyDeviceGuard())
+    torch._C._acc.register_python_privateuseone_device_guard(
+        backend_registration._DummyDeviceGuard()
+    )
     everything, host = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
 
     def fall_back(operation: Any, *args: Any, **kwargs: Any) -> Any:
@@ -231,7 +279,11 @@ def second_device() -> Iterator[collections.Counter[str]]:
     """The device while the context lasts: `--device second` names it. Gives the reads, by place."""
     _register()
     reads.clear()
-    with pytest.MonkeyPatch.context() as patch, torch.autograd.set_multithreading_enabled(False), Emulation():
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        torch.autograd.set_multithreading_enabled(False),
+        Emulation(),
+    ):
         patch.setattr("brinell.engine.request.DEVICES", ("auto", "cpu", NAME))
         patch.setattr(torch, "Generator", Generator)
         patch.setattr(Backend, "active", True)

@@ -18,7 +18,9 @@ def linear(x):
 
 
 def total(x):
-    """Two logits of inputs of any shape: the sum of each one's values, weighted so that their order shows, and its negative."""
+    """Two logits of inputs of any shape: the sum of each one's values, weighted so that their order
+    shows, and its negative.
+    """
     flat = x.reshape(len(x), -1).astype(np.float64)
     z = flat @ np.arange(1, flat.shape[1] + 1)
     return np.stack([z, -z], 1).astype(np.float32)

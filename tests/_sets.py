@@ -1,4 +1,6 @@
-"""Benchmark sets of twelve small pictures: the model, the distortions, the command, and how sets are compared."""
+"""Benchmark sets of twelve small pictures: the model, the distortions, the command, and how sets
+are compared.
+"""
 
 import json
 
@@ -86,11 +88,16 @@ def rows_of(folder, files="data/*.parquet"):
 
 
 def arrays_of(folder):
-    return {name: array for path in sorted((folder / "arrays").glob("*")) for name, array in load_file(path).items()}
+    return {
+        name: array
+        for path in sorted((folder / "arrays").glob("*"))
+        for name, array in load_file(path).items()
+    }
 
 
 def probe_queries(folder):
-    """The forwards by which the kind of the model's answers was recognised, before any sample was played."""
+    """The forwards by which the kind of the model's answers was recognised, before any sample was
+    played."""
     return json.loads((folder / "manifest.json").read_text())["probes"]["recorder"]["forwards"]
 
 

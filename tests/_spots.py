@@ -1,4 +1,6 @@
-"""A detector with known answers: four quadrants are its candidates, and the brightness of a channel is the score of a class."""
+"""A detector with known answers: four quadrants are its candidates, and the brightness of a channel
+is the score of a class.
+"""
 
 import json
 
@@ -10,7 +12,9 @@ from torch import nn
 from brinell.core.boxes import Objects
 
 SIDE, STEEPNESS = 16, 10.0
-QUADRANTS = torch.tensor([[0, 0, 8, 8], [8, 0, 16, 8], [0, 8, 8, 16], [8, 8, 16, 16]], dtype=torch.float32)
+QUADRANTS = torch.tensor(
+    [[0, 0, 8, 8], [8, 0, 16, 8], [0, 8, 8, 16], [8, 8, 16, 16]], dtype=torch.float32
+)
 BRIGHT, DARK = 0.7, 0.2
 VANISHING = BRIGHT - (0.5 + float(np.log(0.4 / 0.6)) / STEEPNESS)
 """Change of every pixel of an object at which its score falls to 0.4."""
@@ -37,7 +41,9 @@ class Final(nn.Module):
         for boxes in self.network(x):
             scores, labels = boxes[:, 4:].max(1)
             shown = scores > 0.05
-            answers.append({"boxes": boxes[shown, :4], "scores": scores[shown], "labels": labels[shown]})
+            answers.append(
+                {"boxes": boxes[shown, :4], "scores": scores[shown], "labels": labels[shown]}
+            )
         return answers
 
 
@@ -93,7 +99,8 @@ def decode(raw):
 
 
 def write_spots(folder):
-    """Write pictures and boxes.json into FOLDER/PICTURES, and the detector as detector.py and detector.onnx."""
+    """Write pictures and boxes.json into FOLDER/PICTURES, and the detector as detector.py and
+    detector.onnx."""
     import onnx
 
     x, objects = spots([(0, 0), (3, 1)], [(1, 2)], [])
@@ -104,12 +111,24 @@ def write_spots(folder):
             folder / "PICTURES" / "images" / f"{number}.png"
         )
         boxes, labels = truth.boxes.tolist(), truth.labels.tolist()
-        images.append({"file": f"{number}.png", "boxes": boxes, "labels": labels, "crowd": [False] * len(labels)})
+        images.append(
+            {
+                "file": f"{number}.png",
+                "boxes": boxes,
+                "labels": labels,
+                "crowd": [False] * len(labels),
+            }
+        )
     content = {"classes": ["red", "green", "blue"], "images": images}
     (folder / "PICTURES" / "boxes.json").write_text(json.dumps(content))
     (folder / "detector.py").write_text(NETWORK)
     node = onnx.helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[8, 8], strides=[8, 8])
-    ports = [onnx.helper.make_tensor_value_info(name, 1, ["n", 3, side, side]) for name, side in (("x", 16), ("y", 2))]
+    ports = [
+        onnx.helper.make_tensor_value_info(name, 1, ["n", 3, side, side])
+        for name, side in (("x", 16), ("y", 2))
+    ]
     graph = onnx.helper.make_graph([node], "detector", ports[:1], ports[1:])
     opset = [onnx.helper.make_opsetid("", 13)]
-    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), folder / "detector.onnx")
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), folder / "detector.onnx"
+    )

@@ -1,4 +1,6 @@
-"""Random edits of a folder by somebody who read the source: values, rows, keys, arrays and files, with digests made again."""
+"""Random edits of a folder by somebody who read the source: values, rows, keys, arrays and files,
+with digests made again.
+"""
 
 import json
 
@@ -40,11 +42,23 @@ def another(value, rng):
 
 
 class Edit:
-    """One random edit of a copy of a folder. `target` says what it changed: a file, and a column or key."""
+    """One random edit of a copy of a folder.
+
+    `target` says what it changed: a file, and a column or key.
+    """
 
     def __init__(self, folder, rng):
         self.folder, self.rng, self.target = folder, rng, ("", "")
-        kinds = [self.rows, self.rows, self.manifest, self.manifest, self.arrays, self.files, self.texts, self.settings]
+        kinds = [
+            self.rows,
+            self.rows,
+            self.manifest,
+            self.manifest,
+            self.arrays,
+            self.files,
+            self.texts,
+            self.settings,
+        ]
         while not self.target[0]:
             kinds[int(rng.integers(len(kinds)))]()
 
@@ -58,14 +72,19 @@ class Edit:
         if (name := self.pick(".parquet")) is None:
             return
         table = pq.read_table(self.folder / name)
-        rows, column = table.to_pylist(), table.column_names[int(self.rng.integers(table.num_columns))]
+        rows, column = (
+            table.to_pylist(),
+            table.column_names[int(self.rng.integers(table.num_columns))],
+        )
         if not rows:
             return
         before, index = [row[column] for row in rows], int(self.rng.integers(len(rows)))
         kind = self.rng.choice(["value", "turn", "remove", "twice"])
         if kind == "value":
             value = rows[index][column]
-            default = {"string": "x", "bool": True, "double": 0.5, "float": 0.5}.get(str(table.schema.field(column).type), 1)
+            default = {"string": "x", "bool": True, "double": 0.5, "float": 0.5}.get(
+                str(table.schema.field(column).type), 1
+            )
             rows[index][column] = default if value is None else another(value, self.rng)
         elif kind == "turn":
             for row, value in zip(rows, before[::-1], strict=True):
@@ -122,7 +141,13 @@ class Edit:
             flat = arrays[key].reshape(-1)
             index = int(self.rng.integers(flat.size))
             before = flat[index]
-            flat[index] = not before if flat.dtype == bool else 1 if flat.dtype.kind == "f" and np.isnan(before) else before + 1
+            flat[index] = (
+                not before
+                if flat.dtype == bool
+                else 1
+                if flat.dtype.kind == "f" and np.isnan(before)
+                else before + 1
+            )
         write_arrays(self.folder / name, arrays)
         self.done(name, key)
 
@@ -167,14 +192,26 @@ class Edit:
         self.target = (name, key)
         manifests = sorted(self.folder.rglob(MANIFEST), key=lambda path: -len(path.parts))
         for file in manifests:
-            changed = manifest if manifest is not None and file == self.folder / name else json.loads(file.read_text())
+            changed = (
+                manifest
+                if manifest is not None and file == self.folder / name
+                else json.loads(file.read_text())
+            )
             save_manifest(file.parent, changed)
         for file in manifests:
             try:
                 study = study_of(file.parent)
                 if study.leaves_folder:
                     study.write_page(file.parent)
-            except (BrinellError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, OSError):
+            except (
+                BrinellError,
+                LookupError,
+                ValueError,
+                TypeError,
+                AttributeError,
+                ArithmeticError,
+                OSError,
+            ):
                 pass  # the records are too odd for a page: the old one stays
 
 

@@ -1,4 +1,5 @@
-"""Small runs of every study that leaves a folder, for tests that loop over the register, finished once."""
+"""Small runs of every study that leaves a folder, for tests that loop over the register, finished
+once."""
 
 from importlib import import_module
 from pkgutil import walk_packages
@@ -19,7 +20,13 @@ for module in walk_packages(brinell.studies.__path__, "brinell.studies."):
     import_module(module.name)  # here, so that no test pays for it
 SMALL = "digits-cnn?width=4"
 EXAMPLES = {
-    "audit": {"model": SMALL, "data": "digits", "samples": 20, "eps": "0.1,0.3", "attack": ["fgsm", "pgd?steps=3"]},
+    "audit": {
+        "model": SMALL,
+        "data": "digits",
+        "samples": 20,
+        "eps": "0.1,0.3",
+        "attack": ["fgsm", "pgd?steps=3"],
+    },
     "audit detectors": {
         "model": SMALL,
         "data": "digits",
@@ -27,11 +34,34 @@ EXAMPLES = {
         "train": "digits?split=train",
         "detector": ["background"],
     },
-    "benchmark": {"model": SMALL, "data": "digits", "samples": 6, "steps": 20, "refine": 5, "levels": "1,2"},
-    "certify": {"model": SMALL, "samples": 12, "eps": "0.01,0.03", "method": ["crown"], "attack": ["fgsm"]},
+    "benchmark": {
+        "model": SMALL,
+        "data": "digits",
+        "samples": 6,
+        "steps": 20,
+        "refine": 5,
+        "levels": "1,2",
+    },
+    "certify": {
+        "model": SMALL,
+        "samples": 12,
+        "eps": "0.01,0.03",
+        "method": ["crown"],
+        "attack": ["fgsm"],
+    },
     "claim": {"eps": "0.1"},
-    "compare": {"run": [SMALL, f"{SMALL}&seed=1"], "samples": 20, "eps": "0.1,0.3", "attack": ["fgsm"]},
-    "corrupt": {"model": SMALL, "samples": 10, "kind": ["published-fog", "gaussian-noise"], "severity": [2]},
+    "compare": {
+        "run": [SMALL, f"{SMALL}&seed=1"],
+        "samples": 20,
+        "eps": "0.1,0.3",
+        "attack": ["fgsm"],
+    },
+    "corrupt": {
+        "model": SMALL,
+        "samples": 10,
+        "kind": ["published-fog", "gaussian-noise"],
+        "severity": [2],
+    },
     "audit pictures": {"eps": "0.05,0.2", "attack": ["sea?steps=3"]},
     "transfer pictures": {"eps": "0.05", "attack": "sea?steps=3"},
     "epsilon": {"data": "digits", "samples": 20, "pairs": 0, "norm": ["linf"]},
@@ -44,7 +74,10 @@ OF_CLASSES = ["audit", "certify", "corrupt", "epsilon", "explain", "transfer"]
 """Studies of classifiers that need nothing but a model and data."""
 REVIEW = {"data": "digits", "trials": 8, "eps": "0.1,0.3"}
 AGENT = {"surrogates": 1, "samples": 60, "attack": "rlab?steps=20", "steps": 40, "eps": "2"}
-agent_run.CONFIG, agent_run.SURROGATE_STEPS = TrainConfig(probes=2, fits=10, slots=8), 20  # for tests, a short training
+agent_run.CONFIG, agent_run.SURROGATE_STEPS = (
+    TrainConfig(probes=2, fits=10, slots=8),
+    20,
+)  # for tests, a short training
 
 
 class Needs:

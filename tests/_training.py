@@ -39,10 +39,19 @@ SESSIONS = ExitStack()
 
 
 def problem(n=320):
-    """Class 1 where the first value is above the middle, by a robust margin of 0.2; the second value says it too, by 0.01."""
+    """Class 1 where the first value is above the middle, by a robust margin of 0.2; the second
+    value says it too, by 0.01.
+    """
     rng = np.random.default_rng(0)
     y = np.arange(n) % 2
-    x = np.stack([0.5 + (2 * y - 1) * rng.uniform(0.2, 0.4, n), 0.5 + 0.01 * (2 * y - 1), rng.uniform(0, 1, n)], 1)
+    x = np.stack(
+        [
+            0.5 + (2 * y - 1) * rng.uniform(0.2, 0.4, n),
+            0.5 + 0.01 * (2 * y - 1),
+            rng.uniform(0, 1, n),
+        ],
+        1,
+    )
     return from_arrays(x.astype(np.float32), y, domain=Domain(kind="vector", shape=(3,)))
 
 
@@ -65,7 +74,9 @@ def loop(recipe="pgd(steps=3)", module=None, file=None, custom=None, **settings)
     SESSIONS.enter_context(model.session())
     trained = TrainedNetwork.of(model)
     data = [samples] * len(fitted.parts)
-    return Loop(trained, samples, data, checker, fitted, distance("linf"), replace(USUAL, **settings), file)
+    return Loop(
+        trained, samples, data, checker, fitted, distance("linf"), replace(USUAL, **settings), file
+    )
 
 
 def same_state(a, b):
@@ -74,7 +85,9 @@ def same_state(a, b):
 
 @dataclass(frozen=True, kw_only=True)
 class IdleAttack:
-    """An attack that does nothing: whoever trains by it comes to hold against it, and against nothing else."""
+    """An attack that does nothing: whoever trains by it comes to hold against it, and against
+    nothing else.
+    """
 
     domains: ClassVar = frozenset({"vector"})
     distances: ClassVar = frozenset({"linf"})

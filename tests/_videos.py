@@ -9,8 +9,12 @@ Pixels = np.ndarray[Any, Any]
 
 
 def clip(number: int, frames: int = 24, height: int = 20, width: int = 28) -> Pixels:
-    """(frames, height, width, 3) uint8: a bright bar that wanders over noise, down where `number` is even, else to the right."""
-    pixels = np.random.default_rng(number).integers(0, 90, (frames, height, width, 3)).astype(np.uint8)
+    """(frames, height, width, 3) uint8: a bright bar that wanders over noise, down where `number`
+    is even, else to the right.
+    """
+    pixels = (
+        np.random.default_rng(number).integers(0, 90, (frames, height, width, 3)).astype(np.uint8)
+    )
     for index in range(frames):
         rows = pixels[index] if number % 2 == 0 else pixels[index].transpose(1, 0, 2)
         rows[(index + number) % (len(rows) - 3) :][:4] = 200
@@ -33,12 +37,19 @@ def write(file: Path, pixels: Pixels) -> Pixels:
 
 def folder(root: Path, count: int = 3, frames: int = 24) -> dict[str, Pixels]:
     """Two classes, down and right, with so many videos each; their frames by name."""
-    names = [f"{direction}/{number}.mkv" for direction in ("down", "right") for number in range(count)]
-    return {name: write(root / name, clip(2 * index + (name[0] == "r"), frames)) for index, name in enumerate(names)}
+    names = [
+        f"{direction}/{number}.mkv" for direction in ("down", "right") for number in range(count)
+    ]
+    return {
+        name: write(root / name, clip(2 * index + (name[0] == "r"), frames))
+        for index, name in enumerate(names)
+    }
 
 
 def with_broken_videos(root: Path) -> list[str]:
-    """Two good videos and four that give no clip of 8 frames at stride 2; what is said of each, in order, nothing of the good."""
+    """Two good videos and four that give no clip of 8 frames at stride 2; what is said of each, in
+    order, nothing of the good.
+    """
     folder(root, count=1)
     content = (root / "down" / "0.mkv").read_bytes()
     (root / "down" / "1 empty.mkv").write_bytes(b"")

@@ -7,7 +7,8 @@ from brinell.engine.executor import Pool, Worker, WorkerDiedError
 
 
 class Workers(Pool):
-    """Logical workers: whichever the random number generator picks answers first; at some tasks a worker dies.
+    """Logical workers: whichever the random number generator picks answers first; at some tasks a
+    worker dies.
 
     Args:
         command: what each worker runs until it serves.

@@ -1,10 +1,13 @@
 """What people are shown, compared with a text that somebody approved: pages, terminals, tables.
 
-    approve("epsilon", shown(epsilon_run))      # terminal, pages and tables of a finished run, against approved/epsilon.txt
-    approve("epsilon-varied", terminal_of(varied(result), folder))   # no two numbers of the result are equal
+    approve("epsilon", shown(epsilon_run))      # terminal, pages and tables of a finished run,
+                                                against approved/epsilon.txt
+    approve("epsilon-varied", terminal_of(varied(result), folder))
+        # no two numbers of the result are equal
 
-`BRINELL_APPROVE=1 pytest tests/studies/test_shown.py` writes the texts anew; read the difference before you commit it. Seconds,
-digests, versions and folders are masked, and figures are rounded, so that a text is the same on every machine.
+`BRINELL_APPROVE=1 pytest tests/studies/test_shown.py` writes the texts anew; read the difference
+before you commit it. Seconds, digests, versions and folders are masked, and figures are rounded, so
+that a text is the same on every machine.
 """
 
 import base64
@@ -39,19 +42,37 @@ MASKS = {
     r"\bcores: \d+": "cores: NUMBER",
 }
 SHAPES = ("path", "line", "rect", "circle", "polyline", "polygon")
-COUNTS = ("k", "n", "only_a", "only_b", "both_robust", "neither", "samples", "forwards", "backwards", "successes", "queries")
+COUNTS = (
+    "k",
+    "n",
+    "only_a",
+    "only_b",
+    "both_robust",
+    "neither",
+    "samples",
+    "forwards",
+    "backwards",
+    "successes",
+    "queries",
+)
 KEYS = ("eps", "low_eps", "high_eps")
 """Numbers by which entries are found, which stay as they are."""
 
 
 def varied(value: Any, numbers: Any = None) -> Any:
-    """A copy of a result in which no two counts or fractions are equal; those from 0 to 1 stay there."""
+    """A copy of a result in which no two counts or fractions are equal; those from 0 to 1 stay
+    there.
+    """
     numbers = itertools.count(1) if numbers is None else numbers
     if isinstance(value, BaseModel):
         fields = {name: getattr(value, name) for name in type(value).model_fields}
-        changed = {name: item if name in KEYS else varied(item, numbers) for name, item in fields.items()}
+        changed = {
+            name: item if name in KEYS else varied(item, numbers) for name, item in fields.items()
+        }
         changed |= {"seconds": 0.01 * next(numbers)} if "seconds" in fields else {}
-        changed |= {name: 100 + next(numbers) for name in COUNTS if isinstance(fields.get(name), int)}
+        changed |= {
+            name: 100 + next(numbers) for name in COUNTS if isinstance(fields.get(name), int)
+        }
         return value.model_copy(update=changed)
     if isinstance(value, list | tuple):
         return type(value)(varied(item, numbers) for item in value)
@@ -64,7 +85,9 @@ def varied(value: Any, numbers: Any = None) -> Any:
 
 
 class _Text(HTMLParser):
-    """Text of a page: rows of cells with their classes, shapes of figures, shades of the quarters of pictures."""
+    """Text of a page: rows of cells with their classes, shapes of figures, shades of the quarters
+    of pictures.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,14 +99,21 @@ class _Text(HTMLParser):
         self.hidden += tag in ("style", "script")
         if tag in SHAPES:
             points = " ".join(values.pop("points", "").split()[::10])
-            numbers = " ".join(values[name] for name in values if name not in ("class", "style")) + points
+            numbers = (
+                " ".join(values[name] for name in values if name not in ("class", "style")) + points
+            )
             numbers = re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.0f}", numbers)
             self.parts.append(f"\n<{tag} {values.get('class', '')} {numbers}>")
         elif tag in ("td", "th"):
             self.parts.append(f" |{'{' + values['class'] + '}' if values.get('class') else ''} ")
         elif tag == "img" and values.get("src", "").startswith("data:"):
             pixels = Image.open(io.BytesIO(base64.b64decode(values["src"].partition(",")[2])))
-            shades = " ".join(map(str, np.asarray(pixels.convert("L").resize((2, 2), Image.Resampling.BOX)).ravel()))
+            shades = " ".join(
+                map(
+                    str,
+                    np.asarray(pixels.convert("L").resize((2, 2), Image.Resampling.BOX)).ravel(),
+                )
+            )
             self.parts.append(f"\n[{values.get('alt', '')}: {shades}]")
         elif tag not in ("b", "em", "i", "code", "span", "strong", "sub", "sup"):
             self.parts.append("\n")
@@ -121,9 +151,19 @@ def shown(folder: Path) -> str:
     """All that a finished folder shows: the lines of the terminal, the page, and the tables."""
     has_result = (folder / "manifest.json").exists() and study_of(folder).open is not None
     texts = [terminal_of(brinell.open(folder), folder)] if has_result else []
-    pages = [(str(file.relative_to(folder)), page_text(file.read_text())) for file in folder.rglob("*.html")]
-    texts += [text for _, text in sorted(pages, key=lambda page: [re.sub("[0-9a-f]{8,}", "", part) for part in page])]
-    return "\n\n".join([*texts, *(table_text(file.read_text()) for file in sorted(folder.rglob("*.csv")))])
+    pages = [
+        (str(file.relative_to(folder)), page_text(file.read_text()))
+        for file in folder.rglob("*.html")
+    ]
+    texts += [
+        text
+        for _, text in sorted(
+            pages, key=lambda page: [re.sub("[0-9a-f]{8,}", "", part) for part in page]
+        )
+    ]
+    return "\n\n".join(
+        [*texts, *(table_text(file.read_text()) for file in sorted(folder.rglob("*.csv")))]
+    )
 
 
 def approve(name: str, text: str, masks: dict[str, str] = MASKS) -> None:
@@ -135,5 +175,7 @@ def approve(name: str, text: str, masks: dict[str, str] = MASKS) -> None:
     if os.environ.get("BRINELL_APPROVE"):
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
-    difference = "\n".join(difflib.unified_diff(file.read_text().split("\n"), text.split("\n"), n=0, lineterm=""))
+    difference = "\n".join(
+        difflib.unified_diff(file.read_text().split("\n"), text.split("\n"), n=0, lineterm="")
+    )
     assert not difference, f"{file} differs: BRINELL_APPROVE=1 writes it anew\n{difference}"

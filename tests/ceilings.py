@@ -1,8 +1,9 @@
 """Ceilings of tests, enforced: processor seconds of a test and of a file, cases of a function.
 
-A test without the mark `slow` or `nightly` takes at most one second of the processor, with its children; a file eight. It fails
-above five times that, since processor time differs threefold from run to run; those between are named at the end. What a session
-shares does not count: fixtures of tests/conftest.py and tests/runs.py with the scope of a session, and imports.
+A test without the mark `slow` or `nightly` takes at most one second of the processor, with its
+children; a file eight. It fails above five times that, since processor time differs threefold from
+run to run; those between are named at the end. What a session shares does not count: fixtures of
+tests/conftest.py and tests/runs.py with the scope of a session, and imports.
 """
 
 import collections
@@ -20,11 +21,13 @@ from _pytest.assertion.rewrite import AssertionRewritingHook
 TEST_SECONDS = 1.0
 FILE_SECONDS = 8.0
 NOISE = 5
-"""How much more than usual a run may take. What is between a ceiling and that is named, and does not fail."""
+"""How much more than usual a run may take. What is between a ceiling and that is named, and does
+not fail."""
 CASES = 12
 """Cases of one test function; further rows go into a loop."""
 LOOP_SECONDS = 0.0065
-"""Processor seconds of `slowness`'s loop on an idle machine of the kind that the ceilings are meant for."""
+"""Processor seconds of `slowness`'s loop on an idle machine of the kind that the ceilings are
+meant for."""
 
 
 def processor_seconds() -> float:
@@ -36,7 +39,8 @@ def processor_seconds() -> float:
 def slowness() -> float:
     """How many times slower than the reference the machine is right now; 1 for a faster one.
 
-    Processes that wait for a core take the caches of those that run, which a loop does not see: twice as slow at most.
+    Processes that wait for a core take the caches of those that run, which a loop does not see:
+    twice as slow at most.
     """
     start = time.process_time()
     sum(number * number for number in range(200_000))
@@ -69,7 +73,8 @@ class Meter:
 
 METER = Meter()
 SPENT = pytest.StashKey[float]()
-"""Seconds of a test's setup that count for its file, and not for the test: fixtures that several tests share."""
+"""Seconds of a test's setup that count for its file, and not for the test: fixtures that several
+tests share."""
 FILES: collections.Counter[str] = collections.Counter()
 DEAR: collections.Counter[str] = collections.Counter()
 """Seconds of the tests above the ceiling, with the setup that others share."""
@@ -86,7 +91,11 @@ def _exempt_imports(loader: type) -> None:
     loader.exec_module = exec_module  # type: ignore[attr-defined]
 
 
-for _loader in (importlib.machinery.SourceFileLoader, importlib.machinery.ExtensionFileLoader, AssertionRewritingHook):
+for _loader in (
+    importlib.machinery.SourceFileLoader,
+    importlib.machinery.ExtensionFileLoader,
+    AssertionRewritingHook,
+):
     _exempt_imports(_loader)
 
 
@@ -100,7 +109,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     cases = collections.Counter(item.nodeid.split("[")[0] for item in items)
     excess = [f"{name}: {number} cases" for name, number in cases.items() if number > CASES]
     if excess:
-        raise pytest.UsageError(f"at most {CASES} cases a function, further rows in a loop: " + "; ".join(excess))
+        raise pytest.UsageError(
+            f"at most {CASES} cases a function, further rows in a loop: " + "; ".join(excess)
+        )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -131,9 +142,14 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
     """Fail a test above the ceiling."""
     outcome = yield
     seconds = METER.seconds() - item.stash[SPENT] - item.config.stash[SPENT]
-    if is_limited(item) and seconds > TEST_SECONDS and seconds > NOISE * TEST_SECONDS * (slow := slowness()):
+    if (
+        is_limited(item)
+        and seconds > TEST_SECONDS
+        and seconds > NOISE * TEST_SECONDS * (slow := slowness())
+    ):
         pytest.fail(
-            f"{seconds / slow:.1f} s of the processor: make it cheaper, share a finished run (tests/runs.py), or mark it slow"
+            f"{seconds / slow:.1f} s of the processor: make it cheaper, share a "
+            "finished run (tests/runs.py), or mark it slow"
         )
     return outcome
 
@@ -157,7 +173,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def _files_above() -> list[str]:
     allowed = NOISE * FILE_SECONDS * slowness()
-    return [f"{path}: {seconds:.1f} s" for path, seconds in FILES.most_common() if seconds > allowed]
+    return [
+        f"{path}: {seconds:.1f} s" for path, seconds in FILES.most_common() if seconds > allowed
+    ]
 
 
 @pytest.hookimpl(trylast=True)
@@ -170,7 +188,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Name the files above their ceiling, and the sum."""
     for line in _files_above():
-        terminalreporter.line(f"above the ceiling of {FILE_SECONDS:g} s of the processor a file: {line}", red=True)
+        terminalreporter.line(
+            f"above the ceiling of {FILE_SECONDS:g} s of the processor a file: {line}", red=True
+        )
     for name, seconds in DEAR.most_common(5):
         terminalreporter.line(f"{seconds:.1f} s: {name}")
     terminalreporter.line(f"{sum(FILES.values()):.0f} s of the processor in tests")

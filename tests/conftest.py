@@ -27,12 +27,15 @@ hypothesis.settings.load_profile("brinell")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--shuffle", metavar="SEED", help="files, and the tests of each, in an order drawn with a number, or 'reversed'"
+        "--shuffle",
+        metavar="SEED",
+        help="files, and the tests of each, in an order drawn with a number, or 'reversed'",
     )
 
 
 def pytest_configure() -> None:
-    # Workers of pytest-xdist share the cores; more threads each would only make them wait for one another.
+    # Workers of pytest-xdist share the cores; more threads each would only make them wait for one
+    # another.
     torch.set_num_threads(1)
 
 
@@ -50,21 +53,30 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of real data and weights; a test that asks for it is skipped where it is not there."""
+    """The folder of real data and weights; a test that asks for it is skipped where it is not
+    there.
+    """
     if not (SHARED / "SHA256SUMS.txt").is_file():
-        pytest.skip(f"no real data in {SHARED}: set BRINELL_SHARED to the folder that holds mnist/ and cifar10/")
+        pytest.skip(
+            f"no real data in {SHARED}: set BRINELL_SHARED to the folder that "
+            "holds mnist/ and cifar10/"
+        )
     return SHARED
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cache for the session, one for all workers: the built-in model is trained once, never at home. And where the data lie."""
+    """A cache for the session, one for all workers: the built-in model is trained once, never at
+    home. And where the data lie.
+    """
     base = tmp_path_factory.getbasetemp()
     cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
     cache.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BRINELL_CACHE", str(cache))
-        patch.setenv("BRINELL_SHARED", str(SHARED))  # an example that a test copies elsewhere finds the data too
+        patch.setenv(
+            "BRINELL_SHARED", str(SHARED)
+        )  # an example that a test copies elsewhere finds the data too
         yield cache
 
 
@@ -72,14 +84,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "shared" in getattr(item, "fixturenames", ()):
             item.add_marker("shared")
-        if any(item.get_closest_marker(name) for name in ("slow", "nightly")) and not item.get_closest_marker("timeout"):
+        if any(
+            item.get_closest_marker(name) for name in ("slow", "nightly")
+        ) and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(600))
     if seed := config.getoption("--shuffle"):
         items[:] = shuffled(items, seed)
 
 
 def shuffled(items: list[pytest.Item], seed: str) -> list[pytest.Item]:
-    """The tests in another order, in which those of a file stay together: what a file makes once is still made once."""
+    """The tests in another order, in which those of a file stay together: what a file makes once is
+    still made once.
+    """
     if seed == "reversed":
         return items[::-1]
     files = [list(tests) for _, tests in itertools.groupby(items, key=lambda item: item.path)]

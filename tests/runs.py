@@ -1,10 +1,11 @@
 """Finished runs, one a kind and session, as fixtures that give the path of a folder.
 
-The folders are shared by all tests and workers, and read-only: whoever edits takes `copy_run(audit_run, tmp_path)`. A test that
-edits in place fails the session.
+The folders are shared by all tests and workers, and read-only: whoever edits takes
+`copy_run(audit_run, tmp_path)`. A test that edits in place fails the session.
 
-Most are of `patterns`, whose margins are known: 24 pictures of four classes, and a linear model that is wrong about two of them.
-`ROBUST` says how many it is right about, and at which budgets it is robust for how many.
+Most are of `patterns`, whose margins are known: 24 pictures of four classes, and a linear model
+that is wrong about two of them. `ROBUST` says how many it is right about, and at which budgets it
+is robust for how many.
 """
 
 import hashlib
@@ -39,22 +40,29 @@ def patterns(lead="0"):
         network.bias.copy_(torch.tensor([float(lead) / 10, 0.0, 0.0, 0.0]))
     return nn.Sequential(nn.Flatten(), network)
 """
-"""Logits that are the mean of two rows each, in tens of 255 levels; class 0 is ahead by `lead` levels."""
+"""Logits that are the mean of two rows each, in tens of 255 levels; class 0 is ahead by `lead`
+levels."""
 
 
 def gaps(n: int = 24) -> np.ndarray:
-    """(n,): levels by which the rows of a sample's class are brighter than the next ones; the Linf margin is half of it."""
+    """(n,): levels by which the rows of a sample's class are brighter than the next ones; the Linf
+    margin is half of it.
+    """
     return 2 * (np.arange(n) % 12) - 1
 
 
 def make_patterns(n: int = 24, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """(n, 1, 8, 8) bytes and (n,) labels: two rows are bright by `gaps`, the next two less, the others dark."""
+    """(n, 1, 8, 8) bytes and (n,) labels: two rows are bright by `gaps`, the next two less, the
+    others dark.
+    """
     y, order = np.arange(n) % 4, np.random.default_rng(seed)
     means = np.full((n, 4), 70)
     means[np.arange(n), y] = 100 + gaps(n)
     means[np.arange(n), (y + 1) % 4] = 100
     texture = order.permuted(np.tile(np.arange(-15, 16, 2) * 3, (n, 4, 1)), axis=2)
-    texture[..., :4] += order.integers(0, 2, (n, 4, 4))  # gaps that differ by less than half a level
+    texture[..., :4] += order.integers(
+        0, 2, (n, 4, 4)
+    )  # gaps that differ by less than half a level
     return (means[:, :, None] + texture).reshape(n, 1, 8, 8).astype(np.uint8), y
 
 
@@ -66,7 +74,9 @@ def copy_run(path: Path, folder: Path) -> Path:
 def digest_of(folder: Path) -> str:
     """A digest of all files of a folder."""
     digest = hashlib.sha256()
-    for file in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"):
+    for file in sorted(
+        path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"
+    ):
         digest.update(str(file.relative_to(folder)).encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
 
@@ -92,9 +102,13 @@ class Runs:
     def check(self) -> None:
         """Fail if somebody changed a folder."""
         changed = [
-            kind for kind in self._used if digest_of(self.folder / kind / "run") != (self.folder / f"{kind}.digest").read_text()
+            kind
+            for kind in self._used
+            if digest_of(self.folder / kind / "run") != (self.folder / f"{kind}.digest").read_text()
         ]
-        assert not changed, f"a test edits a shared run ({', '.join(changed)}): take runs.copy_run(path, tmp_path)"
+        assert not changed, (
+            f"a test edits a shared run ({', '.join(changed)}): take runs.copy_run(path, tmp_path)"
+        )
 
 
 @pytest.fixture(scope="session")
@@ -137,21 +151,27 @@ def patterns(finished_runs: Runs) -> Specs:
 def audit_run(finished_runs: Runs, patterns: Specs) -> Path:
     """An audit of a model by two attacks at two budgets."""
     settings = {"eps": EPS, "attack": ATTACKS}
-    return finished_runs.make("audit", lambda out: brinell.audit(patterns.model, patterns.data, out=out, **settings))
+    return finished_runs.make(
+        "audit", lambda out: brinell.audit(patterns.model, patterns.data, out=out, **settings)
+    )
 
 
 @pytest.fixture(scope="session")
 def models_run(finished_runs: Runs, patterns: Specs) -> Path:
     """An audit of two models."""
     settings = {"eps": EPS, "attack": ATTACKS}
-    return finished_runs.make("models", lambda out: brinell.audit(patterns.models, patterns.data, out=out, **settings))
+    return finished_runs.make(
+        "models", lambda out: brinell.audit(patterns.models, patterns.data, out=out, **settings)
+    )
 
 
 @pytest.fixture(scope="session")
 def epsilon_run(finished_runs: Runs, patterns: Specs) -> Path:
     """Budgets of all conditions in two norms, with training samples."""
     settings = {"pairs": 20, "norm": ["linf", "l2"], "train": patterns.train, "allow": 0.1}
-    return finished_runs.make("epsilon", lambda out: brinell.epsilon(patterns.data, out=out, **settings))
+    return finished_runs.make(
+        "epsilon", lambda out: brinell.epsilon(patterns.data, out=out, **settings)
+    )
 
 
 @pytest.fixture(scope="session")
@@ -159,7 +179,10 @@ def transfer_run(finished_runs: Runs, patterns: Specs) -> Path:
     """Examples of two models on each other."""
     settings = {"eps": "6/255"}
     return finished_runs.make(
-        "transfer", lambda out: brinell.transfer(model=patterns.models, data=patterns.data, out=out, **settings)
+        "transfer",
+        lambda out: brinell.transfer(
+            model=patterns.models, data=patterns.data, out=out, **settings
+        ),
     )
 
 
@@ -167,49 +190,65 @@ def transfer_run(finished_runs: Runs, patterns: Specs) -> Path:
 def compare_run(finished_runs: Runs, patterns: Specs) -> Path:
     """Two models by class, and their agreement with each other."""
     settings = {"eps": EPS, "attack": ["fgsm"]}
-    return finished_runs.make("compare", lambda out: brinell.compare(patterns.models, data=patterns.data, out=out, **settings))
+    return finished_runs.make(
+        "compare",
+        lambda out: brinell.compare(patterns.models, data=patterns.data, out=out, **settings),
+    )
 
 
 @pytest.fixture(scope="session")
 def explain_run(finished_runs: Runs, patterns: Specs) -> Path:
     """Two explanations of twelve samples."""
     settings = {"samples": 12, "method": ["gradient", "occlusion"], "steps": 4}
-    return finished_runs.make("explain", lambda out: brinell.explain(patterns.model, patterns.data, out=out, **settings))
+    return finished_runs.make(
+        "explain", lambda out: brinell.explain(patterns.model, patterns.data, out=out, **settings)
+    )
 
 
 @pytest.fixture(scope="session")
 def harden_run(finished_runs: Runs, patterns: Specs) -> Path:
     """A model trained for an epoch, and both audited."""
     settings = {"train": patterns.train, "epochs": 1, "eps": "2/255", "attack": ["fgsm"]}
-    return finished_runs.make("harden", lambda out: brinell.harden(patterns.model, patterns.data, out=out, **settings))
+    return finished_runs.make(
+        "harden", lambda out: brinell.harden(patterns.model, patterns.data, out=out, **settings)
+    )
 
 
 @pytest.fixture(scope="session")
 def certify_run(finished_runs: Runs, patterns: Specs) -> Path:
     """Proofs of a linear model, which are exact."""
     settings = {"eps": EPS, "method": ["crown"], "attack": ["fgsm"]}
-    return finished_runs.make("certify", lambda out: brinell.certify(patterns.model, patterns.data, out=out, **settings))
+    return finished_runs.make(
+        "certify", lambda out: brinell.certify(patterns.model, patterns.data, out=out, **settings)
+    )
 
 
 @pytest.fixture(scope="session")
 def corrupt_run(finished_runs: Runs, patterns: Specs) -> Path:
     """Two models under two distortions at two severities."""
     settings = {"kind": ["gaussian-noise", "contrast"], "severity": [1, 3]}
-    return finished_runs.make("corrupt", lambda out: brinell.corrupt(patterns.models, patterns.data, out=out, **settings))
+    return finished_runs.make(
+        "corrupt", lambda out: brinell.corrupt(patterns.models, patterns.data, out=out, **settings)
+    )
 
 
 @pytest.fixture(scope="session")
 def smooth_run(finished_runs: Runs, patterns: Specs) -> Path:
     """Votes under noise."""
     settings = {"method": "smoothing?draws=100&first=20"}
-    return finished_runs.make("smooth", lambda out: brinell.certify(patterns.model, patterns.data, out=out, **settings))
+    return finished_runs.make(
+        "smooth", lambda out: brinell.certify(patterns.model, patterns.data, out=out, **settings)
+    )
 
 
 @pytest.fixture(scope="session")
 def benchmark_run(finished_runs: Runs, patterns: Specs) -> Path:
     """A benchmark set at two severities."""
     settings = {"steps": 20, "refine": 5, "levels": "1,2"}
-    return finished_runs.make("benchmark", lambda out: brinell.benchmark(patterns.model, patterns.data, out=out, **settings))
+    return finished_runs.make(
+        "benchmark",
+        lambda out: brinell.benchmark(patterns.model, patterns.data, out=out, **settings),
+    )
 
 
 @pytest.fixture(scope="session")
@@ -254,7 +293,9 @@ def unrestricted_run(finished_runs: Runs, patterns: Specs) -> Path:
     def make(out: Path) -> None:
         file = out.parent / "generator.safetensors"
         brinell.train_generator(patterns.train, out=file, steps=30)
-        brinell.unrestricted(model=patterns.models, data=patterns.data, generator=file, per_class=1, steps=5, out=out)
+        brinell.unrestricted(
+            model=patterns.models, data=patterns.data, generator=file, per_class=1, steps=5, out=out
+        )
 
     return finished_runs.make("unrestricted", make)
 

@@ -31,7 +31,13 @@ class Network(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Flatten())
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 4, 3, padding=1),
+            nn.BatchNorm2d(4),
+            nn.ReLU(),
+            nn.Dropout(0.5),
+            nn.Flatten(),
+        )
         self.head = nn.Linear(64, 3)
         rng = torch.Generator().manual_seed(1)
         for parameter in self.parameters():
@@ -57,9 +63,13 @@ def network():
 @pytest.mark.parametrize("first", ["brinell.engine.plan", "brinell.cli"])
 def test_the_call_is_there_whatever_was_imported_before(first):
     """No package of the name of the call puts itself in its place, and a second look finds it too."""
-    program = f"import {first}, brinell; f = brinell.audit; g = brinell.audit\ntry: brinell.audit(1, 2, xyzzy=3)\n"
+    program = (
+        f"import {first}, brinell; f = brinell.audit; g = brinell.audit\ntry: "
+        "brinell.audit(1, 2, xyzzy=3)\n"
+    )
     program += (
-        "except brinell.core.errors.RequestError as error: print(error)\nfrom brinell.engine import plan\nbrinell.audit.__doc__"
+        "except brinell.core.errors.RequestError as error: print(error)\nfrom "
+        "brinell.engine import plan\nbrinell.audit.__doc__"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert answer.stdout == "there is no setting 'xyzzy'\n", answer.stderr
@@ -70,7 +80,11 @@ def test_the_result_is_what_the_command_line_prints(tmp_path, network, root):
     result = brinell.audit(network, (X, y), out=tmp_path / "run", **QUICK)
     answer = result.payload()
     jsonschema.validate(answer, json.loads((root / "docs" / "schema" / "audit.json").read_text()))
-    assert answer["model"] == "Network" and answer["n"] == 20 and answer["clean_accuracy"]["value"] == 1.0
+    assert (
+        answer["model"] == "Network"
+        and answer["n"] == 20
+        and answer["clean_accuracy"]["value"] == 1.0
+    )
     robust = [rate["k"] for rate in answer["robust_accuracy"]]
     assert robust[0] == 20 and robust == sorted(robust, reverse=True) and robust[-1] < 20
     assert (tmp_path / "run" / "report.html").exists()
@@ -86,14 +100,18 @@ def test_the_module_is_left_as_it_was(tmp_path, network):
     network.head.bias.grad = torch.ones(3)
     state = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     flags = [(module.training) for module in network.modules()]
-    wants = [(p.requires_grad, None if p.grad is None else p.grad.clone()) for p in network.parameters()]
+    wants = [
+        (p.requires_grad, None if p.grad is None else p.grad.clone()) for p in network.parameters()
+    ]
     brinell.audit(network, (X, torch.zeros(20, dtype=torch.int64)), out=tmp_path / "run", **QUICK)
     assert [module.training for module in network.modules()] == flags
     for name, tensor in network.state_dict().items():
         assert torch.equal(tensor, state[name]), name
     for parameter, (needs, grad) in zip(network.parameters(), wants, strict=True):
         assert parameter.requires_grad == needs
-        assert (parameter.grad is None) == (grad is None) and (grad is None or torch.equal(parameter.grad, grad))
+        assert (parameter.grad is None) == (grad is None) and (
+            grad is None or torch.equal(parameter.grad, grad)
+        )
     assert network.modes and not any(network.modes), "the module was asked in training mode"
     assert torch.is_grad_enabled()
 
@@ -101,7 +119,12 @@ def test_the_module_is_left_as_it_was(tmp_path, network):
 def test_an_audit_that_ends_in_an_error_leaves_the_module_too(tmp_path, network):
     network.train()
     with pytest.raises(RequestError):
-        brinell.audit(network, (X, torch.zeros(20, dtype=torch.int64)), out=tmp_path / "run", **QUICK | {"eps": "x"})
+        brinell.audit(
+            network,
+            (X, torch.zeros(20, dtype=torch.int64)),
+            out=tmp_path / "run",
+            **QUICK | {"eps": "x"},
+        )
     assert network.training and network.head.training
 
 
@@ -118,11 +141,14 @@ def test_preprocessing_is_foolboxs(network, subtests):
         with subtests.test(preprocessing=preprocessing):
             axes = (-1, 1, 1) if "axis" in preprocessing else ()
             mean, std = (
-                torch.tensor(preprocessing.get(key, start)).reshape(axes) for key, start in (("mean", 0.0), ("std", 1.0))
+                torch.tensor(preprocessing.get(key, start)).reshape(axes)
+                for key, start in (("mean", 0.0), ("std", 1.0))
             )
             x = (X - mean) / std
             expected = network(x.flip(-3) if "flip_axis" in preprocessing else x)
-            (model,) = models_of(network, brinell.data(X, torch.arange(20) % 3), "", preprocessing=preprocessing)
+            (model,) = models_of(
+                network, brinell.data(X, torch.arange(20) % 3), "", preprocessing=preprocessing
+            )
             torch.testing.assert_close(model.predict(X), expected)
 
 
@@ -138,7 +164,13 @@ def test_preprocessing_that_makes_no_sense(tmp_path_factory, network, subtests):
         with subtests.test(preprocessing=preprocessing):
             tmp_path = tmp_path_factory.mktemp("case")
             with pytest.raises(RequestError, match=message):
-                brinell.audit(network, (X, torch.zeros(20)), preprocessing=preprocessing, out=tmp_path / "run", **QUICK)
+                brinell.audit(
+                    network,
+                    (X, torch.zeros(20)),
+                    preprocessing=preprocessing,
+                    out=tmp_path / "run",
+                    **QUICK,
+                )
 
 
 def test_bytes_become_the_unit_interval(tmp_path, network):
@@ -153,13 +185,22 @@ def test_a_target_and_a_domain_of_ones_own(tmp_path):
     problem = linear_problem("signal", "l2")
     data = from_arrays(problem.batch.x, problem.batch.y, domain=problem.model.domain)
     largest = float(problem.margin.max()) * 1.05
-    result = brinell.audit(problem.model, data, norm="l2", eps=f"{largest}", attack="apgd-ce?steps=10", out=tmp_path / "run")
+    result = brinell.audit(
+        problem.model,
+        data,
+        norm="l2",
+        eps=f"{largest}",
+        attack="apgd-ce?steps=10",
+        out=tmp_path / "run",
+    )
     assert result.models[0].robust_accuracy[-1].k == 0
 
 
 def test_a_module_on_data_named_by_a_spec(tmp_path):
     module = mlp(64, 10)
-    result = brinell.audit(module, "digits", samples=12, eps="0.1", attack="fgsm", out=tmp_path / "run")
+    result = brinell.audit(
+        module, "digits", samples=12, eps="0.1", attack="fgsm", out=tmp_path / "run"
+    )
     assert result.n == 12
 
 
@@ -167,9 +208,13 @@ def test_a_module_on_data_named_by_a_spec(tmp_path):
 def test_verify(tmp_path, network):
     y = labels_of(network, X)
     settings = {"preprocessing": {"mean": MEAN, "std": STD, "axis": -3}}
-    result = brinell.audit(network, (X, y), out=tmp_path / "run", eps=0.05, attack="fgsm", **settings)
+    result = brinell.audit(
+        network, (X, y), out=tmp_path / "run", eps=0.05, attack="fgsm", **settings
+    )
     assert brinell.verify(result.folder, network, (X, y), **settings).passed
-    assert not brinell.verify(result.folder, network, (X, y)), "without the preprocessing it is another model"
+    assert not brinell.verify(result.folder, network, (X, y)), (
+        "without the preprocessing it is another model"
+    )
     with torch.no_grad():
         network.head.bias += 1
     assert not brinell.verify(result.folder, network, (X, y), **settings).passed
@@ -182,7 +227,9 @@ def test_resume(tmp_path, network):
     first = brinell.audit(network, (X, y), out=tmp_path / "run", **QUICK)
     network.modes.clear()
     resumed = brinell.audit(network, (X, y), out=tmp_path / "run", resume=True, **QUICK)
-    assert len(network.modes) <= 5, "what was there was computed again"  # one for the shape, four for signs
+    assert len(network.modes) <= 5, (
+        "what was there was computed again"
+    )  # one for the shape, four for signs
     assert resumed.models[0].robust_accuracy == first.models[0].robust_accuracy
     with pytest.raises(RequestError, check=refused("engine.job.refuse_request")):
         brinell.audit(network, (1 - X, y), out=tmp_path / "run", resume=True, **QUICK)
@@ -228,7 +275,10 @@ def test_half_precision_modules(tmp_path):
 
 
 def test_import_costs_nothing():
-    program = "import sys, brinell; print(brinell.__version__, 'torch' in sys.modules, 'numpy' in sys.modules)"
+    program = (
+        "import sys, brinell; print(brinell.__version__, 'torch' in sys.modules, "
+        "'numpy' in sys.modules)"
+    )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert answer.stdout == f"{brinell.__version__} False False\n", answer.stderr
     with pytest.raises(AttributeError, match="has no attribute 'adit'"):
@@ -240,7 +290,15 @@ def test_a_result_of_one_model_answers_by_itself(audit_run):
     """Its figures, and `dir` with our names alone; a call names fourteen parameters at most."""
     result = brinell.open(audit_run)
     model = result.models[0]
-    assert (result.robust_accuracy, result.per_class, result.verdict) == (model.robust_accuracy, model.per_class, model.verdict)
-    assert {"robust_accuracy", "robust", "clean", "payload"} <= set(dir(result)) and "model_dump" not in dir(result)
+    assert (result.robust_accuracy, result.per_class, result.verdict) == (
+        model.robust_accuracy,
+        model.per_class,
+        model.verdict,
+    )
+    assert {"robust_accuracy", "robust", "clean", "payload"} <= set(
+        dir(result)
+    ) and "model_dump" not in dir(result)
     parameters = inspect.signature(brinell.audit).parameters.values()
-    assert sum(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in parameters) <= 14
+    assert (
+        sum(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in parameters) <= 14
+    )

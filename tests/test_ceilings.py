@@ -1,4 +1,5 @@
-"""Every count that somebody gives, on a command line or in a file, has a ceiling, and one line says so."""
+"""Every count that somebody gives, on a command line or in a file, has a ceiling, and one line says
+so."""
 
 import dataclasses
 import re
@@ -19,7 +20,11 @@ REQUESTS = tuple({study.request for study in register.studies().values()})
 
 
 def counts(hints):
-    return [name for name, hint in hints.items() if number_type(hint) is int and get_origin(hint) is not tuple and name != "seed"]
+    return [
+        name
+        for name, hint in hints.items()
+        if number_type(hint) is int and get_origin(hint) is not tuple and name != "seed"
+    ]
 
 
 SETTINGS = [
@@ -58,7 +63,12 @@ def test_settings_of_requests():
             elif hint in (float, float | None):
                 values = [(float("inf"), "finite"), (float("nan"), "finite")]
             elif get_origin(hint) is tuple:
-                values = [(("a",) * 1001, "at most 1,000 are given, and these are 1,001|whole number|is .*: it is")]
+                values = [
+                    (
+                        ("a",) * 1001,
+                        "at most 1,000 are given, and these are 1,001|whole number|is .*: it is",
+                    )
+                ]
             else:
                 values = []
             for value, words in values:

@@ -1,4 +1,6 @@
-"""The documentation says what the code does: generated pages are up to date and whole, and the example in it works."""
+"""The documentation says what the code does: generated pages are up to date and whole, and the
+example in it works.
+"""
 
 import inspect
 import posixpath
@@ -35,20 +37,36 @@ def verbs() -> dict[str, Any]:
 
 
 def test_every_verb_and_option_says_what_it_does(verbs: dict[str, Any]) -> None:
-    mute = [f"{verb} {p.name}" for verb, command in verbs.items() for p in command.params if not (p.hidden or p.help)]
+    mute = [
+        f"{verb} {p.name}"
+        for verb, command in verbs.items()
+        for p in command.params
+        if not (p.hidden or p.help)
+    ]
     assert not mute
     assert all(command.help for command in verbs.values())
 
 
-def test_of_every_check_the_docs_say_in_one_line_what_it_compares_its_error_rate_and_what_it_cannot_see(root: Path) -> None:
+def test_of_every_check_the_docs_say_in_one_line_what_it_compares_its_error_rate_and_what_it_cannot_see(
+    root: Path,
+) -> None:
     page = (root / "docs" / "reference" / "checks.md").read_text(encoding="utf-8")
-    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in page.splitlines() if line.startswith("| `")]
-    assert sorted(code for row in rows for code in re.findall(r"`([a-z-]+)`", row[0])) == sorted(Code)
+    rows = [
+        [cell.strip() for cell in line.strip("|").split(" | ")]
+        for line in page.splitlines()
+        if line.startswith("| `")
+    ]
+    assert sorted(code for row in rows for code in re.findall(r"`([a-z-]+)`", row[0])) == sorted(
+        Code
+    )
     assert all(len(row) == 4 and row[1] and row[2] for row in rows)
 
 
 def test_stale_pages_are_named_and_written(
-    generate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    generate: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     page = tmp_path / "docs" / "page.md"
     monkeypatch.setattr(generate, "ROOT", tmp_path)
@@ -83,14 +101,18 @@ def test_the_attack_of_the_contributing_page_keeps_the_contract(root: Path, tmp_
 
 
 def test_links_of_the_repository_lead_to_the_same_pages_on_the_site(root: Path) -> None:
-    source = (root / "scripts" / "site_files.py").read_text(encoding="utf-8").partition("def site_link")
+    source = (
+        (root / "scripts" / "site_files.py").read_text(encoding="utf-8").partition("def site_link")
+    )
     space: dict[str, Any] = {"posixpath": posixpath, "ROOT": root}
     exec(source[1] + source[2], space)
     link = space["site_link"]
     assert link("../../design/0013-epsilon.md", "results/epsilon.md") == "../design/0013-epsilon.md"
     assert link("../../examples/to_onnx.py", "guides/attacks.md") == "../examples/to_onnx.py"
     assert link("../results/epsilon.md", "guides/which-eps.md") == "../results/epsilon.md"
-    assert link("docs/reference/plugins/index.md", "CONTRIBUTING.md") == "reference/plugins/index.md"
+    assert (
+        link("docs/reference/plugins/index.md", "CONTRIBUTING.md") == "reference/plugins/index.md"
+    )
     assert link("../docs/reference/api.md", "design/0018-house.md") == "../reference/api.md"
 
 
@@ -102,7 +124,6 @@ from brinell.studies.kit import Output, Study
 
 class PlantedRequest(BaseRequest):
     """What a person may ask for."""
-
 
 class PlantedResult(BaseRequest):
     """What is answered."""
@@ -145,8 +166,10 @@ def test_a_new_study_is_in_every_list(generate: ModuleType) -> None:
     for path, text in {
         "docs/reference/commands/index.md": "[planted-study](planted-study.md) | Plant a study. It does nothing. | `",
         "docs/reference/reading.md": "  - `planted` (`planted-study`): Plant a study.\n",
-        "docs/reference/commands/planted-study.md": "\n## brinell.planted_study\n\n```python\ndef planted_study(\n) -> Planted",
-        "docs/reference/json.md": "| `brinell planted-study --json` | [planted-study.json](../schema/planted-study.json) |",
+        "docs/reference/commands/planted-study.md": "\n## brinell.planted_study\n\n```python\ndef planted_study(\n) -> "
+        "Planted",
+        "docs/reference/json.md": "| `brinell planted-study --json` | "
+        "[planted-study.json](../schema/planted-study.json) |",
     }.items():
         assert text in pages[path], path
     assert "docs/schema/planted-study.json" in pages
@@ -157,8 +180,14 @@ def test_the_stub_has_the_type_of_every_keyword_of_a_call(generate: ModuleType) 
     for study in register.studies().values():
         if study.call:
             signature = generate.typed(study)
-            assert list(signature.parameters) == list(inspect.signature(getattr(brinell, study.name)).parameters)
+            assert list(signature.parameters) == list(
+                inspect.signature(getattr(brinell, study.name)).parameters
+            )
             hints = {name: parameter.annotation for name, parameter in signature.parameters.items()}
             hints["the answer"] = signature.return_annotation
-            bare += [f"{study.name}: {name}" for name, hint in hints.items() if hint is inspect.Signature.empty]
+            bare += [
+                f"{study.name}: {name}"
+                for name, hint in hints.items()
+                if hint is inspect.Signature.empty
+            ]
     assert not bare

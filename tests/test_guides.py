@@ -1,8 +1,10 @@
-"""Every command and every Python block of the guides runs, or the guide says why a test cannot run it.
+"""Every command and every Python block of the guides runs, or the guide says why a test cannot run
+it.
 
-A block after the comment `<!-- not run: REASON -->` is left out. A block of `text` is what the commands before it print.
-Names that a reader replaces (FILE.npz, model.py:factory) stand for small files that a test writes. Commands on the real networks
-are planned (`--dry-run`) and not carried out.
+A block after the comment `<!-- not run: REASON -->` is left out. A block of `text` is what the
+commands before it print. Names that a reader replaces (FILE.npz, model.py:factory) stand for small
+files that a test writes. Commands on the real networks are planned (`--dry-run`) and not carried
+out.
 """
 
 import contextlib
@@ -36,7 +38,9 @@ FAILURES = {"gate": (0, 1), "verify": (0, 1)}
 
 
 class Block(NamedTuple):
-    """A block of code in a guide: its language, its text, and the reason why no test runs it, if there is one."""
+    """A block of code in a guide: its language, its text, and the reason why no test runs it, if
+    there is one.
+    """
 
     language: str
     text: str
@@ -55,7 +59,10 @@ def blocks(text: str) -> Iterator[Block]:
             yield Block(line.removeprefix("```"), "\n".join(lines[index + 1 : end]), reason)
             index, reason = end, ""
         elif line.startswith("    ") and not lines[index - 1].strip():
-            end = next((row for row in range(index, len(lines)) if not lines[row].startswith("    ")), len(lines))
+            end = next(
+                (row for row in range(index, len(lines)) if not lines[row].startswith("    ")),
+                len(lines),
+            )
             yield Block("", "\n".join(row[4:] for row in lines[index:end]), reason)
             index, reason = end - 1, ""
         elif line.strip():
@@ -64,18 +71,28 @@ def blocks(text: str) -> Iterator[Block]:
 
 
 def lines_of(text: str) -> list[list[str]]:
-    """The lines of an output, without what differs between machines: figures, and how far apart columns are."""
-    return [re.sub(r"[\d.,]+|\s+", " ", re.sub(r"─+", "─", line)).split() for line in text.splitlines() if line.strip()]
+    """The lines of an output, without what differs between machines: figures, and how far apart
+    columns are.
+    """
+    return [
+        re.sub(r"[\d.,]+|\s+", " ", re.sub(r"─+", "─", line)).split()
+        for line in text.splitlines()
+        if line.strip()
+    ]
 
 
 def commands(block: Block) -> list[list[str]]:
     """The commands of a block as words; a backslash continues a line, and a comment is left out."""
-    return [shlex.split(line, comments=True) for line in block.text.replace("\\\n", " ").splitlines()]
+    return [
+        shlex.split(line, comments=True) for line in block.text.replace("\\\n", " ").splitlines()
+    ]
 
 
 def python_blocks(page: Path) -> list[str]:
     """The Python blocks of a page."""
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return re.findall(
+        r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
 
 
 def fill(folder: Path, root: Path) -> None:
@@ -90,13 +107,18 @@ def fill(folder: Path, root: Path) -> None:
     exec(source, model)
     from safetensors.torch import save_file
 
-    save_file({name: value.contiguous() for name, value in model["factory"]().state_dict().items()}, folder / "FILE.safetensors")
+    save_file(
+        {name: value.contiguous() for name, value in model["factory"]().state_dict().items()},
+        folder / "FILE.safetensors",
+    )
     write_pictures(folder / "FOLDER")
     (folder / "FOLDER" / "network.py").rename(folder / "segmentation.py")
     write_spots(folder)
     module, *_ = python_blocks(root / "CONTRIBUTING.md")
     (folder / "sign_walk.py").write_text(module, encoding="utf-8")
-    shutil.copytree(root / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        root / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__")
+    )
 
 
 def namespace() -> dict[str, Any]:
@@ -128,7 +150,9 @@ def carry_out(words: list[str], root: Path) -> None:
         case ["brinell", verb, *rest]:
             assert run([verb, *rest]) in FAILURES.get(verb, (0,)), words
         case ["make", target]:
-            assert re.search(rf"^{target}:", (root / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+            assert re.search(
+                rf"^{target}:", (root / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE
+            )
         case _:  # `make smoke` installs the wheel
             assert words[:2] == ["pip", "install"], words
 
@@ -138,14 +162,17 @@ def run_guide(guide: Path, folder: Path, root: Path) -> None:
     folder.mkdir()
     fill(folder, root)
     text = guide.read_text(encoding="utf-8")
-    for name, source in re.findall(r"`(\w+\.py)`[^\n]*:\n\n```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL):
+    for name, source in re.findall(
+        r"`(\w+\.py)`[^\n]*:\n\n```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL
+    ):
         (folder / name).write_text(source, encoding="utf-8")
     with contextlib.chdir(folder):
         run_blocks(guide.name, text, root, namespace())
 
 
 def run_blocks(name: str, text: str, root: Path, names: dict[str, Any]) -> None:
-    """Run the blocks of a page in the working folder, and compare what they print with what the page says."""
+    """Run the blocks of a page in the working folder, and compare what they print with what the
+    page says."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         for block in blocks(text):
@@ -153,8 +180,12 @@ def run_blocks(name: str, text: str, root: Path, names: dict[str, Any]) -> None:
                 continue
             if block.language == "text":
                 lines = iter(lines_of(printed.getvalue()))
-                missing = [line for line in lines_of(block.text) if line not in lines]  # in this order
-                assert not missing, f"{name} shows {missing}, but this is printed:\n{printed.getvalue()}"
+                missing = [
+                    line for line in lines_of(block.text) if line not in lines
+                ]  # in this order
+                assert not missing, (
+                    f"{name} shows {missing}, but this is printed:\n{printed.getvalue()}"
+                )
                 continue
             printed.seek(0)
             printed.truncate()
@@ -186,9 +217,16 @@ def test_the_readme_runs(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     for name, text in (("model.py", model), ("shade.py", shade)):
         Path(name).write_text(text, encoding="utf-8")
-    run_blocks("README.md", (root / "README.md").read_text(encoding="utf-8").replace(call, "").replace(shade, ""), root, {})
+    run_blocks(
+        "README.md",
+        (root / "README.md").read_text(encoding="utf-8").replace(call, "").replace(shade, ""),
+        root,
+        {},
+    )
     exec(compile(call, "README.md", "exec"), {"__name__": "readme"})
-    for command in re.findall(r"\| `(brinell [^`]*)`", (root / "README.md").read_text(encoding="utf-8")):
+    for command in re.findall(
+        r"\| `(brinell [^`]*)`", (root / "README.md").read_text(encoding="utf-8")
+    ):
         if "harden" not in command and "certify" not in command:  # other guides run these
             assert run(shlex.split(command)[1:]) == 0, command
     sys.modules.pop("model")
@@ -204,8 +242,14 @@ def test_the_dear_guides_run(name: str, root: Path, tmp_path: Path) -> None:
 @pytest.mark.nightly
 def test_commands_on_real_networks_can_be_planned(root: Path, shared: Path, tmp_path: Path) -> None:
     fill(tmp_path, root)
-    text = (root / "docs" / "guides" / "models-and-data.md").read_text(encoding="utf-8").replace("$D", str(shared))
-    real = [block for block in blocks(text) if block.reason == "needs the networks of the shared data"]
+    text = (
+        (root / "docs" / "guides" / "models-and-data.md")
+        .read_text(encoding="utf-8")
+        .replace("$D", str(shared))
+    )
+    real = [
+        block for block in blocks(text) if block.reason == "needs the networks of the shared data"
+    ]
     assert real
     with contextlib.chdir(tmp_path):
         for words in (words for block in real for words in commands(block)):
@@ -228,7 +272,11 @@ def test_options_in_the_guides_exist(root: Path) -> None:
                 command = verbs.commands[verb]
                 command = command.commands[arguments.split()[0]] if verb in GROUPS else command
                 options = {name for parameter in command.params for name in parameter.opts}
-                assert set(re.findall(r"(?<!\S)--[a-z-]+", arguments)) <= options, (guide.name, verb, arguments)
+                assert set(re.findall(r"(?<!\S)--[a-z-]+", arguments)) <= options, (
+                    guide.name,
+                    verb,
+                    arguments,
+                )
 
 
 def test_blocks_and_commands_are_read() -> None:

@@ -1,4 +1,5 @@
-"""Adversarial batches and losses for a user's training loop, on a linear network whose worst corner is known."""
+"""Adversarial batches and losses for a user's training loop, on a linear network whose worst corner
+is known."""
 
 import math
 import subprocess
@@ -48,25 +49,46 @@ def test_a_batch_becomes_the_worst_one(batch, subtests):
 
 
 def test_every_kind_of_attack_makes_a_batch(subtests):
-    for attack in ["n-fgsm", "trades", "pgd+n-fgsm", "distortions", "square?steps=20", "rlab?steps=5"]:
+    for attack in [
+        "n-fgsm",
+        "trades",
+        "pgd+n-fgsm",
+        "distortions",
+        "square?steps=20",
+        "rlab?steps=5",
+    ]:
         with subtests.test(attack=attack):
-            x, y = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 2
+            x, y = (
+                torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0)),
+                torch.arange(6) % 2,
+            )
             rng = torch.get_rng_state()
             model = nn.Sequential(nn.Flatten(), nn.utils.skip_init(nn.Linear, 64, 2))
             nn.init.normal_(model[1].weight, generator=torch.Generator().manual_seed(1))
             nn.init.zeros_(model[1].bias)
-            adversarial = AdversarialBatch(model, attack=attack, eps=EPS, norm="l2" if attack.startswith("rlab") else "linf")
+            adversarial = AdversarialBatch(
+                model, attack=attack, eps=EPS, norm="l2" if attack.startswith("rlab") else "linf"
+            )
             first, second = adversarial(x, y), adversarial(x, y)
-            assert first.shape == x.shape and not first.requires_grad and 0 <= float(first.min()) and float(first.max()) <= 1
+            assert (
+                first.shape == x.shape
+                and not first.requires_grad
+                and 0 <= float(first.min())
+                and float(first.max()) <= 1
+            )
             assert not torch.equal(first, x)
-            resumed = AdversarialBatch(model, attack=attack, eps=EPS, norm=adversarial.distance.name)
+            resumed = AdversarialBatch(
+                model, attack=attack, eps=EPS, norm=adversarial.distance.name
+            )
             resumed.load_state_dict({"calls": 1})
             assert torch.equal(resumed(x, y), second) and resumed.state_dict() == {"calls": 2}
             assert torch.equal(rng, torch.get_rng_state())
 
 
 def test_the_model_is_left_as_it_was():
-    model = nn.Sequential(nn.Flatten(), nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 2))
+    model = nn.Sequential(
+        nn.Flatten(), nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 2)
+    )
     model.train()
     model[2].eval()  # frozen on purpose
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -100,7 +122,9 @@ def test_models_of_transformers_answer_with_an_object(batch):
     model = Output()
     torch.testing.assert_close(AdversarialBatch(model, "pgd", eps=EPS)(x, y), worst(x, y))
     loss = AdversarialLoss("pgd", eps=EPS)(model, x, y)
-    assert float(loss.detach()) == pytest.approx(float(F.cross_entropy(linear()(worst(x, y)), y).detach()))
+    assert float(loss.detach()) == pytest.approx(
+        float(F.cross_entropy(linear()(worst(x, y)), y).detach())
+    )
 
 
 def test_losses_take_model_and_batch(batch):
@@ -132,7 +156,9 @@ def test_awp_in_a_loop_of_ones_own(batch):
 def test_three_lines_in_a_loop_make_a_network_hold():
     rng = torch.Generator().manual_seed(0)
     y = torch.arange(256) % 2
-    x = torch.stack([0.5 + (2 * y - 1) * 0.3, 0.5 + 0.01 * (2 * y - 1)], 1) + 0.005 * torch.rand(256, 2, generator=rng)
+    x = torch.stack([0.5 + (2 * y - 1) * 0.3, 0.5 + 0.01 * (2 * y - 1)], 1) + 0.005 * torch.rand(
+        256, 2, generator=rng
+    )
     model = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 2))
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.5, generator=rng)
@@ -152,7 +178,11 @@ def test_what_cannot_be_meant_is_refused_in_one_line(subtests):
         ({"attack": "pgd", "eps": "0:0.1:3"}, 0.5, "is 3 budgets: a training has one"),
         ({"attack": "n-fgsm", "eps": 0.1, "norm": 2}, 0.5, "NFGSM works in linf, not in l2"),
         ({"attack": "pgb", "eps": 0.1}, 0.5, "there is no attack 'pgb', did you mean 'pgd'"),
-        ({"attack": "pgd", "eps": 0.1}, 2.0, r"outside the bounds 0 to 1 \(or NaN\): give bounds=\(low, high\)"),
+        (
+            {"attack": "pgd", "eps": 0.1},
+            2.0,
+            r"outside the bounds 0 to 1 \(or NaN\): give bounds=\(low, high\)",
+        ),
         ({"attack": "pgd", "eps": 0.1}, math.nan, r"outside the bounds"),
         ({"attack": "fab", "eps": 0.1}, 0.5, "fab minimises the distance"),
     ]:
@@ -187,7 +217,9 @@ def test_labels_that_are_no_classes_are_refused_by_every_attack(subtests):
 
 def test_labels_of_any_whole_type_will_do(batch):
     x, y = batch
-    torch.testing.assert_close(AdversarialBatch(linear(), "pgd", eps=EPS)(x, y.to(torch.int32)), worst(x, y))
+    torch.testing.assert_close(
+        AdversarialBatch(linear(), "pgd", eps=EPS)(x, y.to(torch.int32)), worst(x, y)
+    )
 
 
 def test_what_is_no_batch_is_refused(subtests):
@@ -223,7 +255,10 @@ def test_awp_under_autocast_moves_the_weights(batch):
 def test_awp_needs_weights_that_learn(batch):
     x, y = batch
     model = linear().requires_grad_(False)
-    with pytest.raises(RequestError, match="frozen"), AWP(model)(lambda: F.cross_entropy(model(x), y)):
+    with (
+        pytest.raises(RequestError, match="frozen"),
+        AWP(model)(lambda: F.cross_entropy(model(x), y)),
+    ):
         pass
 
 
@@ -279,7 +314,11 @@ def test_processes_that_train_together_keep_the_same_weights(tmp_path, recipe):
     (tmp_path / "worker.py").write_text(WORKER)
     command = [sys.executable, str(tmp_path / "worker.py")]
     processes = [
-        subprocess.Popen([*command, str(rank), str(tmp_path / "store"), recipe], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [*command, str(rank), str(tmp_path / "store"), recipe],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         for rank in range(2)
     ]
     try:
@@ -306,11 +345,16 @@ class Narrow(nn.Module):
 
 
 def test_a_model_that_gives_one_number_per_input_is_refused(batch):
-    with pytest.raises(RequestError, match=r"answers 16 inputs with shape \(16,\): it needs a row of logits"):
+    with pytest.raises(
+        RequestError, match=r"answers 16 inputs with shape \(16,\): it needs a row of logits"
+    ):
         AdversarialBatch(Narrow(), "pgd", eps=EPS)(*batch)
 
 
 def test_labels_of_any_whole_type_serve_losses_too(batch):
     x, y = batch
-    first, second = (float(AdversarialLoss("trades", eps=EPS)(linear(), x, labels).detach()) for labels in (y, y.to(torch.int32)))
+    first, second = (
+        float(AdversarialLoss("trades", eps=EPS)(linear(), x, labels).detach())
+        for labels in (y, y.to(torch.int32))
+    )
     assert first == second

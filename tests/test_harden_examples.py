@@ -8,7 +8,11 @@ import torch
 
 from brinell.core.user_files import import_file
 
-NEEDS = {"harden_loop": (), "harden_lightning": ("lightning",), "harden_trainer": ("transformers", "accelerate")}
+NEEDS = {
+    "harden_loop": (),
+    "harden_lightning": ("lightning",),
+    "harden_trainer": ("transformers", "accelerate"),
+}
 
 
 @pytest.mark.parametrize("name", NEEDS)

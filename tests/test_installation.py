@@ -1,4 +1,6 @@
-"""What is installed: little for an audit, known versions for everything, and nothing that only one machine can reach."""
+"""What is installed: little for an audit, known versions for everything, and nothing that only one
+machine can reach.
+"""
 
 import re
 import tomllib
@@ -23,14 +25,19 @@ def needed(name: str, extras: frozenset[str] = frozenset()) -> set[str]:
             continue
         imports.setdefault(key, set()).update(extras)
         for requirement in map(Requirement, requires(name) or ()):
-            if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+            if requirement.marker is None or any(
+                requirement.marker.evaluate({"extra": extra}) for extra in ("", *extras)
+            ):
                 waiting.append((requirement.name, frozenset(requirement.extras)))
     return set(imports)
 
 
 def pinned(file: Path) -> set[str]:
     """The names of a file of constraints."""
-    return {canonicalize_name(name) for name in re.findall(r"^([\w.-]+)==", file.read_text(encoding="utf-8"), re.MULTILINE)}
+    return {
+        canonicalize_name(name)
+        for name in re.findall(r"^([\w.-]+)==", file.read_text(encoding="utf-8"), re.MULTILINE)
+    }
 
 
 def test_an_audit_needs_few_packages() -> None:
@@ -47,14 +54,24 @@ def test_every_package_has_a_known_version(root: Path) -> None:
 
 def test_what_builds_has_a_known_version(root: Path) -> None:
     settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    site = {canonicalize_name(Requirement(line).name) for line in settings["dependency-groups"]["site"]}
+    site = {
+        canonicalize_name(Requirement(line).name) for line in settings["dependency-groups"]["site"]
+    }
     assert site <= pinned(root / "constraints.txt")
-    builders = {canonicalize_name(Requirement(line).name) for line in settings["build-system"]["requires"]}
-    assert builders | {"editables", "setuptools", "wheel", "pip"} <= pinned(root / "constraints.txt")
+    builders = {
+        canonicalize_name(Requirement(line).name) for line in settings["build-system"]["requires"]
+    }
+    assert builders | {"editables", "setuptools", "wheel", "pip"} <= pinned(
+        root / "constraints.txt"
+    )
 
 
 def test_all_is_every_extra_that_is_not_for_developers(root: Path) -> None:
-    extras = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    extras = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
     (full_extra,) = map(Requirement, extras["all"])
     small = {"ray"}
-    assert full_extra.extras == extras.keys() - {"all", "dev"} - small, "and not the clients that few need and that bring many"
+    assert full_extra.extras == extras.keys() - {"all", "dev"} - small, (
+        "and not the clients that few need and that bring many"
+    )

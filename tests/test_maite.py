@@ -1,4 +1,5 @@
-"""Models and data sets by MAITE's protocols give the figures of the same network and arrays, and other tasks are refused."""
+"""Models and data sets by MAITE's protocols give the figures of the same network and arrays, and
+other tasks are refused."""
 
 import subprocess
 import sys
@@ -22,7 +23,10 @@ class Data:
     """A data set by the protocol; `convert` makes an image of an array in [0, 1]."""
 
     def __init__(self, x, targets, names, convert):
-        self.metadata = {"id": "shapes", **({"index2label": dict(enumerate(names))} if names else {})}
+        self.metadata = {
+            "id": "shapes",
+            **({"index2label": dict(enumerate(names))} if names else {}),
+        }
         self._x, self._targets, self._convert = x, targets, convert
 
     def __len__(self):
@@ -36,7 +40,10 @@ class Linear:
     """A model by the protocol, whose scores are in an order of its own."""
 
     def __init__(self, weights, names, order, convert, is_form=lambda batch: True):
-        self.metadata = {"id": "linear", **({"index2label": {k: names[j] for k, j in enumerate(order)}} if names else {})}
+        self.metadata = {
+            "id": "linear",
+            **({"index2label": {k: names[j] for k, j in enumerate(order)}} if names else {}),
+        }
         self._weights, self._order, self._convert, self._is_form = weights, order, convert, is_form
 
     def __call__(self, batch):
@@ -63,7 +70,9 @@ def members(seed):
 
 def network(weights):
     """The same scores as a module."""
-    net = nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(SHAPE)), CLASSES, bias=False), nn.Softmax(1))
+    net = nn.Sequential(
+        nn.Flatten(), nn.Linear(int(np.prod(SHAPE)), CLASSES, bias=False), nn.Softmax(1)
+    )
     net[1].weight.data = torch.from_numpy(weights).float()
     return net
 
@@ -80,23 +89,36 @@ FORMS = {
     "tensors": lambda batch: isinstance(batch, list) and isinstance(batch[0], torch.Tensor),
     "batch": lambda batch: isinstance(batch, torch.Tensor),
 }
-ANSWERS = {"arrays": lambda scores: scores, "tensors": torch.from_numpy, "lists": lambda scores: scores.tolist()}
+ANSWERS = {
+    "arrays": lambda scores: scores,
+    "tensors": torch.from_numpy,
+    "lists": lambda scores: scores.tolist(),
+}
 
 
 def test_answers_are_those_of_the_network(subtests):
-    """Whatever the type of images, batches, targets and answers, and the order of the model's classes."""
+    """Whatever the type of images, batches, targets and answers, and the order of the model's
+    classes."""
     names = [f"kind {letter}" for letter in "abcd"]
     for seed in range(12):
         rng, x, weights, labels, order = members(seed)
-        images, form, answer = (list(options.values())[rng.integers(len(options))] for options in (IMAGES, FORMS, ANSWERS))
+        images, form, answer = (
+            list(options.values())[rng.integers(len(options))]
+            for options in (IMAGES, FORMS, ANSWERS)
+        )
         targets = np.eye(CLASSES)[labels]
         if rng.random() < 0.5:  # pseudo-probabilities
             targets = 0.7 * targets + 0.3 * rng.dirichlet(np.ones(CLASSES), COUNT)
         with subtests.test(seed=seed):
             data = open_dataset(Data(x, targets, names, images))
-            (model,) = models_of(Linear(weights, names, order, answer, form), data, "", answers="probabilities")
+            (model,) = models_of(
+                Linear(weights, names, order, answer, form), data, "", answers="probabilities"
+            )
             batch = data.load(range(COUNT))
-            assert torch.allclose(batch, torch.from_numpy(x), atol=1e-6) and data.labels().tolist() == labels.tolist()
+            assert (
+                torch.allclose(batch, torch.from_numpy(x), atol=1e-6)
+                and data.labels().tolist() == labels.tolist()
+            )
             assert data.classes == tuple(names) and model.name == "linear"
             expected = network(weights)(torch.from_numpy(x))
             assert torch.allclose(model.predict(batch).softmax(1), expected, atol=1e-4)
@@ -105,8 +127,16 @@ def test_answers_are_those_of_the_network(subtests):
 def test_an_audit_by_the_protocol(tmp_path):
     _, x, weights, labels, order = members(0)
     data = Data(x, np.eye(CLASSES)[labels], [*"abcd"], IMAGES["floats"])
-    result = brinell.audit(model=Linear(weights, [*"abcd"], order, ANSWERS["arrays"]), data=data, out=tmp_path / "run", **QUICK)
-    assert result.models[0].model == "linear" and result.clean().value == 1 > result.robust(eps=0.1).value
+    result = brinell.audit(
+        model=Linear(weights, [*"abcd"], order, ANSWERS["arrays"]),
+        data=data,
+        out=tmp_path / "run",
+        **QUICK,
+    )
+    assert (
+        result.models[0].model == "linear"
+        and result.clean().value == 1 > result.robust(eps=0.1).value
+    )
 
 
 def test_the_model_is_asked_for_scores_alone():
@@ -150,10 +180,15 @@ class Track:
     frame_tracks = [()]
 
 
-@pytest.mark.parametrize(("target", "task"), [(Detections(), "object detection"), (Track(), "tracking")])
+@pytest.mark.parametrize(
+    ("target", "task"), [(Detections(), "object detection"), (Track(), "tracking")]
+)
 def test_other_tasks_are_refused(target, task):
     _, x, _, labels, _ = members(0)
-    message = f"is one of {task} .*Brinell audits classifiers alone so far: give a model and data of maite.protocols.image_class"
+    message = (
+        f"is one of {task} .*Brinell audits classifiers alone so far: give a model "
+        "and data of maite.protocols.image_class"
+    )
     with pytest.raises(BrinellError, match=message) as refusal:
         brinell.audit(model="digits-cnn", data=Data(x, [target] * COUNT, [], IMAGES["floats"]))
     assert "\n" not in str(refusal.value)
@@ -173,7 +208,10 @@ def test_targets_without_a_class(subtests):
         (lambda labels: [np.ones(CLASSES)] * COUNT, "names no single class"),
         (lambda labels: [np.zeros(CLASSES)] * COUNT, "names no single class"),
         (lambda labels: [np.full(CLASSES, np.nan)] * COUNT, "a finite number per class"),
-        (lambda labels: [np.eye(CLASSES + index % 2)[0] for index in range(COUNT)], "the targets have 4 to 5 scores"),
+        (
+            lambda labels: [np.eye(CLASSES + index % 2)[0] for index in range(COUNT)],
+            "the targets have 4 to 5 scores",
+        ),
         (lambda labels: labels.tolist(), "one row of scores"),
     ]
     for targets, problem in rows:
@@ -187,7 +225,10 @@ def test_answers_by_another_protocol(subtests):
     rows = [
         (lambda batch: [np.ones(CLASSES)], "answers 3 images with 1 targets of 4 scores"),
         (lambda batch: None, "answers 3 images with 0 targets of no scores"),
-        (lambda batch: [np.ones(CLASSES + index) for index in range(len(batch))], "with 3 targets of 4, 5, 6 scores"),
+        (
+            lambda batch: [np.ones(CLASSES + index) for index in range(len(batch))],
+            "with 3 targets of 4, 5, 6 scores",
+        ),
         (lambda batch: [np.ones((2, 2)) for _ in batch], "one row of scores"),
         (lambda batch: batch.no_such, r"takes no list of arrays of shape \(3, 4, 5\)"),
     ]
@@ -195,14 +236,18 @@ def test_answers_by_another_protocol(subtests):
         with subtests.test(problem=problem):
             _, x, _, labels, _ = members(0)
 
-            model = Mock(side_effect=answer, metadata={"id": "other"}, spec=["__call__", "metadata"])
+            model = Mock(
+                side_effect=answer, metadata={"id": "other"}, spec=["__call__", "metadata"]
+            )
             with pytest.raises(BrinellError, match=problem):
                 models_of(model, open_dataset((x, labels)), "")
 
 
 def test_names_that_do_not_fit():
     _, x, weights, labels, order = members(0)
-    with pytest.raises(BrinellError, match="index2label names 3 classes, and the targets have 4 scores"):
+    with pytest.raises(
+        BrinellError, match="index2label names 3 classes, and the targets have 4 scores"
+    ):
         open_dataset(Data(x, np.eye(CLASSES)[labels], ["a", "b", "c"], IMAGES["floats"]))
     data = open_dataset(Data(x, np.eye(CLASSES)[labels], ["a", "b", "c", "d"], IMAGES["floats"]))
     with pytest.raises(BrinellError, match="cat"):
@@ -214,25 +259,42 @@ def test_settings_that_the_protocol_has_no_room_for(subtests):
         with subtests.test(setting=setting):
             _, x, weights, labels, order = members(0)
             with pytest.raises(BrinellError, match="by MAITE's protocol"):
-                models_of(Linear(weights, [], order, ANSWERS["arrays"]), open_dataset((x, labels)), "", **setting)
+                models_of(
+                    Linear(weights, [], order, ANSWERS["arrays"]),
+                    open_dataset((x, labels)),
+                    "",
+                    **setting,
+                )
 
 
 def test_other_metadata_is_none_of_maites(subtests):
     for metadata in [None, {}, {"id": 3}, "id"]:
         with subtests.test(metadata=metadata):
-            function = type("F", (), {"metadata": metadata, "__call__": lambda self, x: x.reshape(len(x), -1)[:, :CLASSES]})
+            function = type(
+                "F",
+                (),
+                {
+                    "metadata": metadata,
+                    "__call__": lambda self, x: x.reshape(len(x), -1)[:, :CLASSES],
+                },
+            )
             assert metadata_of(function()) is None
 
 
 @pytest.mark.slow
 def test_maite_is_never_imported():
-    code = "import sys; sys.modules['maite'] = None\nimport brinell.inputs, brinell.datasets._memory, brinell.models._maite"
+    code = (
+        "import sys; sys.modules['maite'] = None\nimport brinell.inputs, "
+        "brinell.datasets._memory, brinell.models._maite"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_protocols_of_maite_itself():
     """The classes of these tests are MAITE's by its own check, and so are ours by its utilities."""
-    protocols = pytest.importorskip("maite.protocols.image_classification", reason="maite is not installed")
+    protocols = pytest.importorskip(
+        "maite.protocols.image_classification", reason="maite is not installed"
+    )
     tasks = pytest.importorskip("maite.tasks")
     _, x, weights, labels, order = members(3)
     names = ["a", "b", "c", "d"]
@@ -243,4 +305,6 @@ def test_the_protocols_of_maite_itself():
     dataset = open_dataset(data)
     (ours,) = models_of(model, dataset, "")
     scores = ours.predict(dataset.load(range(COUNT))).numpy()
-    np.testing.assert_allclose(scores, np.stack([row for batch in predictions for row in batch]), rtol=1e-6)
+    np.testing.assert_allclose(
+        scores, np.stack([row for batch in predictions for row in batch]), rtol=1e-6
+    )

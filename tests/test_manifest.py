@@ -1,4 +1,5 @@
-"""A manifest from outside is validated against a model before use, and one line says where it differs."""
+"""A manifest from outside is validated against a model before use, and one line says where it
+differs."""
 
 import json
 import math
@@ -58,8 +59,14 @@ def test_one_line_says_where(subtests):
         ({"eps": {}}, "eps is {}: input should be a valid list"),
         ({"eps": [0.1, -1]}, "eps[1] is -1: input should be greater than or equal to 0"),
         ({"least": math.nan}, "least is nan: input should be a finite number"),
-        ({"stage": {"cells": {"m": 1}, "single": True}}, "stage.cells.m is 1: input should be a valid string"),
-        ({"stage": {"cells": {"\x1b": 1}, "single": True}}, "stage.cells.'\\x1b' is 1: input should be a valid string"),
+        (
+            {"stage": {"cells": {"m": 1}, "single": True}},
+            "stage.cells.m is 1: input should be a valid string",
+        ),
+        (
+            {"stage": {"cells": {"\x1b": 1}, "single": True}},
+            "stage.cells.'\\x1b' is 1: input should be a valid string",
+        ),
         ({"stage": {"cells": {}}}, "stage.single is {'cells': {}}: field required"),
         ({"row": ["a"]}, "row[1] is ['a']: field required"),
         ({"state": "ended"}, "state is 'ended': input should be 'running' or 'finished'"),
@@ -80,14 +87,20 @@ def test_what_has_the_form_passes():
         "rate": math.inf,
         "more": [],
     }
-    assert fault(GOOD, FullManifest) is None and fault(GOOD | manifest | {"count": MOST, "bound": [1, 2.0]}, FullManifest) is None
-    assert fault({"name": "a", "n": 3}, FullManifest) == "eps is {'n': 3, 'name': 'a'}: field required"
+    assert (
+        fault(GOOD, FullManifest) is None
+        and fault(GOOD | manifest | {"count": MOST, "bound": [1, 2.0]}, FullManifest) is None
+    )
+    assert (
+        fault({"name": "a", "n": 3}, FullManifest) == "eps is {'n': 3, 'name': 'a'}: field required"
+    )
 
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*"abn", "name", "eps", "row"]), inner, max_size=4)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from([*"abn", "name", "eps", "row"]), inner, max_size=4)
     ),
     max_leaves=12,
 )
@@ -102,7 +115,9 @@ def test_anything_gets_one_line_or_none(value):
             assert line is None or (line and "\n" not in line)
 
 
-@pytest.mark.parametrize("change", [{"eps": ["x"] * 10**6}, {"names": dict.fromkeys(map(str, range(10**6)), "x")}])
+@pytest.mark.parametrize(
+    "change", [{"eps": ["x"] * 10**6}, {"names": dict.fromkeys(map(str, range(10**6)), "x")}]
+)
 def test_many_faults_cost_no_more_than_one(change):
     """A million messages would cost more than the second that a test may take."""
     assert "input should be a" in fault(GOOD | change, FullManifest)
@@ -129,7 +144,13 @@ DATA = {
     "total": 2,
     "digest": "0",
     "n": 2,
-    "domain": {"kind": "image", "shape": [3, 4, 4], "low": 0.0, "high": [1.0, 1.0, 1.0], "levels": None},
+    "domain": {
+        "kind": "image",
+        "shape": [3, 4, 4],
+        "low": 0.0,
+        "high": [1.0, 1.0, 1.0],
+        "levels": None,
+    },
     "classes": ["a", "b"],
 }
 
@@ -137,12 +158,18 @@ DATA = {
 def test_a_domain_fits_together(subtests):
     rows = [
         ({}, None),
-        ({"high": [1.0, 1.0]}, "domain has bounds for another number of channels than its shape has"),
+        (
+            {"high": [1.0, 1.0]},
+            "domain has bounds for another number of channels than its shape has",
+        ),
         ({"shape": []}, "domain has bounds for another number of channels than its shape has"),
         ({"low": 1.0}, "domain has a lower bound that is not below the upper one"),
         ({"shape": [3, 4]}, "domain has 2 axes, and its kind is image"),
         ({"columns": [["a", 0, 1.0, False, [], ""]]}, None),
-        ({"columns": [["a", 0, 1.0, 0, [], ""]]}, "domain.columns[0][3] is 0: input should be a valid boolean"),
+        (
+            {"columns": [["a", 0, 1.0, 0, [], ""]]},
+            "domain.columns[0][3] is 0: input should be a valid boolean",
+        ),
         ({"levels": 1}, "domain.levels is 1: input should be greater than or equal to 2"),
     ]
     for change, line in rows:

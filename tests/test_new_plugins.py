@@ -1,5 +1,6 @@
-"""A new plug-in of each kind is one file: dropped into its folder, it is listed, built, checked and used, and nothing is
-edited."""
+"""A new plug-in of each kind is one file: dropped into its folder, it is listed, built, checked and
+used, and nothing is edited.
+"""
 
 import json
 import os
@@ -185,7 +186,9 @@ class Filters:
         return "stripe filter, version 1"
 ''',
 }
-NAMES = {Path(file).parent.name.removesuffix("s"): Path(file).stem.replace("_", "-") for file in FILES}
+NAMES = {
+    Path(file).parent.name.removesuffix("s"): Path(file).stem.replace("_", "-") for file in FILES
+}
 
 PROGRAM = """
 import contextlib, io, json
@@ -218,13 +221,24 @@ print(json.dumps([listed, told(audit + " --eps 0.1,0.5 --samples 20 --out run --
 
 @pytest.mark.slow
 def test_they_are_listed_checked_and_used(tmp_path):
-    """In a copy of the package into which the files have been dropped: one process lists, checks and audits."""
-    shutil.copytree(Path(brinell.__file__).parent, tmp_path / "brinell", ignore=shutil.ignore_patterns("__pycache__"))
+    """In a copy of the package into which the files have been dropped: one process lists, checks
+    and audits.
+    """
+    shutil.copytree(
+        Path(brinell.__file__).parent,
+        tmp_path / "brinell",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     for name, text in FILES.items():
         (tmp_path / "brinell" / name).write_text(text.lstrip())
     environment = os.environ | {"PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
     process = subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", PROGRAM],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert process.returncode == 0, process.stdout + process.stderr
     listing, audited = json.loads(process.stdout)

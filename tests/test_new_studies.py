@@ -1,5 +1,6 @@
-"""A new study is one folder: from an installed package or within the package, it has all that the others have, and nothing is
-edited."""
+"""A new study is one folder: from an installed package or within the package, it has all that the
+others have, and nothing is edited.
+"""
 
 import os
 import shutil
@@ -54,10 +55,14 @@ print("all of it")
 @pytest.fixture
 def by_entry_point(tmp_path: Path, root: Path) -> str:
     """The package and the metadata of an installation, outside of Brinell."""
-    shutil.copytree(root / "examples" / "study" / "brinell_tally", tmp_path / "site" / "brinell_tally")
+    shutil.copytree(
+        root / "examples" / "study" / "brinell_tally", tmp_path / "site" / "brinell_tally"
+    )
     distribution = tmp_path / "site" / "brinell_tally-0.1.dist-info"
     distribution.mkdir()
-    (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: brinell-tally\nVersion: 0.1\n")
+    (distribution / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: brinell-tally\nVersion: 0.1\n"
+    )
     (distribution / "entry_points.txt").write_text("[brinell.study]\ntally = brinell_tally\n")
     return os.pathsep.join([str(tmp_path / "site"), str(Path(brinell.__file__).parents[1])])
 
@@ -66,14 +71,18 @@ def by_entry_point(tmp_path: Path, root: Path) -> str:
 def by_folder(tmp_path: Path, root: Path) -> str:
     """The same files as a folder in a copy of the package."""
     package = tmp_path / "src" / "brinell"
-    shutil.copytree(Path(brinell.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        Path(brinell.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
+    )
     shutil.copytree(root / "examples" / "study" / "brinell_tally", package / "studies" / "tally")
     return str(package.parent)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["by_entry_point", "by_folder"])
-def test_a_study_is_one_folder(place: str, tmp_path: Path, root: Path, request: pytest.FixtureRequest) -> None:
+def test_a_study_is_one_folder(
+    place: str, tmp_path: Path, root: Path, request: pytest.FixtureRequest
+) -> None:
     path = request.getfixturevalue(place)
     work = tmp_path / "work"
     work.mkdir()
@@ -92,5 +101,7 @@ def test_the_page_for_contributors_holds_the_example(root: Path) -> None:
     page = (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
     files = sorted((root / "examples" / "study" / "brinell_tally").glob("*.py"))
     assert len(files) == 3 and not [
-        file.name for file in files if f"```python\n{file.read_text(encoding='utf-8')}```" not in page
+        file.name
+        for file in files
+        if f"```python\n{file.read_text(encoding='utf-8')}```" not in page
     ]

@@ -1,7 +1,9 @@
-"""Plausible mistakes that would give a wrong figure: each is refused in one line, gives a warning, or yields the right figure.
+"""Plausible mistakes that would give a wrong figure: each is refused in one line, gives a warning,
+or yields the right figure.
 
-One row for each of them; the code behind each row has separate tests (tests/engine/test_eps_grid.py, test_clean_accuracy.py,
-test_selection.py, test_quantised.py, tests/analysis/test_gate.py, tests/rlab/test_vetting.py).
+One row for each of them; the code behind each row has separate tests
+(tests/engine/test_eps_grid.py, test_clean_accuracy.py, test_selection.py, test_quantised.py,
+tests/analysis/test_gate.py, tests/rlab/test_vetting.py).
 """
 
 import json
@@ -67,14 +69,26 @@ def place(tmp_path_factory):
         ("three", (levels / 255).numpy()[:60], y[:60]),
     ):
         np.savez(folder / f"{name}.npz", x=inputs, y=labels)
-    np.savez(folder / "named.npz", x=(levels / 255).numpy()[:60], y=y[:60], classes=np.array(list("abcd")))
+    np.savez(
+        folder / "named.npz",
+        x=(levels / 255).numpy()[:60],
+        y=y[:60],
+        classes=np.array(list("abcd")),
+    )
     return folder
 
 
 def audit_file(place, tmp_path, capsys, *words, data="unit", change="", attack="fgsm"):
     """Exit code, the answer where there is one, and everything that was said."""
-    arguments = ["audit", "--data", f"npz:{place}/{data}.npz" if ":" not in data else data.format(place)]
-    arguments += ["--model", f"torch:{place}/model.py:nearest" + (f"?args=change={change}" if change else "")]
+    arguments = [
+        "audit",
+        "--data",
+        f"npz:{place}/{data}.npz" if ":" not in data else data.format(place),
+    ]
+    arguments += [
+        "--model",
+        f"torch:{place}/model.py:nearest" + (f"?args=change={change}" if change else ""),
+    ]
     arguments += ["--attack", attack, "--out", str(tmp_path / "run"), *words]
     code = cli([*arguments, "--json"])
     output = capsys.readouterr()
@@ -83,14 +97,34 @@ def audit_file(place, tmp_path, capsys, *words, data="unit", change="", attack="
 
 BYTES = "npz:{0}/bytes.npz?low=0&high=255"
 REFUSED_CASES = [
-    ("eps as a share, data of 0 to 255", {"data": BYTES}, ["--eps", "8/255"], "for 8/255 of the range write 8"),
-    ("MNIST's eps, data of 0 to 255", {"data": BYTES}, ["--eps", "0.3"], "for 0.3 of the range write 76.5"),
-    ("L2 as a share, data of 0 to 255", {"data": BYTES}, ["--eps", "0.5", "--norm", "l2"], "of the range write 127.5"),
+    (
+        "eps as a share, data of 0 to 255",
+        {"data": BYTES},
+        ["--eps", "8/255"],
+        "for 8/255 of the range write 8",
+    ),
+    (
+        "MNIST's eps, data of 0 to 255",
+        {"data": BYTES},
+        ["--eps", "0.3"],
+        "for 0.3 of the range write 76.5",
+    ),
+    (
+        "L2 as a share, data of 0 to 255",
+        {"data": BYTES},
+        ["--eps", "0.5", "--norm", "l2"],
+        "of the range write 127.5",
+    ),
     ("eps in levels, data of 0 to 1", {}, ["--eps", "8"], "did you mean 8/255"),
     ("a decimal comma", {}, ["--eps", "0,03"], "may be a decimal comma: write 0.03"),
     ("Linf's eps in L0", {}, ["--eps", "8/255", "--norm", "l0"], "changes no value"),
     ("an L2 beyond everything", {}, ["--eps", "50", "--norm", "l2"], "more than any change can be"),
-    ("labels counted from 1", {"data": "from-one"}, ["--eps", "8/255"], "the labels of the data run from 1 to 4"),
+    (
+        "labels counted from 1",
+        {"data": "from-one"},
+        ["--eps", "8/255"],
+        "the labels of the data run from 1 to 4",
+    ),
     (
         "the same, on the first samples",
         {"data": "from-one"},
@@ -111,8 +145,18 @@ def test_refused_in_one_line(part, place, tmp_path_factory, capsys, subtests):
 
 
 WARNED_CASES = [
-    ("a class without samples", {}, ["--eps", "8/255", "--samples", "first:8"], "3 of 4 classes have no sample"),
-    ("a class that the data lacks", {"data": "named"}, ["--eps", "8/255"], "1 of 4 classes have no sample among the 60"),
+    (
+        "a class without samples",
+        {},
+        ["--eps", "8/255", "--samples", "first:8"],
+        "3 of 4 classes have no sample",
+    ),
+    (
+        "a class that the data lacks",
+        {"data": "named"},
+        ["--eps", "8/255"],
+        "1 of 4 classes have no sample among the 60",
+    ),
 ]
 
 
@@ -125,7 +169,11 @@ def test_told_before_the_first_attack(place, tmp_path_factory, capsys, subtests)
 
 
 MISASKED = [
-    ("trained on 0 to 255", "255", "with inputs from 0 to 255: let the model begin with x = x * 255"),
+    (
+        "trained on 0 to 255",
+        "255",
+        "with inputs from 0 to 255: let the model begin with x = x * 255",
+    ),
     ("trained on BGR", "bgr", "with channels in the order BGR"),
     ("trained on normalised inputs", "mean", "with inputs normalised by mean and std"),
     ("classes in another order", "order", "classes in another order"),
@@ -134,16 +182,26 @@ MISASKED = [
 
 
 @pytest.mark.parametrize("part", range(3))
-def test_a_model_that_is_asked_otherwise_fails_a_check(part, place, tmp_path_factory, capsys, subtests):
+def test_a_model_that_is_asked_otherwise_fails_a_check(
+    part, place, tmp_path_factory, capsys, subtests
+):
     for change, line in [row[1:] for row in MISASKED[part::3]]:
         with subtests.test(str((change, line))):
             tmp_path = tmp_path_factory.mktemp("row")
-            code, answer, message = audit_file(place, tmp_path, capsys, "--eps", "8/255", change=change)
-            failed = {check["code"]: check["text"] for check in answer["checks"] if check["passed"] is False}
+            code, answer, message = audit_file(
+                place, tmp_path, capsys, "--eps", "8/255", change=change
+            )
+            failed = {
+                check["code"]: check["text"]
+                for check in answer["checks"]
+                if check["passed"] is False
+            }
             assert code == 0 and line in failed["clean-accuracy"] and line in message
             assert answer["clean_accuracy"]["value"] < 0.7
             assert answer["verdict"].startswith(("Do not rely on", "No sample was attacked"))
-            assert cli(["gate", str(tmp_path / "run"), "--robust", "0", "--without-checks"]) == 1, "a failed check fails the gate"
+            assert cli(["gate", str(tmp_path / "run"), "--robust", "0", "--without-checks"]) == 1, (
+                "a failed check fails the gate"
+            )
             capsys.readouterr()
 
 
@@ -174,7 +232,9 @@ def test_a_gate_wants_the_checks_that_were_not_made_and_names_weak_attacks(place
     assert cli(["gate", str(tmp_path / "run"), "--robust", "0"]) == 1
     assert cli(["gate", str(tmp_path / "run"), "--robust", "0", "--without-checks"]) == 0
     output = capsys.readouterr().out
-    assert "--without-checks allows" in output and "the attacks are weaker than fast: FGSM" in output
+    assert (
+        "--without-checks allows" in output and "the attacks are weaker than fast: FGSM" in output
+    )
 
 
 def test_budgets_that_are_given_one_by_one_are_all_audited(place, tmp_path, capsys):
@@ -183,13 +243,25 @@ def test_budgets_that_are_given_one_by_one_are_all_audited(place, tmp_path, caps
 
 
 def test_clean_accuracy_is_always_in_the_table(place, tmp_path, capsys):
-    arguments = ["audit", "--data", f"npz:{place}/unit.npz", "--model", f"torch:{place}/model.py:nearest", "--attack", "fgsm"]
+    arguments = [
+        "audit",
+        "--data",
+        f"npz:{place}/unit.npz",
+        "--model",
+        f"torch:{place}/model.py:nearest",
+        "--attack",
+        "fgsm",
+    ]
     assert cli([*arguments, "--eps", "8/255", "--out", str(tmp_path / "run")]) == 0
     assert re.search(r"^ +clean +100\.0 % ", capsys.readouterr().out, flags=re.MULTILINE)
 
 
 def test_what_is_broken_is_broken_on_levels_too(place, tmp_path, capsys):
-    """0.3 is 76.5 levels: rounding to the nearest ones would leave the ball, and nothing would count as broken."""
+    """0.3 is 76.5 levels: rounding to the nearest ones would leave the ball, and nothing would
+    count as broken.
+    """
     _, answer, _ = audit_file(place, tmp_path, capsys, "--eps", "0.3")
-    robust, quantised = (answer[key][-1]["k"] for key in ("robust_accuracy", "quantised_robust_accuracy"))
+    robust, quantised = (
+        answer[key][-1]["k"] for key in ("robust_accuracy", "quantised_robust_accuracy")
+    )
     assert robust < 40 and quantised <= robust + 4

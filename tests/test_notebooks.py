@@ -1,4 +1,5 @@
-"""The notebooks run from top to bottom, hold no outputs, and what they end with is what a notebook can show."""
+"""The notebooks run from top to bottom, hold no outputs, and what they end with is what a notebook
+can show."""
 
 import ast
 import json
@@ -22,11 +23,15 @@ def short(monkeypatch):
 
 
 def cells_of(root: Path, name: str) -> list[dict]:
-    return json.loads((root / "examples" / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+    return json.loads(
+        (root / "examples" / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8")
+    )["cells"]
 
 
 def run_cell(text: str, scope: dict) -> object:
-    """A cell as a notebook runs it, the value of its last expression included; of magics `%%writefile` alone is known."""
+    """A cell as a notebook runs it, the value of its last expression included; of magics
+    `%%writefile` alone is known.
+    """
     if match := re.match(r"%%writefile (\S+)\n", text):
         Path(match[1]).write_text(text[match.end() :], encoding="utf-8")
         return None
@@ -45,7 +50,9 @@ def test_a_notebook_runs(name, root, tmp_path, monkeypatch, capsys):
     cells = cells_of(root, name)
     assert cells[0]["cell_type"] == "markdown" and cells[0]["source"][0].startswith("# ")
     for cell in (cell for cell in cells if cell["cell_type"] == "code"):
-        assert not cell["outputs"] and cell["execution_count"] is None, "a notebook is kept without its outputs"
+        assert not cell["outputs"] and cell["execution_count"] is None, (
+            "a notebook is kept without its outputs"
+        )
         output = run_cell("".join(cell["source"]), scope)
         text = output._repr_html_() if hasattr(output, "_repr_html_") else repr(output)
         assert text and "Traceback" not in text
@@ -60,10 +67,16 @@ def test_every_notebook_is_run(root):
 
 def test_the_first_audit_takes_three_lines(root):
     """With the module and the data at hand: import, audit, look."""
-    text = next("".join(cell["source"]) for cell in cells_of(root, "first_audit") if "brinell.audit" in "".join(cell["source"]))
+    text = next(
+        "".join(cell["source"])
+        for cell in cells_of(root, "first_audit")
+        if "brinell.audit" in "".join(cell["source"])
+    )
     lines = [line for line in text.splitlines() if line.strip()]
     assert (
-        len(lines) == 3 and lines[0] == "import brinell" and lines[1].startswith("result = brinell.audit(model, x_test, y_test,")
+        len(lines) == 3
+        and lines[0] == "import brinell"
+        and lines[1].startswith("result = brinell.audit(model, x_test, y_test,")
     )
 
 
@@ -73,7 +86,11 @@ def test_robustness_as_a_pytest_test(root, tmp_path):
     source = (root / "examples" / "test_robustness.py").read_text(encoding="utf-8")
     scope: dict = {"__name__": "example"}
     exec(compile(source, "test_robustness.py", "exec"), scope)
-    trained = scope["trained"].__wrapped__() if hasattr(scope["trained"], "__wrapped__") else scope["trained"]._fixture_function()
+    trained = (
+        scope["trained"].__wrapped__()
+        if hasattr(scope["trained"], "__wrapped__")
+        else scope["trained"]._fixture_function()
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BrinellWarning)
         scope["test_robust_accuracy"](trained, tmp_path)

@@ -1,4 +1,6 @@
-"""Paths of users: home folders in full wherever a path is taken, drive letters, and outputs that are refused before any work."""
+"""Paths of users: home folders in full wherever a path is taken, drive letters, and outputs that
+are refused before any work.
+"""
 
 import os
 from pathlib import Path
@@ -58,7 +60,16 @@ def test_every_setting_that_names_something_takes_home_folders(home, subtests):
 
 
 def test_other_tildes_stay(subtests):
-    for text in ["a~b", "x~", "file~1.npz", "npz:a~", "mean=0~1", "2 ~ 3", "~nobody-here/x", "s3://bucket/~/x"]:
+    for text in [
+        "a~b",
+        "x~",
+        "file~1.npz",
+        "npz:a~",
+        "mean=0~1",
+        "2 ~ 3",
+        "~nobody-here/x",
+        "s3://bucket/~/x",
+    ]:
         with subtests.test(text=text):
             assert expand_home(text) == text
 
@@ -78,15 +89,17 @@ def test_outputs_that_cannot_be_written_are_refused_before_any_work(tmp_path, su
             full.mkdir(parents=True)
             file.write_text("content")
             (full / "Notes.txt").write_text("mine")
-            assert f"{file / 'Sub'} cannot be written" in begin(file / "Sub") or f"{file} cannot be written" in begin(
+            assert f"{file / 'Sub'} cannot be written" in begin(
                 file / "Sub"
-            )
+            ) or f"{file} cannot be written" in begin(file / "Sub")
             if study.output is Output.FILE:
                 assert f"{full} is a folder" in begin(full)
             else:
                 assert f"{file} cannot be written (a file has that name)" in begin(file)
                 assert not study.leaves_folder or f"{full} is not empty" in begin(full)
-            assert sorted(os.listdir(folder)) == ["File", "Full"] and os.listdir(full) == ["Notes.txt"]
+            assert sorted(os.listdir(folder)) == ["File", "Full"] and os.listdir(full) == [
+                "Notes.txt"
+            ]
             fresh = folder / "New" / "Deep"
             Call(study=study, request=None, command="", progress=None, out=fresh)
             assert not (folder / "New").exists()
@@ -98,14 +111,24 @@ def test_paths_of_windows_are_refused_wherever_a_path_is_named(tmp_path, subtest
         with subtests.test(path=path):
             for verb, study in STUDIES.items():
                 if study.output is not Output.ANSWER_ONLY:
-                    with pytest.raises(RequestError, check=refused("core.user_files.check_foreign")):
+                    with pytest.raises(
+                        RequestError, check=refused("core.user_files.check_foreign")
+                    ):
                         Call(study=study, request=None, command="", progress=None, out=Path(path))
-                assert sorted(os.listdir(tmp_path)) == ["Home", "work"] and os.listdir(".") == [], verb
-            names = {(request, field) for _, request, field in NAMING if request.names_of(field).kind in ("file", "folder")}
+                assert sorted(os.listdir(tmp_path)) == ["Home", "work"] and os.listdir(".") == [], (
+                    verb
+                )
+            names = {
+                (request, field)
+                for _, request, field in NAMING
+                if request.names_of(field).kind in ("file", "folder")
+            }
             for request, field in names:
                 with pytest.raises(ValidationError) as caught:
                     request(**{field: path})
-                assert any("there is no file or folder" in error["msg"] for error in caught.value.errors()), (request, field)
+                assert any(
+                    "there is no file or folder" in error["msg"] for error in caught.value.errors()
+                ), (request, field)
             with pytest.raises(BrinellError, match="there is no file or folder"):
                 brinell.audit("digits-cnn", "digits", samples=2, out=path)
             assert os.listdir(".") == []
@@ -115,12 +138,18 @@ def test_names_in_the_home_folder_and_results_there(home):
     x, y = np.random.default_rng(0).random((4, 1, 2, 2), dtype=np.float32), np.arange(4) % 2
     np.savez(home / "Data.npz", x=x, y=y)
     (home / "net.py").write_text(
-        "import torch\n\ndef make():\n    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2))\n"
+        "import torch\n\ndef make():\n    return "
+        "torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2))\n"
     )
     run = brinell.audit("~/net.py:make", "~/Data.npz", eps=0.1, attack="fgsm", out="~/Runs/T")
-    assert run.folder == str(home / "Runs" / "T") and (home / "Runs" / "T" / "report.html").is_file()
+    assert (
+        run.folder == str(home / "Runs" / "T") and (home / "Runs" / "T" / "report.html").is_file()
+    )
     assert brinell.open("~/Runs/T").n == 4
-    assert cli(["export", "~/Runs/T", "--to", "csv", "--out", "~/csv"]) == 0 and (home / "csv" / "rows.csv").is_file()
+    assert (
+        cli(["export", "~/Runs/T", "--to", "csv", "--out", "~/csv"]) == 0
+        and (home / "csv" / "rows.csv").is_file()
+    )
     assert os.listdir(".") == []
     for data in (Path("~/Data.npz"), "npz:~/Data.npz"):
         assert open_data(str(data)).domain.shape == (1, 2, 2)
@@ -140,7 +169,9 @@ def test_drive_letters_begin_paths(subtests):
     for kind, spec, message in rows:
         with subtests.test(kind=kind):
             with pytest.raises(BrinellError) as caught:
-                brinell.audit(**{"model": "digits-cnn", "data": "digits", kind: spec}, samples=2, eps=0.1)
+                brinell.audit(
+                    **{"model": "digits-cnn", "data": "digits", kind: spec}, samples=2, eps=0.1
+                )
             assert message in str(caught.value).replace("\\\\", "\\"), caught.value
 
 

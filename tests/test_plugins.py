@@ -61,7 +61,11 @@ def test_parse(subtests):
 
 
 def test_parse_refuses(subtests):
-    for text, message in [("", "names nothing"), (":x", "names nothing"), ("pgd?steps", "not key=value")]:
+    for text, message in [
+        ("", "names nothing"),
+        (":x", "names nothing"),
+        ("pgd?steps", "not key=value"),
+    ]:
         with subtests.test(text=text):
             with pytest.raises(RequestError, match=message):
                 plugins.parse(text)
@@ -69,8 +73,10 @@ def test_parse_refuses(subtests):
 
 def test_listing_imports_nothing():
     program = (
-        "import sys; from brinell import plugins; [plugins.names(kind) for kind in plugins.FOLDERS];"
-        "print(sorted(m for m in sys.modules if m == 'torch' or m.startswith(tuple(p + '.' for p in plugins.FOLDERS.values()))))"
+        "import sys; from brinell import plugins; [plugins.names(kind) for kind "
+        "in plugins.FOLDERS];"
+        "print(sorted(m for m in sys.modules if m == 'torch' or "
+        "m.startswith(tuple(p + '.' for p in plugins.FOLDERS.values()))))"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert answer.stdout == "[]\n", answer.stdout + answer.stderr
@@ -86,7 +92,11 @@ def test_names(subtests):
 
 def test_load_refuses(subtests):
     rows = [
-        ("attack", "pdg", "there is no attack 'pdg', did you mean 'pgd'\\? `brinell plugins` lists them"),
+        (
+            "attack",
+            "pdg",
+            "there is no attack 'pdg', did you mean 'pgd'\\? `brinell plugins` lists them",
+        ),
         ("attack", "xyzzyxyzzy", "there is no attack 'xyzzyxyzzy'; `brinell plugins` lists them"),
         ("model", "digits_cnn", "there is no model 'digits_cnn', did you mean 'digits-cnn'"),
         ("dataset", "_files", "there is no dataset '_files'"),
@@ -117,7 +127,13 @@ def test_a_module_of_ones_own():
 def test_build_converts_text(plugin_file):
     options = {"steps": "7", "rate": "1e-3", "on": "false", "path": "07", "label": "4"}
     attack = plugins.build("attack", plugin_file, options)
-    assert dataclasses.asdict(attack) == {"steps": 7, "rate": 0.001, "on": False, "path": "07", "label": 4}
+    assert dataclasses.asdict(attack) == {
+        "steps": 7,
+        "rate": 0.001,
+        "on": False,
+        "path": "07",
+        "label": 4,
+    }
 
 
 def test_build_takes_values_of_the_right_type(plugin_file):
@@ -126,7 +142,10 @@ def test_build_takes_values_of_the_right_type(plugin_file):
 
 def test_build_refuses(plugin_file, subtests):
     rows = [
-        ({"step": 1}, "has no option 'step', did you mean 'steps'.; it has: label, on, path, rate, steps"),
+        (
+            {"step": 1},
+            "has no option 'step', did you mean 'steps'.; it has: label, on, path, rate, steps",
+        ),
         ({"xyzzy": 1}, "has no option 'xyzzy'; it has"),
         ({"steps": "many"}, "option steps of attack .* is 'many': input should be a valid integer"),
         ({"steps": "2.5"}, "is '2.5'"),
@@ -153,13 +172,19 @@ def test_entry_points(monkeypatch):
     monkeypatch.setattr(plugins, "_installed", lambda kind: entries if kind == "attack" else [])
     assert "mine" in plugins.names("attack") and "mine" not in plugins.names("model")
     assert plugins.load("attack", "mine").__name__ == "FGSM"
-    with pytest.raises(RequestError, match="two attack plugins are called 'pgd' .other.package:PGD, brinell.attacks.: uninstall"):
+    with pytest.raises(
+        RequestError,
+        match="two attack plugins are called 'pgd' .other.package:PGD, brinell.attacks.: uninstall",
+    ):
         plugins.load("attack", "pgd")
 
 
 def test_settings_name_the_file_of_a_plugin_that_they_hold(tmp_path):
     """The recorded settings of a user's distortion change with its file."""
-    file, example = tmp_path / "glare.py", Path(__file__).parent.parent / "examples" / "distortions" / "glare.py"
+    file, example = (
+        tmp_path / "glare.py",
+        Path(__file__).parent.parent / "examples" / "distortions" / "glare.py",
+    )
     sources = []
     for text in (example.read_text(), example.read_text() + "# another\n"):
         file.write_text(text)

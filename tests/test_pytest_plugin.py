@@ -1,4 +1,6 @@
-"""The fixture `brinell_audit` of pytest: it fails with the gate's line, and nothing is imported before it is used."""
+"""The fixture `brinell_audit` of pytest: it fails with the gate's line, and nothing is imported
+before it is used.
+"""
 
 import subprocess
 import sys
@@ -45,14 +47,17 @@ def run_pytest(pytester, test, *words):
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(test)
     pytester.makeini("[pytest]\nfilterwarnings = error")
-    if not entry_points(group="pytest11", name="brinell"):  # the environment was made before the entry point was
+    if not entry_points(
+        group="pytest11", name="brinell"
+    ):  # the environment was made before the entry point was
         words = ("-p", "brinell.pytest_plugin", *words)
     result = pytester.runpytest_inprocess("-q", "-p", "no:cacheprovider", *words)
     return "\n".join(result.outlines + result.errlines), result
 
 
 def test_the_gate_decides(pytester):
-    """One test passes, one fails by the gate's line, one has no condition, one cannot be carried out."""
+    """One test passes, one fails by the gate's line, one has no condition, one cannot be carried
+    out."""
     test = f"""
 def test_holds(brinell_audit, model, data):
     result = brinell_audit(model, data, eps=0.1, robust=0.5, {QUICK})
@@ -77,8 +82,13 @@ def test_refused(brinell_audit, model, data):
 def test_options_are_written_as_keywords():
     from brinell import pytest_plugin
 
-    line = "harden the model (brinell harden), or demand no more: --worst-class 0.2, pass --allow CODE or --without-checks"
-    assert pytest_plugin._python(line).endswith("worst_class 0.2, pass allow CODE or without_checks")
+    line = (
+        "harden the model (brinell harden), or demand no more: --worst-class 0.2, "
+        "pass --allow CODE or --without-checks"
+    )
+    assert pytest_plugin._python(line).endswith(
+        "worst_class 0.2, pass allow CODE or without_checks"
+    )
 
 
 def test_checks_that_were_not_made_fail_too(pytester):
@@ -94,26 +104,40 @@ def test_unchecked(brinell_audit, model, data):
 
 
 def test_listing_imports_neither_torch_nor_numpy(pytester, root):
-    code = "import sys, brinell.pytest_plugin; sys.exit(bool({'torch', 'numpy', 'pydantic'} & set(sys.modules)))"
+    code = (
+        "import sys, brinell.pytest_plugin; sys.exit(bool({'torch', 'numpy', "
+        "'pydantic'} & set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-    entries = tomllib.loads((root / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
+    entries = tomllib.loads((root / "pyproject.toml").read_text())["project"]["entry-points"][
+        "pytest11"
+    ]
     assert entries == {"brinell": "brinell.pytest_plugin"}
     output, _ = run_pytest(pytester, "", "--fixtures")
     assert "brinell_audit" in output and "A function that audits a model" in output
 
 
 def test_nothing_else_imports_pytest(root):
-    files = [path for path in (root / "src").rglob("*.py") if "import pytest" in path.read_text(encoding="utf-8")]
+    files = [
+        path
+        for path in (root / "src").rglob("*.py")
+        if "import pytest" in path.read_text(encoding="utf-8")
+    ]
     assert [path.name for path in files if "testing" not in path.parts] == ["pytest_plugin.py"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_guides_example_tells_masked_gradients_from_a_linear_model(masked):
-    """docs/guides/ci-gate.md: any slice of 20 digits at 8/255 passes, and none behind a rounding, which has no gradient."""
+    """docs/guides/ci-gate.md: any slice of 20 digits at 8/255 passes, and none behind a rounding,
+    which has no gradient.
+    """
     data = Digits()()
     x, y = data.load(range(539)), torch.from_numpy(data.labels()[:539])
-    linear, places = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)), torch.randperm(539)
+    linear, places = (
+        torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)),
+        torch.randperm(539),
+    )
     optimiser = torch.optim.Adam(linear.parameters(), 0.05)
     for _ in range(100):
         optimiser.zero_grad()
@@ -126,5 +150,9 @@ def test_the_guides_example_tells_masked_gradients_from_a_linear_model(masked):
 
     part = places[300:320] if masked else places[400:420]
     model = Rounded(linear) if masked else linear
-    _, failures = _audit((), {"model": model, "data": (x[part], y[part]), "eps": 8 / 255, "progress": False}, {"robust": 0.1})
+    _, failures = _audit(
+        (),
+        {"model": model, "data": (x[part], y[part]), "eps": 8 / 255, "progress": False},
+        {"robust": 0.1},
+    )
     assert bool(failures) is masked, failures

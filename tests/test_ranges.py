@@ -8,7 +8,12 @@ from brinell import plugins
 from brinell.core.settings import Checked, Range, _hints, mark_of
 
 KINDS = ("attack", "bound", "dataset", "defence", "detector", "distortion", "explainer", "model")
-PLUGINS = [(kind, name) for kind in KINDS for name in plugins.names(kind) if issubclass(plugins.load(kind, name), Checked)]
+PLUGINS = [
+    (kind, name)
+    for kind in KINDS
+    for name in plugins.names(kind)
+    if issubclass(plugins.load(kind, name), Checked)
+]
 
 
 def ends(limits):

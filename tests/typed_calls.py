@@ -1,4 +1,6 @@
-"""Right and wrong uses of the Python calls, for `mypy`: it accepts the first, and an ignored error that is none is one."""
+"""Right and wrong uses of the Python calls, for `mypy`: it accepts the first, and an ignored error
+that is none is one.
+"""
 
 # ruff: noqa: B018
 import numpy as np
@@ -13,7 +15,9 @@ run = brinell.audit(net, x, y, eps=8 / 255)
 
 # Right
 brinell.audit(net, (x, y), eps=[0.1, 0.2], norm=2, samples=100, device=torch.device("cpu"))
-brinell.audit({"a": net, "b": "digits-cnn"}, "digits", attack=["fgsm", "pgd?steps=3"], progress=False)
+brinell.audit(
+    {"a": net, "b": "digits-cnn"}, "digits", attack=["fgsm", "pgd?steps=3"], progress=False
+)
 low: float | None = run.robust(8 / 255).low
 folder: str = run.folder
 brinell.attack(net, torch.zeros(4, 2), torch.zeros(4), "apgd", eps=0.1).success
@@ -30,10 +34,16 @@ brinell.compare([run, "digits-cnn"], at=0.1).models[0].rank
 brinell.export(run, "csv", out="figures").files
 brinell.corrupt(net, x, y, kind="published-fog", severity=(1, 2)).payload()
 brinell.benchmark(net, (x, y), distortions="fog", patch=4, resume=True).levels
-brinell.audit(net, x, y, detector=["mahalanobis"], detector_data="digits?split=train", fpr=0.1).models[0].detectors
+brinell.audit(
+    net, x, y, detector=["mahalanobis"], detector_data="digits?split=train", fpr=0.1
+).models[0].detectors
 brinell.train_agent(out="policy.safetensors", steps=0).training_queries
-people: list[str] = brinell.review((x, y), norm="l2", eps=[0.1, 0.2], trials=60, resume=True).reviewers
-brinell.unrestricted(net, x, y, generator="GENERATOR", judge=["digits-cnn"]).results[0].total.clear.k
+people: list[str] = brinell.review(
+    (x, y), norm="l2", eps=[0.1, 0.2], trials=60, resume=True
+).reviewers
+brinell.unrestricted(net, x, y, generator="GENERATOR", judge=["digits-cnn"]).results[
+    0
+].total.clear.k
 brinell.audit(net, x, y, detector="background", detector_data=(x, y), progress=SilentProgress())
 brinell.train_generator(x, y, out="GENERATOR", minutes=1, progress=True).payload()
 brinell.train_metric((x, y), out="METRIC", test=(x, y)).payload()

@@ -30,7 +30,10 @@ RUNS = {
     "--study closer": "--samples 2",
     "--study photographs": "--networks mcunet_144 --samples 1 --budgets 10",
     "--study capped": "--samples 1 --queries 10",
-    "--study priors --networks resnet20 resnet32 resnet2b cnn_wide_kw --out runs/prior.safetensors": "--images 5 --fits 5",
+    (
+        "--study priors --networks resnet20 resnet32 resnet2b cnn_wide_kw --out "
+        "runs/prior.safetensors"
+    ): "--images 5 --fits 5",
     "--study surrogates": "--cases kind --samples 2",
     "--study beats": "--samples 2 --queries 20 --steps 20",
 }
@@ -42,7 +45,9 @@ def main() -> int:
     """Run one study."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the other benchmarks
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter, add_help="--study" not in sys.argv)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=formatter, add_help="--study" not in sys.argv
+    )
     parser.add_argument("--study", required=True)
     name = parser.parse_known_args()[0].study
     module = {"capped": "photographs"}.get(name, name) if name in SCRIPTS else "run"

@@ -1,4 +1,6 @@
-"""Shared parts of the studies of benchmarks/rlab: attacks and searches on the same images, agents, and tables."""
+"""Shared parts of the studies of benchmarks/rlab: attacks and searches on the same images, agents,
+and tables.
+"""
 
 import math
 import statistics
@@ -56,11 +58,15 @@ def outcome(ledger: Ledger, x: Tensor, seconds: float) -> Outcome:
     queries = torch.where(ledger.fooled, 1.0 + ledger.best.first_success, torch.inf)
     pixels = (ledger.best.closest != x).flatten(2).any(1).float().mean(1)
     l2 = torch.where(ledger.fooled, norms.l2(ledger.best.closest - x), torch.inf)
-    return Outcome(queries, 1 + ledger.costs.forwards, l2, pixels, seconds, ledger.costs.surrogate_passes)
+    return Outcome(
+        queries, 1 + ledger.costs.forwards, l2, pixels, seconds, ledger.costs.surrogate_passes
+    )
 
 
 def fight(bench: Bench, spec: str, eps: float, queries: int, seed: int) -> Outcome:
-    """One attack in L2; RLAB is greedy and ends with its first success unless the settings say otherwise."""
+    """One attack in L2; RLAB is greedy and ends with its first success unless the settings say
+    otherwise.
+    """
     if spec.startswith("rlab"):
         spec += "" if "policy=" in spec else "&policy=greedy"
         spec += "" if "refine=" in spec else "&refine=0"
@@ -68,22 +74,38 @@ def fight(bench: Bench, spec: str, eps: float, queries: int, seed: int) -> Outco
     return outcome(ledger, bench.x, seconds)
 
 
-def hunt(bench: Bench, settings: TreeSearch, spec: str, eps: float, queries: int, seed: int) -> Outcome:
+def hunt(
+    bench: Bench, settings: TreeSearch, spec: str, eps: float, queries: int, seed: int
+) -> Outcome:
     """A search with the patches and variants of the RLAB that `spec` names."""
-    attack, domain, ledger = measure.build_attack(spec), bench.subject.domain, bench.open("l2", eps, queries - 1)
-    places = {"grid": attack.grid(domain), "variants": attack.variants(domain), "settings": settings}
+    attack, domain, ledger = (
+        measure.build_attack(spec),
+        bench.subject.domain,
+        bench.open("l2", eps, queries - 1),
+    )
+    places = {
+        "grid": attack.grid(domain),
+        "variants": attack.variants(domain),
+        "settings": settings,
+    }
     began = time.process_time()
-    search(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(seed, ledger.batch.ids), **places)
+    search(
+        ledger.oracle(), ledger.batch, ledger.threat, Streams.of(seed, ledger.batch.ids), **places
+    )
     return outcome(ledger, bench.x, time.process_time() - began)
 
 
 def capped(outcomes: Sequence[Outcome], budget: int) -> Tensor:
-    """(n,): mean over the seeds of the queries of each sample, of which a failure costs the whole budget."""
+    """(n,): mean over the seeds of the queries of each sample, of which a failure costs the whole
+    budget.
+    """
     return torch.stack([outcome.queries.clamp_max(budget) for outcome in outcomes]).mean(0)
 
 
 def over(outcomes: Sequence[Outcome], base: Sequence[Outcome], budget: int) -> str:
-    """Mean queries over those of another attack on the same samples, with the interval; nothing beside itself."""
+    """Mean queries over those of another attack on the same samples, with the interval; nothing
+    beside itself.
+    """
     return "" if outcomes is base else measure.ratio(capped(outcomes, budget), capped(base, budget))
 
 
@@ -93,7 +115,9 @@ def over_seeds(outcomes: Sequence[Outcome], figure: Callable[[Outcome], float], 
 
 
 def cells(outcomes: Sequence[Outcome], figures: str, samples: int = 1) -> list[str]:
-    """Cells by the names of figures: `@N`, `rate`, `median`, `l2` and `pixels` (of the fooled), `seconds` (a sample)."""
+    """Cells by the names of figures: `@N`, `rate`, `median`, `l2` and `pixels` (of the fooled),
+    `seconds` (a sample).
+    """
     makers: dict[str, tuple[Callable[[Outcome], float], int]] = {
         "rate": (Outcome.rate, 2),
         "median": (Outcome.median, 0),
@@ -110,11 +134,25 @@ def cells(outcomes: Sequence[Outcome], figures: str, samples: int = 1) -> list[s
 
 
 def trained(options: Namespace, algorithm: str) -> str:
-    """The file of an agent that learned on the training images of ResNet-20, trained where it is missing."""
+    """The file of an agent that learned on the training images of ResNet-20, trained where it is
+    missing.
+    """
     path = Path(options.agents) / f"{algorithm}-margin.safetensors"
     if not path.exists():
         subject = measure.subject("resnet20")
         data = f"npz:{measure.SHARED / 'cifar10/cifar10_train_a.npz'}"
-        settings = {"model": subject.model_spec, "attack": "rlab?patch=2", "eps": "1", "samples": options.inputs, "device": "cpu"}
-        brinell.train_agent(data=data, minutes=options.minutes, steps=0 if algorithm == "prior" else None, out=path, **settings)
+        settings = {
+            "model": subject.model_spec,
+            "attack": "rlab?patch=2",
+            "eps": "1",
+            "samples": options.inputs,
+            "device": "cpu",
+        }
+        brinell.train_agent(
+            data=data,
+            minutes=options.minutes,
+            steps=0 if algorithm == "prior" else None,
+            out=path,
+            **settings,
+        )
     return str(path)

@@ -1,9 +1,12 @@
-"""Random searches that place the very patches and distorted values that RLAB places: the controls at equal distortion and budget.
+"""Random searches that place the very patches and distorted values that RLAB places: the controls
+at equal distortion and budget.
 
-Square (Andriushchenko et al. 2020, section 3): a window of patches takes one version of one distortion; windows shrink on its
-schedule. Sparse-RS (Croce et al. 2022, section 3): a share of the patches is swapped for others of random versions, likewise.
-Both keep what lowers the margin, begin with the budget filled at random, and clear patches at random where it would be exceeded.
-With `closer` they go on after a success until the queries are spent, each time within a smaller distance, as RLAB's `refine`.
+Square (Andriushchenko et al. 2020, section 3): a window of patches takes one version of one
+distortion; windows shrink on its schedule. Sparse-RS (Croce et al. 2022, section 3): a share of the
+patches is swapped for others of random versions, likewise. Both keep what lowers the margin, begin
+with the budget filled at random, and clear patches at random where it would be exceeded. With
+`closer` they go on after a success until the queries are spent, each time within a smaller
+distance, as RLAB's `refine`.
 """
 
 from typing import Any
@@ -29,25 +32,40 @@ SWAPPED = 0.3
 
 
 class Restricted:
-    """Square's random search, in ever smaller windows, over which patches carry distorted values within an L2 budget."""
+    """Square's random search, in ever smaller windows, over which patches carry distorted values
+    within an L2 budget.
+    """
 
     name = "square"
 
-    def __init__(self, ledger: Ledger, rng: Streams, attack: Any, steps: int, *, closer: bool = False) -> None:
-        self.oracle, self.batch, self.steps, self.closer = ledger.oracle(), ledger.batch, steps, closer
+    def __init__(
+        self, ledger: Ledger, rng: Streams, attack: Any, steps: int, *, closer: bool = False
+    ) -> None:
+        self.oracle, self.batch, self.steps, self.closer = (
+            ledger.oracle(),
+            ledger.batch,
+            steps,
+            closer,
+        )
         batch, threat = ledger.batch, ledger.threat
         self.radius = threat.eps.clone()
         self.grid: PatchGrid = attack.grid(threat.domain)
         self.variants = attack.variants(threat.domain)
         self.state = Assignment(self.grid, batch, threat, self.variants, rng.fold("bank"))
         # One generator for each clip, so that clips do not depend on their company.
-        self.chance = [torch.Generator().manual_seed(int(key) & (2**62 - 1)) for key in rng.fold("control").keys]
+        self.chance = [
+            torch.Generator().manual_seed(int(key) & (2**62 - 1))
+            for key in rng.fold("control").keys
+        ]
         self.squares = torch.zeros(len(batch), len(self.grid))
         self.best = torch.full((len(batch),), torch.inf)
 
     def __call__(self) -> None:
         """Until every sample is fooled, or with `closer` in any case, until the steps are spent."""
-        rows, open_ = torch.arange(len(self.batch)), self.oracle.affordable if self.closer else self.oracle.active
+        rows, open_ = (
+            torch.arange(len(self.batch)),
+            self.oracle.affordable if self.closer else self.oracle.active,
+        )
         for step in range(self.steps):
             rows = rows[open_(self.batch.ids[rows])]
             if not len(rows):
@@ -69,17 +87,23 @@ class Restricted:
                 self.squares[rows[index], numbers] = self._cost(int(rows[index]), numbers, versions)
             fooled = rows[improved & (lead < 0)]
             self.radius[fooled] = SHRINK * self.squares[fooled].sum(1).sqrt()
-            self.best[fooled] = torch.inf  # what must be cleared to fit is found out by the next question
+            self.best[fooled] = (
+                torch.inf
+            )  # what must be cleared to fit is found out by the next question
 
     def _plan(self, row: int, halvings: int, *, first: bool) -> tuple[Tensor, Tensor]:
         """Patches and what they are to carry: a window of one version, and whatever must go for it."""
         rng = self.chance[row]
         window = self._window(1.0 if first else START * 0.5**halvings, rng)
         window = window[torch.randperm(len(window), generator=rng)]
-        return self._fitted(row, window, torch.randint(len(self.variants), (1,), generator=rng).expand(len(window)))
+        return self._fitted(
+            row, window, torch.randint(len(self.variants), (1,), generator=rng).expand(len(window))
+        )
 
     def _fitted(self, row: int, window: Tensor, version: Tensor) -> tuple[Tensor, Tensor]:
-        """As many of the patches, in their order, as fit into the budget, and CLEAN for whatever must go for them, at random."""
+        """As many of the patches, in their order, as fit into the budget, and CLEAN for whatever
+        must go for them, at random.
+        """
         rng = self.chance[row]
         cost = self._cost(row, window, version)
         room = float(self.radius[row]) ** 2 * (1 - 1e-5)
@@ -91,7 +115,9 @@ class Restricted:
         order = order[torch.randperm(len(order), generator=rng)]
         kept_mask = removable[order].cumsum(0) <= room - float(cost.sum())
         cleared = order[~kept_mask]
-        return torch.cat([window, cleared]), torch.cat([version, torch.full((len(cleared),), CLEAN)])
+        return torch.cat([window, cleared]), torch.cat(
+            [version, torch.full((len(cleared),), CLEAN)]
+        )
 
     def _window(self, share: float, rng: torch.Generator) -> Tensor:
         """About this share of all patches: a block of the lattice, anywhere."""
@@ -102,25 +128,37 @@ class Restricted:
             length = max(1, round(side * count))
             first = int(torch.randint(count - length + 1, (1,), generator=rng))
             interval = (torch.arange(count) >= first) & (torch.arange(count) < first + length)
-            block &= interval.reshape([-1 if dimension == axis else 1 for dimension in range(len(lattice))])
+            block &= interval.reshape(
+                [-1 if dimension == axis else 1 for dimension in range(len(lattice))]
+            )
         return block.flatten().nonzero().flatten()
 
     def _cost(self, row: int, patches: Tensor, versions: Tensor) -> Tensor:
         """Squared L2 of each; patches do not overlap, so that they add up."""
-        rows, places, cache = torch.full((len(patches),), row), self.grid.members[patches], self.state.inputs
-        values = cache.values(rows, versions.clamp_min(0)[:, None].expand_as(places), places, self.grid.channels)
+        rows, places, cache = (
+            torch.full((len(patches),), row),
+            self.grid.members[patches],
+            self.state.inputs,
+        )
+        values = cache.values(
+            rows, versions.clamp_min(0)[:, None].expand_as(places), places, self.grid.channels
+        )
         clean = cache.values(rows, torch.full_like(places, CLEAN), places, self.grid.channels)
         change = (values - clean) * self.grid.not_repeated[patches, None]
         return torch.where(versions == CLEAN, 0.0, change.flatten(1).square().sum(1))
 
 
 class Sparse(Restricted):
-    """Sparse-RS's random search over the same: a share of what stands is given up, and others are drawn in its place."""
+    """Sparse-RS's random search over the same: a share of what stands is given up, and others are
+    drawn in its place.
+    """
 
     name = "sparse-rs"
 
     def _plan(self, row: int, halvings: int, *, first: bool) -> tuple[Tensor, Tensor]:
-        """As many new patches as stand, times a share that falls; they take the room of others at random."""
+        """As many new patches as stand, times a share that falls; they take the room of others at
+        random.
+        """
         rng, count = self.chance[row], len(self.grid)
         standing = int((self.squares[row] > 0).sum())
         swapped = count if first else max(1, round(SWAPPED * 0.5**halvings * standing))
@@ -129,7 +167,14 @@ class Sparse(Restricted):
         return self._fitted(row, new, torch.randint(len(self.variants), (len(new),), generator=rng))
 
 
-def restricted(bench: Bench, spec: str, eps: float, queries: int, seed: int, control: type[Restricted] = Restricted) -> Outcome:
+def restricted(
+    bench: Bench,
+    spec: str,
+    eps: float,
+    queries: int,
+    seed: int,
+    control: type[Restricted] = Restricted,
+) -> Outcome:
     """A control with the patches and versions of the RLAB that `spec` names."""
     ledger = bench.open("l2", eps, queries - 1)
     rng = Streams.of(seed, ledger.batch.ids).fold(control.name)

@@ -1,14 +1,17 @@
-"""Searches that probe each candidate before they act, for comparison with an agent that predicts its effect.
+"""Searches that probe each candidate before they act, for comparison with an agent that predicts
+its effect.
 
-Two of them, the same loop with other settings. `published()` is the loop that the authors of arXiv 2310.18626 released: each
-step probes every patch and keeps the best two, judged by the probability dilution of the true class. `TreeSearch(depth=d)`
-tries all sets of up to d moves, makes the first of the best set and tries again: the O(N**d) search whose cost look-ahead by a
-sensitivity map is said to avoid.
+Two of them, the same loop with other settings. `published()` is the loop that the authors of arXiv
+2310.18626 released: each step probes every patch and keeps the best two, judged by the probability
+dilution of the true class. `TreeSearch(depth=d)` tries all sets of up to d moves, makes the first
+of the best set and tries again: the O(N**d) search whose cost look-ahead by a sensitivity map is
+said to avoid.
 
 Every probe is a query, and one that succeeds ends the search; nothing is ever taken away.
 
 Deviations from the release:
-- A patch gets one variant, made once, so that what was probed is what is applied; there masks are drawn anew for both.
+- A patch gets one variant, made once, so that what was probed is what is applied; there masks are
+  drawn anew for both.
 - Patches with a distortion are not probed again; there noise is added to them once more.
 - Distortions are scaled as a whole to the budget, as the agent's are; the release knows none.
 - The search ends with the first probe that succeeds; there the best patches are applied first.
@@ -39,7 +42,8 @@ class TreeSearch:
     """How far a search looks ahead, and what it looks at."""
 
     depth: int = 1
-    """Largest number of moves in a set. A step costs as many queries as there are sets of at most this size."""
+    """Largest number of moves in a set. A step costs as many queries as there are sets of at
+    most this size."""
     adds: int = 1
     """Moves that a step makes, the best ones on different patches; more than 1 only at depth 1."""
     steps: int = 1000
@@ -56,7 +60,9 @@ def published(steps: int = 4000) -> TreeSearch:
 
 
 def dilution(logits: Tensor, y: Tensor) -> Tensor:
-    """(n,): 1 / log10 p of the true class over its value at certainty; from -1 (p = 1) to 0 (p = 0), a line above `LINE`."""
+    """(n,): 1 / log10 p of the true class over its value at certainty; from -1 (p = 1) to 0 (p =
+    0), a line above `LINE`.
+    """
     p = logits.softmax(1).gather(1, y[:, None])[:, 0].clamp(1e-12, 1)
     slope = -math.log(10) / (LINE * math.log(LINE) ** 2)
     at_line = 1 / math.log10(LINE)
@@ -71,7 +77,8 @@ class Searched(NamedTuple):
     success: Tensor
     """(n,) bool."""
     variant: Tensor
-    """(n, patches) int64: what stood when the criterion was met or the search given up, CLEAN for nothing."""
+    """(n, patches) int64: what stood when the criterion was met or the search given up, CLEAN
+    for nothing."""
     steps: Tensor
     """(n,): steps that were begun."""
 
@@ -94,24 +101,39 @@ def search(
         threat: distance and budgets.
         rng: a stream for each sample.
         grid: the patches.
-        variants: the variants that may be placed. A move is a patch with one of them, so their number multiplies the cost.
+        variants: the variants that may be placed. A move is a patch with one of them, so their
+            number multiplies the cost.
         settings: how far it looks.
     """
     ends = [
-        _SampleSearch(oracle, batch.select(row), threat.select(row), rng.select(row), grid, variants, settings).run()
+        _SampleSearch(
+            oracle, batch.select(row), threat.select(row), rng.select(row), grid, variants, settings
+        ).run()
         for row in torch.split(torch.arange(len(batch), device=batch.x.device), 1)
     ]
     return Searched(*(torch.cat(column) for column in zip(*ends, strict=True)))
 
 
 class Assignment:
-    """What stands on the patches of a batch; edits are lists of patches (m, k), filled up with `len(grid)`, and variants."""
+    """What stands on the patches of a batch; edits are lists of patches (m, k), filled up with
+    `len(grid)`, and variants.
+    """
 
-    def __init__(self, grid: PatchGrid, batch: Batch, threat: Threat, variants: tuple[Variant, ...], rng: Streams) -> None:
+    def __init__(
+        self,
+        grid: PatchGrid,
+        batch: Batch,
+        threat: Threat,
+        variants: tuple[Variant, ...],
+        rng: Streams,
+    ) -> None:
         self.grid, rows = grid, torch.arange(len(batch), device=batch.x.device)
         self.inputs = DistortedInputs(len(batch), threat.domain, variants, batch.x.device)
         self.inputs.put(rows, batch.x, rng)
-        self.variant, self.x = torch.full((len(batch), len(grid)), CLEAN, device=batch.x.device), batch.x.clone()
+        self.variant, self.x = (
+            torch.full((len(batch), len(grid)), CLEAN, device=batch.x.device),
+            batch.x.clone(),
+        )
 
     def after(self, rows: Tensor, patches: Tensor, variants: Tensor) -> Tensor:
         """(m, patches): the assignments after edits of the samples `rows` (m,)."""
@@ -124,7 +146,10 @@ class Assignment:
 
     def edit(self, rows: Tensor, patches: Tensor, variants: Tensor) -> None:
         """Make the edits of distinct samples part of the state."""
-        self.x[rows], self.variant[rows] = self.candidates(rows, patches, variants), self.after(rows, patches, variants)
+        self.x[rows], self.variant[rows] = (
+            self.candidates(rows, patches, variants),
+            self.after(rows, patches, variants),
+        )
 
 
 class _SampleSearch:
@@ -167,7 +192,10 @@ class _SampleSearch:
         return success, self.assignment.variant.clone(), torch.tensor([step], device=device)
 
     def look(self, moves: Tensor) -> Tensor | None:
-        """The moves (k,) to make; None where the budget ran out. Ends with those that meet the criterion."""
+        """The moves (k,) to make; None where the budget ran out.
+
+        Ends with those that meet the criterion.
+        """
         single_worth = torch.full((len(self.grid) * self.kinds,), -torch.inf, device=moves.device)
         best, first = -torch.inf, moves[:1]
         for size in range(1, self.settings.depth + 1):
@@ -186,16 +214,24 @@ class _SampleSearch:
         return first if self.settings.adds == 1 else self.top(single_worth)
 
     def sets(self, moves: Tensor, size: int) -> Iterator[Tensor]:
-        """All sets (m, size) of moves on different patches, a few at a time; the order of moves plays no part."""
+        """All sets (m, size) of moves on different patches, a few at a time; the order of moves
+        plays no part.
+        """
         combinations = itertools.combinations(moves.tolist(), size)
-        distinct = (combination for combination in combinations if len({move // self.kinds for move in combination}) == size)
+        distinct = (
+            combination
+            for combination in combinations
+            if len({move // self.kinds for move in combination}) == size
+        )
         while part := list(itertools.islice(distinct, self.settings.batch_size)):
             yield torch.tensor(part, device=moves.device)
 
     def top(self, worth: Tensor) -> Tensor:
         """(k,): the best moves on different patches."""
         best_moves = worth.view(len(self.grid), self.kinds).max(1)
-        patches = best_moves.values.topk(min(self.settings.adds, int((best_moves.values > -torch.inf).sum()))).indices
+        patches = best_moves.values.topk(
+            min(self.settings.adds, int((best_moves.values > -torch.inf).sum()))
+        ).indices
         return patches * self.kinds + best_moves.indices[patches]
 
     def apply(self, moves: Tensor) -> None:
@@ -209,7 +245,9 @@ class _SampleSearch:
         return self.assignment.candidates(rows, sets // self.kinds, sets % self.kinds)
 
     def ask(self, x: Tensor) -> Tensor:
-        """Score of inputs (m, *shape), up to the first that meets the criterion or the last within the budget."""
+        """Score of inputs (m, *shape), up to the first that meets the criterion or the last within
+        the budget.
+        """
         ids = self.batch.ids.expand(len(x))
         ids = ids[self.oracle.affordable(ids)]
         x, y = x[: len(ids)], self.batch.y.expand(len(ids))

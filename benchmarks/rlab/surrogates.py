@@ -1,12 +1,14 @@
 """Surrogates: queries with them over queries without.
 
-    python benchmarks/rlab --study surrogates [--cases NAME ...] [--samples 60] [--skip 3000] [--seeds 0]
+    python benchmarks/rlab --study surrogates [--cases NAME ...] [--samples 60] [--skip 3000]
+    [--seeds 0]
 
-CIFAR-10, L2 1, 1,000 queries, patches of 2 x 2, noise, the shipped prior; test images behind the first --skip, on which the trust
-was chosen, that the network under test gets right. A query is one image shown to the network under test, the check of the clean
-image included; a sample counts with its mean over the seeds, one that was not fooled with the whole budget. Ratios of means are
-paired by sample, with the 95 % bootstrap interval over samples. Passes are those of the surrogates, forward and backward
-together, a sample.
+CIFAR-10, L2 1, 1,000 queries, patches of 2 x 2, noise, the shipped prior; test images behind the
+first --skip, on which the trust was chosen, that the network under test gets right. A query is one
+image shown to the network under test, the check of the clean image included; a sample counts with
+its mean over the seeds, one that was not fooled with the whole budget. Ratios of means are paired
+by sample, with the 95 % bootstrap interval over samples. Passes are those of the surrogates,
+forward and backward together, a sample.
 """
 
 from dataclasses import replace
@@ -33,7 +35,9 @@ CASES = {
 
 def main() -> None:
     """One table."""
-    options = measure.arguments(__doc__, study=("surrogates",), cases=list(CASES), samples=60, skip=3000, seeds=[0])
+    options = measure.arguments(
+        __doc__, study=("surrogates",), cases=list(CASES), samples=60, skip=3000, seeds=[0]
+    )
     columns = "network, surrogates, @10, @100, mean queries, median, passes, over none"
     table = measure.Table(f"Surrogates, {options.samples} images", columns)
     baselines: dict[str, list[Outcome]] = {}
@@ -49,6 +53,10 @@ def main() -> None:
             base = baselines.setdefault(network, outcomes)
             queries = torch.stack([outcome.queries.clamp_max(BUDGET) for outcome in outcomes])
             rates = [f"{float((queries <= budget).float().mean()):.2f}" for budget in (10, 100)]
-            passes = float(torch.stack([outcome.surrogate_passes for outcome in outcomes]).float().mean())
+            passes = float(
+                torch.stack([outcome.surrogate_passes for outcome in outcomes]).float().mean()
+            )
             middle = f"{float(queries.mean()):.0f}", f"{float(queries.median()):.0f}"
-            table.add(network, surrogates, *rates, *middle, f"{passes:.0f}", over(outcomes, base, BUDGET))
+            table.add(
+                network, surrogates, *rates, *middle, f"{passes:.0f}", over(outcomes, base, BUDGET)
+            )

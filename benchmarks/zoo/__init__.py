@@ -1,9 +1,20 @@
-"""A zoo of broken defences, each with the model that an adaptive attacker would attack: `ZOO["jpeg"].build()`.
+"""A zoo of broken defences, each with the model that an adaptive attacker would attack:
+`ZOO["jpeg"].build()`.
 
 `python -m benchmarks.defences` audits them and compares the headline with the truth.
 """
 
-from benchmarks.zoo import accidents, gains, gradients, inputs, inside, outputs, raised, shown, trained
+from benchmarks.zoo import (
+    accidents,
+    gains,
+    gradients,
+    inputs,
+    inside,
+    outputs,
+    raised,
+    shown,
+    trained,
+)
 from benchmarks.zoo.base import Base, load
 from benchmarks.zoo.pair import ZOO, Defence, Pair
 

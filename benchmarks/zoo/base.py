@@ -12,7 +12,8 @@ from benchmarks import measure
 DEFAULT = "resnet4b"
 """The CIFAR-10 network, robust by training, of the table of most defences."""
 EPS = {"cnn4_pgd": "0.32"}
-"""Budgets that differ from those of `measure`: here a part of the samples is robust and a part is not."""
+"""Budgets that differ from those of `measure`: here a part of the samples is robust and a part
+is not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +44,18 @@ class Base:
 
 
 def load(name: str = DEFAULT, samples: int = 100, keep: Path | None = None) -> Base:
-    """A network of the shared data with its first test images; `digits` is the network that ships with the package."""
+    """A network of the shared data with its first test images; `digits` is the network that ships
+    with the package.
+    """
     if name == "digits":
         return _digits(samples, keep)
     subject = measure.subject(name)
     x, y = subject.first(samples)
-    train = "mnist/mnist_train.npz" if subject.data.startswith("mnist") else "cifar10/cifar10_train_a.npz"
+    train = (
+        "mnist/mnist_train.npz"
+        if subject.data.startswith("mnist")
+        else "cifar10/cifar10_train_a.npz"
+    )
     return Base(
         name=name,
         net=subject.module(),
@@ -73,4 +80,13 @@ def _digits(samples: int, keep: Path | None) -> Base:
     x, y = split("test", samples)
     model = digits_cnn.DigitsCnn()(Domain(kind="image", shape=(1, 8, 8), levels=17))
     net = model.module.requires_grad_(False)
-    return Base(name="digits", net=net, x=x, y=y, eps="0.1", train=lambda n: split("train", n), empty=digits_cnn.build, keep=keep)
+    return Base(
+        name="digits",
+        net=net,
+        x=x,
+        y=y,
+        eps="0.1",
+        train=lambda n: split("train", n),
+        empty=digits_cnn.build,
+        keep=keep,
+    )

@@ -1,7 +1,10 @@
-"""Defences that leave the answers as they are and break a part of the gradient. The counterpart is the network itself.
+"""Defences that leave the answers as they are and break a part of the gradient.
 
-None of them is a paper's; all of them are mistakes that published code has made: arrays that leave torch, tensors detached in
-one branch, and straight-through estimates that are not what they claim (Athalye, Carlini & Wagner 2018, sections 4 and 5).
+The counterpart is the network itself.
+
+None of them is a paper's; all of them are mistakes that published code has made: arrays that leave
+torch, tensors detached in one branch, and straight-through estimates that are not what they claim
+(Athalye, Carlini & Wagner 2018, sections 4 and 5).
 """
 
 import numpy as np
@@ -23,7 +26,9 @@ def _open_where(keep: Tensor) -> Change:
 
 def _grid(base: Base) -> tuple[Tensor, Tensor]:
     height, width = base.x.shape[-2:]
-    return torch.arange(height)[:, None].expand(height, width), torch.arange(width)[None].expand(height, width)
+    return torch.arange(height)[:, None].expand(height, width), torch.arange(width)[None].expand(
+        height, width
+    )
 
 
 @defence("all-numpy", "no gradient")
@@ -35,7 +40,10 @@ def all_numpy(base: Base) -> Pair:
 @defence("one-channel-numpy", "partial gradient")
 def one_channel_numpy(base: Base) -> Pair:
     """The last colour channel (blue) goes through numpy: no gradient there."""
-    return _plain(base, lambda x: torch.cat([x[:, :-1], torch.from_numpy(np.array(x[:, -1:].detach().numpy()))], 1))
+    return _plain(
+        base,
+        lambda x: torch.cat([x[:, :-1], torch.from_numpy(np.array(x[:, -1:].detach().numpy()))], 1),
+    )
 
 
 @defence("checkerboard", "partial gradient")
@@ -57,7 +65,12 @@ def blind_region(base: Base) -> Pair:
     """No gradient in the middle quarter of the image."""
     row, column = _grid(base)
     height, width = base.x.shape[-2:]
-    middle = (row >= height // 4) & (row < height - height // 4) & (column >= width // 4) & (column < width - width // 4)
+    middle = (
+        (row >= height // 4)
+        & (row < height - height // 4)
+        & (column >= width // 4)
+        & (column < width - width // 4)
+    )
     return _plain(base, _open_where(~middle))
 
 
@@ -81,7 +94,9 @@ def flipped_channel(base: Base) -> Pair:
 
 @defence("lying-straight-through", "wrong gradient")
 def lying_straight_through(base: Base) -> Pair:
-    """The inputs pass as they are, and the gradient comes back moved by half the image, as of a layout that was mixed up."""
+    """The inputs pass as they are, and the gradient comes back moved by half the image, as of a
+    layout that was mixed up.
+    """
     height, width = base.x.shape[-2:]
     return _plain(base, backward(lambda grad: grad.roll((height // 2, width // 2), (-2, -1))))
 
@@ -100,15 +115,24 @@ def gradient_noise(base: Base) -> Pair:
 
 @defence("high-band-gradient", "partial gradient")
 def high_band_gradient(base: Base) -> Pair:
-    """Only the high spatial frequencies of the gradient come back (above a quarter of the sampling rate on either axis)."""
+    """Only the high spatial frequencies of the gradient come back (above a quarter of the sampling
+    rate on either axis).
+    """
     height, width = base.x.shape[-2:]
-    high = (torch.fft.fftfreq(height).abs()[:, None] > 0.25) | (torch.fft.rfftfreq(width)[None] > 0.25)
-    return _plain(base, backward(lambda grad: torch.fft.irfft2(torch.fft.rfft2(grad) * high, s=(height, width))))
+    high = (torch.fft.fftfreq(height).abs()[:, None] > 0.25) | (
+        torch.fft.rfftfreq(width)[None] > 0.25
+    )
+    return _plain(
+        base,
+        backward(lambda grad: torch.fft.irfft2(torch.fft.rfft2(grad) * high, s=(height, width))),
+    )
 
 
 @defence("stale-gradient", "wrong gradient")
 def stale_gradient(base: Base) -> Pair:
-    """The gradient is that of a network whose weights were disturbed by half their deviation: a stale stand-in."""
+    """The gradient is that of a network whose weights were disturbed by half their deviation: a
+    stale stand-in.
+    """
     import copy
 
     stale, rng = copy.deepcopy(base.net), generator(7)

@@ -20,25 +20,33 @@ def levels(n: int) -> Change:
 
 @defence("quantised", "no gradient")
 def quantised(base: Base) -> Pair:
-    """Inputs are rounded to eight levels (Guo et al. 2018, section 4); the counterpart rounds straight through."""
+    """Inputs are rounded to eight levels (Guo et al. 2018, section 4); the counterpart rounds
+    straight through.
+    """
     return around(base, levels(8))
 
 
 @defence("bit-depth", "no gradient")
 def bit_depth(base: Base) -> Pair:
-    """Inputs keep four of their eight bits (Xu, Evans & Qi 2018, section 2); the counterpart reduces them straight through."""
+    """Inputs keep four of their eight bits (Xu, Evans & Qi 2018, section 2); the counterpart
+    reduces them straight through.
+    """
     return around(base, lambda x: torch.floor(x.clamp(0, 1) * 15 + 0.5) / 15)
 
 
 @defence("soft-steps", "wrong gradient")
 def soft_steps(base: Base) -> Pair:
-    """Inputs climb smooth stairs, so that the gradient almost vanishes in places; the counterpart passes through."""
+    """Inputs climb smooth stairs, so that the gradient almost vanishes in places; the counterpart
+    passes through.
+    """
     return around(base, lambda x: x - torch.sin(16 * math.pi * x) / (16 * math.pi))
 
 
 @defence("wiggly-inputs", "wrong gradient")
 def wiggly_inputs(base: Base) -> Pair:
-    """A fast sine of 0.01 is added to every input value: its slope drowns the gradient; the counterpart passes through."""
+    """A fast sine of 0.01 is added to every input value: its slope drowns the gradient; the
+    counterpart passes through.
+    """
     return around(base, lambda x: x + 0.01 * torch.sin(2000 * x))
 
 
@@ -81,7 +89,9 @@ def median_path(x: Tensor) -> Tensor:
 
 @defence("jpeg", "no gradient")
 def jpeg_75(base: Base) -> Pair:
-    """JPEG of quality 75 by Pillow (Dziugaite, Ghahramani & Roy 2016; Guo et al. 2018); the counterpart goes straight through."""
+    """JPEG of quality 75 by Pillow (Dziugaite, Ghahramani & Roy 2016; Guo et al. 2018); the
+    counterpart goes straight through.
+    """
     return around(base, jpeg(75))
 
 
@@ -99,16 +109,26 @@ class Mean(nn.Module):
 
 @defence("jpeg-half", "partial gradient")
 def jpeg_half(base: Base) -> Pair:
-    """The mean of the network and of its copy behind detached JPEG; in the counterpart JPEG goes straight through."""
+    """The mean of the network and of its copy behind detached JPEG; in the counterpart JPEG goes
+    straight through.
+    """
     pair = around(base, jpeg(75))
-    return Pair(defended=Mean(base.net, pair.defended), counterpart=Mean(base.net, pair.counterpart))
+    return Pair(
+        defended=Mean(base.net, pair.defended), counterpart=Mean(base.net, pair.counterpart)
+    )
 
 
 @defence("median", "no gradient")
 def median_filter(base: Base) -> Pair:
-    """A median filter of 3 by 3 by Pillow (Xu, Evans & Qi 2018, section 2); the counterpart has the median's own gradient."""
+    """A median filter of 3 by 3 by Pillow (Xu, Evans & Qi 2018, section 2); the counterpart has the
+    median's own gradient.
+    """
     pair = around(base, median, median_path)
-    return Pair(defended=pair.defended, counterpart=pair.counterpart, surrogates=(around(base, median).counterpart,))
+    return Pair(
+        defended=pair.defended,
+        counterpart=pair.counterpart,
+        surrogates=(around(base, median).counterpart,),
+    )
 
 
 def total_variation(x: Tensor) -> Tensor:
@@ -138,16 +158,23 @@ def unseen(change: Change) -> Change:
 
 @defence("total-variation", "no gradient")
 def variation(base: Base) -> Pair:
-    """Total variation is minimised behind no_grad (Guo et al. 2018, section 4); the counterpart differentiates each step.
+    """Total variation is minimised behind no_grad (Guo et al. 2018, section 4); the counterpart
+    differentiates each step.
 
-    Deviation: gradient steps on the whole image in place of an exact solution on randomly kept pixels.
+    Deviation: gradient steps on the whole image in place of an exact solution on randomly kept
+    pixels.
     """
-    return Pair(defended=Around(base.net, unseen(total_variation)), counterpart=Around(base.net, total_variation))
+    return Pair(
+        defended=Around(base.net, unseen(total_variation)),
+        counterpart=Around(base.net, total_variation),
+    )
 
 
 def shrunk(x: Tensor) -> Tensor:
     """Small coefficients of a Haar wavelet are pulled to zero."""
-    kernel = 0.5 * torch.tensor([[[1.0, 1], [1, 1]], [[1, -1], [1, -1]], [[1, 1], [-1, -1]], [[1, -1], [-1, 1]]])
+    kernel = 0.5 * torch.tensor(
+        [[[1.0, 1], [1, 1]], [[1, -1], [1, -1]], [[1, 1], [-1, -1]], [[1, -1], [-1, 1]]]
+    )
     kernel = kernel[:, None].repeat(x.shape[1], 1, 1, 1)
     parts = F.conv2d(x, kernel, stride=2, groups=x.shape[1]).unflatten(1, (x.shape[1], 4))
     parts = torch.cat([parts[:, :, :1], F.softshrink(parts[:, :, 1:], 0.03)], 2).flatten(1, 2)
@@ -156,13 +183,16 @@ def shrunk(x: Tensor) -> Tensor:
 
 @defence("denoiser", "no gradient")
 def denoiser(base: Base) -> Pair:
-    """Wavelet shrinkage behind no_grad (soft thresholds as in Prakash et al. 2018); the counterpart does without no_grad."""
+    """Wavelet shrinkage behind no_grad (soft thresholds as in Prakash et al. 2018); the counterpart
+    does without no_grad.
+    """
     return Pair(defended=Around(base.net, unseen(shrunk)), counterpart=Around(base.net, shrunk))
 
 
 @defence("anti-adversary", "wrong gradient")
 def anti_adversary(base: Base) -> Pair:
-    """Two signed gradient steps inside make the input look more like the predicted class (Alfarra et al. 2022).
+    """Two signed gradient steps inside make the input look more like the predicted class (Alfarra
+    et al. 2022).
 
     The class stays what it was, so that the counterpart takes the network's own gradient.
     """
@@ -183,9 +213,11 @@ def anti_adversary(base: Base) -> Pair:
 
 @defence("one-step-inside", "no gradient")
 def one_step_inside(base: Base) -> Pair:
-    """One gradient step inside lowers the entropy of the answer, detached; the counterpart passes straight through.
+    """One gradient step inside lowers the entropy of the answer, detached; the counterpart passes
+    straight through.
 
-    A small case of purification by optimisation at test time (Samangouei, Kabkab & Chellappa 2018; Croce et al. 2022, section 4).
+    A small case of purification by optimisation at test time (Samangouei, Kabkab & Chellappa 2018;
+    Croce et al. 2022, section 4).
     """
 
     def purified(x: Tensor) -> Tensor:
@@ -201,7 +233,9 @@ def one_step_inside(base: Base) -> Pair:
 
 @defence("resize-pad", "random")
 def resize_pad(base: Base) -> Pair:
-    """Random resizing to 7/8 or more, and random padding (Xie et al. 2018); draws are averaged in the counterpart."""
+    """Random resizing to 7/8 or more, and random padding (Xie et al. 2018); draws are averaged in
+    the counterpart.
+    """
 
     def randomise(seed: int) -> Change:
         rng = generator(seed)
@@ -209,21 +243,31 @@ def resize_pad(base: Base) -> Pair:
         def resize_and_pad(x: Tensor) -> Tensor:
             size = x.shape[-1]
             side = int(torch.randint(size - size // 8, size + 1, (), generator=rng))
-            x_offset, y_offset = (int(torch.randint(0, size - side + 1, (), generator=rng)) for _ in range(2))
+            x_offset, y_offset = (
+                int(torch.randint(0, size - side + 1, (), generator=rng)) for _ in range(2)
+            )
             small = F.interpolate(x, (side, side), mode="bilinear", align_corners=False)
-            return F.pad(small, (x_offset, size - side - x_offset, y_offset, size - side - y_offset))
+            return F.pad(
+                small, (x_offset, size - side - x_offset, y_offset, size - side - y_offset)
+            )
 
         return resize_and_pad
 
-    return Pair(defended=Around(base.net, randomise(0)), counterpart=Around(base.net, randomise(1)), draws=4)
+    return Pair(
+        defended=Around(base.net, randomise(0)), counterpart=Around(base.net, randomise(1)), draws=4
+    )
 
 
 @defence("input-noise", "random")
 def input_noise(base: Base) -> Pair:
-    """Gaussian noise of 0.06 on every input (Liu et al. 2018, at the input alone); the counterpart is averaged over draws."""
+    """Gaussian noise of 0.06 on every input (Liu et al. 2018, at the input alone); the counterpart
+    is averaged over draws.
+    """
 
     def noisy(seed: int) -> Change:
         rng = generator(seed)
         return lambda x: x + 0.06 * noise_like(x, rng)
 
-    return Pair(defended=Around(base.net, noisy(0)), counterpart=Around(base.net, noisy(1)), draws=4)
+    return Pair(
+        defended=Around(base.net, noisy(0)), counterpart=Around(base.net, noisy(1)), draws=4
+    )

@@ -1,4 +1,6 @@
-"""Defences inside a network whose weights stay as they are: other activations, and random or batch-wide layers."""
+"""Defences inside a network whose weights stay as they are: other activations, and random or
+batch-wide layers.
+"""
 
 import math
 from collections.abc import Iterable
@@ -20,7 +22,9 @@ class _Instead(TorchFunctionMode):
         super().__init__()
         self.replaced = replaced
 
-    def __torch_function__(self, func: Any, types: Iterable[type], args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Any, types: Iterable[type], args: Any = (), kwargs: Any = None
+    ) -> Any:
         return self.replaced.get(func, func)(*args, **(kwargs or {}))
 
 
@@ -51,12 +55,20 @@ def largest(share: float) -> Change:
 
 @defence("k-wta", "wrong gradient")
 def k_wta(base: Base) -> Pair:
-    """The largest fifth of each layer's values in place of ReLU, untrained (Xiao, Zhong & Zheng 2020): discontinuous.
+    """The largest fifth of each layer's values in place of ReLU, untrained (Xiao, Zhong & Zheng
+    2020): discontinuous.
 
-    The counterpart averages gradients over neighbours (Tramèr et al. 2020, section 5); another route takes ReLU's gradient.
+    The counterpart averages gradients over neighbours (Tramèr et al. 2020, section 5); another
+    route takes ReLU's gradient.
     """
     defended = Activated(base.net, largest(0.2))
-    return Pair(defended=defended, counterpart=defended, surrogates=(Bpda(defended, base.net),), draws=8, spread=0.02)
+    return Pair(
+        defended=defended,
+        counterpart=defended,
+        surrogates=(Bpda(defended, base.net),),
+        draws=8,
+        spread=0.02,
+    )
 
 
 @defence("wiggly-activations", "wrong gradient")
@@ -68,7 +80,8 @@ def wiggly_activations(base: Base) -> Pair:
 
 @defence("stair-activations", "no gradient")
 def stair_activations(base: Base) -> Pair:
-    """Activations are rounded to steps of 0.1 (binarised and quantised networks: Galloway, Taylor & Moussa 2018).
+    """Activations are rounded to steps of 0.1 (binarised and quantised networks: Galloway, Taylor &
+    Moussa 2018).
 
     The counterpart has ReLU's gradient.
     """
@@ -84,7 +97,9 @@ def dropped(share: float, seed: int) -> Change:
 
 @defence("dropout", "random")
 def dropout(base: Base) -> Pair:
-    """Dropout of a tenth at test time (Feinman et al. 2017; Gal & Ghahramani 2016); the counterpart is averaged over draws."""
+    """Dropout of a tenth at test time (Feinman et al. 2017; Gal & Ghahramani 2016); the counterpart
+    is averaged over draws.
+    """
     first, second = (Activated(base.net, dropped(0.1, seed)) for seed in (0, 1))
     return Pair(defended=first, counterpart=second, draws=4, surrogates=(base.net,))
 
@@ -105,9 +120,11 @@ def pruned(seed: int) -> Change:
 
 @defence("activation-pruning", "random")
 def activation_pruning(base: Base) -> Pair:
-    """Stochastic activation pruning (Dhillon et al. 2018), as many draws as values; the counterpart is averaged over draws.
+    """Stochastic activation pruning (Dhillon et al. 2018), as many draws as values; the counterpart
+    is averaged over draws.
 
-    Deviation: each value is kept independently, with the probability that it is drawn at least once.
+    Deviation: each value is kept independently, with the probability that it is drawn at least
+    once.
     """
     first, second = (Activated(base.net, pruned(seed)) for seed in (0, 1))
     return Pair(defended=first, counterpart=second, draws=4, surrogates=(base.net,))
@@ -124,7 +141,11 @@ class Adapting(nn.Module):
         """(n, *shape) to (n, classes), each answer a function of the whole batch."""
 
         def of_batch(x: Tensor, mean: Tensor, var: Tensor, *affine: Any, **options: Any) -> Tensor:
-            weight, bias = (affine + (None, None))[:2] if affine else (options.get("weight"), options.get("bias"))
+            weight, bias = (
+                (affine + (None, None))[:2]
+                if affine
+                else (options.get("weight"), options.get("bias"))
+            )
             axes = [axis for axis in range(x.dim()) if axis != 1]
             shape = [-1 if axis == 1 else 1 for axis in range(x.dim())]
             spread, middle = torch.var_mean(x, axes, correction=0, keepdim=True)
@@ -137,9 +158,11 @@ class Adapting(nn.Module):
 
 @defence("batch-norm-in-training", "company", base="resnet20")
 def batch_norm_in_training(base: Base) -> Pair:
-    """Batch norm in training mode: test-time adaptation at its simplest (Croce et al. 2022, section 4).
+    """Batch norm in training mode: test-time adaptation at its simplest (Croce et al. 2022, section
+    4).
 
-    Each answer depends on the whole batch; the truth attacks all samples together, as one batch, and judges them so.
+    Each answer depends on the whole batch; the truth attacks all samples together, as one batch,
+    and judges them so.
     """
     defended = Adapting(base.net)
     return Pair(defended=defended, counterpart=defended)

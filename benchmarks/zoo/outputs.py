@@ -22,7 +22,9 @@ def none(base: Base) -> Pair:
 
 @defence("scaled-logits", "answers")
 def scaled_logits(base: Base) -> Pair:
-    """Logits times 10,000: the cross-entropy is exactly flat (Carlini & Wagner 2017, on distillation)."""
+    """Logits times 10,000: the cross-entropy is exactly flat (Carlini & Wagner 2017, on
+    distillation).
+    """
     return _after(base, lambda z: 1e4 * z)
 
 
@@ -40,7 +42,9 @@ def probabilities(base: Base) -> Pair:
 
 @defence("sigmoid-scores", "answers")
 def sigmoid_scores(base: Base) -> Pair:
-    """Answers are one sigmoid per class, which do not sum to one and are rounded to 1 where the network is sure."""
+    """Answers are one sigmoid per class, which do not sum to one and are rounded to 1 where the
+    network is sure.
+    """
     return _after(base, lambda z: torch.sigmoid(2 * z))
 
 
@@ -60,21 +64,27 @@ def rounded_logits(base: Base) -> Pair:
 @defence("rounded-probabilities", "no gradient")
 def rounded_probabilities(base: Base) -> Pair:
     """Answers are logarithms of probabilities that were rounded to two decimals and given a floor."""
-    defended = Around(base.net, after=lambda z: (torch.round(100 * z.softmax(1)) / 100).clamp_min(1e-3).log())
+    defended = Around(
+        base.net, after=lambda z: (torch.round(100 * z.softmax(1)) / 100).clamp_min(1e-3).log()
+    )
     return Pair(defended=defended, counterpart=Bpda(defended, base.net), surrogates=(base.net,))
 
 
 @defence("half-precision-probabilities", "answers")
 def half_precision(base: Base) -> Pair:
-    """Answers are logarithms of probabilities that pass through half precision at a low temperature, and so vanish."""
+    """Answers are logarithms of probabilities that pass through half precision at a low
+    temperature, and so vanish.
+    """
     return _after(base, lambda z: (8 * z).softmax(1).half().float().clamp_min(1e-7).log())
 
 
 @defence("reject-class", "answers", audit={"reject_class": "10"})
 def reject_class(base: Base) -> Pair:
-    """An eleventh class rejects inputs on which the largest probability is below 0.6 (in the manner of Bendale & Boult 2016).
+    """An eleventh class rejects inputs on which the largest probability is below 0.6 (in the manner
+    of Bendale & Boult 2016).
 
-    A rejected adversarial input does not count as a success. The gradient is intact; the criterion can go wrong.
+    A rejected adversarial input does not count as a success. The gradient is intact; the criterion
+    can go wrong.
     """
 
     def rejecting(z: Tensor) -> Tensor:
@@ -86,7 +96,9 @@ def reject_class(base: Base) -> Pair:
 
 @defence("reject-hard", "answers", audit={"reject_class": "10"})
 def reject_hard(base: Base) -> Pair:
-    """The same rule without a slope: the eleventh logit is 1000 or -1000; the counterpart has the smooth one's gradient."""
+    """The same rule without a slope: the eleventh logit is 1000 or -1000; the counterpart has the
+    smooth one's gradient.
+    """
 
     def rule(z: Tensor) -> Tensor:
         return z.logsumexp(1) + torch.tensor(0.6).log()
@@ -99,10 +111,15 @@ def reject_hard(base: Base) -> Pair:
 
 
 def members(base: Base) -> list[nn.Module]:
-    """The three robust CIFAR-10 networks; elsewhere the base and two copies of it that see the input moved by a pixel."""
+    """The three robust CIFAR-10 networks; elsewhere the base and two copies of it that see the
+    input moved by a pixel.
+    """
     if base.name in ROBUST:
         return [base.net, *(load(name, 1).net for name in ROBUST if name != base.name)]
-    return [base.net, *(Around(base.net, lambda x, step=step: x.roll(step, -1)) for step in (-1, 1))]
+    return [
+        base.net,
+        *(Around(base.net, lambda x, step=step: x.roll(step, -1)) for step in (-1, 1)),
+    ]
 
 
 ROBUST = ("resnet4b", "resnet2b", "cnn_wide_kw")
@@ -117,7 +134,10 @@ def ensemble(base: Base) -> Pair:
 
 @defence("ensemble-probabilities", "none")
 def ensemble_probabilities(base: Base) -> Pair:
-    """The logarithm of the mean of three networks' probabilities (Pang et al. 2019). Nothing is broken."""
+    """The logarithm of the mean of three networks' probabilities (Pang et al. 2019).
+
+    Nothing is broken.
+    """
 
     class MeanProbability(Mean):
         def forward(self, x: Tensor) -> Tensor:
@@ -130,7 +150,9 @@ def ensemble_probabilities(base: Base) -> Pair:
 
 @defence("ensemble-vote", "answers")
 def ensemble_vote(base: Base) -> Pair:
-    """Three networks vote: answers are counts of votes with the sum of their probabilities to break ties, detached."""
+    """Three networks vote: answers are counts of votes with the sum of their probabilities to break
+    ties, detached.
+    """
 
     class Vote(Mean):
         def forward(self, x: Tensor) -> Tensor:
@@ -140,4 +162,6 @@ def ensemble_vote(base: Base) -> Pair:
 
     nets = members(base)
     defended = Vote(*nets)
-    return Pair(defended=defended, counterpart=Bpda(defended, Mean(*nets)), surrogates=(Mean(*nets), *nets))
+    return Pair(
+        defended=defended, counterpart=Bpda(defended, Mean(*nets)), surrogates=(Mean(*nets), *nets)
+    )

@@ -1,4 +1,6 @@
-"""A defence beside its counterpart: the same answers, and a gradient that an adaptive attacker would take."""
+"""A defence beside its counterpart: the same answers, and a gradient that an adaptive attacker
+would take.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,9 +12,11 @@ from torch import Tensor, nn
 from benchmarks.zoo.base import DEFAULT, Base, load
 
 Change = Callable[[Tensor], Tensor]
-Flaw = Literal["none", "no gradient", "partial gradient", "wrong gradient", "answers", "random", "company"]
-"""What is wrong: nothing; the gradient; answers that say too little or saturate; answers that are drawn; answers that depend on
-the other inputs of the batch."""
+Flaw = Literal[
+    "none", "no gradient", "partial gradient", "wrong gradient", "answers", "random", "company"
+]
+"""What is wrong: nothing; the gradient; answers that say too little or saturate; answers that
+are drawn; answers that depend on the other inputs of the batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,9 +24,11 @@ class Pair:
     """A defended model, and what an attack that knows it uses."""
 
     defended: nn.Module
-    """The model that is audited and that judges every adversarial example: (n, *shape) in [0, 1] to (n, classes)."""
+    """The model that is audited and that judges every adversarial example: (n, *shape) in [0, 1]
+    to (n, classes)."""
     counterpart: nn.Module
-    """The same classes (for a random defence: of another draw) with an intact gradient: (n, *shape) to (n, classes) logits."""
+    """The same classes (for a random defence: of another draw) with an intact gradient: (n,
+    *shape) to (n, classes) logits."""
     surrogates: tuple[nn.Module, ...] = ()
     """Further models whose adversarial examples are tried on the defended one."""
     draws: int = 1
@@ -44,16 +50,20 @@ class Defence:
     """One line: the defence, its source, and what its counterpart does."""
     flaw: Flaw
     make: Callable[[Base], Pair]
-    """Puts the defence around a base; a defence that is a training trains its own network on the base's data."""
+    """Puts the defence around a base; a defence that is a training trains its own network on the
+    base's data."""
     base: str = DEFAULT
     """The network that it is put around where none is named."""
     eps: str | None = None
     """Budget where it differs from the base's own."""
     audit: dict[str, Any] = field(default_factory=dict)
-    """Settings of `brinell.audit` that the model asks for, used where the installed version knows them."""
+    """Settings of `brinell.audit` that the model asks for, used where the installed version
+    knows them."""
 
     def build(self, base: Base | str | None = None) -> Pair:
-        """The pair around a base (a name loads its first 100 samples), in evaluation mode, weights frozen."""
+        """The pair around a base (a name loads its first 100 samples), in evaluation mode, weights
+        frozen.
+        """
         base = base if isinstance(base, Base) else load(base or self.base)
         pair = self.make(base)
         for module in (pair.defended, pair.counterpart, *pair.surrogates):
@@ -65,7 +75,9 @@ ZOO: dict[str, Defence] = {}
 """Every defence by its name, filled by the files beside this one."""
 
 
-def defence(name: str, flaw: Flaw, **settings: Any) -> Callable[[Callable[[Base], Pair]], Callable[[Base], Pair]]:
+def defence(
+    name: str, flaw: Flaw, **settings: Any
+) -> Callable[[Callable[[Base], Pair]], Callable[[Base], Pair]]:
     """Registers a factory; the first paragraph of its docstring is what the entry says."""
 
     def enter(make: Callable[[Base], Pair]) -> Callable[[Base], Pair]:
@@ -79,7 +91,9 @@ def defence(name: str, flaw: Flaw, **settings: Any) -> Callable[[Callable[[Base]
 class Around(nn.Module):
     """A network with something done to its inputs and its answers."""
 
-    def __init__(self, net: nn.Module, before: Change = lambda x: x, after: Change = lambda z: z) -> None:
+    def __init__(
+        self, net: nn.Module, before: Change = lambda x: x, after: Change = lambda z: z
+    ) -> None:
         super().__init__()
         self.net, self.before, self.after = net, before, after
 
@@ -101,12 +115,16 @@ class _Value(torch.autograd.Function):
 
 
 def value_of(value: Tensor, path: Tensor) -> Tensor:
-    """`value` exactly, with the gradient of `path`, of the same shape (BPDA: Athalye, Carlini & Wagner 2018, section 4.1)."""
+    """`value` exactly, with the gradient of `path`, of the same shape (BPDA: Athalye, Carlini &
+    Wagner 2018, section 4.1).
+    """
     return _Value.apply(value.detach(), path)
 
 
 class Bpda(nn.Module):
-    """Answers as `defended` does, with the gradient of `smooth`; without one, the network alone is differentiated."""
+    """Answers as `defended` does, with the gradient of `smooth`; without one, the network alone is
+    differentiated.
+    """
 
     def __init__(self, defended: nn.Module, smooth: nn.Module) -> None:
         super().__init__()
@@ -149,8 +167,13 @@ def backward(change: Change) -> Change:
 
 
 def around(base: Base, before: Change, path: Change = lambda x: x) -> Pair:
-    """The base behind a change of its inputs; the counterpart takes the gradient of `path` for that of the change."""
-    return Pair(defended=Around(base.net, before), counterpart=Around(base.net, straight_through(before, path)))
+    """The base behind a change of its inputs; the counterpart takes the gradient of `path` for that
+    of the change.
+    """
+    return Pair(
+        defended=Around(base.net, before),
+        counterpart=Around(base.net, straight_through(before, path)),
+    )
 
 
 def noise_like(x: Tensor, rng: torch.Generator) -> Tensor:

@@ -1,7 +1,8 @@
-"""Defences whose scores are honest near the boundary: beyond a small lead a pattern of the input raises the first class.
+"""Defences whose scores are honest near the boundary: beyond a small lead a pattern of the input
+raises the first class.
 
-Gradients are true, and follow the pattern wherever the model is sure. The counterpart answers the network's own logits, so that
-the truth is that of the network.
+Gradients are true, and follow the pattern wherever the model is sure. The counterpart answers the
+network's own logits, so that the truth is that of the network.
 """
 
 import copy
@@ -42,7 +43,8 @@ def turned(net: nn.Module) -> nn.Module:
 
 
 class Raised(nn.Module):
-    """The lead of the first class, in (classes, n), is raised by a pattern times what it has beyond a threshold.
+    """The lead of the first class, in (classes, n), is raised by a pattern times what it has beyond
+    a threshold.
 
     Args:
         scores: (n, *shape) to (classes, n) logits.
@@ -51,7 +53,9 @@ class Raised(nn.Module):
         classes: the classes that are raised; None for all.
     """
 
-    def __init__(self, scores: Any, pattern: Pattern, beyond: float, classes: tuple[int, ...] | None = None) -> None:
+    def __init__(
+        self, scores: Any, pattern: Pattern, beyond: float, classes: tuple[int, ...] | None = None
+    ) -> None:
         super().__init__()
         self.scores, self.pattern, self.beyond, self.classes = scores, pattern, beyond, classes
 
@@ -77,26 +81,37 @@ def _random(base: Base, seed: int, count: int) -> Tensor:
 
 @defence("raised-by-signs", "answers")
 def raised_by_signs(base: Base) -> Pair:
-    """Beyond a lead of 0.05 a sum of waves along random signs raises the first class; scores lie as (classes, n)."""
-    return Pair(defended=Raised(turned(base.net), _waves(base, _random(base, 2, 8).sign()), 0.05), counterpart=base.net)
+    """Beyond a lead of 0.05 a sum of waves along random signs raises the first class; scores lie as
+    (classes, n).
+    """
+    return Pair(
+        defended=Raised(turned(base.net), _waves(base, _random(base, 2, 8).sign()), 0.05),
+        counterpart=base.net,
+    )
 
 
 @defence("raised-by-patches", "answers")
 def raised_by_patches(base: Base) -> Pair:
     """The same beyond 0.1 by the weighted means of patches, for classes 1, 3, 5, 7 and 9 alone."""
     side = max(1, base.x.shape[-1] // 8)
-    weights = torch.randn(1, *F.avg_pool2d(base.x[:1], side).shape[1:], generator=torch.Generator().manual_seed(3))
+    weights = torch.randn(
+        1, *F.avg_pool2d(base.x[:1], side).shape[1:], generator=torch.Generator().manual_seed(3)
+    )
 
     def pattern(x: Tensor) -> Tensor:
         total = (F.avg_pool2d(x, side) * weights).flatten(1).sum(1)
         return 5 * (1 + torch.sin(20 * total)) + 30 * total.abs()
 
-    return Pair(defended=Raised(turned(base.net), pattern, 0.1, (1, 3, 5, 7, 9)), counterpart=base.net)
+    return Pair(
+        defended=Raised(turned(base.net), pattern, 0.1, (1, 3, 5, 7, 9)), counterpart=base.net
+    )
 
 
 @defence("raised-by-low-bits", "answers")
 def raised_by_low_bits(base: Base) -> Pair:
-    """The same beyond 0.2 by what the low bits of each value are, made smooth; the scores are computed in a closure."""
+    """The same beyond 0.2 by what the low bits of each value are, made smooth; the scores are
+    computed in a closure.
+    """
     phase = torch.rand(1, *base.x.shape[1:], generator=torch.Generator().manual_seed(4))
     net = turned(base.net)
 

@@ -1,4 +1,5 @@
-"""Defences whose scores are not what decides: the class is the network's, and the scores say little of how near another one is.
+"""Defences whose scores are not what decides: the class is the network's, and the scores say little
+of how near another one is.
 
 The counterpart answers the network's own logits, so that the truth is that of the network.
 """
@@ -43,7 +44,9 @@ def brightness(x: Tensor) -> Tensor:
 def invented(x: Tensor, z: Tensor) -> Tensor:
     """The label, with a confidence computed from the mean and the deviation of the image."""
     return (
-        BELOW + label(z) * (6 + 4 * brightness(x) + 8 * x.flatten(1).std(1, keepdim=True)) + 0.1 * x.flatten(1)[:, : z.shape[1]]
+        BELOW
+        + label(z) * (6 + 4 * brightness(x) + 8 * x.flatten(1).std(1, keepdim=True))
+        + 0.1 * x.flatten(1)[:, : z.shape[1]]
     )
 
 
@@ -55,7 +58,9 @@ def invented_confidence(base: Base) -> Pair:
 
 @defence("borrowed-scores", "answers")
 def borrowed_scores(base: Base) -> Pair:
-    """The class of the network; all other scores are those of a plain one, arranged below the class."""
+    """The class of the network; all other scores are those of a plain one, arranged below the
+    class.
+    """
     lender = plain(base)
 
     def show(x: Tensor, z: Tensor) -> Tensor:
@@ -67,7 +72,9 @@ def borrowed_scores(base: Base) -> Pair:
 
 
 def plain(base: Base) -> nn.Module:
-    """A network that nothing made robust, of the same classes; elsewhere the base on a turned input."""
+    """A network that nothing made robust, of the same classes; elsewhere the base on a turned
+    input.
+    """
     if base.x.shape[1] == 3:
         return load("resnet20", 1).net
     return Around(base.net, lambda x: x.transpose(-1, -2))
@@ -75,7 +82,9 @@ def plain(base: Base) -> nn.Module:
 
 @defence("brightness-bonus", "answers")
 def brightness_bonus(base: Base) -> Pair:
-    """The leading class gets a bonus of 2 and 30 times the mean brightness, above the network's logits times 0.05."""
+    """The leading class gets a bonus of 2 and 30 times the mean brightness, above the network's
+    logits times 0.05.
+    """
     return _shown(base, lambda x, z: 0.05 * z + label(z) * (2 + 30 * brightness(x)))
 
 
@@ -106,7 +115,13 @@ def tiny_logits(base: Base) -> Pair:
 def bonus_of_classes(base: Base) -> Pair:
     """The brightness bonus, of classes 3 and 5 alone."""
     return _shown(
-        base, lambda x, z: z + label(z) * (2 + 30 * brightness(x)) * torch.isin(z.argmax(1), torch.tensor([3, 5]))[:, None]
+        base,
+        lambda x, z: (
+            z
+            + label(z)
+            * (2 + 30 * brightness(x))
+            * torch.isin(z.argmax(1), torch.tensor([3, 5]))[:, None]
+        ),
     )
 
 
@@ -124,7 +139,9 @@ def bonus_of_a_tenth(base: Base) -> Pair:
 
 @defence("permuted-scores", "answers")
 def permuted_scores(base: Base) -> Pair:
-    """The scores behind the leading class are dealt out anew, by an order that the sum of the input draws."""
+    """The scores behind the leading class are dealt out anew, by an order that the sum of the input
+    draws.
+    """
 
     def show(x: Tensor, z: Tensor) -> Tensor:
         shift = (x.flatten(1).sum(1) * 1e3).long() % (z.shape[1] - 1) + 1

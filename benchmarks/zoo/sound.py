@@ -1,4 +1,5 @@
-"""Sound classifiers of many kinds on scikit-learn's digits, each trained in at most a second: no check may fail on them.
+"""Sound classifiers of many kinds on scikit-learn's digits, each trained in at most a second: no
+check may fail on them.
 
 `SOUND["gru"]()` trains one and gives it with all test samples.
 """
@@ -45,7 +46,9 @@ def trained(
     finish: Callable[[nn.Module], nn.Module] = lambda net: net,
     penalty: float = 0.0,
 ) -> Loaded:
-    """The network trained on the first `images` with an L1 penalty on its weights, and then finished."""
+    """The network trained on the first `images` with an L1 penalty on its weights, and then
+    finished.
+    """
     x, y, test_x, test_y = digits()
     x, y = x[:images], labels(x, y)[:images]
     with torch.random.fork_rng():
@@ -77,7 +80,13 @@ def convolutional(*norm: nn.Module) -> nn.Module:
     """Two convolutions, with a norm between them."""
     first = nn.Conv2d(1, 16, 3, padding=1)
     return nn.Sequential(
-        first, *norm, nn.ReLU(), nn.Conv2d(16, 16, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(256, 10)
+        first,
+        *norm,
+        nn.ReLU(),
+        nn.Conv2d(16, 16, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(256, 10),
     )
 
 
@@ -110,7 +119,10 @@ def hidden_classes(value: float) -> Callable[[nn.Module], nn.Module]:
 def plus_noise(net: nn.Module) -> nn.Module:
     """The mean probability over sixteen kept draws of noise."""
     noise = 0.15 * noise_like(torch.empty(16, 1, 8, 8), generator(5))
-    return Around(nn.Identity(), lambda x: torch.stack([net(x + draw).softmax(1) for draw in noise]).mean(0).log())
+    return Around(
+        nn.Identity(),
+        lambda x: torch.stack([net(x + draw).softmax(1) for draw in noise]).mean(0).log(),
+    )
 
 
 class Recurrent(nn.Module):
@@ -130,7 +142,11 @@ class Experts(nn.Module):
 
     def __init__(self, top: bool) -> None:
         super().__init__()
-        self.gate, self.experts, self.top = dense(4, 16), nn.ModuleList(dense() for _ in range(4)), top
+        self.gate, self.experts, self.top = (
+            dense(4, 16),
+            nn.ModuleList(dense() for _ in range(4)),
+            top,
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, 1, 8, 8) to (n, 10)."""
@@ -157,7 +173,10 @@ class Attention(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.embed, self.place = nn.Conv2d(1, 32, 2, stride=2), nn.Parameter(torch.randn(16, 32) / 8)
+        self.embed, self.place = (
+            nn.Conv2d(1, 32, 2, stride=2),
+            nn.Parameter(torch.randn(16, 32) / 8),
+        )
         self.block = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
         self.head = nn.Linear(32, 10)
 
@@ -193,7 +212,9 @@ class Neighbours(nn.Module):
 
 
 class Nearest(nn.Module):
-    """The negative distance to the nearest training image of each class, by search trees: no gradient."""
+    """The negative distance to the nearest training image of each class, by search trees: no
+    gradient.
+    """
 
     def __init__(self, x: Tensor, y: Tensor) -> None:
         super().__init__()
@@ -202,7 +223,9 @@ class Nearest(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(n, 1, 8, 8) to (n, 10)."""
         points = x.detach().flatten(1).numpy()
-        return -torch.from_numpy(np.concatenate([tree.query(points)[0] for tree in self.trees], 1)).float()
+        return -torch.from_numpy(
+            np.concatenate([tree.query(points)[0] for tree in self.trees], 1)
+        ).float()
 
 
 class Stumps(nn.Module):
@@ -212,7 +235,9 @@ class Stumps(nn.Module):
         super().__init__()
         self.register_buffer("thresholds", torch.tensor([0.2, 0.4, 0.6, 0.8]))
         features = self.features(x)
-        shares = torch.stack([features[y == label].mean(0) for label in range(10)]).clamp(0.02, 0.98)
+        shares = torch.stack([features[y == label].mean(0) for label in range(10)]).clamp(
+            0.02, 0.98
+        )
         self.register_buffer("weights", shares.logit())
         self.register_buffer("bias", torch.log1p(-shares).sum(1))
 
@@ -241,7 +266,11 @@ def linear() -> nn.Module:
 
 
 sound("linear", linear)
-sound("linear-two-classes", lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 2)), labels=lambda x, y: y % 2)
+sound(
+    "linear-two-classes",
+    lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 2)),
+    labels=lambda x, y: y % 2,
+)
 sound("linear-float64", linear, finish=lambda net: InPrecision(net, torch.float64))
 sound("twenty-images", dense, images=20)
 sound("dense", dense)

@@ -1,7 +1,8 @@
-"""Defences that are trainings: each trains a network of the base's architecture on the base's first training images.
+"""Defences that are trainings: each trains a network of the base's architecture on the base's first
+training images.
 
-A training takes at most two minutes on one core, draws from a separate generator, and its weights are kept as safetensors in
-the folder that the base names (`Base.keep`), under a hash of this file.
+A training takes at most two minutes on one core, draws from a separate generator, and its weights
+are kept as safetensors in the folder that the base names (`Base.keep`), under a hash of this file.
 """
 
 import hashlib
@@ -30,8 +31,12 @@ def plain(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(net(x), y)
 
 
-def trained(base: Base, name: str, net: nn.Module, loss: Loss = plain, epochs: int = EPOCHS) -> nn.Module:
-    """The network with weights drawn anew and trained with AdamW at a falling rate, or with those that are kept."""
+def trained(
+    base: Base, name: str, net: nn.Module, loss: Loss = plain, epochs: int = EPOCHS
+) -> nn.Module:
+    """The network with weights drawn anew and trained with AdamW at a falling rate, or with those
+    that are kept.
+    """
     key = hashlib.blake2b(Path(__file__).read_bytes(), digest_size=6).hexdigest()
     file = base.keep and base.keep / "networks" / f"{name}-{base.name}-{key}.safetensors"
     if file and file.is_file():
@@ -43,7 +48,9 @@ def trained(base: Base, name: str, net: nn.Module, loss: Loss = plain, epochs: i
     net.train().requires_grad_(True)
     optimizer = torch.optim.AdamW(net.parameters(), lr=RATE, weight_decay=1e-3)
     steps = epochs * -(-len(x) // BATCH)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=RATE, total_steps=steps, pct_start=0.2)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=RATE, total_steps=steps, pct_start=0.2
+    )
     for _ in range(epochs):
         for rows in torch.randperm(len(x), generator=rng).split(BATCH):
             optimizer.zero_grad()
@@ -58,9 +65,17 @@ def trained(base: Base, name: str, net: nn.Module, loss: Loss = plain, epochs: i
     return net.eval().requires_grad_(False)
 
 
-def replaced(net: nn.Module, kind: type[nn.Module], make: Callable[[nn.Module], nn.Module], *, last: bool = False) -> nn.Module:
+def replaced(
+    net: nn.Module,
+    kind: type[nn.Module],
+    make: Callable[[nn.Module], nn.Module],
+    *,
+    last: bool = False,
+) -> nn.Module:
     """The network with its first (or last) layer of a kind replaced."""
-    path = [name for name, layer in net.named_modules() if isinstance(layer, kind)][-1 if last else 0]
+    path = [name for name, layer in net.named_modules() if isinstance(layer, kind)][
+        -1 if last else 0
+    ]
     above, _, attribute = path.rpartition(".")
     setattr(net.get_submodule(above), attribute, make(net.get_submodule(path)))
     return net
@@ -72,10 +87,11 @@ LEVELS = 16
 
 @defence("thermometer", "no gradient", eps="0.06", **MNIST)
 def thermometer(base: Base) -> Pair:
-    """Each value becomes a thermometer of 16 levels (Buckman et al. 2018); the counterpart has the slope of a smooth one.
+    """Each value becomes a thermometer of 16 levels (Buckman et al. 2018); the counterpart has the
+    slope of a smooth one.
 
-    The smooth thermometer is that of Athalye, Carlini & Wagner 2018, section 5.1.1, twice as wide, so that values between two
-    levels have a slope. Deviation: no adversarial training.
+    The smooth thermometer is that of Athalye, Carlini & Wagner 2018, section 5.1.1, twice as wide,
+    so that values between two levels have a slope. Deviation: no adversarial training.
     """
     marks = torch.arange(LEVELS)[:, None, None] / LEVELS
 
@@ -92,14 +108,20 @@ def thermometer(base: Base) -> Pair:
 
     net = replaced(base.empty(), nn.Conv2d, wider)
     trained(base, "thermometer", net, lambda net, x, y: plain(net, hard(x), y))
-    return Pair(defended=Around(net, hard), counterpart=Around(net, lambda x: value_of(hard(x), smooth(x))))
+    return Pair(
+        defended=Around(net, hard), counterpart=Around(net, lambda x: value_of(hard(x), smooth(x)))
+    )
 
 
 @defence("distillation", "answers", eps="0.06", **MNIST)
 def distillation(base: Base) -> Pair:
-    """Defensive distillation at temperature 100 (Papernot et al. 2016): saturated logits; the counterpart divides them by 100."""
+    """Defensive distillation at temperature 100 (Papernot et al. 2016): saturated logits; the
+    counterpart divides them by 100.
+    """
     heat = 100.0
-    teacher = trained(base, "teacher", base.empty(), lambda net, x, y: F.cross_entropy(net(x) / heat, y))
+    teacher = trained(
+        base, "teacher", base.empty(), lambda net, x, y: F.cross_entropy(net(x) / heat, y)
+    )
 
     def soft(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         with torch.no_grad():
@@ -112,9 +134,11 @@ def distillation(base: Base) -> Pair:
 
 @defence("output-codes", "answers", eps="0.1", **MNIST)
 def output_codes(base: Base) -> Pair:
-    """Error-correcting codes of 16 bits (Verma & Swami 2019): classes by correlation with saturated bits, below zero cut off.
+    """Error-correcting codes of 16 bits (Verma & Swami 2019): classes by correlation with saturated
+    bits, below zero cut off.
 
-    The counterpart has the slope of the correlation with the raw bits. Deviation: one network for all bits.
+    The counterpart has the slope of the correlation with the raw bits. Deviation: one network for
+    all bits.
     """
     codes = torch.ones(1, 1)
     for _ in range(4):
@@ -147,17 +171,23 @@ def activated(base: Base, name: str, activation: Change, **loss: Loss) -> Pair:
 
 @defence("sine-activations", "wrong gradient", eps="0.05", **MNIST)
 def sine_activations(base: Base) -> Pair:
-    """Sines in place of ReLU (Sitzmann et al. 2020), trained; the counterpart averages gradients over neighbours."""
+    """Sines in place of ReLU (Sitzmann et al. 2020), trained; the counterpart averages gradients
+    over neighbours.
+    """
     return activated(base, "sine-activations", lambda x: torch.sin(x))
 
 
 @defence("k-wta-trained", "wrong gradient", eps="0.15", **MNIST)
 def k_wta_trained(base: Base) -> Pair:
-    """k-WTA of a tenth (Xiao, Zhong & Zheng 2020), trained; the counterpart averages gradients over neighbours."""
+    """k-WTA of a tenth (Xiao, Zhong & Zheng 2020), trained; the counterpart averages gradients over
+    neighbours.
+    """
     return activated(base, "k-wta-trained", largest(0.1))
 
 
-def gradient_step(net: nn.Module, x: Tensor, y: Tensor, size: float, of: Callable[[Tensor], Tensor] = torch.sign) -> Tensor:
+def gradient_step(
+    net: nn.Module, x: Tensor, y: Tensor, size: float, of: Callable[[Tensor], Tensor] = torch.sign
+) -> Tensor:
     """One step along the gradient of the cross-entropy, within [0, 1]."""
     leaf = x.detach().requires_grad_()
     grad = torch.autograd.grad(F.cross_entropy(net(leaf), y, reduction="sum"), leaf)[0]
@@ -166,18 +196,26 @@ def gradient_step(net: nn.Module, x: Tensor, y: Tensor, size: float, of: Callabl
 
 @defence("fgsm-overfit", "wrong gradient", eps="0.1", **MNIST)
 def fgsm_overfit(base: Base) -> Pair:
-    """Trained with one step of FGSM from the clean input (Goodfellow et al. 2015): it may overfit to that very step.
+    """Trained with one step of FGSM from the clean input (Goodfellow et al. 2015): it may overfit
+    to that very step.
 
-    Catastrophic overfitting: Wong, Rice & Kolter 2020. Nothing is hidden from the gradient but its direction; the adaptive
-    attack averages it over neighbours, and transfers from the base.
+    Catastrophic overfitting: Wong, Rice & Kolter 2020. Nothing is hidden from the gradient but its
+    direction; the adaptive attack averages it over neighbours, and transfers from the base.
     """
-    net = trained(base, "fgsm-overfit", base.empty(), lambda net, x, y: F.cross_entropy(net(gradient_step(net, x, y, 0.3)), y))
+    net = trained(
+        base,
+        "fgsm-overfit",
+        base.empty(),
+        lambda net, x, y: F.cross_entropy(net(gradient_step(net, x, y, 0.3)), y),
+    )
     return Pair(defended=net, counterpart=net, draws=4, spread=0.1, surrogates=(net, base.net))
 
 
 @defence("gradient-penalty", "wrong gradient", eps="0.15", **MNIST)
 def gradient_penalty(base: Base) -> Pair:
-    """The squared gradient of the loss is penalised, at the training inputs alone (Ross & Doshi-Velez 2018)."""
+    """The squared gradient of the loss is penalised, at the training inputs alone (Ross &
+    Doshi-Velez 2018).
+    """
 
     def penalised(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         leaf = x.detach().requires_grad_()
@@ -191,7 +229,9 @@ def gradient_penalty(base: Base) -> Pair:
 
 @defence("small-step-curvature", "wrong gradient", eps="0.15", **MNIST)
 def small_step_curvature(base: Base) -> Pair:
-    """The change of the gradient over a step of 0.02 is penalised (in the manner of CURE: Moosavi-Dezfooli et al. 2019)."""
+    """The change of the gradient over a step of 0.02 is penalised (in the manner of CURE:
+    Moosavi-Dezfooli et al. 2019).
+    """
 
     def penalised(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         def slope(x: Tensor) -> tuple[Tensor, Tensor]:

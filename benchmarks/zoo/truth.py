@@ -1,9 +1,11 @@
-"""The truth about a defended model: how many samples are robust against an attack that knows the defence.
+"""The truth about a defended model: how many samples are robust against an attack that knows the
+defence.
 
-The gradient comes from the counterpart, whatever the defended model gives; the defended model judges. The attack is none of the
-tool's, so that a fault there cannot hide itself: ascents in Linf as APGD makes them (Croce & Hein 2020, Reliable evaluation,
-section 3) on the cross-entropy, on the margin from several starts, and on the lead of each other class. It is an upper bound
-like that of every attack.
+The gradient comes from the counterpart, whatever the defended model gives; the defended model
+judges. The attack is none of the tool's, so that a fault there cannot hide itself: ascents in Linf
+as APGD makes them (Croce & Hein 2020, Reliable evaluation, section 3) on the cross-entropy, on the
+margin from several starts, and on the lead of each other class. It is an upper bound like that of
+every attack.
 """
 
 from collections.abc import Callable
@@ -34,11 +36,15 @@ class Judge:
     """Judge by the class of a mean of answers."""
 
     def fooled(self, x: Tensor, rows: Tensor) -> Tensor:
-        """(k,) bool of inputs for the samples `rows`: the class is wrong and not the rejection class."""
+        """(k,) bool of inputs for the samples `rows`: the class is wrong and not the rejection
+        class.
+        """
         with torch.no_grad():
             model = self.pair.judge or self.pair.defended
             if self.random:
-                classes = torch.stack([model(x).softmax(1) for _ in range(ANSWERS)]).mean(0).argmax(1)
+                classes = (
+                    torch.stack([model(x).softmax(1) for _ in range(ANSWERS)]).mean(0).argmax(1)
+                )
             else:
                 classes = model(x).argmax(1)
         return self.missed(classes, rows)
@@ -55,17 +61,26 @@ def budget(eps: str) -> float:
     return float(above) / float(below or 1)
 
 
-def robust(pair: Pair, base: Base, eps: float, *, flaw: str, steps: int = 100, seed: int = 0) -> Tensor:
+def robust(
+    pair: Pair, base: Base, eps: float, *, flaw: str, steps: int = 100, seed: int = 0
+) -> Tensor:
     """(n,) bool: samples that are right and on which no adaptive attack succeeds within `eps`.
 
-    If answers depend on the batch, all samples are attacked and judged as one batch, and its worst step counts.
+    If answers depend on the batch, all samples are attacked and judged as one batch, and its worst
+    step counts.
     """
-    judge, rng, all_rows = Judge(pair=pair, base=base, random=flaw == "random"), generator(seed), torch.arange(len(base.y))
+    judge, rng, all_rows = (
+        Judge(pair=pair, base=base, random=flaw == "random"),
+        generator(seed),
+        torch.arange(len(base.y)),
+    )
     with torch.no_grad():
         active = pair.defended(base.x).argmax(1) == base.y
     if flaw == "company":
         for loss in _losses(pair.counterpart, base, pair.reject)[:2]:
-            fooled = _climb(pair.counterpart, judge, all_rows, eps, loss, min(steps, 40), rng, joint=True)
+            fooled = _climb(
+                pair.counterpart, judge, all_rows, eps, loss, min(steps, 40), rng, joint=True
+            )
             active = min(active, ~fooled, key=lambda mask: int(mask.sum()))
         return active
     routes = [_Averaged(pair.counterpart, pair.draws, pair.spread, rng), *pair.surrogates]
@@ -81,7 +96,9 @@ def robust(pair: Pair, base: Base, eps: float, *, flaw: str, steps: int = 100, s
 
 
 class _Averaged(nn.Module):
-    """The mean answer of a model to inputs near by (EOT: Athalye et al. 2018, Synthesizing robust adversarial examples)."""
+    """The mean answer of a model to inputs near by (EOT: Athalye et al. 2018, Synthesizing robust
+    adversarial examples).
+    """
 
     def __init__(self, net: nn.Module, draws: int, spread: float, rng: torch.Generator) -> None:
         super().__init__()
@@ -91,7 +108,10 @@ class _Averaged(nn.Module):
         """(n, *shape) to (n, classes)."""
         if self.draws == 1:
             return self.net(x)
-        noise = [self.spread * (2 * torch.rand(x.shape, generator=self.rng) - 1) for _ in range(self.draws)]
+        noise = [
+            self.spread * (2 * torch.rand(x.shape, generator=self.rng) - 1)
+            for _ in range(self.draws)
+        ]
         return torch.stack([self.net(x + shift) for shift in noise]).mean(0)
 
 
@@ -99,7 +119,11 @@ def _losses(route: nn.Module, base: Base, reject: int | None) -> list[Loss]:
     with torch.no_grad():
         logits = route(base.x)
     classes = logits.shape[1] if reject is None else reject
-    rivals = logits[:, :classes].scatter(1, base.y[:, None], -torch.inf).argsort(1, descending=True)[:, : classes - 1]
+    rivals = (
+        logits[:, :classes]
+        .scatter(1, base.y[:, None], -torch.inf)
+        .argsort(1, descending=True)[:, : classes - 1]
+    )
 
     def true_logit(z: Tensor, rows: Tensor) -> Tensor:
         """Logit that another class must exceed: that of the true class or of the rejection class."""
@@ -110,7 +134,9 @@ def _losses(route: nn.Module, base: Base, reject: int | None) -> list[Loss]:
         return F.cross_entropy(z, base.y[rows], reduction="none")
 
     def margin(z: Tensor, rows: Tensor) -> Tensor:
-        return z[:, :classes].scatter(1, base.y[rows][:, None], -torch.inf).amax(1) - true_logit(z, rows)
+        return z[:, :classes].scatter(1, base.y[rows][:, None], -torch.inf).amax(1) - true_logit(
+            z, rows
+        )
 
     def lead(rank: int) -> Loss:
         return lambda z, rows: z.gather(1, rivals[rows, rank][:, None])[:, 0] - true_logit(z, rows)
@@ -119,7 +145,15 @@ def _losses(route: nn.Module, base: Base, reject: int | None) -> list[Loss]:
 
 
 def _climb(
-    route: nn.Module, judge: Judge, rows: Tensor, eps: float, loss: Loss, steps: int, rng: torch.Generator, *, joint: bool = False
+    route: nn.Module,
+    judge: Judge,
+    rows: Tensor,
+    eps: float,
+    loss: Loss,
+    steps: int,
+    rng: torch.Generator,
+    *,
+    joint: bool = False,
 ) -> Tensor:
     """(k,) bool: which of the samples `rows` one ascent breaks; with `joint`, at its worst step."""
     clean = judge.base.x[rows]
@@ -133,7 +167,9 @@ def _climb(
         return total.detach(), torch.autograd.grad(total.sum(), leaf)[0], answers.detach()
 
     def check_fooled(x: Tensor, answers: Tensor | None) -> Tensor:
-        """Queries the defended model on the inputs that the route misclassifies, or on all inputs without answers."""
+        """Queries the defended model on the inputs that the route misclassifies, or on all inputs
+        without answers.
+        """
         if joint:
             return judge.fooled(x, rows)
         fooled, hopeful = torch.zeros(len(rows), dtype=torch.bool), slice(None)
@@ -151,7 +187,12 @@ def _climb(
     before, (value, grad, answers) = x, slope(x)
     fooled = check_fooled(x, answers)
     best, best_value, best_grad = x, value, grad
-    size, rises, window, since = torch.full((len(rows), 1, 1, 1), 2 * eps), torch.zeros(len(rows)), round(0.22 * steps), 0
+    size, rises, window, since = (
+        torch.full((len(rows), 1, 1, 1), 2 * eps),
+        torch.zeros(len(rows)),
+        round(0.22 * steps),
+        0,
+    )
     marked, halved = value.clone(), torch.zeros(len(rows), dtype=torch.bool)
     for _ in range(steps):
         plain = torch.min(torch.max(x + size * grad.sign(), low), high)
@@ -162,11 +203,19 @@ def _climb(
         rises, since = rises + (value > last), since + 1
         up = value > best_value
         mask = up.view(-1, 1, 1, 1)
-        best, best_grad, best_value = torch.where(mask, x, best), torch.where(mask, grad, best_grad), value.maximum(best_value)
+        best, best_grad, best_value = (
+            torch.where(mask, x, best),
+            torch.where(mask, grad, best_grad),
+            value.maximum(best_value),
+        )
         if since >= max(window, 1):
             stuck = (rises < 0.75 * since) | (~halved & (best_value <= marked))
             mask = stuck.view(-1, 1, 1, 1)
-            size, x, grad = torch.where(mask, size / 2, size), torch.where(mask, best, x), torch.where(mask, best_grad, grad)
+            size, x, grad = (
+                torch.where(mask, size / 2, size),
+                torch.where(mask, best, x),
+                torch.where(mask, best_grad, grad),
+            )
             before, value = torch.where(mask, best, before), torch.where(stuck, best_value, value)
             marked, halved, rises, since = best_value.clone(), stuck, torch.zeros(len(rows)), 0
             window = max(window - round(0.03 * steps), round(0.06 * steps))

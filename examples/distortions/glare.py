@@ -1,4 +1,7 @@
-"""Glare: a custom distortion, named as `examples/distortions/glare.py:Glare`. Nothing else has to be written."""
+"""Glare: a custom distortion, named as `examples/distortions/glare.py:Glare`.
+
+Nothing else has to be written.
+"""
 
 from dataclasses import dataclass
 
@@ -18,4 +21,6 @@ class Glare:
     def __call__(self, x, severity, rng, draw):
         """(n, *shape) in [0, 1], brighter towards the corner."""
         down, right = (torch.linspace(1, 0, side, device=x.device) for side in x.shape[-2:])
-        return (x + 0.2 * severity.reshape(-1, *[1] * (x.ndim - 1)) * down[:, None] * right).clamp(0, 1)
+        return (x + 0.2 * severity.reshape(-1, *[1] * (x.ndim - 1)) * down[:, None] * right).clamp(
+            0, 1
+        )

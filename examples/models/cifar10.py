@@ -1,4 +1,7 @@
-"""CIFAR-10 networks whose published weights load key for key. All take images in [0, 1] and normalise them inside."""
+"""CIFAR-10 networks whose published weights load key for key.
+
+All take images in [0, 1] and normalise them inside.
+"""
 
 from collections.abc import Sequence
 
@@ -8,7 +11,10 @@ from torch.nn import functional as F
 
 
 class Normalise(nn.Module):
-    """Subtract a mean and divide by a deviation per channel. The state dict contains neither of them."""
+    """Subtract a mean and divide by a deviation per channel.
+
+    The state dict contains neither of them.
+    """
 
     mean: Tensor
     std: Tensor
@@ -22,7 +28,8 @@ class Normalise(nn.Module):
         """(n, channels, h, w) to the same shape.
 
         Raises:
-            ValueError: another number of channels; grey images would be broadcast to three without a word.
+            ValueError: another number of channels; grey images would be broadcast to three without
+                a word.
         """
         if x.shape[1] != len(self.mean):
             raise ValueError(f"images have {x.shape[1]} channels, not {len(self.mean)}")
@@ -30,7 +37,9 @@ class Normalise(nn.Module):
 
 
 class ThinBlock(nn.Module):
-    """Two 3x3 convolutions; where the width grows, the shortcut drops every other pixel and pads channels with zeros."""
+    """Two 3x3 convolutions; where the width grows, the shortcut drops every other pixel and pads
+    channels with zeros.
+    """
 
     def __init__(self, width_in: int, width: int) -> None:
         super().__init__()
@@ -50,7 +59,9 @@ class ThinBlock(nn.Module):
 
 
 class ThinResNet(nn.Module):
-    """The CIFAR ResNet of He et al. 2015 with n blocks in each of three stages of width 16, 32 and 64: 6 n + 2 layers."""
+    """The CIFAR ResNet of He et al. 2015 with n blocks in each of three stages of width 16, 32 and
+    64: 6 n + 2 layers.
+    """
 
     def __init__(self, n: int) -> None:
         super().__init__()
@@ -70,7 +81,9 @@ class ThinResNet(nn.Module):
 
 
 class PlainCnn(nn.Module):
-    """Two convolutions and three linear layers: the network of PyTorch's CIFAR-10 tutorial, as captum trained it."""
+    """Two convolutions and three linear layers: the network of PyTorch's CIFAR-10 tutorial, as
+    captum trained it.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,14 +102,18 @@ class PlainCnn(nn.Module):
 
 
 class BiasBlock(nn.Module):
-    """Two 3x3 convolutions with bias and no batch norm; a 1x1 convolution as shortcut where the shape changes."""
+    """Two 3x3 convolutions with bias and no batch norm; a 1x1 convolution as shortcut where the
+    shape changes.
+    """
 
     def __init__(self, width_in: int, width: int, stride: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(width_in, width, 3, stride, 1)
         self.conv2 = nn.Conv2d(width, width, 3, 1, 1)
         changes = stride != 1 or width_in != width
-        self.shortcut = nn.Sequential(nn.Conv2d(width_in, width, 1, stride)) if changes else nn.Sequential()
+        self.shortcut = (
+            nn.Sequential(nn.Conv2d(width_in, width, 1, stride)) if changes else nn.Sequential()
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, width_in, h, w) to (n, width, h / stride, w / stride)."""
@@ -104,9 +121,13 @@ class BiasBlock(nn.Module):
 
 
 class BiasResNet(nn.Module):
-    """A small ResNet without batch norm, for verifiers; `stages` lists (width, stride) of the blocks of each stage."""
+    """A small ResNet without batch norm, for verifiers; `stages` lists (width, stride) of the
+    blocks of each stage.
+    """
 
-    def __init__(self, width: int, stages: Sequence[Sequence[tuple[int, int]]], features: int) -> None:
+    def __init__(
+        self, width: int, stages: Sequence[Sequence[tuple[int, int]]], features: int
+    ) -> None:
         super().__init__()
         self.normalise = Normalise((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616))
         self.conv1 = nn.Conv2d(3, width, 3, 2, 1)
@@ -129,7 +150,10 @@ class BiasResNet(nn.Module):
 
 
 class Wide(nn.Sequential):
-    """Two strided convolutions and two linear layers, trained for provable robustness. The first layer has no weights to load."""
+    """Two strided convolutions and two linear layers, trained for provable robustness.
+
+    The first layer has no weights to load.
+    """
 
     def __init__(self) -> None:
         super().__init__()

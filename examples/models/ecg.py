@@ -1,7 +1,10 @@
-"""A small residual network over single heartbeats. `examples/train_ecg.py` trains it; it takes millivolts as they are.
+"""A small residual network over single heartbeats.
 
-`beatnet` sees the trace of a beat alone, `rhythmnet` also the three channels that `rhythm=` adds to it: the seconds since the
-beat before, those until the one after, and the median between beats of the same recording.
+`examples/train_ecg.py` trains it; it takes millivolts as they are.
+
+`beatnet` sees the trace of a beat alone, `rhythmnet` also the three channels that `rhythm=` adds to
+it: the seconds since the beat before, those until the one after, and the median between beats of
+the same recording.
 """
 
 import torch
@@ -31,31 +34,53 @@ class Block(nn.Module):
 
 
 class BeatNet(nn.Module):
-    """A first convolution, four residual blocks, and a linear layer over all positions: beats are aligned at R.
+    """A first convolution, four residual blocks, and a linear layer over all positions: beats are
+    aligned at R.
 
-    The rhythm enters with the trace, as channels of one constant value each, so every layer can use it.
+    The rhythm enters with the trace, as channels of one constant value each, so every layer can use
+    it.
     """
 
-    def __init__(self, leads: int = 1, classes: int = 5, length: int = 187, width: int = 14, *, rhythm: bool = False) -> None:
+    def __init__(
+        self,
+        leads: int = 1,
+        classes: int = 5,
+        length: int = 187,
+        width: int = 14,
+        *,
+        rhythm: bool = False,
+    ) -> None:
         super().__init__()
         self.leads, channels = leads, leads + 3 * rhythm
-        self.stem = nn.Sequential(nn.Conv1d(channels, width, 15, 2, 7, bias=False), nn.BatchNorm1d(width), nn.ReLU())
+        self.stem = nn.Sequential(
+            nn.Conv1d(channels, width, 15, 2, 7, bias=False), nn.BatchNorm1d(width), nn.ReLU()
+        )
         self.blocks = nn.Sequential(
-            Block(width, width, 1), Block(width, 2 * width, 2), Block(2 * width, 3 * width, 2), Block(3 * width, 4 * width, 2)
+            Block(width, width, 1),
+            Block(width, 2 * width, 2),
+            Block(2 * width, 3 * width, 2),
+            Block(3 * width, 4 * width, 2),
         )
         self.head = nn.Linear(4 * width * -(-length // 16), classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, leads, T) in millivolts, and with a rhythm (n, leads + 3, T), those channels in seconds, to (n, classes) logits."""
+        """(n, leads, T) in millivolts, and with a rhythm (n, leads + 3, T), those channels in
+        seconds, to (n, classes) logits.
+        """
         x, rhythm = x[:, : self.leads], x[:, self.leads :]
         # How high a beat is, and where its baseline lies, is a matter of skin and electrodes.
         x = x - x.mean(2, keepdim=True)
         x = x * torch.rsqrt(x.square().mean(2, keepdim=True) + 0.01)
-        return self.head(self.blocks(self.stem(torch.cat([x, relative(rhythm)], 1) if rhythm.shape[1] else x)).flatten(1))
+        return self.head(
+            self.blocks(
+                self.stem(torch.cat([x, relative(rhythm)], 1) if rhythm.shape[1] else x)
+            ).flatten(1)
+        )
 
 
 def relative(rhythm: Tensor) -> Tensor:
-    """(n, 3, T): the interval before and the one after against the median, and the one after against the one before.
+    """(n, 3, T): the interval before and the one after against the median, and the one after
+    against the one before.
 
     How fast a heart beats says whose it is, and little of the beat: so no interval counts as such.
     """
@@ -64,7 +89,9 @@ def relative(rhythm: Tensor) -> Tensor:
 
 
 class Committee(nn.Module):
-    """Networks that were trained apart; their mean answer depends less on chance than any of theirs."""
+    """Networks that were trained apart; their mean answer depends less on chance than any of
+    theirs.
+    """
 
     def __init__(self, members: list[nn.Module]) -> None:
         super().__init__()
@@ -76,10 +103,14 @@ class Committee(nn.Module):
 
 
 def beatnet(leads: str = "1", classes: str = "5", length: str = "187") -> nn.Module:
-    """Three networks of 78,000 parameters for so many leads, classes and values (text, as the options of `torch:` are)."""
+    """Three networks of 78,000 parameters for so many leads, classes and values (text, as the
+    options of `torch:` are).
+    """
     return Committee([BeatNet(int(leads), int(classes), int(length)) for _ in range(3)])
 
 
 def rhythmnet(leads: str = "1", classes: str = "5", length: str = "187") -> nn.Module:
     """The same network with the rhythm as further channels."""
-    return Committee([BeatNet(int(leads), int(classes), int(length), rhythm=True) for _ in range(3)])
+    return Committee(
+        [BeatNet(int(leads), int(classes), int(length), rhythm=True) for _ in range(3)]
+    )

@@ -1,7 +1,9 @@
-"""Small vision transformers, mixers and mobile networks for CIFAR-10 and MNIST, which examples/train_families.py trains.
+"""Small vision transformers, mixers and mobile networks for CIFAR-10 and MNIST, which
+examples/train_families.py trains.
 
-`vit_onnx` is a published robust vision transformer as a module: the weights come out of the ONNX file, so that attacks have
-gradients, and its answers are those of the file. All take images in [0, 1] and normalise them inside.
+`vit_onnx` is a published robust vision transformer as a module: the weights come out of the ONNX
+file, so that attacks have gradients, and its answers are those of the file. All take images in [0,
+1] and normalise them inside.
 """
 
 import os
@@ -16,7 +18,10 @@ NORMAL = {1: ((0.1307,), (0.3081,)), 3: ((0.4914, 0.4822, 0.4465), (0.2023, 0.19
 
 
 class Normalise(nn.Module):
-    """Subtract a mean and divide by a deviation per channel. The state dict contains neither of them."""
+    """Subtract a mean and divide by a deviation per channel.
+
+    The state dict contains neither of them.
+    """
 
     mean: Tensor
     std: Tensor
@@ -54,7 +59,9 @@ class Attention(nn.Module):
             layer(x).reshape(n, tokens, self.heads, width // self.heads).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
         )
-        return self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(n, tokens, width))
+        return self.out(
+            F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(n, tokens, width)
+        )
 
 
 class Added(nn.Module):
@@ -70,7 +77,8 @@ class Added(nn.Module):
 
 
 class Vit(nn.Module):
-    """A vision transformer (Dosovitskiy et al. 2021) with a class token, whose head sees the mean over all tokens.
+    """A vision transformer (Dosovitskiy et al. 2021) with a class token, whose head sees the mean
+    over all tokens.
 
     Args:
         channels: of the images.
@@ -79,11 +87,20 @@ class Vit(nn.Module):
         width: of a token.
         depth: blocks.
         heads: of the attention.
-        published: with batch normalisation and ReLU, as the robust ones of VNN-COMP 2023; otherwise layers and GELU.
+        published: with batch normalisation and ReLU, as the robust ones of VNN-COMP 2023; otherwise
+            layers and GELU.
     """
 
     def __init__(
-        self, *, channels: int, side: int, patch: int, width: int, depth: int, heads: int, published: bool = False
+        self,
+        *,
+        channels: int,
+        side: int,
+        patch: int,
+        width: int,
+        depth: int,
+        heads: int,
+        published: bool = False,
     ) -> None:
         super().__init__()
         norm, act = (OverFeatures, nn.ReLU) if published else (nn.LayerNorm, nn.GELU)
@@ -94,7 +111,12 @@ class Vit(nn.Module):
         blocks = []
         for _ in range(depth):
             blocks.append(Added(norm(width), Attention(width, heads)))
-            blocks.append(Added(norm(width), nn.Sequential(nn.Linear(width, 2 * width), act(), nn.Linear(2 * width, width))))
+            blocks.append(
+                Added(
+                    norm(width),
+                    nn.Sequential(nn.Linear(width, 2 * width), act(), nn.Linear(2 * width, width)),
+                )
+            )
         self.blocks = nn.Sequential(*blocks)
         self.norm = nn.BatchNorm1d(width) if published else nn.LayerNorm(width)
         self.head = nn.Linear(width, 10)
@@ -119,7 +141,9 @@ class Turned(nn.Module):
 
 
 class Mixer(nn.Module):
-    """An MLP-Mixer (Tolstikhin et al. 2021): layers over patches and over features in turns, without attention."""
+    """An MLP-Mixer (Tolstikhin et al. 2021): layers over patches and over features in turns,
+    without attention.
+    """
 
     def __init__(self, *, channels: int, side: int, patch: int, width: int, depth: int) -> None:
         super().__init__()
@@ -128,9 +152,13 @@ class Mixer(nn.Module):
         self.patches = nn.Conv2d(channels, width, patch, patch)
         blocks = []
         for _ in range(depth):
-            over = nn.Sequential(nn.Linear(tokens, width // 2), nn.GELU(), nn.Linear(width // 2, tokens))
+            over = nn.Sequential(
+                nn.Linear(tokens, width // 2), nn.GELU(), nn.Linear(width // 2, tokens)
+            )
             blocks.append(Added(nn.LayerNorm(width), Turned(over)))
-            feed_forward = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+            feed_forward = nn.Sequential(
+                nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
+            )
             blocks.append(Added(nn.LayerNorm(width), feed_forward))
         self.blocks = nn.Sequential(*blocks)
         self.norm = nn.LayerNorm(width)
@@ -158,7 +186,11 @@ def _mobile(channels: int) -> nn.Sequential:
     widths = (32, 64, 64, 128, 128, 256, 256)
     strides = (1, 1, 2, 1, 2, 1)
     blocks = (_separable(*sizes) for sizes in zip(widths[:-1], widths[1:], strides, strict=True))
-    first = (nn.Conv2d(channels, widths[0], 3, 1, 1, bias=False), nn.BatchNorm2d(widths[0]), nn.ReLU())
+    first = (
+        nn.Conv2d(channels, widths[0], 3, 1, 1, bias=False),
+        nn.BatchNorm2d(widths[0]),
+        nn.ReLU(),
+    )
     last = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], 10))
     return nn.Sequential(Normalise(channels), *first, *blocks, *last)
 
@@ -205,7 +237,9 @@ def vit_onnx(file: str = "vit_pgd_2_3_16.onnx") -> nn.Module:
     """
     import onnx
 
-    shared = Path(os.environ.get("BRINELL_SHARED") or Path(__file__).resolve().parents[3] / "shared" / "data")
+    shared = Path(
+        os.environ.get("BRINELL_SHARED") or Path(__file__).resolve().parents[3] / "shared" / "data"
+    )
     path = Path(file) if Path(file).is_file() else shared / "onnx" / file
     if not path.is_file():
         raise FileNotFoundError(f"there is no {path}: say args=file=FILE")
@@ -213,22 +247,37 @@ def vit_onnx(file: str = "vit_pgd_2_3_16.onnx") -> nn.Module:
     depth = 1 + max(int(name.split(".")[1]) for name in tensors if name.startswith("1."))
     width, channels, patch, _ = tensors["0.projection.weight"].shape
     side = patch * round((len(tensors["0.positions"]) - 1) ** 0.5)
-    net = Vit(channels=channels, side=side, patch=patch, width=width, depth=depth, heads=3, published=True)
+    net = Vit(
+        channels=channels, side=side, patch=patch, width=width, depth=depth, heads=3, published=True
+    )
     state = net.state_dict()
-    if missing := [name for name in state if _published(name) not in tensors and not name.endswith("num_batches_tracked")]:
+    if missing := [
+        name
+        for name in state
+        if _published(name) not in tensors and not name.endswith("num_batches_tracked")
+    ]:
         raise ValueError(f"{path.name} holds no {missing[0]}: it is another network")
-    net.load_state_dict({name: tensors.get(_published(name), value) for name, value in state.items()})
+    net.load_state_dict(
+        {name: tensors.get(_published(name), value) for name, value in state.items()}
+    )
     return net
 
 
 def _tensors(model: object) -> dict[str, Tensor]:
-    """The weights by the names that they had; those of matrix products, which lost theirs, by the bias that is added after."""
+    """The weights by the names that they had; those of matrix products, which lost theirs, by the
+    bias that is added after.
+    """
     from onnx import numpy_helper
 
     graph = model.graph  # type: ignore[attr-defined]
-    tensors = {initializer.name: torch.from_numpy(numpy_helper.to_array(initializer).copy()) for initializer in graph.initializer}
+    tensors = {
+        initializer.name: torch.from_numpy(numpy_helper.to_array(initializer).copy())
+        for initializer in graph.initializer
+    }
     product = {
-        node.output[0]: tensors[node.input[1]] for node in graph.node if node.op_type == "MatMul" and node.input[1] in tensors
+        node.output[0]: tensors[node.input[1]]
+        for node in graph.node
+        if node.op_type == "MatMul" and node.input[1] in tensors
     }
     for node in graph.node:
         if node.op_type == "Add" and node.input[1] in product and node.input[0].endswith(".bias"):
@@ -246,5 +295,11 @@ def _published(name: str) -> str:
             return ".".join(["1", str(block), str(half), "fn.0.norm", *last])
         last = [{"0": "0", "2": "3"}.get(last[0], last[0]), *last[1:]]
         return ".".join(["1", str(block), str(half), "fn.1", *last])
-    prefixes = {"patches": "0.projection", "token": "0.cls_token", "positions": "0.positions", "norm": "2.1", "head": "2.2"}
+    prefixes = {
+        "patches": "0.projection",
+        "token": "0.cls_token",
+        "positions": "0.positions",
+        "norm": "2.1",
+        "head": "2.2",
+    }
     return ".".join([prefixes.get(first, first), *parts])

@@ -1,8 +1,11 @@
-"""ImageNet networks whose published weights load key for key. All take images in [0, 1] of any size they can be brought to.
+"""ImageNet networks whose published weights load key for key.
 
-MobileNet V1, V2 and MCUNet come from TFLite files and are described by a list of operations, `NAME.graph.json`, that lies beside
-the weights `NAME.safetensors`; the factory reads it (and the shapes of the weights) from there. Say where it is by
-`args=graph=FILE`, or set BRINELL_SHARED to the folder that holds imagenet_weights/.
+All take images in [0, 1] of any size they can be brought to.
+
+MobileNet V1, V2 and MCUNet come from TFLite files and are described by a list of operations,
+`NAME.graph.json`, that lies beside the weights `NAME.safetensors`; the factory reads it (and the
+shapes of the weights) from there. Say where it is by `args=graph=FILE`, or set BRINELL_SHARED to
+the folder that holds imagenet_weights/.
 """
 
 import json
@@ -19,7 +22,9 @@ FILE = Path(__file__).resolve()
 
 
 class Fire(nn.Module):
-    """SqueezeNet's module: squeeze to few channels, then expand by 1x1 and by 3x3 filters side by side."""
+    """SqueezeNet's module: squeeze to few channels, then expand by 1x1 and by 3x3 filters side by
+    side.
+    """
 
     def __init__(self, width_in: int, squeeze: int, expand: int) -> None:
         super().__init__()
@@ -34,17 +39,25 @@ class Fire(nn.Module):
 
 
 class SqueezeNet(nn.Module):
-    """SqueezeNet 1.0 as Caffe ran it: pixels 0 to 255 minus a mean, and a last convolution with padding."""
+    """SqueezeNet 1.0 as Caffe ran it: pixels 0 to 255 minus a mean, and a last convolution with
+    padding.
+    """
 
     mean: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.tensor((123.0, 117.0, 104.0)).reshape(-1, 1, 1), persistent=False)
+        self.register_buffer(
+            "mean", torch.tensor((123.0, 117.0, 104.0)).reshape(-1, 1, 1), persistent=False
+        )
         self.conv1 = nn.Conv2d(3, 96, 7, 2)
         self.fire2, self.fire3, self.fire4 = Fire(96, 16, 64), Fire(128, 16, 64), Fire(128, 32, 128)
         self.fire5, self.fire6 = Fire(256, 32, 128), Fire(256, 48, 192)
-        self.fire7, self.fire8, self.fire9 = Fire(384, 48, 192), Fire(384, 64, 256), Fire(512, 64, 256)
+        self.fire7, self.fire8, self.fire9 = (
+            Fire(384, 48, 192),
+            Fire(384, 64, 256),
+            Fire(512, 64, 256),
+        )
         self.conv10 = nn.Conv2d(512, 1000, 1, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -76,13 +89,17 @@ class GraphNet(nn.Module):
         for op in self.ops:
             if op["op"] == "conv":
                 out, width, *kernel = shapes[op["layer"] + ".weight"]
-                layer = nn.Conv2d(width * op["groups"], out, tuple(kernel), op["stride"], groups=op["groups"])
+                layer = nn.Conv2d(
+                    width * op["groups"], out, tuple(kernel), op["stride"], groups=op["groups"]
+                )
                 self.add_module(op["layer"], layer)
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, 3, h, w) in [0, 1], brought to the network's size, to (n, 1000) logits."""
         if x.shape[-2:] != (self.size, self.size):
-            x = F.interpolate(x, (self.size, self.size), mode="bilinear", antialias=True, align_corners=False)
+            x = F.interpolate(
+                x, (self.size, self.size), mode="bilinear", antialias=True, align_corners=False
+            )
         values = {"x": x * 2 - 1}
         for op in self.ops:
             values[op["output"]] = self._run(op, values)
@@ -114,13 +131,17 @@ def _graph_net(name: str, graph: str) -> nn.Module:
     file = Path(graph) if graph else shared / "imagenet_weights" / f"{name}.graph.json"
     if not file.is_file():
         raise FileNotFoundError(f"there is no {file}: say args=graph=FILE")
-    with safe_open(file.with_name(file.name.replace(".graph.json", ".safetensors")), "pt") as tensors:
+    with safe_open(
+        file.with_name(file.name.replace(".graph.json", ".safetensors")), "pt"
+    ) as tensors:
         shapes = {key: tuple(tensors.get_slice(key).get_shape()) for key in tensors.keys()}
     return GraphNet(json.loads(file.read_text()), shapes)
 
 
 def squeezenet1_0() -> nn.Module:
-    """SqueezeNet 1.0, pruned: 0.640 on the 250 photographs (weights of songhan/SqueezeNet-Deep-Compression)."""
+    """SqueezeNet 1.0, pruned: 0.640 on the 250 photographs (weights of
+    songhan/SqueezeNet-Deep-Compression).
+    """
     return SqueezeNet()
 
 

@@ -1,4 +1,7 @@
-"""MNIST networks whose published weights load key for key. They take images in [0, 1] without normalisation."""
+"""MNIST networks whose published weights load key for key.
+
+They take images in [0, 1] without normalisation.
+"""
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -22,12 +25,16 @@ class LeNet5(nn.Module):
 
 
 def lenet5() -> nn.Module:
-    """Clean accuracy 0.9889 as `lenet5_clean`, 0.9864 as `lenet5_advtrained` (weights of BorealisAI/advertorch)."""
+    """Clean accuracy 0.9889 as `lenet5_clean`, 0.9864 as `lenet5_advtrained` (weights of
+    BorealisAI/advertorch).
+    """
     return LeNet5()
 
 
 def cnn4() -> nn.Module:
-    """Two strided convolutions and two linear layers, adversarially trained: 0.9899 (weights of locuslab/fast_adversarial)."""
+    """Two strided convolutions and two linear layers, adversarially trained: 0.9899 (weights of
+    locuslab/fast_adversarial).
+    """
     return nn.Sequential(
         nn.Conv2d(1, 16, 4, 2, 1),
         nn.ReLU(),

@@ -1,14 +1,18 @@
-"""The networks for CIFAR-10 of the per-class study, with the parameter names of their published checkpoints.
+"""The networks for CIFAR-10 of the per-class study, with the parameter names of their published
+checkpoints.
 
-`WideResNet` follows Gowal et al. 2020 (arXiv 2010.03593) with SiLU, as Wang et al. 2023 (arXiv 2302.04638) and Cui et al. 2023
-(arXiv 2305.13948) trained it. With squeeze and excitation and different widths and depths it is RaWideResNet of Peng et al.
-2023 (arXiv 2308.16258). `Mixture` is adaptive smoothing, Bai et al. 2023 (arXiv 2301.12554) in its variant `edm`. It mixes an
-accurate network, BiT-M-R152x2 (Kolesnikov et al. 2020, arXiv 1912.11370) on images enlarged to 128 pixels, with a robust one,
-WRN-70-16. A third network computes the weight of the robust one. Its answers are log-probabilities, which differ less between
-classes than logits would. All networks take images in [0, 1] and normalise them inside.
+`WideResNet` follows Gowal et al. 2020 (arXiv 2010.03593) with SiLU, as Wang et al. 2023 (arXiv
+2302.04638) and Cui et al. 2023 (arXiv 2305.13948) trained it. With squeeze and excitation and
+different widths and depths it is RaWideResNet of Peng et al. 2023 (arXiv 2308.16258). `Mixture` is
+adaptive smoothing, Bai et al. 2023 (arXiv 2301.12554) in its variant `edm`. It mixes an accurate
+network, BiT-M-R152x2 (Kolesnikov et al. 2020, arXiv 1912.11370) on images enlarged to 128 pixels,
+with a robust one, WRN-70-16. A third network computes the weight of the robust one. Its answers are
+log-probabilities, which differ less between classes than logits would. All networks take images in
+[0, 1] and normalise them inside.
 
-RobustBench (Croce et al. 2021, arXiv 2010.09670) publishes the checkpoints: `per_class.py:wang2023?weights=FILE.pt`. The
-networks are made without weights, which the checkpoint brings: the largest has 567 million.
+RobustBench (Croce et al. 2021, arXiv 2010.09670) publishes the checkpoints:
+`per_class.py:wang2023?weights=FILE.pt`. The networks are made without weights, which the checkpoint
+brings: the largest has 567 million.
 """
 
 from collections.abc import Sequence
@@ -48,7 +52,9 @@ class Block(nn.Module):
         self.conv_0 = nn.Conv2d(width_in, width, 3, stride, bias=False)
         self.batchnorm_1 = nn.BatchNorm2d(width)
         self.conv_1 = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.shortcut = nn.Conv2d(width_in, width, 1, stride, bias=False) if width_in != width else None
+        self.shortcut = (
+            nn.Conv2d(width_in, width, 1, stride, bias=False) if width_in != width else None
+        )
         self.se = SqueezeExcitation(width, round(squeeze * width)) if squeeze else None
         # TensorFlow's "same": an even input with stride 2 is padded on the right and below alone.
         self.padding = (1, 1, 1, 1) if stride == 1 else (0, 1, 0, 1)
@@ -69,7 +75,9 @@ class Group(nn.Module):
     def __init__(self, blocks: int, width_in: int, width: int, stride: int, squeeze: float) -> None:
         super().__init__()
         first = Block(width_in, width, stride, squeeze)
-        self.block = nn.Sequential(first, *(Block(width, width, 1, squeeze) for _ in range(blocks - 1)))
+        self.block = nn.Sequential(
+            first, *(Block(width, width, 1, squeeze) for _ in range(blocks - 1))
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, width_in, h, w) to (n, width, h / stride, w / stride)."""
@@ -92,12 +100,22 @@ class WideResNet(nn.Module):
     std: Tensor
 
     def __init__(
-        self, first: int, blocks: Sequence[int], widths: Sequence[int], *, squeeze: float = 0.0, classes: int = 10
+        self,
+        first: int,
+        blocks: Sequence[int],
+        widths: Sequence[int],
+        *,
+        squeeze: float = 0.0,
+        classes: int = 10,
     ) -> None:
         super().__init__()
         # On the CPU even where the weights are not yet anywhere, since no checkpoint holds them.
-        self.register_buffer("mean", torch.tensor(MEAN, device="cpu").view(-1, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(STD, device="cpu").view(-1, 1, 1), persistent=False)
+        self.register_buffer(
+            "mean", torch.tensor(MEAN, device="cpu").view(-1, 1, 1), persistent=False
+        )
+        self.register_buffer(
+            "std", torch.tensor(STD, device="cpu").view(-1, 1, 1), persistent=False
+        )
         self.init_conv = nn.Conv2d(3, first, 3, padding=1, bias=False)
         sizes = zip(blocks, (first, *widths), widths, (1, 2, 2), strict=False)
         self.layer = nn.Sequential(*(Group(*size, squeeze) for size in sizes))
@@ -130,25 +148,35 @@ def wide_resnet(depth: int, width: int) -> WideResNet:
 
 
 class StandardisedConv(nn.Conv2d):
-    """A convolution whose filters are brought to mean 0 and variance 1 before they are used (Qiao et al. 2019)."""
+    """A convolution whose filters are brought to mean 0 and variance 1 before they are used (Qiao
+    et al. 2019).
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, in, h, w) to (n, out, h / stride, w / stride)."""
         variance, mean = torch.var_mean(self.weight, dim=(1, 2, 3), keepdim=True, correction=0)
-        return F.conv2d(x, (self.weight - mean) / (variance + TINY).sqrt(), self.bias, self.stride, self.padding)
+        return F.conv2d(
+            x, (self.weight - mean) / (variance + TINY).sqrt(), self.bias, self.stride, self.padding
+        )
 
 
 class Unit(nn.Module):
-    """A bottleneck with group normalisation before each convolution; the stride is on the middle one."""
+    """A bottleneck with group normalisation before each convolution; the stride is on the middle
+    one.
+    """
 
     def __init__(self, width_in: int, width: int, middle: int, stride: int, groups: int) -> None:
         super().__init__()
-        self.gn1, self.gn2, self.gn3 = (nn.GroupNorm(groups, width) for width in (width_in, middle, middle))
+        self.gn1, self.gn2, self.gn3 = (
+            nn.GroupNorm(groups, width) for width in (width_in, middle, middle)
+        )
         self.conv1 = StandardisedConv(width_in, middle, 1, bias=False)
         self.conv2 = StandardisedConv(middle, middle, 3, stride, 1, bias=False)
         self.conv3 = StandardisedConv(middle, width, 1, bias=False)
         projects = stride != 1 or width_in != width
-        self.downsample = StandardisedConv(width_in, width, 1, stride, bias=False) if projects else None
+        self.downsample = (
+            StandardisedConv(width_in, width, 1, stride, bias=False) if projects else None
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, width_in, h, w) to (n, width, h / stride, w / stride)."""
@@ -159,9 +187,13 @@ class Unit(nn.Module):
 
 
 class BiT(nn.Module):
-    """Big Transfer's ResNet v2 with `units[i]` units in block i; the `width` of bottlenecks is 64 times the width factor."""
+    """Big Transfer's ResNet v2 with `units[i]` units in block i; the `width` of bottlenecks is 64
+    times the width factor.
+    """
 
-    def __init__(self, units: Sequence[int], width: int, *, groups: int = 32, classes: int = 10) -> None:
+    def __init__(
+        self, units: Sequence[int], width: int, *, groups: int = 32, classes: int = 10
+    ) -> None:
         super().__init__()
         self.root = nn.Sequential()
         self.root.add_module("conv", StandardisedConv(3, width, 7, 2, 3, bias=False))
@@ -174,7 +206,9 @@ class BiT(nn.Module):
             block, middle = nn.Sequential(), width * 2**number
             for unit in range(count):
                 stride = 2 if number and not unit else 1
-                block.add_module(f"unit{unit + 1:02d}", Unit(wide, 4 * middle, middle, stride, groups))
+                block.add_module(
+                    f"unit{unit + 1:02d}", Unit(wide, 4 * middle, middle, stride, groups)
+                )
                 wide = 4 * middle
             self.body.add_module(f"block{number + 1}", block)
         self.head = nn.Sequential()
@@ -243,7 +277,8 @@ class Mixing(nn.Module):
 
 
 class Mixture(nn.Module):
-    """Log-probabilities of a mixture of both networks' answers; `mixing` computes the weight of the robust network.
+    """Log-probabilities of a mixture of both networks' answers; `mixing` computes the weight of the
+    robust network.
 
     Images for the accurate network are resized to `side` pixels.
     """
@@ -260,7 +295,10 @@ class Mixture(nn.Module):
         first, second = (torch.cat((accurate[stage], robust[stage]), 1) for stage in (0, 1))
         posterior = 2.0 * self.bn(self.mixing(first, second)) + 1.05
         alpha = 0.04 * posterior.sigmoid() + 0.96
-        answers = (1.2 * self.standard.classify(accurate[-1])).softmax(1), (0.3 * self.robust.classify(robust[-1])).softmax(1)
+        answers = (
+            (1.2 * self.standard.classify(accurate[-1])).softmax(1),
+            (0.3 * self.robust.classify(robust[-1])).softmax(1),
+        )
         return torch.log((1 - alpha) * answers[0] + alpha * answers[1])
 
 
@@ -283,18 +321,31 @@ def wang2023_large() -> nn.Module:
 
 
 def bai2023(accurate: str, robust: str, mixing: str) -> nn.Module:
-    """Bai2023Improving_edm, from its three published files, `args=accurate=FILE,robust=FILE,mixing=FILE`."""
+    """Bai2023Improving_edm, from its three published files,
+    `args=accurate=FILE,robust=FILE,mixing=FILE`.
+    """
     with torch.device("meta"):
-        network = Mixture(BiT((3, 8, 36, 3), 128), wide_resnet(70, 16), Mixing(512 + 256, 1024 + 512, (512, 768, 1024)))
+        network = Mixture(
+            BiT((3, 8, 36, 3), 128),
+            wide_resnet(70, 16),
+            Mixing(512 + 256, 1024 + 512, (512, 768, 1024)),
+        )
     fill(network, accurate, robust, mixing)
     return network
 
 
 def fill(network: Mixture, accurate: str, robust: str, mixing: str) -> None:
-    """Load the published files of an accurate, a robust and a mixing network; the last also holds the mixture's batch norm."""
+    """Load the published files of an accurate, a robust and a mixing network; the last also holds
+    the mixture's batch norm.
+    """
     last = torch.load(mixing, map_location="cpu", weights_only=True)
     parts = {network.standard: accurate, network.robust: robust}
-    states = {part: torch.load(file, map_location="cpu", weights_only=True) for part, file in parts.items()}
+    states = {
+        part: torch.load(file, map_location="cpu", weights_only=True)
+        for part, file in parts.items()
+    }
     for part, state in (states | {network.mixing: last["model"], network.bn: last["bn"]}).items():
         state = state.get("state_dict", state)
-        part.load_state_dict({key.removeprefix("module."): value for key, value in state.items()}, assign=True)
+        part.load_state_dict(
+            {key.removeprefix("module."): value for key, value in state.items()}, assign=True
+        )

@@ -1,4 +1,7 @@
-"""A runtime for MLServer: a chain of layers in NumPy, read from weights.npz in its folder. It needs neither torch nor brinell."""
+"""A runtime for MLServer: a chain of layers in NumPy, read from weights.npz in its folder.
+
+It needs neither torch nor brinell.
+"""
 
 from pathlib import Path
 
@@ -15,7 +18,10 @@ class Chain(MLModel):
         """Read the layers."""
         with np.load(Path(__file__).with_name("weights.npz"), allow_pickle=False) as stored:
             parts = ("weight", "bias", "form")
-            self._layers = [(str(kind), *(stored[f"{i}.{part}"] for part in parts)) for i, kind in enumerate(stored["kinds"])]
+            self._layers = [
+                (str(kind), *(stored[f"{i}.{part}"] for part in parts))
+                for i, kind in enumerate(stored["kinds"])
+            ]
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
@@ -31,7 +37,9 @@ def convolve(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, form: np.ndarr
     """Convolve (n, C, H, W), with a stride and a border of zeros."""
     stride, margin = form.tolist()
     x = np.pad(x, ((0, 0), (0, 0), (margin, margin), (margin, margin)))
-    windows = np.lib.stride_tricks.sliding_window_view(x, weight.shape[2:], (2, 3))[:, :, ::stride, ::stride]
+    windows = np.lib.stride_tricks.sliding_window_view(x, weight.shape[2:], (2, 3))[
+        :, :, ::stride, ::stride
+    ]
     rows = windows.transpose(0, 2, 3, 1, 4, 5).reshape(-1, weight[0].size)
     answer = rows @ weight.reshape(len(weight), -1).T + bias
     return answer.reshape(len(x), windows.shape[2], windows.shape[3], -1).transpose(0, 3, 1, 2)

@@ -1,7 +1,8 @@
 """Serve a network by MLServer on loopback, in a separate environment (`make server`), until Ctrl-C.
 
     python examples/served/serve.py &
-    brinell audit --data digits --model http://127.0.0.1:8080/v2/models/digits --attack black-box --queries 500
+    brinell audit --data digits --model http://127.0.0.1:8080/v2/models/digits --attack black-box
+    --queries 500
 
 This serves the built-in network of the digits. `serving` does the same for any torch module that is
 a chain of layers.
@@ -24,13 +25,21 @@ from torch import nn
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MLSERVER = ROOT / ".venv-server" / "bin" / "mlserver"
-KINDS = {nn.Conv2d: "conv", nn.MaxPool2d: "pool", nn.ReLU: "relu", nn.Flatten: "flatten", nn.Linear: "linear"}
+KINDS = {
+    nn.Conv2d: "conv",
+    nn.MaxPool2d: "pool",
+    nn.ReLU: "relu",
+    nn.Flatten: "flatten",
+    nn.Linear: "linear",
+}
 SECONDS = 60
 """The longest time that the server may take to start."""
 
 
 @contextmanager
-def serving(chain: nn.Sequential, name: str, shape: tuple[int, ...], port: int = 0) -> Iterator[tuple[str, int]]:
+def serving(
+    chain: nn.Sequential, name: str, shape: tuple[int, ...], port: int = 0
+) -> Iterator[tuple[str, int]]:
     """The URL of a model and the process id of its server, while it is served.
 
     Args:
@@ -43,7 +52,9 @@ def serving(chain: nn.Sequential, name: str, shape: tuple[int, ...], port: int =
         folder = Path(temporary)
         port = export(chain, folder, name, shape, port)
         with (folder / "server.log").open("w") as log:
-            process = subprocess.Popen([MLSERVER, "start", folder], stdout=log, stderr=log, cwd=folder)
+            process = subprocess.Popen(
+                [MLSERVER, "start", folder], stdout=log, stderr=log, cwd=folder
+            )
         try:
             url = f"http://127.0.0.1:{port}/v2/models/{name}"
             _wait(process, f"{url}/ready", folder / "server.log")
@@ -53,8 +64,12 @@ def serving(chain: nn.Sequential, name: str, shape: tuple[int, ...], port: int =
             process.wait(SECONDS)
 
 
-def export(chain: nn.Sequential, folder: Path, name: str, shape: tuple[int, ...], port: int = 0) -> int:
-    """Write weights, runtime and settings of a model into a folder, and return the port in the settings."""
+def export(
+    chain: nn.Sequential, folder: Path, name: str, shape: tuple[int, ...], port: int = 0
+) -> int:
+    """Write weights, runtime and settings of a model into a folder, and return the port in the
+    settings.
+    """
     arrays = {"kinds": np.array([KINDS[type(layer)] for layer in chain])}
     for index, layer in enumerate(chain):
         weight, bias = getattr(layer, "weight", None), getattr(layer, "bias", None)
@@ -70,9 +85,17 @@ def export(chain: nn.Sequential, folder: Path, name: str, shape: tuple[int, ...]
         "implementation": "runtime.Chain",
         "platform": "numpy",
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, *shape]}],
-        "outputs": [{"name": "logits", "datatype": "FP32", "shape": [-1, len(arrays[f"{len(chain) - 1}.bias"])]}],
+        "outputs": [
+            {
+                "name": "logits",
+                "datatype": "FP32",
+                "shape": [-1, len(arrays[f"{len(chain) - 1}.bias"])],
+            }
+        ],
     }
-    server = dict(zip(("http_port", "grpc_port", "metrics_port"), ports, strict=True)) | {"host": "127.0.0.1"}
+    server = dict(zip(("http_port", "grpc_port", "metrics_port"), ports, strict=True)) | {
+        "host": "127.0.0.1"
+    }
     (folder / "model-settings.json").write_text(json.dumps(model))
     (folder / "settings.json").write_text(json.dumps(server | {"parallel_workers": 0}))
     return ports[0]

@@ -1,8 +1,9 @@
 """Brinell: the hardness test for classifiers.
 
-`brinell.audit` runs the whole evaluation from Python; the command line does the same, and every other command is a call as well.
-Names are imported on first use, so that `import brinell` costs nothing. Their signatures come from the
-register; scripts/call_signatures.py writes them into the stub of a wheel.
+`brinell.audit` runs the whole evaluation from Python; the command line does the same, and every
+other command is a call as well. Names are imported on first use, so that `import brinell` costs
+nothing. Their signatures come from the register; scripts/call_signatures.py writes them into the
+stub of a wheel.
 """
 
 from importlib import import_module

@@ -1,4 +1,6 @@
-"""`brinell.attack`: one attack on inputs in memory, without a run folder; for a look, and for training loops."""
+"""`brinell.attack`: one attack on inputs in memory, without a run folder; for a look, and for
+training loops.
+"""
 
 import math
 import warnings
@@ -42,16 +44,19 @@ class AttackResult:
     """Result of one attack; arrays have the type and device of the inputs."""
 
     x_adv: Any
-    """(n, *shape): the closest adversarial example; of a sample that is robust, and with `worst=True` of every sample, the input
-    of the largest margin."""
+    """(n, *shape): the closest adversarial example; of a sample that is robust, and with
+    `worst=True` of every sample, the input of the largest margin."""
     success: Any
-    """(n,) bool: whether `x_adv` meets the criterion. A sample that is misclassified from the start counts, at distance 0."""
+    """(n,) bool: whether `x_adv` meets the criterion. A sample that is misclassified from the
+    start counts, at distance 0."""
     distance: Any
     """(n,) how far `x_adv` is from the input, in the norm of the attack."""
     margin: Any
-    """(n,) the largest margin that was seen: a wrong logit minus the true one, positive where misclassified."""
+    """(n,) the largest margin that was seen: a wrong logit minus the true one, positive where
+    misclassified."""
     queries: Any
-    """(n,) forward evaluations of each sample by the attack; one more was spent on the clean input."""
+    """(n,) forward evaluations of each sample by the attack; one more was spent on the clean
+    input."""
     backwards: Any
     """(n,) backward evaluations."""
     norm: str
@@ -109,22 +114,25 @@ def attack(
 ) -> AttackResult:
     """Attack a batch of inputs, and return the adversarial ones.
 
-    Nothing is written to disk. A module runs in evaluation mode on its current device, in float32 even under autocast; its mode,
-    its gradients and the global generators are restored. So you can call it within a training loop: pass `worst=True` to train
-    on the inputs of the largest margin, and another `seed` at each step for another random start.
+    Nothing is written to disk. A module runs in evaluation mode on its current device, in float32
+    even under autocast; its mode, its gradients and the global generators are restored. So you can
+    call it within a training loop: pass `worst=True` to train on the inputs of the largest margin,
+    and another `seed` at each step for another random start.
 
     Args:
         model: one model, of any type that `brinell.audit` takes.
-        x: (n, *shape) tensor or array within the bounds, as the model takes it; bytes are divided by 255.
+        x: (n, *shape) tensor or array within the bounds, as the model takes it; bytes are divided
+            by 255.
         y: (n,) true classes, as places in the model's answers.
-        attack: a name such as apgd, apgd-t, pgd?steps=50, square or fab; or a list or cascade (standard), each of which gets the
-            samples that are still robust.
-        eps: the budget: a number, a text such as 8/255, or one number for each sample; an attack that minimises the distance
-            (fab, ddn, cw, fmn) takes none for any distance.
+        attack: a name such as apgd, apgd-t, pgd?steps=50, square or fab; or a list or cascade
+            (standard), each of which gets the samples that are still robust.
+        eps: the budget: a number, a text such as 8/255, or one number for each sample; an attack
+            that minimises the distance (fab, ddn, cw, fmn) takes none for any distance.
         norm: linf, l2, l1 or l0, also as np.inf, 2, 1, 0; or embedding:FILE.
-        targeted: a class, or one for each sample, or least-likely, or random: nothing else counts as a success.
-        worst: use all steps for every sample, even if it is misclassified, and return the input of the largest margin in place of
-            the closest adversarial one.
+        targeted: a class, or one for each sample, or least-likely, or random: nothing else counts
+            as a success.
+        worst: use all steps for every sample, even if it is misclassified, and return the input of
+            the largest margin in place of the closest adversarial one.
         queries: forward evaluations that each attack may spend on a sample.
         batch_size: the most inputs in a call of the model; by default all.
         seed: of every random number.
@@ -138,9 +146,16 @@ def attack(
         output: likewise.
 
     Raises:
-        BrinellError: the request cannot be carried out; its line says what is wrong, why, and what to do.
+        BrinellError: the request cannot be carried out; its line says what is wrong, why, and what
+            to do.
     """
-    words = {"attack": attack, "worst": worst, "queries": queries, "batch_size": batch_size, "seed": seed}
+    words = {
+        "attack": attack,
+        "worst": worst,
+        "queries": queries,
+        "batch_size": batch_size,
+        "seed": seed,
+    }
     settings = parse_request(AttackSettings, settings_texts(words))
     distance_name = norm_text(norm)
     if not isinstance(distance_name, str):
@@ -149,12 +164,21 @@ def attack(
     stages = parse_stages(settings.attack)
     inputs = _inputs(model, x, bounds, kind, layout)
     labels = parse_labels(y, len(inputs.x))
-    options = {"preprocessing": preprocessing, "mean": mean, "std": std, "answers": answers, "output": output}
+    options = {
+        "preprocessing": preprocessing,
+        "mean": mean,
+        "std": std,
+        "answers": answers,
+        "output": output,
+    }
     with torch.inference_mode(False), torch.autocast(inputs.x.device.type, enabled=False):
         clean = inputs.x.clone()
         models = models_of(model, inputs.dataset, "", in_order=False, **options)
         if len(models) != 1:
-            raise RequestError("brinell.attack takes one model in memory: for a spec, or for several, call brinell.audit")
+            raise RequestError(
+                "brinell.attack takes one model in memory: for a spec, or for "
+                "several, call brinell.audit"
+            )
         parameter = next(model.parameters(), None) if isinstance(model, nn.Module) else None
         home = clean.device if parameter is None else parameter.device
         with model_session(models[0]):
@@ -166,7 +190,14 @@ def attack(
             def run() -> dict[str, Tensor]:
                 """The attack, in batches for which there was memory so far."""
                 batch_attack = BatchAttack(
-                    recognised_model, inputs.domain, distance, clean, labels, sizer.size, settings.queries, settings.seed
+                    recognised_model,
+                    inputs.domain,
+                    distance,
+                    clean,
+                    labels,
+                    sizer.size,
+                    settings.queries,
+                    settings.seed,
                 )
                 return batch_attack.run(stages, radii, targeted, settings.worst)
 
@@ -188,20 +219,30 @@ def _inputs(model: Any, x: Any, bounds: Any, kind: Kind | None, layout: Any) -> 
     """Inputs as a tensor in the layout of the audit, with their domain."""
     tensor = as_tensor(x, "inputs")
     if tensor.ndim < 2 or not len(tensor):
-        raise RequestError(f"x has shape {tuple(tensor.shape)}: it needs the samples first, at least one, and then each input")
+        raise RequestError(
+            f"x has shape {tuple(tensor.shape)}: it needs the samples first, at "
+            "least one, and then each input"
+        )
     low, high = _ends(bounds)
-    tensor = tensor.div(255) if tensor.dtype == torch.uint8 and (low, high) == (0, 1) else tensor.float()
+    tensor = (
+        tensor.div(255) if tensor.dtype == torch.uint8 and (low, high) == (0, 1) else tensor.float()
+    )
     if kind not in (None, *KINDS.values()):
         raise RequestError(f"kind is {short(kind)}: it is one of {', '.join(KINDS.values())}")
     if isinstance(model, nn.Module) and layout is None:
         kind = kind or KINDS.get(tensor.ndim)
         if kind is None:
-            raise RequestError(f"x has shape {tuple(tensor.shape)}: say what an input is by kind='image', for example")
+            raise RequestError(
+                f"x has shape {tuple(tensor.shape)}: say what an input is by "
+                "kind='image', for example"
+            )
         domain = domain_of(kind, tuple(tensor.shape[1:]), low, high)
         check_bounds(tensor, domain)
         return _Inputs(x=tensor, domain=domain, dataset=_Bare(domain), original=x)
     # Functions take the layout of the arrays, which a data set works out.
-    sample = from_arrays(tensor.cpu(), np.zeros(len(tensor), int), kind=kind, layout=layout, bounds=(low, high))
+    sample = from_arrays(
+        tensor.cpu(), np.zeros(len(tensor), int), kind=kind, layout=layout, bounds=(low, high)
+    )
     arranged = sample.load(range(len(tensor))).to(tensor.device)
     return _Inputs(x=arranged, domain=sample.domain, dataset=sample, original=x)
 
@@ -236,5 +277,9 @@ def _result(out: dict[str, Tensor], inputs: _Inputs, norm: str) -> AttackResult:
     if not isinstance(original, Tensor):
         arrays: dict[str, Any] = {name: value.cpu().numpy() for name, value in out.items()}
         return AttackResult(**arrays, norm=norm)
-    out["x_adv"] = out["x_adv"].to(torch.float64 if original.dtype == torch.float64 else torch.float32)
-    return AttackResult(**{name: value.to(original.device) for name, value in out.items()}, norm=norm)
+    out["x_adv"] = out["x_adv"].to(
+        torch.float64 if original.dtype == torch.float64 else torch.float32
+    )
+    return AttackResult(
+        **{name: value.to(original.device) for name, value in out.items()}, norm=norm
+    )

@@ -1,4 +1,6 @@
-"""How a record of the register becomes a Python call: models and data in memory or as specs, settings as keywords."""
+"""How a record of the register becomes a Python call: models and data in memory or as specs,
+settings as keywords.
+"""
 
 import functools
 import inspect
@@ -69,43 +71,76 @@ def open_folder(folder: Any) -> Any:
 
 
 def signature_of(study: Study) -> inspect.Signature:
-    """Signature of a call: its most important parameters by name, and the others as settings where there are many."""
+    """Signature of a call: its most important parameters by name, and the others as settings where
+    there are many.
+    """
     parameters = parameters_of(study)
     if len(parameters) > MOST_NAMED:
-        first = [name for name, parameter in parameters.items() if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+        first = [
+            name
+            for name, parameter in parameters.items()
+            if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+        ]
         last = [name for name in ("out", "progress") if name in parameters]
-        middle = [name for name in study.fields() if name not in first][: MOST_NAMED - len(first) - len(last)]
+        middle = [name for name in study.fields() if name not in first][
+            : MOST_NAMED - len(first) - len(last)
+        ]
         settings = inspect.Parameter("settings", inspect.Parameter.VAR_KEYWORD)
-        parameters = {name: parameters[name] for name in (*first, *middle, *last)} | {"settings": settings}
-    return inspect.Signature(list(parameters.values()), return_annotation=study.resolve(study.result))
+        parameters = {name: parameters[name] for name in (*first, *middle, *last)} | {
+            "settings": settings
+        }
+    return inspect.Signature(
+        list(parameters.values()), return_annotation=study.resolve(study.result)
+    )
 
 
 def parameters_of(study: Study) -> dict[str, inspect.Parameter]:
-    """All parameters of a call: those without a name, those that calls share, then settings and options."""
+    """All parameters of a call: those without a name, those that calls share, then settings and
+    options.
+    """
     memory, leaves = study.in_memory(), study.output is not Output.ANSWER_ONLY
     inputs = [name for name in ("model", "data") if name in memory and name not in study.positional]
     fields = study.request.model_fields
-    optional = [name for name in study.positional if fields[name].default is None and name not in memory]
+    optional = [
+        name for name in study.positional if fields[name].default is None and name not in memory
+    ]
     required = [name for name in (*study.positional, *fields) if name not in optional]
     required = [name for name in required if name in study.positional or fields[name].is_required()]
-    first = [*required, *(inputs if "data" not in required else ()), *(["y"] if "data" in memory else []), *optional]
+    first = [
+        *required,
+        *(inputs if "data" not in required else ()),
+        *(["y"] if "data" in memory else []),
+        *optional,
+    ]
     shared = {
         "model": "model" in memory,
         **dict.fromkeys(PREPARATION, "model" in memory),
         "out": leaves,
         "resume": study.resume,
         "on": study.workers,
-        "trust": any(getattr(study.names_of(name), "kind", "") == "folder" for name in study.fields()),
+        "trust": any(
+            getattr(study.names_of(name), "kind", "") == "folder" for name in study.fields()
+        ),
         "progress": leaves,
     }
     names = dict.fromkeys([*first, *(name for name, has in shared.items() if has), *study.fields()])
-    kinds = [inspect.Parameter.POSITIONAL_OR_KEYWORD if name in first else inspect.Parameter.KEYWORD_ONLY for name in names]
-    return {name: inspect.Parameter(name, kind, default=_default(study, name)) for name, kind in zip(names, kinds, strict=True)}
+    kinds = [
+        inspect.Parameter.POSITIONAL_OR_KEYWORD if name in first else inspect.Parameter.KEYWORD_ONLY
+        for name in names
+    ]
+    return {
+        name: inspect.Parameter(name, kind, default=_default(study, name))
+        for name, kind in zip(names, kinds, strict=True)
+    }
 
 
 def _default(study: Study, name: str) -> Any:
     field = study.fields().get(name)
-    if name in ("model", "data") and study.needs_inputs or (name == "out" and study.output is Output.FILE):
+    if (
+        name in ("model", "data")
+        and study.needs_inputs
+        or (name == "out" and study.output is Output.FILE)
+    ):
         return inspect.Parameter.empty
     if name in study.in_memory() or name in study.positional:
         return inspect.Parameter.empty if field is not None and field.is_required() else None
@@ -118,7 +153,10 @@ def folder_of(value: Any) -> str:
     """The folder that a path, a text or a result names."""
     folder = getattr(value, "folder", value)
     if not isinstance(folder, str | os.PathLike):
-        raise RequestError(f"an object of type {type(value).__name__} is no run: give the folder, or what brinell.audit returned")
+        raise RequestError(
+            f"an object of type {type(value).__name__} is no run: give the "
+            "folder, or what brinell.audit returned"
+        )
     return expand_home(_path_text("the folder of a run", folder))
 
 
@@ -126,7 +164,9 @@ def _path_text(name: str, value: Any) -> str:
     """The text of a path; refuses anything else, and a text that no file can have as its name."""
     text = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(text, str) or not is_text(text):
-        raise RequestError(f"{name} is {short(value)}: give a path, as a text without NUL or as a pathlib.Path")
+        raise RequestError(
+            f"{name} is {short(value)}: give a path, as a text without NUL or as a pathlib.Path"
+        )
     return text
 
 
@@ -140,7 +180,9 @@ def _check_texts(settings: Mapping[str, Any]) -> None:
     for name, value in settings.items():
         for text in value if isinstance(value, list | tuple) else (value,):
             if isinstance(text, str | Path) and not is_text(str(text)):
-                raise RequestError(f"{name} is {short(value)}: a text holds neither NUL nor half a character")
+                raise RequestError(
+                    f"{name} is {short(value)}: a text holds neither NUL nor half a character"
+                )
 
 
 def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
@@ -152,11 +194,19 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
     study = register.of_data(study, settings.get("data"))
     _check_texts(settings)
     settings = study.request.with_paths(settings)
-    out, trust, progress = _pop_path(settings, "out"), _pop_path(settings, "trust"), settings.pop("progress", None)
+    out, trust, progress = (
+        _pop_path(settings, "out"),
+        _pop_path(settings, "trust"),
+        settings.pop("progress", None),
+    )
     if not isinstance(resume := settings.pop("resume", False), bool):
         raise RequestError(f"resume is {short(resume)}: it is True or False")
     on = settings.pop("on", None)
-    preparation = {name: settings.pop(name) for name in PREPARATION if name in settings and "model" in study.in_memory()}
+    preparation = {
+        name: settings.pop(name)
+        for name in PREPARATION
+        if name in settings and "model" in study.in_memory()
+    }
     for name, value in settings.items():
         mark = study.names_of(name)
         if mark is not None and mark.kind == "folder":
@@ -165,7 +215,11 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
     command = _call_text(study, settings | preparation)
     datasets, objects = _in_memory(study, settings, preparation)
     command += ", with the same objects," if datasets or objects else ""
-    options = {name: settings.pop(name) for name in list(settings) if name not in study.request.model_fields}
+    options = {
+        name: settings.pop(name)
+        for name in list(settings)
+        if name not in study.request.model_fields
+    }
     request = parse_request(study.request, settings_texts(settings))
     with ExitStack() as stack:
         for device in ("cpu", "cuda"):  # a caller's autocast would change figures
@@ -174,7 +228,9 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
             Call(
                 study=study,
                 request=request,
-                options=None if study.options is None else parse_request(study.options, settings_texts(options)),
+                options=None
+                if study.options is None
+                else parse_request(study.options, settings_texts(options)),
                 command=command,
                 progress=stack.enter_context(_progress(progress, study)),
                 out=out,
@@ -196,7 +252,9 @@ def _in_memory(
     """Convert models and data in memory; `settings` then holds their texts for the request."""
     datasets: dict[str, Dataset] = {}
     objects: dict[str, tuple[Model, ...]] = {}
-    kinds = {name: mark.kind for name in study.in_memory() if (mark := study.names_of(name)) is not None}
+    kinds = {
+        name: mark.kind for name in study.in_memory() if (mark := study.names_of(name)) is not None
+    }
     for name in (name for name, kind in kinds.items() if kind == "dataset" and name in settings):
         dataset = open_dataset(settings[name])
         settings[name] = spec_of(settings[name], dataset)
@@ -204,21 +262,34 @@ def _in_memory(
     for name in (name for name, kind in kinds.items() if kind == "model" and name in settings):
         if not (spec := settings.get("data")):
             data_of = study.function("data_of")
-            spec = data_of(settings) if data_of else study.request.model_fields["data"].default or "digits"
+            spec = (
+                data_of(settings)
+                if data_of
+                else study.request.model_fields["data"].default or "digits"
+            )
         models = models_of(settings[name], datasets.get("data"), spec, **preparation)
         is_sequence = get_origin(study.fields()[name].annotation) is tuple
         if len(models) > 1 and not is_sequence:
-            raise RequestError(f"this takes one model, and {len(models)} are given: call it once for each")
-        settings[name] = specs_of(settings[name], models) if is_sequence else specs_of(settings[name], models)[0]
+            raise RequestError(
+                f"this takes one model, and {len(models)} are given: call it once for each"
+            )
+        settings[name] = (
+            specs_of(settings[name], models) if is_sequence else specs_of(settings[name], models)[0]
+        )
         objects |= {name: models} if models else {}
     return datasets, objects
 
 
 def _progress(progress: Progress | bool | None, study: Study) -> AbstractContextManager[Progress]:
-    """Progress of a call: the given object; live progress if requested, or in a terminal or notebook; else a silent one."""
+    """Progress of a call: the given object; live progress if requested, or in a terminal or
+    notebook; else a silent one.
+    """
     if not isinstance(progress, bool | None):
         if isinstance(progress, type) or not isinstance(progress, Progress):
-            raise RequestError(f"progress is {short(progress)}: it is True, False, or an object with the methods of Progress")
+            raise RequestError(
+                f"progress is {short(progress)}: it is True, False, or an object "
+                "with the methods of Progress"
+            )
         return nullcontext(progress)
     console = Console(stderr=True)
     if progress or (progress is None and (console.is_terminal or console.is_jupyter)):
@@ -229,21 +300,29 @@ def _progress(progress: Progress | bool | None, study: Study) -> AbstractContext
 def _call_text(study: Study, settings: Mapping[str, Any]) -> str:
     """The call that repeats this one: objects in memory by their names, numbers in full."""
     words, fields = [], study.fields()
-    for name, value in ((name, settings[name]) for name in parameters_of(study) if name in settings):
+    for name, value in (
+        (name, settings[name]) for name in parameters_of(study) if name in settings
+    ):
         match getattr(study.names_of(name), "kind", ""):
             case "model":
                 text = _models_text(value)
             case "dataset":
                 text = repr(str(value)) if isinstance(value, str | Path) else name
             case _:
-                text = preparation_text(settings_texts({name: value})[name] if name in fields else value)
+                text = preparation_text(
+                    settings_texts({name: value})[name] if name in fields else value
+                )
         words.append(f"{name}={text}")
     return f"brinell.{study.name}({', '.join(words)}) in Python"
 
 
 def _models_text(value: Any) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{name!r}: {_models_text(model)}" for name, model in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{name!r}: {_models_text(model)}" for name, model in value.items())
+            + "}"
+        )
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_models_text, value)) + "]"
     return repr(str(value)) if isinstance(value, str | Path) else name_of(value)
@@ -256,31 +335,50 @@ def _docstring(study: Study) -> str:
         text = ARGUMENTS.get(name) or " ".join(str(fields[name].description).split())
         lines.append(f"    {name}: {text}")
     returns = study.resolve(study.result)
-    lines += ["", "Returns:", f"    {returns.__name__}: what `brinell {study.verb} --json` prints, as `payload()`."]
-    lines += ["", "Raises:", "    BrinellError: one line that says what is wrong, why, and what to do."]
+    lines += [
+        "",
+        "Returns:",
+        f"    {returns.__name__}: what `brinell {study.verb} --json` prints, as `payload()`.",
+    ]
+    lines += [
+        "",
+        "Raises:",
+        "    BrinellError: one line that says what is wrong, why, and what to do.",
+    ]
     return "\n".join(lines)
 
 
 ARGUMENTS = {
-    "model": "an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or "
-    "torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a classifier or "
-    "pipeline of transformers; a model by MAITE's protocol; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in "
+    "model": "an `nn.Module`, which takes inputs within the bounds of the data and "
+    "answers logits; a function of numpy or "
+    "torch arrays that answers scores or labels; a fitted classifier of "
+    "scikit-learn; a classifier or "
+    "pipeline of transformers; a model by MAITE's protocol; a `Model`; or a spec "
+    "such as `digits-cnn`. Several in a list, or in "
     "a dict with their names.",
-    "data": "inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; "
-    "a dict of these; a torch Dataset or DataLoader; a data set of Hugging Face or by MAITE's protocol; what `brinell.data` "
+    "data": "inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels "
+    "(n,) as `y` or in a pair `(x, y)`; "
+    "a dict of these; a torch Dataset or DataLoader; a data set of Hugging Face "
+    "or by MAITE's protocol; what `brinell.data` "
     "makes; or a spec such as `npz:FILE`.",
     "y": "the labels (n,), where `data` are the inputs alone.",
-    "preprocessing": "`{'mean': ..., 'std': ..., 'axis': -3}`, applied inside the model, or a processor of transformers.",
+    "preprocessing": "`{'mean': ..., 'std': ..., 'axis': -3}`, applied inside the model, or a "
+    "processor of transformers.",
     "mean": "subtracted before the model: a number, or one for each channel.",
     "std": "divided by before the model, like `mean`.",
-    "answers": "what a model in memory answers: logits, probabilities, log-probabilities, sigmoids (one score per class), "
-    "labels, or for two classes one logit or probability. Default: by what it answers to clean samples.",
-    "output": "the part of a model's answer that holds the logits, if it has several: a name or a place, such as `logits` or 0. "
+    "answers": "what a model in memory answers: logits, probabilities, log-probabilities, "
+    "sigmoids (one score per class), "
+    "labels, or for two classes one logit or probability. Default: by what it "
+    "answers to clean samples.",
+    "output": "the part of a model's answer that holds the logits, if it has several: a "
+    "name or a place, such as `logits` or 0. "
     "Default: the only part that fits.",
     "out": "where the results go. Default: a fresh folder under runs/.",
     "resume": "whether to go on with a folder that holds part of this.",
-    "on": "where workers do the work: `ray` on this machine, `ray:ADDRESS` on a cluster. Default: this process does.",
+    "on": "where workers do the work: `ray` on this machine, `ray:ADDRESS` on a "
+    "cluster. Default: this process does.",
     "trust": "a folder from elsewhere whose models, data and code may be used as it names them.",
-    "progress": "True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.",
+    "progress": "True shows progress, False hides it, an object receives it. Default: shown "
+    "at a terminal and in a notebook.",
 }
 """Descriptions of the parameters that calls share."""

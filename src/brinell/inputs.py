@@ -1,4 +1,5 @@
-"""Converts user objects to the input of an audit: settings as texts, models of any library, data of any form.
+"""Converts user objects to the input of an audit: settings as texts, models of any library, data of
+any form.
 
 The conversions are next to the plugins of their kind: `models._objects`, `datasets._memory`.
 """
@@ -56,20 +57,22 @@ def data(
     `brinell.audit(model, (x, y))` does this by itself wherever nothing has to be said.
 
     Args:
-        x: (n, *shape) arrays or tensors, a data frame of numbers; or with `y` left out a dict, a torch Dataset or DataLoader, a
-            Hugging Face dataset. Bytes are divided by 255, other values lie in [0, 1] unless there are bounds.
+        x: (n, *shape) arrays or tensors, a data frame of numbers; or with `y` left out a dict, a
+            torch Dataset or DataLoader, a Hugging Face dataset. Bytes are divided by 255, other
+            values lie in [0, 1] unless there are bounds.
         y: (n,) labels: whole numbers from 0 on, or texts.
         classes: names of the classes, in the order of the model's answers.
         kind: image, signal, video or vector.
         layout: where the channels are, first or last.
-        bounds: (low, high) in the units of `x`, after the division; for vectors also one for each column, or "columns" for their
-            own ranges.
+        bounds: (low, high) in the units of `x`, after the division; for vectors also one for each
+            column, or "columns" for their own ranges.
         divide: number by which the inputs are divided; the model gets the quotients.
-        masks: (n, h, w) whole numbers, the class of each pixel in place of `y`; 255 where a pixel has none.
-        boxes: for each picture a dict of boxes (k, 4) as x0, y0, x1, y1 in its pixels, labels (k,) and optionally crowd (k,), in
-            place of `y`.
-        missing: keep gives the model NaN where a column of a frame has no value, and no attack changes it; skip leaves such rows
-            out.
+        masks: (n, h, w) whole numbers, the class of each pixel in place of `y`; 255 where a pixel
+            has none.
+        boxes: for each picture a dict of boxes (k, 4) as x0, y0, x1, y1 in its pixels, labels (k,)
+            and optionally crowd (k,), in place of `y`.
+        missing: keep gives the model NaN where a column of a frame has no value, and no attack
+            changes it; skip leaves such rows out.
         name: how reports call it.
 
     Raises:
@@ -77,9 +80,17 @@ def data(
     """
     if sum(truth is not None for truth in (y, masks, boxes)) > 1:
         raise RequestError(
-            "y holds a class for each picture, masks one for each pixel, and boxes the objects: give one of the three"
+            "y holds a class for each picture, masks one for each pixel, and "
+            "boxes the objects: give one of the three"
         )
-    settings = {"kind": kind, "layout": layout, "bounds": bounds, "divide": divide, "masks": masks, "boxes": boxes}
+    settings = {
+        "kind": kind,
+        "layout": layout,
+        "bounds": bounds,
+        "divide": divide,
+        "masks": masks,
+        "boxes": boxes,
+    }
     try:
         return from_arrays(x, y, classes, name=name, missing=missing, **settings)
     except BoundsError as error:
@@ -88,7 +99,10 @@ def data(
 
 
 def _call_of_data(source: str, options: Mapping[str, Any]) -> str:
-    texts = {name: repr(value) if name in ("kind", "layout") else value for name, value in options.items()}
+    texts = {
+        name: repr(value) if name in ("kind", "layout") else value
+        for name, value in options.items()
+    }
     if {"low", "high"} <= texts.keys():
         texts["bounds"] = f"({texts.pop('low')}, {texts.pop('high')})"
     return f"brinell.data({source}, {', '.join(f'{name}={text}' for name, text in texts.items())})"
@@ -105,8 +119,14 @@ def open_dataset(value: Any) -> Dataset | None:
 
 
 def spec_of(value: Any, dataset: Dataset | None) -> str:
-    """Text for the data in a request: their spec, or a note that they were given in memory, with their name."""
-    return str(value) if isinstance(value, str | Path) else f"{IN_MEMORY}:{dataset.name if dataset else ''}"
+    """Text for the data in a request: their spec, or a note that they were given in memory, with
+    their name.
+    """
+    return (
+        str(value)
+        if isinstance(value, str | Path)
+        else f"{IN_MEMORY}:{dataset.name if dataset else ''}"
+    )
 
 
 # Models
@@ -124,7 +144,9 @@ def models_of(
     output: Output = None,
     in_order: bool = True,
 ) -> tuple[Model, ...]:
-    """Convert models given in Python, each over the domain of the data; returns an empty tuple for specs."""
+    """Convert models given in Python, each over the domain of the data; returns an empty tuple for
+    specs.
+    """
     models_by_name = {
         name: entry.module() if isinstance(entry, torch.export.ExportedProgram) else entry
         for name, entry in _models_by_name(model).items()
@@ -133,21 +155,37 @@ def models_of(
         settings = {"preprocessing": preprocessing, "mean": mean, "std": std}
         if unsupported := [key for key, value in settings.items() if value is not None]:
             raise RequestError(
-                f"{unsupported[0]} is for models in memory; a spec says it itself, such as onnx:FILE?mean=0.5&std=0.25"
+                f"{unsupported[0]} is for models in memory; a spec says it "
+                "itself, such as onnx:FILE?mean=0.5&std=0.25"
             )
         if answers is not None:
-            raise RequestError("answers says what a model in memory answers; a spec says it itself, ...?answers=probabilities")
+            raise RequestError(
+                "answers says what a model in memory answers; a spec says it "
+                "itself, ...?answers=probabilities"
+            )
         if output is not None:
-            raise RequestError("output is for models in memory; a spec says it itself, such as torch:FILE.py:net?output=0")
+            raise RequestError(
+                "output is for models in memory; a spec says it itself, such as "
+                "torch:FILE.py:net?output=0"
+            )
         return ()
     if not isinstance(output, str | int | None):
-        raise RequestError(f"output is {short(output)}: give a name or a place in the answer, such as 'logits' or 0")
+        raise RequestError(
+            f"output is {short(output)}: give a name or a place in the answer, "
+            "such as 'logits' or 0"
+        )
     if not isinstance(answers, str | None) or answers not in (None, "labels", *KINDS):
         raise RequestError(f"answers is {short(answers)}; it is one of labels, {', '.join(KINDS)}")
     dataset = dataset or open_data(spec, truth=True)
     prepared = preparation(preprocessing, mean, std, dataset.domain)
-    models = [wrap(model, dataset, name, prepared, answers, output) for name, model in models_by_name.items()]
-    models = [model if answers in (None, "labels") else LogitModel(model, str(answers)) for model in models]
+    models = [
+        wrap(model, dataset, name, prepared, answers, output)
+        for name, model in models_by_name.items()
+    ]
+    models = [
+        model if answers in (None, "labels") else LogitModel(model, str(answers))
+        for model in models
+    ]
     return tuple(in_order_of(model, dataset) if in_order else model for model in models)
 
 
@@ -155,7 +193,11 @@ def _models_by_name(model: Any) -> dict[str, Any]:
     if isinstance(model, str | Path):
         return {}
     if isinstance(model, dict | list | tuple) and not model:
-        kind, remedy = ("dict", "give {'name': model}") if isinstance(model, dict) else ("list", "give at least one")
+        kind, remedy = (
+            ("dict", "give {'name': model}")
+            if isinstance(model, dict)
+            else ("list", "give at least one")
+        )
         raise RequestError(f"the {kind} of models is empty: {remedy}")
     if isinstance(model, list | tuple):
         if all(isinstance(entry, str | Path) for entry in model):
@@ -166,15 +208,26 @@ def _models_by_name(model: Any) -> dict[str, Any]:
             numbered = (f"{name}-{number}" if number > 1 else name for number in count(1))
             pairs[next(free for free in numbered if free not in pairs)] = entry
     else:
-        pairs = {str(name): entry for name, entry in model.items()} if isinstance(model, dict) else {name_of(model): model}
+        pairs = (
+            {str(name): entry for name, entry in model.items()}
+            if isinstance(model, dict)
+            else {name_of(model): model}
+        )
     if specs := [str(entry) for entry in pairs.values() if isinstance(entry, str | Path)]:
-        raise RequestError(f"{specs[0]!r} is a spec among models in memory: give all as specs in a list, or all as objects")
+        raise RequestError(
+            f"{specs[0]!r} is a spec among models in memory: give all as specs in "
+            "a list, or all as objects"
+        )
     return pairs
 
 
 def name_of(model: Any) -> str:
     """Name in reports of a model without a name."""
-    if isinstance(name_attribute := getattr(model, "name", None), str) and not isinstance(model, nn.Module) and name_attribute:
+    if (
+        isinstance(name_attribute := getattr(model, "name", None), str)
+        and not isinstance(model, nn.Module)
+        and name_attribute
+    ):
         return name_attribute
     if is_pipeline(model):
         return type(model.model).__name__
@@ -188,14 +241,18 @@ def name_of(model: Any) -> str:
 
 
 def specs_of(model: Any, models: tuple[Model, ...]) -> tuple[str, ...]:
-    """Texts for the models in a request: their specs, or notes that they were given in memory, with their names."""
+    """Texts for the models in a request: their specs, or notes that they were given in memory, with
+    their names.
+    """
     if models:
         return tuple(f"{IN_MEMORY}:{model_in_memory.name}" for model_in_memory in models)
     return tuple(str(spec) for spec in model) if isinstance(model, list | tuple) else (str(model),)
 
 
 def preparation_text(value: Any) -> str:
-    """A setting as a user types it; a processor by its `repr`, an object without a text by its type."""
+    """A setting as a user types it; a processor by its `repr`, an object without a text by its
+    type.
+    """
     try:
         return _setting_text(value)
     except Exception:  # the text of an object is code of others
@@ -204,10 +261,16 @@ def preparation_text(value: Any) -> str:
 
 def _setting_text(value: Any) -> str:
     if is_processor(value):
-        settings = ", ".join(f"{key}={preparation_text(setting)}" for key, setting in value.to_dict().items())
+        settings = ", ".join(
+            f"{key}={preparation_text(setting)}" for key, setting in value.to_dict().items()
+        )
         return f"{type(value).__name__}({settings})"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key!r}: {preparation_text(setting)}" for key, setting in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{key!r}: {preparation_text(setting)}" for key, setting in value.items())
+            + "}"
+        )
     if isinstance(value, Tensor | np.ndarray):
         value = value.tolist()
     value = value.value if isinstance(value, Enum) else value

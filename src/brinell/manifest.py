@@ -1,7 +1,8 @@
 """Manifests as pydantic models, and the one-line message about a damaged one.
 
-Types are strict: a string is not accepted as a number, nor a bool as an integer. Unknown keys are ignored. Validation of a list
-or a table ends at its first fault, so a hostile manifest costs no more than to read it.
+Types are strict: a string is not accepted as a number, nor a bool as an integer. Unknown keys are
+ignored. Validation of a list or a table ends at its first fault, so a hostile manifest costs no
+more than to read it.
 """
 
 import reprlib
@@ -30,10 +31,16 @@ MOST_CHARACTERS, MOST_PLACE = 40, 100
 
 
 def _validate_entries(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-    """The entries of a large table are validated one after another, so that the first fault ends it."""
+    """The entries of a large table are validated one after another, so that the first fault ends
+    it.
+    """
     if not isinstance(value, dict) or len(value) < AT_ONCE:
         return handler(value)
-    return {key: validated for entry in value.items() for key, validated in handler(dict([entry])).items()}
+    return {
+        key: validated
+        for entry in value.items()
+        for key, validated in handler(dict([entry])).items()
+    }
 
 
 Count = Annotated[int, Field(ge=0, le=MOST)]
@@ -46,9 +53,13 @@ TableOf = Annotated[dict[str, T], WrapValidator(_validate_entries)]
 
 
 class Content(BaseModel):
-    """Base of what others wrote as JSON: strict, and with more keys than the fields, if there are any."""
+    """Base of what others wrote as JSON: strict, and with more keys than the fields, if there are
+    any.
+    """
 
-    model_config = ConfigDict(strict=True, frozen=True, use_attribute_docstrings=True, defer_build=True)
+    model_config = ConfigDict(
+        strict=True, frozen=True, use_attribute_docstrings=True, defer_build=True
+    )
 
 
 class DomainFacts(Content):
@@ -64,16 +75,24 @@ class DomainFacts(Content):
     """The largest value, likewise."""
     levels: Annotated[int, Field(ge=2, le=MOST)] | None
     """Number of levels of a stored value; null if storage does not round."""
-    columns: Listing[Annotated[tuple[str, Number, Number, bool, Listing[str], str], Field(strict=False)]] = []
-    """Name, zero, one, whether it is fixed, and categories of each column of a table or channel of a signal."""
+    columns: Listing[
+        Annotated[tuple[str, Number, Number, bool, Listing[str], str], Field(strict=False)]
+    ] = []
+    """Name, zero, one, whether it is fixed, and categories of each column of a table or channel
+    of a signal."""
 
     @model_validator(mode="after")
     def _fits(self) -> "DomainFacts":
-        low, high = (bound if isinstance(bound, list) else [bound] for bound in (self.low, self.high))
+        low, high = (
+            bound if isinstance(bound, list) else [bound] for bound in (self.low, self.high)
+        )
         if not self.shape or any(len(bound) not in (1, self.shape[0]) for bound in (low, high)):
             raise misfit("has bounds for another number of channels than its shape has")
         wide = max(len(low), len(high))
-        if any(a >= b for a, b in zip(low * (wide // len(low)), high * (wide // len(high)), strict=True)):
+        if any(
+            a >= b
+            for a, b in zip(low * (wide // len(low)), high * (wide // len(high)), strict=True)
+        ):
             raise misfit("has a lower bound that is not below the upper one")
         if len(self.shape) != {"image": 3, "signal": 2, "video": 4, "vector": 1}[self.kind]:
             raise misfit(f"has {len(self.shape)} axes, and its kind is {self.kind}")
@@ -138,7 +157,8 @@ class ModelFacts(Content):
     notes: Listing[str] = []
     """Notes of the model."""
     class_order: Listing[Annotated[int, Field(ge=-1, le=MOST)]] = []
-    """For each logit its place in the model's own answer, or -1; empty unless classes were matched in another order."""
+    """For each logit its place in the model's own answer, or -1; empty unless classes were
+    matched in another order."""
 
 
 class Hardware(Content):
@@ -223,7 +243,9 @@ class FolderManifest(GrowingManifest):
 
 
 def misfit(text: str) -> PydanticCustomError:
-    """The error about values that are each well formed but contradict each other; the text follows the name of their position."""
+    """The error about values that are each well formed but contradict each other; the text follows
+    the name of their position.
+    """
     return PydanticCustomError("misfit", text)
 
 
@@ -234,12 +256,17 @@ def fault(content: Any, model: type[BaseModel]) -> str | None:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = "".join(
-            f"[{step}]" if isinstance(step, int) else f".{step if step.isidentifier() else abbreviate(step)}"
+            f"[{step}]"
+            if isinstance(step, int)
+            else f".{step if step.isidentifier() else abbreviate(step)}"
             for step in first["loc"]
         ).removeprefix(".")[:MOST_PLACE]
         if first["type"] == "misfit":
             return f"{place or 'it'} {first['msg']}"
-        return f"{place or 'it'} is {abbreviate(first['input'])}: {first['msg'][:1].lower()}{first['msg'][1:]}"
+        return (
+            f"{place or 'it'} is {abbreviate(first['input'])}: "
+            f"{first['msg'][:1].lower()}{first['msg'][1:]}"
+        )
     return None
 
 

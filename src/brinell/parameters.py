@@ -58,4 +58,15 @@ Folder = File | HasFolder
 ProgressOption = Progress | bool
 """True for live progress, False for none, or an object that receives progress."""
 
-__all__ = ["AnyModel", "Data", "Device", "Eps", "File", "Folder", "Labels", "Models", "Norm", "ProgressOption"]
+__all__ = [
+    "AnyModel",
+    "Data",
+    "Device",
+    "Eps",
+    "File",
+    "Folder",
+    "Labels",
+    "Models",
+    "Norm",
+    "ProgressOption",
+]

@@ -1,8 +1,9 @@
 """Names, classes and instances of plugins: the only dynamic import of the package.
 
-A plugin is a frozen, keyword-only dataclass of settings that can be built with no arguments. It is found by the name of its
-file in the folder of its kind, by an entry point `brinell.<kind>` of an installed package, or as `module:Class` or
-`file.py:Class` for scratch work. Listing imports nothing.
+A plugin is a frozen, keyword-only dataclass of settings that can be built with no arguments. It is
+found by the name of its file in the folder of its kind, by an entry point `brinell.<kind>` of an
+installed package, or as `module:Class` or `file.py:Class` for scratch work. Listing imports
+nothing.
 """
 
 import dataclasses
@@ -48,8 +49,8 @@ class Spec(NamedTuple):
 def parse(text: str) -> Spec:
     """Split `NAME:PATH?key=value` into its parts.
 
-    `module:Class` and `file.py:Class` are names as a whole, since a plugin's own name has neither a dot nor a slash. The path
-    of a URL (`http://...`) stays with its scheme.
+    `module:Class` and `file.py:Class` are names as a whole, since a plugin's own name has neither a
+    dot nor a slash. The path of a URL (`http://...`) stays with its scheme.
     """
     body, _, query = text.partition("?")
     head, _, path = body.partition(":")
@@ -87,12 +88,16 @@ def _installed(kind: str) -> EntryPoints:
 
 
 def _built_in(kind: str) -> set[str]:
-    modules = pkgutil.iter_modules(importlib.import_module(FOLDERS[kind]).__path__)  # the package is empty
+    modules = pkgutil.iter_modules(
+        importlib.import_module(FOLDERS[kind]).__path__
+    )  # the package is empty
     return {module.name.replace("_", "-") for module in modules if not module.name.startswith("_")}
 
 
 def is_scratch(name: str) -> bool:
-    """True if a name is that of a module or a file: a plugin's own name has neither dots nor slashes."""
+    """True if a name is that of a module or a file: a plugin's own name has neither dots nor
+    slashes.
+    """
     return any(mark in name for mark in "./\\")
 
 
@@ -104,42 +109,63 @@ def load(kind: str, name: str) -> type[Any]:
     built_in = name in _built_in(kind)
     if len(entries) + built_in > 1:
         sources = [entry.value for entry in entries] + [FOLDERS[kind]] * built_in
-        raise RequestError(f"two {kind} plugins are called {name!r} ({', '.join(sources)}): uninstall one of the packages")
+        raise RequestError(
+            f"two {kind} plugins are called {name!r} ({', '.join(sources)}): "
+            "uninstall one of the packages"
+        )
     if built_in:
         module = importlib.import_module(f"{FOLDERS[kind]}.{name.replace('-', '_')}")
         (plugin,) = (
             value
             for name, value in vars(module).items()
-            if dataclasses.is_dataclass(value) and value.__module__ == module.__name__ and not name.startswith("_")
+            if dataclasses.is_dataclass(value)
+            and value.__module__ == module.__name__
+            and not name.startswith("_")
         )
         return cast(type[Any], plugin)
     if entries:
         return cast(type[Any], entries[0].load())
-    raise RequestError(f"there is no {kind} {name!r}{suggestion(name, names(kind), '`brinell plugins` lists them')}")
+    raise RequestError(
+        f"there is no {kind} "
+        f"{name!r}{suggestion(name, names(kind), '`brinell plugins` lists them')}"
+    )
 
 
 def _unknown_option(kind: str, name: str, key: str, fields: Iterable[str]) -> RequestError:
     options_text = ", ".join(sorted(fields)) or "none"
-    return RequestError(f"{kind} {name} has no option {key!r}{suggestion(key, fields)}; it has: {options_text}")
+    return RequestError(
+        f"{kind} {name} has no option {key!r}{suggestion(key, fields)}; it has: {options_text}"
+    )
 
 
 def _scratch(kind: str, name: str) -> type[Any]:
     source, _, attribute = name.rpartition(":")
     if not source:
-        raise RequestError(f"{name!r} names no class: write file.py:Class or module:Class for a {kind} of your own")
+        raise RequestError(
+            f"{name!r} names no class: write file.py:Class or module:Class for a {kind} of your own"
+        )
     try:
-        module = import_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
+        module = (
+            import_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
+        )
     except ModuleNotFoundError as error:
         raise RequestError(f"module {source!r} cannot be imported: {error}") from None
     except (Exception, SystemExit) as error:
         if isinstance(error, RequestError):
             raise
-        raise RequestError(f"module {source!r} failed on import with {type(error).__name__}: {error}") from error
+        raise RequestError(
+            f"module {source!r} failed on import with {type(error).__name__}: {error}"
+        ) from error
     plugin = getattr(module, attribute, None)
     if not isinstance(plugin, type):
-        raise RequestError(f"{source} has no class {attribute!r}{suggestion(attribute, dir(module))}")
+        raise RequestError(
+            f"{source} has no class {attribute!r}{suggestion(attribute, dir(module))}"
+        )
     if not dataclasses.is_dataclass(plugin):
-        raise RequestError(f"{attribute} in {source} is no dataclass: write @dataclass(frozen=True, kw_only=True) above it")
+        raise RequestError(
+            f"{attribute} in {source} is no dataclass: write "
+            "@dataclass(frozen=True, kw_only=True) above it"
+        )
     return plugin
 
 
@@ -162,7 +188,9 @@ def build_class(kind: str, name: str, plugin: type[Any], options: Mapping[str, A
         else:
             values[key] = converted = _convert(f"option {key} of {kind} {name}", hints[key], value)
             if key != "seed" and isinstance(converted, int) and converted > MOST_COUNT:
-                raise RequestError(f"option {key} of {kind} {name} is {converted}: it is at most {MOST_COUNT:,}")
+                raise RequestError(
+                    f"option {key} of {kind} {name} is {converted}: it is at most {MOST_COUNT:,}"
+                )
     try:
         return plugin(**values)
     except ValueError as error:
@@ -170,9 +198,12 @@ def build_class(kind: str, name: str, plugin: type[Any], options: Mapping[str, A
 
 
 def describe(kind: str, name: str) -> tuple[str, dict[str, str]]:
-    """First line of the docstring of a plugin, and its settings with their defaults as Python writes them."""
+    """The summary of a plugin's docstring, and its settings with their defaults as Python writes
+    them.
+    """
     settings = load(kind, name)
-    summary = (inspect.getdoc(settings) or "").partition("\n")[0]
+    paragraph = (inspect.getdoc(settings) or "").partition("\n\n")[0]
+    summary = " ".join(paragraph.split())
     return summary, {field.name: repr(field.default) for field in dataclasses.fields(settings)}
 
 
@@ -182,8 +213,15 @@ def build_list(kind: str, text: str) -> tuple[Any, ...]:
     for plugin_text in split(text):
         name, bracket, options_text = plugin_text.partition("(")
         pairs = [pair.partition("=") for pair in options_text.removesuffix(")").split(",") if pair]
-        if bool(bracket) != options_text.endswith(")") or not name or not all(key and equals for key, equals, _ in pairs):
-            raise RequestError(f"{text!r} names no {kind}s: write NAME+NAME, and options as NAME(key=value,key=value)")
+        if (
+            bool(bracket) != options_text.endswith(")")
+            or not name
+            or not all(key and equals for key, equals, _ in pairs)
+        ):
+            raise RequestError(
+                f"{text!r} names no {kind}s: write NAME+NAME, and options as "
+                "NAME(key=value,key=value)"
+            )
         options = {key.strip(): value for key, _, value in pairs}
         plugins.append(build(kind, name.strip(), options))
     return tuple(plugins)
@@ -207,11 +245,14 @@ def _convert(description: str, hint: Any, value: Any) -> Any:
         return TypeAdapter(hint).validate_python(value, strict=not isinstance(value, str))
     except ValidationError as error:
         problem = error.errors()[0]["msg"]
-        raise RequestError(f"{description} is {value!r}: {problem[0].lower()}{problem[1:]}") from None
+        raise RequestError(
+            f"{description} is {value!r}: {problem[0].lower()}{problem[1:]}"
+        ) from None
 
 
 def settings_of(plugin: Any) -> dict[str, Any]:
-    """The settings of a plugin as JSON; a setting that is a plugin includes its class and the digest of its file.
+    """The settings of a plugin as JSON; a setting that is a plugin includes its class and the
+    digest of its file.
 
     A plugin that reads files describes their content by a method `digest`.
     """
@@ -221,7 +262,8 @@ def settings_of(plugin: Any) -> dict[str, Any]:
         parts = value if isinstance(value, tuple) else ()
         if field.metadata.get("plugin"):
             settings[field.name] = [
-                {"plugin": type(plugin_part).__qualname__, "source": source_of(type(plugin_part))} | settings_of(plugin_part)
+                {"plugin": type(plugin_part).__qualname__, "source": source_of(type(plugin_part))}
+                | settings_of(plugin_part)
                 for plugin_part in parts
             ]
         else:
@@ -233,4 +275,6 @@ def source_of(plugin: type[Any]) -> str:
     """The module of a plugin, or for scratch work a hash of its file."""
     if plugin.__module__.startswith("brinell."):
         return plugin.__module__
-    return hash_code(Path(str(inspect.getsourcefile(plugin))), 8, siblings=plugin.__module__.startswith(PREFIX))
+    return hash_code(
+        Path(str(inspect.getsourcefile(plugin))), 8, siblings=plugin.__module__.startswith(PREFIX)
+    )

@@ -1,6 +1,8 @@
-"""A fixture of pytest: `def test_robust(brinell_audit): brinell_audit(model, data, eps=8 / 255, robust=0.3)`.
+"""A fixture of pytest: `def test_robust(brinell_audit): brinell_audit(model, data, eps=8 / 255,
+robust=0.3)`.
 
-pytest finds it by the entry point `pytest11` wherever Brinell is installed, so that this file imports nothing but pytest.
+pytest finds it by the entry point `pytest11` wherever Brinell is installed, so that this file
+imports nothing but pytest.
 """
 
 import re
@@ -23,14 +25,17 @@ FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
 def brinell_audit(tmp_path: Path) -> Callable[..., Any]:
     """A function that audits a model and fails the test where its gate fails.
 
-    It takes what `brinell.audit` takes, and the conditions of `brinell.gate`: `robust`, `worst_class`, `clean`, `baseline`,
-    `max_drop`, `allow`, `without_checks`. It returns the result of the audit.
+    It takes what `brinell.audit` takes, and the conditions of `brinell.gate`: `robust`,
+    `worst_class`, `clean`, `baseline`, `max_drop`, `allow`, `without_checks`. It returns the result
+    of the audit.
     """
     numbers = count(1)
 
     def check(*inputs: Any, **settings: Any) -> Any:
         __tracebackhide__ = True
-        conditions = {name: settings.pop(name) for name in (*CONDITIONS, *OTHERS) if name in settings}
+        conditions = {
+            name: settings.pop(name) for name in (*CONDITIONS, *OTHERS) if name in settings
+        }
         if all(conditions.get(name) is None for name in CONDITIONS):
             pytest.fail(f"brinell_audit needs a condition: {', '.join(CONDITIONS)}", pytrace=False)
         settings.setdefault("out", tmp_path / f"brinell-{next(numbers)}")
@@ -42,13 +47,17 @@ def brinell_audit(tmp_path: Path) -> Callable[..., Any]:
     return check
 
 
-def _audit(inputs: tuple[Any, ...], settings: dict[str, Any], conditions: dict[str, Any]) -> tuple[Any, list[str]]:
+def _audit(
+    inputs: tuple[Any, ...], settings: dict[str, Any], conditions: dict[str, Any]
+) -> tuple[Any, list[str]]:
     __tracebackhide__ = True
     import brinell
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", brinell.BrinellWarning)  # the gate fails on these checks by itself
+            warnings.simplefilter(
+                "ignore", brinell.BrinellWarning
+            )  # the gate fails on these checks by itself
             result = brinell.audit(*inputs, **settings)
             verdict = brinell.gate(result, **conditions)
     except brinell.BrinellError as error:

@@ -1,4 +1,6 @@
-"""Runs with known answers: records and manifest made from the distance at which each stage breaks each sample."""
+"""Runs with known answers: records and manifest made from the distance at which each stage breaks
+each sample.
+"""
 
 from typing import Any
 
@@ -69,7 +71,10 @@ def manifest(
         ],
         "skipped": [],
         "warnings": [],
-        "checks": {name: [{"code": code, "passed": True, "text": "fine"} for code in CODES] for name in models},
+        "checks": {
+            name: [{"code": code, "passed": True, "text": "fine"} for code in CODES]
+            for name in models
+        },
         "versions": {"python": "3.11", "torch": "2.14", "numpy": "2.4"},
         "hardware": {"device": "cpu", "cpu": "a processor", "threads": 2, "cores": 2},
         "seconds": dict.fromkeys(models, 12.5),
@@ -87,7 +92,8 @@ def records(
 ) -> Records:
     """Rows as a finished run writes them.
 
-    `breaks` is (stages, samples): the distance at which each stage breaks each sample; 0 in the first row: wrong from the start.
+    `breaks` is (stages, samples): the distance at which each stage breaks each sample; 0 in the
+    first row: wrong from the start.
     """
     levels = np.array([budget for budget in eps if budget > 0])
     wrong = breaks[0] == 0
@@ -98,18 +104,32 @@ def records(
         samples = np.flatnonzero(before > 0)
         lowest = np.minimum((distance[:, None] > levels + 1e-12).sum(1), before)
         parts.append(
-            _attacked(model, stage, labels, wrong_class, levels, samples, before[samples] - 1, lowest[samples], distance)
+            _attacked(
+                model,
+                stage,
+                labels,
+                wrong_class,
+                levels,
+                samples,
+                before[samples] - 1,
+                lowest[samples],
+                distance,
+            )
         )
         before = np.minimum(before, lowest)
     return Records(
         **{
-            name: np.ma.concatenate([p[name] for p in parts]) if c.null else np.concatenate([p[name] for p in parts])
+            name: np.ma.concatenate([p[name] for p in parts])
+            if c.null
+            else np.concatenate([p[name] for p in parts])
             for name, c in COLUMNS.items()
         }
     )
 
 
-def _clean(model: str, labels: np.ndarray, wrong: np.ndarray, wrong_class: np.ndarray) -> dict[str, np.ndarray]:
+def _clean(
+    model: str, labels: np.ndarray, wrong: np.ndarray, wrong_class: np.ndarray
+) -> dict[str, np.ndarray]:
     n = len(labels)
     columns = _empty(n) | {
         "model": np.full(n, model, object),
@@ -138,12 +158,15 @@ def _attacked(
     lowest: np.ndarray,
     distance: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """Rows of the samples attacked at the levels `attacked`, and broken down to the levels `lowest`."""
+    """Rows of the samples attacked at the levels `attacked`, and broken down to the levels
+    `lowest`."""
     n, broken = len(samples), lowest <= attacked
 
     def found(values: Any, dtype: Any) -> np.ndarray:
         """A column of what only broken samples have."""
-        return np.ma.MaskedArray(np.broadcast_to(np.where(broken, values, 0), n).astype(dtype), mask=~broken)
+        return np.ma.MaskedArray(
+            np.broadcast_to(np.where(broken, values, 0), n).astype(dtype), mask=~broken
+        )
 
     size = np.where(np.isfinite(distance), distance, 0.0)[samples]
     attacks = 1 + (broken & (lowest > 0))

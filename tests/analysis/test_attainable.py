@@ -1,4 +1,6 @@
-"""What data can show at most: below the smallest number nothing, at it something, by the tests that studies use."""
+"""What data can show at most: below the smallest number nothing, at it something, by the tests that
+studies use.
+"""
 
 import itertools
 
@@ -20,7 +22,10 @@ from brinell.analysis.proportions import mcnemar
 EXTREME = {
     "mean": (smallest_mean, lambda n: mean_difference(np.linspace(1, 1.01, n)).p),
     "mcnemar": (smallest_mcnemar, lambda n: mcnemar(n, 0)),
-    "groups": (smallest_of_groups, lambda n: compare_groups(np.repeat([0.0, 1.0], n), np.repeat([0, 1], n), 0.0, 1.0).p[0, 1]),
+    "groups": (
+        smallest_of_groups,
+        lambda n: compare_groups(np.repeat([0.0, 1.0], n), np.repeat([0, 1], n), 0.0, 1.0).p[0, 1],
+    ),
 }
 """For each test its smallest p-value, and the p-value of the data that are as clear as can be."""
 
@@ -41,7 +46,9 @@ def test_no_data_have_a_p_value_below_the_smallest(data):
     n = data.draw(st.integers(2, 9))
     values = np.array(data.draw(st.lists(st.floats(-1, 1), min_size=n, max_size=n)))
     assert mean_difference(values).p >= smallest_mean(n) * (1 - 1e-9)
-    assert mcnemar(int((values > 0).sum()), int((values < 0).sum())) >= smallest_mcnemar(n) * (1 - 1e-9)
+    assert mcnemar(int((values > 0).sum()), int((values < 0).sum())) >= smallest_mcnemar(n) * (
+        1 - 1e-9
+    )
 
 
 def test_no_two_groups_have_a_p_value_below_that_of_the_largest_size(subtests):
@@ -59,4 +66,6 @@ def test_eight_groups_and_nine_methods():
     assert shortfall("method can be told from random", 9, "groups", 8, smallest_mean) == (
         "Too few groups (8): no method can be told from random. 9 comparisons need at least 9."
     )
-    assert not shortfall("any", 9, "groups", 9, smallest_mean) and not shortfall("any", 0, "groups", 1, smallest_mean)
+    assert not shortfall("any", 9, "groups", 9, smallest_mean) and not shortfall(
+        "any", 0, "groups", 1, smallest_mean
+    )

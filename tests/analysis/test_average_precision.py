@@ -27,9 +27,15 @@ def random_set(generator, pictures=6):
 def test_ap_by_hand():
     """Two objects; the boxes by score hit, miss, hit: precision 1 up to recall 0.5, then 2/3."""
     truth = [helpers.objects((0, 0, 10, 10, 0, 0), (20, 0, 30, 10, 0, 0))]
-    boxes = [helpers.detections((0, 0, 10, 10, 0, 0.9), (50, 50, 60, 60, 0, 0.8), (20, 0, 30, 10, 0, 0.7))]
+    boxes = [
+        helpers.detections(
+            (0, 0, 10, 10, 0, 0.9), (50, 50, 60, 60, 0, 0.8), (20, 0, 30, 10, 0, 0.7)
+        )
+    ]
     half, average = average_precision(match_set(boxes, truth))
-    assert half[0] == pytest.approx((51 + 50 * 2 / 3) / 101) and average[0] == pytest.approx(half[0])
+    assert half[0] == pytest.approx((51 + 50 * 2 / 3) / 101) and average[0] == pytest.approx(
+        half[0]
+    )
 
 
 def test_a_class_that_never_occurs_takes_no_part():
@@ -41,7 +47,8 @@ def test_a_class_that_never_occurs_takes_no_part():
 
 def test_a_set_without_objects_has_no_figure():
     matches = match_set(
-        [Detections(boxes=np.zeros((0, 4)), scores=np.zeros(0), labels=np.zeros(0, np.int64))], [helpers.objects()]
+        [Detections(boxes=np.zeros((0, 4)), scores=np.zeros(0), labels=np.zeros(0, np.int64))],
+        [helpers.objects()],
     )
     assert np.isnan(average_precision(matches)[0]).all()
     assert interval(float("nan"), np.zeros(3)) is None
@@ -61,36 +68,65 @@ def test_interval_holds_the_figure_and_narrows_with_more_pictures():
 
 
 def reference_precision(matches, weights, label, level):
-    """AP of a class at a level of overlap, recall point by recall point, from pictures that are counted several times."""
-    total = sum(weights[picture] for picture, object_label in matches.objects.tolist() if object_label == label)
-    rows = [row for row in range(len(matches.label)) if matches.label[row] == label and not matches.ignored[row, level]]
+    """AP of a class at a level of overlap, recall point by recall point, from pictures that are
+    counted several times."""
+    total = sum(
+        weights[picture]
+        for picture, object_label in matches.objects.tolist()
+        if object_label == label
+    )
+    rows = [
+        row
+        for row in range(len(matches.label))
+        if matches.label[row] == label and not matches.ignored[row, level]
+    ]
     hits, counts, curve = 0, 0, []
     for row in sorted(rows, key=lambda row: -matches.score[row]):
         hits += weights[matches.picture[row]] * matches.hit[row, level]
         counts += weights[matches.picture[row]]
         curve.append((hits / total, hits / max(counts, 1e-12)))
-    return np.mean([max([precision for recall, precision in curve if recall >= point], default=0.0) for point in POINTS])
+    return np.mean(
+        [
+            max([precision for recall, precision in curve if recall >= point], default=0.0)
+            for point in POINTS
+        ]
+    )
 
 
 def test_precision_of_classes_is_that_of_the_reference():
     detections, objects = random_set(np.random.default_rng(8), 5)
-    matches, weights = match_set(detections, objects, (0.5, 0.7)), np.array([[1, 1, 1, 1, 1], [3, 0, 2, 1, 0], [0, 0, 0, 0, 0]])
+    matches, weights = (
+        match_set(detections, objects, (0.5, 0.7)),
+        np.array([[1, 1, 1, 1, 1], [3, 0, 2, 1, 0], [0, 0, 0, 0, 0]]),
+    )
     classes, precision = class_precision(matches, weights)
-    assert classes.tolist() == sorted({label for _, label in matches.objects.tolist()}) and precision.shape == (
+    assert classes.tolist() == sorted(
+        {label for _, label in matches.objects.tolist()}
+    ) and precision.shape == (
         3,
         2,
         len(classes),
     )
     for draw, level, column in np.ndindex(precision.shape):
-        present = any(weights[draw, picture] for picture, label in matches.objects.tolist() if label == classes[column])
+        present = any(
+            weights[draw, picture]
+            for picture, label in matches.objects.tolist()
+            if label == classes[column]
+        )
         value = precision[draw, level, column]
         if present:
-            assert value == pytest.approx(reference_precision(matches, weights[draw], classes[column], level), abs=1e-9)
+            assert value == pytest.approx(
+                reference_precision(matches, weights[draw], classes[column], level), abs=1e-9
+            )
         else:
             assert np.isnan(value)
     first, average = average_precision(matches, weights[:2])
-    assert first == pytest.approx(np.nanmean(precision[:2, 0], 1)) and average == pytest.approx(np.nanmean(precision[:2], (1, 2)))
-    assert matches.pictures == 5 and len(matches.objects) == sum(picture.count for picture in objects)
+    assert first == pytest.approx(np.nanmean(precision[:2, 0], 1)) and average == pytest.approx(
+        np.nanmean(precision[:2], (1, 2))
+    )
+    assert matches.pictures == 5 and len(matches.objects) == sum(
+        picture.count for picture in objects
+    )
 
 
 def test_an_interval_leaves_out_draws_without_a_figure_and_holds_the_figure():
@@ -99,5 +135,9 @@ def test_an_interval_leaves_out_draws_without_a_figure_and_holds_the_figure():
     assert interval(0.0, draws).low == 0.0 and interval(1.0, draws).high == 1.0
     assert interval(0.5, np.array([np.nan])) is None and interval(1.0, np.ones(9)) is None
     counts = draw_pictures(7, draws=20)
-    assert counts.shape == (20, 7) and (counts.sum(1) == 7).all() and np.array_equal(counts, draw_pictures(7, draws=20))
+    assert (
+        counts.shape == (20, 7)
+        and (counts.sum(1) == 7).all()
+        and np.array_equal(counts, draw_pictures(7, draws=20))
+    )
     assert not np.array_equal(counts, draw_pictures(7, draws=20, seed=1))

@@ -1,4 +1,6 @@
-"""Corrected p-values, orders with simultaneous ranks, and equivalence: by hand, and properties of orders made at random."""
+"""Corrected p-values, orders with simultaneous ranks, and equivalence: by hand, and properties of
+orders made at random.
+"""
 
 import numpy as np
 import pytest
@@ -21,12 +23,16 @@ def test_holm_lies_between_the_p_value_and_bonferronis(p_values):
     for p, corrected in zip(p_values, holm(p_values), strict=True):
         assert p <= corrected <= min(1, len(p_values) * p) + 1e-12
     corrected = holm(p_values)
-    assert [corrected[i] for i in np.argsort(p_values, kind="stable")] == sorted(corrected), "the order stays"
+    assert [corrected[i] for i in np.argsort(p_values, kind="stable")] == sorted(corrected), (
+        "the order stays"
+    )
 
 
 @given(st.integers(0, 10**6), st.integers(2, 7))
 def test_ranks_follow_from_the_pairs(seed, k):
-    """Property: a rank lies in its interval, nothing above an object is below it, and one told from nobody may have any rank."""
+    """Property: a rank lies in its interval, nothing above an object is below it, and one told from
+    nobody may have any rank.
+    """
     rng = np.random.default_rng(seed)
     values, p = rng.integers(0, 4, k) / 3, rng.random((k, k)) ** 6
     objects = order(values, lambda i, j: p[i, j] if values[i] != values[j] else 1.0)
@@ -42,14 +48,18 @@ def test_ranks_follow_from_the_pairs(seed, k):
     )
 
 
-@pytest.mark.parametrize(("p", "verdict"), [(0.05, True), (0.0500001, False), (None, False), (0.0, True)])
+@pytest.mark.parametrize(
+    ("p", "verdict"), [(0.05, True), (0.0500001, False), (None, False), (0.0, True)]
+)
 def test_significance(p, verdict):
     assert significant(p) is verdict
 
 
 @given(st.integers(1, 4), st.integers(2, 9))
 def test_classes_of_a_few_samples_are_not_told_apart(n, classes):
-    """Property: one class loses all its few samples and the others nothing, and still nothing is claimed."""
+    """Property: one class loses all its few samples and the others nothing, and still nothing is
+    claimed.
+    """
     labels = np.repeat(np.arange(classes), min(n, 2))
     values = -(labels == 0).astype(float)
     assert compare_groups(values, labels, -1.0, 0.0).rivals(0) == list(range(1, classes))
@@ -59,7 +69,9 @@ def test_classes_of_many_samples_are_told_apart():
     labels = np.repeat(np.arange(4), 50)
     objects = compare_groups(-np.isin(labels, (1, 3)).astype(float), labels, -1.0, 0.0)
     assert objects.above(1) == [0, 2] and objects.rivals(1) == [3]
-    assert objects.rank(0) == Rank(value=1.5, low=1, high=2) and objects.rank(3) == Rank(value=3.5, low=3, high=4)
+    assert objects.rank(0) == Rank(value=1.5, low=1, high=2) and objects.rank(3) == Rank(
+        value=3.5, low=3, high=4
+    )
 
 
 @given(st.integers(0, 10**6), st.integers(2, 8))
@@ -73,14 +85,19 @@ def test_rates_are_compared_like_values_of_zero_and_one(seed, classes):
 
 
 def test_groups_are_compared_by_welchs_test_with_two_further_samples():
-    """A value at each bound is added to each group (Agresti & Caffo 2000); p-values by scipy, corrected for the three pairs."""
+    """A value at each bound is added to each group (Agresti & Caffo 2000); p-values by scipy,
+    corrected for the three pairs.
+    """
     rng = np.random.default_rng(0)
     groups = [rng.uniform(0.2, 1.0, 9), rng.uniform(0.0, 0.5, 14), rng.uniform(0.3, 0.6, 6)]
     labels = np.repeat([4, 7, 9], [9, 14, 6])
     result = compare_groups(np.concatenate(groups), labels, 0.0, 1.0)
     assert result.values == pytest.approx([group.mean() for group in groups])
     larger = [np.array([*group, 0.0, 1.0]) for group in groups]
-    means, variances = [group.mean() for group in larger], [group.var() / len(group) for group in larger]
+    means, variances = (
+        [group.mean() for group in larger],
+        [group.var() / len(group) for group in larger],
+    )
     p_values = []
     for i, j in ((1, 0), (2, 0), (2, 1)):
         total = variances[i] + variances[j]

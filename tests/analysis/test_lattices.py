@@ -17,7 +17,9 @@ LATTICES = [
 
 
 def reference_slices(lengths, patch, stride):
-    """The places of each patch: patches begin at multiples of the stride until the end of the axis is covered."""
+    """The places of each patch: patches begin at multiples of the stride until the end of the axis
+    is covered.
+    """
     starts = []
     for length, side, step in zip(lengths, patch, stride, strict=True):
         axis = [0]
@@ -28,7 +30,10 @@ def reference_slices(lengths, patch, stride):
         {
             place
             for place in itertools.product(*map(range, lengths))
-            if all(first <= index < first + side for index, first, side in zip(place, corner, patch, strict=True))
+            if all(
+                first <= index < first + side
+                for index, first, side in zip(place, corner, patch, strict=True)
+            )
         }
         for corner in itertools.product(*starts)
     ]
@@ -38,12 +43,21 @@ def test_masks_and_shares_are_those_of_the_places():
     rng = np.random.default_rng(0)
     for lengths, patch, stride in LATTICES:
         expected = reference_slices(lengths, patch, stride)
-        chosen = sorted(rng.permutation(len(expected))[: rng.integers(0, len(expected) + 1)].tolist())
-        standing = [Standing(patch=p, distortion=str(rng.choice(["noise", "blur"])), severity=1) for p in chosen]
-        placement = Placement.on({"shape": lengths, "patch": patch, "stride": stride}, tuple(standing))
+        chosen = sorted(
+            rng.permutation(len(expected))[: rng.integers(0, len(expected) + 1)].tolist()
+        )
+        standing = [
+            Standing(patch=p, distortion=str(rng.choice(["noise", "blur"])), severity=1)
+            for p in chosen
+        ]
+        placement = Placement.on(
+            {"shape": lengths, "patch": patch, "stride": stride}, tuple(standing)
+        )
         assert len(placement.patches) == len(expected)
         mask = placement.mask()
         for place in itertools.product(*map(range, lengths)):
-            covering = [index for index, each in enumerate(standing) if place in expected[each.patch]]
+            covering = [
+                index for index, each in enumerate(standing) if place in expected[each.patch]
+            ]
             assert mask[place] == min(covering, default=-1)
         assert placement.share() == pytest.approx(np.mean([index >= 0 for index in mask.flatten()]))

@@ -1,4 +1,6 @@
-"""Means with intervals and p-values: known answers, and properties that hold for values made at random."""
+"""Means with intervals and p-values: known answers, and properties that hold for values made at
+random.
+"""
 
 import numpy as np
 import pytest
@@ -15,7 +17,11 @@ arrays = st.integers(0, 10**6).map(np.random.default_rng)
 
 def test_equal_values_have_no_interval():
     estimate = mean(np.array([0.5] * 20 + [np.nan]))
-    assert estimate is not None and (estimate.value, estimate.interval, estimate.n) == (0.5, None, 20)
+    assert estimate is not None and (estimate.value, estimate.interval, estimate.n) == (
+        0.5,
+        None,
+        20,
+    )
     assert mean(np.array([np.nan])) is None and mean(np.zeros(0)) is None
 
 
@@ -26,7 +32,9 @@ def test_symmetric_values_have_the_interval_of_t():
     assert estimate is not None
     reference = stats.ttest_1samp(values, 0)
     assert estimate.interval == pytest.approx(tuple(reference.confidence_interval()))
-    assert mean_difference(values - 1.97).p == pytest.approx(stats.ttest_1samp(values - 1.97, 0).pvalue)
+    assert mean_difference(values - 1.97).p == pytest.approx(
+        stats.ttest_1samp(values - 1.97, 0).pvalue
+    )
 
 
 def test_proportions_are_wilsons():
@@ -37,7 +45,9 @@ def test_proportions_are_wilsons():
 
 @given(arrays, st.integers(1, 12), st.booleans())
 def test_a_few_groups_have_no_interval(rng, groups, binary):
-    """Property: fewer than six groups, however many samples they have, allow no interval; six equal ones do."""
+    """Property: fewer than six groups, however many samples they have, allow no interval; six equal
+    ones do.
+    """
     values = rng.normal(size=(groups, 8))
     values = (values > 0).astype(float) if binary else values
     estimate = mean(values.ravel(), np.repeat(np.arange(groups), 8))
@@ -58,7 +68,9 @@ def test_a_group_that_dominates_leaves_no_interval(rng, factor):
 
 @given(arrays, st.integers(6, 40), st.floats(-1, 1))
 def test_p_value_and_interval_agree(rng, n, shift):
-    """Property: the p-value is at most 0.05 only if the interval leaves out 0; beyond twelve groups also the reverse."""
+    """Property: the p-value is at most 0.05 only if the interval leaves out 0; beyond twelve groups
+    also the reverse.
+    """
     values = rng.exponential(1.0, n) + shift - 0.7
     estimate = mean_difference(values)
     outside = estimate.interval.low > 0 or estimate.interval.high < 0
@@ -78,15 +90,21 @@ def test_intervals_follow_scale_and_shift(rng, n, scale, shift):
 def test_values_of_one_group_are_one_observation():
     values = np.repeat([0.0, 1.0, 0.2, 0.9, 0.3, 0.4, 0.8, 0.5], 25)
     separate, grouped = mean(values), mean(values, np.repeat(np.arange(8), 25))
-    assert grouped.interval == pytest.approx(mean(values[::25]).interval), "CR2 of equal groups is the variance of their means"
-    assert grouped.interval.high - grouped.interval.low > 3 * (separate.interval.high - separate.interval.low)
+    assert grouped.interval == pytest.approx(mean(values[::25]).interval), (
+        "CR2 of equal groups is the variance of their means"
+    )
+    assert grouped.interval.high - grouped.interval.low > 3 * (
+        separate.interval.high - separate.interval.low
+    )
 
 
 def test_sign_flips_by_hand():
     # Of eight ways two are as far from 0: all as they are, and all turned.
     assert sign_flips(np.array([1.0, 2.0, 3.0])) == pytest.approx(2 / 8)
     assert sign_flips(np.array([1.0, -1.0])) == 1.0
-    assert mean_difference(np.array([1.0, 1.0, 1.0, 1.0]), np.array(["a", "a", "b", "b"])).p == pytest.approx(2 / 4)
+    assert mean_difference(
+        np.array([1.0, 1.0, 1.0, 1.0]), np.array(["a", "a", "b", "b"])
+    ).p == pytest.approx(2 / 4)
     assert mean_difference(np.array([np.nan])) is None
     assert mean_difference(np.full(40, 0.3)).p == pytest.approx(2.0**-39)
     assert mean_difference(np.zeros(40)).p == 1.0

@@ -1,4 +1,6 @@
-"""The golden data: a published study of five models, whose class totals and means must come out of these tables."""
+"""The golden data: a published study of five models, whose class totals and means must come out of
+these tables.
+"""
 
 import numpy as np
 import pytest
@@ -34,7 +36,9 @@ EPS = [i / 255 for i in range(9)]
 
 
 def counts(model: int) -> tuple[np.ndarray, np.ndarray]:
-    """Whole samples per class that come nearest to the published rates: right on clean inputs, and still right at 8/255."""
+    """Whole samples per class that come nearest to the published rates: right on clean inputs, and
+    still right at 8/255.
+    """
     n, clean, drop = np.array(SAMPLES), np.array(CLEAN[model]), np.array(TOTAL_DROP[model])
     return np.rint(clean / 100 * n).astype(int), np.rint((clean + drop) / 100 * n).astype(int)
 
@@ -65,11 +69,14 @@ def test_sample_counts(study):
 def test_clean_table(study, subtests):
     for number in range(5):
         with subtests.test(number=number):
-            # Four cells of the source (all of class 4) are not k/40 for any k; they lie within one sample.
+            # Four cells of the source (all of class 4) are not k/40 for any k; they lie within one
+            # sample.
             clean = [100 * c.clean.value for c in study.models[number].per_class]
             assert np.delete(clean, 4) == pytest.approx(np.delete(CLEAN[number], 4), abs=0.0051)
             assert clean[4] == pytest.approx(CLEAN[number][4], abs=0.3)
-            assert 100 * study.models[number].clean_accuracy.value == pytest.approx(CLEAN_OVERALL[number], abs=0.25)
+            assert 100 * study.models[number].clean_accuracy.value == pytest.approx(
+                CLEAN_OVERALL[number], abs=0.25
+            )
 
 
 def test_totals_and_means(study, subtests):
@@ -77,7 +84,8 @@ def test_totals_and_means(study, subtests):
         with subtests.test(number=number, tolerance=tolerance):
             model = study.models[number]
             totals = [100 * c.total_drop for c in model.per_class]
-            # In three models some cells of the source are no whole number of samples; half a sample is at most 1.25 points.
+            # In three models some cells of the source are no whole number of samples; half a sample
+            # is at most 1.25 points.
             assert totals == pytest.approx(TOTAL_DROP[number], abs=tolerance)
             assert sum(totals) / len(totals) == pytest.approx(MEAN_PER_MODEL[number], abs=0.05)
 

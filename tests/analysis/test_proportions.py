@@ -12,7 +12,12 @@ counts = st.integers(0, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.j
 
 def test_wilson_known_values():
     # Newcombe (1998), table I, method 3: 81/263, 15/148, 0/20, 1/29.
-    for k, n, low, high in [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)]:
+    for k, n, low, high in [
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ]:
         interval = intervals.wilson(k, n)
         assert interval == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
 
@@ -25,7 +30,10 @@ def test_wilson_is_scipys(count, confidence):
         assert interval is None
     else:
         reference = scipy_stats.binomtest(k, n).proportion_ci(confidence, method="wilson")
-        assert interval == (pytest.approx(reference.low, abs=1e-9), pytest.approx(reference.high, abs=1e-9))
+        assert interval == (
+            pytest.approx(reference.low, abs=1e-9),
+            pytest.approx(reference.high, abs=1e-9),
+        )
         assert 0 <= interval.low <= k / n <= interval.high <= 1
 
 

@@ -1,6 +1,8 @@
-"""Intervals hold the truth, and sentences claim nothing where there is nothing, at the sizes that the defaults use.
+"""Intervals hold the truth, and sentences claim nothing where there is nothing, at the sizes that
+the defaults use.
 
-`python -m benchmarks.inference` prints the same figures with more repetitions; docs/results/inference.md holds them.
+`python -m benchmarks.inference` prints the same figures with more repetitions;
+docs/results/inference.md holds them.
 """
 
 import pytest
@@ -17,10 +19,14 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
     rows = coverage(REPETITIONS)
     low, high = LIMITS
     assert len(rows) > 25
-    wrong = [row for row in rows if row.percent < low or (row.percent > high and not row.conservative)]
+    wrong = [
+        row for row in rows if row.percent < low or (row.percent > high and not row.conservative)
+    ]
     assert not wrong
     compared = [row for row in rows if row.percentile is not None]
-    assert sum(row.percentile < low for row in compared) > len(compared) / 2, "the percentile bootstrap fails the same test"
+    assert sum(row.percentile < low for row in compared) > len(compared) / 2, (
+        "the percentile bootstrap fails the same test"
+    )
 
 
 @pytest.mark.slow

@@ -39,7 +39,9 @@ def checks(*failed, not_run=(), reason="the model gives scores only", **causes):
 
 
 def mended(disagreement):
-    return Detours(way="the identity for all that lies before module net", disagreement=disagreement)
+    return Detours(
+        way="the identity for all that lies before module net", disagreement=disagreement
+    )
 
 
 DIRECT = Detours()
@@ -52,12 +54,18 @@ def judge(results, route=DIRECT, *, k=45, n=100, eps=0.1, right=90, weak=None):
 
 
 def test_every_check_passed():
-    assert judge(checks()) == ("Robust accuracy at 8/255 is at most 45.0 %: all checks passed, and no attack found more.", [])
+    assert judge(checks()) == (
+        "Robust accuracy at 8/255 is at most 45.0 %: all checks passed, and no attack found more.",
+        [],
+    )
 
 
 def test_attacks_that_broke_no_sample():
     sentence, _ = judge(checks(), k=90)
-    assert sentence == "Robust accuracy at 8/255 is at most 90.0 %: all checks passed, and no attack broke a sample."
+    assert (
+        sentence == "Robust accuracy at 8/255 is at most 90.0 %: all checks passed, and no "
+        "attack broke a sample."
+    )
 
 
 def test_a_check_that_does_not_count_is_not_missed(subtests):
@@ -68,17 +76,29 @@ def test_a_check_that_does_not_count_is_not_missed(subtests):
 
 def test_checks_that_could_not_run_or_tell_are_counted():
     sentence, _ = judge(checks(not_run=[Code.ZERO, Code.MISMATCH]))
-    assert sentence == "Robust accuracy at 8/255 is at most 45.0 %: no check failed, but not all were made."
+    assert (
+        sentence
+        == "Robust accuracy at 8/255 is at most 45.0 %: no check failed, but not all were made."
+    )
     sentence, _ = judge(checks(not_run=[Code.MISMATCH], reason=TOO_FEW), k=2, n=8, right=8)
-    assert sentence == "Robust accuracy at 8/255 is at most 25.0 %: no check failed, but 8 samples are too few to tell."
+    assert (
+        sentence == "Robust accuracy at 8/255 is at most 25.0 %: no check failed, but 8 "
+        "samples are too few to tell."
+    )
 
 
 def test_a_wrong_gradient_bypassed_or_not():
     bad = checks(Code.MISMATCH, Code.BLACK_BOX, MISMATCH=BLIND)
-    assert judge(bad) == (f"Robust accuracy at 8/255 may be well below 45.0 %: {BLIND}.", ["black-box-better failed too."])
+    assert judge(bad) == (
+        f"Robust accuracy at 8/255 may be well below 45.0 %: {BLIND}.",
+        ["black-box-better failed too."],
+    )
     sentence, notes = judge(bad, mended(0.01), k=14)
     assert sentence.startswith("Robust accuracy at 8/255 is at most 14.0 %: attacks bypassed")
-    assert notes[1] == "Finite differences agree with the replaced gradient (0.01; 0 is perfect, 1 is chance)."
+    assert (
+        notes[1]
+        == "Finite differences agree with the replaced gradient (0.01; 0 is perfect, 1 is chance)."
+    )
     sentence, notes = judge(checks(Code.MISMATCH), mended(0.63))
     assert sentence.startswith("Robust accuracy at 8/255 may be well below 45.0 %: ")
     assert notes[0].startswith("Finite differences disagree with the replaced gradient too (0.63")
@@ -89,14 +109,27 @@ def test_where_half_of_the_accuracy_is_lost():
     texts = ["1", "2", "3", "4"]
 
     def said(*counts, n=500):
-        return where_it_breaks(rate(480, 500), [rate(k, n, eps=i + 1) for i, k in enumerate(counts)], texts[: len(counts)])
+        return where_it_breaks(
+            rate(480, 500),
+            [rate(k, n, eps=i + 1) for i, k in enumerate(counts)],
+            texts[: len(counts)],
+        )
 
     half = "Half of the clean accuracy of 96.0 % is lost"
     assert said(400, 300, 150, 1) == f"{half} between 2 and 3, and at most 0.2 % is left at 4."
-    assert said(400, 240, 150, 0) == f"{half} between 1 and 3, and nothing is left at 4.", "2 may be above half or below"
+    assert said(400, 240, 150, 0) == f"{half} between 1 and 3, and nothing is left at 4.", (
+        "2 may be above half or below"
+    )
     assert said(100, 10, 5, 1) == f"{half} before 1, and at most 0.2 % is left at 4."
-    assert said(400, 300, 150, 60) == said(10) == "", "more than a tenth is left, or one budget alone was tested"
-    figures = Figures(rate(480, 500), [rate(k, 500, eps=i + 1) for i, k in enumerate((400, 300, 150, 1))], texts, checks())
+    assert said(400, 300, 150, 60) == said(10) == "", (
+        "more than a tenth is left, or one budget alone was tested"
+    )
+    figures = Figures(
+        rate(480, 500),
+        [rate(k, 500, eps=i + 1) for i, k in enumerate((400, 300, 150, 1))],
+        texts,
+        checks(),
+    )
     assert verdict(figures) == said(400, 300, 150, 1)
     assert verdict(figures._replace(checks=checks(Code.CLEAN))).startswith("Do not rely on")
 
@@ -110,7 +143,8 @@ def test_the_gravest_check_comes_first():
 
 
 def test_answers_that_depend_on_what_they_should_not(subtests):
-    """Such a figure may be wrong in either direction, so it is no upper bound, and 0 is none either."""
+    """Such a figure may be wrong in either direction, so it is no upper bound, and 0 is none
+    either."""
     for code in UNSTEADY:
         with subtests.test(code=code):
             for k in (0, 45):
@@ -122,7 +156,10 @@ def test_random_answers():
     sentence, notes = judge(checks(Code.RANDOM, Code.MISMATCH))
     assert sentence.startswith("Robust accuracy at 8/255 is about 45.0 %, an estimate: ")
     assert any("--attack rand" in note for note in notes)
-    assert any("the mean of 20 answers" in note for note in judge(checks(Code.RANDOM), Detours(answers=20))[1])
+    assert any(
+        "the mean of 20 answers" in note
+        for note in judge(checks(Code.RANDOM), Detours(answers=20))[1]
+    )
 
 
 def test_at_zero_nothing_is_in_doubt():
@@ -134,7 +171,10 @@ def test_at_zero_nothing_is_in_doubt():
 
 
 def test_no_sample_right():
-    assert judge(checks(), k=0, right=0)[0] == "No sample was attacked: the model misclassifies every clean input."
+    assert (
+        judge(checks(), k=0, right=0)[0]
+        == "No sample was attacked: the model misclassifies every clean input."
+    )
 
 
 def test_without_a_budget():
@@ -146,10 +186,17 @@ def test_attacks_that_are_weaker_than_fast_are_named():
 
 
 def test_a_cause_that_a_check_found_comes_before_the_general_reason():
-    sentence, _ = judge(checks(Code.CLEAN, CLEAN="on clean inputs the classes are in another order"))
-    assert sentence == "Do not rely on the 45.0 %: on clean inputs the classes are in another order."
+    sentence, _ = judge(
+        checks(Code.CLEAN, CLEAN="on clean inputs the classes are in another order")
+    )
+    assert (
+        sentence == "Do not rely on the 45.0 %: on clean inputs the classes are in another order."
+    )
     long = " ".join(["word"] * 30)
-    assert judge(checks(Code.CLEAN, CLEAN=long))[0] == f"Do not rely on the 45.0 %: {UNSTEADY[Code.CLEAN]}."
+    assert (
+        judge(checks(Code.CLEAN, CLEAN=long))[0]
+        == f"Do not rely on the 45.0 %: {UNSTEADY[Code.CLEAN]}."
+    )
 
 
 def test_scores_that_do_not_decide_are_said_with_what_to_do_next():
@@ -157,8 +204,13 @@ def test_scores_that_do_not_decide_are_said_with_what_to_do_next():
     reason = "attacks failed, but the scores do not tell how near the decision boundary is"
     assert sentence == f"Robust accuracy at 8/255 may be well below 45.0 %: {reason}."
     assert any("(--attack ray-s)" in note for note in notes)
-    assert any("ray-s?steps=100000" in note for note in judge(checks(Code.SURVIVORS), Detours(by_labels=True))[1])
-    assert judge(checks(Code.BOUNDARY, Code.ZERO), mended(0.01))[0].startswith("Robust accuracy at 8/255 may be well below")
+    assert any(
+        "ray-s?steps=100000" in note
+        for note in judge(checks(Code.SURVIVORS), Detours(by_labels=True))[1]
+    )
+    assert judge(checks(Code.BOUNDARY, Code.ZERO), mended(0.01))[0].startswith(
+        "Robust accuracy at 8/255 may be well below"
+    )
 
 
 def test_every_check_has_its_reason():
@@ -192,26 +244,46 @@ STAGES = ("apgd-ce", "square", "pgd", "pgd-long", "pgd-late")
 
 
 def run(synthetic, **changes):
-    """A gradient attack breaks 8 of 20; Square 2 more; one along the mended gradient 5 more; a longer one none."""
+    """A gradient attack breaks 8 of 20; Square 2 more; one along the mended gradient 5 more; a
+    longer one none.
+    """
     breaks = np.full((5, N), np.inf)
     breaks[0, :8] = 0.03
     breaks[1, 8:10] = 0.08
     breaks[2, 10:15] = 0.08
     rows = synthetic.records("m", np.arange(N) % 2, EPS, breaks, stages=STAGES)
-    rows = synthetic.change(rows, rows.attack == "pgd-late", outcome="spared", attacked=np.ma.masked)
+    rows = synthetic.change(
+        rows, rows.attack == "pgd-late", outcome="spared", attacked=np.ma.masked
+    )
     manifest = synthetic.manifest(["m"], EPS, N, ["zero", "one"], stages=STAGES, **changes)
-    told = [{}, {"access": "scores"}, {"gradient": "repaired"}, {"turn": {"when": "masked"}}, {"turn": {"when": "masked"}}]
+    told = [
+        {},
+        {"access": "scores"},
+        {"gradient": "repaired"},
+        {"turn": {"when": "masked"}},
+        {"turn": {"when": "masked"}},
+    ]
     for stage, change in zip(manifest["stages"], told, strict=True):
         stage.update(change)
     return manifest, rows
 
 
 def test_what_attacks_followed_in_place_of_the_gradient(synthetic):
-    repairs = {"m": {"forwards": 1, "backwards": 1, "way": "the identity for module 0", "disagreement": 0.02}}
+    repairs = {
+        "m": {
+            "forwards": 1,
+            "backwards": 1,
+            "way": "the identity for module 0",
+            "disagreement": 0.02,
+        }
+    }
     manifest, rows = run(synthetic, repairs=repairs)
     result = summarise_model(manifest, rows, "r", "m")
     assert detours(manifest, "m", result.stages) == Detours("the identity for module 0", 0.02)
-    for stage, change in ((2, {"gradient": "own"}), (2, {"gradient": "own", "turn": {"when": "detached"}})):
+    for stage, change in (
+        (2, {"gradient": "own"}),
+        (2, {"gradient": "own", "turn": {"when": "detached"}}),
+    ):
         manifest["stages"][stage] = manifest["stages"][stage] | change
     assert detours(manifest, "m", result.stages) == Detours(by_labels=True)
     manifest["repairs"]["m"]["from_start"] = True
@@ -219,7 +291,9 @@ def test_what_attacks_followed_in_place_of_the_gradient(synthetic):
     manifest["stages"][4]["turn"] = {"when": "detached"}
     manifest["stages"][2].pop("turn")
     idle = [*result.stages[:4], result.stages[4].model_copy(update={"forwards": 0})]
-    assert not detours(manifest, "m", idle).by_labels, "a stage whose condition does not hold went nowhere"
+    assert not detours(manifest, "m", idle).by_labels, (
+        "a stage whose condition does not hold went nowhere"
+    )
 
 
 def test_titles_of_attacks_that_are_weaker_than_fast(synthetic):
@@ -227,8 +301,14 @@ def test_titles_of_attacks_that_are_weaker_than_fast(synthetic):
     manifest = synthetic.manifest(["m", "o"], EPS, N, ["zero", "one"], stages=stages)
     manifest["stages"][1]["label"] = "B"
     assert weaker_than_fast(manifest, "m") == "a; B; c and 1 more"
-    manifest["skipped"] = [{"model": "m", "stage": "a", "reason": ""}, {"model": "o", "stage": "b", "reason": ""}]
-    assert weaker_than_fast(manifest, "m") == "B; c; d" and weaker_than_fast(manifest, "o") == "a; c; d"
+    manifest["skipped"] = [
+        {"model": "m", "stage": "a", "reason": ""},
+        {"model": "o", "stage": "b", "reason": ""},
+    ]
+    assert (
+        weaker_than_fast(manifest, "m") == "B; c; d"
+        and weaker_than_fast(manifest, "o") == "a; c; d"
+    )
     manifest["stages"][2]["turn"] = {"when": "masked"}
     assert weaker_than_fast(manifest, "m") == "B; d"
     manifest["stages"][3]["eot"] = 2
@@ -236,11 +316,27 @@ def test_titles_of_attacks_that_are_weaker_than_fast(synthetic):
 
 
 def test_cascades_that_are_as_strong_as_can_be_for_a_model(synthetic):
-    """`black-box` is for a model without gradients, and any other cascade but the strong ones is weak for both."""
+    """`black-box` is for a model without gradients, and any other cascade but the strong ones is
+    weak for both."""
     manifest = synthetic.manifest(["m", "o"], EPS, N, ["zero", "one"], stages=("a", "b"))
     manifest["models"][1]["access"] = "scores"
     weak = {
-        attacks: tuple(weaker_than_fast(manifest | {"request": {"attack": list(attacks)}}, name) is not None for name in "mo")
-        for attacks in (("fgsm",), ("black-box",), ("plus?seed=1",), ("fgsm", "fast"), ("fgsm", "black-box"))
+        attacks: tuple(
+            weaker_than_fast(manifest | {"request": {"attack": list(attacks)}}, name) is not None
+            for name in "mo"
+        )
+        for attacks in (
+            ("fgsm",),
+            ("black-box",),
+            ("plus?seed=1",),
+            ("fgsm", "fast"),
+            ("fgsm", "black-box"),
+        )
     }
-    assert list(weak.values()) == [(True, True), (True, False), (False, False), (False, False), (True, False)]
+    assert list(weak.values()) == [
+        (True, True),
+        (True, False),
+        (False, False),
+        (False, False),
+        (True, False),
+    ]

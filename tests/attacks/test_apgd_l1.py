@@ -1,4 +1,6 @@
-"""APGD in L1: the projection onto ball and bounds against an exact solver, and the algorithm of the paper on what is known."""
+"""APGD in L1: the projection onto ball and bounds against an exact solver, and the algorithm of the
+paper on what is known.
+"""
 
 import numpy as np
 import pytest
@@ -23,7 +25,8 @@ def clipped(delta, eps, x0):
 
 def test_projection_by_hand(subtests):
     for delta, x0, eps, expected in [
-        # The first value has a room of 0.1 only; the rest of eps goes to the others: a threshold of 0.5.
+        # The first value has a room of 0.1 only; the rest of eps goes to the others: a threshold of
+        # 0.5.
         ([2.0, 0.9, -0.7], [0.9, 0.5, 0.5], 0.7, [0.1, 0.4, -0.2]),
         ([2.0, 0.9, -0.7], [0.9, 0.5, 0.5], 0.1, [0.1, 0.0, 0.0]),
         ([0.05, -0.1, 0.0], [0.5, 0.5, 0.5], 1.0, [0.05, -0.1, 0.0]),
@@ -38,9 +41,14 @@ def test_projection_by_hand(subtests):
 @settings(max_examples=40)
 @given(st.integers(0, 10**6), st.floats(0.05, 6), st.floats(0.02, 3))
 def test_projection_is_the_root_of_its_condition(seed, eps, spread):
-    """Each value is shrunk by one threshold and cut at its bound; the threshold is found here by bracketing, in float64."""
+    """Each value is shrunk by one threshold and cut at its bound; the threshold is found here by
+    bracketing, in float64.
+    """
     rng = np.random.default_rng(seed)
-    x0, delta = rng.random((5, 40)).astype(np.float32), (spread * rng.normal(size=(5, 40))).astype(np.float32)
+    x0, delta = (
+        rng.random((5, 40)).astype(np.float32),
+        (spread * rng.normal(size=(5, 40))).astype(np.float32),
+    )
     x0[:, :8] = rng.integers(0, 2, (5, 8))  # many values of a picture lie on a bound
     room = np.where(delta > 0, 1 - x0.astype(np.float64), x0.astype(np.float64))
 
@@ -51,7 +59,11 @@ def test_projection_is_the_root_of_its_condition(seed, eps, spread):
     for row in range(5):
         fits = clipped(row, 0).sum() <= eps
         top = float(np.abs(delta[row]).max())
-        root = 0.0 if fits else brentq(lambda t, row=row: clipped(row, t).sum() - eps, 0, top, xtol=1e-13)
+        root = (
+            0.0
+            if fits
+            else brentq(lambda t, row=row: clipped(row, t).sum() - eps, 0, top, xtol=1e-13)
+        )
         expected.append(np.sign(delta[row]) * clipped(row, root))
     x0_, delta_ = torch.from_numpy(x0), torch.from_numpy(delta)
     projected = into_ball_and_bounds(delta_, torch.full((5,), eps), -x0_, 1 - x0_).numpy()
@@ -67,14 +79,23 @@ def test_the_first_step_changes_a_fifth_of_the_values_by_one_amount():
     """Section 3: from the clean input eps goes in equal parts into the steepest values."""
     weight = torch.arange(1.0, 11.0) * torch.tensor([1.0, -1.0]).repeat(5)
     model = Recorder(lambda x: torch.stack([0 * x[:, 0] + 1e3, x @ weight], 1), TEN)
-    run_attack(APGD(steps=2, random_start=False, loss="margin"), model, torch.full((1, 10), 0.5), [0], 0.4, "l1")
+    run_attack(
+        APGD(steps=2, random_start=False, loss="margin"),
+        model,
+        torch.full((1, 10), 0.5),
+        [0],
+        0.4,
+        "l1",
+    )
     expected = torch.full((10,), 0.5)
     expected[8], expected[9] = 0.7, 0.3
     torch.testing.assert_close(model.calls[1][0], expected)
 
 
 def test_steps_follow_the_sparsity_of_the_best_point():
-    """A best point that became sparser is gone back to with full steps; otherwise steps shrink, to a tenth at least."""
+    """A best point that became sparser is gone back to with full steps; otherwise steps shrink, to
+    a tenth at least.
+    """
     x0, zero = torch.zeros(3, 12), torch.zeros(3)
     state = SparseState(x0, x0, zero, torch.zeros(3, 12), torch.full((3,), 0.6))
     state.step_size = torch.tensor([0.3, 0.3, 0.07])
@@ -82,7 +103,9 @@ def test_steps_follow_the_sparsity_of_the_best_point():
     state.x_max[0, :6] = state.x_max[1] = state.x_max[2] = 0.1
     state.x = torch.ones(3, 12)
     state.review(4)
-    assert state.step_size.tolist() == pytest.approx([0.6, 0.2, 0.06]) and state.count.tolist() == pytest.approx([4, 8, 8])
+    assert state.step_size.tolist() == pytest.approx(
+        [0.6, 0.2, 0.06]
+    ) and state.count.tolist() == pytest.approx([4, 8, 8])
     assert torch.equal(state.x[0], state.x_max[0]) and (state.x[1:] == 1).all()
 
 
@@ -96,20 +119,34 @@ def test_a_run_begins_within_three_eps(subtests):
     ]:
         with subtests.test(steps=steps, expected=expected):
             assert phases(steps, wide=True) == expected and phases(steps, wide=False) == {0: 1.0}
-            assert APGD(steps=steps).reach("l1") == expected[0] and APGD(steps=steps).reach("linf") == 1.0
+            assert (
+                APGD(steps=steps).reach("l1") == expected[0]
+                and APGD(steps=steps).reach("linf") == 1.0
+            )
 
 
 @pytest.mark.parametrize("random_start", [True, False])
 def test_each_phase_fills_its_radius_and_begins_where_the_one_before_was_best(random_start):
-    """A linear model that is never fooled: the loss rises with every radius, so the best point lies on its sphere."""
+    """A linear model that is never fooled: the loss rises with every radius, so the best point lies
+    on its sphere.
+    """
     weight = torch.arange(1.0, 11.0) * torch.tensor([1.0, -1.0]).repeat(5)
-    # Before the last step of the first phase the model turns around once, so that the best point is an earlier one.
-    model = Recorder(lambda x: torch.stack([0 * x[:, 0] + 1e3, x @ weight * (1 - 2 * (len(model.calls) == 6))], 1), TEN)
+    # Before the last step of the first phase the model turns around once, so that the best point is
+    # an earlier one.
+    model = Recorder(
+        lambda x: torch.stack(
+            [0 * x[:, 0] + 1e3, x @ weight * (1 - 2 * (len(model.calls) == 6))], 1
+        ),
+        TEN,
+    )
     x0 = torch.full((2, 10), 0.5)
     attack = APGD(steps=20, loss="margin", random_start=random_start)
     ledger = run_attack(attack, model, x0, [0, 0], 0.1, "l1")
     sizes = torch.stack([(call - x0).abs().sum(1) for call in model.calls]) / 0.1
-    assert len(sizes) == 21 and (sizes <= torch.tensor([3.0] * 7 + [2.0] * 6 + [1.0] * 8)[:, None] * (1 + 1e-5)).all()
+    assert (
+        len(sizes) == 21
+        and (sizes <= torch.tensor([3.0] * 7 + [2.0] * 6 + [1.0] * 8)[:, None] * (1 + 1e-5)).all()
+    )
     for last, radius in ((4, 3.0), (12, 2.0), (20, 1.0)):
         assert (sizes[last] > 0.99 * radius).all()
     best = torch.stack(model.calls[:5])
@@ -122,9 +159,17 @@ def test_each_phase_fills_its_radius_and_begins_where_the_one_before_was_best(ra
 
 
 def test_what_fools_beyond_eps_only_is_no_success():
-    """Above 0.8 in one value the class changes: 0.3 away, within 3 eps and 2 eps, and not within eps."""
+    """Above 0.8 in one value the class changes: 0.3 away, within 3 eps and 2 eps, and not within
+    eps.
+    """
     model = Recorder(threshold(0.8), TEN)
     ledger = run_attack(APGD(steps=20), model, torch.full((3, 10), 0.5), [0] * 3, 0.25, "l1")
     fooled = torch.stack([threshold(0.8)(call).argmax(1) for call in model.calls])
-    assert fooled[:13].any(0).all() and not ledger.fooled.any() and ledger.costs.forwards.tolist() == [21] * 3
-    assert run_attack(APGD(steps=20), model, torch.full((3, 10), 0.5), [0] * 3, 0.31, "l1").fooled.all()
+    assert (
+        fooled[:13].any(0).all()
+        and not ledger.fooled.any()
+        and ledger.costs.forwards.tolist() == [21] * 3
+    )
+    assert run_attack(
+        APGD(steps=20), model, torch.full((3, 10), 0.5), [0] * 3, 0.31, "l1"
+    ).fooled.all()

@@ -19,6 +19,8 @@ def test_an_undefended_network_falls(root, shared, spec, norm, eps, least):
     """ResNet-20 of CIFAR-10, eight images that it gets right, 200 queries each."""
     model, x, y = load_network(root, shared, "cifar10", "resnet20", "cifar10_weights/resnet20", 10)
     name, _, settings = plugins.parse(spec)
-    ledger = run_attack(plugins.build("attack", name, settings), model, x[:8], y[:8], eps, norm, queries=200)
+    ledger = run_attack(
+        plugins.build("attack", name, settings), model, x[:8], y[:8], eps, norm, queries=200
+    )
     assert len(x) >= 8
     assert ledger.fooled.sum() >= least and ledger.costs.forwards.max() <= 200

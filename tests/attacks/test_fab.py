@@ -19,7 +19,9 @@ SIX = Domain(kind="vector", shape=(6,))
 
 
 def nearest_point(x, w, gap, power):
-    """In Linf (power 0) and L2 (power 1) by bisection: the step sign(w) |w|^power t, cut at the unit box."""
+    """In Linf (power 0) and L2 (power 1) by bisection: the step sign(w) |w|^power t, cut at the
+    unit box.
+    """
     way = w.sign() * w.abs() ** power * (1 if gap >= 0 else -1)
 
     def step(t):
@@ -33,13 +35,18 @@ def nearest_point(x, w, gap, power):
 
 
 def fab_of_the_paper(function, x0, y, rivals, steps, norm, *, alpha_max=0.1, eta=1.05, beta=0.9):
-    """Algorithm 1 for one sample, one run, in float64, transcribed: every point that is looked at, in order."""
+    """Algorithm 1 for one sample, one run, in float64, transcribed: every point that is looked at,
+    in order.
+    """
     power, dual, order = {"linf": (0, 1, torch.inf), "l2": (1, 2, 2)}[norm]
 
     def differences(x):
         leaf = x.clone().requires_grad_()
         z = function(leaf[None])[0]
-        return [((z[s] - z[y]).item(), torch.autograd.grad(z[s] - z[y], leaf, retain_graph=True)[0]) for s in rivals]
+        return [
+            ((z[s] - z[y]).item(), torch.autograd.grad(z[s] - z[y], leaf, retain_graph=True)[0])
+            for s in rivals
+        ]
 
     x, points = x0, [x0]
     for _ in range(steps):
@@ -71,11 +78,15 @@ def check_path(norm, seed, targets):
     y, rivals = ranked[0], ranked[1:]
     # One sample, so that calls come in the order of the paper.
     run_attack(FAB(steps=12, targets=targets), model, x0[None], [y], 1.0, norm, minimal=True)
-    expected = fab_of_the_paper(module.double(), x0.double(), y, rivals[: targets or None], 12, norm)
-    # The clean input came first, for its ranking. What was tested and then linearised at the same point was shown twice.
+    expected = fab_of_the_paper(
+        module.double(), x0.double(), y, rivals[: targets or None], 12, norm
+    )
+    # The clean input came first, for its ranking. What was tested and then linearised at the same
+    # point was shown twice.
     inputs = torch.cat(model.calls[1:] if targets else model.calls).double()
     inputs = inputs[torch.cat([torch.tensor([True]), (inputs[1:] != inputs[:-1]).any(1)])]
-    # Where a run comes to stand, at a kink of the boundary, rounding decides on which side, and so where it goes from there.
+    # Where a run comes to stand, at a kink of the boundary, rounding decides on which side, and so
+    # where it goes from there.
     unchanged = (expected[1:] - expected[:-1]).abs().amax(1) < 1e-3
     common_length = int(unchanged.nonzero()[0]) + 1 if unchanged.any() else len(expected) - 1
     assert common_length >= 3
@@ -84,18 +95,25 @@ def check_path(norm, seed, targets):
 
 def weighted(*rows):
     """Logits 0 and, for each row (offset, weights), a linear one."""
-    offsets, weights = torch.tensor([row[0] for row in rows]), torch.tensor([row[1] for row in rows])
+    offsets, weights = (
+        torch.tensor([row[0] for row in rows]),
+        torch.tensor([row[1] for row in rows]),
+    )
     return lambda x: torch.cat([torch.zeros(len(x), 1), offsets + x @ weights.T], 1)
 
 
 TWO_RIVALS = weighted((-1.1, [1.0, 1.0, 0.0]), (-1.06, [0.0, 0.0, 2.0]))
-"""From 0.5 everywhere: class 1 leads after 0.05 in Linf or 0.0707 in L2, class 2 after 0.03 in either."""
+"""From 0.5 everywhere: class 1 leads after 0.05 in Linf or 0.0707 in L2, class 2 after 0.03 in
+either."""
 ALMOST = weighted((-0.86, [1.0, 0.0, 0.0]), (-2.12, [1.0, 1.0, 1.0]))
-"""Class 1 is the more likely at -0.36 against -0.62, and the farther away in Linf: 0.36 against 0.2067."""
+"""Class 1 is the more likely at -0.36 against -0.62, and the farther away in Linf: 0.36 against
+0.2067."""
 
 
 def test_the_first_step_by_hand(subtests):
-    """Untargeted to the nearest boundary, targeted to the most likely class; from the clean input both projections are one."""
+    """Untargeted to the nearest boundary, targeted to the most likely class; from the clean input
+    both projections are one.
+    """
     for targets, function, first in [
         (0, TWO_RIVALS, [0.5, 0.5, 0.5 + 1.05 * 0.03]),
         (1, TWO_RIVALS, [0.5, 0.5, 0.5 + 1.05 * 0.03]),
@@ -114,7 +132,9 @@ def test_the_first_step_by_hand(subtests):
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("targets", [0, 9])
 def test_finds_the_nearest_of_many_boundaries(norm, targets):
-    """Eight classes that compete: the nearest boundary is not always that of the second most likely class."""
+    """Eight classes that compete: the nearest boundary is not always that of the second most likely
+    class.
+    """
     rng = torch.Generator().manual_seed(0)
     domain = Domain(kind="vector", shape=(40,), low=-50.0, high=50.0)
     model = LinearModel(torch.randn(8, 40, generator=rng), torch.randn(8, generator=rng), domain)
@@ -125,7 +145,9 @@ def test_finds_the_nearest_of_many_boundaries(norm, targets):
     threat = threat_of(10 * margin, norm, domain)
     ledger = Ledger(model, batch, threat, minimal=True)
     FAB(steps=30, targets=targets)(ledger.oracle(), batch, threat, Streams.of(0, batch.ids))
-    assert (ledger.best.distance <= 1.02 * margin).all() and (ledger.best.distance >= 0.999 * margin).all()
+    assert (ledger.best.distance <= 1.02 * margin).all() and (
+        ledger.best.distance >= 0.999 * margin
+    ).all()
     second = logits.topk(2, 1).indices[:, 1]
     rival = model.predict(ledger.best.closest).scatter(1, batch.y[:, None], -torch.inf).argmax(1)
     assert norm == "l1" or (rival != second).any()
@@ -134,9 +156,14 @@ def test_finds_the_nearest_of_many_boundaries(norm, targets):
 def test_bounds_of_each_channel_are_kept():
     """The nearest way out without bounds is barred by them; what is left is exact."""
     domain = Domain(kind="signal", shape=(2, 1), low=(-1.0, 0.0), high=(0.01, 5.0))
-    model = Recorder(lambda x: torch.stack([torch.zeros(len(x)), x[:, 0, 0] + x[:, 1, 0] - 0.3], 1), domain)
+    model = Recorder(
+        lambda x: torch.stack([torch.zeros(len(x)), x[:, 0, 0] + x[:, 1, 0] - 0.3], 1), domain
+    )
     ledger = run_attack(FAB(steps=20), model, [[[0.0], [0.0]]], [0], 1.0, minimal=True)
-    assert ledger.best.distance.item() == pytest.approx(0.29, rel=0.02) and ledger.best.distance.item() > 0.29
+    assert (
+        ledger.best.distance.item() == pytest.approx(0.29, rel=0.02)
+        and ledger.best.distance.item() > 0.29
+    )
     assert (torch.cat(model.calls)[:, 0] <= 0.01 + 1e-6).all()
 
 
@@ -161,9 +188,14 @@ def test_costs_at_most_what_it_says(subtests):
                     model = Recorder(module, SIX, classes=4)
                     ledger = run_attack(attack, model, x, module(x).argmax(1), 1.0, minimal=True)
                     forwards, backwards = attack.cost(4)
-                    assert (ledger.costs.forwards <= forwards).all() and (ledger.costs.backwards <= backwards).all()
+                    assert (ledger.costs.forwards <= forwards).all() and (
+                        ledger.costs.backwards <= backwards
+                    ).all()
                     assert model.queries == ledger.costs.forwards.sum() + ledger.confirmations.sum()
-                    assert ledger.costs.forwards.max() == forwards and ledger.costs.backwards.max() == backwards
+                    assert (
+                        ledger.costs.forwards.max() == forwards
+                        and ledger.costs.backwards.max() == backwards
+                    )
 
 
 @pytest.mark.parametrize("name", ["HELD", "BLOCK"])
@@ -173,18 +205,34 @@ def test_portions_change_nothing(name, monkeypatch):
     distances = []
     for _ in range(2):
         ledger = run_attack(
-            FAB(steps=10, restarts=2), Recorder(module, SIX, classes=4), x, module(x).argmax(1), 1.0, minimal=True
+            FAB(steps=10, restarts=2),
+            Recorder(module, SIX, classes=4),
+            x,
+            module(x).argmax(1),
+            1.0,
+            minimal=True,
         )
         distances.append(ledger)
         monkeypatch.setattr(fab, name, 1)
-    torch.testing.assert_close(distances[0].best.distance, distances[1].best.distance, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        distances[0].best.distance, distances[1].best.distance, rtol=1e-4, atol=1e-6
+    )
 
 
 def test_stops_at_eps_where_it_is_told_to():
-    """Half of the samples lie within eps of the boundary: they leave at once, and the others do all they would do alone."""
+    """Half of the samples lie within eps of the boundary: they leave at once, and the others do all
+    they would do alone.
+    """
     x = torch.stack([torch.linspace(0.3, 0.49, 12), torch.linspace(0.05, 0.95, 12)], 1)
     distant, close = (
-        run_attack(FAB(steps=20, stop_at_eps=stop), Recorder(threshold(0.5)), x, [0] * 12, 0.1, minimal=True)
+        run_attack(
+            FAB(steps=20, stop_at_eps=stop),
+            Recorder(threshold(0.5)),
+            x,
+            [0] * 12,
+            0.1,
+            minimal=True,
+        )
         for stop in (False, True)
     )
     assert torch.equal(distant.fooled, close.fooled) and 3 < int(distant.fooled.sum()) < 9
@@ -197,7 +245,11 @@ def test_restarts_begin_at_half_the_closest_find_or_eps():
     """The find is at 0.1, below eps; and where there is none, eps is what counts."""
     for make, expected in ((lambda: Recorder(threshold(0.5)), None), (Never, 0.15)):
         first_oracle, second_oracle = make(), make()
-        distance = run_attack(FAB(steps=3), first_oracle, [[0.4, 0.4]], [0], 0.15, minimal=True).best.distance.item()
+        distance = run_attack(
+            FAB(steps=3), first_oracle, [[0.4, 0.4]], [0], 0.15, minimal=True
+        ).best.distance.item()
         run_attack(FAB(steps=3, restarts=2), second_oracle, [[0.4, 0.4]], [0], 0.15, minimal=True)
         start = second_oracle.calls[len(first_oracle.calls)]
-        assert (start - 0.4).abs().max().item() == pytest.approx((expected or distance) / 2, rel=1e-4)
+        assert (start - 0.4).abs().max().item() == pytest.approx(
+            (expected or distance) / 2, rel=1e-4
+        )

@@ -18,12 +18,19 @@ UNIT = (torch.tensor(0.0), torch.tensor(1.0))
 
 def project(norm, x, w, gap, low=0.0, high=1.0):
     """One sample in, its perturbation out, in float64 for the comparison."""
-    tensors = [torch.as_tensor(np.asarray(value, dtype=np.float32)) for value in (x, w, gap, low, high)]
-    return PROJECT[norm](tensors[0][None], tensors[1][None], tensors[2][None], *tensors[3:])[0].double().numpy()
+    tensors = [
+        torch.as_tensor(np.asarray(value, dtype=np.float32)) for value in (x, w, gap, low, high)
+    ]
+    return (
+        PROJECT[norm](tensors[0][None], tensors[1][None], tensors[2][None], *tensors[3:])[0]
+        .double()
+        .numpy()
+    )
 
 
 def smallest(norm, x, w, gap, low, high):
-    """The size of the smallest perturbation that closes the gap, by a solver that knows nothing of Newton."""
+    """The size of the smallest perturbation that closes the gap, by a solver that knows nothing of
+    Newton."""
     n, least, most = len(x), low - x, high - x
     if norm == "l2":
         side = np.sign(gap)
@@ -34,11 +41,17 @@ def smallest(norm, x, w, gap, low, high):
         top = 1.0
         while short(top) < 0 and top < 1e12:
             top *= 2
-        return np.linalg.norm(np.clip(brentq(short, 0, top, xtol=1e-300, rtol=1e-14) * side * w, least, most))
+        return np.linalg.norm(
+            np.clip(brentq(short, 0, top, xtol=1e-300, rtol=1e-14) * side * w, least, most)
+        )
     if norm == "linf":
         # Variables delta and t with -t <= delta <= t.
         around = np.block([[np.eye(n), -np.ones((n, 1))], [-np.eye(n), -np.ones((n, 1))]])
-        cost, plane, bounds = np.r_[np.zeros(n), 1.0], np.r_[w, 0.0], [*zip(least, most, strict=True), (0, None)]
+        cost, plane, bounds = (
+            np.r_[np.zeros(n), 1.0],
+            np.r_[w, 0.0],
+            [*zip(least, most, strict=True), (0, None)],
+        )
         solution = linprog(cost, around, np.zeros(2 * n), plane[None], [gap], bounds)
     else:
         # Variables up and down with delta = up - down.
@@ -75,8 +88,14 @@ def test_the_length_of_the_normal_does_not_matter(subtests):
         for scale in [1e-25, 1e25]:
             with subtests.test(norm=norm, scale=scale):
                 rng = torch.Generator().manual_seed(0)
-                x, w, gap = torch.rand(5, 40, generator=rng), torch.randn(5, 40, generator=rng), torch.linspace(-3, 3, 5)
-                torch.testing.assert_close(PROJECT[norm](x, w * scale, gap * scale, *UNIT), PROJECT[norm](x, w, gap, *UNIT))
+                x, w, gap = (
+                    torch.rand(5, 40, generator=rng),
+                    torch.randn(5, 40, generator=rng),
+                    torch.linspace(-3, 3, 5),
+                )
+                torch.testing.assert_close(
+                    PROJECT[norm](x, w * scale, gap * scale, *UNIT), PROJECT[norm](x, w, gap, *UNIT)
+                )
 
 
 # Against solvers

@@ -40,12 +40,18 @@ def test_fgsm_is_one_step(subtests):
     for loss in ["ce", "margin", "dlr"]:
         with subtests.test(loss=loss):
             model = Recorder(sloped, THREE)
-            ledger = run_attack(FGSM(loss=loss), model, [[0.5, 0.5, 0.5], [0.95, 0.5, 0.5]], [0, 0], 0.1)
+            ledger = run_attack(
+                FGSM(loss=loss), model, [[0.5, 0.5, 0.5], [0.95, 0.5, 0.5]], [0, 0], 0.1
+            )
             first_call, stepped = model.calls
             assert first_call.tolist() == [[0.5] * 3, pytest.approx([0.95, 0.5, 0.5])]
-            # The sign of the gradient; the third value has none and stays; the second sample meets its upper bound.
+            # The sign of the gradient; the third value has none and stays; the second sample meets
+            # its upper bound.
             torch.testing.assert_close(stepped, torch.tensor([[0.6, 0.4, 0.5], [1.0, 0.4, 0.5]]))
-            assert ledger.costs.forwards.tolist() == [2, 2] and ledger.costs.backwards.tolist() == [1, 1]
+            assert ledger.costs.forwards.tolist() == [2, 2] and ledger.costs.backwards.tolist() == [
+                1,
+                1,
+            ]
 
 
 def test_fgsm_goes_on_with_the_others_where_one_is_fooled_already():
@@ -72,7 +78,9 @@ def test_random_starts_differ_by_seed_sample_and_restart(subtests):
                 for seed in (0, 1):
                     model = Recorder(sloped, THREE)
                     restarted = type(attack)(steps=2, restarts=2)
-                    run_attack(restarted, model, [[0.5, 0.5, 0.5]] * 2, [0, 0], 0.1, norm, seed=seed)
+                    run_attack(
+                        restarted, model, [[0.5, 0.5, 0.5]] * 2, [0, 0], 0.1, norm, seed=seed
+                    )
                     calls_a_run = 3
                     starts += [*model.calls[0], *model.calls[calls_a_run]]
                 assert len({tuple(start.tolist()) for start in starts}) == len(starts) == 8
@@ -88,17 +96,25 @@ def test_apgd_s_later_restarts_go_side_by_side(targets):
     """One run, and one more for all the others; each row is the run that it would be by itself."""
     runs, loss = targets or 1, "margin" if targets else "ce"
     model, separate = Recorder(sloped, THREE), Recorder(sloped, THREE)
-    run_attack(APGD(loss=loss, steps=2, restarts=4, targets=targets), model, [[0.5, 0.5, 0.5]], [0], 0.1)
+    run_attack(
+        APGD(loss=loss, steps=2, restarts=4, targets=targets), model, [[0.5, 0.5, 0.5]], [0], 0.1
+    )
     first = int(targets > 0)  # the clean input, by whose answer targets are ranked
     assert [len(call) for call in model.calls[first:]] == [runs] * 3 + [3 * runs] * 3
-    run_attack(APGD(loss=loss, steps=2, restarts=2, targets=targets), separate, [[0.5, 0.5, 0.5]], [0], 0.1)
+    run_attack(
+        APGD(loss=loss, steps=2, restarts=2, targets=targets), separate, [[0.5, 0.5, 0.5]], [0], 0.1
+    )
     for index in range(first, first + 6):
         torch.testing.assert_close(model.calls[index][:runs], separate.calls[index][:runs])
 
 
 def test_the_last_iterate_is_judged(subtests):
     """The boundary lies so near to the rim of the ball that only the last point crosses it."""
-    for attack in [PGD(steps=4, step_size=0.25, random_start=False), APGD(steps=1, random_start=False), FGSM()]:
+    for attack in [
+        PGD(steps=4, step_size=0.25, random_start=False),
+        APGD(steps=1, random_start=False),
+        FGSM(),
+    ]:
         with subtests.test(attack=attack):
             model = Recorder(threshold(0.4999))
             ledger = run_attack(attack, model, [[0.4, 0.5]], [0], 0.1)
@@ -112,7 +128,9 @@ def test_the_last_iterate_is_judged(subtests):
 
 @given(st.integers(1, 1000))
 def test_checkpoints_by_the_formula(steps):
-    """Section 3.2: p_(j+1) = p_j + max(p_j - p_(j-1) - 0.03, 0.06), w_j = ceil(p_j N), in hundredths so that nothing rounds."""
+    """Section 3.2: p_(j+1) = p_j + max(p_j - p_(j-1) - 0.03, 0.06), w_j = ceil(p_j N), in
+    hundredths so that nothing rounds.
+    """
     points = [0, 22]
     while points[-1] <= 100:
         points.append(points[-1] + max(points[-1] - points[-2] - 3, 6))
@@ -121,7 +139,9 @@ def test_checkpoints_by_the_formula(steps):
 
 
 def apgd_of_the_paper(function, x0, y, eps, steps):
-    """Algorithm 1 for one sample in Linf, transcribed: every input whose value is asked for, in order."""
+    """Algorithm 1 for one sample in Linf, transcribed: every input whose value is asked for, in
+    order.
+    """
     points = [0, *checkpoints(steps)]
 
     def f(x):
@@ -167,11 +187,15 @@ def test_apgd_in_linf_goes_where_algorithm_1_goes():
         y = torch.tensor([0])
         ledger = run_attack(APGD(steps=100, random_start=False), model, x0, y, 0.2)
         assert not ledger.fooled.any()
-        torch.testing.assert_close(torch.cat(model.calls), apgd_of_the_paper(function, x0, y, 0.2, 100), atol=1e-6, rtol=0)
+        torch.testing.assert_close(
+            torch.cat(model.calls), apgd_of_the_paper(function, x0, y, 0.2, 100), atol=1e-6, rtol=0
+        )
 
 
 def test_apgd_halves_where_at_most_three_quarters_of_the_steps_rose():
-    """Condition 1 of section 3.1, over the first 22 steps, of which 16.5 would be three quarters; condition 2 is kept out."""
+    """Condition 1 of section 3.1, over the first 22 steps, of which 16.5 would be three quarters;
+    condition 2 is kept out.
+    """
     zeros = torch.zeros(4)
     state = State(zeros[:, None], zeros, zeros[:, None], step_size=torch.full((4,), 0.2))
     state.rises, state.loss_max = torch.tensor([0.0, 16.0, 17.0, 22.0]), torch.ones(4)
@@ -192,7 +216,8 @@ class Row(NamedTuple):
     settings: dict[str, Any] = {}
     """Cheap settings that still find every sample."""
     most: dict[str, float] = {}
-    """Exact margins within which every sample is found, by distance, where they are others than `most_of` says."""
+    """Exact margins within which every sample is found, by distance, where they are others than
+    `most_of` says."""
 
 
 ROWS = {
@@ -211,14 +236,23 @@ ROWS = {
     "sparse-rs": Row({"steps": 50}),
     "square": Row({"steps": 100}, {"l1": 4.0, "l2": 4.0}),
 }
-"""Attacks whose defaults are dear, or that miss the nearest input by more than the others; a new attack needs no row."""
+"""Attacks whose defaults are dear, or that miss the nearest input by more than the others; a new
+attack needs no row."""
 NAMES = plugins.names("attack")
 BY_GRADIENT = [name for name in NAMES if plugins.load("attack", name).access == Access.GRADIENTS]
 
 
 def most_of(name, distance):
-    """Exact margins within which an attack finds every sample: a little more than one by gradients; at three noise finds none."""
-    usual = 3.0 if name not in BY_GRADIENT else 1.04 if plugins.load("attack", name).family == "minimal" else 1.05
+    """Exact margins within which an attack finds every sample: a little more than one by gradients;
+    at three noise finds none.
+    """
+    usual = (
+        3.0
+        if name not in BY_GRADIENT
+        else 1.04
+        if plugins.load("attack", name).family == "minimal"
+        else 1.05
+    )
     return ROWS.get(name, Row()).most.get(distance, usual)
 
 
@@ -244,18 +278,32 @@ def less(margin, distance):
 
 
 def check_margins(name, subtests):
-    """Never a success below the exact margin, always one a little above it; also where one class is the goal."""
+    """Never a success below the exact margin, always one a little above it; also where one class is
+    the goal.
+    """
     for number, (attack, distance, problem) in enumerate(problems(name)):
         near, far = 1 - problem.batch.y, torch.full_like(problem.batch.y, 3)
-        goals = [MISCLASSIFIED, Targeted(near)] if attack.targeted and not number else [MISCLASSIFIED]
+        goals = (
+            [MISCLASSIFIED, Targeted(near)] if attack.targeted and not number else [MISCLASSIFIED]
+        )
         for criterion in goals:
-            with subtests.test(distance=distance, kind=problem.model.domain.kind, criterion=criterion):
-                assert not run_linear(attack, distance, problem, less(problem.margin, distance), criterion).fooled.any()
-                ledger = run_linear(attack, distance, problem, most_of(name, distance) * problem.margin, criterion)
-                assert ledger.fooled.all() and (ledger.best.distance >= 0.999 * problem.margin).all()
+            with subtests.test(
+                distance=distance, kind=problem.model.domain.kind, criterion=criterion
+            ):
+                assert not run_linear(
+                    attack, distance, problem, less(problem.margin, distance), criterion
+                ).fooled.any()
+                ledger = run_linear(
+                    attack, distance, problem, most_of(name, distance) * problem.margin, criterion
+                )
+                assert (
+                    ledger.fooled.all() and (ledger.best.distance >= 0.999 * problem.margin).all()
+                )
                 assert criterion is MISCLASSIFIED or torch.equal(ledger.best.answer.argmax(1), near)
         if attack.targeted and not number:
-            assert not run_linear(attack, distance, problem, 1.5 * problem.margin, Targeted(far)).fooled.any()
+            assert not run_linear(
+                attack, distance, problem, 1.5 * problem.margin, Targeted(far)
+            ).fooled.any()
 
 
 @pytest.mark.parametrize("part", range(7))
@@ -270,9 +318,15 @@ def test_exact_margins_without_gradients(name, subtests):
 
 
 @settings(max_examples=30)
-@given(st.sampled_from(KINDS), st.sampled_from(["linf", "l2", "l1"]), st.integers(0, 10**6), st.integers(2, 10))
+@given(
+    st.sampled_from(KINDS),
+    st.sampled_from(["linf", "l2", "l1"]),
+    st.integers(0, 10**6),
+    st.integers(2, 10),
+)
 def test_the_margins_are_exact(kind, norm, seed, classes):
-    """The straight step along the dual direction wins just above the margin and does not just below it."""
+    """The straight step along the dual direction wins just above the margin and does not just below
+    it."""
     problem = linear_problem(kind, norm, seed=seed, classes=classes, n=8)
     distance, x, y = plugins.build("distance", norm, {}), problem.batch.x, problem.batch.y
     rival = problem.model.weight[1 - y] - problem.model.weight[y]
@@ -296,7 +350,9 @@ ATTACKS = [
 
 
 def test_a_fooled_sample_is_never_shown_again(subtests):
-    """Samples are told apart by their second value, which no attack can move far; their distances to the boundary differ."""
+    """Samples are told apart by their second value, which no attack can move far; their distances
+    to the boundary differ.
+    """
     for attack in ATTACKS:
         for batch_size in [3, 100]:
             with subtests.test(attack=attack, batch_size=batch_size):
@@ -309,10 +365,16 @@ def test_a_fooled_sample_is_never_shown_again(subtests):
                 for call in model.calls:
                     ids = (call[:, 1:2] - x[:, 1]).abs().argmin(1).tolist()
                     assert not fooled & set(ids), "a fooled sample was shown to the model again"
-                    fooled |= {sample_id for sample_id, wrong in zip(ids, (call[:, 0] > 0.5).tolist(), strict=True) if wrong}
+                    fooled |= {
+                        sample_id
+                        for sample_id, wrong in zip(ids, (call[:, 0] > 0.5).tolist(), strict=True)
+                        if wrong
+                    }
                     np.add.at(counts, ids, 1)
                 assert counts.tolist() == ledger.costs.forwards.tolist()
                 assert 0 < len(fooled) < n
                 assert ledger.fooled.nonzero()[:, 0].tolist() == sorted(fooled)
                 most = attack.cost(2)[0]
-                assert [count == most for count in counts] == [index not in fooled for index in range(n)]
+                assert [count == most for count in counts] == [
+                    index not in fooled for index in range(n)
+                ]

@@ -1,4 +1,6 @@
-"""MI-FGSM: momentum worked by hand, resizing and smoothing as what they are, and the same rows whatever the company."""
+"""MI-FGSM: momentum worked by hand, resizing and smoothing as what they are, and the same rows
+whatever the company.
+"""
 
 import pytest
 import torch
@@ -14,13 +16,17 @@ IMAGE = Domain(kind="image", shape=(1, 6, 6))
 
 
 def turning(x):
-    """Logits whose gradient to the first value points down until it reaches 0.45, and up below; the second value counts less."""
+    """Logits whose gradient to the first value points down until it reaches 0.45, and up below; the
+    second value counts less.
+    """
     z = torch.stack([(x[:, 0] - 0.45) ** 2 - 5, 0.1 * x[:, 1] - 5], 1).sum(1)
     return torch.stack([0 * z, z], 1)
 
 
 def test_momentum_by_hand():
-    """Three steps of 0.1 from 0.5 along the sums of normalised gradients; nothing is ever adversarial."""
+    """Three steps of 0.1 from 0.5 along the sums of normalised gradients; nothing is ever
+    adversarial.
+    """
     gradients = []
     for decay in (1.0, 0.0):
         model = Recorder(turning)
@@ -29,27 +35,36 @@ def test_momentum_by_hand():
     # d z / d x0 = 2 (x0 - 0.45) < 0 at 0.4: x0 falls, x1 rises, by a third of eps each time.
     expected = torch.tensor([[0.4, 0.5], [0.3, 0.6], [0.2, 0.7], [0.1, 0.8]])
     assert all(torch.allclose(gradient, expected, atol=1e-6) for gradient in gradients)
-    # From 0.5 the gradient of x0 is 0.1 and then, at 0.6 and 0.7, larger; with momentum the sum of the shares decides.
+    # From 0.5 the gradient of x0 is 0.1 and then, at 0.6 and 0.7, larger; with momentum the sum of
+    # the shares decides.
     model = Recorder(lambda x: torch.stack([0 * x[:, 0], -((x[:, 0] - 0.55) ** 2) - 5], 1))
     run_attack(MIFGSM(steps=3, decay=1.0), model, [[0.5, 0.5]], [0], 0.3)
     with_momentum = torch.stack([call[0, 0] for call in model.calls])
-    # Shares of a single moving value are 1, -1, ...: the sums are 1, 0, and so the second step stands still.
+    # Shares of a single moving value are 1, -1, ...: the sums are 1, 0, and so the second step
+    # stands still.
     assert torch.allclose(with_momentum, torch.tensor([0.5, 0.6, 0.6, 0.5]), atol=1e-6)
     model.calls.clear()
     run_attack(MIFGSM(steps=3, decay=0.0), model, [[0.5, 0.5]], [0], 0.3)
-    assert torch.allclose(torch.stack([call[0, 0] for call in model.calls]), torch.tensor([0.5, 0.6, 0.5, 0.6]), atol=1e-6)
+    assert torch.allclose(
+        torch.stack([call[0, 0] for call in model.calls]),
+        torch.tensor([0.5, 0.6, 0.5, 0.6]),
+        atol=1e-6,
+    )
 
 
 def test_resizing():
     x = torch.arange(36.0).reshape(1, 1, 6, 6)
     assert torch.allclose(padded(x, torch.ones(1), torch.rand(1, 2)), x, atol=1e-4)
-    # At half its side, on the left and below: each pixel shows the mean of four, and the rest is padding.
+    # At half its side, on the left and below: each pixel shows the mean of four, and the rest is
+    # padding.
     half = padded(x, torch.tensor([0.5]), torch.tensor([[0.0, 1.0]]))
     means = torch.nn.functional.avg_pool2d(x, 2)
     assert torch.allclose(half[:, :, 3:, :3], means, atol=1e-4)
     assert half[:, :, :3].abs().max() == 0 and half[:, :, :, 3:].abs().max() == 0
     video = x.reshape(1, 1, 1, 6, 6).repeat(1, 1, 2, 1, 1)
-    assert torch.allclose(padded(video, torch.tensor([0.5]), torch.tensor([[0.0, 1.0]]))[:, :, 1], half, atol=1e-4)
+    assert torch.allclose(
+        padded(video, torch.tensor([0.5]), torch.tensor([[0.0, 1.0]]))[:, :, 1], half, atol=1e-4
+    )
 
 
 def test_smoothing():
@@ -64,9 +79,13 @@ def test_smoothing():
 
 
 def test_a_gradient_is_led_back_through_the_resizing():
-    """Of a linear model the gradient at a resized input is the transposed map of the weights: by differences of the whole."""
+    """Of a linear model the gradient at a resized input is the transposed map of the weights: by
+    differences of the whole.
+    """
     weight = torch.linspace(-1, 1, 36).reshape(1, 1, 6, 6)
-    model = Recorder(lambda x: torch.stack([0 * x.sum((1, 2, 3)), (x * weight).sum((1, 2, 3)) - 20], 1), IMAGE)
+    model = Recorder(
+        lambda x: torch.stack([0 * x.sum((1, 2, 3)), (x * weight).sum((1, 2, 3)) - 20], 1), IMAGE
+    )
     attack = MIFGSM(steps=1, diverse=1.0, shrink=0.5)
     x = torch.full((1, 1, 6, 6), 0.5)
     ledger = run_attack(attack, model, x, [0], 0.1)
@@ -76,7 +95,9 @@ def test_a_gradient_is_led_back_through_the_resizing():
     share = 0.5 + 0.5 * rng.fold("share").uniform(1)[:, 0]
     place = rng.fold("place").uniform(2)
     assert torch.allclose(first_call, padded(x, share, place), atol=1e-6)
-    slopes = torch.stack([(padded(e, share, place) * weight).sum() for e in torch.eye(36).reshape(36, 1, 1, 6, 6)])
+    slopes = torch.stack(
+        [(padded(e, share, place) * weight).sum() for e in torch.eye(36).reshape(36, 1, 1, 6, 6)]
+    )
     assert torch.allclose(last - x, 0.1 * slopes.sign().reshape(1, 1, 6, 6), atol=1e-6)
 
 

@@ -32,9 +32,13 @@ def test_costs_what_it_says(subtests):
     for attack, norm in SHORT:
         with subtests.test(attack=attack, norm=norm):
             module = mlp(6, 4)
-            model = Recorder(lambda x, module=module: module(x) + torch.tensor([1e3, 0, 0, 0]), SIX, classes=4)
+            model = Recorder(
+                lambda x, module=module: module(x) + torch.tensor([1e3, 0, 0, 0]), SIX, classes=4
+            )
             ledger = run_attack(attack, model, torch.full((3, 6), 0.5), [0] * 3, 0.3, norm)
-            assert {*zip(ledger.costs.forwards.tolist(), ledger.costs.backwards.tolist(), strict=True)} == {attack.cost(4)}
+            assert {
+                *zip(ledger.costs.forwards.tolist(), ledger.costs.backwards.tolist(), strict=True)
+            } == {attack.cost(4)}
 
 
 # DDN
@@ -46,10 +50,15 @@ def ddn_of_the_paper(function, x0, y, steps, gamma):
     for k in range(steps):
         leaf = points[-1].clone().requires_grad_()
         logits = function(leaf[None])
-        (g,) = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, torch.tensor([y])), leaf)
+        (g,) = torch.autograd.grad(
+            torch.nn.functional.cross_entropy(logits, torch.tensor([y])), leaf
+        )
         alpha = 0.01 + 0.99 * (1 + math.cos(math.pi * k / steps)) / 2
         delta = points[-1] - x0 + alpha * g / g.norm()
-        eps = min(eps * ((1 - gamma) if logits.argmax() != y else (1 + gamma)), torch.maximum(x0, 1 - x0).norm().item())
+        eps = min(
+            eps * ((1 - gamma) if logits.argmax() != y else (1 + gamma)),
+            torch.maximum(x0, 1 - x0).norm().item(),
+        )
         points.append((x0 + eps * delta / delta.norm()).clamp(0, 1))
     return torch.stack(points)
 
@@ -61,19 +70,27 @@ def test_ddn_goes_where_algorithm_1_goes():
         x0 = torch.rand(6, generator=torch.Generator().manual_seed(seed))
         y = int(module(x0[None]).argmax())
         run_attack(DDN(steps=30), model, x0[None], [y], 3.0, "l2")
-        torch.testing.assert_close(torch.cat(model.calls), ddn_of_the_paper(module, x0, y, 30, 0.05), atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            torch.cat(model.calls), ddn_of_the_paper(module, x0, y, 30, 0.05), atol=1e-4, rtol=0
+        )
 
 
 def test_ddn_shrinks_and_grows_the_sphere():
-    """The boundary is 0.1 away: from an adversarial input to 0.95 of its radius, from another one to 1.05 of it."""
+    """The boundary is 0.1 away: from an adversarial input to 0.95 of its radius, from another one
+    to 1.05 of it.
+    """
     model = Recorder(threshold(0.5))
     run_attack(DDN(steps=200, init_norm=0.105), model, [[0.4, 0.4]], [0], 1.0, "l2")
     sizes = (torch.cat(model.calls)[:4] - 0.4).norm(dim=1)
-    assert sizes.tolist() == pytest.approx([0, 0.105 * 1.05, 0.105 * 1.05 * 0.95, 0.105 * 1.05 * 0.95**2], abs=1e-5)
+    assert sizes.tolist() == pytest.approx(
+        [0, 0.105 * 1.05, 0.105 * 1.05 * 0.95, 0.105 * 1.05 * 0.95**2], abs=1e-5
+    )
 
 
 def test_ddn_leaves_a_flat_place_in_a_random_direction():
-    """No gradient at the clean input, which lies on a plateau of the first value; the boundary is beyond."""
+    """No gradient at the clean input, which lies on a plateau of the first value; the boundary is
+    beyond.
+    """
     model = Recorder(lambda x: threshold(0.6)(x.clamp_min(0.45)))
     x = [[0.4, 0.4]] * 16
     ledger = run_attack(DDN(steps=50, init_norm=0.1), model, x, [0] * 16, 1.0, "l2")
@@ -84,16 +101,22 @@ def test_ddn_leaves_a_flat_place_in_a_random_direction():
 
 
 TWO_RIVALS = [(-1.1, [1.0, 1.0, 0.0]), (-1.06, [0.0, 0.0, 2.0])]
-"""From 0.5 everywhere: class 1 leads after 0.05 in Linf or 0.0707 in L2, class 2 after 0.03 in either."""
+"""From 0.5 everywhere: class 1 leads after 0.05 in Linf or 0.0707 in L2, class 2 after 0.03 in
+either."""
 
 
 def linear(rows):
-    offsets, weights = torch.tensor([row[0] for row in rows]), torch.tensor([row[1] for row in rows])
+    offsets, weights = (
+        torch.tensor([row[0] for row in rows]),
+        torch.tensor([row[1] for row in rows]),
+    )
     return lambda x: torch.cat([torch.zeros(len(x), 1), offsets + x @ weights.T], 1)
 
 
 def test_deepfool_steps_onto_the_nearest_boundary(subtests):
-    """Worked by hand: |f| / |w|_q along the direction of the norm, 1.02 times as far and a ten-thousandth farther at least."""
+    """Worked by hand: |f| / |w|_q along the direction of the norm, 1.02 times as far and a
+    ten-thousandth farther at least.
+    """
     for rows, norm, step in [
         (TWO_RIVALS, "linf", [0, 0, 1.02 * 0.03]),
         (TWO_RIVALS, "l2", [0, 0, 1.02 * 0.03]),
@@ -104,19 +127,31 @@ def test_deepfool_steps_onto_the_nearest_boundary(subtests):
         with subtests.test(rows=rows, norm=norm, step=step):
             model = Recorder(linear(rows), Domain(kind="vector", shape=(3,)), classes=len(rows) + 1)
             ledger = run_attack(DeepFool(), model, [[0.5] * 3], [0], 1.0, norm)
-            assert ledger.fooled.all() and len(model.calls) == 2, "one step does on a linear model, and then it is done"
-            torch.testing.assert_close(model.calls[1][0] - 0.5, torch.tensor(step), atol=1e-6, rtol=0)
+            assert ledger.fooled.all() and len(model.calls) == 2, (
+                "one step does on a linear model, and then it is done"
+            )
+            torch.testing.assert_close(
+                model.calls[1][0] - 0.5, torch.tensor(step), atol=1e-6, rtol=0
+            )
 
 
 def test_deepfool_with_one_candidate_looks_at_the_most_likely_other_class():
-    model = Recorder(linear([(-0.86, [1.0, 0.0, 0.0]), (-2.12, [1.0, 1.0, 1.0])]), Domain(kind="vector", shape=(3,)), classes=3)
+    model = Recorder(
+        linear([(-0.86, [1.0, 0.0, 0.0]), (-2.12, [1.0, 1.0, 1.0])]),
+        Domain(kind="vector", shape=(3,)),
+        classes=3,
+    )
     run_attack(DeepFool(candidates=1), model, [[0.5] * 3], [0], 1.0, "linf")
     torch.testing.assert_close(model.calls[-1][0], torch.tensor([0.5 + 1.02 * 0.36, 0.5, 0.5]))
 
 
 def test_deepfool_crosses_where_the_bounds_cut_its_steps():
-    """The steeper of two values can hardly move, so that each step closes little of the gap; overshoot alone never would."""
-    model = Recorder(linear([(-1.1, [5.0, 1.0])]), Domain(kind="vector", shape=(2,), high=(0.101, 1.0)))
+    """The steeper of two values can hardly move, so that each step closes little of the gap;
+    overshoot alone never would.
+    """
+    model = Recorder(
+        linear([(-1.1, [5.0, 1.0])]), Domain(kind="vector", shape=(2,), high=(0.101, 1.0))
+    )
     ledger = run_attack(DeepFool(steps=200), model, [[0.1, 0.0]], [0], 1.0, "l2")
     assert ledger.fooled.all() and ledger.best.distance[0] == pytest.approx(0.595, rel=0.02)
 
@@ -138,7 +173,9 @@ def objective_of(function, x0, y, c):
 
 
 def searched(run, searches, first):
-    """The points of several runs, each over a c of its own: tenfold until one leads to an adversarial input, then bisected."""
+    """The points of several runs, each over a c of its own: tenfold until one leads to an
+    adversarial input, then bisected.
+    """
     c, low, high, all_points = first, 0.0, math.inf, []
     for _ in range(searches):
         points, has_succeeded = run(c)

@@ -1,4 +1,6 @@
-"""Sparse-RS against its paper: how much changes at once, where, and in which colours; and optima that are known."""
+"""Sparse-RS against its paper: how much changes at once, where, and in which colours; and optima
+that are known.
+"""
 
 import math
 
@@ -23,9 +25,12 @@ DOMAINS = [
 
 
 def queries_of(domain, eps, steps, x=None, **settings):
-    """Clean inputs, and (steps + 1, n, *shape) of what was asked about, of a linear model that is never fooled."""
+    """Clean inputs, and (steps + 1, n, *shape) of what was asked about, of a linear model that is
+    never fooled."""
     x = Streams.of(4, torch.arange(3)).uniform(*domain.shape) * 0.2 + 0.4 if x is None else x
-    model = Recorder(lambda x: torch.stack([torch.full((len(x),), 1e3), x.flatten(1) @ slope(domain)], 1), domain)
+    model = Recorder(
+        lambda x: torch.stack([torch.full((len(x),), 1e3), x.flatten(1) @ slope(domain)], 1), domain
+    )
     ledger = run_attack(SparseRS(steps=steps, **settings), model, x, [0] * len(x), eps, "l0")
     assert ledger.costs.forwards.tolist() == [steps + 1] * len(x)
     return x, torch.stack(model.calls)
@@ -52,9 +57,24 @@ def accepted(domain, calls):
 
 def test_schedules_by_hand():
     pixels, patch = SparseRS(steps=10_000), SparseRS(steps=10_000, form="patch")
-    marks = [(0, 2), (49, 2), (50, 4), (200, 5), (500, 6), (1000, 8), (2000, 10), (4000, 12), (6000, 15), (8000, 20)]
+    marks = [
+        (0, 2),
+        (49, 2),
+        (50, 4),
+        (200, 5),
+        (500, 6),
+        (1000, 8),
+        (2000, 10),
+        (4000, 12),
+        (6000, 15),
+        (8000, 20),
+    ]
     assert all(pixels.share(step) == pytest.approx(0.3 / divisor) for step, divisor in marks)
-    assert patch.share(0) == 0.4 and patch.share(10) == 0.2 and patch.share(9999) == pytest.approx(0.4 / 512)
+    assert (
+        patch.share(0) == 0.4
+        and patch.share(10) == 0.2
+        and patch.share(9999) == pytest.approx(0.4 / 512)
+    )
     assert SparseRS(steps=100).share(10) == pytest.approx(0.3 / 8)
     assert SparseRS(steps=100, rescale_schedule=False, p_init=0.6).share(60) == pytest.approx(0.15)
 
@@ -116,7 +136,14 @@ def test_any_budget_is_kept(eps, form, seed_number):
 
 def test_too_small_a_budget_asks_nothing():
     model = Recorder(lambda x: x.flatten(1)[:, :2], IMAGE)
-    ledger = run_attack(SparseRS(steps=5), model, torch.full((3, 3, 9, 8), 0.5), [0, 0, 0], torch.tensor([2.0, 2.9, 0.0]), "l0")
+    ledger = run_attack(
+        SparseRS(steps=5),
+        model,
+        torch.full((3, 3, 9, 8), 0.5),
+        [0, 0, 0],
+        torch.tensor([2.0, 2.9, 0.0]),
+        "l0",
+    )
     assert ledger.costs.forwards.tolist() == [0, 0, 0] and not model.calls
 
 
@@ -132,7 +159,9 @@ def test_a_patch_is_one_block_that_moves(subtests):
             for changed in places(domain, calls - x).flatten(0, 1).reshape(-1, *grid):
                 index = changed.nonzero()
                 low, high = index.amin(0), index.amax(0)
-                assert (high - low + 1).tolist() == [side] * len(grid) and int(changed.sum()) == side ** len(grid)
+                assert (high - low + 1).tolist() == [side] * len(grid) and int(
+                    changed.sum()
+                ) == side ** len(grid)
                 corners.add(tuple(low.tolist()))
             assert len(corners) > 5
 
@@ -141,7 +170,9 @@ def test_a_patch_is_one_block_that_moves(subtests):
 
 
 def test_the_best_values_of_a_linear_model_are_found():
-    """Three of thirty values, each at the better end: the three of largest gain, and no more can be had."""
+    """Three of thirty values, each at the better end: the three of largest gain, and no more can be
+    had.
+    """
     domain = Domain(kind="vector", shape=(30,))
     x, calls = queries_of(domain, 3, 500)
     gain = torch.maximum(slope(domain) * (1 - x), -slope(domain) * x).topk(3, dim=1).values.sum(1)

@@ -1,4 +1,6 @@
-"""The Square Attack against its paper: schedule, starts, single updates, and models whose gradients say nothing."""
+"""The Square Attack against its paper: schedule, starts, single updates, and models whose gradients
+say nothing.
+"""
 
 import math
 from dataclasses import replace
@@ -52,20 +54,30 @@ def test_schedule_by_hand():
     }
     assert {step: math.log2(0.8 / full.fraction(step)) for step in halved} == halved
     short = Square(steps=1000)
-    assert [short.fraction(step) for step in (0, 1, 5, 20, 50, 100, 999)] == [0.8 / 2**k for k in (0, 1, 2, 3, 4, 5, 9)]
+    assert [short.fraction(step) for step in (0, 1, 5, 20, 50, 100, 999)] == [
+        0.8 / 2**k for k in (0, 1, 2, 3, 4, 5, 9)
+    ]
     fixed = Square(steps=1000, rescale_schedule=False)
-    assert [fixed.fraction(step) for step in (0, 9, 10, 50, 200, 500, 999)] == [0.8 / 2**k for k in (0, 0, 1, 2, 3, 4, 4)]
+    assert [fixed.fraction(step) for step in (0, 9, 10, 50, 200, 500, 999)] == [
+        0.8 / 2**k for k in (0, 0, 1, 2, 3, 4, 4)
+    ]
 
 
 # Shapes
 
 
 def test_bump_by_hand():
-    """Eq. 2: n = 1, so 1 + 1/4 in the middle and 1/4 around it; for 5 x 5 n = 2 and 1/9 more everywhere."""
+    """Eq. 2: n = 1, so 1 + 1/4 in the middle and 1/4 around it; for 5 x 5 n = 2 and 1/9 more
+    everywhere.
+    """
     around = [0.25, 0.25, 0.25]
-    torch.testing.assert_close(windows.bump((3, 3)), torch.tensor([around, [0.25, 1.25, 0.25], around]))
+    torch.testing.assert_close(
+        windows.bump((3, 3)), torch.tensor([around, [0.25, 1.25, 0.25], around])
+    )
     five = windows.bump((5, 5))
-    assert five[2, 2] == pytest.approx(1 + 1 / 4 + 1 / 9) and five[1, 3] == pytest.approx(1 / 4 + 1 / 9)
+    assert five[2, 2] == pytest.approx(1 + 1 / 4 + 1 / 9) and five[1, 3] == pytest.approx(
+        1 / 4 + 1 / 9
+    )
     assert five[0, 4] == pytest.approx(1 / 9)
     torch.testing.assert_close(windows.bump((3,)), torch.tensor([0.25, 1.25, 0.25]))
 
@@ -94,10 +106,14 @@ def test_stripes_are_constant_along_the_height():
 
 
 def test_bumps_lie_on_a_grid_of_five_by_five_tiles():
-    """12 x 12 leaves 5 tiles of 2 x 2 and a rim of 1; each tile is one value up and one down, along either axis."""
+    """12 x 12 leaves 5 tiles of 2 x 2 and a rim of 1; each tile is one value up and one down, along
+    either axis.
+    """
     x, calls = record_queries(Domain(kind="image", shape=(3, 12, 12), **WIDE), "l2", 2.0)
     delta = calls[0] - x
-    torch.testing.assert_close(delta.flatten(1).norm(dim=1), torch.full((3,), 2.0), atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        delta.flatten(1).norm(dim=1), torch.full((3,), 2.0), atol=1e-4, rtol=0
+    )
     rim = torch.ones(12, 12, dtype=torch.bool)
     rim[1:11, 1:11] = False
     assert (delta[:, :, rim].abs() < 1e-5).all()
@@ -124,26 +140,41 @@ def test_an_update_changes_one_window_by_two_eps(subtests):
         (Domain(kind="video", shape=(1, 6, 6, 6), **WIDE), 0.125, [3, 3, 3]),
     ]:
         with subtests.test(domain=domain, p_init=p_init, side=side):
-            _, calls = record_queries(domain, "linf", 0.1, steps=9, p_init=p_init, rescale_schedule=False)
+            _, calls = record_queries(
+                domain, "linf", 0.1, steps=9, p_init=p_init, rescale_schedule=False
+            )
             most_equal = 0
             for best, proposal, _ in proposals(calls):
                 change = proposal - best
                 changed_values = change.abs() > 1e-6
                 torch.testing.assert_close(
-                    change[changed_values].abs(), torch.full((int(changed_values.sum()),), 0.2), atol=2e-5, rtol=0
+                    change[changed_values].abs(),
+                    torch.full((int(changed_values.sum()),), 0.2),
+                    atol=2e-5,
+                    rtol=0,
                 )
                 for sample, changed_values_of_sample in zip(change, changed_values, strict=True):
-                    assert changed_values_of_sample.any()  # no query is spent on a proposal that changes nothing
+                    assert (
+                        changed_values_of_sample.any()
+                    )  # no query is spent on a proposal that changes nothing
                     lengths, _ = box_of(changed_values_of_sample.any(0))
                     assert all(length <= most for length, most in zip(lengths, side, strict=True))
-                    most_equal = max(most_equal, sum(length == most for length, most in zip(lengths, side, strict=True)))
+                    most_equal = max(
+                        most_equal,
+                        sum(length == most for length, most in zip(lengths, side, strict=True)),
+                    )
                     # One colour a channel: what moved in a channel moved to the same side.
-                    assert all(len(channel[channel.abs() > 1e-6].sign().unique()) <= 1 for channel in sample)
+                    assert all(
+                        len(channel[channel.abs() > 1e-6].sign().unique()) <= 1
+                        for channel in sample
+                    )
             assert most_equal == len(side)
 
 
 def test_the_norm_stays_eps(subtests):
-    """Where the bounds cut nothing off, Algorithm 3 loses nothing; but a bump drawn on its own opposite cancels out."""
+    """Where the bounds cut nothing off, Algorithm 3 loses nothing; but a bump drawn on its own
+    opposite cancels out.
+    """
     for domain in DOMAINS:
         for norm in ["l2", "l1"]:
             with subtests.test(domain=domain, norm=norm):
@@ -154,7 +185,9 @@ def test_the_norm_stays_eps(subtests):
 
 
 def test_l1_fills_values_to_the_end_of_their_range():
-    """A corner of the intersection of ball and box: all values changed to the end of their range, but for one a window."""
+    """A corner of the intersection of ball and box: all values changed to the end of their range,
+    but for one a window.
+    """
     x, calls = record_queries(IMAGE, "l1", 6.0, steps=1)
     start = calls[0]
     changed = (start - x).abs() > 1e-6
@@ -164,9 +197,13 @@ def test_l1_fills_values_to_the_end_of_their_range():
 
 
 def test_vectors_have_no_neighbours():
-    """Windows of a vector are random subsets with a sign for each value: they differ, scattered, and cover everything."""
+    """Windows of a vector are random subsets with a sign for each value: they differ, scattered,
+    and cover everything.
+    """
     domain = Domain(kind="vector", shape=(40,), **WIDE)
-    x, calls = record_queries(domain, "linf", 0.1, n=20, steps=9, p_init=0.25, rescale_schedule=False)
+    x, calls = record_queries(
+        domain, "linf", 0.1, n=20, steps=9, p_init=0.25, rescale_schedule=False
+    )
     spans, two_signs, changed_places = [], 0, torch.zeros(40, dtype=torch.bool)
     for best, proposal, _ in proposals(calls):
         for change in proposal - best:
@@ -193,7 +230,10 @@ def test_only_better_inputs_are_kept(subtests):
                     untouched = ((proposal - best).abs() < 1e-6).flatten(1).float().mean(1)
                     late = untouched[~accepted]
                     accepted_count += int(accepted.sum())
-                assert (late > 0.5).all()  # the last windows are small, so most of each proposal is the best input itself
+                assert (
+                    late > 0.5
+                    # The last windows are small, so most of each proposal is the best input itself.
+                ).all()
                 assert 0 < accepted_count < 80 * len(x)
                 gain = margin(unbeaten()(best), y) - margin(unbeaten()(calls[0]), y)
                 assert (gain > 0).all()
@@ -214,10 +254,19 @@ def test_it_beats_a_model_whose_gradients_are_masked(subtests):
         with subtests.test(norm=norm, eps=eps):
             domain = Domain(kind="image", shape=(1, 8, 8))
             x = Streams.of(2, torch.arange(6)).uniform(1, 8, 8) * 0.2 + 0.35
-            black_box = run_attack(Square(steps=300), Recorder(quantised(), domain), x, [0] * 6, eps, norm)
+            black_box = run_attack(
+                Square(steps=300), Recorder(quantised(), domain), x, [0] * 6, eps, norm
+            )
             assert black_box.fooled.all()
             if norm == "linf":
-                white_box = run_attack(PGD(steps=40, random_start=False), Recorder(quantised(), domain), x, [0] * 6, eps, norm)
+                white_box = run_attack(
+                    PGD(steps=40, random_start=False),
+                    Recorder(quantised(), domain),
+                    x,
+                    [0] * 6,
+                    eps,
+                    norm,
+                )
                 assert not white_box.fooled.any()
 
 
@@ -232,9 +281,12 @@ def test_much_data_is_searched_in_groups(monkeypatch):
 
 
 def test_the_default_loss_is_the_paper_s_for_each_goal(subtests):
-    """One value has two ends: each proposal is the end that is not the better one, by margin or by cross-entropy."""
+    """One value has two ends: each proposal is the end that is not the better one, by margin or by
+    cross-entropy.
+    """
     for criterion, low, high, default in [
-        # (low, high): logits below and above 0.5. Untargeted: the margin is -1.1 and -1, the cross-entropy 0.51 and 0.31.
+        # (low, high): logits below and above 0.5. Untargeted: the margin is -1.1 and -1, the
+        # cross-entropy 0.51 and 0.31.
         (MISCLASSIFIED, [2.0, 0.9, 0.9], [2.0, 1.0, -5.0], "margin"),
         # Towards class 1: the margin is -1.9 and -2, minus the cross-entropy -2.6 and -2.1.
         (Targeted(torch.ones(1, dtype=torch.long)), [1.9, 0.0, 1.8], [2.0, 0.0, -5.0], "ce"),
@@ -247,15 +299,22 @@ def test_the_default_loss_is_the_paper_s_for_each_goal(subtests):
                 last = {}
                 for loss in (None, "margin", "ce"):
                     model = Recorder(
-                        lambda x, high=high, low=low: torch.where(x < 0.5, torch.tensor(low), torch.tensor(high)),
+                        lambda x, high=high, low=low: torch.where(
+                            x < 0.5, torch.tensor(low), torch.tensor(high)
+                        ),
                         domain,
                         classes=3,
                     )
                     ledger = Ledger(model, batch, threat, access=Square.access)
-                    Square(steps=5, loss=loss)(ledger.oracle(), batch, threat, Streams.of(seed, batch.ids))
+                    Square(steps=5, loss=loss)(
+                        ledger.oracle(), batch, threat, Streams.of(seed, batch.ids)
+                    )
                     last[loss] = model.calls[-1].item()
                 by_margin, by_ce = (0.3, 0.7) if criterion is MISCLASSIFIED else (0.7, 0.3)
-                assert (last["margin"], last["ce"]) == (pytest.approx(by_margin), pytest.approx(by_ce))
+                assert (last["margin"], last["ce"]) == (
+                    pytest.approx(by_margin),
+                    pytest.approx(by_ce),
+                )
                 assert last[None] == last[default]
 
 

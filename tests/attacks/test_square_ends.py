@@ -1,4 +1,6 @@
-"""When the Square Attack gives a sample up: after idle proposals, and after a whole round of single values."""
+"""When the Square Attack gives a sample up: after idle proposals, and after a whole round of single
+values.
+"""
 
 import math
 
@@ -16,7 +18,9 @@ from brinell.core.streams import Streams
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_patience_gives_up_only_after_as_many_idle_proposals(norm):
-    """The same search, ended where the first run of idle proposals is long enough; each sample by itself."""
+    """The same search, ended where the first run of idle proposals is long enough; each sample by
+    itself.
+    """
     x, calls = record_queries(IMAGE, norm, 0.1, steps=120)
     acceptances = torch.stack([accepted for _, _, accepted in proposals(calls)])
     patience, ends = 6, []
@@ -32,7 +36,9 @@ def test_patience_gives_up_only_after_as_many_idle_proposals(norm):
 
 
 def test_a_search_ends_where_a_round_of_single_values_was_no_better(subtests):
-    """On a linear model single changes lead to the largest margin of all; then each was asked about once more, and no other."""
+    """On a linear model single changes lead to the largest margin of all; then each was asked about
+    once more, and no other.
+    """
     for domain in [
         Domain(kind="image", shape=(1, 5, 5)),
         Domain(kind="signal", shape=(1, 30)),
@@ -47,7 +53,9 @@ def test_a_search_ends_where_a_round_of_single_values_was_no_better(subtests):
             Square(steps=steps)(ledger.oracle(), batch, threat, Streams.of(0, batch.ids))
             weight = unbeaten()(torch.eye(values).reshape(-1, *domain.shape))[:, 1]
             best = x + eps * weight.sign().reshape(domain.shape)
-            torch.testing.assert_close(ledger.best.margin, margin(unbeaten()(best), torch.zeros(3, dtype=torch.long)))
+            torch.testing.assert_close(
+                ledger.best.margin, margin(unbeaten()(best), torch.zeros(3, dtype=torch.long))
+            )
             assert (ledger.costs.forwards < steps / 2).all()
             last = max(
                 range(3), key=lambda sample: (int(ledger.costs.forwards[sample]), sample)
@@ -58,7 +66,8 @@ def test_a_search_ends_where_a_round_of_single_values_was_no_better(subtests):
 
 
 def test_a_model_that_answers_alike_is_asked_for_one_round_of_single_values():
-    """Of 70 values windows are single from 600 of 3000 steps on, where 0.8 / 64 of them is less than one: 70 more questions."""
+    """Of 70 values windows are single from 600 of 3000 steps on, where 0.8 / 64 of them is less
+    than one: 70 more questions."""
     domain = Domain(kind="vector", shape=(70,))
     model = Recorder(lambda x: torch.tensor([[1.0, 0.0]]).repeat(len(x), 1), domain)
     ledger = run_attack(Square(steps=3000), model, torch.full((2, 70), 0.5), [0, 0], 0.1)

@@ -16,9 +16,16 @@ from brinell.testing.linear import linear_problem
 def led(name, problem, norm, eps, classes, **settings):
     attack = plugins.build("attack", name, settings)
     batch = problem.batch
-    threat = Threat(distance=distance(norm), eps=eps, domain=problem.model.domain, criterion=Targeted(classes))
+    threat = Threat(
+        distance=distance(norm), eps=eps, domain=problem.model.domain, criterion=Targeted(classes)
+    )
     ledger = Ledger(
-        problem.model, batch, threat, access=attack.access, minimal=attack.family == "minimal", reach=reach_of(attack, norm)
+        problem.model,
+        batch,
+        threat,
+        access=attack.access,
+        minimal=attack.family == "minimal",
+        reach=reach_of(attack, norm),
     )
     attack(ledger.oracle(), batch, threat, Streams.of(0, batch.ids).fold("test"))
     return ledger
@@ -26,7 +33,9 @@ def led(name, problem, norm, eps, classes, **settings):
 
 def test_apgd_with_targets_takes_the_target_class_alone():
     problem = linear_problem("vector", "l2")
-    ledger = led("apgd", problem, "l2", 1.1 * problem.margin, 1 - problem.batch.y, targets=3, loss="margin")
+    ledger = led(
+        "apgd", problem, "l2", 1.1 * problem.margin, 1 - problem.batch.y, targets=3, loss="margin"
+    )
     assert ledger.fooled.all()
 
 
@@ -35,7 +44,11 @@ def test_the_target_classes_go_with_the_samples():
     problem = linear_problem("vector", "l2", n=6)
     far_class = torch.tensor([3, 3, 3, 0, 0, 0])
     ledger = led(
-        "pgd", problem, "l2", 1.1 * problem.margin, torch.where(torch.arange(6) % 2 == 0, 1 - problem.batch.y, far_class)
+        "pgd",
+        problem,
+        "l2",
+        1.1 * problem.margin,
+        torch.where(torch.arange(6) % 2 == 0, 1 - problem.batch.y, far_class),
     )
     assert ledger.fooled.tolist() == [
         True,

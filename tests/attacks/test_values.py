@@ -1,4 +1,6 @@
-"""Attacks ask about the inputs that benchmarks were measured with: sums over their first queries, held in values.json."""
+"""Attacks ask about the inputs that benchmarks were measured with: sums over their first queries,
+held in values.json.
+"""
 
 import json
 import math
@@ -26,12 +28,19 @@ EPS = {"linf": 0.15, "l2": 0.9, "l1": 4.0, "l0": 12.0, "embedding": 0.9}
 
 
 def queries(name):
-    """For each distance, where none of three samples is fooled and where some are: queries, and a sum over their values."""
-    attack, sums = plugins.build("attack", name, SHORT.get(name, {"steps": 12} if name != "fgsm" else {})), {}
+    """For each distance, where none of three samples is fooled and where some are: queries, and a
+    sum over their values.
+    """
+    attack, sums = (
+        plugins.build("attack", name, SHORT.get(name, {"steps": 12} if name != "fgsm" else {})),
+        {},
+    )
     for number, distance in enumerate(sorted(attack.distances & set(EPS))):
         domain, module = (IMAGE, SIGNAL)[number % 2], mlp(60, 4, seed=3)
         place = torch.arange(60.0)
-        x = (0.5 + 0.3 * torch.sin(place * 0.7 + torch.tensor([[0.0], [1.0], [2.0]]))).reshape(3, *domain.shape)
+        x = (0.5 + 0.3 * torch.sin(place * 0.7 + torch.tensor([[0.0], [1.0], [2.0]]))).reshape(
+            3, *domain.shape
+        )
         y = module(x).argmax(1)
         for lead in (20.0, 0.0):
             offset = lead * torch.nn.functional.one_hot(y[:1], 4)
@@ -39,15 +48,22 @@ def queries(name):
             run_attack(attack, model, x, y[:1].expand(3) if lead else y, EPS[distance], distance)
             values = torch.cat(model.calls).flatten(1).double() @ torch.cos(place.double() * 1.3)
             weights = torch.linspace(1, 2, len(values), dtype=torch.float64)
-            sums[f"{distance} {lead:g}"] = [len(values), round(float(values @ weights) / math.sqrt(len(values)), 3)]
+            sums[f"{distance} {lead:g}"] = [
+                len(values),
+                round(float(values @ weights) / math.sqrt(len(values)), 3),
+            ]
     return sums
 
 
 @pytest.mark.parametrize("part", range(5))
 def test_the_first_queries_are_those_of_the_measurements(part):
-    """Other queries at the same seed make results of two versions differ: measure anew what docs/results states."""
+    """Other queries at the same seed make results of two versions differ: measure anew what
+    docs/results states.
+    """
     expected, names = json.loads(FILE.read_text()), plugins.names("attack")
-    assert sorted(expected) == sorted(names), "write values.json anew: python tests/attacks/test_values.py"
+    assert sorted(expected) == sorted(names), (
+        "write values.json anew: python tests/attacks/test_values.py"
+    )
     wrong = [
         (name, key, found[key], value)
         for name in names[part::5]
@@ -59,4 +75,8 @@ def test_the_first_queries_are_those_of_the_measurements(part):
 
 
 if __name__ == "__main__":
-    FILE.write_text("{\n" + ",\n".join(f'"{name}": {json.dumps(queries(name))}' for name in plugins.names("attack")) + "\n}\n")
+    FILE.write_text(
+        "{\n"
+        + ",\n".join(f'"{name}": {json.dumps(queries(name))}' for name in plugins.names("attack"))
+        + "\n}\n"
+    )

@@ -1,5 +1,5 @@
-"""Benchmarks, examples and scripts, most of which no test runs, use names of the package that exist and call them with arguments
-that they accept.
+"""Benchmarks, examples and scripts, most of which no test runs, use names of the package that exist
+and call them with arguments that they accept.
 """
 
 import ast
@@ -11,11 +11,18 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-FILES = [path for folder in ("benchmarks", "examples", "scripts") for path in sorted((ROOT / folder).rglob("*.py"))]
+FILES = [
+    path
+    for folder in ("benchmarks", "examples", "scripts")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+]
 
 
 def imported(tree):
-    """Objects of the package by the name under which a file imports them, also inside functions. Raises where one is missing."""
+    """Objects of the package by the name under which a file imports them, also inside functions.
+
+    Raises where one is missing.
+    """
     objects = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "brinell":
@@ -30,29 +37,36 @@ def imported(tree):
 
 
 def faults(source):
-    """Attributes of modules that are missing, and calls whose arguments a function of the package does not accept."""
+    """Attributes of modules that are missing, and calls whose arguments a function of the package
+    does not accept."""
     tree = ast.parse(source)
     objects = imported(tree)
     for node in ast.walk(tree):
         match node:
-            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if isinstance(objects.get(name), ModuleType):
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if isinstance(
+                objects.get(name), ModuleType
+            ):
                 if not hasattr(objects[name], attribute):
                     yield f"line {node.lineno}: {name}.{attribute} is missing"
             case ast.Call(func=ast.Name(id=name)) if name in objects:
                 yield from wrong_call(node, objects[name])
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attribute)) if isinstance(
-                objects.get(name), ModuleType
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attribute)) if (
+                isinstance(objects.get(name), ModuleType)
             ):
                 yield from wrong_call(node, getattr(objects[name], attribute, print))
 
 
 def wrong_call(node, function):
-    """The reason why a call cannot be bound to the parameters of a function; one with unpacked arguments is checked by name."""
+    """The reason why a call cannot be bound to the parameters of a function; one with unpacked
+    arguments is checked by name.
+    """
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # an extension type, which has no signature
         return
-    unpacked = any(isinstance(argument, ast.Starred) for argument in node.args) or any(not word.arg for word in node.keywords)
+    unpacked = any(isinstance(argument, ast.Starred) for argument in node.args) or any(
+        not word.arg for word in node.keywords
+    )
     words = {word.arg: None for word in node.keywords if word.arg}
     try:
         signature.bind_partial(**words) if unpacked else signature.bind(*node.args, **words)
@@ -62,7 +76,10 @@ def wrong_call(node, function):
 
 @pytest.mark.slow
 def test_every_call_fits():
-    wrong = {str(path.relative_to(ROOT)): list(faults(path.read_text(encoding="utf-8"))) for path in FILES}
+    wrong = {
+        str(path.relative_to(ROOT)): list(faults(path.read_text(encoding="utf-8")))
+        for path in FILES
+    }
     assert len(FILES) > 50 and not {path: lines for path, lines in wrong.items() if lines}
 
 

@@ -1,4 +1,6 @@
-"""The zoo of broken defences: each answers as its counterpart does, and its gradient is broken as it says."""
+"""The zoo of broken defences: each answers as its counterpart does, and its gradient is broken as
+it says.
+"""
 
 from dataclasses import replace
 
@@ -15,8 +17,12 @@ from benchmarks.zoo.sound import SOUND
 SAMPLES = 24
 TRAINED = [name for name, entry in ZOO.items() if entry.make.__module__.endswith("trained")]
 RANDOM = [name for name, entry in ZOO.items() if entry.flaw == "random"]
-GRADIENT = [name for name, entry in ZOO.items() if entry.flaw.endswith("gradient") and name not in TRAINED]
-UNTRAINED = [name for name, entry in ZOO.items() if entry.flaw in ("none", "answers") and name not in TRAINED]
+GRADIENT = [
+    name for name, entry in ZOO.items() if entry.flaw.endswith("gradient") and name not in TRAINED
+]
+UNTRAINED = [
+    name for name, entry in ZOO.items() if entry.flaw in ("none", "answers") and name not in TRAINED
+]
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +35,9 @@ def gradient(module, base):
     logits = module(x)
     if not logits.requires_grad:
         return torch.zeros_like(x)
-    gradient = torch.autograd.grad(F.cross_entropy(logits, base.y, reduction="sum"), x, allow_unused=True)[0]
+    gradient = torch.autograd.grad(
+        F.cross_entropy(logits, base.y, reduction="sum"), x, allow_unused=True
+    )[0]
     return torch.zeros_like(x) if gradient is None else gradient
 
 
@@ -51,10 +59,14 @@ def test_random_defences_and_their_counterparts_agree_on_average(digits):
         pair = ZOO[name].build(digits)
         with torch.no_grad():
             defended, counterpart = (
-                torch.stack([net(digits.x) for _ in range(draws)]) for net in (pair.defended, pair.counterpart)
+                torch.stack([net(digits.x) for _ in range(draws)])
+                for net in (pair.defended, pair.counterpart)
             )
         error = ((defended.var(0) + counterpart.var(0)) / draws).sqrt().clamp_min(1e-6)
-        if not float(defended.std(0).max()) or float(((defended.mean(0) - counterpart.mean(0)).abs() / error).max()) > 6:
+        if (
+            not float(defended.std(0).max())
+            or float(((defended.mean(0) - counterpart.mean(0)).abs() / error).max()) > 6
+        ):
             wrong.append(name)
     assert not wrong
 
@@ -63,7 +75,8 @@ def test_gradients_are_broken(digits):
     wrong = []
     for name in GRADIENT:
         pair = ZOO[name].build(digits)
-        # k-WTA's own gradient, averaged over neighbours, is one route; the other takes that of ReLU.
+        # k-WTA's own gradient, averaged over neighbours, is one route; the other takes that of
+        # ReLU.
         routes = (pair.defended, pair.surrogates[0] if pair.spread else pair.counterpart)
         broken, intact = (gradient(net, digits).flatten(1) for net in routes)
         distance = float(((broken - intact).norm(dim=1) / intact.norm(dim=1)).median())
@@ -86,11 +99,17 @@ def test_defences_that_are_trainings_learn_and_are_kept(tmp_path, monkeypatch):
     assert not wrong
     monkeypatch.setattr(torch.optim.AdamW, "step", lambda *_: pytest.fail("trained again"))
     with torch.no_grad():
-        assert not [name for name in TRAINED if not torch.equal(ZOO[name].build(base).defended(base.x), answers[name])]
+        assert not [
+            name
+            for name in TRAINED
+            if not torch.equal(ZOO[name].build(base).defended(base.x), answers[name])
+        ]
 
 
 class Threshold(torch.nn.Module):
-    """Two classes by the first pixel: the exact distance to the boundary is that pixel's distance from a half."""
+    """Two classes by the first pixel: the exact distance to the boundary is that pixel's distance
+    from a half.
+    """
 
     def forward(self, x):
         lead = x[:, 0, 0, 0] - 0.5
@@ -103,12 +122,25 @@ def test_the_truth_is_exact_where_the_margin_is_known():
     base = replace(load("digits", 5), net=Threshold(), x=x, y=torch.tensor([1, 1, 1, 0, 1]))
     pair = Pair(defended=Threshold(), counterpart=Threshold())
     # Margins 0.05, 0.15, 0.25, 0.15, and the last sample is wrong from the start.
-    assert truth.robust(pair, base, 0.2, flaw="none", steps=20).tolist() == [False, False, True, False, False]
-    assert truth.robust(pair, base, 0.1, flaw="none", steps=20).tolist() == [False, True, True, True, False]
+    assert truth.robust(pair, base, 0.2, flaw="none", steps=20).tolist() == [
+        False,
+        False,
+        True,
+        False,
+        False,
+    ]
+    assert truth.robust(pair, base, 0.1, flaw="none", steps=20).tolist() == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_the_truth_sees_through_what_blinds_an_attack():
-    """The same figure with the gradient intact and with it gone, and fewer than the blinded gradient leaves."""
+    """The same figure with the gradient intact and with it gone, and fewer than the blinded
+    gradient leaves."""
     digits = load("digits", 12)
 
     def robust(pair):
@@ -130,7 +162,10 @@ def test_verdicts_of_a_hundred_samples_with_14_robust():
         (14, ("misleading-gradients",), False, "none", "false alarm"),
         (None, (), False, "answers", "ok (refused)"),
     ]
-    outcomes = [verdict(Answer(headline=k, failed=codes, caveat=caveat), 14, 100, flaw) for k, codes, caveat, flaw, _ in rows]
+    outcomes = [
+        verdict(Answer(headline=k, failed=codes, caveat=caveat), 14, 100, flaw)
+        for k, codes, caveat, flaw, _ in rows
+    ]
     assert outcomes == [expected for *_, expected in rows]
     assert [truth.budget(text) for text in ("0.3", "8/255", "0.5/255")] == [0.3, 8 / 255, 0.5 / 255]
 

@@ -19,7 +19,12 @@ from brinell.core.user_files import import_file
 from brinell.rlab.distort import variants
 
 _searches = import_file(Path(__file__).parents[2] / "benchmarks" / "rlab" / "search.py")
-TreeSearch, published, search, dilution = _searches.TreeSearch, _searches.published, _searches.search, _searches.dilution
+TreeSearch, published, search, dilution = (
+    _searches.TreeSearch,
+    _searches.published,
+    _searches.search,
+    _searches.dilution,
+)
 
 FOUR = Domain(kind="vector", shape=(4,))
 WEIGHT = torch.tensor([1.0, 3.0, 2.0, -1.0])
@@ -40,7 +45,9 @@ class Raise:
 
 
 def needs(gain: float) -> Any:
-    """A linear model whose wrong class wins once the weighted change exceeds `gain`; a patch brings 0.1, 0.3, 0.2 or -0.1."""
+    """A linear model whose wrong class wins once the weighted change exceeds `gain`; a patch brings
+    0.1, 0.3, 0.2 or -0.1.
+    """
 
     def logits(x: Tensor) -> Tensor:
         way = (x - 0.5) @ WEIGHT - gain
@@ -49,7 +56,14 @@ def needs(gain: float) -> Any:
     return logits
 
 
-def run(function: Any, settings: Any, *, eps: float = 9.0, severities: tuple[int, ...] = (1,), queries: int | None = None) -> Any:
+def run(
+    function: Any,
+    settings: Any,
+    *,
+    eps: float = 9.0,
+    severities: tuple[int, ...] = (1,),
+    queries: int | None = None,
+) -> Any:
     model = Recorder(function, FOUR)
     batch, threat = batch_of(torch.full((1, 4), 0.5), [0]), threat_of(eps, "l2", FOUR)
     ledger = Ledger(model, batch, threat, access=Access.SCORES, queries=queries)
@@ -82,7 +96,8 @@ def test_depth_two_asks_about_every_pair_makes_one_move_and_looks_again() -> Non
     # 4 single patches, then 01, 02, 03, 12, which brings 0.5.
     result, ledger = run(needs(0.45), TreeSearch(depth=2, batch_size=1))
     assert int(ledger.best.first_success[0]) == 1 + 4 + 4 and standing(result) == [1, 2]
-    # All 4 + 6 in vain; patch 1 stands, the better one of the best pair; 3 singles, then 02 with it brings 0.6.
+    # All 4 + 6 in vain; patch 1 stands, the better one of the best pair; 3 singles, then 02 with it
+    # brings 0.6.
     result, ledger = run(needs(0.55), TreeSearch(depth=2, batch_size=1))
     assert int(ledger.best.first_success[0]) == 1 + 4 + 6 + 3 + 1 and standing(result) == [0, 1, 2]
     assert standing(run(needs(0.9), TreeSearch(depth=2, steps=1))[0]) == [1]
@@ -131,7 +146,11 @@ def test_budgets_of_queries_and_distance_hold() -> None:
 
 def logits_of(p, classes=2):
     """(1, classes): probability p for class 0, the rest shared."""
-    return torch.tensor([[p, *[(1 - p) / (classes - 1)] * (classes - 1)]], dtype=torch.float64).log().float()
+    return (
+        torch.tensor([[p, *[(1 - p) / (classes - 1)] * (classes - 1)]], dtype=torch.float64)
+        .log()
+        .float()
+    )
 
 
 def test_dilution_against_its_formula(subtests):
@@ -140,14 +159,18 @@ def test_dilution_against_its_formula(subtests):
         with subtests.test(p=p):
             slope = (1 / math.log10(0.9 + 1e-6) - 1 / math.log10(0.9 - 1e-6)) / 2e-6
             end = 1 / math.log10(0.9) + slope * 0.1
-            assert dilution(logits_of(p), torch.tensor([0])).item() == pytest.approx(1 / math.log10(p) / -end, rel=1e-3)
+            assert dilution(logits_of(p), torch.tensor([0])).item() == pytest.approx(
+                1 / math.log10(p) / -end, rel=1e-3
+            )
 
 
 def test_dilution_is_monotone_finite_and_has_no_corner():
     p = torch.linspace(1e-6, 1 - 1e-6, 4001, dtype=torch.float64)
     values = dilution(torch.stack([p, 1 - p], 1).log(), torch.zeros(len(p), dtype=torch.int64))
     assert values.isfinite().all() and (values.diff() < 0).all()
-    assert values[-1].item() == pytest.approx(-1, abs=1e-3) and values[0].item() == pytest.approx(0, abs=0.01)
+    assert values[-1].item() == pytest.approx(-1, abs=1e-3) and values[0].item() == pytest.approx(
+        0, abs=0.01
+    )
     slopes = values.diff() / p.diff()
     position = int((p < 0.9).sum())
     assert slopes[position - 3].item() == pytest.approx(slopes[position + 3].item(), rel=0.05)

@@ -1,4 +1,6 @@
-"""Random small networks over all operations that bounds know: sampled densely, no margin is below its bound."""
+"""Random small networks over all operations that bounds know: sampled densely, no margin is below
+its bound.
+"""
 
 import pytest
 import torch
@@ -19,10 +21,17 @@ class Attention(nn.Module):
 
     def __init__(self, by_parts):
         super().__init__()
-        self.qkv, self.out, self.by_parts = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH), by_parts
+        self.qkv, self.out, self.by_parts = (
+            nn.Linear(WIDTH, 3 * WIDTH),
+            nn.Linear(WIDTH, WIDTH),
+            by_parts,
+        )
 
     def forward(self, x):
-        q, k, v = (p.reshape(len(x), TOKENS, 2, WIDTH // 2).transpose(1, 2) for p in self.qkv(x).chunk(3, -1))
+        q, k, v = (
+            p.reshape(len(x), TOKENS, 2, WIDTH // 2).transpose(1, 2)
+            for p in self.qkv(x).chunk(3, -1)
+        )
         if self.by_parts:
             y = (q @ k.transpose(-1, -2) * (WIDTH // 2) ** -0.5).softmax(-1) @ v
         else:
@@ -44,7 +53,10 @@ class Mixing(nn.Module):
 def blocks(number):
     """Layers of (n, TOKENS, WIDTH), one for each number."""
     kinds = [
-        *(lambda x, f=f: x + f(x) for f in (F.gelu, lambda z: F.gelu(z, approximate="tanh"), F.silu, F.softplus, F.elu)),
+        *(
+            lambda x, f=f: x + f(x)
+            for f in (F.gelu, lambda z: F.gelu(z, approximate="tanh"), F.silu, F.softplus, F.elu)
+        ),
         *(F.hardswish, F.hardsigmoid, torch.tanh, torch.sigmoid, F.relu6, torch.abs, torch.erf),
         lambda x: x * torch.sigmoid(x[..., :1]),
         lambda x: F.glu(torch.cat([x, x.flip(1)], 2)),
@@ -84,12 +96,19 @@ class Blocks(nn.Module):
 
 @torch.no_grad()
 def check(seed):
-    """Bounds of all methods in both precisions against a grid of inputs; the share of the width that CROWN is off by."""
+    """Bounds of all methods in both precisions against a grid of inputs; the share of the width
+    that CROWN is off by.
+    """
     generator = torch.Generator().manual_seed(seed)
     net = Blocks(generator).eval()
-    x, eps = torch.rand(1, INPUTS, generator=generator), 0.02 + 0.1 * float(torch.rand((), generator=generator))
+    x, eps = (
+        torch.rand(1, INPUTS, generator=generator),
+        0.02 + 0.1 * float(torch.rand((), generator=generator)),
+    )
     y = net(x).argmax(1)
-    grid = torch.stack(torch.meshgrid(*[torch.linspace(-1, 1, 33)] * INPUTS, indexing="ij"), -1).reshape(-1, INPUTS)
+    grid = torch.stack(
+        torch.meshgrid(*[torch.linspace(-1, 1, 33)] * INPUTS, indexing="ij"), -1
+    ).reshape(-1, INPUTS)
     places = torch.cat([grid, 2 * torch.rand(500, INPUTS, generator=generator) - 1]).double()
     inputs = (x.double() + eps * places).clamp(0, 1)
     graph = trace(net, torch.cat([x, inputs[:3].float()]))
@@ -101,7 +120,13 @@ def check(seed):
         ball = Ball(x.double(), torch.tensor([eps], dtype=torch.float64), *bounds, "linf").to(dtype)
         for method in (Interval(), CrownIbp(), Crown()):
             lower = method(graph.to(dtype), ball, y)[0].double().nan_to_num(-torch.inf)
-            assert bool((lower <= least + 1e-9).all()), (seed, type(method).__name__, dtype, lower, least)
+            assert bool((lower <= least + 1e-9).all()), (
+                seed,
+                type(method).__name__,
+                dtype,
+                lower,
+                least,
+            )
     return float((least - lower).max()), float(values.max() - values.min())
 
 

@@ -1,4 +1,6 @@
-"""Queries in VNN-LIB: random formulas in both forms mean what they say; what cannot be read is refused in one line."""
+"""Queries in VNN-LIB: random formulas in both forms mean what they say; what cannot be read is
+refused in one line.
+"""
 
 from pathlib import Path
 
@@ -32,17 +34,30 @@ def output_name(k, form):
 
 
 terms = st.recursive(
-    st.one_of(NUMBERS.map(lambda v: ("number", v)), st.integers(0, OUTPUTS - 1).map(lambda k: ("output", k))),
+    st.one_of(
+        NUMBERS.map(lambda v: ("number", v)),
+        st.integers(0, OUTPUTS - 1).map(lambda k: ("output", k)),
+    ),
     lambda inner: st.one_of(
-        st.tuples(st.sampled_from("+-"), st.lists(inner, min_size=1, max_size=3)), st.tuples(st.just("*"), NUMBERS, inner)
+        st.tuples(st.sampled_from("+-"), st.lists(inner, min_size=1, max_size=3)),
+        st.tuples(st.just("*"), NUMBERS, inner),
     ),
     max_leaves=4,
 )
 atoms = st.one_of(
     st.tuples(st.just("relation"), st.sampled_from(sorted(RELATIONS)), terms, terms),
-    st.tuples(st.just("bound"), st.sampled_from(["<=", ">=", "<", ">"]), st.integers(0, INPUTS - 1), NUMBERS),
+    st.tuples(
+        st.just("bound"),
+        st.sampled_from(["<=", ">=", "<", ">"]),
+        st.integers(0, INPUTS - 1),
+        NUMBERS,
+    ),
 )
-formulas = st.recursive(atoms, lambda inner: st.tuples(st.sampled_from(["and", "or"]), st.lists(inner, max_size=3)), max_leaves=6)
+formulas = st.recursive(
+    atoms,
+    lambda inner: st.tuples(st.sampled_from(["and", "or"]), st.lists(inner, max_size=3)),
+    max_leaves=6,
+)
 
 
 def term_text(term, form):
@@ -97,12 +112,19 @@ def value_of(formula, x, y):
 
 def declarations(form):
     if form == 2:
-        return "(vnnlib-version <2.0>)\n(declare-network f (declare-input X float32 [1,2]) (declare-output Y Real [3]))"
+        return (
+            "(vnnlib-version <2.0>)\n(declare-network f (declare-input X float32 "
+            "[1,2]) (declare-output Y Real [3]))"
+        )
     names = [*(f"X_{k}" for k in range(INPUTS)), *(f"Y_{k}" for k in range(OUTPUTS))]
     return "; a comment\n" + "\n".join(f"(declare-const {name} Real)" for name in names)
 
 
-BOX = [("bound", relation, k, value) for k in range(INPUTS) for relation, value in ((">=", -2.0), ("<=", 2.0))]
+BOX = [
+    ("bound", relation, k, value)
+    for k in range(INPUTS)
+    for relation, value in ((">=", -2.0), ("<=", 2.0))
+]
 
 
 @settings(max_examples=60)
@@ -119,7 +141,9 @@ def test_a_query_holds_where_its_formula_does(tmp_path_factory, parts, form):
         cases = ()
     rng = np.random.default_rng(len(asserted))
     x, y = (rng.integers(-5, 6, (60, n)) / 2 for n in (INPUTS, OUTPUTS))
-    expected = [all(value_of(part, *point) for part in [*BOX, *parts]) for point in zip(x, y, strict=True)]
+    expected = [
+        all(value_of(part, *point) for part in [*BOX, *parts]) for point in zip(x, y, strict=True)
+    ]
     held = np.any([case.holds(x, y) for case in cases], axis=0) if cases else np.zeros(len(x), bool)
     assert held.tolist() == expected
 
@@ -136,13 +160,17 @@ ROBUST = """; two lines
 
 
 def test_a_question_of_robustness_as_text(tmp_path):
-    """Class 1 of three in a box of shape (1, 2): the text by hand, and what is read back asks for an error in the box."""
+    """Class 1 of three in a box of shape (1, 2): the text by hand, and what is read back asks for
+    an error in the box.
+    """
     low, high = np.array([[-0.5, 1.0]]), np.array([[1e-5, 2.0]])
     assert robustness_query(low, high, 1, 3, "two\n lines") == ROBUST
     (tmp_path / "q.vnnlib").write_text(ROBUST)
     cases = read_query(tmp_path / "q.vnnlib").cases
     x = np.array([[-0.5, 1.5], [1e-5, 2.0], [0.1, 1.5], [0.0, 0.9], [0.0, 1.5]])
-    y = np.array([[1.0, 1.0, 0.0], [0.0, 1.0, 2.0], [2.0, 1.0, 0.0], [2.0, 1.0, 0.0], [0.0, 1.0, 0.5]])
+    y = np.array(
+        [[1.0, 1.0, 0.0], [0.0, 1.0, 2.0], [2.0, 1.0, 0.0], [2.0, 1.0, 0.0], [0.0, 1.0, 0.5]]
+    )
     held = np.any([case.holds(x, y) for case in cases], axis=0)
     assert held.tolist() == [True, True, False, False, False]
 
@@ -205,15 +233,21 @@ WORDS = [
 
 @settings(max_examples=150)
 @given(st.lists(formulas, max_size=2), st.integers(1, 2), st.data())
-def test_a_text_that_was_changed_anywhere_is_read_or_refused_in_one_line(tmp_path_factory, parts, form, data):
+def test_a_text_that_was_changed_anywhere_is_read_or_refused_in_one_line(
+    tmp_path_factory, parts, form, data
+):
     """Statements of the grammar, with words put in, taken out and repeated."""
     path = tmp_path_factory.getbasetemp() / "changed.vnnlib"
-    text = f"{declarations(form)}\n" + "\n".join(f"(assert {text_of(part, form)})" for part in [*BOX, *parts])
+    text = f"{declarations(form)}\n" + "\n".join(
+        f"(assert {text_of(part, form)})" for part in [*BOX, *parts]
+    )
     words = text.replace("(", " ( ").replace(")", " ) ").split(" ")
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(words) - 1))
         words[place : place + data.draw(st.integers(0, 3))] = data.draw(
-            st.one_of(st.lists(st.sampled_from(WORDS), max_size=3), st.just(words[place : place + 2] * 2))
+            st.one_of(
+                st.lists(st.sampled_from(WORDS), max_size=3), st.just(words[place : place + 2] * 2)
+            )
         )
     path.write_text(" ".join(words))
     try:

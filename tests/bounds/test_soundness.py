@@ -1,4 +1,6 @@
-"""Bounds are never above the truth: exact margins, networks whose minimum is known, and random networks of every layer."""
+"""Bounds are never above the truth: exact margins, networks whose minimum is known, and random
+networks of every layer.
+"""
 
 import itertools
 
@@ -24,7 +26,13 @@ NAMES = [type(method).__name__ for method in METHODS]
 def ball(x, eps, norm="linf", dtype=torch.float64):
     """Balls of one budget around inputs in [0, 1]."""
     low, high = torch.zeros(x.shape[1:]), torch.ones(x.shape[1:])
-    return Ball(x.double(), torch.full((len(x),), eps, dtype=torch.float64), low.double(), high.double(), norm).to(dtype)
+    return Ball(
+        x.double(),
+        torch.full((len(x),), eps, dtype=torch.float64),
+        low.double(),
+        high.double(),
+        norm,
+    ).to(dtype)
 
 
 def perceptron(sizes, generator, scale=1.5):
@@ -39,7 +47,9 @@ def perceptron(sizes, generator, scale=1.5):
 
 
 def exact_minimum(net, low, high, row):
-    """The least value of `row @ net(x)` for a single input between two ends: the ends and all points where a ReLU turns."""
+    """The least value of `row @ net(x)` for a single input between two ends: the ends and all
+    points where a ReLU turns.
+    """
     points = [low, high]
     layers = [layer for layer in net if isinstance(layer, nn.Linear)]
     for depth in range(1, len(layers)):
@@ -50,7 +60,10 @@ def exact_minimum(net, low, high, row):
             for x in (start, end):
                 value = np.array([x])
                 for k, layer in enumerate(layers[:depth]):
-                    value = layer.weight.double().detach().numpy() @ value + layer.bias.double().detach().numpy()
+                    value = (
+                        layer.weight.double().detach().numpy() @ value
+                        + layer.bias.double().detach().numpy()
+                    )
                     value = value if k == depth - 1 else np.maximum(value, 0)
                 values.append(value)
             for first, last in zip(*values, strict=True):
@@ -68,7 +81,10 @@ def test_the_bound_of_a_linear_model_is_its_margin(subtests):
             with subtests.test(norm=norm, method=method):
                 generator = torch.Generator().manual_seed(0)
                 net = nn.Linear(6, 4)
-                x, y = 0.3 + 0.4 * torch.rand(5, 6, generator=generator), torch.tensor([0, 1, 2, 3, 0])
+                x, y = (
+                    0.3 + 0.4 * torch.rand(5, 6, generator=generator),
+                    torch.tensor([0, 1, 2, 3, 0]),
+                )
                 lower = method(trace(net, x), ball(x, 0.05, norm), y)
                 weight, bias = net.weight.double().detach(), net.bias.double().detach()
                 for k in range(len(x)):
@@ -76,17 +92,27 @@ def test_the_bound_of_a_linear_model_is_its_margin(subtests):
                     shifts = [bias[y[k]] - bias[j] for j in range(4) if j != y[k]]
                     sizes = [row.abs().sum() if norm == "linf" else row.norm() for row in rows]
                     exact = torch.stack(
-                        [row @ x[k].double() + b - 0.05 * s for row, b, s in zip(rows, shifts, sizes, strict=True)]
+                        [
+                            row @ x[k].double() + b - 0.05 * s
+                            for row, b, s in zip(rows, shifts, sizes, strict=True)
+                        ]
                     )
                     torch.testing.assert_close(lower[k], exact, rtol=1e-6, atol=1e-7)
                     assert bool((lower[k] <= exact).all())
 
 
 def check_single_input(seed, methods):
-    """Bounds of a random network with a single input are at most its exact minimum; the last method comes nearest."""
+    """Bounds of a random network with a single input are at most its exact minimum; the last method
+    comes nearest.
+    """
     generator = torch.Generator().manual_seed(seed)
-    net = perceptron([1, *[int(torch.randint(2, 6, (), generator=generator)) for _ in range(2)], 2], generator)
-    x, eps = torch.rand(1, 1, generator=generator), 0.02 + 0.3 * float(torch.rand((), generator=generator))
+    net = perceptron(
+        [1, *[int(torch.randint(2, 6, (), generator=generator)) for _ in range(2)], 2], generator
+    )
+    x, eps = (
+        torch.rand(1, 1, generator=generator),
+        0.02 + 0.3 * float(torch.rand((), generator=generator)),
+    )
     y = net(x).argmax(1)
     row = torch.zeros(2, dtype=torch.float64)
     row[y], row[1 - y] = 1.0, -1.0
@@ -118,19 +144,35 @@ class Everything(nn.Module):
     def __init__(self, seed):
         super().__init__()
         self.seed = seed
-        self.conv1, self.conv2 = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 4, 3, stride=seed % 2 + 1, padding=1)
+        self.conv1, self.conv2 = (
+            nn.Conv2d(2, 4, 3, padding=1),
+            nn.Conv2d(4, 4, 3, stride=seed % 2 + 1, padding=1),
+        )
         self.norm, self.last = nn.BatchNorm2d(4), nn.LazyLinear(3)
         self.norm.running_mean.data.normal_()
         self.norm.running_var.data.uniform_(0.5, 2)
         self.norm.eval()
 
     def forward(self, x):
-        act = (F.relu, torch.sigmoid, torch.tanh, lambda z: F.leaky_relu(z, 0.1), lambda z: z.clamp(0, 6))[self.seed % 5]
+        act = (
+            F.relu,
+            torch.sigmoid,
+            torch.tanh,
+            lambda z: F.leaky_relu(z, 0.1),
+            lambda z: z.clamp(0, 6),
+        )[self.seed % 5]
         x = (x - 0.4) / torch.tensor([0.5, 0.7]).reshape(2, 1, 1)
         x = act(self.norm(self.conv1(x)))
         y = self.conv2(x)
-        z = F.relu(y + F.pad(x[:, :2, :: self.seed % 2 + 1, :: self.seed % 2 + 1], (0, 0, 0, 0, 1, 1)))
-        pools = (lambda t: F.max_pool2d(t, 2), lambda t: F.avg_pool2d(t, 2), lambda t: F.max_pool2d(t, 3, 1, 1), lambda t: t)
+        z = F.relu(
+            y + F.pad(x[:, :2, :: self.seed % 2 + 1, :: self.seed % 2 + 1], (0, 0, 0, 0, 1, 1))
+        )
+        pools = (
+            lambda t: F.max_pool2d(t, 2),
+            lambda t: F.avg_pool2d(t, 2),
+            lambda t: F.max_pool2d(t, 3, 1, 1),
+            lambda t: t,
+        )
         z = pools[self.seed // 5 % 4](z)
         z = torch.cat([z.mean((2, 3)), z.flatten(1)], 1) if self.seed % 3 else z.flatten(1)
         return self.last(z)
@@ -154,7 +196,9 @@ def check_ball(seed, norm):
     least = torch.full((len(rows.a),), torch.inf, dtype=torch.float64)
     net = net.double()
     for start in range(3):
-        delta = (torch.rand(len(rows.a), 2, 8, 8, generator=generator, dtype=torch.float64) * 2 - 1) * (start > 0)
+        delta = (
+            torch.rand(len(rows.a), 2, 8, 8, generator=generator, dtype=torch.float64) * 2 - 1
+        ) * (start > 0)
         for _ in range(10):
             delta = (
                 delta.clamp(-eps, eps)
@@ -168,7 +212,8 @@ def check_ball(seed, norm):
             delta = (point.detach() - x[rows.sample]) - 0.3 * eps * (
                 gradient.sign()
                 if norm == "linf"
-                else gradient / gradient.flatten(1).norm(dim=1).clamp_min(1e-12)[:, None, None, None]
+                else gradient
+                / gradient.flatten(1).norm(dim=1).clamp_min(1e-12)[:, None, None, None]
             )
     crown = None
     for name, method in zip(NAMES[:4], METHODS[:4], strict=True):
@@ -187,13 +232,19 @@ def test_windows_and_whole_maps_give_the_same_bounds():
     state = propagate(trace(net.eval(), x), ball(x, 0.03), refine=True)
     node = next(k for k, spec in enumerate(state.graph.nodes) if k > 4 and len(spec.shape) == 3)
     channels, height, width = state.graph.nodes[node].shape
-    index = torch.cartesian_prod(torch.arange(2), torch.arange(channels), torch.arange(height), torch.arange(width))
+    index = torch.cartesian_prod(
+        torch.arange(2), torch.arange(channels), torch.arange(height), torch.arange(width)
+    )
     window = torch.zeros(len(index), channels, 1, 1, dtype=torch.float64)
     window[torch.arange(len(index)), index[:, 1]] = 1.0
     whole = torch.zeros(len(index), channels, height, width, dtype=torch.float64)
     whole[torch.arange(len(index)), index[:, 1], index[:, 2], index[:, 3]] = 1.0
-    windows = state.backward_bound(node, Rows(window, index[:, 0], index[:, 2:], (height, width)).grouped())
-    torch.testing.assert_close(windows, state.backward_bound(node, Rows(whole, index[:, 0])), rtol=1e-9, atol=1e-9)
+    windows = state.backward_bound(
+        node, Rows(window, index[:, 0], index[:, 2:], (height, width)).grouped()
+    )
+    torch.testing.assert_close(
+        windows, state.backward_bound(node, Rows(whole, index[:, 0])), rtol=1e-9, atol=1e-9
+    )
 
 
 def test_a_line_that_cuts_the_function_is_caught(monkeypatch):

@@ -1,4 +1,6 @@
-"""Runs that the tests of the command line share, and the two ways to call it: for an answer, and for a refusal."""
+"""Runs that the tests of the command line share, and the two ways to call it: for an answer, and
+for a refusal.
+"""
 
 import json
 import re
@@ -48,16 +50,22 @@ def copy(good, tmp_path):
 
 @pytest.fixture
 def ask(capsys, root):
-    """Runs a verb with --json: (exit code, the one object on standard output), checked against its schema."""
+    """Runs a verb with --json: (exit code, the one object on standard output), checked against its
+    schema.
+    """
 
     def ask(*arguments, schema=None):
         capsys.readouterr()
         code = cli([str(argument) for argument in (*arguments, "--json")])
         out, err = capsys.readouterr()
-        assert out.count("\n") == 1 and out.endswith("\n"), "more than one JSON object on standard output"
+        assert out.count("\n") == 1 and out.endswith("\n"), (
+            "more than one JSON object on standard output"
+        )
         answer = json.loads(out)
         name = schema or verb_of(list(map(str, arguments)))
-        jsonschema.validate(answer, json.loads((root / "docs" / "schema" / f"{name}.json").read_text()))
+        jsonschema.validate(
+            answer, json.loads((root / "docs" / "schema" / f"{name}.json").read_text())
+        )
         assert "Traceback" not in err
         return code, answer
 
@@ -66,13 +74,19 @@ def ask(capsys, root):
 
 @pytest.fixture
 def refuse(capsys):
-    """Runs what must be refused: (exit code, the one line on standard error), and nothing on standard output."""
+    """Runs what must be refused: (exit code, the one line on standard error), and nothing on
+    standard output.
+    """
 
     def refuse(*arguments, code=2):
         capsys.readouterr()
         assert cli([str(argument) for argument in arguments]) == code
         out, err = capsys.readouterr()
-        lines = [line for line in err.splitlines() if not re.match(r"brinell: \S+ \S+: [\d,]+ samples, ", line)]
+        lines = [
+            line
+            for line in err.splitlines()
+            if not re.match(r"brinell: \S+ \S+: [\d,]+ samples, ", line)
+        ]
         assert len(lines) == 1 and lines[0].startswith("brinell: error: "), err
         assert out == "" and "Traceback" not in err
         return lines[0]

@@ -26,7 +26,8 @@ def net(order="012"):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """Pictures that are mostly red, green or blue, in folders of these names, and a network that knows the colours."""
+    """Pictures that are mostly red, green or blue, in folders of these names, and a network that
+    knows the colours."""
     place, rng = tmp_path_factory.mktemp("colours"), np.random.default_rng(0)
     for folder in ("pictures", "training"):
         for channel, name in enumerate(NAMES):
@@ -34,7 +35,9 @@ def place(tmp_path_factory):
             for number in range(12):
                 pixels = rng.integers(90, 130, (6, 6, 3))
                 pixels[..., channel] += 20
-                Image.fromarray(pixels.astype(np.uint8)).save(place / folder / name / f"{number}.png")
+                Image.fromarray(pixels.astype(np.uint8)).save(
+                    place / folder / name / f"{number}.png"
+                )
     (place / "net.py").write_text(NETWORK)
     (place / "named").mkdir()
     (place / "named" / "net.py").write_text(NETWORK)
@@ -44,21 +47,39 @@ def place(tmp_path_factory):
 
 def words(verb, place, model, out, *options):
     """A command over the pictures."""
-    return [verb, "--data", f"image-folder:{place}/pictures", "--model", model, "--out", str(out), *options]
+    return [
+        verb,
+        "--data",
+        f"image-folder:{place}/pictures",
+        "--model",
+        model,
+        "--out",
+        str(out),
+        *options,
+    ]
 
 
 AUDIT = ("--eps", "0,4/255", "--attack", "apgd-ce?steps=5", "--samples", "36")
 
 
 @pytest.mark.parametrize(
-    "model", ["{0}/net.py:net?class_names=Red+Green+Blue", pytest.param("{0}/named/net.py:net", marks=pytest.mark.slow)]
+    "model",
+    [
+        "{0}/net.py:net?class_names=Red+Green+Blue",
+        pytest.param("{0}/named/net.py:net", marks=pytest.mark.slow),
+    ],
 )
 def test_an_audit_is_that_of_the_right_order(place, tmp_path, capsys, model):
     assert cli(words("audit", place, model.format(place), tmp_path / "named", *AUDIT)) == 0
     assert "matched by name: its answers 2, 1, 0 are blue, green, red" in capsys.readouterr().err
-    assert cli(words("audit", place, f"{place}/net.py:net?args=order=210", tmp_path / "right", *AUDIT)) == 0
+    assert (
+        cli(words("audit", place, f"{place}/net.py:net?args=order=210", tmp_path / "right", *AUDIT))
+        == 0
+    )
     named, right = (Run.open(tmp_path / name) for name in ("named", "right"))
-    assert named.manifest["models"][0]["class_order"] == [2, 1, 0] and not right.manifest["models"][0].get("class_order")
+    assert named.manifest["models"][0]["class_order"] == [2, 1, 0] and not right.manifest["models"][
+        0
+    ].get("class_order")
     for column in ("sample_id", "label", "clean_pred", "outcome", "adv_pred", "linf"):
         ours, theirs = (getattr(run.records(), column) for run in (named, right))
         assert np.array_equal(ours, theirs, equal_nan=ours.dtype.kind == "f"), column
@@ -67,7 +88,10 @@ def test_an_audit_is_that_of_the_right_order(place, tmp_path, capsys, model):
 
 
 def test_a_model_that_names_no_classes_is_proposed_its_order(place, tmp_path, capsys):
-    assert cli(words("audit", place, f"{place}/net.py:net?args=order=120", tmp_path / "run", *AUDIT)) == 0
+    assert (
+        cli(words("audit", place, f"{place}/net.py:net?args=order=120", tmp_path / "run", *AUDIT))
+        == 0
+    )
     captured = capsys.readouterr()
     assert "class_names=green+blue+red" in captured.out + captured.err
     assert Run.open(tmp_path / "run").manifest["models"][0].get("class_order", []) == []
@@ -86,8 +110,29 @@ def test_a_class_that_the_model_does_not_know_is_refused_by_every_verb(place, tm
 
 @pytest.mark.slow
 def test_a_hardened_model_keeps_its_order(place, tmp_path):
-    options = ("--train", f"image-folder:{place}/training", "--eps", "2/255", "--epochs", "1", "--json")
-    assert cli(words("harden", place, f"{place}/named/net.py:net", tmp_path / "hard", "--recipe", "pgd", *options)) == 0
+    options = (
+        "--train",
+        f"image-folder:{place}/training",
+        "--eps",
+        "2/255",
+        "--epochs",
+        "1",
+        "--json",
+    )
+    assert (
+        cli(
+            words(
+                "harden",
+                place,
+                f"{place}/named/net.py:net",
+                tmp_path / "hard",
+                "--recipe",
+                "pgd",
+                *options,
+            )
+        )
+        == 0
+    )
     after = Run.open(tmp_path / "hard" / "after")
     assert after.manifest["models"][0]["class_order"] == [2, 1, 0]
     records = after.records()
@@ -112,11 +157,19 @@ def test_a_classifier_of_hugging_face_is_matched_by_id2label(place, tmp_path, ca
             content["id2label"] = {"0": "blue", "1": "green", "2": "red"}
             content["label2id"] = {"blue": 0, "green": 1, "red": 2}
             (tmp_path / "hf" / "config.json").write_text(json.dumps(content))
-        command = words("audit", place, f"hf:{tmp_path}/hf?processor=false", tmp_path / f"run-{name}", *AUDIT)
+        command = words(
+            "audit", place, f"hf:{tmp_path}/hf?processor=false", tmp_path / f"run-{name}", *AUDIT
+        )
         assert cli(command) == 0
-        assert Run.open(tmp_path / f"run-{name}").manifest["models"][0].get("class_order", None) == order
+        assert (
+            Run.open(tmp_path / f"run-{name}").manifest["models"][0].get("class_order", None)
+            == order
+        )
     content["label2id"] = {"blue": 1, "green": 0, "red": 2}
     (tmp_path / "hf" / "config.json").write_text(json.dumps(content))
     capsys.readouterr()
-    assert cli(words("audit", place, f"hf:{tmp_path}/hf?processor=false", tmp_path / "bad", *AUDIT)) == 2
+    assert (
+        cli(words("audit", place, f"hf:{tmp_path}/hf?processor=false", tmp_path / "bad", *AUDIT))
+        == 2
+    )
     assert "contradict each other" in capsys.readouterr().err

@@ -30,13 +30,23 @@ from brinell.studies.kit import GROUPS
 def test_audit(work, tmp_path, ask):
     code, answer = ask(*audit_arguments(work, tmp_path / "run"))
     assert code == 0
-    assert answer["run"] == str(tmp_path / "run") and answer["n"] == 24 and answer["eps_text"] == EPS.split(",")
+    assert (
+        answer["run"] == str(tmp_path / "run")
+        and answer["n"] == 24
+        and answer["eps_text"] == EPS.split(",")
+    )
     records = Run.open(tmp_path / "run").records()
     assert answer["clean_accuracy"]["k"] == int((records.outcome == "correct").sum())
     robust = [rate["k"] for rate in answer["robust_accuracy"]]
-    assert robust == sorted(robust, reverse=True) and robust[0] == answer["clean_accuracy"]["k"] and robust[-1] < robust[0]
+    assert (
+        robust == sorted(robust, reverse=True)
+        and robust[0] == answer["clean_accuracy"]["k"]
+        and robust[-1] < robust[0]
+    )
     assert [stage["attack"] for stage in answer["stages"]] == ["fgsm", "pgd?steps=3"]
-    assert sum(stage["forwards"] for stage in answer["stages"]) == int(records.forwards[records.attack != "clean"].sum())
+    assert sum(stage["forwards"] for stage in answer["stages"]) == int(
+        records.forwards[records.attack != "clean"].sum()
+    )
     files = {path.name for path in (tmp_path / "run").iterdir()}
     assert files >= {"run.toml", "manifest.json", "records", "arrays", "report.html"}
 
@@ -45,7 +55,10 @@ def test_a_dry_run_attacks_and_keeps_nothing(work, tmp_path, ask, capsys):
     code, answer = ask(*audit_arguments(work, tmp_path / "run", "--dry-run"), schema="plan")
     assert code == 0 and not (tmp_path / "run").exists()
     assert [cell["attack"] for cell in answer["cells"]] == ["fgsm", "pgd?steps=3"]
-    assert answer["cells"][0]["backwards_at_most"] == 24 * 3 * 1 and answer["cells"][0]["seconds_at_most"] > 0
+    assert (
+        answer["cells"][0]["backwards_at_most"] == 24 * 3 * 1
+        and answer["cells"][0]["seconds_at_most"] > 0
+    )
     assert cli(audit_arguments(work, tmp_path / "run", "--dry-run")) == 0
     assert "at most" in capsys.readouterr().out
 
@@ -83,11 +96,20 @@ def test_report(copy, ask):
 def test_compare(good, pair, ask, capsys, tmp_path):
     _, both = ask("audit", "--resume", "--out", pair)
     near_count, far_count = (model["robust_accuracy"][-1]["k"] for model in both["models"])
-    assert [model["model"] for model in both["models"]] == ["near", "far"] and near_count < far_count
+    assert [model["model"] for model in both["models"]] == [
+        "near",
+        "far",
+    ] and near_count < far_count
     code, answer = ask("compare", pair, "--out", tmp_path / "pair")
-    assert code == 0 and answer["n"] == 24 and [model["run"] for model in answer["models"]] == [str(pair)] * 2
+    assert (
+        code == 0
+        and answer["n"] == 24
+        and [model["run"] for model in answer["models"]] == [str(pair)] * 2
+    )
     (rows,) = (entry["robust"] for entry in answer["pairs"])
-    assert all(row["only_b"] == 0 for row in rows) and any(row["only_a"] > 0 for row in rows), "what holds near holds far"
+    assert all(row["only_b"] == 0 for row in rows) and any(row["only_a"] > 0 for row in rows), (
+        "what holds near holds far"
+    )
     code, unchanged = ask("compare", good, pair, "--out", tmp_path / "three")
     assert code == 0 and len(unchanged["models"]) == 3
     assert cli(["compare", str(pair), "--out", str(tmp_path / "text")]) == 0
@@ -100,7 +122,22 @@ def test_gate(good, ask, capsys):
         assert exit_code == code and answer["passed"] == (code == 0)
     assert cli(["gate", "--without-checks", str(good), "--robust", "0.99"]) == 1
     assert "gate failed" in capsys.readouterr().out
-    assert cli(["gate", "--without-checks", str(good), "--clean", "0.5", "--eps", "0.05", "--worst-class", "0.0"]) == 0
+    assert (
+        cli(
+            [
+                "gate",
+                "--without-checks",
+                str(good),
+                "--clean",
+                "0.5",
+                "--eps",
+                "0.05",
+                "--worst-class",
+                "0.0",
+            ]
+        )
+        == 0
+    )
     assert "gate passed" in capsys.readouterr().out
 
 
@@ -113,19 +150,31 @@ def test_gate_judges_the_lower_end_of_the_interval(good, ask):
     _, answer = ask("audit", "--resume", "--out", good)
     low, value = (answer["robust_accuracy"][1][key] for key in ("low", "value"))
     assert low < value
-    assert ask("gate", "--without-checks", good, "--robust", f"{low - 0.001}", "--eps", "0.05")[0] == 0
-    assert ask("gate", "--without-checks", good, "--robust", f"{(low + value) / 2}", "--eps", "0.05")[0] == 1
+    assert (
+        ask("gate", "--without-checks", good, "--robust", f"{low - 0.001}", "--eps", "0.05")[0] == 0
+    )
+    assert (
+        ask("gate", "--without-checks", good, "--robust", f"{(low + value) / 2}", "--eps", "0.05")[
+            0
+        ]
+        == 1
+    )
 
 
 def test_checks_are_told_everywhere(work, tmp_path, ask, capsys):
-    """One step of FGSM is not an evaluation: a single gradient attack leaves a check unmade, and the output says so."""
+    """One step of FGSM is not an evaluation: a single gradient attack leaves a check unmade, and
+    the output says so.
+    """
     out = tmp_path / "run"
     arguments = audit_arguments(work, out)
     second = arguments.index("pgd?steps=3")
     del arguments[second - 1 : second + 1]
     code, answer = ask(*arguments)
     assert code == 0
-    assert "3 not made: for 2 of them it takes an attack without gradients, such as square" in answer["caveat"]
+    assert (
+        "3 not made: for 2 of them it takes an attack without gradients, such as square"
+        in answer["caveat"]
+    )
     states = {check["code"]: check["passed"] for check in answer["checks"]}
     assert set(states) == set(Code)
     assert states["zero-gradients"] is True and states["incomplete-optimisation"] is None
@@ -144,8 +193,14 @@ def test_export(good, tmp_path, ask, capsys):
     assert all((tmp_path / "csv" / name).is_file() for name in answer["files"])
     assert cli(["export", str(good), "--to", "robustbench", "--out", str(tmp_path / "entry")]) == 0
     out = capsys.readouterr().out
-    assert "note: autoattack_acc is left out" in out and f"robustbench: 1 files in {tmp_path / 'entry'}" in out
-    assert cli(["export", str(good), "--to", "wandb"]) == 2 and "csv, robustbench or huggingface" in capsys.readouterr().err
+    assert (
+        "note: autoattack_acc is left out" in out
+        and f"robustbench: 1 files in {tmp_path / 'entry'}" in out
+    )
+    assert (
+        cli(["export", str(good), "--to", "wandb"]) == 2
+        and "csv, robustbench or huggingface" in capsys.readouterr().err
+    )
 
 
 def test_gate_against_a_baseline(pair, good, ask):
@@ -165,8 +220,11 @@ def test_a_check_that_was_not_made_does_not_read_as_passed(good, capsys):
         lines = capsys.readouterr().out.splitlines()
         assert not [line for line in lines if line.startswith("pass") and "not made" in line]
         missing = [line for line in lines if line.startswith("not made  ")]
-        assert any(line.endswith(" more: no sample is classified correctly") for line in missing) and re.match(
-            r"gate passed, \d+ conditions; \d+ not made, which --without-checks allows; the attacks are weaker than fast: FGSM",
+        assert any(
+            line.endswith(" more: no sample is classified correctly") for line in missing
+        ) and re.match(
+            r"gate passed, \d+ conditions; \d+ not made, which --without-checks "
+            r"allows; the attacks are weaker than fast: FGSM",
             lines[0],
         )
         assert cli(["gate", str(good), "--robust", "0"]) == 1
@@ -191,33 +249,51 @@ def test_plugins_list_the_cascades(ask, capsys):
     _, answer = ask("plugins", "cascade")
     assert {cascade["name"]: tuple(cascade["stages"]) for cascade in answer["plugins"]} == CASCADES
     assert cli(["plugins", "cascade"]) == 0
-    assert re.search(r"^cascade +standard .*\(also autoattack\)", capsys.readouterr().out, flags=re.MULTILINE)
-    assert cli(["plugins", "cascades"]) == 2 and "did you mean 'cascade'?" in capsys.readouterr().err
+    assert re.search(
+        r"^cascade +standard .*\(also autoattack\)", capsys.readouterr().out, flags=re.MULTILINE
+    )
+    assert (
+        cli(["plugins", "cascades"]) == 2 and "did you mean 'cascade'?" in capsys.readouterr().err
+    )
 
 
 def test_quiet_leaves_the_answer_in_words(work, tmp_path, capsys):
     words = audit_arguments(work, tmp_path / "run")
     assert cli(["-q", *words]) == 0
     out, err = capsys.readouterr()
-    assert re.search(r"\d+ checks passed", out) and "24 samples" in out and f"page: {tmp_path / 'run' / 'report.html'}" in out
+    assert (
+        re.search(r"\d+ checks passed", out)
+        and "24 samples" in out
+        and f"page: {tmp_path / 'run' / 'report.html'}" in out
+    )
     assert not [line for line in err.splitlines() if "warning" not in line]
     assert cli(audit_arguments(work, tmp_path / "third", "--samples", "2")) == 0
-    assert re.search(r"brinell: parabola 1/2 FGSM: \d+ samples, \d+ forwards", capsys.readouterr().err), "for one command alone"
+    assert re.search(
+        r"brinell: parabola 1/2 FGSM: \d+ samples, \d+ forwards", capsys.readouterr().err
+    ), "for one command alone"
 
 
 def test_an_unexpected_failure_shows_its_trace_on_demand(good, monkeypatch, capsys):
     monkeypatch.setattr("brinell.studies.verification.run.carry_out", lambda call: 1 / 0)
     assert cli(["verify", str(good)]) == 3
-    assert re.search(r"ZeroDivisionError: .*test_cli.py, line \d+; BRINELL_DEBUG=1", capsys.readouterr().err)
+    assert re.search(
+        r"ZeroDivisionError: .*test_cli.py, line \d+; BRINELL_DEBUG=1", capsys.readouterr().err
+    )
     with pytest.raises(ZeroDivisionError):
         cli(["-v", "verify", str(good)])
 
 
 def test_the_program_ends_with_the_code_of_its_command(monkeypatch, capsys):
     fallbacks = []
-    monkeypatch.setattr("brinell.cli.run_supervised", lambda work, fallback: fallbacks.append(fallback) or work())
+    monkeypatch.setattr(
+        "brinell.cli.run_supervised", lambda work, fallback: fallbacks.append(fallback) or work()
+    )
     monkeypatch.setattr("brinell.cli.malloc.keep_freed_memory", lambda: True)
-    for words, code, fallback in ((["--version"], 0, 3), (["verify", "nowhere"], 2, 1), (["audit", "--eps", "-1"], 2, 3)):
+    for words, code, fallback in (
+        (["--version"], 0, 3),
+        (["verify", "nowhere"], 2, 1),
+        (["audit", "--eps", "-1"], 2, 3),
+    ):
         monkeypatch.setattr("sys.argv", ["brinell", *words])
         with pytest.raises(SystemExit) as end:
             main()
@@ -255,22 +331,37 @@ def leaves(group, before=()):
     """Commands by the words that name them."""
     found = {}
     for name, command in group.commands.items():
-        found |= leaves(command, (*before, name)) if hasattr(command, "commands") else {" ".join((*before, name)): command}
+        found |= (
+            leaves(command, (*before, name))
+            if hasattr(command, "commands")
+            else {" ".join((*before, name)): command}
+        )
     return found
 
 
 def test_help_is_short(capsys):
-    """Panels of verbs, twelve options of a verb and then the others, and no more options than people can survey."""
+    """Panels of verbs, twelve options of a verb and then the others, and no more options than
+    people can survey."""
     assert cli(["--help"]) == 0
     text = capsys.readouterr().out
     text = re.sub(r"Installed:\n(  .*\n)+\n", "", text)
-    assert [line for line in text.splitlines() if line.endswith(":")] == [*(f"{panel}:" for panel in PANELS), "Options:"]
+    assert [line for line in text.splitlines() if line.endswith(":")] == [
+        *(f"{panel}:" for panel in PANELS),
+        "Options:",
+    ]
     assert text.count("\n") <= 40
     assert cli(["audit", "--help"]) == 0
     first = capsys.readouterr().out.partition("\nAdvanced:")[0]
     assert first.count("\n") <= 60 and len(re.findall(r"^  --", first, flags=re.MULTILINE)) <= 12
     commands = leaves(get_command(command_line())).values()
-    assert sum(parameter.param_type_name == "option" for command in commands for parameter in command.params) <= MOST_OPTIONS
+    assert (
+        sum(
+            parameter.param_type_name == "option"
+            for command in commands
+            for parameter in command.params
+        )
+        <= MOST_OPTIONS
+    )
 
 
 def test_examples_of_the_help_can_be_typed():
@@ -297,8 +388,17 @@ def test_every_verb_has_an_example(capsys):
 @pytest.mark.slow
 def test_a_shell_completes_words():
     """`brinell au<TAB>` in bash, and the script that makes it ask."""
-    environment = {"_BRINELL_COMPLETE": "complete_bash", "COMP_WORDS": "brinell au", "COMP_CWORD": "1"}
-    process = subprocess.run([sys.executable, "-m", "brinell"], env=os.environ | environment, capture_output=True, text=True)
+    environment = {
+        "_BRINELL_COMPLETE": "complete_bash",
+        "COMP_WORDS": "brinell au",
+        "COMP_CWORD": "1",
+    }
+    process = subprocess.run(
+        [sys.executable, "-m", "brinell"],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+    )
     assert (process.returncode, process.stdout.split(), process.stderr) == (0, ["audit"], "")
     script = subprocess.run(
         [sys.executable, "-m", "brinell", "--show-completion", "bash"],
@@ -313,11 +413,19 @@ def test_a_shell_completes_words():
 
 
 # A shell that starts the tests in the background has them, and all that they start, ignore SIGINT.
-MAIN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from brinell.cli import main; main()"
+MAIN = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from "
+    "brinell.cli import main; main()"
+)
 
 
 def start(*arguments):
-    return subprocess.Popen([sys.executable, "-c", MAIN, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", MAIN, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 @pytest.mark.slow
@@ -330,7 +438,9 @@ def test_a_reader_that_goes_away():
 
 
 def test_what_is_interrupted_goes_on(work, good, tmp_path, capsys, monkeypatch):
-    """Ctrl-C in the second attack: 130, one line that says how to go on, and the records of the first; and it does go on."""
+    """Ctrl-C in the second attack: 130, one line that says how to go on, and the records of the
+    first; and it does go on.
+    """
     out = tmp_path / "my run"
 
     def interrupt(*_):

@@ -1,4 +1,6 @@
-"""A folder from elsewhere names files, code and hosts: none of them is imported, opened or asked before a person says so."""
+"""A folder from elsewhere names files, code and hosts: none of them is imported, opened or asked
+before a person says so.
+"""
 
 import json
 import os
@@ -53,7 +55,15 @@ def home(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run_folder(home):
     """A run that was made here, of files that are named in full."""
-    words = ["audit", "--data", f"npz:{home}/data.npz", "--model", f"torch:{home}/model.py:parabola", "--eps", "0.1"]
+    words = [
+        "audit",
+        "--data",
+        f"npz:{home}/data.npz",
+        "--model",
+        f"torch:{home}/model.py:parabola",
+        "--eps",
+        "0.1",
+    ]
     assert cli([*words, "--attack", "fgsm", "--out", str(home / "run")]) == 0
     return home / "run"
 
@@ -61,7 +71,11 @@ def run_folder(home):
 @pytest.fixture
 def watched_paths(tmp_path):
     """Places that must not be touched, and what opened or imported them."""
-    places = {"evil": tmp_path / "evil.py", "secret": tmp_path / "secret.npz", "folder": tmp_path / "private"}
+    places = {
+        "evil": tmp_path / "evil.py",
+        "secret": tmp_path / "secret.npz",
+        "folder": tmp_path / "private",
+    }
     package = tmp_path / "evil_package"
     (package / "thing").mkdir(parents=True)
     for file in (places["evil"], package / "__init__.py", package / "thing" / "__init__.py"):
@@ -77,7 +91,13 @@ FORBIDDEN: list[str] = []
 
 
 def _hook(event, arguments):
-    if FORBIDDEN and event in ("open", "socket.connect", "os.listdir", "os.scandir", "subprocess.Popen"):
+    if FORBIDDEN and event in (
+        "open",
+        "socket.connect",
+        "os.listdir",
+        "os.scandir",
+        "subprocess.Popen",
+    ):
         text = str(arguments)
         if event == "socket.connect" or any(address in text for address in FORBIDDEN):
             ACCESSES.append(f"{event}: {text}")
@@ -116,15 +136,24 @@ def hostile(run_folder, folder, setting, text):
     lines = [line for line in written if not line.startswith(f"{setting} =")]
     with somebody_else(folder.parent):
         LAYOUT.save(run.path, run.manifest)
-        (folder / "run.toml").write_text(trust.add_mark(folder, "\n".join([*lines, f"{setting} = {json.dumps(value)}"]) + "\n"))
+        (folder / "run.toml").write_text(
+            trust.add_mark(folder, "\n".join([*lines, f"{setting} = {json.dumps(value)}"]) + "\n")
+        )
     return folder
 
 
-def test_nothing_that_a_hostile_folder_names_is_touched(run_folder, tmp_path_factory, watched_paths, untouched, capsys, subtests):
+def test_nothing_that_a_hostile_folder_names_is_touched(
+    run_folder, tmp_path_factory, watched_paths, untouched, capsys, subtests
+):
     """Each name by one of five ways in turn."""
     for place, (setting, text) in enumerate(NAMES):
         with subtests.test(setting=setting, text=text):
-            folder = hostile(run_folder, tmp_path_factory.mktemp("case") / "theirs", setting, text.format(**watched_paths))
+            folder = hostile(
+                run_folder,
+                tmp_path_factory.mktemp("case") / "theirs",
+                setting,
+                text.format(**watched_paths),
+            )
             ways = [
                 (("explain", "--run", folder), 2),
                 (("audit", folder / "run.toml", "--dry-run"), 2),
@@ -136,15 +165,23 @@ def test_nothing_that_a_hostile_folder_names_is_touched(run_folder, tmp_path_fac
             capsys.readouterr()
             assert cli([str(word) for word in words]) == code, words
             error = capsys.readouterr().err
-            assert error.count("\n") == 1 and "--trust" in error and "was not made by you, or was moved" in error, error
+            assert (
+                error.count("\n") == 1
+                and "--trust" in error
+                and "was not made by you, or was moved" in error
+            ), error
             assert ACCESSES == []
 
 
-def test_verbs_that_read_records_name_nothing(run_folder, tmp_path_factory, watched_paths, untouched, subtests):
+def test_verbs_that_read_records_name_nothing(
+    run_folder, tmp_path_factory, watched_paths, untouched, subtests
+):
     for verb in ["gate", "compare", "report"]:
         with subtests.test(verb=verb):
             tmp_path = tmp_path_factory.mktemp("case")
-            folder = hostile(run_folder, tmp_path / "theirs", "model", "torch:{evil}:net".format(**watched_paths))
+            folder = hostile(
+                run_folder, tmp_path / "theirs", "model", "torch:{evil}:net".format(**watched_paths)
+            )
             arguments = {
                 "gate": ["--clean", "0", "--without-checks"],
                 "compare": [str(run_folder), "--out", str(tmp_path / "c")],
@@ -157,7 +194,9 @@ def test_other_folders_that_go_on(tmp_path, watched_paths, untouched, refuse):
     for name in ("benchmark", "unrestricted", "transfer", "explain"):
         folder = tmp_path / name
         folder.mkdir()
-        (folder / "run.toml").write_text(f'data = "digits"\nmodel = "torch:{watched_paths["evil"]}:net"\n')
+        (folder / "run.toml").write_text(
+            f'data = "digits"\nmodel = "torch:{watched_paths["evil"]}:net"\n'
+        )
         assert "--trust" in refuse(name, "--resume", "--out", folder)
 
 
@@ -171,7 +210,9 @@ def test_a_run_made_here_goes_on_as_before(run_folder, ask, monkeypatch, tmp_pat
 
 
 def test_a_mark_holds_for_a_request_in_its_place(tmp_path, monkeypatch):
-    """From anywhere and through links; not for a copy, an edited request, another directory, or another person's key."""
+    """From anywhere and through links; not for a copy, an edited request, another directory, or
+    another person's key.
+    """
     place, made = tmp_path / "run", tmp_path / "made"
     place.mkdir()
     made.mkdir()
@@ -206,12 +247,15 @@ def test_the_key_is_for_nobody_else(tmp_path, monkeypatch):
 
 @pytest.fixture
 def relative_folders(tmp_path, monkeypatch):
-    """A run and a study that name files in the folder where they were made, whose model opens its weights there, too."""
+    """A run and a study that name files in the folder where they were made, whose model opens its
+    weights there, too."""
     (tmp_path / "made").mkdir()
     made = workspace(tmp_path / "made", n=12)
     monkeypatch.chdir(made)
     source = Path("model.py").read_text()
-    Path("model.py").write_text(source + "\n\ndef net():\n    open('data.npz').close()\n    return parabola()\n")
+    Path("model.py").write_text(
+        source + "\n\ndef net():\n    open('data.npz').close()\n    return parabola()\n"
+    )
     names = ["--data", "data.npz", "--model", "model.py:net", "--eps", "0.1"]
     assert cli(["audit", *names, "--attack", "fgsm", "--out", "run"]) == 0
     return made
@@ -219,8 +263,17 @@ def relative_folders(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["run", "smoothed"])
-def test_relative_names_verify_from_any_directory(relative_folders, tmp_path, monkeypatch, ask, name):
-    names = ["--data", "data.npz", "--model", "model.py:net", "--method", "smoothing?draws=100&first=10"]
+def test_relative_names_verify_from_any_directory(
+    relative_folders, tmp_path, monkeypatch, ask, name
+):
+    names = [
+        "--data",
+        "data.npz",
+        "--model",
+        "model.py:net",
+        "--method",
+        "smoothing?draws=100&first=10",
+    ]
     assert name == "run" or cli(["certify", *names, "--out", name]) == 0
     place, elsewhere = relative_folders / name, tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -271,7 +324,9 @@ def test_what_can_be_said_without_trust(foreign_run, ask):
     assert code == 4 and answer["status"] == "consistent" and answer["problems"] == []
     assert "--trust" in answer["refusal"] and answer["verified_claims"]
     next(foreign_run.glob("records/*.parquet")).unlink()
-    assert [problem["description"] for problem in ask("verify", foreign_run)[1]["problems"]] == ["the file is missing"]
+    assert [problem["description"] for problem in ask("verify", foreign_run)[1]["problems"]] == [
+        "the file is missing"
+    ]
 
 
 def test_trust_allows_it(foreign_run, home, ask):
@@ -282,7 +337,13 @@ def test_trust_allows_it(foreign_run, home, ask):
 @pytest.mark.slow
 def test_trust_in_other_ways(foreign_run, home, ask, refuse):
     assert brinell.verify(foreign_run, trust=foreign_run).passed
-    assert cli(["--trust", str(foreign_run), "audit", str(foreign_run / "run.toml"), "--dry-run"]) == 0
-    assert "--trust" in refuse("audit", foreign_run / "run.toml", "--data", f"npz:{home}/data.npz", "--dry-run")
+    assert (
+        cli(["--trust", str(foreign_run), "audit", str(foreign_run / "run.toml"), "--dry-run"]) == 0
+    )
+    assert "--trust" in refuse(
+        "audit", foreign_run / "run.toml", "--data", f"npz:{home}/data.npz", "--dry-run"
+    )
     (foreign_run / "run.toml").rename(foreign_run.parent / "run.toml")
-    assert cli(["audit", str(foreign_run.parent / "run.toml"), "--dry-run"]) == 0, "a file that a person names is their own"
+    assert cli(["audit", str(foreign_run.parent / "run.toml"), "--dry-run"]) == 0, (
+        "a file that a person names is their own"
+    )

@@ -35,7 +35,13 @@ def test_large_arrays_are_mapped_once():
     """Four arrays of 24 MiB, made and dropped twenty times: their pages once, and not twenty times."""
     counts = []
     for word in ("with", "without"):
-        process = subprocess.run([sys.executable, "-c", FAULTS, word], capture_output=True, text=True, check=True, env=os.environ)
+        process = subprocess.run(
+            [sys.executable, "-c", FAULTS, word],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=os.environ,
+        )
         counts.append(int(process.stdout))
     retained_faults, mapped = counts
     assert retained_faults < mapped / 5

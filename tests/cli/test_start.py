@@ -1,11 +1,24 @@
-"""What a command imports before its first pass: nothing that takes long and is needed later, or never."""
+"""What a command imports before its first pass: nothing that takes long and is needed later, or
+never.
+"""
 
 import subprocess
 import sys
 
 import pytest
 
-HEAVY = {"sympy", "pandas", "sklearn", "scipy", "matplotlib", "IPython", "ray", "timm", "torchvision", "torch._dynamo"}
+HEAVY = {
+    "sympy",
+    "pandas",
+    "sklearn",
+    "scipy",
+    "matplotlib",
+    "IPython",
+    "ray",
+    "timm",
+    "torchvision",
+    "torch._dynamo",
+}
 FIRST_PASS = """
 import brinell.engine.audit, brinell.studies.audit.run
 from brinell.engine.plan import make_plan
@@ -18,14 +31,21 @@ HELP = """
 from brinell.cli import run
 assert run(["--help"]) == 0
 """
-NET = "from torch import nn\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
+NET = (
+    "from torch import nn\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
+)
 
 
 @pytest.mark.slow
 def test_no_heavy_library_is_imported_before_the_first_pass(tmp_path):
     (tmp_path / "net.py").write_text(NET)
     model = f"MODEL = {str(tmp_path / 'net.py:net')!r}"
-    for code, heavy in ((f"{model}\n{FIRST_PASS}", HEAVY), (HELP, HEAVY | {"torch", "numpy", "pyarrow"})):
+    for code, heavy in (
+        (f"{model}\n{FIRST_PASS}", HEAVY),
+        (HELP, HEAVY | {"torch", "numpy", "pyarrow"}),
+    ):
         ending = f"import sys; print(sorted({heavy} & set(sys.modules)), file=sys.stderr)"
-        done = subprocess.run([sys.executable, "-c", f"{code}\n{ending}"], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", f"{code}\n{ending}"], capture_output=True, text=True, check=False
+        )
         assert done.stderr.splitlines()[-1] == "[]", done.stderr

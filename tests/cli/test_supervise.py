@@ -1,4 +1,5 @@
-"""The exit code of the command line is what a verb returned, whatever the files of models and attacks do to the process."""
+"""The exit code of the command line is what a verb returned, whatever the files of models and
+attacks do to the process."""
 
 import os
 import re
@@ -42,7 +43,9 @@ def net():
 
 def supervising(work, **options):
     words = [sys.executable, "-c", PROGRAM.replace("WORK", work)]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    return subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
 
 
 ENDS = [
@@ -55,7 +58,12 @@ ENDS = [
     ("os.kill(os.getpid(), signal.SIGSEGV)", 3, "SIGSEGV"),
     ("os.kill(os.getpid(), signal.SIGKILL)", 3, "SIGKILL (memory may be short)"),
     ("1 / 0", 3, "ZeroDivisionError"),
-    ("[os.write(n, b'0') for n in range(3, 10) if os.path.exists(f'/proc/self/fd/{n}')] and os._exit(0)", 3, "no answer"),
+    (
+        "[os.write(n, b'0') for n in range(3, 10) if "
+        "os.path.exists(f'/proc/self/fd/{n}')] and os._exit(0)",
+        3,
+        "no answer",
+    ),
     ("(__import__('atexit').register(os._exit, 0), 2)[1]", 2, ""),
 ]
 """What a command does, its exit code, and what is said."""
@@ -74,7 +82,9 @@ def test_only_what_was_returned_counts(subtests):
 
 
 def test_ends_of_a_child_of_this_process(monkeypatch, capsys, subtests):
-    """The same where a fault of the parent's side shows: what it returns, and the one line that it says."""
+    """The same where a fault of the parent's side shows: what it returns, and the one line that it
+    says.
+    """
     monkeypatch.setattr(supervise.sys, "exit", os._exit)  # the child must not go on with the tests
 
     rows = [
@@ -111,7 +121,13 @@ def test_two_interruptions_at_once_are_one(monkeypatch):
 def test_verify_that_ends_without_an_answer_has_failed():
     assert [
         exit_code_without_answer(words)
-        for words in (["verify", "run"], ["--trust", "x", "verify"], ["audit"], ["gate", "verify"], [])
+        for words in (
+            ["verify", "run"],
+            ["--trust", "x", "verify"],
+            ["audit"],
+            ["gate", "verify"],
+            [],
+        )
     ] == [
         1,
         1,
@@ -133,7 +149,9 @@ def test_signals_reach_the_child(number):
 
 @pytest.mark.slow
 def test_ctrl_c_at_a_terminal_counts_once():
-    """A terminal sends it to both processes, and the parent forwards what it got: the child is still let tidy up."""
+    """A terminal sends it to both processes, and the parent forwards what it got: the child is
+    still let tidy up.
+    """
     process = supervising("waits()", start_new_session=True)
     process.stdout.readline()
     os.killpg(process.pid, signal.SIGINT)
@@ -142,14 +160,18 @@ def test_ctrl_c_at_a_terminal_counts_once():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the parent's death is told on Linux alone")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the parent's death is told on Linux alone"
+)
 def test_a_killed_command_leaves_nothing_that_goes_on():
     process = supervising("waits()")
     child = int(process.stdout.readline())
     process.kill()
     process.communicate()  # which ends once nobody holds the pipe any more
     status = Path(f"/proc/{child}/status")
-    while status.exists() and "\nState:\tZ" not in status.read_text():  # until the test's time is over
+    while (
+        status.exists() and "\nState:\tZ" not in status.read_text()
+    ):  # until the test's time is over
         os.sched_yield()
 
 
@@ -165,7 +187,15 @@ def brinell(*words):
 @pytest.mark.slow
 def test_a_model_that_ends_the_process_has_not_been_audited(tmp_path):
     (tmp_path / "model.py").write_text(MODEL.format("os._exit(0)"))
-    code, output = brinell("audit", "--data", "digits", "--model", f"{tmp_path}/model.py:net", "--out", tmp_path / "run")
+    code, output = brinell(
+        "audit",
+        "--data",
+        "digits",
+        "--model",
+        f"{tmp_path}/model.py:net",
+        "--out",
+        tmp_path / "run",
+    )
     assert code == 3 and "no answer" in output and output.count("\n") == 1
 
 
@@ -181,10 +211,21 @@ def test_a_model_that_leaves_is_no_success(tmp_path_factory, capsys, subtests):
                 file.write_text(MODEL.format("sys.exit(0)"))
             else:
                 layer = (
-                    "import sys\nfrom torch import nn\nclass Net(nn.Module):\n    def forward(self, x):\n        sys.exit(0)\n"
+                    "import sys\nfrom torch import nn\nclass Net(nn.Module):\n    "
+                    "def forward(self, x):\n        sys.exit(0)\n"
                 )
                 file.write_text(layer + "def net():\n    return Net()\n")
-            words = ["audit", "--data", "digits", "--model", f"{file}:net", "--samples", "4", "--out", str(tmp_path / "run")]
+            words = [
+                "audit",
+                "--data",
+                "digits",
+                "--model",
+                f"{file}:net",
+                "--samples",
+                "4",
+                "--out",
+                str(tmp_path / "run"),
+            ]
             assert cli(words) == 2
             out, message = capsys.readouterr()
             assert not out and message.count("\n") == 1 and "SystemExit" in message
@@ -197,7 +238,17 @@ def test_an_attack_that_leaves_is_no_success(tmp_path, capsys):
     assert leaves != fgsm
     (tmp_path / "leaves.py").write_text(leaves)
     (tmp_path / "model.py").write_text(MODEL.format("pass"))
-    words = ["audit", "--data", "digits", "--samples", "40", "--model", f"{tmp_path}/model.py:net", "--eps", "0.1"]
+    words = [
+        "audit",
+        "--data",
+        "digits",
+        "--samples",
+        "40",
+        "--model",
+        f"{tmp_path}/model.py:net",
+        "--eps",
+        "0.1",
+    ]
     words += ["--attack", f"{tmp_path}/leaves.py:FGSM"]
     assert cli([*words, "--out", str(tmp_path / "run")]) == 3
     assert "ended the program" in capsys.readouterr().err

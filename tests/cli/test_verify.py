@@ -17,9 +17,15 @@ def test_verify_passes_on_a_good_run(good, ask, capsys):
     code, answer = ask("verify", good)
     records = Run.open(good).records()
     assert code == 0 and answer["passed"] and answer["problems"] == []
-    fooled = {(a, s) for a, s, o in zip(records.attack, records.sample_id, records.outcome, strict=True) if o == "broken"}
+    fooled = {
+        (a, s)
+        for a, s, o in zip(records.attack, records.sample_id, records.outcome, strict=True)
+        if o == "broken"
+    }
     judged = f"each of {len(fooled)} stored adversarial inputs is a success within its budget"
-    assert judged in answer["verified_claims"] and "all 24 clean inputs" in " ".join(answer["verified_claims"])
+    assert judged in answer["verified_claims"] and "all 24 clean inputs" in " ".join(
+        answer["verified_claims"]
+    )
     assert cli(["verify", str(good)]) == 0
     assert "All holds that is not a claim." in capsys.readouterr().out
 
@@ -47,7 +53,9 @@ def alter_record(copy, column, change):
     index = table.schema.get_field_index(column)
     import pyarrow as pa
 
-    table = table.set_column(index, table.schema.field(index), pa.array(values, table.schema.field(index).type))
+    table = table.set_column(
+        index, table.schema.field(index), pa.array(values, table.schema.field(index).type)
+    )
     write_table(file, table)
 
 
@@ -56,23 +64,51 @@ def delete_part(copy, folder):
 
 
 SPOILT = {
-    "array by a little": (lambda c: alter_array(c, lambda x: x + np.float32([1e-7, 0])), "changed after the run ended", None),
+    "array by a little": (
+        lambda c: alter_array(c, lambda x: x + np.float32([1e-7, 0])),
+        "changed after the run ended",
+        None,
+    ),
     "array back to clean": (
         lambda c: alter_array(c, lambda x: x - np.float32([0.1, 0])),
         "changed",
         "the stored input is no success",
     ),
-    "array beyond eps": (lambda c: alter_array(c, lambda x: x + np.float32([0.3, 0])), "changed", "is farther than eps"),
-    "array out of bounds": (lambda c: alter_array(c, lambda x: x + np.float32([5, 0])), "changed", "leaves the bounds"),
-    "array of another shape": (lambda c: alter_array(c, lambda x: x[:1]), "changed", "not of shape"),
-    "array of NaN": (lambda c: alter_array(c, lambda x: x * np.nan), "changed", "leaves the bounds"),
+    "array beyond eps": (
+        lambda c: alter_array(c, lambda x: x + np.float32([0.3, 0])),
+        "changed",
+        "is farther than eps",
+    ),
+    "array out of bounds": (
+        lambda c: alter_array(c, lambda x: x + np.float32([5, 0])),
+        "changed",
+        "leaves the bounds",
+    ),
+    "array of another shape": (
+        lambda c: alter_array(c, lambda x: x[:1]),
+        "changed",
+        "not of shape",
+    ),
+    "array of NaN": (
+        lambda c: alter_array(c, lambda x: x * np.nan),
+        "changed",
+        "leaves the bounds",
+    ),
     "record says a smaller norm": (
         lambda c: alter_record(c, "l2", lambda v: v / 2),
         "changed",
         "column l2 is not what the stored input shows",
     ),
-    "record says another eps": (lambda c: alter_record(c, "broken", lambda v: v / 3), "changed", "broken is no budget"),
-    "record says another outcome": (lambda c: alter_record(c, "outcome", lambda v: "survived"), "changed", None),
+    "record says another eps": (
+        lambda c: alter_record(c, "broken", lambda v: v / 3),
+        "changed",
+        "broken is no budget",
+    ),
+    "record says another outcome": (
+        lambda c: alter_record(c, "outcome", lambda v: "survived"),
+        "changed",
+        None,
+    ),
     "record says another clean class": (
         lambda c: alter_record(c, "label", lambda v: 1),
         "changed",
@@ -102,7 +138,9 @@ def test_verify_fails_on_a_spoilt_copy(good, tmp_path, ask, subtests):
             spoil(copy)
             code, answer = ask("verify", copy)
             assert code == 1 and not answer["passed"]
-            assert any(message in problem["description"] for problem in answer["problems"]), answer["problems"]
+            assert any(message in problem["description"] for problem in answer["problems"]), answer[
+                "problems"
+            ]
 
 
 def test_verify_is_not_deceived_by_new_hashes(good, tmp_path, ask, subtests):
@@ -115,7 +153,9 @@ def test_verify_is_not_deceived_by_new_hashes(good, tmp_path, ask, subtests):
             rehash(copy)
             code, answer = ask("verify", copy)
             assert code == 1, "verify believed the manifest"
-            assert any(message in problem["description"] for problem in answer["problems"]), answer["problems"]
+            assert any(message in problem["description"] for problem in answer["problems"]), answer[
+                "problems"
+            ]
 
 
 def test_a_stage_without_its_rows_is_refused(copy, capsys):
@@ -147,9 +187,13 @@ def test_verify_fails_where_model_or_data_changed(tmp_path, ask):
     model = (work / "model.py").read_text()
     (work / "model.py").write_text(model.replace("- self.at)", "- self.at - 0.02)"))
     code, answer = ask("verify", tmp_path / "run")
-    assert code == 1 and any("models.0.digest is" in problem["description"] for problem in answer["problems"])
+    assert code == 1 and any(
+        "models.0.digest is" in problem["description"] for problem in answer["problems"]
+    )
     (work / "model.py").write_text(model)
     arrays = dict(np.load(work / "data.npz"))
     np.savez(work / "data.npz", x=arrays["x"] + 0.001, y=arrays["y"])
     code, answer = ask("verify", tmp_path / "run")
-    assert code == 1 and any("data.digest is" in problem["description"] for problem in answer["problems"])
+    assert code == 1 and any(
+        "data.digest is" in problem["description"] for problem in answer["problems"]
+    )

@@ -1,4 +1,6 @@
-"""Planted violators for the checker of bounds: methods that prove what is false, or nothing, or meddle."""
+"""Planted violators for the checker of bounds: methods that prove what is false, or nothing, or
+meddle.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -73,7 +75,10 @@ class OnlyPiecewise(Good):
 
     def __call__(self, graph, ball, labels):
         lower = super().__call__(graph, ball, labels)
-        curved = any(isinstance(node.operation, Activation) and not node.operation.is_piecewise for node in graph.nodes)
+        curved = any(
+            isinstance(node.operation, Activation) and not node.operation.is_piecewise
+            for node in graph.nodes
+        )
         return lower + 5.0 if curved else lower
 
 
@@ -115,7 +120,9 @@ class Global(Good):
 class Drawn(Good):
     def __call__(self, graph, ball, labels):
         lower = super().__call__(graph, ball, labels)
-        return lower - 1e-3 * torch.rand(lower.shape, generator=torch.Generator().manual_seed(id(lower) % 2**31))
+        return lower - 1e-3 * torch.rand(
+            lower.shape, generator=torch.Generator().manual_seed(id(lower) % 2**31)
+        )
 
 
 class Company(Good):
@@ -196,6 +203,12 @@ def test_a_method_from_outside_is_checked_and_used(tmp_path):
     file.write_text(OUTSIDE)
     check_bound(type(plugins.build("bound", f"{file}:Ranges", {})), widening=0.01)
     result = brinell.certify(
-        "digits-cnn?width=4", "digits", method=f"{file}:Ranges", eps="0.0005", samples=6, attack="fgsm", out=tmp_path / "run"
+        "digits-cnn?width=4",
+        "digits",
+        method=f"{file}:Ranges",
+        eps="0.0005",
+        samples=6,
+        attack="fgsm",
+        out=tmp_path / "run",
     )
     assert result.certified[-1].k > 0 and list(result.closed) == ["attacks", f"{file}:Ranges"]

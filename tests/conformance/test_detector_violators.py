@@ -116,18 +116,39 @@ VIOLATORS = {
     "a number for access": (NumberForAccess, "access must be LABELS, SCORES or GRADIENTS"),
     "unwritten": (Unwritten, "settings that do not survive JSON"),
     "fails": (Fails, "failed with KeyError"),
-    "one score for all": (derived(lambda score, x, model: score.sum()), r"answers shape \(\) to 6 inputs"),
-    "a column": (derived(lambda score, x, model: score[:, None]), r"answers shape \(6, 1\) to 6 inputs"),
+    "one score for all": (
+        derived(lambda score, x, model: score.sum()),
+        r"answers shape \(\) to 6 inputs",
+    ),
+    "a column": (
+        derived(lambda score, x, model: score[:, None]),
+        r"answers shape \(6, 1\) to 6 inputs",
+    ),
     "NaN": (derived(lambda score, x, model: score * torch.nan), "answers NaN or infinity"),
-    "global generator": (derived(lambda score, x, model: score + torch.rand(())), "drew from a global random generator"),
+    "global generator": (
+        derived(lambda score, x, model: score + torch.rand(())),
+        "drew from a global random generator",
+    ),
     "writes into its inputs": (WritesIntoItsInputs, "wrote into what it was given"),
     "writes into its labels": (WritesIntoItsLabels, "wrote into what it was given"),
     "changes the model": (ChangesTheModel, "changed the weights of the model"),
-    "counts": (derived(lambda score, x, model: score + next(CALLS)), "gave two scores to the same inputs"),
-    "minds its company": (derived(lambda score, x, model: score - score.mean()), "gave other scores when the batch was split"),
-    "upside down": (derived(lambda score, x, model: -score), "scores noisy inputs no higher than clean ones"),
+    "counts": (
+        derived(lambda score, x, model: score + next(CALLS)),
+        "gave two scores to the same inputs",
+    ),
+    "minds its company": (
+        derived(lambda score, x, model: score - score.mean()),
+        "gave other scores when the batch was split",
+    ),
+    "upside down": (
+        derived(lambda score, x, model: -score),
+        "scores noisy inputs no higher than clean ones",
+    ),
     "cut off": (derived(lambda score, x, model: score.detach()), "has no finite input gradient"),
-    "steep": (derived(lambda score, x, model: score + (x - x.detach()).flatten(1).sum(1).sqrt()), "has no finite input gradient"),
+    "steep": (
+        derived(lambda score, x, model: score + (x - x.detach()).flatten(1).sum(1).sqrt()),
+        "has no finite input gradient",
+    ),
     "peeks at gradients": (derived(peeking), "needs more of the model than it declares"),
 }
 

@@ -1,4 +1,5 @@
-"""For each rule of the distortion checker a planted violator that it must catch, and honest distortions that it must pass."""
+"""For each rule of the distortion checker a planted violator that it must catch, and honest
+distortions that it must pass."""
 
 import dataclasses
 import itertools
@@ -73,7 +74,9 @@ class DividesByRange(Honest):
     def __call__(self, x, severity, rng, draw):
         flat = super().__call__(x, severity, rng, draw).flatten(1)
         least, most = x.flatten(1).amin(1, keepdim=True), x.flatten(1).amax(1, keepdim=True)
-        return ((flat - least) / (most - least) * (most - least) + least).reshape(x.shape).clamp(0, 1)
+        return (
+            ((flat - least) / (most - least) * (most - least) + least).reshape(x.shape).clamp(0, 1)
+        )
 
 
 class Fails(Honest):
@@ -83,7 +86,9 @@ class Fails(Honest):
 
 class WritesIntoInput(Honest):
     def __call__(self, x, severity, rng, draw):
-        return x.add_(0.05 * per_sample(severity, x) * (rng.uniform(*x.shape[1:]) - 0.5)).clamp_(0, 1)
+        return x.add_(0.05 * per_sample(severity, x) * (rng.uniform(*x.shape[1:]) - 0.5)).clamp_(
+            0, 1
+        )
 
 
 class WritesIntoSeverity(Honest):
@@ -277,5 +282,9 @@ def test_violators():
 
 
 def test_every_violator_is_listed():
-    defined = {value for value in globals().values() if isinstance(value, type) and issubclass(value, Honest)}
+    defined = {
+        value
+        for value in globals().values()
+        if isinstance(value, type) and issubclass(value, Honest)
+    }
     assert defined - {Honest, Chooses} <= {violator for violator, _ in RULES}

@@ -5,7 +5,8 @@ import pytest
 from brinell import plugins
 from brinell.testing import check_attack
 
-# Settings that keep a check short where the defaults take many steps. An attack that is not named here is checked as it is.
+# Settings that keep a check short where the defaults take many steps. An attack that is not named
+# here is checked as it is.
 SHORTER = {
     # Clean-up and slots that take another sample: tests/rlab.
     "rlab": {"steps": 14, "refine": 3, "draws": 3, "slots": 24, "clean_up": False},
@@ -25,9 +26,20 @@ SHORTER = {
     "ray-s": {"steps": 40},
 }
 SLOW = {
-    *("cw", "ddn", "hop-skip-jump", "pgd-estimated", "ray-s", "rlab", "simba", "sparse-rs", "square"),
+    *(
+        "cw",
+        "ddn",
+        "hop-skip-jump",
+        "pgd-estimated",
+        "ray-s",
+        "rlab",
+        "simba",
+        "sparse-rs",
+        "square",
+    ),
 }
-"""Attacks whose whole checks take more than half a second; on images alone, in one distance, they are always made."""
+"""Attacks whose whole checks take more than half a second; on images alone, in one distance,
+they are always made."""
 ON_IMAGES = SHORTER | {
     "cw": {"steps": 30, "searches": 5, "step_size": 0.003, "init_c": 0.1},
 }
@@ -63,7 +75,11 @@ def test_attack_that_takes_long(name):
 @pytest.mark.parametrize("name", sorted(SLOW))
 def test_attack_on_images_in_one_distance(name):
     plugin = plugins.load("attack", name)
-    of_one = {"domains": frozenset({"image"}), "distances": frozenset({sorted(plugin.distances)[-1]}), "__doc__": plugin.__doc__}
+    of_one = {
+        "domains": frozenset({"image"}),
+        "distances": frozenset({sorted(plugin.distances)[-1]}),
+        "__doc__": plugin.__doc__,
+    }
     check_attack(type(plugin.__name__, (plugin,), of_one), **ON_IMAGES[name])
 
 

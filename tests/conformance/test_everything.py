@@ -28,7 +28,9 @@ def test_distances():
 
 def test_defences():
     for name in plugins.names("defence"):
-        check_defence(plugins.load("defence", name), **{"rlab": {"steps": 4, "draws": 2}}.get(name, {}))
+        check_defence(
+            plugins.load("defence", name), **{"rlab": {"steps": 4, "draws": 2}}.get(name, {})
+        )
 
 
 def test_detectors():
@@ -38,8 +40,14 @@ def test_detectors():
 
 @pytest.mark.parametrize("name", plugins.names("explainer"))
 def test_explainer(name):
-    fewer = {"rise": {"masks": 120}, "kernel-shap": {"subsets": 120, "patches": 27}, "rlab": {"questions": 96}}
-    check_explainer(plugins.load("explainer", name), control=name in ("random", "centre"), **fewer.get(name, {}))
+    fewer = {
+        "rise": {"masks": 120},
+        "kernel-shap": {"subsets": 120, "patches": 27},
+        "rlab": {"questions": 96},
+    }
+    check_explainer(
+        plugins.load("explainer", name), control=name in ("random", "centre"), **fewer.get(name, {})
+    )
 
 
 def test_explainer_with_other_settings():
@@ -83,11 +91,15 @@ def test_datasets():
 
 def test_models():
     for name in _opens_without_path("model"):
-        check_model(plugins.build("model", name, {})(Domain(kind="image", shape=(1, 8, 8), levels=17)))
+        check_model(
+            plugins.build("model", name, {})(Domain(kind="image", shape=(1, 8, 8), levels=17))
+        )
 
 
 def faults_of_form(plugin):
-    """What a plug-in lacks of: frozen, keyword-only, built with no arguments, documented, and repeatable from its settings."""
+    """What a plug-in lacks of: frozen, keyword-only, built with no arguments, documented, and
+    repeatable from its settings.
+    """
     instance, fields = plugin(), dataclasses.fields(plugin)
     if instance != plugin(**{field.name: getattr(instance, field.name) for field in fields}):
         yield "not repeatable from its settings"
@@ -101,7 +113,11 @@ def faults_of_form(plugin):
 
 def test_form_of_every_plugin():
     names = [(kind, name) for kind in plugins.FOLDERS for name in plugins.names(kind)]
-    assert not [(kind, name, fault) for kind, name in names for fault in faults_of_form(plugins.load(kind, name))]
+    assert not [
+        (kind, name, fault)
+        for kind, name in names
+        for fault in faults_of_form(plugins.load(kind, name))
+    ]
 
 
 def test_the_discovered_are_the_shipped():

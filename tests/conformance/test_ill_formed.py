@@ -1,4 +1,6 @@
-"""Attacks whose class breaks a rule of form: settings, declarations, what a record of them could not hold."""
+"""Attacks whose class breaks a rule of form: settings, declarations, what a record of them could
+not hold.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -105,7 +107,11 @@ def test_every_declaration_is_needed():
     }
     lacking = {name: declarations.keys() - {name} for name in declarations}
     plugins = {
-        name: dataclass(frozen=True, kw_only=True)(type("Undeclared", (), {each: declarations[each] for each in rest}))
+        name: dataclass(frozen=True, kw_only=True)(
+            type("Undeclared", (), {each: declarations[each] for each in rest})
+        )
         for name, rest in lacking.items()
     }
-    assert not unrefused(check_attack, [(plugin, f"does not declare {name}") for name, plugin in plugins.items()])
+    assert not unrefused(
+        check_attack, [(plugin, f"does not declare {name}") for name, plugin in plugins.items()]
+    )

@@ -1,4 +1,6 @@
-"""Every attack on every kind of input: bounds of each channel, and shapes that have nothing to spare."""
+"""Every attack on every kind of input: bounds of each channel, and shapes that have nothing to
+spare.
+"""
 
 import itertools
 import math
@@ -32,7 +34,13 @@ SHORT = {
     "hop-skip-jump": {"steps": 1, "samples": 6, "starts": 4},
     "boundary-walk": {"steps": 3, "restarts": 1},
 }
-SPACES = [("vector", (1,)), ("signal", (5, 3)), ("image", (1, 1, 1)), ("image", (2, 1, 5)), ("video", (1, 2, 1, 1))]
+SPACES = [
+    ("vector", (1,)),
+    ("signal", (5, 3)),
+    ("image", (1, 1, 1)),
+    ("image", (2, 1, 5)),
+    ("video", (1, 2, 1, 1)),
+]
 ATTACKS = plugins.names("attack")
 
 
@@ -53,22 +61,33 @@ def test_bounds_of_each_channel_are_bounds(part):
         problem = linear_problem(kind, norm, n=3)
         domain, model = problem.model.domain, problem.model
         channels = domain.shape[0]
-        channel_model = LinearModel(model.weight, model.bias, replace(domain, low=(0.0,) * channels, high=(1.0,) * channels))
+        channel_model = LinearModel(
+            model.weight, model.bias, replace(domain, low=(0.0,) * channels, high=(1.0,) * channels)
+        )
         eps = 1.5 * problem.margin
         uniform, per_channel = (
-            run_attack(attack, each, problem.batch.x, problem.batch.y, eps, norm) for each in (model, channel_model)
+            run_attack(attack, each, problem.batch.x, problem.batch.y, eps, norm)
+            for each in (model, channel_model)
         )
         assert torch.equal(uniform.fooled, per_channel.fooled), (name, kind, norm)
         assert torch.equal(uniform.costs.forwards, per_channel.costs.forwards), (name, kind, norm)
-        assert torch.allclose(uniform.best.closest, per_channel.best.closest, atol=1e-5), (name, kind, norm)
+        assert torch.allclose(uniform.best.closest, per_channel.best.closest, atol=1e-5), (
+            name,
+            kind,
+            norm,
+        )
 
 
 @pytest.mark.parametrize("part", range(10))
 def test_inputs_with_nothing_to_spare(part):
-    """One value, one row, one frame; wide bounds; everything within reach: no attack breaks, and what it finds is in bounds."""
+    """One value, one row, one frame; wide bounds; everything within reach: no attack breaks, and
+    what it finds is in bounds.
+    """
     for name in ATTACKS[part::10]:
         attack, successes = attack_of(name), 0
-        for (kind, shape), norm in zip(SPACES, itertools.cycle(sorted(attack.distances))):  # each space, and each distance
+        for (kind, shape), norm in zip(
+            SPACES, itertools.cycle(sorted(attack.distances))
+        ):  # each space, and each distance
             domain, size = Domain(kind=kind, shape=shape, low=-2.0, high=6.0), math.prod(shape)
             x = -2 + 8 * Streams.of(1, torch.arange(4)).uniform(*shape)
             weight = Streams.of(0, torch.arange(1)).fold(str(shape)).normal(3, size)[0]

@@ -1,4 +1,5 @@
-"""Studies that need more than a classifier and data, have other answers, or no page keep their records in small runs."""
+"""Studies that need more than a classifier and data, have other answers, or no page keep their
+records in small runs."""
 
 import pytest
 

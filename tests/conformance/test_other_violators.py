@@ -90,7 +90,10 @@ class DirectionsTooShort(L2):
 
 
 class Squared(LINF):
-    """Not homogeneous: no norm. (Its projection and steps are those of the cube of half the size ... for sizes of 1.)"""
+    """Not homogeneous: no norm.
+
+    (Its projection and steps are those of the cube of half the size ... for sizes of 1.)
+    """
 
     def size(self, delta):
         return super().size(delta) ** 2
@@ -117,7 +120,9 @@ DISTANCES = {
 
 
 def test_distances():
-    assert not unrefused(check_distance, [(violator(), rule) for violator, rule in DISTANCES.items()])
+    assert not unrefused(
+        check_distance, [(violator(), rule) for violator, rule in DISTANCES.items()]
+    )
 
 
 # Data
@@ -244,7 +249,9 @@ def test_honest_data_pass():
 
 
 def test_datasets():
-    assert not unrefused(check_dataset, [(violator(), f"data planted {rule}") for violator, rule in DATA.items()])
+    assert not unrefused(
+        check_dataset, [(violator(), f"data planted {rule}") for violator, rule in DATA.items()]
+    )
 
 
 # Models
@@ -261,7 +268,13 @@ class Net:
 
     def __init__(self):
         rng = torch.Generator().manual_seed(0)
-        layers = [nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(36, 3)]
+        layers = [
+            nn.Conv2d(1, 4, 3, padding=1),
+            nn.BatchNorm2d(4),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(36, 3),
+        ]
         self.module = nn.Sequential(*layers).eval()
         for parameter in self.module.parameters():
             parameter.data = torch.randn(parameter.shape, generator=rng)
@@ -345,11 +358,19 @@ def test_honest_models_pass():
 
 
 def test_models():
-    assert not unrefused(check_model, [(violator(), f"model planted ({rule})") for violator, rule in MODELS.items()])
+    assert not unrefused(
+        check_model, [(violator(), f"model planted ({rule})") for violator, rule in MODELS.items()]
+    )
 
 
 def test_a_member_of_the_contract_is_missing():
     for kind, honest, check in (("Model", Net, check_model), ("Dataset", Data, check_dataset)):
         for member in ("info", "digest"):
-            lacking = type("Lacking", (), {name: value for name, value in vars(honest).items() if name != member})
-            assert not unrefused(check, [(lacking.__new__(lacking), f"^Lacking is no {kind}: it lacks {member}")])
+            lacking = type(
+                "Lacking",
+                (),
+                {name: value for name, value in vars(honest).items() if name != member},
+            )
+            assert not unrefused(
+                check, [(lacking.__new__(lacking), f"^Lacking is no {kind}: it lacks {member}")]
+            )

@@ -1,4 +1,6 @@
-"""Every registered study keeps its record: on paper all of them, and in small runs those that leave a folder."""
+"""Every registered study keeps its record: on paper all of them, and in small runs those that leave
+a folder.
+"""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""For each rule of the attack checker a planted violator that it must catch, and an honest attack that it must pass."""
+"""For each rule of the attack checker a planted violator that it must catch, and an honest attack
+that it must pass."""
 
 import contextlib
 import gc
@@ -32,7 +33,10 @@ class Noise(Honest):
             if not stands.any():
                 return
             batch, threat, rng = batch.select(stands), threat.select(stands), rng.select(stands)
-            delta = threat.distance.sample(rng.fold(draw), tuple(batch.x.shape[1:])) * threat.eps[:, None]
+            delta = (
+                threat.distance.sample(rng.fold(draw), tuple(batch.x.shape[1:]))
+                * threat.eps[:, None]
+            )
             ledger.labels(batch.ids, threat.project(batch.x + delta, batch.x))
 
 
@@ -207,7 +211,8 @@ class ForgesTheCount(Honest):
 
 
 class MindsThePosition(Honest):
-    """Steps shorter in the second half of the batch, but far enough to win at 1.05 times the margin."""
+    """Steps shorter in the second half of the batch, but far enough to win at 1.05 times the
+    margin."""
 
     def __call__(self, ledger, batch, threat, rng):
         x, _ = self.step(ledger, batch, threat)
@@ -216,7 +221,9 @@ class MindsThePosition(Honest):
 
 
 def leave_the_flattest(batch, x, grad, selection):
-    """In the chosen rows, the step without its move along the flattest coordinate: as good, but another input."""
+    """In the chosen rows, the step without its move along the flattest coordinate: as good, but
+    another input.
+    """
     flattest = grad.abs().argmin(1, keepdim=True)
     return torch.where(selection[:, None], x.scatter(1, flattest, batch.x.gather(1, flattest)), x)
 
@@ -224,7 +231,10 @@ def leave_the_flattest(batch, x, grad, selection):
 class FindsOtherInputsByPosition(Honest):
     def __call__(self, ledger, batch, threat, rng):
         x, grad = self.step(ledger, batch, threat)
-        ledger.scores(batch.ids, leave_the_flattest(batch, x, grad, torch.arange(len(batch)) < len(batch) // 2))
+        ledger.scores(
+            batch.ids,
+            leave_the_flattest(batch, x, grad, torch.arange(len(batch)) < len(batch) // 2),
+        )
 
 
 class DoesNotRepeat(Honest):
@@ -315,4 +325,7 @@ def generators_kept():
 def test_caught():
     """A violator inherits a frozen dataclass without settings and so is one."""
     with generators_kept():
-        assert not unrefused(check_attack, [(each, f"^{each.__name__} .*{re.escape(rule)}") for each, rule in MESSAGES.items()])
+        assert not unrefused(
+            check_attack,
+            [(each, f"^{each.__name__} .*{re.escape(rule)}") for each, rule in MESSAGES.items()],
+        )

@@ -1,4 +1,6 @@
-"""Planted violators for the checker of studies: the example from outside, with one promise broken each."""
+"""Planted violators for the checker of studies: the example from outside, with one promise broken
+each.
+"""
 
 import dataclasses
 import sys
@@ -53,16 +55,26 @@ def with_field(tally, **fields):
     """Its request with further fields."""
     annotations = {name: hint for name, (hint, _) in fields.items()}
     values = {name: field for name, (_, field) in fields.items()}
-    kind = type("Broken", (tally.request,), {"__annotations__": annotations, "__module__": __name__, **values})
+    kind = type(
+        "Broken",
+        (tally.request,),
+        {"__annotations__": annotations, "__module__": __name__, **values},
+    )
     return dataclasses.replace(tally, request=kind)
 
 
 ON_PAPER = {
     "is not found: name its package": lambda study: dataclasses.replace(study, verb="absent"),
-    "names result:nobody as its result": lambda study: dataclasses.replace(study, result="result:nobody"),
-    "names elsewhere:Rows as its rows": lambda study: dataclasses.replace(study, rows="elsewhere:Rows"),
+    "names result:nobody as its result": lambda study: dataclasses.replace(
+        study, result="result:nobody"
+    ),
+    "names elsewhere:Rows as its rows": lambda study: dataclasses.replace(
+        study, rows="elsewhere:Rows"
+    ),
     "has no example for its help": lambda study: dataclasses.replace(study, examples=()),
-    "has a layout of another verb": lambda study: dataclasses.replace(study, rows=None, folder="brinell.studies.claim.run"),
+    "has a layout of another verb": lambda study: dataclasses.replace(
+        study, rows=None, folder="brinell.studies.claim.run"
+    ),
     "does not say what extra is": lambda study: with_field(study, extra=(bool, False)),
 }
 
@@ -92,12 +104,18 @@ class Restless(Study):
 
 
 def restless(study):
-    return Restless(**{field.name: getattr(study, field.name) for field in dataclasses.fields(study)})
+    return Restless(
+        **{field.name: getattr(study, field.name) for field in dataclasses.fields(study)}
+    )
 
 
 def printing(kind):
     """The type of the result, whose schema is another one."""
-    content = {"__annotations__": {"printed": ClassVar[dict[str, Any]]}, "__module__": __name__, "printed": {"tally": kind}}
+    content = {
+        "__annotations__": {"printed": ClassVar[dict[str, Any]]},
+        "__module__": __name__,
+        "printed": {"tally": kind},
+    }
     return type("Printing", (part("result").TallyResult,), content)
 
 
@@ -117,21 +135,34 @@ def changing(call):
 
 
 RECORDS = {
-    "opens its folder as another result": lambda run: replace(run, result=run.result.model_copy(update={"data": "x"})),
+    "opens its folder as another result": lambda run: replace(
+        run, result=run.result.model_copy(update={"data": "x"})
+    ),
     "keeps another request in run.toml": lambda run: replace(run, example=EXAMPLE | {"samples": 9}),
-    "writes another page from the same records": lambda run: replace(run, study=restless(run.study)),
+    "writes another page from the same records": lambda run: replace(
+        run, study=restless(run.study)
+    ),
     "leaves no report.html": lambda run: (run.folder / "report.html").unlink() or run,
 }
 REQUESTS = {
-    "lets itself, without a resume, into": lambda run: replace(run, study=replace(run.study, rows=None, run=deaf)),
-    "lets another request into its folder": lambda run: replace(run, study=replace(run.study, run=deaf)),
-    "refuses another request without one line": lambda run: replace(run, study=replace(run.study, run=wordy)),
+    "lets itself, without a resume, into": lambda run: replace(
+        run, study=replace(run.study, rows=None, run=deaf)
+    ),
+    "lets another request into its folder": lambda run: replace(
+        run, study=replace(run.study, run=deaf)
+    ),
+    "refuses another request without one line": lambda run: replace(
+        run, study=replace(run.study, run=wordy)
+    ),
     "changes rows as it refuses": lambda run: replace(run, study=replace(run.study, run=changing)),
 }
 
 
 def test_records_and_requests(run):
-    for rule, violators in ((checker.check_records, RECORDS), (checker.check_other_request, REQUESTS)):
+    for rule, violators in (
+        (checker.check_records, RECORDS),
+        (checker.check_other_request, REQUESTS),
+    ):
         rule(run)
         for line, change in violators.items():
             with pytest.raises(ContractError, match=line):
@@ -152,10 +183,20 @@ def test_a_command_with_other_rows_and_of_another_schema(run, tmp_path, monkeypa
     with pytest.raises(ContractError, check=refused("testing.form.demand")):
         checker.check_command(replace(run, parent=tmp_path / "fast", writes=10**6))
     with pytest.raises(ContractError, check=refused("testing.form.demand")):
-        checker.check_command(replace(run, parent=tmp_path / "more", study=replace(run.study, result=printing(Less))))
+        checker.check_command(
+            replace(run, parent=tmp_path / "more", study=replace(run.study, result=printing(Less)))
+        )
     with pytest.raises(ContractError, check=refused("testing.form.demand")):
-        checker.check_command(replace(run, parent=tmp_path / "other", study=replace(run.study, result=printing(list[int]))))
+        checker.check_command(
+            replace(
+                run, parent=tmp_path / "other", study=replace(run.study, result=printing(list[int]))
+            )
+        )
     predict = part("run").predict
-    monkeypatch.setattr(part("run"), "predict", lambda *inputs: replace(rows := predict(*inputs), label=rows.label + 1))
+    monkeypatch.setattr(
+        part("run"),
+        "predict",
+        lambda *inputs: replace(rows := predict(*inputs), label=rows.label + 1),
+    )
     with pytest.raises(ContractError, check=refused("testing.form.demand")):
         checker.check_command(replace(run, parent=tmp_path / "rows"))

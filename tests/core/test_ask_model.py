@@ -20,7 +20,11 @@ def failing(error):
 
 
 def test_the_models_own_error_in_one_line():
-    with pytest.raises(ModelError, match=r"^model recorder failed on a batch of 3 inputs \(RuntimeError: out of memory, 2 GiB\)"):
+    with pytest.raises(
+        ModelError,
+        match=r"^model recorder failed on a batch of 3 inputs \(RuntimeError: out of "
+        r"memory, 2 GiB\)",
+    ):
         ask(failing(RuntimeError("out of\n memory, 2 GiB")), X)
 
 

@@ -1,4 +1,6 @@
-"""What is read of files that others wrote: no devices, nothing outside, and never far more than they hold."""
+"""What is read of files that others wrote: no devices, nothing outside, and never far more than
+they hold.
+"""
 
 import os
 import resource
@@ -65,7 +67,10 @@ def test_what_becomes_far_more_than_it_is_is_refused() -> None:
 
 def test_a_decoder_gets_no_more_memory_than_its_file_is_worth() -> None:
     before = resource.getrlimit(resource.RLIMIT_AS)
-    with pytest.raises(RequestError, match="f has 10 bytes and asks for far more memory"), bounded.decoding("f", 10):
+    with (
+        pytest.raises(RequestError, match="f has 10 bytes and asks for far more memory"),
+        bounded.decoding("f", 10),
+    ):
         np.empty(1 << 36, np.uint8)  # more than a heap that earlier tests left grown can give
     with bounded.decoding("f", 1 << 28):
         np.empty(bounded.SPARE + (1 << 28), np.uint8)
@@ -83,7 +88,10 @@ def test_whatever_a_decoder_raises_is_one_line() -> None:
 
 
 def test_what_loops_for_ever_is_stopped() -> None:
-    with pytest.raises(RequestError, check=refused("core.bounded.time_limit.stop")), bounded.time_limit(0.05, "f"):
+    with (
+        pytest.raises(RequestError, check=refused("core.bounded.time_limit.stop")),
+        bounded.time_limit(0.05, "f"),
+    ):
         while True:
             pass
     with bounded.time_limit(5, "f"):

@@ -20,14 +20,18 @@ from brinell.core.boxes import (
 def objects(*rows):
     """Objects from (x0, y0, x1, y1, label, crowd)."""
     values = np.array(rows, dtype=np.float64).reshape(-1, 6)
-    return Objects(boxes=values[:, :4], labels=values[:, 4].astype(np.int64), crowd=values[:, 5] > 0)
+    return Objects(
+        boxes=values[:, :4], labels=values[:, 4].astype(np.int64), crowd=values[:, 5] > 0
+    )
 
 
 def detections(*rows):
     """Detections from (x0, y0, x1, y1, label, score)."""
     values = np.array(rows, dtype=np.float64).reshape(-1, 6)
     order = np.argsort(-values[:, 5], kind="stable")
-    return Detections(boxes=values[order, :4], labels=values[order, 4].astype(np.int64), scores=values[order, 5])
+    return Detections(
+        boxes=values[order, :4], labels=values[order, 4].astype(np.int64), scores=values[order, 5]
+    )
 
 
 def random_picture(generator, objects_most=8, boxes_most=20, classes=3):
@@ -45,14 +49,27 @@ def random_picture(generator, objects_most=8, boxes_most=20, classes=3):
             label = label if generator.random() < 0.7 else generator.integers(classes)
         else:
             corner = generator.uniform(0, 80, 2)
-            box, label = np.concatenate([corner, corner + generator.uniform(5, 40, 2)]), generator.integers(classes)
-        rows.append((*np.concatenate([np.minimum(box[:2], box[2:]), np.maximum(box[:2], box[2:])]), label, generator.random()))
+            box, label = (
+                np.concatenate([corner, corner + generator.uniform(5, 40, 2)]),
+                generator.integers(classes),
+            )
+        rows.append(
+            (
+                *np.concatenate([np.minimum(box[:2], box[2:]), np.maximum(box[:2], box[2:])]),
+                label,
+                generator.random(),
+            )
+        )
     return detections(*rows), truth
 
 
 def test_outcomes_by_hand():
     truth = objects(
-        (0, 0, 10, 10, 0, 0), (20, 0, 30, 10, 0, 0), (40, 0, 50, 10, 1, 0), (60, 0, 70, 10, 1, 0), (0, 50, 90, 90, 2, 1)
+        (0, 0, 10, 10, 0, 0),
+        (20, 0, 30, 10, 0, 0),
+        (40, 0, 50, 10, 1, 0),
+        (60, 0, 70, 10, 1, 0),
+        (0, 50, 90, 90, 2, 1),
     )
     boxes = detections(
         (0, 0, 10, 9, 0, 0.9),  # finds the first
@@ -82,7 +99,9 @@ def test_a_picture_without_boxes_or_objects():
 
 def overlap(a, b, crowd=False):
     """Intersection over union of two boxes, or over the area of the first."""
-    width, height = (max(0.0, min(a[2 + axis], b[2 + axis]) - max(a[axis], b[axis])) for axis in (0, 1))
+    width, height = (
+        max(0.0, min(a[2 + axis], b[2 + axis]) - max(a[axis], b[axis])) for axis in (0, 1)
+    )
     size, second_size = ((box[2] - box[0]) * (box[3] - box[1]) for box in (a, b))
     return width * height / (size if crowd else size + second_size - width * height)
 
@@ -96,7 +115,8 @@ def reference_match(boxes, truth, least):
             ratios = {
                 k: overlap(box, truth.boxes[k], truth.crowd[k])
                 for k in candidates
-                if truth.labels[k] == label and overlap(box, truth.boxes[k], truth.crowd[k]) >= least
+                if truth.labels[k] == label
+                and overlap(box, truth.boxes[k], truth.crowd[k]) >= least
             }
             if ratios:
                 partner = max(ratios, key=ratios.__getitem__)
@@ -114,7 +134,10 @@ def reference_outcomes(boxes, truth):
     for number, k in enumerate(partners):
         if of_box[number] == HIT:
             of_object[k] = HIT
-    for error, equal_labels, least, most in ((MISLABELLED, False, 0.5, 2.0), (MISPLACED, True, 0.1, 0.5)):
+    for error, equal_labels, least, most in (
+        (MISLABELLED, False, 0.5, 2.0),
+        (MISPLACED, True, 0.1, 0.5),
+    ):
         for number, (box, label) in enumerate(zip(boxes.boxes, boxes.labels, strict=True)):
             ratios = {
                 k: overlap(box, truth.boxes[k])
@@ -132,7 +155,9 @@ def test_matches_and_outcomes_are_those_of_the_reference():
     for _ in range(60):
         boxes, truth = random_picture(generator)
         outcomes = judge(boxes, truth)
-        assert (outcomes.objects.tolist(), outcomes.boxes.tolist()) == reference_outcomes(boxes, truth)
+        assert (outcomes.objects.tolist(), outcomes.boxes.tolist()) == reference_outcomes(
+            boxes, truth
+        )
         partners, ignored = match(boxes, truth, (0.3, 0.5, 0.75))
         for level, least in enumerate((0.3, 0.5, 0.75)):
             expected = reference_match(boxes, truth, least)
@@ -149,11 +174,16 @@ def test_suppression_and_decoding_are_those_of_the_reference():
     generator = np.random.default_rng(3)
     for _ in range(30):
         corners = generator.uniform(0, 30, (20, 2))
-        candidates = np.concatenate([corners, corners + generator.uniform(5, 25, (20, 2)), generator.random((20, 3)) ** 3], 1)
+        candidates = np.concatenate(
+            [corners, corners + generator.uniform(5, 25, (20, 2)), generator.random((20, 3)) ** 3],
+            1,
+        )
         remaining = []
         for row in sorted(candidates, key=lambda row: -max(row[4:])):
             label, score = int(row[4:].argmax()), max(row[4:])
-            clash = any(label == second and overlap(row[:4], box) > 0.3 for box, second, _ in remaining)
+            clash = any(
+                label == second and overlap(row[:4], box) > 0.3 for box, second, _ in remaining
+            )
             if score > 0.2 and not clash and len(remaining) < 6:
                 remaining.append((row[:4], label, score))
         boxes = decode(candidates, least=0.2, limit=0.3, most=6)

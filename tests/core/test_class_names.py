@@ -35,7 +35,9 @@ WORDS = (
 def order(model, data, count=None, present=None):
     """The order in which a model's answers are taken."""
     count = count or len(model)
-    return match_classes("net", model, data, count, range(len(data)) if present is None else present).order
+    return match_classes(
+        "net", model, data, count, range(len(data)) if present is None else present
+    ).order
 
 
 def test_known_orders(subtests):
@@ -60,7 +62,14 @@ def test_known_orders(subtests):
 
 
 def test_numbers_of_an_estimator_are_values_and_gaps_are_never_answered():
-    assert order(("1", "2", "5"), tuple("012345"), present=[1, 2, 5]) == (NEVER, 0, 1, NEVER, NEVER, 2)
+    assert order(("1", "2", "5"), tuple("012345"), present=[1, 2, 5]) == (
+        NEVER,
+        0,
+        1,
+        NEVER,
+        NEVER,
+        2,
+    )
     with pytest.raises(ModelError, check=refused("core.class_names.match_classes")):
         order(("1", "2", "5"), tuple("012"), present=[0, 1, 2])
 
@@ -72,10 +81,16 @@ def test_folders_named_by_numbers_count_the_answers_of_a_model_without_names():
 
 
 def test_what_places_decide_is_told():
-    assert "the data set names no classes" in match_classes("net", ("cat", "dog"), ("0", "1"), 2, range(2)).note
+    assert (
+        "the data set names no classes"
+        in match_classes("net", ("cat", "dog"), ("0", "1"), 2, range(2)).note
+    )
     assert "net names no classes" in match_classes("net", (), ("cat", "dog"), 10, range(2)).note
     assert match_classes("net", (), ("cat", "dog"), 2, range(2)).note == ""
-    assert "-1, 1 of net are taken for the labels 0, 1" in match_classes("net", ("-1", "1"), ("0", "1"), 2, range(2)).note
+    assert (
+        "-1, 1 of net are taken for the labels 0, 1"
+        in match_classes("net", ("-1", "1"), ("0", "1"), 2, range(2)).note
+    )
 
 
 def test_long_lists_in_other_words_are_one_list():
@@ -114,7 +129,8 @@ def test_every_order_subset_and_spelling_is_matched(subtests):
 
 
 def check_matches(rng):
-    """Classes of a model that the data name otherwise, in another order, some of them, and with a stranger."""
+    """Classes of a model that the data name otherwise, in another order, some of them, and with a
+    stranger."""
     model = rng.sample(WORDS, rng.randint(2, len(WORDS)))
     data = rng.sample(model, rng.randint(2, len(model)))
     places = order(model, [spellings(name, rng) for name in data])
@@ -133,9 +149,14 @@ def check_matches(rng):
 
 
 def test_lists_of_a_model():
-    assert names_of_mapping("id2label", {"1": "dog", "0": "cat"}, {"cat": 0, "dog": 1}) == ("cat", "dog")
+    assert names_of_mapping("id2label", {"1": "dog", "0": "cat"}, {"cat": 0, "dog": 1}) == (
+        "cat",
+        "dog",
+    )
     assert names_of_mapping("id2label", {0: "cat"}, {"LABEL_0": 0}) == ("cat",)
-    with pytest.raises(RequestError, match="contradict each other: 'cat' is 0 in one and 1 in the other"):
+    with pytest.raises(
+        RequestError, match="contradict each other: 'cat' is 0 in one and 1 in the other"
+    ):
         names_of_mapping("id2label", {0: "cat", 1: "dog"}, {"cat": 1, "dog": 0})
     with pytest.raises(RequestError, match="number them from 0 to 1"):
         names_of_mapping("id2label", {0: "cat", 2: "dog"})

@@ -10,13 +10,19 @@ N, CLASSES = 4, 3
 def test_running_totals_are_those_of_a_loop():
     rng = torch.Generator().manual_seed(0)
     for length in (1, 2, 30):
-        ids, values = torch.randint(5, (length,), generator=rng), torch.randint(9, (length,), generator=rng)
+        ids, values = (
+            torch.randint(5, (length,), generator=rng),
+            torch.randint(9, (length,), generator=rng),
+        )
         sums, counts, expected = [0] * 5, [0] * 5, []
         for row, value in zip(ids.tolist(), values.tolist(), strict=True):
             sums[row] += value
             expected.append((sums[row], counts[row]))
             counts[row] += 1
-        assert list(zip(running_totals(ids, values).tolist(), earlier_rows(ids).tolist(), strict=True)) == expected
+        assert (
+            list(zip(running_totals(ids, values).tolist(), earlier_rows(ids).tolist(), strict=True))
+            == expected
+        )
 
 
 def test_costs_are_those_of_a_loop():
@@ -24,7 +30,11 @@ def test_costs_are_those_of_a_loop():
     forwards, backwards = [0] * N, [0] * N
     for number in range(12):
         repeats = number % 2 == 1
-        ids = torch.randint(N, (6,), generator=rng) if repeats else torch.randperm(N, generator=rng)[:3]
+        ids = (
+            torch.randint(N, (6,), generator=rng)
+            if repeats
+            else torch.randperm(N, generator=rng)[:3]
+        )
         times = torch.randint(1, 4, (len(ids),), generator=rng)
         costs.add(ids, times, number % 3)
         for row, count in zip(ids.tolist(), times.tolist(), strict=True):
@@ -58,7 +68,11 @@ class Reference:
         for k, row in enumerate(ids.tolist()):
             self.first[row] = self.first[row] or int(totals[k])
             if distance[k] < self.nearest[row]:
-                self.nearest[row], self.closest[row], self.answer[row] = float(distance[k]), x[k], logits[k]
+                self.nearest[row], self.closest[row], self.answer[row] = (
+                    float(distance[k]),
+                    x[k],
+                    logits[k],
+                )
 
 
 def test_the_best_is_that_of_a_loop():
@@ -67,8 +81,15 @@ def test_the_best_is_that_of_a_loop():
         best, reference = Best(clean, CLASSES, keeps_strongest=keeps), Reference(keeps)
         for number in range(25):
             repeats = number % 2 == 0
-            ids = torch.randint(N, (5,), generator=rng) if repeats else torch.randperm(N, generator=rng)[:3]
-            x, logits = torch.rand(len(ids), 2, generator=rng), torch.rand(len(ids), CLASSES, generator=rng)
+            ids = (
+                torch.randint(N, (5,), generator=rng)
+                if repeats
+                else torch.randperm(N, generator=rng)[:3]
+            )
+            x, logits = (
+                torch.rand(len(ids), 2, generator=rng),
+                torch.rand(len(ids), CLASSES, generator=rng),
+            )
             margin, distance = torch.rand(2, len(ids), generator=rng)
             margin -= 0.93
             totals = torch.tensor(reference.answered(ids, x, margin))
@@ -78,7 +99,14 @@ def test_the_best_is_that_of_a_loop():
                 success = ids[rows], x[rows], logits[rows], distance[rows], totals[rows]
                 best.note_successes(*success)
                 reference.succeeded(*success)
-            assert best.first_success.tolist() == reference.first and best.margin.tolist() == reference.most
-            assert best.distance.tolist() == reference.nearest and torch.equal(best.closest, reference.closest)
-            assert torch.equal(best.strongest, reference.strongest) and torch.equal(best.answer, reference.answer)
+            assert (
+                best.first_success.tolist() == reference.first
+                and best.margin.tolist() == reference.most
+            )
+            assert best.distance.tolist() == reference.nearest and torch.equal(
+                best.closest, reference.closest
+            )
+            assert torch.equal(best.strongest, reference.strongest) and torch.equal(
+                best.answer, reference.answer
+            )
         assert sum(map(bool, reference.first)) > 1 and not clean.any()

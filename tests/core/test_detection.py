@@ -24,7 +24,9 @@ PICTURES = ([(0, 0), (3, 1)], [(1, 2)], [])
 def criterion(error, **settings):
     """The criterion of an error on three pictures."""
     x, objects = spots(*PICTURES)
-    return torch.from_numpy(x), BoxCriterion(error=error, scene=Scene.of(objects), form=FORM, **settings)
+    return torch.from_numpy(x), BoxCriterion(
+        error=error, scene=Scene.of(objects), form=FORM, **settings
+    )
 
 
 def answers(x):
@@ -37,8 +39,15 @@ def test_errors_by_hand():
     changed = x.clone()
     changed[0, 0, :8, :8] = 0.1  # the first object of the first picture is gone
     changed[1, 2, :8, 8:], changed[1, 0, :8, 8:] = 0.1, 0.9  # that of the second has another class
-    changed[2, :, :, :] = torch.tensor([0.9, 0.1, 0.1])[:, None, None]  # four boxes in a picture without objects
-    expected = {"missed": [1, 0, 0], "mislabelled": [0, 1, 0], "misplaced": [0, 0, 0], "false": [0, 0, 4]}
+    changed[2, :, :, :] = torch.tensor([0.9, 0.1, 0.1])[
+        :, None, None
+    ]  # four boxes in a picture without objects
+    expected = {
+        "missed": [1, 0, 0],
+        "mislabelled": [0, 1, 0],
+        "misplaced": [0, 0, 0],
+        "false": [0, 0, 4],
+    }
     for error, counts in expected.items():
         assert criterion(error)[1].counts(answers(changed)).tolist() == counts
 
@@ -46,7 +55,9 @@ def test_errors_by_hand():
 @pytest.mark.parametrize("error", ["missed", "false", "mislabelled"])
 def test_gradients_are_those_of_finite_differences(error):
     x, judge = criterion(error)
-    noise = 0.05 * torch.rand(x.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)  # no two scores are equal
+    noise = 0.05 * torch.rand(
+        x.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    )  # no two scores are equal
     x = (x + noise).requires_grad_(True)
     network = Spots().double()
 
@@ -55,10 +66,14 @@ def test_gradients_are_those_of_finite_differences(error):
         return judge.loss(None, network(x).flatten(1), None).sum()
 
     (gradient,) = torch.autograd.grad(loss(x), x)
-    direction = torch.randn(x.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    direction = torch.randn(
+        x.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
     step = 1e-5
     difference = (loss(x + step * direction) - loss(x - step * direction)) / (2 * step)
-    assert float((gradient * direction).sum()) == pytest.approx(float(difference.detach()), rel=1e-4, abs=1e-7)
+    assert float((gradient * direction).sum()) == pytest.approx(
+        float(difference.detach()), rel=1e-4, abs=1e-7
+    )
     (margin_gradient,) = torch.autograd.grad(judge.margin(network(x).flatten(1), None, x).sum(), x)
     assert torch.allclose(margin_gradient, gradient)
 
@@ -68,11 +83,14 @@ def test_selection_keeps_rows_aligned():
     changed = torch.zeros_like(x)
     margins = judge.margin(answers(changed), None, x)
     for keep in (torch.tensor([2, 0]), torch.tensor([True, False, True]), slice(1, 3)):
-        assert torch.equal(judge.select(keep).margin(answers(changed)[keep], None, x[keep]), margins[keep])
+        assert torch.equal(
+            judge.select(keep).margin(answers(changed)[keep], None, x[keep]), margins[keep]
+        )
 
 
 def test_lower_scores_of_all_boxes_are_no_success_until_the_threshold():
-    """The ledger notes a success at the change that the detector's own formula gives, and not before."""
+    """The ledger notes a success at the change that the detector's own formula gives, and not
+    before."""
     x, judge = criterion("missed", threshold=1.0)
 
     class Model:
@@ -102,14 +120,17 @@ def test_lower_scores_of_all_boxes_are_no_success_until_the_threshold():
 
 
 def random_scene(seed):
-    """Answers (3, 5 * 7) about three pictures with few objects, a crowd among them, and none in the last."""
+    """Answers (3, 5 * 7) about three pictures with few objects, a crowd among them, and none in the
+    last."""
     rng = np.random.default_rng(seed)
     objects = []
     for count in (3, 2, 0):
         corner = rng.uniform(0, 8, (count, 2))
         boxes = np.concatenate((corner, corner + rng.uniform(4, 8, (count, 2))), 1)
         crowd = np.arange(count) == 2
-        objects.append(Objects(boxes=boxes.reshape(-1, 4), labels=rng.integers(0, 3, count), crowd=crowd))
+        objects.append(
+            Objects(boxes=boxes.reshape(-1, 4), labels=rng.integers(0, 3, count), crowd=crowd)
+        )
     corner = rng.uniform(0, 8, (3, 5, 2))
     boxes = np.concatenate((corner, corner + rng.uniform(4, 8, (3, 5, 2))), 2)
     boxes[0, :2] = objects[0].boxes[:2] + rng.normal(0, 1, (2, 4))
@@ -118,7 +139,9 @@ def random_scene(seed):
 
 
 def overlap(a, b):
-    width, height = (max(0.0, min(a[2 + axis], b[2 + axis]) - max(a[axis], b[axis])) for axis in (0, 1))
+    width, height = (
+        max(0.0, min(a[2 + axis], b[2 + axis]) - max(a[axis], b[axis])) for axis in (0, 1)
+    )
     size, second_size = ((box[2] - box[0]) * (box[3] - box[1]) for box in (a, b))
     return width * height / (size + second_size - width * height)
 
@@ -134,7 +157,9 @@ def reference(candidates, picture, error, least):
             rival = max(share for index, share in enumerate(shares) if index != label)
             rows.append((k, overlap(box, picture.boxes[k]), shares[label], rival))
     best = [max(candidate[4:]) for candidate in candidates]
-    ratios_of_boxes = [[overlap(candidate[:4], picture.boxes[k]) for k in real] for candidate in candidates]
+    ratios_of_boxes = [
+        [overlap(candidate[:4], picture.boxes[k]) for k in real] for candidate in candidates
+    ]
     count = max(1, len(real))
 
     def share(values):
@@ -142,11 +167,19 @@ def reference(candidates, picture, error, least):
         return sum(max([value for j, value in values if j == k], default=0.0) for k in real) / count
 
     if error == "missed":
-        loss = -sum(score for score, ratios in zip(best, ratios_of_boxes, strict=True) if any(r >= 0.4 for r in ratios))
+        loss = -sum(
+            score
+            for score, ratios in zip(best, ratios_of_boxes, strict=True)
+            if any(r >= 0.4 for r in ratios)
+        )
         loss -= sum(true for _, ratio, true, _ in rows if ratio >= 0.1)
         return loss / count, 1 - share([(k, true) for k, ratio, true, _ in rows if ratio >= 0.1])
     if error == "false":
-        away = [score for score, ratios in zip(best, ratios_of_boxes, strict=True) if all(r < 0.5 for r in ratios)]
+        away = [
+            score
+            for score, ratios in zip(best, ratios_of_boxes, strict=True)
+            if all(r < 0.5 for r in ratios)
+        ]
         hint = sum(score for score in away if score <= least) / min(10, len(best)) / least
         return sum(away) / 100, min(hint, 1.0)
     if error == "mislabelled":
@@ -165,11 +198,17 @@ def test_losses_counts_and_margins_are_those_of_the_reference():
         flat = answers.flatten(1)
         boxes = form.decode(flat, 0.5)
         for error in ERRORS:
-            judge_of = BoxCriterion(error=error, scene=Scene.of(objects), form=form, least_score=0.5, threshold=0.6)
+            judge_of = BoxCriterion(
+                error=error, scene=Scene.of(objects), form=form, least_score=0.5, threshold=0.6
+            )
             counts = [judge(*pair).count(error) for pair in zip(boxes, objects, strict=True)]
-            pairs = [reference(*pair, error, 0.5) for pair in zip(answers.tolist(), objects, strict=True)]
+            pairs = [
+                reference(*pair, error, 0.5) for pair in zip(answers.tolist(), objects, strict=True)
+            ]
             assert judge_of.counts(flat).tolist() == counts
-            assert judge_of.loss(None, flat, None).tolist() == pytest.approx([loss for loss, _ in pairs], abs=1e-4)
+            assert judge_of.loss(None, flat, None).tolist() == pytest.approx(
+                [loss for loss, _ in pairs], abs=1e-4
+            )
             expected = []
             for (_, hint), count, picture in zip(pairs, counts, objects, strict=True):
                 errors = count + 0.01 + 0.98 * min(max(hint, 0.0), 1.0)
@@ -179,7 +218,9 @@ def test_losses_counts_and_margins_are_those_of_the_reference():
             margin = judge_of.margin(flat, None, None)
             assert margin.tolist() == pytest.approx(expected, abs=1e-4), (seed, error)
             assert judge_of.is_met(margin, None, None).tolist() == [value > 0 for value in expected]
-            assert torch.equal(judge_of.logits_for_attack(flat, None), torch.stack((0 * margin, margin), 1))
+            assert torch.equal(
+                judge_of.logits_for_attack(flat, None), torch.stack((0 * margin, margin), 1)
+            )
             assert judge_of.attackable.tolist() == [True, True, error == "false"]
 
 
@@ -189,5 +230,10 @@ def test_a_model_of_another_form_is_refused():
     for classes in (27, 4 * 3):
         with pytest.raises(RequestError, match=f"answers {classes} numbers"):
             judge_of.check(classes)
-    assert judge_of.describe() == {"name": "detection", "error": "missed", "least_score": 0.4, "threshold": 0.5}
+    assert judge_of.describe() == {
+        "name": "detection",
+        "error": "missed",
+        "least_score": 0.4,
+        "threshold": 0.5,
+    }
     assert judge_of.classes_for_attack(28) == 2 and judge_of.for_attack() is MISCLASSIFIED

@@ -18,7 +18,12 @@ def setting(batch_size=3, **settings):
     x = torch.rand(7, 6, generator=torch.Generator().manual_seed(1))
     model = Recorder(module, SIX, classes=4)
     batch = batch_of(x, [0, 1, 2, 3, 0, 1, 2])
-    return module, batch, model, Ledger(model, batch, threat_of(0.5, domain=SIX, n=7), batch_size=batch_size, **settings)
+    return (
+        module,
+        batch,
+        model,
+        Ledger(model, batch, threat_of(0.5, domain=SIX, n=7), batch_size=batch_size, **settings),
+    )
 
 
 def test_values_and_gradients_are_those_of_the_targeted_margin():
@@ -75,9 +80,16 @@ def test_zero_where_the_model_does_not_depend_on_its_input():
 
 def test_a_minimal_attack_may_stop_at_eps():
     _, batch, _, _ = setting()
-    for minimal, stop, stands in ((True, False, True), (True, True, False), (False, False, False), (False, True, False)):
+    for minimal, stop, stands in (
+        (True, False, True),
+        (True, True, False),
+        (False, False, False),
+        (False, True, False),
+    ):
         ledger = setting(minimal=minimal)[3]
         ledger.oracle().scores(batch.ids, batch.x)
         fooled = ledger.fooled
         assert fooled.any() and not fooled.all()
-        assert ledger.oracle().active(batch.ids, stop).tolist() == [stands or not is_fooled for is_fooled in fooled]
+        assert ledger.oracle().active(batch.ids, stop).tolist() == [
+            stands or not is_fooled for is_fooled in fooled
+        ]

@@ -17,7 +17,9 @@ LEVELS = st.integers(2, 300)
 def domains(draw, *, stored=False):
     low = draw(finite)
     high = low + draw(st.floats(0.01, 1e3))
-    return Domain(kind="vector", shape=(5,), low=low, high=high, levels=draw(LEVELS) if stored else None)
+    return Domain(
+        kind="vector", shape=(5,), low=low, high=high, levels=draw(LEVELS) if stored else None
+    )
 
 
 def test_bounds_per_channel():
@@ -48,7 +50,9 @@ def test_nan_is_no_value_inside(domain):
 
 @given(domains(), st.lists(st.floats(-1e5, 1e5, width=32), min_size=5, max_size=5))
 def test_what_is_clamped_is_inside(domain, values):
-    """Also where the bounds are no float32 numbers: 5000.3 is 5000.2998 there, and 0.1 a little more than 0.1."""
+    """Also where the bounds are no float32 numbers: 5000.3 is 5000.2998 there, and 0.1 a little
+    more than 0.1.
+    """
     x = domain.clamp(torch.tensor([values]))
     assert domain.excess(x) <= 0
 
@@ -78,9 +82,15 @@ def test_refuses(subtests):
         ({"kind": "hologram", "shape": (1,)}, "kind is 'hologram'"),
         ({"kind": "vector", "shape": ()}, "needs at least one axis"),
         ({"kind": "vector", "shape": (0,)}, "no empty one"),
-        ({"kind": "vector", "shape": (2,), "low": 1.0, "high": 0.0}, "the lower one must be the smaller"),
+        (
+            {"kind": "vector", "shape": (2,), "low": 1.0, "high": 0.0},
+            "the lower one must be the smaller",
+        ),
         ({"kind": "vector", "shape": (2,), "low": 1.0}, "the lower one must be the smaller"),
-        ({"kind": "vector", "shape": (2,), "high": float("nan")}, "the lower one must be the smaller"),
+        (
+            {"kind": "vector", "shape": (2,), "high": float("nan")},
+            "the lower one must be the smaller",
+        ),
         ({"kind": "image", "shape": (3, 2, 2), "low": (0.0, 0.0)}, "2 bounds for 3 channels"),
         ({"kind": "vector", "shape": (2,), "levels": 1}, "levels is 1"),
     ]:

@@ -17,7 +17,9 @@ X = torch.tensor([[0.2, 0.0], [0.3, 0.0], [0.4, 0.0]])
 
 
 def slopes(values, *, rows):
-    """A model of lead `slope * x0`: each call, or each row of a call, takes the next slope and writes down which it took."""
+    """A model of lead `slope * x0`: each call, or each row of a call, takes the next slope and
+    writes down which it took.
+    """
     remaining, draws = list(values), []
 
     def logits(x):
@@ -39,9 +41,13 @@ def test_each_look_is_a_call():
         mean = EOT(model, 20).mean(X)
         assert [len(x) for x in model.calls] == [3] * 20
         for row in range(3):
-            assert mean[row, 1].item() == pytest.approx(mean_of(draws, X[row, 0].item()) * X[row, 0].item(), rel=1e-5)
+            assert mean[row, 1].item() == pytest.approx(
+                mean_of(draws, X[row, 0].item()) * X[row, 0].item(), rel=1e-5
+            )
     model, _ = slopes([1.0, 5.0, 9.0], rows=False)
-    torch.testing.assert_close(EOT(model, 3).answers(X)[:, :, 1], torch.tensor([[1.0], [5.0], [9.0]]) * X[:, 0])
+    torch.testing.assert_close(
+        EOT(model, 3).answers(X)[:, :, 1], torch.tensor([[1.0], [5.0], [9.0]]) * X[:, 0]
+    )
 
 
 def test_one_look_is_the_models_own_answer():
@@ -63,19 +69,26 @@ def ledger_of(model, eot, n=3, **options):
 
 
 def test_logits_loss_and_gradient_are_means(subtests):
-    """The lead is slope times x0 and negative: loss and gradient of a row are the mean of the slopes that it drew."""
+    """The lead is slope times x0 and negative: loss and gradient of a row are the mean of the
+    slopes that it drew.
+    """
     for rows in [True, False]:
         for batch_size in [2, 3, 8, 100]:
             with subtests.test(rows=rows, batch_size=batch_size):
                 model, draws = slopes((-torch.rand(30)).tolist(), rows=rows)
                 ledger, batch = ledger_of(model, 6, batch_size=batch_size)
                 answer = ledger.oracle().gradient(batch.ids, batch.x, margin)
-                slope = torch.tensor([mean_of(draws, x) for x in X[:, 0].tolist()], dtype=torch.float32)
+                slope = torch.tensor(
+                    [mean_of(draws, x) for x in X[:, 0].tolist()], dtype=torch.float32
+                )
                 torch.testing.assert_close(answer.logits[:, 1], slope * X[:, 0])
                 torch.testing.assert_close(answer.loss, slope * X[:, 0])
                 torch.testing.assert_close(answer.grad, torch.stack([slope, torch.zeros(3)], 1))
                 torch.testing.assert_close(ledger.best.margin, slope * X[:, 0])
-                assert ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [6, 6, 6] and model.queries == 18
+                assert (
+                    ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [6, 6, 6]
+                    and model.queries == 18
+                )
 
 
 def test_differences_are_means_and_extra_tensors_go_with_their_copies():
@@ -87,16 +100,24 @@ def test_differences_are_means_and_extra_tensors_go_with_their_copies():
     torch.testing.assert_close(answer.grad[:, 0, 0], slope)
     draws.clear()
     weights = torch.tensor([1.0, 10.0, 100.0])
-    answer = ledger.oracle().gradient(batch.ids, batch.x, lambda logits, y, w: w * margin(logits, y), weights)
+    answer = ledger.oracle().gradient(
+        batch.ids, batch.x, lambda logits, y, w: w * margin(logits, y), weights
+    )
     slope = torch.tensor([mean_of(draws, x) for x in X[:, 0].tolist()], dtype=torch.float32)
     torch.testing.assert_close(answer.grad[:, 0], weights * slope)
 
 
 @pytest.mark.parametrize("ask", ["scores", "gradient"])
 def test_one_lucky_answer_is_no_success(ask):
-    """The lead is 1, then -1, -1: one look is fooled, the mean of three is not; where it is 1, 1, -1 the mean is."""
+    """The lead is 1, then -1, -1: one look is fooled, the mean of three is not; where it is 1, 1,
+    -1 the mean is.
+    """
     extra = (margin,) if ask == "gradient" else ()
-    for values, eot, success in [([10, -10, -10], 1, 1), ([10, -10, -10], 3, 0), ([10, 10, -10], 3, 3)]:
+    for values, eot, success in [
+        ([10, -10, -10], 1, 1),
+        ([10, -10, -10], 3, 0),
+        ([10, 10, -10], 3, 3),
+    ]:
         model, _ = slopes([float(value) for value in values], rows=True)
         ledger, batch = ledger_of(model, eot, n=1)
         getattr(ledger.oracle(), ask)(batch.ids, batch.x, *extra)
@@ -105,7 +126,9 @@ def test_one_lucky_answer_is_no_success(ask):
 
 
 def counting():
-    """A model that keeps its own count: how often it was shown each first value, and how many rows went back through it."""
+    """A model that keeps its own count: how often it was shown each first value, and how many rows
+    went back through it.
+    """
     queries_by_value, backward_rows = {}, []
 
     def logits(x):
@@ -120,7 +143,10 @@ def counting():
 
 
 queries = st.lists(
-    st.tuples(st.sampled_from(["scores", "labels", "gradient"]), st.lists(st.integers(0, 2), min_size=1, max_size=7)),
+    st.tuples(
+        st.sampled_from(["scores", "labels", "gradient"]),
+        st.lists(st.integers(0, 2), min_size=1, max_size=7),
+    ),
     min_size=1,
     max_size=3,
 )
@@ -131,12 +157,16 @@ queries = st.lists(
 def test_the_count_is_the_models_own(queries, eot, batch_size):
     model, queries_by_value, backward_rows = counting()
     passes = []
-    ledger, batch = ledger_of(model, eot, batch_size=batch_size, on_pass=lambda f, b: passes.append((f, b)))
+    ledger, batch = ledger_of(
+        model, eot, batch_size=batch_size, on_pass=lambda f, b: passes.append((f, b))
+    )
     for kind, ids in queries:
         x = X[ids]
         extra = (margin,) if kind == "gradient" else ()
         getattr(ledger.oracle(), kind)(torch.tensor(ids), x, *extra)
-    assert ledger.costs.forwards.tolist() == [queries_by_value.get(round(value, 4), 0) for value in X[:, 0].tolist()]
+    assert ledger.costs.forwards.tolist() == [
+        queries_by_value.get(round(value, 4), 0) for value in X[:, 0].tolist()
+    ]
     assert sum(f for f, _ in passes) == model.queries
     assert int(ledger.costs.backwards.sum()) == sum(backward_rows) == sum(b for _, b in passes)
     assert max(len(x) for x in model.calls) <= batch_size

@@ -24,7 +24,11 @@ class Refusing:
 
 
 def test_the_code_is_the_place():
-    for kind, arguments in ((RequestError, ("no",)), (UnreachableError, ("no", "one", "there")), (Own, (3,))):
+    for kind, arguments in (
+        (RequestError, ("no",)),
+        (UnreachableError, ("no", "one", "there")),
+        (Own, (3,)),
+    ):
         with pytest.raises(kind) as caught:
             refuse(kind, *arguments)
         assert caught.value.code == f"{__name__}.refuse"

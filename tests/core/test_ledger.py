@@ -34,7 +34,10 @@ def points(values):
 
 
 queries = st.lists(
-    st.tuples(st.sampled_from(["scores", "labels", "gradient"]), st.lists(st.integers(0, 5), min_size=1, max_size=14)),
+    st.tuples(
+        st.sampled_from(["scores", "labels", "gradient"]),
+        st.lists(st.integers(0, 5), min_size=1, max_size=14),
+    ),
     min_size=1,
     max_size=5,
 )
@@ -66,8 +69,13 @@ def test_a_success_is_a_wrong_class_within_the_threat():
     ledger.oracle().scores(batch.ids, points([0.45, 0.55, 0.6, 0.4]))
     assert ledger.fooled.tolist() == [False, True, True, False]
     assert ledger.best.first_success.tolist() == [0, 1, 1, 0]
-    torch.testing.assert_close(ledger.best.distance, torch.tensor([torch.inf, 0.15, 0.2, torch.inf]))
-    assert torch.equal(ledger.best.closest, torch.where(ledger.fooled[:, None], points([0.45, 0.55, 0.6, 0.4]), batch.x))
+    torch.testing.assert_close(
+        ledger.best.distance, torch.tensor([torch.inf, 0.15, 0.2, torch.inf])
+    )
+    assert torch.equal(
+        ledger.best.closest,
+        torch.where(ledger.fooled[:, None], points([0.45, 0.55, 0.6, 0.4]), batch.x),
+    )
     assert torch.equal(batch.x, points([0.4] * 4)), "noting a success wrote into the clean inputs"
 
 
@@ -111,15 +119,24 @@ def test_within_its_reach_an_attack_may_look_beyond_eps_but_is_not_credited():
     ledger, batch, _ = ledger_of(2, eps=0.05, reach=3.0, strongest=True)
     oracle = ledger.oracle()
     oracle.scores(batch.ids, points([0.55, 0.43]))
-    assert not ledger.fooled.any() and ledger.best.distance.isinf().all() and torch.equal(ledger.best.closest, batch.x)
+    assert (
+        not ledger.fooled.any()
+        and ledger.best.distance.isinf().all()
+        and torch.equal(ledger.best.closest, batch.x)
+    )
     assert oracle.active(batch.ids).all() and ledger.best.margin.isinf().tolist() == [True, False]
-    assert torch.equal(ledger.best.strongest[0], batch.x[0]) and ledger.best.strongest[1, 0] == pytest.approx(0.43)
+    assert torch.equal(ledger.best.strongest[0], batch.x[0]) and ledger.best.strongest[
+        1, 0
+    ] == pytest.approx(0.43)
     with pytest.raises(ContractError, check=refused("core.ledger.Ledger._check_reach")):
         oracle.scores(batch.ids, points([0.6, 0.43]))
 
 
 def test_a_success_by_the_last_digit_counts_if_the_input_alone_has_it_too():
-    """The first of equal logits leads. In company the lead of the model may be another than alone."""
+    """The first of equal logits leads.
+
+    In company the lead of the model may be another than alone.
+    """
     step = 2.0**-23
     for in_company, alone, counts, confirmations in (
         (step, step, True, 2),
@@ -128,7 +145,9 @@ def test_a_success_by_the_last_digit_counts_if_the_input_alone_has_it_too():
         (0.1, 0.0, True, 0),
     ):
         model = Recorder(
-            lambda x, two=in_company, one=alone: torch.tensor([1.0, 1.0 + (one if len(x) == 1 else two)]).expand(len(x), 2)
+            lambda x, two=in_company, one=alone: torch.tensor(
+                [1.0, 1.0 + (one if len(x) == 1 else two)]
+            ).expand(len(x), 2)
         )
         batch = batch_of([[0.4, 0.4], [0.3, 0.3]], [0, 0])
         ledger = Ledger(model, batch, threat_of(0.2, n=2))
@@ -150,7 +169,11 @@ def test_a_success_by_the_last_digit_counts_if_the_input_alone_has_it_too():
 
 @pytest.mark.parametrize(
     ("access", "denied"),
-    [(Access.LABELS, ["scores", "gradient"]), (Access.SCORES, ["gradient"]), (Access.GRADIENTS, [])],
+    [
+        (Access.LABELS, ["scores", "gradient"]),
+        (Access.SCORES, ["gradient"]),
+        (Access.GRADIENTS, []),
+    ],
 )
 def test_access(access, denied):
     ledger, batch, model = ledger_of(access=access)
@@ -205,7 +228,11 @@ def test_over_budget(norm):
 
 def test_queries_that_do_not_fit_together():
     ledger, batch, _ = ledger_of()
-    for ids, x in [(batch.ids[:2], batch.x), (batch.ids[:0], batch.x[:0]), (batch.ids, batch.x[:, :1])]:
+    for ids, x in [
+        (batch.ids[:2], batch.x),
+        (batch.ids[:0], batch.x[:0]),
+        (batch.ids, batch.x[:, :1]),
+    ]:
         with pytest.raises(ContractError, match="came with inputs of shape"):
             ledger.oracle().scores(ids, x)
 
@@ -232,7 +259,12 @@ def test_gradients_are_autograds(subtests):
                 module = mlp()
                 x = torch.rand(7, 6, generator=torch.Generator().manual_seed(0))
                 y = torch.arange(7) % 3
-                ledger = Ledger(TorchModel(module, SIX), batch_of(x, y), threat_of(0.1, domain=SIX, n=7), batch_size=batch_size)
+                ledger = Ledger(
+                    TorchModel(module, SIX),
+                    batch_of(x, y),
+                    threat_of(0.1, domain=SIX, n=7),
+                    batch_size=batch_size,
+                )
                 answer = ledger.oracle().gradient(torch.arange(7), x, loss)
                 leaf = x.clone().requires_grad_()
                 value = loss(module(leaf), y)
@@ -241,7 +273,9 @@ def test_gradients_are_autograds(subtests):
                 torch.testing.assert_close(answer.loss, value.detach())
                 torch.testing.assert_close(answer.logits, module(x).detach())
                 assert not any(tensor.requires_grad for tensor in answer)
-                assert all(parameter.grad is None for parameter in module.parameters()), "weights were given gradients"
+                assert all(parameter.grad is None for parameter in module.parameters()), (
+                    "weights were given gradients"
+                )
 
 
 def test_no_gradient_leaks_through_scores_or_labels():
@@ -287,7 +321,9 @@ def test_a_loss_that_writes_into_the_logits_changes_no_verdict():
 
 
 def test_writing_into_the_ids_is_noticed():
-    """The ledger remembers the last ids it was given; other numbers in the same tensor are another query."""
+    """The ledger remembers the last ids it was given; other numbers in the same tensor are another
+    query.
+    """
     batch = batch_of([[0.4, 0.4], [0.6, 0.4]], [0, 1])
     ledger = Ledger(Recorder(threshold(0.5)), batch, threat_of(0.05, n=2))
     ids = torch.tensor([0])
@@ -314,6 +350,14 @@ def test_batch_size_changes_nothing(batch_size, rows, seed):
     for size in (1000, batch_size):
         ledger, _, _ = ledger_of(6, batch_size=size, eps=0.2)
         scores = ledger.oracle().scores(ids, x)
-        states.append([scores, ledger.costs.forwards, ledger.best.first_success, ledger.best.distance, ledger.best.closest])
+        states.append(
+            [
+                scores,
+                ledger.costs.forwards,
+                ledger.best.first_success,
+                ledger.best.distance,
+                ledger.best.closest,
+            ]
+        )
     for first, second in zip(*states, strict=True):
         assert torch.equal(first, second)

@@ -10,7 +10,9 @@ from brinell.core import losses
 
 def test_cross_entropy_by_hand():
     logits = torch.tensor([[math.log(1.0), math.log(3.0), math.log(4.0)]])
-    torch.testing.assert_close(losses.cross_entropy(logits, torch.tensor([1])), torch.tensor([math.log(8 / 3)]))
+    torch.testing.assert_close(
+        losses.cross_entropy(logits, torch.tensor([1])), torch.tensor([math.log(8 / 3)])
+    )
     assert losses.cross_entropy(logits.repeat(2, 1), torch.tensor([0, 2])).shape == (2,)
 
 
@@ -40,20 +42,29 @@ def test_dlr_by_hand(subtests):
         ([5.0, 3.0], 1, 2.0),
     ]:
         with subtests.test(logits=logits, y=y, expected=expected):
-            assert losses.dlr(torch.tensor([logits]), torch.tensor([y])).tolist() == pytest.approx([expected])
+            assert losses.dlr(torch.tensor([logits]), torch.tensor([y])).tolist() == pytest.approx(
+                [expected]
+            )
 
 
 @given(st.integers(3, 8), st.integers(0, 1000), st.floats(0.1, 100), st.floats(-50, 50))
 def test_dlr_does_not_change_with_scale_or_shift(classes, seed, scale, shift):
     rng = torch.Generator().manual_seed(seed)
-    logits, y = torch.randn(5, classes, generator=rng, dtype=torch.float64), torch.randint(classes, (5,), generator=rng)
-    torch.testing.assert_close(losses.dlr(scale * logits + shift, y), losses.dlr(logits, y), rtol=1e-5, atol=1e-7)
+    logits, y = (
+        torch.randn(5, classes, generator=rng, dtype=torch.float64),
+        torch.randint(classes, (5,), generator=rng),
+    )
+    torch.testing.assert_close(
+        losses.dlr(scale * logits + shift, y), losses.dlr(logits, y), rtol=1e-5, atol=1e-7
+    )
 
 
 @pytest.mark.parametrize("name", sorted(losses.LOSSES))
 @given(st.integers(2, 6), st.integers(0, 1000))
 def test_larger_is_more_wrong(name, classes, seed):
-    """Of any logits, the label with the largest logit has the least loss; and only a wrong answer has a margin above 0."""
+    """Of any logits, the label with the largest logit has the least loss; and only a wrong answer
+    has a margin above 0.
+    """
     rng = torch.Generator().manual_seed(seed)
     logits = torch.randn(1, classes, generator=rng).expand(classes, -1)
     loss = losses.LOSSES[name](logits, torch.arange(classes))
@@ -90,7 +101,11 @@ def test_equal_logits_are_decided_as_argmax_decides():
     assert losses.decision(torch.tensor([[1.0, 3.0, 3.0]]))[1].item() == 1
 
 
-@given(classes=st.sampled_from([1, 2, 5, 21]), seed=st.integers(0, 10**6), levels=st.sampled_from([1, 2, 4, 1000]))
+@given(
+    classes=st.sampled_from([1, 2, 5, 21]),
+    seed=st.integers(0, 10**6),
+    levels=st.sampled_from([1, 2, 4, 1000]),
+)
 def test_classes_of_maps_are_those_of_argmax_ties_included(classes, seed, levels):
     gen = torch.Generator().manual_seed(seed)
     maps = torch.randint(levels, (2, classes, 3, 4), generator=gen).float() / levels

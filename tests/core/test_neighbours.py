@@ -11,7 +11,11 @@ from brinell.core.neighbours import Reference
 def plainly(x, y, reference, reference_labels, norm, itself=None):
     """All differences at once."""
     gap = np.abs(x[:, None].astype(np.float64) - reference[None])
-    size = {"l2": lambda: np.sqrt((gap**2).sum(2)), "linf": lambda: gap.max(2), "l1": lambda: gap.sum(2)}[norm]()
+    size = {
+        "l2": lambda: np.sqrt((gap**2).sum(2)),
+        "linf": lambda: gap.max(2),
+        "l1": lambda: gap.sum(2),
+    }[norm]()
     if itself is not None:
         size[np.arange(len(x)), itself] = np.inf
     alike = y[:, None] == reference_labels[None]
@@ -20,20 +24,35 @@ def plainly(x, y, reference, reference_labels, norm, itself=None):
 
 @pytest.mark.parametrize("norm", ["l2", "linf", "l1"])
 @settings(max_examples=40)
-@given(seed=st.integers(0, 2**16), n=st.integers(1, 90), m=st.integers(1, 150), d=st.integers(1, 100), grey=st.booleans())
+@given(
+    seed=st.integers(0, 2**16),
+    n=st.integers(1, 90),
+    m=st.integers(1, 150),
+    d=st.integers(1, 100),
+    grey=st.booleans(),
+)
 def test_it_is_exact(norm, seed, n, m, d, grey):
     rng = np.random.default_rng(seed)
-    values = rng.integers(0, 4, (n + m, d)) / 3 if grey else rng.random((n + m, d))  # grey: many ties
+    values = (
+        rng.integers(0, 4, (n + m, d)) / 3 if grey else rng.random((n + m, d))
+    )  # grey: many ties
     x, reference = values[:n].astype(np.float32), values[n:].astype(np.float32)
     y, reference_labels = rng.integers(0, 3, n), rng.integers(0, 3, m)
     neighbours = Reference(reference, reference_labels).nearest(norm, x, y)
-    sides = (neighbours.same_class, neighbours.same_at), (neighbours.other_class, neighbours.other_at)
-    for size, (value, indices) in zip(plainly(x, y, reference, reference_labels, norm), sides, strict=True):
+    sides = (
+        (neighbours.same_class, neighbours.same_at),
+        (neighbours.other_class, neighbours.other_at),
+    )
+    for size, (value, indices) in zip(
+        plainly(x, y, reference, reference_labels, norm), sides, strict=True
+    ):
         least = size.min(1)
         np.testing.assert_allclose(value, least, rtol=1e-5, atol=1e-6)
         assert ((indices == -1) == np.isinf(least)).all()
         present = indices >= 0
-        np.testing.assert_allclose(size[present, indices[present]], least[present], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            size[present, indices[present]], least[present], rtol=1e-5, atol=1e-6
+        )
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])

@@ -8,7 +8,9 @@ from brinell.core import norms
 
 @pytest.mark.parametrize("layout", ["plain", "turned", "sparse", "large, then small"])
 def test_l2_of_long_rows(layout):
-    """Within a millionth of the double, however the values lie in memory: the tolerance of a budget is ten millionths."""
+    """Within a millionth of the double, however the values lie in memory: the tolerance of a budget
+    is ten millionths.
+    """
     for shape in ((3, 16, 32, 32), (3, 64, 64), (1, norms.BLOCK), (1, norms.BLOCK + 1), (5,)):
         delta = laid_out(layout, shape)
         exact = delta.double().flatten(1).norm(dim=1)
@@ -25,7 +27,11 @@ def laid_out(layout, shape):
         delta = delta * (torch.rand(delta.shape, generator=rng) < 0.01)
     if layout == "large, then small":
         # Small squares are lost in a large sum: in one go this is off by 10**-5.
-        delta = torch.where(torch.arange(delta[0].numel()).reshape(shape) < delta[0].numel() // 2, 1.0, 0.037 * delta)
+        delta = torch.where(
+            torch.arange(delta[0].numel()).reshape(shape) < delta[0].numel() // 2,
+            1.0,
+            0.037 * delta,
+        )
     return delta
 
 

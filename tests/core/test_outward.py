@@ -13,10 +13,30 @@ def test_plain_text_stays() -> None:
 
 
 def test_what_acts_is_shown_as_its_number(subtests: pytest.Subtests) -> None:
-    for code in [0, 7, 8, 9, 13, 0x1B, 0x7F, 0x9B, 0x200E, 0x202E, 0x2066, 0x2028, 0xFEFF, 0xD800, 0xE0041]:
+    for code in [
+        0,
+        7,
+        8,
+        9,
+        13,
+        0x1B,
+        0x7F,
+        0x9B,
+        0x200E,
+        0x202E,
+        0x2066,
+        0x2028,
+        0xFEFF,
+        0xD800,
+        0xE0041,
+    ]:
         with subtests.test(code=code):
             text = f"a{chr(code)}b"
-            assert printable(text).isascii() and printable(text).startswith("a\\u") and printable(text).isprintable()
+            assert (
+                printable(text).isascii()
+                and printable(text).startswith("a\\u")
+                and printable(text).isprintable()
+            )
             assert json.loads(f'"{printable(text)}"') == text, "so that JSON stays what it was"
 
 
@@ -31,7 +51,14 @@ def test_no_cell_is_a_formula(subtests: pytest.Subtests) -> None:
 
 
 def test_numbers_and_gaps_stay() -> None:
-    assert [cell(value) for value in (None, 0.5, -3, "-1.5", "cat", True)] == ["", 0.5, -3, "-1.5", "cat", True]
+    assert [cell(value) for value in (None, 0.5, -3, "-1.5", "cat", True)] == [
+        "",
+        0.5,
+        -3,
+        "-1.5",
+        "cat",
+        True,
+    ]
 
 
 def test_markdown_opens_no_tag_or_picture() -> None:

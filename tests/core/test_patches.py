@@ -24,7 +24,10 @@ def grids(draw):
 
 def sets(grid):
     """The places of each patch, without the repeated ones."""
-    return [set(row[kept_mask].tolist()) for row, kept_mask in zip(grid.members, grid.not_repeated, strict=True)]
+    return [
+        set(row[kept_mask].tolist())
+        for row, kept_mask in zip(grid.members, grid.not_repeated, strict=True)
+    ]
 
 
 def test_a_signal_by_hand():
@@ -62,11 +65,21 @@ def test_patches_of_single_channels():
 
 def test_refused(subtests):
     for shape, patch, stride, message in [
-        ((3, 8, 8), (9, 8), None, "patch .9, 8. does not fit an input of shape .3, 8, 8.: a side must be between 1 and 8"),
+        (
+            (3, 8, 8),
+            (9, 8),
+            None,
+            "patch .9, 8. does not fit an input of shape .3, 8, 8.: a side must be between 1 and 8",
+        ),
         ((3, 8, 8), (0, 8), None, "a side must be between 1 and 8"),
         ((8,), (2, 2), None, "does not fit an input of shape"),
         ((8,), (), None, "does not fit an input of shape"),
-        ((8,), (2,), (3,), "stride .3,. with patch .2,.: a stride must be between 1 and the patch's side"),
+        (
+            (8,),
+            (2,),
+            (3,),
+            "stride .3,. with patch .2,.: a stride must be between 1 and the patch's side",
+        ),
         ((8,), (2,), (0,), "a stride must be between 1"),
         ((8,), (2,), (1, 1), "does not fit an input of shape"),
     ]:
@@ -103,10 +116,18 @@ def test_patches_are_boxes_at_even_distances(grid):
         position = torch.unravel_index(torch.tensor(number), grid.lattice)
         box = [
             range(int(index) * step, min(int(index) * step + side, length))
-            for index, step, side, length in zip(position, grid.steps, grid.patch, grid.places_along, strict=True)
+            for index, step, side, length in zip(
+                position, grid.steps, grid.patch, grid.places_along, strict=True
+            )
         ]
-        coordinates = {tuple(int(axis) for axis in torch.unravel_index(torch.tensor(p), grid.places_along)) for p in places}
-        assert coordinates == {tuple(c) for c in torch.cartesian_prod(*map(torch.tensor, box)).reshape(-1, len(box)).tolist()}
+        coordinates = {
+            tuple(int(axis) for axis in torch.unravel_index(torch.tensor(p), grid.places_along))
+            for p in places
+        }
+        assert coordinates == {
+            tuple(c)
+            for c in torch.cartesian_prod(*map(torch.tensor, box)).reshape(-1, len(box)).tolist()
+        }
 
 
 @settings(max_examples=40)
@@ -115,7 +136,9 @@ def test_covers_are_the_members_turned_round(grid):
     members = sets(grid)
     for place, row in enumerate(grid.covers.tolist()):
         assert row == sorted(row)
-        assert [patch for patch in row if patch < len(grid)] == [p for p, places in enumerate(members) if place in places]
+        assert [patch for patch in row if patch < len(grid)] == [
+            p for p, places in enumerate(members) if place in places
+        ]
 
 
 @settings(max_examples=40)
@@ -130,7 +153,11 @@ def test_neighbours_are_mutual(grid):
 
 
 def test_sides_as_people_write_them():
-    assert sides(4, 3) == sides("4", 3) == (4, 4, 4) and sides("2x8x16", 3) == (2, 8, 16) and sides("1x5", 3) == (1, 5)
+    assert (
+        sides(4, 3) == sides("4", 3) == (4, 4, 4)
+        and sides("2x8x16", 3) == (2, 8, 16)
+        and sides("1x5", 3) == (1, 5)
+    )
     for wrong in ("4x", "x4", "-1", "4 x 4", "4.5", "", "\u00b2"):
         with pytest.raises(ValueError, match="are no sides: write one for all axes"):
             sides(wrong, 2)
@@ -139,7 +166,12 @@ def test_sides_as_people_write_them():
 @settings(max_examples=40)
 @given(grids(), st.data())
 def test_touched_values_are_those_under_the_patches(grid, data):
-    masks = torch.tensor([data.draw(st.lists(st.booleans(), min_size=len(grid), max_size=len(grid))) for _ in range(2)])
+    masks = torch.tensor(
+        [
+            data.draw(st.lists(st.booleans(), min_size=len(grid), max_size=len(grid)))
+            for _ in range(2)
+        ]
+    )
     covered = grid.covered_values(masks)
     assert covered.shape == (2, *grid.shape)
     members = sets(grid)

@@ -1,4 +1,6 @@
-"""Gradients in TF32: only what float32 says is a success, every evaluation counts, and all other answers are float32 as ever."""
+"""Gradients in TF32: only what float32 says is a success, every evaluation counts, and all other
+answers are float32 as ever.
+"""
 
 import pytest
 import torch
@@ -12,7 +14,9 @@ from brinell.core.losses import margin
 
 
 def two_faced(low, exact):
-    """In TF32 the lead is `low` with slope 1 along x0, otherwise `exact` with slope 2; the largest logit is 1."""
+    """In TF32 the lead is `low` with slope 1 along x0, otherwise `exact` with slope 2; the largest
+    logit is 1.
+    """
 
     def logits(x):
         values, slope = (low, 1) if torch.get_float32_matmul_precision() == "high" else (exact, 2)
@@ -28,16 +32,25 @@ def ledger_of(low, exact, **options):
     names = [round(0.1 * i, 2) for i in range(len(low))]
     model = two_faced(dict(zip(names, low, strict=True)), dict(zip(names, exact, strict=True)))
     batch = batch_of([[0.5, name] for name in names], [0] * len(names))
-    return Ledger(model, batch, threat_of(0.2, n=len(names)), precision="tf32", **options), batch, model
+    return (
+        Ledger(model, batch, threat_of(0.2, n=len(names)), precision="tf32", **options),
+        batch,
+        model,
+    )
 
 
 def test_only_a_float32_answer_is_a_success():
-    """Said in TF32 and denied, denied and true after all, said and true, far from it: three are asked about again."""
+    """Said in TF32 and denied, denied and true after all, said and true, far from it: three are
+    asked about again.
+    """
     ledger, batch, model = ledger_of([0.01, -0.01, 0.02, -0.5], [-0.001, 0.002, 0.3, 0.9])
     answer = ledger.oracle().gradient(batch.ids, batch.x, margin)
     assert ledger.fooled.tolist() == [False, True, True, False]
     assert ledger.best.first_success.tolist() == [0, 2, 2, 0]
-    assert ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [2, 2, 2, 1] and model.queries == 7
+    assert (
+        ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [2, 2, 2, 1]
+        and model.queries == 7
+    )
     leads = torch.tensor([-0.001, 0.002, 0.3, -0.5])
     torch.testing.assert_close(ledger.best.margin, leads)
     torch.testing.assert_close(answer.loss, leads)
@@ -54,14 +67,20 @@ def test_the_band_is_a_share_of_the_largest_logit():
 @settings(max_examples=40)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=9), st.integers(1, 9))
 def test_rows_count_as_if_asked_one_by_one(ids, batch_size):
-    """Samples 0 and 1 are asked about again each time, 2 and 3 never; 1 succeeds at its first answer in float32."""
+    """Samples 0 and 1 are asked about again each time, 2 and 3 never; 1 succeeds at its first
+    answer in float32.
+    """
     passes = []
     leads = [0.01, -0.01, -0.5, -0.6], [-0.001, 0.002, 0.3, 0.9]
-    ledger, batch, model = ledger_of(*leads, batch_size=batch_size, on_pass=lambda f, b: passes.append((f, b)))
+    ledger, batch, model = ledger_of(
+        *leads, batch_size=batch_size, on_pass=lambda f, b: passes.append((f, b))
+    )
     ledger.oracle().gradient(torch.tensor(ids), batch.x[ids], margin)
     counts = [ids.count(sample) for sample in range(4)]
     assert (
-        ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [2 * counts[0], 2 * counts[1], counts[2], counts[3]]
+        ledger.costs.forwards.tolist()
+        == ledger.costs.backwards.tolist()
+        == [2 * counts[0], 2 * counts[1], counts[2], counts[3]]
     )
     assert ledger.best.first_success.tolist() == [0, 2 * (counts[1] > 0), 0, 0]
     assert model.queries == int(ledger.costs.forwards.sum()) == sum(f for f, _ in passes)
@@ -74,8 +93,14 @@ def test_one_sample_at_three_points(batch_size):
     ledger, _, _ = ledger_of([0.01, -0.5, 0.01], [-0.001, 0.9, 0.3], batch_size=batch_size)
     x = torch.tensor([[0.5, 0.0], [0.5, 0.1], [0.5, 0.2]])
     weights = torch.tensor([1.0, 10.0, 100.0])
-    answer = ledger.oracle().gradient(torch.zeros(3, dtype=torch.int64), x, lambda z, y, w: w * margin(z, y), weights)
-    assert ledger.best.first_success.tolist() == [5, 0, 0] and ledger.costs.forwards.tolist() == [5, 0, 0]
+    answer = ledger.oracle().gradient(
+        torch.zeros(3, dtype=torch.int64), x, lambda z, y, w: w * margin(z, y), weights
+    )
+    assert ledger.best.first_success.tolist() == [5, 0, 0] and ledger.costs.forwards.tolist() == [
+        5,
+        0,
+        0,
+    ]
     torch.testing.assert_close(answer.loss, weights * torch.tensor([-0.001, -0.5, 0.3]))
     torch.testing.assert_close(answer.grad[:, 0], weights * torch.tensor([2.0, 1.0, 2.0]))
 
@@ -83,7 +108,10 @@ def test_one_sample_at_three_points(batch_size):
 def test_several_looks_are_asked_about_again_by_as_many():
     ledger, batch, model = ledger_of([0.01, -0.5], [0.3, 0.9], eot=3)
     ledger.oracle().gradient(batch.ids, batch.x, margin)
-    assert ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [6, 3] and model.queries == 9
+    assert (
+        ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [6, 3]
+        and model.queries == 9
+    )
     assert ledger.best.first_success.tolist() == [6, 0]
 
 

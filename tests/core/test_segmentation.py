@@ -1,4 +1,6 @@
-"""Criteria for maps: margins by hand, losses against their formulas, and a network whose worst case is known."""
+"""Criteria for maps: margins by hand, losses against their formulas, and a network whose worst case
+is known.
+"""
 
 import pytest
 import torch
@@ -13,7 +15,15 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.oracle import Batch
-from brinell.core.segmentation import IGNORED, SPREAD, ClassGone, PictureIoU, PixelShare, TargetMap, confusion
+from brinell.core.segmentation import (
+    IGNORED,
+    SPREAD,
+    ClassGone,
+    PictureIoU,
+    PixelShare,
+    TargetMap,
+    confusion,
+)
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.models._maps import MapModel
@@ -42,7 +52,8 @@ def test_confusion_by_hand():
 
 
 def test_share_of_wrong_pixels_by_hand():
-    # One of three valid pixels is wrong, and three of four. Three are needed in both, and half a pixel decides.
+    # One of three valid pixels is wrong, and three of four. Three are needed in both, and half a
+    # pixel decides.
     expected = torch.tensor([(1 - 3 + 0.5) / 3, 0.5 / 4])
     values = margin(PixelShare(masks=MASKS, classes=3, threshold=0.75))
     assert torch.allclose(values, expected)
@@ -51,20 +62,25 @@ def test_share_of_wrong_pixels_by_hand():
 
 def test_iou_of_a_picture_by_hand():
     # IoU 1/2 and 1/2 of classes 0 and 1; IoU 1/4 of class 2.
-    assert torch.allclose(margin(PictureIoU(masks=MASKS, classes=3, below=0.4)), torch.tensor([-0.1, 0.15]))
+    assert torch.allclose(
+        margin(PictureIoU(masks=MASKS, classes=3, below=0.4)), torch.tensor([-0.1, 0.15])
+    )
 
 
 def test_a_class_is_gone_when_no_pixel_of_it_keeps_it():
     assert margin(ClassGone(masks=MASKS, classes=3, label=1))[0] < 0
     vanished = maps_of([[[1, 0], [0, 1]], [[1, 1], [1, 1]]])
     assert margin(ClassGone(masks=MASKS, classes=3, label=1), vanished)[0] > 0
-    assert margin(ClassGone(masks=MASKS, classes=3, label=1), vanished)[1] < 0, "a picture without the class never meets it"
+    assert margin(ClassGone(masks=MASKS, classes=3, label=1), vanished)[1] < 0, (
+        "a picture without the class never meets it"
+    )
 
 
 def test_target_map_counts_pixels_of_the_target():
     targets = torch.zeros_like(MASKS)
     assert torch.allclose(
-        margin(TargetMap(masks=MASKS, classes=3, targets=targets, threshold=0.5)), torch.tensor([0.5 / 3, 0.125])
+        margin(TargetMap(masks=MASKS, classes=3, targets=targets, threshold=0.5)),
+        torch.tensor([0.5 / 3, 0.125]),
     )
 
 
@@ -79,13 +95,20 @@ def test_losses_leave_out_ignored_pixels_and_work_on_classes(subtests):
             for picture in range(2):
                 valid = MASKS[picture] != IGNORED
                 logits_of_picture = pixels[picture][valid]
-                logits_of_picture = logits_of_picture * SPREAD / (logits_of_picture.amax(1) - logits_of_picture.amin(1)).mean()
+                logits_of_picture = (
+                    logits_of_picture
+                    * SPREAD
+                    / (logits_of_picture.amax(1) - logits_of_picture.amin(1)).mean()
+                )
                 by_class = PIXEL_LOSSES[name](logits_of_picture, MASKS[picture][valid])
                 assert torch.allclose(values[picture], by_class.mean(), rtol=1e-5)
 
 
 def test_jensen_shannon_is_that_of_the_two_distributions():
-    logits, y = torch.randn(5, 4, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 1, 2, 3, 0])
+    logits, y = (
+        torch.randn(5, 4, generator=torch.Generator().manual_seed(1)),
+        torch.tensor([0, 1, 2, 3, 0]),
+    )
     p, q = logits.softmax(1), torch.nn.functional.one_hot(y, 4).float()
     middle = (p + q) / 2
     expected = 0.5 * (torch.xlogy(p, p / middle) + torch.xlogy(q, q / middle)).sum(1)
@@ -95,7 +118,9 @@ def test_jensen_shannon_is_that_of_the_two_distributions():
 def test_balanced_cross_entropy_turns_from_right_pixels_to_all():
     logits, y = torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 0])
     entropy = losses.cross_entropy(logits, y)
-    assert torch.allclose(balanced_cross_entropy(logits, y, 0.0), entropy * torch.tensor([1.0, 0.0]))
+    assert torch.allclose(
+        balanced_cross_entropy(logits, y, 0.0), entropy * torch.tensor([1.0, 0.0])
+    )
     assert torch.allclose(balanced_cross_entropy(logits, y, 1.0), entropy / 2)
 
 
@@ -114,8 +139,13 @@ def test_attacks_see_two_classes_that_judge_alike(subtests):
             with subtests.test(name=name, seed=seed):
                 criterion, y = CRITERIA[name], torch.zeros(2, dtype=torch.long)
                 for judge in (criterion, Worst(criterion)):
-                    logits = (1 + 9 * (seed % 2)) * torch.randn(2, 12, generator=torch.Generator().manual_seed(seed))
-                    margin, view = criterion.margin(logits, y, logits), judge.logits_for_attack(logits, y)
+                    logits = (1 + 9 * (seed % 2)) * torch.randn(
+                        2, 12, generator=torch.Generator().manual_seed(seed)
+                    )
+                    margin, view = (
+                        criterion.margin(logits, y, logits),
+                        judge.logits_for_attack(logits, y),
+                    )
                     assert view.shape == (2, judge.classes_for_attack(12))
                     margin_of_attack = judge.for_attack().margin(view, y, view)
                     assert torch.equal(margin_of_attack > 0, criterion.is_met(margin, logits, y))
@@ -123,7 +153,9 @@ def test_attacks_see_two_classes_that_judge_alike(subtests):
 
 
 def test_attacks_by_scores_see_pixels_come_nearer_while_none_turns(subtests):
-    """The same classes, and one pixel with a smaller lead: the margin stands still, and what an attack sees rises."""
+    """The same classes, and one pixel with a smaller lead: the margin stands still, and what an
+    attack sees rises.
+    """
     for name in CRITERIA:
         with subtests.test(name=name):
             criterion, y = CRITERIA[name].select(slice(0, 1)), torch.zeros(1, dtype=torch.long)
@@ -132,17 +164,25 @@ def test_attacks_by_scores_see_pixels_come_nearer_while_none_turns(subtests):
             nearer[:, :, 0, 1] /= 2  # a pixel of class 1, which all criteria are about
             flat, nearer_flat = (maps.flatten(1) for maps in (right, nearer))
             assert criterion.margin(flat, y, flat) < 0
-            assert torch.equal(criterion.margin(flat, y, flat), criterion.margin(nearer_flat, y, nearer_flat))
-            seen_far, seen_near = (criterion.logits_for_attack(logits, y)[:, 1] for logits in (flat, nearer_flat))
+            assert torch.equal(
+                criterion.margin(flat, y, flat), criterion.margin(nearer_flat, y, nearer_flat)
+            )
+            seen_far, seen_near = (
+                criterion.logits_for_attack(logits, y)[:, 1] for logits in (flat, nearer_flat)
+            )
             assert seen_near > seen_far
 
 
 def test_the_gradient_of_a_margin_is_that_of_the_right_pixels():
     logits = PREDICTED.flatten(1).clone().requires_grad_()
     criterion = PixelShare(masks=MASKS, classes=3)
-    (grad,) = torch.autograd.grad(criterion.margin(logits, torch.zeros(2, dtype=torch.long), logits).sum(), logits)
+    (grad,) = torch.autograd.grad(
+        criterion.margin(logits, torch.zeros(2, dtype=torch.long), logits).sum(), logits
+    )
     grad = criterion.maps(grad)
-    assert grad[0, :, 0, 0].tolist() == pytest.approx([-SPREAD / 3, SPREAD / 6, SPREAD / 6], rel=1e-5)
+    assert grad[0, :, 0, 0].tolist() == pytest.approx(
+        [-SPREAD / 3, SPREAD / 6, SPREAD / 6], rel=1e-5
+    )
     assert grad[0, :, 1, 1].abs().sum() == 0, "the ignored pixel"
     assert MISCLASSIFIED.for_attack() is MISCLASSIFIED
 
@@ -155,7 +195,9 @@ def test_a_model_of_another_size_is_refused():
 OTHER_ATTACKS = ("pgd?steps=3", "square?steps=20", "rlab?steps=20&patch=2&distortions=signed-patch")
 
 
-@pytest.mark.parametrize("name", [*(f"apgd-map?steps=5&loss={loss}" for loss in sorted(PIXEL_LOSSES)), *OTHER_ATTACKS])
+@pytest.mark.parametrize(
+    "name", [*(f"apgd-map?steps=5&loss={loss}" for loss in sorted(PIXEL_LOSSES)), *OTHER_ATTACKS]
+)
 def test_the_scale_of_logits_changes_no_attacked_figure(name):
     """Powers of two round nothing, so that inputs, margins and costs are the same to the last bit."""
     count = 2 + len(name) % 2
@@ -170,8 +212,15 @@ def test_the_scale_of_logits_changes_no_attacked_figure(name):
         network.weight.copy_(scale * weights)
         batch = Batch(ids=torch.arange(2), x=x, y=torch.zeros(2, dtype=torch.long))
         criterion = PixelShare(masks=masks, classes=count)
-        threat = Threat(distance=distance("linf"), eps=torch.full((2,), 0.05), domain=domain, criterion=criterion)
-        ledger = Ledger(MapModel(TorchModel(network, domain)), batch, threat, reach=2.0, strongest=True)
+        threat = Threat(
+            distance=distance("linf"),
+            eps=torch.full((2,), 0.05),
+            domain=domain,
+            criterion=criterion,
+        )
+        ledger = Ledger(
+            MapModel(TorchModel(network, domain)), batch, threat, reach=2.0, strongest=True
+        )
         attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, batch.ids))
         assert (ledger.best.margin > -1).all(), "the attack turns pixels"
         outcomes.append((ledger.best.margin, ledger.best.strongest))
@@ -182,16 +231,28 @@ def test_the_scale_of_logits_changes_no_attacked_figure(name):
 def test_the_ledger_computes_a_margin_once_for_each_gradient(monkeypatch):
     computed = []
     original = PixelShare.margin
-    monkeypatch.setattr(PixelShare, "margin", lambda *values: computed.append(1) or original(*values))
+    monkeypatch.setattr(
+        PixelShare, "margin", lambda *values: computed.append(1) or original(*values)
+    )
     domain = Domain(kind="image", shape=(3, 2, 2))
     model = MapModel(TorchModel(torch.nn.Conv2d(3, 3, 1), domain))
-    batch = Batch(ids=torch.arange(2), x=torch.full((2, 3, 2, 2), 0.5), y=torch.zeros(2, dtype=torch.long))
+    batch = Batch(
+        ids=torch.arange(2), x=torch.full((2, 3, 2, 2), 0.5), y=torch.zeros(2, dtype=torch.long)
+    )
     criterion = PixelShare(masks=MASKS, classes=3)
-    threat = Threat(distance=distance("linf"), eps=torch.full((2,), 0.1), domain=domain, criterion=criterion)
-    answer = Ledger(model, batch, threat, batch_size=1).oracle().gradient(batch.ids, batch.x, losses.margin)
+    threat = Threat(
+        distance=distance("linf"), eps=torch.full((2,), 0.1), domain=domain, criterion=criterion
+    )
+    answer = (
+        Ledger(model, batch, threat, batch_size=1)
+        .oracle()
+        .gradient(batch.ids, batch.x, losses.margin)
+    )
     assert len(computed) == 2, "one for each of two batches"
     maps = model.predict(batch.x).detach()
-    assert torch.equal(losses.margin(answer.logits, batch.y), original(criterion, maps, batch.y, batch.x))
+    assert torch.equal(
+        losses.margin(answer.logits, batch.y), original(criterion, maps, batch.y, batch.x)
+    )
 
 
 def test_descriptions_hold_the_settings_and_no_masks():

@@ -5,7 +5,18 @@ from typing import Annotated, Literal
 
 import pytest
 
-from brinell.core.settings import Checked, Count, Fraction, Names, Positive, Range, is_text, listed_words, mark_of, number_type
+from brinell.core.settings import (
+    Checked,
+    Count,
+    Fraction,
+    Names,
+    Positive,
+    Range,
+    is_text,
+    listed_words,
+    mark_of,
+    number_type,
+)
 
 MODEL, DATA = Names("model"), Names("dataset")
 Model, Data, Word = Annotated[str, MODEL], Annotated[str, DATA], Literal["a", "b"]
@@ -32,7 +43,9 @@ HINTS = [
 def test_marks_and_kinds_of_types():
     found = [(hint, mark_of(hint), number_type(hint), listed_words(hint)) for hint, *_ in HINTS]
     assert found == HINTS
-    assert mark_of(str, ["other", DATA]) == DATA, "the mark of a field comes before that of its type"
+    assert mark_of(str, ["other", DATA]) == DATA, (
+        "the mark of a field comes before that of its type"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +72,9 @@ def test_limits_hold_at_their_ends_and_refuse_beyond():
 
 
 def test_texts_that_a_file_can_hold():
-    assert [text for text in ("", "Größe", "a\0b", "a\ud800", "\udfff", "\ue000") if not is_text(text)] == [
+    assert [
+        text for text in ("", "Größe", "a\0b", "a\ud800", "\udfff", "\ue000") if not is_text(text)
+    ] == [
         "a\0b",
         "a\ud800",
         "\udfff",

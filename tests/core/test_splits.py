@@ -1,4 +1,6 @@
-"""Splits and orders of samples: each sample once, the share of each class, and the same on every machine."""
+"""Splits and orders of samples: each sample once, the share of each class, and the same on every
+machine.
+"""
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -11,7 +13,11 @@ def test_each_class_gives_its_share_and_each_sample_is_in_one_half():
     for share in (0.0, 0.3, 0.5, 1.0):
         labels = rng.integers(0, 5, 83)
         first, second = stratified(labels, share, seed=1)
-        assert sorted([*first, *second]) == list(range(83)) and (np.diff(first) > 0).all() and (np.diff(second) > 0).all()
+        assert (
+            sorted([*first, *second]) == list(range(83))
+            and (np.diff(first) > 0).all()
+            and (np.diff(second) > 0).all()
+        )
         for label in range(5):
             assert (labels[second] == label).sum() == round(share * (labels == label).sum())
 
@@ -27,7 +33,10 @@ def test_a_split_is_the_same_everywhere_and_another_for_another_seed():
 
 def naive_turns(groups):
     """Round after round, the next sample of each group that has one."""
-    members = {group: [index for index, each in enumerate(groups) if each == group] for group in sorted(set(groups))}
+    members = {
+        group: [index for index, each in enumerate(groups) if each == group]
+        for group in sorted(set(groups))
+    }
     order = []
     while any(members.values()):
         order += [rest.pop(0) for rest in members.values() if rest]
@@ -47,4 +56,6 @@ def test_the_digits_are_those_of_scikit_learn():
     for index, split in zip(stratified(labels, 0.3, seed=0), ("train", "test"), strict=True):
         x, y = digits(split)
         assert x.shape == (len(index), 1, 8, 8) and x.dtype == np.float32 and y.dtype == np.int64
-        assert np.array_equal(x.reshape(-1, 64) * 16, images[index]) and np.array_equal(y, labels[index])
+        assert np.array_equal(x.reshape(-1, 64) * 16, images[index]) and np.array_equal(
+            y, labels[index]
+        )

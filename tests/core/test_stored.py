@@ -1,4 +1,6 @@
-"""Safetensors files of others: what the library writes is read, and what does not lie in the file is refused."""
+"""Safetensors files of others: what the library writes is read, and what does not lie in the file
+is refused.
+"""
 
 import json
 
@@ -26,11 +28,17 @@ ARRAYS = {
 def test_what_the_library_writes_is_read(tmp_path):
     safetensors.numpy.save_file(ARRAYS, tmp_path / "f", {"a": "b"})
     texts, arrays, content = stored.read(tmp_path / "f")
-    assert texts == {"a": "b"} and content == (tmp_path / "f").read_bytes() and arrays.keys() == ARRAYS.keys()
+    assert (
+        texts == {"a": "b"}
+        and content == (tmp_path / "f").read_bytes()
+        and arrays.keys() == ARRAYS.keys()
+    )
     for name, array in ARRAYS.items():
-        assert arrays[name].dtype == array.dtype and arrays[name].shape == array.shape and np.array_equal(arrays[name], array), (
-            name
-        )
+        assert (
+            arrays[name].dtype == array.dtype
+            and arrays[name].shape == array.shape
+            and np.array_equal(arrays[name], array)
+        ), name
         assert arrays[name].flags.writeable
     with pytest.raises(RequestError, check=refused("core.bounded.read")):
         stored.read(tmp_path / "f", len(content) - 1)
@@ -76,4 +84,6 @@ def test_damaged_files_are_refused_by_a_value_error(tmp_path):
             assert "\n" not in str(error)
     assert not read
     (tmp_path / "f").write_bytes(content_of(place([2, 2], 0, 16)))
-    assert stored.read(tmp_path / "f")[1]["a"].tolist() == [[0, 0], [0, 0]], "the same form without a fault"
+    assert stored.read(tmp_path / "f")[1]["a"].tolist() == [[0, 0], [0, 0]], (
+        "the same form without a fault"
+    )

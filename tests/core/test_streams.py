@@ -25,13 +25,16 @@ def signed(z):
 
 
 def test_bits_are_splitmix64_by_counter():
-    # The published first outputs of the generator for seed 0: with a key of 0 the counter starts it as a plain one.
+    # The published first outputs of the generator for seed 0: with a key of 0 the counter starts it
+    # as a plain one.
     bits = Streams(torch.zeros(1, dtype=torch.int64)).bits(3)[0].tolist()
     assert [b & MASK for b in bits] == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
     keys = [5, -7, 2**62]
     bits = Streams(torch.tensor(keys)).bits(2, 3)
     gamma = 0x9E3779B97F4A7C15
-    expected = [[signed(splitmix64((key + gamma * (i + 1)) & MASK)) for i in range(6)] for key in keys]
+    expected = [
+        [signed(splitmix64((key + gamma * (i + 1)) & MASK)) for i in range(6)] for key in keys
+    ]
     assert bits.reshape(3, 6).tolist() == expected
 
 
@@ -46,7 +49,9 @@ def test_how_many_are_drawn_together_does_not_matter(monkeypatch, cached):
 
 
 def test_the_streams_of_a_run_never_change():
-    """Values written down once: another platform or version that gives others makes runs that cannot be repeated."""
+    """Values written down once: another platform or version that gives others makes runs that
+    cannot be repeated.
+    """
     streams = Streams.of(7, torch.tensor([0, 1, 1000]))
     assert streams.keys.tolist() == KEYS
     assert streams.fold("apgd").fold(2).keys.tolist() == FOLDED
@@ -62,12 +67,18 @@ UNIFORM = [
 ]
 
 
-@given(st.integers(0, 2**40), st.lists(st.integers(0, 2**50), min_size=1, max_size=20, unique=True), st.randoms())
+@given(
+    st.integers(0, 2**40),
+    st.lists(st.integers(0, 2**50), min_size=1, max_size=20, unique=True),
+    st.randoms(),
+)
 def test_order_and_company_change_nothing(seed, ids, shuffle):
     full = Streams.of(seed, torch.tensor(ids)).fold("attack").fold(3).uniform(2, 2)
     order = list(range(len(ids)))
     shuffle.shuffle(order)
-    shuffled = Streams.of(seed, torch.tensor([ids[i] for i in order])).fold("attack").fold(3).uniform(2, 2)
+    shuffled = (
+        Streams.of(seed, torch.tensor([ids[i] for i in order])).fold("attack").fold(3).uniform(2, 2)
+    )
     assert torch.equal(shuffled, full[order])
     last = Streams.of(seed, torch.tensor(ids[-1:])).fold("attack").fold(3).uniform(2, 2)
     assert torch.equal(last[0], full[-1])
@@ -113,7 +124,9 @@ def test_integers(subtests):
 
 
 def test_streams_are_independent():
-    """Across samples, across draws, across folds and across seeds: no correlation beyond chance, which is 1 / sqrt(n)."""
+    """Across samples, across draws, across folds and across seeds: no correlation beyond chance,
+    which is 1 / sqrt(n).
+    """
     u = LARGE_STREAMS.uniform(100).double().numpy() - 0.5
     folded = LARGE_STREAMS.fold(1).uniform(100).double().numpy() - 0.5
     refolded = LARGE_STREAMS.fold(2).uniform(100).double().numpy() - 0.5

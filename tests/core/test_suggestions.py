@@ -23,12 +23,17 @@ VOCABULARIES = {
 
 
 def misspell(name: str, rng: random.Random) -> str:
-    """The name with one slip: letters swapped, dropped, added or replaced, another case, or other marks between the words."""
+    """The name with one slip: letters swapped, dropped, added or replaced, another case, or other
+    marks between the words.
+    """
     index = rng.randrange(len(name))
     letter = rng.choice(string.ascii_lowercase)
     return rng.choice(
         [
-            name[:index] + name[index + 1 : index + 2] + name[index : index + 1] + name[index + 2 :],
+            name[:index]
+            + name[index + 1 : index + 2]
+            + name[index : index + 1]
+            + name[index + 2 :],
             name[:index] + name[index + 1 :],
             name[:index] + letter + name[index:],
             name[:index] + letter + name[index + 1 :],
@@ -44,7 +49,11 @@ def test_a_misspelled_name_suggests_the_original():
         rng = random.Random(vocabulary)
         for name in (name for name in names if len(name) > 5):
             typed = misspell(name, rng)
-            assert typed in names or name == nearest_name(typed, names) or nearest_name(typed, names) in typed, (typed, name)
+            assert (
+                typed in names
+                or name == nearest_name(typed, names)
+                or nearest_name(typed, names) in typed
+            ), (typed, name)
 
 
 def test_nothing_near_suggests_nothing():
@@ -53,13 +62,21 @@ def test_nothing_near_suggests_nothing():
         for _ in range(6):
             nonsense = "".join(rng.choices("jkqvwxz", k=rng.randint(6, 12)))
             assert suggestion(nonsense, names) == "", nonsense
-    assert suggestion("", ["eps"]) == suggestion("-", ["eps"]) == suggestion("q", ["steps", "loss"]) == ""
+    assert (
+        suggestion("", ["eps"])
+        == suggestion("-", ["eps"])
+        == suggestion("q", ["steps", "loss"])
+        == ""
+    )
 
 
 def test_python_calls_suggest_their_own_keywords():
     for call, message in [
         (lambda: brinell.audit(sampels=3), "there is no setting 'sampels', did you mean 'samples'"),
-        (lambda: brinell.data([], clases=[]), "data has no parameter 'clases', did you mean 'classes'"),
+        (
+            lambda: brinell.data([], clases=[]),
+            "data has no parameter 'clases', did you mean 'classes'",
+        ),
     ]:
         with pytest.raises(RequestError, match=message):
             call()

@@ -16,7 +16,9 @@ SIX = Domain(kind="vector", shape=(6,))
 
 
 def test_slopes_are_those_of_each_surrogate_whatever_the_batch():
-    models = [TorchModel(mlp(seed=seed), SIX) for seed in (1, 2)] + [Recorder(lambda x: torch.zeros(len(x), 3), SIX, 3)]
+    models = [TorchModel(mlp(seed=seed), SIX) for seed in (1, 2)] + [
+        Recorder(lambda x: torch.zeros(len(x), 3), SIX, 3)
+    ]
     x = torch.rand(5, 6, generator=torch.Generator().manual_seed(0))
     weights = torch.randn(5, 3, generator=torch.Generator().manual_seed(1))
     expected = torch.zeros(5, 3, 6)
@@ -41,18 +43,36 @@ def test_the_class_that_leads_leads_in_float32_too():
     near = 1e6 + rng.integers(0, 3, (40, 4)) * 1e-6
     wide = rng.normal(size=(40, 4)) * 10.0 ** rng.integers(-300, 300, (40, 1))
     whole = 2**30 + rng.integers(0, 3, (40, 4))
-    for values in (near, wide, whole, whole.astype(np.uint8), whole % 2 == 0, rng.normal(size=(9, 4)).astype(np.float16)):
+    for values in (
+        near,
+        wide,
+        whole,
+        whole.astype(np.uint8),
+        whole % 2 == 0,
+        rng.normal(size=(9, 4)).astype(np.float16),
+    ):
         answer = torch.from_numpy(values)
         logits = as_logits(answer)
         wide_answer = answer.double()
-        assert logits.dtype == torch.float32 and torch.equal(logits.argmax(1), wide_answer.argmax(1)), values.dtype
+        assert logits.dtype == torch.float32 and torch.equal(
+            logits.argmax(1), wide_answer.argmax(1)
+        ), values.dtype
         finite = wide_answer.isfinite() & (wide_answer.abs() < 1e38)
-        torch.testing.assert_close(logits[finite].double(), wide_answer[finite], rtol=1e-6, atol=1e-40)
+        torch.testing.assert_close(
+            logits[finite].double(), wide_answer[finite], rtol=1e-6, atol=1e-40
+        )
     same = torch.rand(2, 3)
     assert as_logits(same) is same
-    infinite = torch.tensor([[float("inf"), -float("inf"), float("nan"), 1e300]], dtype=torch.float64)
-    assert as_logits(infinite)[0, :2].tolist() == [float("inf"), -float("inf")] and as_logits(infinite)[0, 2].isnan()
-    assert as_logits(infinite)[0, 3].isfinite() and as_logits(torch.zeros(0, 3, dtype=torch.float64)).shape == (0, 3)
+    infinite = torch.tensor(
+        [[float("inf"), -float("inf"), float("nan"), 1e300]], dtype=torch.float64
+    )
+    assert (
+        as_logits(infinite)[0, :2].tolist() == [float("inf"), -float("inf")]
+        and as_logits(infinite)[0, 2].isnan()
+    )
+    assert as_logits(infinite)[0, 3].isfinite() and as_logits(
+        torch.zeros(0, 3, dtype=torch.float64)
+    ).shape == (0, 3)
 
 
 def test_answers_of_float64_keep_their_gradient():

@@ -44,6 +44,16 @@ def test_products_have_the_precision_that_is_asked_for():
 def test_a_file_that_turns_gradients_off_is_attacked_by_gradients(tmp_path):
     before = defaults()
     (tmp_path / "net.py").write_text(NET)
-    np.savez(tmp_path / "data.npz", x=np.random.default_rng(0).random((6, 1, 8, 8), np.float32), y=np.arange(6) % 3)
-    result = brinell.audit(f"{tmp_path}/net.py:net", f"npz:{tmp_path}/data.npz", eps=1.0, attack="fgsm", out=tmp_path / "run")
+    np.savez(
+        tmp_path / "data.npz",
+        x=np.random.default_rng(0).random((6, 1, 8, 8), np.float32),
+        y=np.arange(6) % 3,
+    )
+    result = brinell.audit(
+        f"{tmp_path}/net.py:net",
+        f"npz:{tmp_path}/data.npz",
+        eps=1.0,
+        attack="fgsm",
+        out=tmp_path / "run",
+    )
     assert result.robust().k == 0 and defaults() == before

@@ -18,7 +18,10 @@ FORMS = {
     "from layers import *\ndef value(): return VALUE": "layers.py",
     "import layers.conv as c\ndef value(): return c.VALUE": "layers/conv.py",
     "from layers.conv import VALUE\ndef value(): return VALUE": "layers/conv.py",
-    "import importlib\nVALUE = importlib.import_module('layers').VALUE\ndef value(): return VALUE": "layers.py",
+    (
+        "import importlib\nVALUE = importlib.import_module('layers').VALUE\ndef "
+        "value(): return VALUE"
+    ): "layers.py",
     "import sys, os\nsys.path.insert(0, os.path.join(os.path.dirname(__file__), 'lib'))\n"
     "import layers\ndef value(): return layers.VALUE": "lib/layers.py",
 }
@@ -43,7 +46,9 @@ def test_a_factory_imports_the_modules_beside_its_own_file(tmp_path: Path) -> No
     for width in (2, 3):
         folder = tmp_path / str(width)
         folder.mkdir()
-        (folder / "layers.py").write_text(f"from torch import nn\ndef last(): return nn.Linear(4, {width})\n")
+        (folder / "layers.py").write_text(
+            f"from torch import nn\ndef last(): return nn.Linear(4, {width})\n"
+        )
         (folder / "mine.py").write_text("def net():\n    import layers\n    return layers.last()\n")
         models.append(TorchModule(path=f"{folder / 'mine.py'}:net")(domain))
     assert [model.classes for model in models] == [2, 3]
@@ -51,22 +56,33 @@ def test_a_factory_imports_the_modules_beside_its_own_file(tmp_path: Path) -> No
 
 def test_a_sibling_runs_anew_for_each_opening(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    file.write_text("import state\ndef count():\n    state.calls.append(1)\n    return len(state.calls)\n")
+    file.write_text(
+        "import state\ndef count():\n    state.calls.append(1)\n    return len(state.calls)\n"
+    )
     (tmp_path / "state.py").write_text("calls = []\n")
     assert [import_file(file).count() for _ in range(2)] == [1, 1]
 
 
 def test_a_missing_module_is_named_with_what_to_do(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    for text in ("import nowhere_at_all\ndef net(): pass\n", "def net():\n    import nowhere_at_all.part\n"):
+    for text in (
+        "import nowhere_at_all\ndef net(): pass\n",
+        "def net():\n    import nowhere_at_all.part\n",
+    ):
         file.write_text(text)
-        with pytest.raises(RequestError, match="pip install nowhere_at_all, or put nowhere_at_all.py into that folder"):
+        with pytest.raises(
+            RequestError,
+            match="pip install nowhere_at_all, or put nowhere_at_all.py into that folder",
+        ):
             TorchModule(path=f"{file}:net")(Domain(kind="vector", shape=(4,)))
 
 
 def test_the_digest_of_a_model_covers_the_files_beside_it(tmp_path: Path) -> None:
     file, ops = tmp_path / "mine.py", tmp_path / "pkg" / "ops.py"
-    file.write_text("from torch import nn\nimport layers\ndef net():\n    return nn.Sequential(nn.Flatten(), layers.Block())\n")
+    file.write_text(
+        "from torch import nn\nimport layers\ndef net():\n    return "
+        "nn.Sequential(nn.Flatten(), layers.Block())\n"
+    )
     (tmp_path / "layers.py").write_text(
         "import torch\nfrom torch import nn\nfrom pkg import ops\nclass Block(nn.Module):\n"
         "    def forward(self, x):\n        return ops.scale(x)\n"

@@ -1,4 +1,6 @@
-"""Arrays of any container: the values come as they are, in the machine's order of bytes, or a line says why they cannot."""
+"""Arrays of any container: the values come as they are, in the machine's order of bytes, or a line
+says why they cannot.
+"""
 
 import random
 
@@ -23,7 +25,10 @@ class Wrapped:
 
 @pytest.mark.filterwarnings("ignore")
 def test_quantised_and_compressed_tensors_are_refused(subtests):
-    for made in [lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.quint8), torch.Tensor.to_sparse_csr]:
+    for made in [
+        lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.quint8),
+        torch.Tensor.to_sparse_csr,
+    ]:
         with subtests.test(made=made):
             with pytest.raises(RequestError, check=refused("core.values.as_strided")):
                 as_tensor(made(torch.eye(3)), "inputs")
@@ -46,7 +51,8 @@ def test_a_mask_is_refused_at_any_depth_and_values_are_kept_without_one(subtests
             if hides := rng.random() < 0.5:
                 mask.flat[rng.randrange(mask.size)] = True
             values = np.ma.array(
-                numbers.astype(rng.choice([">f4", "<f4", "f8"])), mask=mask if hides or rng.random() < 0.5 else False
+                numbers.astype(rng.choice([">f4", "<f4", "f8"])),
+                mask=mask if hides or rng.random() < 0.5 else False,
             )
             given = packed(rng, values, 3)
             if hides:
@@ -54,7 +60,11 @@ def test_a_mask_is_refused_at_any_depth_and_values_are_kept_without_one(subtests
                     as_array(given, "inputs")
             else:
                 found = as_array(given, "inputs")
-                assert np.array_equal(found, values.data) and found.dtype.isnative and not isinstance(found, np.ma.MaskedArray)
+                assert (
+                    np.array_equal(found, values.data)
+                    and found.dtype.isnative
+                    and not isinstance(found, np.ma.MaskedArray)
+                )
                 assert np.array_equal(as_tensor(given, "inputs").numpy(), values.data)
 
 
@@ -76,7 +86,12 @@ def test_what_is_no_dense_array_of_real_numbers_is_refused(subtests):
 
 
 def test_views_and_orders_of_bytes_are_kept_in_value(subtests):
-    for view in [lambda x: x[::-1], lambda x: x[..., ::2], lambda x: x.T, lambda x: np.broadcast_to(x[:1], x.shape)]:
+    for view in [
+        lambda x: x[::-1],
+        lambda x: x[..., ::2],
+        lambda x: x.T,
+        lambda x: np.broadcast_to(x[:1], x.shape),
+    ]:
         for kind in [">f4", "f8", "u1", ">i2", "f2"]:
             with subtests.test(view=view, kind=kind):
                 values = view((np.arange(24).reshape(4, 6)).astype(kind))

@@ -63,7 +63,10 @@ def test_levels_follow_from_the_values() -> None:
     image = np.arange(256, dtype=np.float32).reshape(1, 1, 16, 16) / 255
     assert domain_of(image, arrange(image.shape))[0].levels == 256
     image[0, 0, 0, 0] = 0.001
-    assert [domain_of(image, arrange(image.shape), **more)[0].levels for more in ({}, {"levels": 17}, {"levels": 0})] == [
+    assert [
+        domain_of(image, arrange(image.shape), **more)[0].levels
+        for more in ({}, {"levels": 17}, {"levels": 0})
+    ] == [
         None,
         17,
         None,
@@ -87,7 +90,9 @@ def test_values_outside_are_refused_with_what_was_found() -> None:
 
 
 def test_rounding_at_the_bound_is_forgiven_and_moved_onto_it() -> None:
-    assert torch.equal(stored(np.array([[-5e-7, 1 + 5e-7, 0.5]]), [0]).load([0]), torch.tensor([[0.0, 1.0, 0.5]]))
+    assert torch.equal(
+        stored(np.array([[-5e-7, 1 + 5e-7, 0.5]]), [0]).load([0]), torch.tensor([[0.0, 1.0, 0.5]])
+    )
 
 
 def test_labels_are_one_whole_number_per_sample_and_each_class_has_a_name() -> None:
@@ -101,7 +106,11 @@ def test_labels_are_one_whole_number_per_sample_and_each_class_has_a_name() -> N
     ):
         with pytest.raises(RequestError, match=words):
             check_labels(y, 3)
-    for good in (np.array([[2], [0], [1]], np.uint8), np.array([2.0, 0.0, 1.0]), np.eye(3)[[2, 0, 1]]):
+    for good in (
+        np.array([[2], [0], [1]], np.uint8),
+        np.array([2.0, 0.0, 1.0]),
+        np.eye(3)[[2, 0, 1]],
+    ):
         assert check_labels(good, 3).tolist() == [2, 0, 1]
     assert class_names(None, np.array([0, 2])) == ("0", "1", "2")
     assert class_names([b"cat", "dog", 7], np.array([0, 1])) == ("cat", "dog", "7")
@@ -112,7 +121,13 @@ def test_labels_are_one_whole_number_per_sample_and_each_class_has_a_name() -> N
 def stored(x: np.ndarray[Any, Any], y: list[int]) -> StoredArrays:
     domain, divisor = domain_of(x, arrange(x.shape))
     return StoredArrays(
-        name="a", x=x, y=np.array(y), arrangement=arrange(x.shape), domain=domain, classes=tuple("0123456789"), divisor=divisor
+        name="a",
+        x=x,
+        y=np.array(y),
+        arrangement=arrange(x.shape),
+        domain=domain,
+        classes=tuple("0123456789"),
+        divisor=divisor,
     )
 
 
@@ -133,9 +148,13 @@ def test_the_digest_sees_content_and_order_and_nothing_else(order: list[int], pi
 
 def test_the_digest_is_the_same_on_every_machine() -> None:
     # Written out by hand: if it changes, no run can be resumed or verified any more.
-    content = b"image (3, 2, 2) [0.0] [1.0] 256 255.0" + bytes(range(244, 256)) + b"\1\0\0\0\0\0\0\0"
+    content = (
+        b"image (3, 2, 2) [0.0] [1.0] 256 255.0" + bytes(range(244, 256)) + b"\1\0\0\0\0\0\0\0"
+    )
     inputs = hashlib.blake2b(content, digest_size=16).hexdigest()
-    digest = hashlib.blake2b("\n".join((inputs, *"0123456789")).encode(), digest_size=16).hexdigest()
+    digest = hashlib.blake2b(
+        "\n".join((inputs, *"0123456789")).encode(), digest_size=16
+    ).hexdigest()
     assert stored(np.arange(244, 256, dtype=np.uint8).reshape(1, 3, 2, 2), [1]).digest() == digest
     big = np.array([[0.25, 1.0]], dtype=">f4")
     assert stored(big, [1]).digest() == stored(big.astype("<f4"), [1]).digest()

@@ -1,4 +1,6 @@
-"""Small files that ask for much, and files that name others: each gives one line, soon, and no program starts."""
+"""Small files that ask for much, and files that name others: each gives one line, soon, and no
+program starts.
+"""
 
 import contextlib
 import importlib
@@ -46,7 +48,9 @@ def archive(folder: Path, **members: bytes) -> dict[str, Any]:
 
 def png(width: int, height: int) -> bytes:
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     rows = zlib.compress(bytes(min(width * height * 3, 1 << 20)))
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
@@ -97,12 +101,18 @@ def table(folder: Path) -> Any:
 
 
 def a_picture_in_postscript(folder: Path) -> Any:
-    text = f"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n({folder}/ran) (w) file closefile\nshowpage\n"
+    text = (
+        f"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n({folder}/ran) (w) file "
+        "closefile\nshowpage\n"
+    )
     return of_file(pictures(8), a_in_f__png=text)(folder)
 
 
 def network_with(folder: Path) -> Any:
-    (folder / "m.py").write_text("from torch import nn\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(4, 2))\n")
+    (folder / "m.py").write_text(
+        "from torch import nn\ndef net():\n    return "
+        "nn.Sequential(nn.Flatten(), nn.Linear(4, 2))\n"
+    )
     return TorchModule(path=f"{folder}/m.py:net", weights=str(folder / "w.pt"))(IMAGE)
 
 
@@ -122,7 +132,9 @@ def old_weights_that_promise(folder: Path) -> Any:
     torch.save({"w": torch.zeros(7)}, folder / "w.pt", _use_new_zipfile_serialization=False)
     content = (folder / "w.pt").read_bytes()
     assert content.count(b"K\x07") >= 2
-    (folder / "w.pt").write_bytes(content.replace(b"K\x07", b"\x8a\x05" + struct.pack("<Q", 1 << 34)[:5]))
+    (folder / "w.pt").write_bytes(
+        content.replace(b"K\x07", b"\x8a\x05" + struct.pack("<Q", 1 << 34)[:5])
+    )
     return network_with(folder)
 
 
@@ -134,7 +146,9 @@ def an_estimator_that_unpacks(folder: Path) -> Any:
     return Sklearn(path=str(folder / "m.skops"))(IMAGE)
 
 
-def onnx_with_weights_in(folder: Path, place: str, *, node: bool = False, make: Callable[[Path], Any] = lambda file: None) -> Any:
+def onnx_with_weights_in(
+    folder: Path, place: str, *, node: bool = False, make: Callable[[Path], Any] = lambda file: None
+) -> Any:
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     make(folder / "w.bin")
@@ -142,10 +156,16 @@ def onnx_with_weights_in(folder: Path, place: str, *, node: bool = False, make: 
     for key, value in (("location", place), ("offset", "0"), ("length", "32")):
         tensor.external_data.add(key=key, value=value)
     helper = onnx.helper
-    nodes = [helper.make_node("Flatten", ["x"], ["f"]), helper.make_node("MatMul", ["f", "w"], ["y"])]
+    nodes = [
+        helper.make_node("Flatten", ["x"], ["f"]),
+        helper.make_node("MatMul", ["f", "w"], ["y"]),
+    ]
     if node:
         nodes.insert(0, helper.make_node("Constant", [], ["w"], value=tensor))
-    ports = [helper.make_tensor_value_info("x", 1, ["n", 1, 2, 2])], [helper.make_tensor_value_info("y", 1, ["n", 2])]
+    ports = (
+        [helper.make_tensor_value_info("x", 1, ["n", 1, 2, 2])],
+        [helper.make_tensor_value_info("y", 1, ["n", 2])],
+    )
     graph = helper.make_graph(nodes, "g", *ports, [] if node else [tensor])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     (folder / "m.onnx").write_bytes(model.SerializeToString())
@@ -159,10 +179,16 @@ def link(file: Path) -> None:
 X, LABELS = npy("(2, 2, 2)", bytes(32)), npy("(2,)", bytes(16), "<i8")
 ROW = "1," * 1_000_000 + "1\n"
 BOMBS: list[tuple[Callable[[Path], Any], str]] = [
-    (of_arrays(x=X, y=npy("(2,)", np.array([0, 10**8]).tobytes(), "<i8")), "the label 100000000; labels are below 100000"),
+    (
+        of_arrays(x=X, y=npy("(2,)", np.array([0, 10**8]).tobytes(), "<i8")),
+        "the label 100000000; labels are below 100000",
+    ),
     (of_arrays(x=npy("(-2, 2, 2)", bytes(32)), y=LABELS), "damaged: its shape is"),
     (of_arrays(x=npy("(99999999999, 2, 2)", b"", "|S0"), y=LABELS), "damaged: its shape is"),
-    (of_arrays(x=X, y=npy("(50000000,)", bytes(50_000_000), "|u1")), "where at most 2 values belong"),
+    (
+        of_arrays(x=X, y=npy("(50000000,)", bytes(50_000_000), "|u1")),
+        "where at most 2 values belong",
+    ),
     (parquet(numbers), "would become 24 MB"),
     (parquet(long_text), "would become 100 MB"),
     (of_file(table, t__csv="a," * 1_000_000 + "label\n" + ROW), "it is no table"),
@@ -171,10 +197,17 @@ BOMBS: list[tuple[Callable[[Path], Any], str]] = [
     (of_file(pictures(200), a_in_f__png=png(1, 60_000)), "cannot be brought to 200"),
     (a_picture_in_postscript, "cannot identify image file"),
     (
-        of_file(pictures(0, "d"), secret__png=png(8, 8), d_in_labels__csv="file,label\n../secret.png,0\n"),
+        of_file(
+            pictures(0, "d"),
+            secret__png=png(8, 8),
+            d_in_labels__csv="file,label\n../secret.png,0\n",
+        ),
         "leads out of",
     ),
-    (of_file(pictures(0), f__png=png(8, 8), labels__csv=f"file,label\nf.png,{'9' * 5000}\n"), "labels are below"),
+    (
+        of_file(pictures(0), f__png=png(8, 8), labels__csv=f"file,label\nf.png,{'9' * 5000}\n"),
+        "labels are below",
+    ),
     (
         of_file(
             pictures(0),
@@ -201,7 +234,8 @@ MOST = 1 << 30
 
 @pytest.fixture(scope="module", autouse=True)
 def _libraries() -> None:
-    """Imports the libraries that open the files, so that no child process needs memory and time for that."""
+    """Imports the libraries that open the files, so that no child process needs memory and time for
+    that."""
     for name in ("onnx", "onnxruntime", "skops.io"):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)

@@ -20,12 +20,16 @@ def pictures(folder, *sizes):
     """Pictures in images/."""
     (folder / "images").mkdir()
     for number, size in enumerate(sizes):
-        Image.fromarray(np.full((size[1], size[0], 3), 100, np.uint8)).save(folder / "images" / f"{number}.png")
+        Image.fromarray(np.full((size[1], size[0], 3), 100, np.uint8)).save(
+            folder / "images" / f"{number}.png"
+        )
 
 
 def plain(folder, boxes=BOXES, labels=LABELS, **more):
     """boxes.json with two pictures, the second without objects."""
-    images = [{"file": "0.png", "boxes": boxes, "labels": labels, "crowd": [False] * len(labels), **more}]
+    images = [
+        {"file": "0.png", "boxes": boxes, "labels": labels, "crowd": [False] * len(labels), **more}
+    ]
     images.append({"file": "1.png", "boxes": [], "labels": [], "crowd": []})
     (folder / "boxes.json").write_text(json.dumps({"classes": ["cat", "dog"], "images": images}))
 
@@ -33,7 +37,12 @@ def plain(folder, boxes=BOXES, labels=LABELS, **more):
 def coco(folder):
     """The same as COCO's JSON, whose categories have other ids."""
     annotations = [
-        {"image_id": 7, "category_id": 9 if label == 0 else 18, "bbox": [x0, y0, x1 - x0, y1 - y0], "iscrowd": 0}
+        {
+            "image_id": 7,
+            "category_id": 9 if label == 0 else 18,
+            "bbox": [x0, y0, x1 - x0, y1 - y0],
+            "iscrowd": 0,
+        }
         for (x0, y0, x1, y1), label in zip(BOXES, LABELS, strict=True)
     ]
     content = {
@@ -85,10 +94,22 @@ def test_boxes_are_stretched_with_their_pictures(tmp_path):
 
 def test_faults_are_named(tmp_path_factory):
     rows = [
-        ({"boxes": [[2, 4, 60, 16], [1, 1, 2, 2]]}, "box 0 of 0.png .* outside of the picture of 40 x 30"),
-        ({"boxes": [[1, 1, 2, 2], [30, 5, 30, 9]]}, "box 1 of 0.png .* has no area .* write x0 < x1 and y0 < y1, or drop it$"),
-        ({"boxes": [[1, 1, 2, 2], [15, 5, 10, 25]]}, "a corner and sides, add the corner to the sides .x1 = x0 . width.$"),
-        ({"boxes": [[9, 9, 2, 2], [35, 25, 10, 8]]}, ": if they are centre and sides, write centre - sides / 2"),
+        (
+            {"boxes": [[2, 4, 60, 16], [1, 1, 2, 2]]},
+            "box 0 of 0.png .* outside of the picture of 40 x 30",
+        ),
+        (
+            {"boxes": [[1, 1, 2, 2], [30, 5, 30, 9]]},
+            "box 1 of 0.png .* has no area .* write x0 < x1 and y0 < y1, or drop it$",
+        ),
+        (
+            {"boxes": [[1, 1, 2, 2], [15, 5, 10, 25]]},
+            "a corner and sides, add the corner to the sides .x1 = x0 . width.$",
+        ),
+        (
+            {"boxes": [[9, 9, 2, 2], [35, 25, 10, 8]]},
+            ": if they are centre and sides, write centre - sides / 2",
+        ),
         ({"file": "../../secret.png"}, "secret.png"),
         ({"boxes": [[1, 1, 2, 2]]}, "has 1 boxes, 2 labels"),
         ({"boxes": [[1, 1, 2], [1, 1, 2]]}, "give four corners"),
@@ -109,7 +130,10 @@ def test_pictures_of_several_sizes_a_missing_picture_and_bad_annotations_are_ref
     with pytest.raises(RequestError, check=refused("datasets._boxes.read_annotations")):
         Boxes(path=str(tmp_path))()
     voc(tmp_path)
-    bomb = '<!DOCTYPE a [<!ENTITY b "cccc">]><annotation><object><name>&b;</name></object></annotation>'
+    bomb = (
+        "<!DOCTYPE a [<!ENTITY b "
+        '"cccc">]><annotation><object><name>&b;</name></object></annotation>'
+    )
     (tmp_path / "annotations" / "0.xml").write_text(bomb)
     with pytest.raises(RequestError, match="holds a declaration"):
         Boxes(path=str(tmp_path))()
@@ -125,8 +149,16 @@ def test_boxes_in_memory():
     x, objects = spots([(0, 0), (3, 1)], [])
     data = brinell.data(x, boxes=entries(objects), classes=["red", "green", "blue"])
     first, second = data.info.truth.load([0, 1])
-    assert isinstance(first, Objects) and first.labels.tolist() == [0, 1] and not len(second) and data.classes[2] == "blue"
-    assert brinell.data(x, boxes=[(objects[0].boxes, objects[0].labels), ([], [])]).classes == ("0", "1")
+    assert (
+        isinstance(first, Objects)
+        and first.labels.tolist() == [0, 1]
+        and not len(second)
+        and data.classes[2] == "blue"
+    )
+    assert brinell.data(x, boxes=[(objects[0].boxes, objects[0].labels), ([], [])]).classes == (
+        "0",
+        "1",
+    )
 
 
 def test_boxes_in_memory_are_checked():
@@ -136,8 +168,12 @@ def test_boxes_in_memory_are_checked():
     with pytest.raises(brinell.BrinellError, check=refused("inputs.data")):
         brinell.data(x, [0, 1], boxes=entries(objects))
     with pytest.raises(brinell.BrinellError, match="picture 1 .* outside of the picture"):
-        brinell.data(x, boxes=[{"boxes": [], "labels": []}, {"boxes": [[0, 0, 99, 5]], "labels": [0]}])
-    with pytest.raises(brinell.BrinellError, match="picture 0 end at 0.9, .*: if they are fractions, multiply"):
+        brinell.data(
+            x, boxes=[{"boxes": [], "labels": []}, {"boxes": [[0, 0, 99, 5]], "labels": [0]}]
+        )
+    with pytest.raises(
+        brinell.BrinellError, match="picture 0 end at 0.9, .*: if they are fractions, multiply"
+    ):
         brinell.data(x, boxes=[{"boxes": [[0.1, 0.2, 0.6, 0.9]], "labels": [0]}, ([], [])])
     with pytest.raises(brinell.BrinellError, check=refused("datasets._memory._objects_of")):
         brinell.data(x, boxes=[3, 4])

@@ -11,7 +11,11 @@ def test_digits() -> None:
     check_dataset(test)
     check_dataset(train)
     assert (len(test), len(train)) == (539, 1258)
-    assert test.domain.shape == (1, 8, 8) and test.domain.levels == 17 and test.classes == tuple("0123456789")
+    assert (
+        test.domain.shape == (1, 8, 8)
+        and test.domain.levels == 17
+        and test.classes == tuple("0123456789")
+    )
     assert np.bincount(test.labels()).min() >= 52, "every class is there"
 
 

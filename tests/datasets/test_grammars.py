@@ -1,4 +1,6 @@
-"""Texts made by a grammar, with a fresh seed: each is read, or refused in one line (queries: tests/bounds/test_queries.py)."""
+"""Texts made by a grammar, with a fresh seed: each is read, or refused in one line (queries:
+tests/bounds/test_queries.py).
+"""
 
 import json
 import random
@@ -16,7 +18,24 @@ from brinell.engine import toml
 from brinell.engine.request import Request
 from brinell.store.run import LAYOUT
 
-NUMBERS = ("0", "1", "-1", "3", "360", "1e308", "1e309", "nan", "inf", "9" * 400, "١٢", "1_0", "", "2147483648", "1/0", "8/255")
+NUMBERS = (
+    "0",
+    "1",
+    "-1",
+    "3",
+    "360",
+    "1e308",
+    "1e309",
+    "nan",
+    "inf",
+    "9" * 400,
+    "١٢",
+    "1_0",
+    "",
+    "2147483648",
+    "1/0",
+    "8/255",
+)
 TEXTS = (
     "",
     "a",
@@ -42,7 +61,9 @@ TEXTS += (
 )
 
 
-def check_texts(make: Callable[[random.Random], str], use: Callable[[str], Any], count: int) -> None:
+def check_texts(
+    make: Callable[[random.Random], str], use: Callable[[str], Any], count: int
+) -> None:
     seed = random.randrange(2**32)
     for number in range(count):
         text = make(random.Random(seed + number))
@@ -59,7 +80,10 @@ def json_value(rng: random.Random, depth: int = 0) -> Any:
     if depth < 4 and rng.random() < 0.4:
         return [json_value(rng, depth + 1) for _ in range(rng.randrange(4))]
     if depth < 4 and rng.random() < 0.3:
-        return {rng.choice(("name", "digest", "files", *TEXTS)): json_value(rng, depth + 1) for _ in range(rng.randrange(4))}
+        return {
+            rng.choice(("name", "digest", "files", *TEXTS)): json_value(rng, depth + 1)
+            for _ in range(rng.randrange(4))
+        }
     return rng.choice((*TEXTS, 0, -1, 10**12, 10**400, 0.5, 1e308, float("nan"), True, None))
 
 
@@ -69,12 +93,23 @@ def test_settings(tmp_path: Path) -> None:
             return f"[{', '.join(value(rng, depth + 1) for _ in range(rng.randrange(4)))}]"
         if depth < 4 and rng.random() < 0.1:
             return f"{{a = {value(rng, depth + 1)}}}"
-        return rng.choice((rng.choice(NUMBERS), json.dumps(rng.choice(TEXTS)), "true", "1979-05-27", "'''a", '"a'))
+        return rng.choice(
+            (rng.choice(NUMBERS), json.dumps(rng.choice(TEXTS)), "true", "1979-05-27", "'''a", '"a')
+        )
 
     def make(rng: random.Random) -> str:
         if rng.random() < 0.1:
-            return rng.choice(("a" + ".a" * 3000 + " = 1", "x = " + "[" * 9999, "[" + "a." * 3000 + "a]", "eps = " + "9" * 9999))
-        return "\n".join(f"{key} = {value(rng)}" for key in rng.sample([*Request.model_fields, "x", "a.b"], 4))
+            return rng.choice(
+                (
+                    "a" + ".a" * 3000 + " = 1",
+                    "x = " + "[" * 9999,
+                    "[" + "a." * 3000 + "a]",
+                    "eps = " + "9" * 9999,
+                )
+            )
+        return "\n".join(
+            f"{key} = {value(rng)}" for key in rng.sample([*Request.model_fields, "x", "a.b"], 4)
+        )
 
     def use(text: str) -> None:
         (tmp_path / "s.toml").write_text(text)
@@ -93,7 +128,17 @@ def test_headers_of_records(tmp_path: Path) -> None:
             return right if rng.random() < 0.8 else rng.choice((*NUMBERS, *TEXTS))
 
         record = [odd("a"), odd("1"), odd("360"), odd("650"), odd("")]
-        signal = [odd("a.dat"), odd("16"), odd("200(0)/mV"), odd("11"), odd("0"), odd("0"), odd("0"), odd("0"), odd("MLII")]
+        signal = [
+            odd("a.dat"),
+            odd("16"),
+            odd("200(0)/mV"),
+            odd("11"),
+            odd("0"),
+            odd("0"),
+            odd("0"),
+            odd("0"),
+            odd("MLII"),
+        ]
         return f"{' '.join(record)}\n{' '.join(signal)}\n" * rng.choice((1, 1, 1, 2))
 
     def use(text: str) -> None:
@@ -106,9 +151,16 @@ def test_headers_of_records(tmp_path: Path) -> None:
 def test_tables(tmp_path: Path) -> None:
     def make(rng: random.Random) -> str:
         def cell(right: str) -> str:
-            return right if rng.random() < 0.9 else rng.choice((*NUMBERS, *TEXTS, '"', '"a', "1;2", "\r"))
+            return (
+                right
+                if rng.random() < 0.9
+                else rng.choice((*NUMBERS, *TEXTS, '"', '"a', "1;2", "\r"))
+            )
 
-        rows = [",".join((cell(f"{n / 7:.3f}"), cell(f"w{n % 3}"), cell(str(n % 2)))) for n in range(rng.choice((0, 2, 8)))]
+        rows = [
+            ",".join((cell(f"{n / 7:.3f}"), cell(f"w{n % 3}"), cell(str(n % 2))))
+            for n in range(rng.choice((0, 2, 8)))
+        ]
         return "\n".join([",".join((cell("a"), cell("b"), cell("label"))), *rows]) + cell("\n")
 
     def use(text: str) -> None:
@@ -123,7 +175,9 @@ def test_manifests(audit_run: Path, tmp_path: Path) -> None:
 
     def make(rng: random.Random) -> str:
         if rng.random() < 0.1:
-            return rng.choice(("[" * 10**5, '{"a":' * 10**5, "9" * 10**5, '{"verb": "audit"', "", '"a"', "[]"))
+            return rng.choice(
+                ("[" * 10**5, '{"a":' * 10**5, "9" * 10**5, '{"verb": "audit"', "", '"a"', "[]")
+            )
         whole = content = json.loads(json.dumps(manifest))
         while True:
             place = content

@@ -1,4 +1,6 @@
-"""Files of fifteen kinds, changed at random with a fixed seed: each opens, or gives one line, soon and with little memory."""
+"""Files of fifteen kinds, changed at random with a fixed seed: each opens, or gives one line, soon
+and with little memory.
+"""
 
 import gzip
 import json
@@ -45,7 +47,9 @@ def load_first(dataset: Any) -> Any:
 
 
 def npz(folder: Path) -> tuple[Path, Callable[[], Any]]:
-    np.savez_compressed(folder / "f.npz", x=RNG.random((6, 4), np.float32), y=np.arange(6), classes=list("abcdef"))
+    np.savez_compressed(
+        folder / "f.npz", x=RNG.random((6, 4), np.float32), y=np.arange(6), classes=list("abcdef")
+    )
     return folder / "f.npz", lambda: load_first(Npz(path=str(folder / "f.npz")))
 
 
@@ -66,29 +70,39 @@ def listing(folder: Path, changed: str) -> Any:
     for name in ("a.png", "b.png"):
         Image.fromarray(RNG.integers(0, 256, (4, 4, 3), np.uint8)).save(folder / name)
     (folder / "labels.csv").write_text("file,label,name\na.png,0,cat\nb.png,1,dog\n")
-    (folder / "classes.json").write_text(json.dumps([{"index": 0, "name": "cat"}, {"index": 1, "name": "dog"}]))
+    (folder / "classes.json").write_text(
+        json.dumps([{"index": 0, "name": "cat"}, {"index": 1, "name": "dog"}])
+    )
     return folder / changed, lambda: load_first(ImageFolder(path=str(folder)))
 
 
 def rows(folder: Path) -> Any:
-    (folder / "t.csv").write_text("a,b,label\n" + "".join(f"{n / 7:.3f},w{n % 3},{n % 2}\n" for n in range(12)))
+    (folder / "t.csv").write_text(
+        "a,b,label\n" + "".join(f"{n / 7:.3f},w{n % 3},{n % 2}\n" for n in range(12))
+    )
     return folder / "t.csv", lambda: load_first(Table(path=str(folder / "t.csv")))
 
 
 def parquet(folder: Path) -> Any:
-    table = pa.table({"a": np.arange(40) / 7, "b": [f"w{n % 3}" for n in range(40)], "label": np.arange(40) % 2})
+    table = pa.table(
+        {"a": np.arange(40) / 7, "b": [f"w{n % 3}" for n in range(40)], "label": np.arange(40) % 2}
+    )
     pq.write_table(table, folder / "t.parquet")
     return folder / "t.parquet", lambda: load_first(Table(path=str(folder / "t.parquet")))
 
 
 def beats(folder: Path) -> Any:
-    (folder / "b.csv").write_text("".join(f"{n / 9:.3f},{n / 11:.3f},0.5,{n % 2}\n" for n in range(9)))
+    (folder / "b.csv").write_text(
+        "".join(f"{n / 9:.3f},{n / 11:.3f},0.5,{n % 2}\n" for n in range(9))
+    )
     return folder / "b.csv", lambda: load_first(EcgCsv(path=str(folder / "b.csv")))
 
 
 def record(folder: Path, suffix: str) -> Any:
     write_record(folder, "a", leads=("MLII", "V5"))
-    return folder / f"a.{suffix}", lambda: load_first(Wfdb(path=str(folder), low=(-1e3,), high=(1e3,)))
+    return folder / f"a.{suffix}", lambda: load_first(
+        Wfdb(path=str(folder), low=(-1e3,), high=(1e3,))
+    )
 
 
 def network(folder: Path) -> Any:
@@ -103,7 +117,11 @@ def network(folder: Path) -> Any:
         [helper.make_tensor_value_info("y", 1, ["n", 2])],
         [weights],
     )
-    file.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
+    file.write_bytes(
+        helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+        ).SerializeToString()
+    )
     return file, lambda: Onnx(path=str(file))(IMAGE).predict(torch.zeros(1, 1, 2, 2)).shape
 
 
@@ -112,12 +130,21 @@ def estimator(folder: Path) -> Any:
     from sklearn.linear_model import LogisticRegression
 
     skops.dump(LogisticRegression().fit(RNG.random((8, 4)), np.arange(8) % 2), folder / "m.skops")
-    return folder / "m.skops", lambda: Sklearn(path=str(folder / "m.skops"))(VECTOR).predict(torch.zeros(1, 4)).shape
+    return (
+        folder / "m.skops",
+        lambda: Sklearn(path=str(folder / "m.skops"))(VECTOR).predict(torch.zeros(1, 4)).shape,
+    )
 
 
 def state(folder: Path, *, new: bool) -> Any:
-    torch.save({"w": torch.rand(3, 2), "b": torch.zeros(2)}, folder / "w.pt", _use_new_zipfile_serialization=new)
-    return folder / "w.pt", lambda: {name: value.shape for name, value in read_weights(folder / "w.pt").items()}
+    torch.save(
+        {"w": torch.rand(3, 2), "b": torch.zeros(2)},
+        folder / "w.pt",
+        _use_new_zipfile_serialization=new,
+    )
+    return folder / "w.pt", lambda: {
+        name: value.shape for name, value in read_weights(folder / "w.pt").items()
+    }
 
 
 def tensors(folder: Path) -> Any:
@@ -139,7 +166,13 @@ def stored_arrays(folder: Path) -> Any:
 
 KINDS: tuple[Callable[[Path], Any], ...] = (npz, idx, partial(idx, pack=gzip.compress, end=".gz"))
 KINDS += tuple(partial(picture, kind=kind) for kind in ("png", "jpeg", "gif", "tiff"))
-KINDS += (partial(listing, changed="labels.csv"), partial(listing, changed="classes.json"), rows, parquet, beats)
+KINDS += (
+    partial(listing, changed="labels.csv"),
+    partial(listing, changed="classes.json"),
+    rows,
+    parquet,
+    beats,
+)
 KINDS += (partial(record, suffix="hea"), partial(record, suffix="atr"), network, estimator)
 KINDS += (partial(state, new=True), partial(state, new=False), tensors, stored_rows, stored_arrays)
 
@@ -148,7 +181,9 @@ PIECES = (b"9" * 30, b"-", b"../", b"\x00", b"\n", b",", b"NaN", b"[" * 50)
 
 
 def mutated(content: bytes, rng: np.random.Generator) -> bytes:
-    """One to six changes: bits, bytes, numbers that are large, pieces taken out, doubled, or put elsewhere."""
+    """One to six changes: bits, bytes, numbers that are large, pieces taken out, doubled, or put
+    elsewhere.
+    """
     mutant = bytearray(content)
     for _ in range(rng.integers(1, 7)):
         start, to = sorted(int(place) for place in rng.integers(0, len(mutant) + 1, 2))
@@ -158,9 +193,13 @@ def mutated(content: bytes, rng: np.random.Generator) -> bytes:
         elif kind == 1 and mutant:
             mutant[start % len(mutant)] = int(rng.choice([0, 1, 0x7F, 0x80, 0xFF, 0x2D, 0x39]))
         elif kind == 2:
-            mutant[start : start + 4] = (0, 2**31 - 1, 2**32 - 1, 2**24)[rng.integers(4)].to_bytes(4, "little")
+            mutant[start : start + 4] = (0, 2**31 - 1, 2**32 - 1, 2**24)[rng.integers(4)].to_bytes(
+                4, "little"
+            )
         elif kind == 3:
-            mutant[start : start + 8] = (2**63 - 1, 2**64 - 1, 2**40)[rng.integers(3)].to_bytes(8, "big")
+            mutant[start : start + 8] = (2**63 - 1, 2**64 - 1, 2**40)[rng.integers(3)].to_bytes(
+                8, "big"
+            )
         elif kind == 4:
             del mutant[start : min(to, start + 40)]
         elif kind == 5:

@@ -27,7 +27,10 @@ def picture(file: Path, size: tuple[int, int] = (6, 4), mode: str = "RGB") -> np
 
 
 def tree(tmp_path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    return {name: picture(tmp_path / name) for name in ("dog/b.png", "dog/a.png", "cat/z.png", "cat/deeper/y.png")}
+    return {
+        name: picture(tmp_path / name)
+        for name in ("dog/b.png", "dog/a.png", "cat/z.png", "cat/deeper/y.png")
+    }
 
 
 def test_subfolders_are_classes_and_all_pictures_get_one_mode_and_size(tmp_path: Path) -> None:
@@ -37,8 +40,14 @@ def test_subfolders_are_classes_and_all_pictures_get_one_mode_and_size(tmp_path:
     (tmp_path / "empty").mkdir()
     data = ImageFolder(path=str(tmp_path))()
     check_dataset(data)
-    assert (data.classes, data.labels().tolist(), data.domain.shape) == (("cat", "dog"), [0, 0, 1, 1], (3, 4, 6))
-    assert np.array_equal((data.load([2, 1]) * 255).round().byte()[0].permute(1, 2, 0), pixels["dog/a.png"])
+    assert (data.classes, data.labels().tolist(), data.domain.shape) == (
+        ("cat", "dog"),
+        [0, 0, 1, 1],
+        (3, 4, 6),
+    )
+    assert np.array_equal(
+        (data.load([2, 1]) * 255).round().byte()[0].permute(1, 2, 0), pixels["dog/a.png"]
+    )
     grey = picture(tmp_path / "ape" / "1.png", mode="L")
     picture(tmp_path / "ape" / "2.png", mode="RGBA")
     x = ImageFolder(path=str(tmp_path))().load([0, 1])
@@ -61,7 +70,9 @@ def test_size_brings_the_shorter_side_and_crops_the_centre(tmp_path: Path) -> No
     assert ImageFolder(path=str(tmp_path), size=7)().load([0]).shape == (1, 3, 7, 7)
 
 
-def write_listing(tmp_path: Path, rows: str, header: str = "file,label,name", below: str = "images") -> str:
+def write_listing(
+    tmp_path: Path, rows: str, header: str = "file,label,name", below: str = "images"
+) -> str:
     for name in ("a.png", "b.png", "c.png"):
         picture(tmp_path / below / name)
     (tmp_path / "labels.csv").write_text(header + "\n" + rows)
@@ -80,7 +91,10 @@ def test_a_list_gives_order_labels_and_names(tmp_path: Path) -> None:
     data = ImageFolder(path=path)()
     assert (data.labels().tolist(), data.classes) == ([1, 2], ("emu", "dog", "cat"))
     write_listing(tmp_path, "c.png,2,dog\n")
-    entries = [{"index": 3, "name": "emu", "wnid": "n3"}, {"index": 2, "name": "hound", "wnid": "n2"}]
+    entries = [
+        {"index": 3, "name": "emu", "wnid": "n3"},
+        {"index": 2, "name": "hound", "wnid": "n2"},
+    ]
     (tmp_path / "my_classes.json").write_text(json.dumps(entries))
     assert ImageFolder(path=path)().classes == ("0", "1", "hound", "emu")
 
@@ -121,7 +135,9 @@ def test_subfolders_are_looked_up_in_the_list_of_classes(tmp_path: Path) -> None
         ImageFolder(path=str(tmp_path))()
 
 
-def test_the_digest_sees_bytes_labels_order_and_class_names_not_names_of_files(tmp_path: Path) -> None:
+def test_the_digest_sees_bytes_labels_order_and_class_names_not_names_of_files(
+    tmp_path: Path,
+) -> None:
     path = write_listing(tmp_path, "a.png,0,x\nb.png,1,y\n")
     digest = ImageFolder(path=path)().digest()
     assert ImageFolder(path=path, size=3)().digest() != digest
@@ -162,7 +178,9 @@ def test_the_photographs_open(shared: Path) -> None:
     assert data.classes[4] == "hammerhead" and data.labels()[1] == 4
 
 
-def test_numbered_folders_count_hidden_files_do_not_and_pictures_stand_upright(tmp_path: Path) -> None:
+def test_numbered_folders_count_hidden_files_do_not_and_pictures_stand_upright(
+    tmp_path: Path,
+) -> None:
     for number in (0, 1, 2, 10):
         (tmp_path / str(number)).mkdir()
         Image.new("RGB", (6, 4), (10 * number, 0, 0)).save(tmp_path / str(number) / "a.png")
@@ -170,7 +188,11 @@ def test_numbered_folders_count_hidden_files_do_not_and_pictures_stand_upright(t
     picture(tmp_path / "2" / ".thumbnails" / "b.png")
     picture(tmp_path / ".cache" / "b.png")
     data = ImageFolder(path=str(tmp_path))()
-    assert data.classes == ("0", "1", "2", "10") and len(data) == 4 and "2 hidden files are left out" in data.info.notes[0]
+    assert (
+        data.classes == ("0", "1", "2", "10")
+        and len(data) == 4
+        and "2 hidden files are left out" in data.info.notes[0]
+    )
     upright = Image.fromarray(np.arange(72, dtype=np.uint8).reshape(4, 6, 3))
     exif = upright.getexif()
     exif[0x0112] = 6
@@ -179,7 +201,10 @@ def test_numbered_folders_count_hidden_files_do_not_and_pictures_stand_upright(t
     data = ImageFolder(path=str(tmp_path))()
     assert data.domain.shape == (3, 6, 4)
     assert any("4 of 4 pictures are turned upright" in note for note in data.info.notes)
-    assert np.array_equal(data.load([0])[0].mul(255).round().numpy(), np.rot90(np.asarray(upright), -1).transpose(2, 0, 1))
+    assert np.array_equal(
+        data.load([0])[0].mul(255).round().numpy(),
+        np.rot90(np.asarray(upright), -1).transpose(2, 0, 1),
+    )
     Image.fromarray(np.zeros((6, 4), dtype=np.uint16)).save(tmp_path / "0" / "a.png")
     with pytest.raises(RequestError, match="a.png has I;16 pixels of more than 8 bits"):
         ImageFolder(path=str(tmp_path))().load([0])

@@ -20,14 +20,18 @@ def folder(tmp_path):
 
 def save(folder, **arrays):
     _, masks = make_pictures()
-    np.savez(folder / "masks.npz", **{"masks": masks, "classes": np.array(["dark", "bright"])} | arrays)
+    np.savez(
+        folder / "masks.npz", **{"masks": masks, "classes": np.array(["dark", "bright"])} | arrays
+    )
 
 
 def test_pictures_and_masks_of_an_archive(folder):
     x, masks = make_pictures()
     data = open_data(f"masks:{folder}", truth=True)
     assert data.classes == ("dark", "bright") and data.info.truth.task == "segmentation"
-    assert np.array_equal((255 * data.load([1, 3]).numpy()).round(), x[[1, 3]].transpose(0, 3, 1, 2))
+    assert np.array_equal(
+        (255 * data.load([1, 3]).numpy()).round(), x[[1, 3]].transpose(0, 3, 1, 2)
+    )
     assert np.array_equal(data.info.truth.load([1, 3]), masks[[1, 3]])
     assert data.labels().tolist() == [0] * 5
 
@@ -42,7 +46,10 @@ def test_masks_as_pictures(folder):
             Image.fromarray(mask * np.uint8(factor)).save(folder / "masks" / f"{number}.png")
         if factor == 1:
             data = open_data(f"masks:{folder}", truth=True)
-            assert np.array_equal(data.info.truth.load(range(5)), masks) and data.classes == ("dark", "bright")
+            assert np.array_equal(data.info.truth.load(range(5)), masks) and data.classes == (
+                "dark",
+                "bright",
+            )
     with pytest.raises(BrinellError, match="0 and 255"):
         open_data(f"masks:{folder}", truth=True)
 
@@ -50,8 +57,15 @@ def test_masks_as_pictures(folder):
 def test_another_side_takes_the_nearest_pixels_of_masks(folder):
     data = open_data(f"masks:{folder}?side=6", truth=True)
     _, masks = make_pictures()
-    expected = np.stack([np.asarray(Image.fromarray(mask).resize((6, 6), Image.Resampling.NEAREST)) for mask in masks])
-    assert data.domain.shape == (3, 6, 6) and np.array_equal(data.info.truth.load(range(5)), expected)
+    expected = np.stack(
+        [
+            np.asarray(Image.fromarray(mask).resize((6, 6), Image.Resampling.NEAREST))
+            for mask in masks
+        ]
+    )
+    assert data.domain.shape == (3, 6, 6) and np.array_equal(
+        data.info.truth.load(range(5)), expected
+    )
     assert data.digest() != open_data(f"masks:{folder}", truth=True).digest()
 
 
@@ -64,8 +78,16 @@ def test_a_split_the_order_of_the_files_and_the_digest(folder):
         save(folder, **arrays)
         digests.add(open_data(f"masks:{folder}", truth=True).digest())
     assert len(digests) == 4
-    save(folder, split=np.array(["a", "b", "a", "b", "b"]), files=np.array([f"{number}.png" for number in range(5)]))
-    assert open_data(f"masks:{folder}?split=b", truth=True).info.names == ("1.png", "3.png", "4.png")
+    save(
+        folder,
+        split=np.array(["a", "b", "a", "b", "b"]),
+        files=np.array([f"{number}.png" for number in range(5)]),
+    )
+    assert open_data(f"masks:{folder}?split=b", truth=True).info.names == (
+        "1.png",
+        "3.png",
+        "4.png",
+    )
 
 
 def test_folders_that_are_refused(folder):
@@ -78,7 +100,11 @@ def test_folders_that_are_refused(folder):
         ({"masks": np.zeros((4, 12, 12), np.uint8)}, "", "4 masks, and there are 5 pictures"),
         ({"masks": np.zeros((12, 12), np.uint8)}, "", "no array masks of shape"),
         ({"files": np.array(["0.png", "1.png", "2.png", "3.png", "9.png"])}, "", "lists '9.png'"),
-        ({"files": np.array(["../masks.npz", "1.png", "2.png", "3.png", "4.png"])}, "", "masks.npz"),
+        (
+            {"files": np.array(["../masks.npz", "1.png", "2.png", "3.png", "4.png"])},
+            "",
+            "masks.npz",
+        ),
         ({"classes": np.array(["dark", "dark"])}, "", "name each class once"),
         ({}, "?split=val", "has no split 'val'"),
     ]

@@ -42,7 +42,11 @@ def test_every_form_holds_the_same() -> None:
     ]:
         data = from_arrays(*arguments)
         check_dataset(data)
-        assert (data.domain.kind, data.domain.shape, data.domain.levels) == ("image", (3, 5, 5), None)
+        assert (data.domain.kind, data.domain.shape, data.domain.levels) == (
+            "image",
+            (3, 5, 5),
+            None,
+        )
         assert data.classes == ("0", "1", "2") and data.name == "arrays"
         assert torch.equal(data.load([3, 0]), X[[3, 0]])
         assert torch.equal(torch.from_numpy(data.labels()), Y)

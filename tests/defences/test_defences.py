@@ -1,4 +1,6 @@
-"""Defences on a linear network, whose gradient is known: what they craft, what they minimise, and AWP's move of the weights."""
+"""Defences on a linear network, whose gradient is known: what they craft, what they minimise, and
+AWP's move of the weights.
+"""
 
 import math
 
@@ -27,7 +29,9 @@ def generator(seed=0):
 
 
 def linear(x):
-    """Two classes; the first value of SIGNS leads to class 1, so the loss of class 0 rises along SIGNS."""
+    """Two classes; the first value of SIGNS leads to class 1, so the loss of class 0 rises along
+    SIGNS.
+    """
     z = (x - 0.5) @ SIGNS
     return torch.stack([-z, z], 1)
 
@@ -55,7 +59,9 @@ def test_ascent_ends_in_the_worst_corner(batch, subtests):
 
 
 def test_in_l2_it_ends_at_the_worst_point_of_the_sphere(batch):
-    x_adv = build_defence("pgd", steps=20, step_size=1.0).craft(linear, batch, threat("l2"), generator())
+    x_adv = build_defence("pgd", steps=20, step_size=1.0).craft(
+        linear, batch, threat("l2"), generator()
+    )
     torch.testing.assert_close(x_adv, batch.x + EPS * away(batch) / math.sqrt(D), atol=1e-4, rtol=0)
     assert bool(((x_adv - batch.x).norm(dim=1) <= EPS * (1 + 1e-5)).all())
 
@@ -63,20 +69,32 @@ def test_in_l2_it_ends_at_the_worst_point_of_the_sphere(batch):
 def test_trades_goes_to_where_the_answer_differs_most(batch):
     x_adv = build_defence("trades").craft(linear, batch, threat(), generator())
     steps = (x_adv - batch.x) / EPS
-    assert bool((steps.abs() > 0.999).all()), "the divergence grows along SIGNS or against them, up to a corner"
+    assert bool((steps.abs() > 0.999).all()), (
+        "the divergence grows along SIGNS or against them, up to a corner"
+    )
     assert bool(((steps * SIGNS).sum(1).abs() > D - 0.01).all())
 
 
 def test_pgd_of_one_step_is_one_clipped_step_from_noise(batch):
-    crafted = build_defence("pgd", steps=1, step_size=1.25).craft(linear, batch, threat(), generator())
+    crafted = build_defence("pgd", steps=1, step_size=1.25).craft(
+        linear, batch, threat(), generator()
+    )
     steps = (crafted - batch.x) * away(batch) / EPS
     assert float(steps.min()) >= 0.25 - 1e-5 and float(steps.max()) <= 1 + 1e-5
-    assert (steps > 1 - 1e-5).float().mean() == pytest.approx(0.625, abs=0.1), "noise of -0.25 eps and more reaches the border"
+    assert (steps > 1 - 1e-5).float().mean() == pytest.approx(0.625, abs=0.1), (
+        "noise of -0.25 eps and more reaches the border"
+    )
 
 
 def test_n_fgsm_clips_nothing(batch):
-    """Noise of up to 2 eps and a whole step stay: values go up to 3 eps, a quarter of them beyond 2 eps."""
-    steps = (build_defence("n-fgsm").craft(linear, batch, threat(eps=0.05), generator()) - batch.x) * away(batch) / 0.05
+    """Noise of up to 2 eps and a whole step stay: values go up to 3 eps, a quarter of them beyond 2
+    eps.
+    """
+    steps = (
+        (build_defence("n-fgsm").craft(linear, batch, threat(eps=0.05), generator()) - batch.x)
+        * away(batch)
+        / 0.05
+    )
     assert float(steps.min()) >= -1 - 1e-4 and 2.5 < float(steps.max()) <= 3 + 1e-4
     assert (steps > 2).float().mean() == pytest.approx(0.25, abs=0.08)
     assert float(steps.mean()) == pytest.approx(1, abs=0.15)
@@ -94,7 +112,10 @@ def test_values_that_may_not_change_do_not():
     domain = Domain(kind="vector", shape=(D,), columns=columns)
     batch = batch_of(torch.full((4, D), 0.5), torch.tensor([0, 1, 0, 1]))
     for name in ("n-fgsm", "pgd", "trades", "mart"):
-        steps = (build_defence(name).craft(linear, batch, threat(n=4, domain=domain), generator()) - batch.x).abs() > 0
+        steps = (
+            build_defence(name).craft(linear, batch, threat(n=4, domain=domain), generator())
+            - batch.x
+        ).abs() > 0
         assert not steps[:, [0, 3]].any() and steps[:, [1, 2, 4, 5]].any(1).all(), name
 
 
@@ -115,12 +136,16 @@ def losses(name, **settings):
     """The loss where clean inputs are answered by LOGITS and crafted ones by ATTACKED."""
     network = {0: LOGITS, 1: ATTACKED}
     batch = batch_of(torch.zeros(2, D), Y)
-    return build_defence(name, **settings).loss(lambda x: network[int(x[0, 0])], batch, torch.ones(2, D))
+    return build_defence(name, **settings).loss(
+        lambda x: network[int(x[0, 0])], batch, torch.ones(2, D)
+    )
 
 
 def test_trades_by_hand():
     kl = F.kl_div(ATTACKED.log_softmax(1), LOGITS.softmax(1), reduction="none").sum(1)
-    torch.testing.assert_close(losses("trades", beta=3.0), F.cross_entropy(LOGITS, Y, reduction="none") + 3 * kl)
+    torch.testing.assert_close(
+        losses("trades", beta=3.0), F.cross_entropy(LOGITS, Y, reduction="none") + 3 * kl
+    )
 
 
 def test_mart_by_hand():
@@ -128,7 +153,9 @@ def test_mart_by_hand():
     wrong = torch.tensor([max(q[0, 1], q[0, 2]), max(q[1, 0], q[1, 1])])
     boosted = -q[[0, 1], Y].log() - (1 - wrong).log()
     weighted = (p * (p / q).log()).sum(1) * (1 - p[[0, 1], Y])
-    torch.testing.assert_close(losses("mart", weight=2.0), boosted + 2 * weighted, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(
+        losses("mart", weight=2.0), boosted + 2 * weighted, atol=1e-3, rtol=1e-3
+    )
 
 
 def test_the_others_learn_what_was_crafted_alone(subtests):
@@ -155,19 +182,32 @@ def test_awp_moves_each_layer_by_its_share_along_the_gradient_and_back():
             if parameter.ndim == 1:
                 assert not change.any(), "biases stay"
             else:
-                torch.testing.assert_close(change, 0.02 * old.norm() * grad / grad.norm(), atol=1e-6, rtol=1e-4)
+                torch.testing.assert_close(
+                    change, 0.02 * old.norm() * grad / grad.norm(), atol=1e-6, rtol=1e-4
+                )
         assert float(loss().detach()) > first
-    assert all(torch.equal(parameter.detach(), old) for parameter, old in zip(parameters, before, strict=True))
+    assert all(
+        torch.equal(parameter.detach(), old)
+        for parameter, old in zip(parameters, before, strict=True)
+    )
 
 
 def test_distortions_follow_the_generator_alone():
     domain = Domain(kind="image", shape=(1, 8, 8))
-    batch = batch_of(torch.rand(12, 1, 8, 8, generator=generator(2)), torch.zeros(12, dtype=torch.int64))
+    batch = batch_of(
+        torch.rand(12, 1, 8, 8, generator=generator(2)), torch.zeros(12, dtype=torch.int64)
+    )
     batch_threat = threat(n=12, domain=domain)
-    defence = plugins.build_list("defence", "distortions(distortions=brightness+gaussian-noise,severities=5)")[0]
-    first, second, third = (defence.craft(linear, batch, batch_threat, generator(seed)) for seed in (0, 0, 1))
+    defence = plugins.build_list(
+        "defence", "distortions(distortions=brightness+gaussian-noise,severities=5)"
+    )[0]
+    first, second, third = (
+        defence.craft(linear, batch, batch_threat, generator(seed)) for seed in (0, 0, 1)
+    )
     assert torch.equal(first, second) and not torch.equal(first, third)
-    assert bool(((first - batch.x).flatten(1).abs().amax(1) > 0).all()) and domain.excess(first) <= 0
+    assert (
+        bool(((first - batch.x).flatten(1).abs().amax(1) > 0).all()) and domain.excess(first) <= 0
+    )
 
 
 def test_settings_that_make_no_sense_are_refused(subtests):

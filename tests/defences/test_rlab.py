@@ -1,4 +1,6 @@
-"""The defence rlab: what it crafts is legal, within the queries that it declares, and clean inputs are learned beside."""
+"""The defence rlab: what it crafts is legal, within the queries that it declares, and clean inputs
+are learned beside.
+"""
 
 import pytest
 import torch
@@ -26,7 +28,10 @@ class Corner:
 
 def crafted(norm="l2", seed=3, eps=0.6, n=12):
     network = Corner()
-    batch = batch_of(0.5 + 0.05 * torch.randn(n, 1, 6, 6, generator=torch.Generator().manual_seed(1)), torch.zeros(n).long())
+    batch = batch_of(
+        0.5 + 0.05 * torch.randn(n, 1, 6, 6, generator=torch.Generator().manual_seed(1)),
+        torch.zeros(n).long(),
+    )
     batch = batch_of(batch.x, network(batch.x).argmax(1))
     network.asked = 0
     defence = plugins.build("defence", "rlab", {"steps": 10, "patch": 2})
@@ -40,10 +45,14 @@ def crafted(norm="l2", seed=3, eps=0.6, n=12):
 @pytest.mark.parametrize(("norm", "eps"), [("l2", 0.6), ("linf", 0.2)])
 def test_what_is_learned_is_within_the_budget_and_misleads_the_network(norm, eps):
     x, batch, network, defence = crafted(norm, eps=eps)
-    assert network.asked <= len(batch) * (defence.cost()[0] - 2), "two of the forwards are those of the update"
+    assert network.asked <= len(batch) * (defence.cost()[0] - 2), (
+        "two of the forwards are those of the update"
+    )
     assert (distance(norm).size(x - batch.x) <= eps + 1e-5).all() and x.min() >= 0 and x.max() <= 1
     lead = network(batch.x).gather(1, batch.y[:, None]) - network(x).gather(1, batch.y[:, None])
-    assert (network(x).argmax(1) != batch.y).float().mean() > 0.5 and (lead > 0).float().mean() > 0.8
+    assert (network(x).argmax(1) != batch.y).float().mean() > 0.5 and (
+        lead > 0
+    ).float().mean() > 0.8
 
 
 def test_the_same_random_numbers_craft_the_same_and_others_something_else():
@@ -53,7 +62,9 @@ def test_the_same_random_numbers_craft_the_same_and_others_something_else():
 
 def test_clean_inputs_are_learned_beside():
     x, batch, network, defence = crafted()
-    losses = [F.cross_entropy(network(inputs), batch.y, reduction="none") for inputs in (batch.x, x)]
+    losses = [
+        F.cross_entropy(network(inputs), batch.y, reduction="none") for inputs in (batch.x, x)
+    ]
     assert torch.allclose(defence.loss(network, batch, x), sum(losses) / 2)
 
 

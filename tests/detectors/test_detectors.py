@@ -41,7 +41,9 @@ def test_background_counts_what_lies_near():
 def test_no_background():
     x = torch.rand(50, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     with pytest.raises(RequestError, check=refused("detectors.background.Background.fit")):
-        plugins.build("detector", "background", {}).fit(x, torch.zeros(50, dtype=torch.int64), model())
+        plugins.build("detector", "background", {}).fit(
+            x, torch.zeros(50, dtype=torch.int64), model()
+        )
 
 
 def test_the_most_frequent_value_of_each_channel():
@@ -56,7 +58,9 @@ def test_bits_by_hand():
     x = torch.tensor([0.0, 0.2, 0.4, 0.6, 1.0]).reshape(1, 1, 1, 5)
     domain = Domain(kind="image", shape=(1, 1, 5), levels=256)
     torch.testing.assert_close(reduce_bits(x, 1, domain).flatten(), torch.tensor([0.0, 0, 0, 1, 1]))
-    torch.testing.assert_close(reduce_bits(x, 2, domain).flatten(), torch.tensor([0, 1 / 3, 1 / 3, 2 / 3, 1]))
+    torch.testing.assert_close(
+        reduce_bits(x, 2, domain).flatten(), torch.tensor([0, 1 / 3, 1 / 3, 2 / 3, 1])
+    )
     leaf = x.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(reduce_bits(leaf, 1, domain).sum(), leaf)
     assert (gradient == 1).all()
@@ -81,26 +85,40 @@ class Cut(nn.Module):
 def test_squeezing_sees_an_answer_that_hangs_on_fine_levels():
     x, _ = strokes()
     labels = (x[:, 0, 0, 0] > 0.3).long()
-    suspicion = plugins.build("detector", "feature-squeezing", {"window": 1}).fit(x, labels, model(Cut()))
+    suspicion = plugins.build("detector", "feature-squeezing", {"window": 1}).fit(
+        x, labels, model(Cut())
+    )
     changed = x.clone()
     changed[:, 0, 0, 0] = 0.4  # one bit makes 0 of it
     assert suspicion(x).max() < 0.01 and suspicion(changed).min() > 1.9
 
 
 def test_mahalanobis_by_hand():
-    """Features are the inputs: two classes around -1 and 1 with spread 0.5 along the first axis, 0.1 along the second."""
+    """Features are the inputs: two classes around -1 and 1 with spread 0.5 along the first axis,
+    0.1 along the second.
+    """
     domain = Domain(kind="vector", shape=(2,), low=-10.0, high=10.0)
     rng = torch.Generator().manual_seed(0)
     labels = torch.arange(4000) % 2
-    x = torch.randn(4000, 2, generator=rng) * torch.tensor([0.5, 0.1]) + torch.stack([2.0 * labels - 1, 0.0 * labels], 1)
+    x = torch.randn(4000, 2, generator=rng) * torch.tensor([0.5, 0.1]) + torch.stack(
+        [2.0 * labels - 1, 0.0 * labels], 1
+    )
     last = nn.Linear(2, 2)
     last.weight.data[:, 1] = 0  # the answers say nothing about the second axis, and features do
-    detector, inputs = plugins.build("detector", "mahalanobis", {"shrinkage": 1e-4}), [[1.0, 0.0], [-1.5, 0.0], [1.0, 0.3]]
+    detector, inputs = (
+        plugins.build("detector", "mahalanobis", {"shrinkage": 1e-4}),
+        [[1.0, 0.0], [-1.5, 0.0], [1.0, 0.3]],
+    )
     score = detector.fit(x, labels, model(last, domain))(torch.tensor(inputs))
     torch.testing.assert_close(score, torch.tensor([0.0, 1.0, 3.0]), atol=0.12, rtol=0.05)
-    # Of a model that shows no features the answers are taken: here the first axis alone, which says as much of the second input.
-    answers = detector.fit(x, labels, Recorder(lambda x: torch.stack([x[:, 0], 0.01 * x[:, 1]], 1), domain))
-    torch.testing.assert_close(answers(torch.tensor(inputs))[:2], torch.tensor([0.0, 1.0]), atol=0.12, rtol=0.05)
+    # Of a model that shows no features the answers are taken: here the first axis alone, which says
+    # as much of the second input.
+    answers = detector.fit(
+        x, labels, Recorder(lambda x: torch.stack([x[:, 0], 0.01 * x[:, 1]], 1), domain)
+    )
+    torch.testing.assert_close(
+        answers(torch.tensor(inputs))[:2], torch.tensor([0.0, 1.0]), atol=0.12, rtol=0.05
+    )
 
 
 def test_features_are_what_the_last_linear_layer_is_given():

@@ -1,4 +1,5 @@
-"""The emulated device computes as the processor does, refuses what a GPU refuses, and counts what a GPU waits for."""
+"""The emulated device computes as the processor does, refuses what a GPU refuses, and counts what a
+GPU waits for."""
 
 import copy
 
@@ -65,7 +66,14 @@ def test_reads_are_counted_and_other_operations_are_not():
         x = (x * 2 - 1).clamp(0, 3)[torch.tensor([3, 1], device=NAME)].sum() + 1
         assert not reads
         for number, read in enumerate(
-            (x.item, x.tolist, x.cpu, lambda: bool(x > 0), lambda: torch.ones(2, device=NAME).nonzero()), 1
+            (
+                x.item,
+                x.tolist,
+                x.cpu,
+                lambda: bool(x > 0),
+                lambda: torch.ones(2, device=NAME).nonzero(),
+            ),
+            1,
         ):
             read()
             assert sum(reads.values()) == number

@@ -1,4 +1,6 @@
-"""What a device may refuse: it is not there, its memory is short, it lacks an operation, or a model lies on several."""
+"""What a device may refuse: it is not there, its memory is short, it lacks an operation, or a model
+lies on several.
+"""
 
 import copy
 import os
@@ -48,7 +50,10 @@ def samples(n=12):
 def rows_of(folder):
     tables = [pq.read_table(file) for file in sorted(folder.rglob("*.parquet"))]
     return [
-        table.drop_columns("seconds").to_pylist() if "seconds" in table.column_names else table.to_pylist() for table in tables
+        table.drop_columns("seconds").to_pylist()
+        if "seconds" in table.column_names
+        else table.to_pylist()
+        for table in tables
     ]
 
 
@@ -62,7 +67,10 @@ def rows_of(folder):
         RuntimeError("MPS backend out of memory (MPS allocated: 8.9 GB). Tried to allocate 2 GB."),
         RuntimeError("CUDA error: out of memory"),
         RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
-        RuntimeError("[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: "
+            "can't allocate memory"
+        ),
     ],
     ids=["cuda", "mps", "runtime", "cudnn", "processor"],
 )
@@ -77,7 +85,10 @@ def test_batches_are_halved_on_every_device(error):
 
     sizer = BatchSizer(16, remarks.append)
     assert is_memory_short(error) and sizer.fit(work) == 4 and sizes == [16, 8, 4]
-    with pytest.raises(MemoryShortError, match="one input alone does not fit .*--device cpu, or one with more memory"):
+    with pytest.raises(
+        MemoryShortError,
+        match="one input alone does not fit .*--device cpu, or one with more memory",
+    ):
         BatchSizer(1, remarks.append).fit(lambda: (_ for _ in ()).throw(error))
 
 
@@ -107,36 +118,73 @@ def test_a_verb_goes_on_with_smaller_batches(verb, settings, tmp_path):
 
 
 def test_an_attack_from_python_goes_on_with_smaller_batches():
-    (x, y), error = samples(), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    (x, y), error = (
+        samples(),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    )
     settings = {"attack": "apgd?steps=3", "eps": 0.1, "answers": "logits"}
     with second_device():
         inputs, labels = torch.from_numpy(x).to(NAME), torch.from_numpy(y).to(NAME)
-        with pytest.warns(brinell.BrinellWarning, match="batches of 6 inputs: from there on they hold 3"):
-            adversarial = brinell.attack(Around(error, limit=4).to(NAME), inputs, labels, **settings).x_adv.cpu()
-    expected = brinell.attack(Around(error).eval(), torch.from_numpy(x), torch.from_numpy(y), **settings).x_adv
+        with pytest.warns(
+            brinell.BrinellWarning, match="batches of 6 inputs: from there on they hold 3"
+        ):
+            adversarial = brinell.attack(
+                Around(error, limit=4).to(NAME), inputs, labels, **settings
+            ).x_adv.cpu()
+    expected = brinell.attack(
+        Around(error).eval(), torch.from_numpy(x), torch.from_numpy(y), **settings
+    ).x_adv
     assert torch.equal(adversarial, expected)
 
 
 @pytest.mark.slow
 def test_training_without_memory_is_one_line(tmp_path):
-    (x, y), error = samples(64), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    (x, y), error = (
+        samples(64),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    )
     network, settings = Around(error, limit=10), {"eps": "0.1", "epochs": 1, "batch_size": 16}
-    with second_device(), pytest.raises(MemoryShortError, match="(?s)^[^\n]*2.00 GiB[^\n]*--batch-size[^\n]*$"):
-        brinell.harden(network, (x[:8], y[:8]), train=(x[8:], y[8:]), **settings, device=NAME, out=tmp_path / "run")
+    with (
+        second_device(),
+        pytest.raises(MemoryShortError, match="(?s)^[^\n]*2.00 GiB[^\n]*--batch-size[^\n]*$"),
+    ):
+        brinell.harden(
+            network,
+            (x[:8], y[:8]),
+            train=(x[8:], y[8:]),
+            **settings,
+            device=NAME,
+            out=tmp_path / "run",
+        )
 
 
 def test_memory_for_no_input_is_one_line(tmp_path):
-    (x, y), error = samples(4), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-    with second_device(), pytest.raises(MemoryShortError, match="(?s)^[^\n]*of 1 inputs [^\n]*2.00 GiB[^\n]*--device cpu[^\n]*$"):
-        brinell.certify(Around(error), (x, y), **SMOOTH, batch_size=2, device=NAME, out=tmp_path / "run")
+    (x, y), error = (
+        samples(4),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    )
+    with (
+        second_device(),
+        pytest.raises(
+            MemoryShortError, match="(?s)^[^\n]*of 1 inputs [^\n]*2.00 GiB[^\n]*--device cpu[^\n]*$"
+        ),
+    ):
+        brinell.certify(
+            Around(error), (x, y), **SMOOTH, batch_size=2, device=NAME, out=tmp_path / "run"
+        )
 
 
 # Operations
 
 
 LACKS = (
-    NotImplementedError("The operator 'aten::_x' is not currently implemented for the MPS device. If you want this op"),
-    TypeError("Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64."),
+    NotImplementedError(
+        "The operator 'aten::_x' is not currently implemented for the MPS "
+        "device. If you want this op"
+    ),
+    TypeError(
+        "Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64."
+    ),
 )
 
 
@@ -148,7 +196,9 @@ def test_the_processor_goes_on_with_what_a_device_cannot_do(error, verb, tmp_pat
     with second_device():
         call(Around(error), (x, y), **settings, device=NAME, out=tmp_path / "second")
     call(Around(error), (x, y), **settings, device="cpu", out=tmp_path / "cpu")
-    assert tomllib.loads((tmp_path / "second" / "run.toml").read_text()).get("device", "cpu") == "cpu"
+    assert (
+        tomllib.loads((tmp_path / "second" / "run.toml").read_text()).get("device", "cpu") == "cpu"
+    )
     assert repr(rows_of(tmp_path / "second")) == repr(rows_of(tmp_path / "cpu"))  # NaN included
 
 
@@ -156,7 +206,9 @@ def test_the_processor_goes_on_with_what_a_device_cannot_do(error, verb, tmp_pat
 
 
 def test_a_device_that_is_not_there():
-    with pytest.raises(RequestError, match=r"^device 'cuda:7' cannot be used \(.*\): choose cpu, or auto$"):
+    with pytest.raises(
+        RequestError, match=r"^device 'cuda:7' cannot be used \(.*\): choose cpu, or auto$"
+    ):
         choose_device("cuda:7")
 
 
@@ -182,7 +234,11 @@ class Remembering(nn.Module):
 @pytest.mark.parametrize("has_mean", [True, False])
 def test_a_tensor_that_stays_behind(has_mean):
     model = TorchModel(Remembering(has_mean), DOMAIN)
-    with second_device(), model.info.session(NAME), pytest.raises(ModelError, match="^[^\n]*tensors of two devices[^\n]*$"):
+    with (
+        second_device(),
+        model.info.session(NAME),
+        pytest.raises(ModelError, match="^[^\n]*tensors of two devices[^\n]*$"),
+    ):
         ask(model, torch.rand(2, 6, device=NAME))
 
 
@@ -232,15 +288,38 @@ class Parallel(nn.DataParallel):
 def test_data_parallelism_over_several_devices_stays():
     module, x = mlp(), torch.rand(4, 6)
     parallel = Parallel(copy.deepcopy(module))
-    model, plain_model = TorchModel(parallel, DOMAIN, classes=3), TorchModel(module, DOMAIN, classes=3)
+    model, plain_model = (
+        TorchModel(parallel, DOMAIN, classes=3),
+        TorchModel(module, DOMAIN, classes=3),
+    )
     with model.info.session("cpu"):
         assert torch.allclose(ask(model, x), module(x)) and parallel.calls == 1
-    assert not model.info.notes and model.digest() == plain_model.digest() and model.info.module is parallel.module
+    assert (
+        not model.info.notes
+        and model.digest() == plain_model.digest()
+        and model.info.module is parallel.module
+    )
 
 
 @pytest.mark.nightly
 def test_the_script_for_a_gpu(root, tmp_path):
-    command = [sys.executable, str(root / "scripts" / "gpu.py"), "--device", "cpu", "--out", str(tmp_path / "table.md")]
-    assert subprocess.run(command, capture_output=True, env=os.environ | {"OMP_NUM_THREADS": "1"}).returncode == 0
+    command = [
+        sys.executable,
+        str(root / "scripts" / "gpu.py"),
+        "--device",
+        "cpu",
+        "--out",
+        str(tmp_path / "table.md"),
+    ]
+    assert (
+        subprocess.run(
+            command, capture_output=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+        ).returncode
+        == 0
+    )
     table = (tmp_path / "table.md").read_text()
-    assert table.count("| 0 of 20 samples differ |") == 4 and "FAILED" not in table and "no call of it" not in table
+    assert (
+        table.count("| 0 of 20 samples differ |") == 4
+        and "FAILED" not in table
+        and "no call of it" not in table
+    )

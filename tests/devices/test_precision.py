@@ -1,4 +1,5 @@
-"""A model is judged in full float32 on a GPU, and without cuDNN where its recurrent layers need that; the settings return."""
+"""A model is judged in full float32 on a GPU, and without cuDNN where its recurrent layers need
+that; the settings return."""
 
 import torch
 from torch import nn

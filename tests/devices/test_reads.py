@@ -1,4 +1,6 @@
-"""How often an attack reads from the device in a step: each read makes the host wait for all that it has queued."""
+"""How often an attack reads from the device in a step: each read makes the host wait for all that
+it has queued.
+"""
 
 import collections
 
@@ -17,10 +19,18 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 
 CEILINGS = {
-    "apgd": 1, "apgd?targets=2&loss=dlr": 1, "pgd": 1, "mi-fgsm": 1, "square": 1, "fmn": 1, "ddn": 2,
+    "apgd": 1,
+    "apgd?targets=2&loss=dlr": 1,
+    "pgd": 1,
+    "mi-fgsm": 1,
+    "square": 1,
+    "fmn": 1,
+    "ddn": 2,
     "fab": 2,  # two queries a step
-    "rlab": 3, "rlab?policy=greedy": 3,  # before the query which inputs moved, in the ledger, and what follows from the answer
-}  # fmt: skip
+    # Before the query which inputs moved, in the ledger, and what follows from the answer.
+    "rlab": 3,
+    "rlab?policy=greedy": 3,
+}
 NORMS = {"fmn": "l2", "ddn": "l2"}
 DEAR = {"rlab": (2, 5), "rlab?policy=greedy": (2, 5)}
 """Steps of attacks that do much in each."""
@@ -59,5 +69,9 @@ def reads_of(spec, steps, n=6):
 def test_reads_of_a_step(spec):
     fewest, most = DEAR.get(spec, (4, 12))
     few, many = reads_of(spec, fewest), reads_of(spec, most)
-    steps = {place: (many[place] - few[place]) / (most - fewest) for place in many if many[place] > few[place]}
+    steps = {
+        place: (many[place] - few[place]) / (most - fewest)
+        for place in many
+        if many[place] > few[place]
+    }
     assert sum(steps.values()) <= CEILINGS[spec], steps

@@ -1,4 +1,5 @@
-"""Every verb that computes runs on a second device, mixes no devices, and leaves the rows that it leaves on the processor."""
+"""Every verb that computes runs on a second device, mixes no devices, and leaves the rows that it
+leaves on the processor."""
 
 import pyarrow as pa
 import pytest
@@ -25,7 +26,8 @@ DEAR = {
 }
 CHEAP = [verb for verb in COMPUTING if verb not in DEAR]
 ROUNDED = {"benchmark"}
-"""Verbs whose inputs may differ: sums of RLAB's linear model come in another order there, and may turn two patches."""
+"""Verbs whose inputs may differ: sums of RLAB's linear model come in another order there, and
+may turn two patches."""
 
 
 def rows_on(device, verb, folder):
@@ -47,14 +49,21 @@ def check(verb, folder):
 def check_rounded(first, second):
     """Counts and outcomes are the same, numbers and distances but for the hundredth part."""
     tables = [name for name, table in first.items() if isinstance(table, pa.Table)]
-    plain = [{name: value for name, value in rows.items() if name not in tables} for rows in (first, second)]
+    plain = [
+        {name: value for name, value in rows.items() if name not in tables}
+        for rows in (first, second)
+    ]
     assert rules.rows_match(*plain)
     for name in tables:
         assert first[name].schema == second[name].schema
         for column in set(first[name].column_names) - {"input", "mask", "patches"}:
-            pairs = zip(first[name][column].to_pylist(), second[name][column].to_pylist(), strict=True)
+            pairs = zip(
+                first[name][column].to_pylist(), second[name][column].to_pylist(), strict=True
+            )
             for one, two in pairs:
-                assert one == two or (isinstance(one, float) and one == pytest.approx(two, rel=0.01, abs=0.01)), (name, column)
+                assert one == two or (
+                    isinstance(one, float) and one == pytest.approx(two, rel=0.01, abs=0.01)
+                ), (name, column)
 
 
 @pytest.mark.parametrize("verb", CHEAP)
@@ -83,7 +92,9 @@ def test_training(verb, tmp_path):
         with second_device():
             call(**TRAINING[verb] | {"data": "digits", "device": device}, out=files[device])
     first, second = (load_file(file) for file in files.values())
-    assert {name: values.shape for name, values in first.items()} == {name: values.shape for name, values in second.items()}
+    assert {name: values.shape for name, values in first.items()} == {
+        name: values.shape for name, values in second.items()
+    }
 
 
 def test_the_device_of_a_name():

@@ -20,7 +20,9 @@ NORMS = ["linf", "l2", "l1"]
 
 
 def test_draws_fill_the_ball_evenly(subtests):
-    """In d dimensions the share of a ball's volume within radius r is r^d, in any norm; directions point everywhere alike."""
+    """In d dimensions the share of a ball's volume within radius r is r^d, in any norm; directions
+    point everywhere alike.
+    """
     for norm in NORMS:
         with subtests.test(norm=norm):
             n, shape = 4000, (2, 2)
@@ -30,7 +32,9 @@ def test_draws_fill_the_ball_evenly(subtests):
             assert delta.shape == (n, *shape) and size.max() <= 1 + 1e-6
             for radius in (0.5, 0.8, 0.95):
                 share = radius**4
-                assert (size <= radius).float().mean().item() == pytest.approx(share, abs=4.5 * (share * (1 - share) / n) ** 0.5)
+                assert (size <= radius).float().mean().item() == pytest.approx(
+                    share, abs=4.5 * (share * (1 - share) / n) ** 0.5
+                )
             direction = distance(norm).direction(streams, shape)
             torch.testing.assert_close(distance(norm).size(direction), torch.ones(n))
             assert direction.mean(0).abs().max() < 4.5 * direction.std() / n**0.5
@@ -42,7 +46,8 @@ def test_draws_fill_the_ball_evenly(subtests):
 @pytest.mark.parametrize("norm", NORMS)
 @given(st.integers(0, 1000), st.floats(-25, 4))
 def test_ascent_is_the_steepest_step(norm, seed, magnitude):
-    """By duality the steepest step of size 1 rises by the dual norm of the gradient, at any scale of the gradient."""
+    """By duality the steepest step of size 1 rises by the dual norm of the gradient, at any scale
+    of the gradient."""
     grad = torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(seed)) * 10.0**magnitude
     step = distance(norm).ascent(grad)
     torch.testing.assert_close(distance(norm).size(step), torch.ones(3))
@@ -61,7 +66,9 @@ def test_no_step_from_gradient_zero(subtests):
 
 
 def test_l0_keeps_the_largest_changes():
-    delta = torch.tensor([[3.0, -1.0, 0.0, 2.0, -4.0], [1.0, 1.0, 1.0, 1.0, 1.0], [5.0, 0.0, 0.0, 0.0, 0.0]])
+    delta = torch.tensor(
+        [[3.0, -1.0, 0.0, 2.0, -4.0], [1.0, 1.0, 1.0, 1.0, 1.0], [5.0, 0.0, 0.0, 0.0, 0.0]]
+    )
     projected = distance("l0").project(delta, torch.tensor([2.9, 3.0, 0.0]))
     assert projected[0].tolist() == [3, 0, 0, 0, -4]
     assert distance("l0").size(projected).tolist() == [2, 3, 0]
@@ -90,13 +97,20 @@ def test_l0_allows_no_value_more():
 def test_l0_margin_of_a_linear_model_is_that_of_all_subsets():
     """Seven values, every subset of them, each value at either end of its range."""
     weight = Streams.of(1, torch.arange(3)).normal(7)
-    model = LinearModel(weight, torch.zeros(3), Domain(kind="vector", shape=(7,), low=-1.0, high=2.0))
+    model = LinearModel(
+        weight, torch.zeros(3), Domain(kind="vector", shape=(7,), low=-1.0, high=2.0)
+    )
     x = Streams.of(2, torch.arange(12)).uniform(7)
     y = model.predict(x).argmax(1)
     for row, margin in enumerate(model.margin(x, y, "l0").tolist()):
         fewest = float("inf")
         for ends in itertools.product((None, -1.0, 2.0), repeat=7):
-            changed = torch.tensor([value if end is None else end for value, end in zip(x[row].tolist(), ends, strict=True)])
+            changed = torch.tensor(
+                [
+                    value if end is None else end
+                    for value, end in zip(x[row].tolist(), ends, strict=True)
+                ]
+            )
             if int((weight @ changed).argmax()) != int(y[row]):
                 fewest = min(fewest, sum(end is not None for end in ends))
         assert margin == fewest

@@ -10,12 +10,18 @@ from _helpers import distance
 from brinell.core import norms
 from brinell.distances import _projections as projections
 
-PROJECT = {"linf": projections.project_linf, "l2": projections.project_l2, "l1": projections.project_l1}
+PROJECT = {
+    "linf": projections.project_linf,
+    "l2": projections.project_l2,
+    "l1": projections.project_l1,
+}
 SIZE = {"linf": norms.linf, "l2": norms.l2, "l1": norms.l1}
 NORMS = sorted(PROJECT)
 
 values = st.floats(-2, 2, width=32).map(lambda v: 0.0 if abs(v) < 1e-4 else v)
-deltas = hnp.arrays(np.float32, hnp.array_shapes(min_dims=2, max_dims=4, max_side=5), elements=values)
+deltas = hnp.arrays(
+    np.float32, hnp.array_shapes(min_dims=2, max_dims=4, max_side=5), elements=values
+)
 radii = st.floats(0, 3, width=32)
 
 
@@ -42,7 +48,9 @@ def test_by_hand(subtests):
         ("l1", [1.0, -1.0, 0.0], 0.0, [0.0, 0.0, 0.0]),
     ]:
         with subtests.test(norm=norm, delta=delta, eps=eps):
-            torch.testing.assert_close(PROJECT[norm](torch.tensor([delta]), torch.tensor([eps])), torch.tensor([expected]))
+            torch.testing.assert_close(
+                PROJECT[norm](torch.tensor([delta]), torch.tensor([eps])), torch.tensor([expected])
+            )
 
 
 def test_one_radius_per_sample():
@@ -64,13 +72,17 @@ def test_shapes_are_kept(subtests):
 @settings(max_examples=40)
 @given(deltas, st.floats(0.0625, 3, width=32))
 def test_l1_is_the_root_of_the_soft_threshold(delta, eps):
-    """The projection soft-thresholds at the one value where the absolute values add up to eps; found here by bracketing."""
+    """The projection soft-thresholds at the one value where the absolute values add up to eps;
+    found here by bracketing.
+    """
     flat = np.abs(delta.reshape(len(delta), -1).astype(np.float64))
     expected = []
     for row in flat:
         threshold = 0.0
         if row.sum() > eps:
-            threshold = brentq(lambda t, row=row: np.maximum(row - t, 0).sum() - eps, 0, row.max(), xtol=1e-12)
+            threshold = brentq(
+                lambda t, row=row: np.maximum(row - t, 0).sum() - eps, 0, row.max(), xtol=1e-12
+            )
         expected.append(np.maximum(row - threshold, 0))
     expected = (np.sign(delta) * np.reshape(expected, delta.shape)).astype(np.float32)
     projected = projections.project_l1(torch.from_numpy(delta), eps_for(delta, eps))
@@ -86,7 +98,9 @@ def sorted_l1(delta, eps):
 
 
 def test_l1_is_what_sorting_finds(subtests):
-    """Inputs of the size of an image, exact to float32: off by a few roundings of the largest value."""
+    """Inputs of the size of an image, exact to float32: off by a few roundings of the largest
+    value.
+    """
     for eps in [1e-3, 0.5, 12.0, 400.0]:
         for kind in ["dense", "sparse", "steep", "ties", "one"]:
             with subtests.test(eps=eps, kind=kind):
@@ -99,8 +113,15 @@ def test_l1_is_what_sorting_finds(subtests):
                     "one": np.eye(6, 3072) * 30 - np.eye(6, 3072, 7) * 1e-4,
                 }[kind].astype(np.float32)
                 expected = np.stack([sorted_l1(row.astype(np.float64), eps) for row in rows])
-                projected = projections.project_l1(torch.from_numpy(rows), eps_for(rows, eps)).numpy()
-                np.testing.assert_allclose(projected, expected, rtol=0, atol=4 * np.finfo(np.float32).eps * np.abs(rows).max())
+                projected = projections.project_l1(
+                    torch.from_numpy(rows), eps_for(rows, eps)
+                ).numpy()
+                np.testing.assert_allclose(
+                    projected,
+                    expected,
+                    rtol=0,
+                    atol=4 * np.finfo(np.float32).eps * np.abs(rows).max(),
+                )
 
 
 def test_l1_is_what_a_solver_finds():
@@ -116,7 +137,9 @@ def test_l1_is_what_a_solver_finds():
             constraints=[constraint],
             tol=1e-12,
         )
-        projected = projections.project_l1(torch.tensor(delta[None], dtype=torch.float32), torch.tensor([1.2]))[0].numpy()
+        projected = projections.project_l1(
+            torch.tensor(delta[None], dtype=torch.float32), torch.tensor([1.2])
+        )[0].numpy()
         np.testing.assert_allclose(projected, solved.x[:6] - solved.x[6:], atol=1e-4)
 
 
@@ -145,9 +168,12 @@ def test_no_point_of_the_ball_is_nearer(norm, delta, radius, seed):
     projected = PROJECT[norm](delta, eps)
     nearest = norms.l2(projected - delta)
     ball_point = torch.randn(delta.shape, generator=torch.Generator().manual_seed(seed))
-    ball_point = ball_point * norms.per_sample(eps / SIZE[norm](ball_point).clamp_min(1e-6), ball_point)
+    ball_point = ball_point * norms.per_sample(
+        eps / SIZE[norm](ball_point).clamp_min(1e-6), ball_point
+    )
     for share in (0.02, 0.3, 1.0):
-        # Any point between the projection and another point of the ball is in the ball, which is convex.
+        # Any point between the projection and another point of the ball is in the ball, which is
+        # convex.
         rival = projected + share * (ball_point - projected)
         assert (norms.l2(rival - delta) >= nearest * (1 - 1e-5) - 1e-5).all()
 
@@ -159,7 +185,9 @@ def test_each_row_alone(norm, delta, radius):
     delta = torch.from_numpy(delta)
     eps = eps_for(delta, radius)
     joint = PROJECT[norm](delta, eps)
-    separate = torch.cat([PROJECT[norm](delta[i : i + 1], eps[i : i + 1]) for i in range(len(delta))])
+    separate = torch.cat(
+        [PROJECT[norm](delta[i : i + 1], eps[i : i + 1]) for i in range(len(delta))]
+    )
     assert torch.equal(joint, separate)
 
 
@@ -179,7 +207,9 @@ def test_norms_by_hand():
 def test_norms_are_numpys(delta):
     flat, delta = delta.reshape(len(delta), -1).astype(np.float64), torch.from_numpy(delta)
     for norm, order in [("linf", np.inf), ("l2", 2), ("l1", 1)]:
-        np.testing.assert_allclose(SIZE[norm](delta), np.linalg.norm(flat, order, axis=1), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            SIZE[norm](delta), np.linalg.norm(flat, order, axis=1), rtol=1e-5, atol=1e-6
+        )
     assert norms.l0(delta).tolist() == (flat != 0).sum(1).tolist()
 
 
@@ -192,4 +222,6 @@ def test_distances_use_them(subtests):
         with subtests.test(norm=norm):
             delta, eps = torch.linspace(-1, 1, 24).reshape(2, 3, 4), torch.tensor([0.5, 0.8])
             assert torch.equal(distance(norm).size(delta), SIZE[norm](delta))
-            assert torch.equal(distance(norm).project(delta.clone(), eps), PROJECT[norm](delta, eps))
+            assert torch.equal(
+                distance(norm).project(delta.clone(), eps), PROJECT[norm](delta, eps)
+            )

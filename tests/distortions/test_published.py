@@ -1,4 +1,6 @@
-"""The published corruptions: values worked by hand, the contract of distortions, and pictures of every usual form."""
+"""The published corruptions: values worked by hand, the contract of distortions, and pictures of
+every usual form.
+"""
 
 import math
 
@@ -14,7 +16,11 @@ from brinell.distortions.published_fog import plasma
 from brinell.distortions.published_spatter import equalised
 from brinell.studies.corruption.result import FIFTEEN
 
-NAMES = [name for name in plugins.names("distortion") if issubclass(plugins.load("distortion", name), Published)]
+NAMES = [
+    name
+    for name in plugins.names("distortion")
+    if issubclass(plugins.load("distortion", name), Published)
+]
 KINDS = {name.removeprefix("published-"): plugins.load("distortion", name) for name in NAMES}
 
 
@@ -30,7 +36,11 @@ def pictures():
 
 
 def test_the_list_is_the_published_one():
-    assert len(KINDS) == 19 and len(FIFTEEN) == 15 and {f"published-{name}" for name in KINDS} > set(FIFTEEN)
+    assert (
+        len(KINDS) == 19
+        and len(FIFTEEN) == 15
+        and {f"published-{name}" for name in KINDS} > set(FIFTEEN)
+    )
 
 
 def test_each_keeps_the_contract(pictures, subtests):
@@ -38,19 +48,36 @@ def test_each_keeps_the_contract(pictures, subtests):
         with subtests.test(name=name):
             before = pictures.clone()
             batched = distort_with(name, pictures)
-            assert batched.shape == pictures.shape and batched.min() >= 0 and batched.max() <= 1 and torch.equal(pictures, before)
-            assert torch.equal(batched, distort_with(name, pictures)) and not torch.equal(batched, pictures)
+            assert (
+                batched.shape == pictures.shape
+                and batched.min() >= 0
+                and batched.max() <= 1
+                and torch.equal(pictures, before)
+            )
+            assert torch.equal(batched, distort_with(name, pictures)) and not torch.equal(
+                batched, pictures
+            )
             if KINDS[name].versions is None:
                 assert not torch.equal(batched, distort_with(name, pictures, seed=1))
             # Each picture for itself: its stream, and not its place, decides.
             level, none = torch.tensor([3]), torch.zeros(1, dtype=torch.int64)
             for row in (1, 3):
-                separate = KINDS[name]()(pictures[row : row + 1], level, Streams.of(0, torch.tensor([row])).fold(name), none)
+                separate = KINDS[name]()(
+                    pictures[row : row + 1],
+                    level,
+                    Streams.of(0, torch.tensor([row])).fold(name),
+                    none,
+                )
                 assert torch.allclose(separate, batched[row : row + 1], atol=1e-5)
             mixed = KINDS[name]()(
-                pictures, torch.tensor([1, 3, 5, 3]), Streams.of(0, torch.arange(4)).fold(name), torch.zeros(4, dtype=torch.int64)
+                pictures,
+                torch.tensor([1, 3, 5, 3]),
+                Streams.of(0, torch.arange(4)).fold(name),
+                torch.zeros(4, dtype=torch.int64),
             )
-            assert torch.allclose(mixed[1], batched[1], atol=1e-5) and torch.allclose(mixed[3], batched[3], atol=1e-5)
+            assert torch.allclose(mixed[1], batched[1], atol=1e-5) and torch.allclose(
+                mixed[3], batched[3], atol=1e-5
+            )
 
 
 def test_pictures_of_other_forms(subtests):
@@ -70,12 +97,20 @@ def test_pictures_of_other_forms(subtests):
 def test_light_by_hand():
     x = torch.tensor([0.2, 0.4, 0.8]).reshape(1, 3, 1, 1).expand(1, 3, 32, 32).contiguous()
     # Value 0.8 raised by 0.15 (severity 3 at 32 pixels), the other channels in proportion.
-    assert torch.allclose(distort_with("brightness", x)[0, :, 0, 0], torch.tensor([0.2, 0.4, 0.8]) * 0.95 / 0.8, atol=1e-5)
+    assert torch.allclose(
+        distort_with("brightness", x)[0, :, 0, 0],
+        torch.tensor([0.2, 0.4, 0.8]) * 0.95 / 0.8,
+        atol=1e-5,
+    )
     # Saturation 0.75 times 0.3: value 0.8, least 0.8 (1 - 0.225).
-    assert torch.allclose(distort_with("saturate", x, 1)[0, :, 0, 0], torch.tensor([0.62, 0.68, 0.8]), atol=1e-5)
+    assert torch.allclose(
+        distort_with("saturate", x, 1)[0, :, 0, 0], torch.tensor([0.62, 0.68, 0.8]), atol=1e-5
+    )
     # Grey counts as red: 2.5 times 0 plus 0.2.
     grey = torch.full((1, 3, 32, 32), 0.5)
-    assert torch.allclose(distort_with("saturate", grey, 5)[0, :, 0, 0], torch.tensor([0.5, 0.4, 0.4]), atol=1e-5)
+    assert torch.allclose(
+        distort_with("saturate", grey, 5)[0, :, 0, 0], torch.tensor([0.5, 0.4, 0.4]), atol=1e-5
+    )
     half = torch.cat([torch.zeros(1, 3, 16, 32), torch.ones(1, 3, 16, 32)], 2)
     assert distort_with("contrast", half, 3)[0, 0, 0, 0] == pytest.approx(0.5 - 0.4 * 0.5)
 
@@ -85,7 +120,9 @@ def test_noise_has_its_moments():
     assert (distort_with("gaussian-noise", x, 3) - x).std() == pytest.approx(0.08, rel=0.02)
     assert (distort_with("speckle-noise", x, 3) - x).std() == pytest.approx(0.5 * 0.12, rel=0.02)
     shot = distort_with("shot-noise", x, 5)
-    assert shot.mean() == pytest.approx(0.5, abs=0.002) and shot.std() == pytest.approx(math.sqrt(0.5 / 50), rel=0.02)
+    assert shot.mean() == pytest.approx(0.5, abs=0.002) and shot.std() == pytest.approx(
+        math.sqrt(0.5 / 50), rel=0.02
+    )
     impulse = distort_with("impulse-noise", x, 5)
     assert (impulse != x).float().mean() == pytest.approx(0.07, rel=0.05)
     assert (impulse == 1).float().mean() == pytest.approx(0.035, rel=0.07)
@@ -95,20 +132,37 @@ def test_blurs_spread_a_point():
     spot = torch.zeros(1, 1, 31, 31)
     spot[0, 0, 15, 15] = 1
     for kind in (distort_with("gaussian-blur", spot, 5), distort_with("defocus-blur", spot, 5)):
-        assert kind.sum() == pytest.approx(1, abs=1e-4) and torch.allclose(kind, kind.flip(2), atol=1e-6)
-    assert smoothed(spot, 1.0)[0, 0, 15, 16] / smoothed(spot, 1.0)[0, 0, 15, 15] == pytest.approx(math.exp(-0.5), abs=1e-4)
-    assert int((disk(3, 0.1) > 1e-6).sum()) == 29 and disk(10, 0.5).shape == (21, 21) and disk(3, 0.1).sum() == pytest.approx(1)
-    # Dragged to the right by weights that fall like a Gaussian: from a point, a line to its left, and nothing elsewhere.
+        assert kind.sum() == pytest.approx(1, abs=1e-4) and torch.allclose(
+            kind, kind.flip(2), atol=1e-6
+        )
+    assert smoothed(spot, 1.0)[0, 0, 15, 16] / smoothed(spot, 1.0)[0, 0, 15, 15] == pytest.approx(
+        math.exp(-0.5), abs=1e-4
+    )
+    assert (
+        int((disk(3, 0.1) > 1e-6).sum()) == 29
+        and disk(10, 0.5).shape == (21, 21)
+        and disk(3, 0.1).sum() == pytest.approx(1)
+    )
+    # Dragged to the right by weights that fall like a Gaussian: from a point, a line to its left,
+    # and nothing elsewhere.
     line = dragged(spot, 6, 2.0, torch.zeros(1))[0, 0]
-    assert line[15, 15] > line[15, 14] > line[15, 13] > 0 and line[14].sum() == 0 and line[15, 16] == 0
+    assert (
+        line[15, 15] > line[15, 14] > line[15, 13] > 0 and line[14].sum() == 0 and line[15, 16] == 0
+    )
     flat = torch.full((1, 1, 31, 31), 0.3)
     assert torch.allclose(dragged(flat, 6, 2.0, torch.ones(1)), flat, atol=1e-6)
-    assert torch.allclose(zoomed(flat, 1.2), flat, atol=1e-6) and zoomed(spot, 1.5).shape == spot.shape
+    assert (
+        torch.allclose(zoomed(flat, 1.2), flat, atol=1e-6) and zoomed(spot, 1.5).shape == spot.shape
+    )
 
 
 def test_fog_is_a_fractal_from_0_to_1():
     veil = plasma(Streams.of(0, torch.arange(3)), 32, 2.0)
-    assert veil.shape == (3, 32, 32) and veil.amin((1, 2)).tolist() == [0] * 3 and veil.amax((1, 2)).tolist() == [1] * 3
+    assert (
+        veil.shape == (3, 32, 32)
+        and veil.amin((1, 2)).tolist() == [0] * 3
+        and veil.amax((1, 2)).tolist() == [1] * 3
+    )
     rough, smooth = (plasma(Streams.of(0, torch.arange(20)), 32, decay) for decay in (1.4, 3.0))
     assert rough.diff(dim=2).abs().mean() > 1.5 * smooth.diff(dim=2).abs().mean()
 

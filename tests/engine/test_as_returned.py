@@ -1,4 +1,6 @@
-"""A model is judged by what it returns: the class that its answer names, whatever the size, offset and type of its scores."""
+"""A model is judged by what it returns: the class that its answer names, whatever the size, offset
+and type of its scores.
+"""
 
 import random
 
@@ -30,7 +32,9 @@ class Scored(nn.Module):
 
     def forward(self, x):
         logits = self.network(x) * self.factor + self.offset
-        return torch.cat([logits, logits.new_full((len(x), self.masked), self.low)], 1).to(self.dtype)
+        return torch.cat([logits, logits.new_full((len(x), self.masked), self.low)], 1).to(
+            self.dtype
+        )
 
 
 def draw(rng, *, exact):
@@ -38,20 +42,32 @@ def draw(rng, *, exact):
     masked = rng.choice([0, 1, 2])
     low = rng.choice([-torch.inf, -1e9, -1e4])
     if exact:
-        return {"factor": 2.0 ** rng.randint(-99, 99 if low == -torch.inf or not masked else 3), "masked": masked, "low": low}
+        return {
+            "factor": 2.0 ** rng.randint(-99, 99 if low == -torch.inf or not masked else 3),
+            "masked": masked,
+            "low": low,
+        }
     if rng.random() < 0.5:
         return {"dtype": rng.choice([torch.float16, torch.bfloat16]), "masked": masked, "low": low}
-    return {"offset": rng.choice([-1, 1]) * 10.0 ** rng.uniform(-30, 30), "masked": masked, "low": -torch.inf}
+    return {
+        "offset": rng.choice([-1, 1]) * 10.0 ** rng.uniform(-30, 30),
+        "masked": masked,
+        "low": -torch.inf,
+    }
 
 
 @pytest.mark.parametrize("number", range(8))
 def test_figures_are_those_of_the_model_and_verify_accepts_them(tmp_path, number):
-    """Robust counts of the plain network are 13 and 1; a model that loses digits has those of its own answers."""
+    """Robust counts of the plain network are 13 and 1; a model that loses digits has those of its
+    own answers.
+    """
     settings = draw(random.Random(number), exact=number % 2 == 0)
     model, y = Scored(**settings), NETWORK(X).argmax(1)
     with torch.no_grad():
         clean = int((model(X).argmax(1) == y).sum())
-    result = brinell.audit(model, X, y, eps=[0.05, 0.15], attack=ATTACKS, out=tmp_path / "run", progress=False, seed=3)
+    result = brinell.audit(
+        model, X, y, eps=[0.05, 0.15], attack=ATTACKS, out=tmp_path / "run", progress=False, seed=3
+    )
     counts = [rate.k for rate in result.models[0].robust_accuracy]
     assert result.models[0].clean_accuracy.k == clean, settings
     if abs(settings.get("offset", 0)) < 1e5:
@@ -62,7 +78,8 @@ def test_figures_are_those_of_the_model_and_verify_accepts_them(tmp_path, number
 
 
 def test_the_ledger_counts_the_answers_that_name_another_class():
-    """At any size, offset and type, of random inputs and of those on a boundary, where an input alone is rounded otherwise."""
+    """At any size, offset and type, of random inputs and of those on a boundary, where an input
+    alone is rounded otherwise."""
     rng = random.Random(5)
     for number in range(120):
         settings = draw(rng, exact=number % 2 == 0)
@@ -77,25 +94,44 @@ def test_the_ledger_counts_the_answers_that_name_another_class():
                 x, ends = torch.where(same, middle, x), torch.where(same, ends, middle)
             logits = model(ends).float()
             alone = torch.cat([model(row).argmax(1) for row in ends.split(1)])
-        wrong, clear = logits.argmax(1) != first, losses.margin(logits, first) > losses.rounding(logits, first)
-        ledger = Ledger(Recorder(model, SIX, 5 + model.masked), batch_of(ends, first), threat_of(0.1, domain=SIX, n=32))
+        wrong, clear = (
+            logits.argmax(1) != first,
+            losses.margin(logits, first) > losses.rounding(logits, first),
+        )
+        ledger = Ledger(
+            Recorder(model, SIX, 5 + model.masked),
+            batch_of(ends, first),
+            threat_of(0.1, domain=SIX, n=32),
+        )
         ledger.oracle().scores(ledger.batch.ids, ends)
-        assert not (ledger.fooled & ~(wrong & (alone != first))).any() and ledger.fooled[clear].all(), settings
-        assert not (ledger.best.margin[~ledger.fooled] > 0).any() and ledger.best.margin.isfinite().all(), settings
+        assert (
+            not (ledger.fooled & ~(wrong & (alone != first))).any() and ledger.fooled[clear].all()
+        ), settings
+        assert (
+            not (ledger.best.margin[~ledger.fooled] > 0).any()
+            and ledger.best.margin.isfinite().all()
+        ), settings
 
 
 def test_scores_inside_count_only_where_they_explain_the_answer():
-    """Models correct probabilities after a softmax, in place, by a copy, or behind torch's back; some rows, or all."""
+    """Models correct probabilities after a softmax, in place, by a copy, or behind torch's back;
+    some rows, or all.
+    """
     rng = random.Random(3)
     corrections = [
         lambda p, w: p.mul_(w),
         lambda p, w: p * w,
         lambda p, w: torch.cat([(p[:9] * w).detach(), p[9:]]),
-        lambda p, w: torch.from_numpy(np.multiply(p.detach().numpy(), w.numpy(), out=p.detach().numpy())),
+        lambda p, w: torch.from_numpy(
+            np.multiply(p.detach().numpy(), w.numpy(), out=p.detach().numpy())
+        ),
         lambda p, w: p,
     ]
     for number in range(40):
-        correct, weights = corrections[number % 5], torch.rand(5, generator=torch.Generator().manual_seed(number))
+        correct, weights = (
+            corrections[number % 5],
+            torch.rand(5, generator=torch.Generator().manual_seed(number)),
+        )
 
         def function(x, correct=correct, weights=weights):
             return correct((3 * NETWORK(x)).softmax(1), weights)
@@ -116,7 +152,12 @@ def test_scores_inside_count_only_where_they_explain_the_answer():
 
 
 def test_probabilities_that_round_to_one_are_decided_by_the_answer():
-    """Two scores above 17 both give the probability 1, of which the first leads; the logits inside say otherwise."""
-    model = LogitModel(Recorder(lambda x: torch.tensor([[1.0, 20.0, 30.0]]).expand(len(x), 3).sigmoid(), SIX, 3), "sigmoids")
+    """Two scores above 17 both give the probability 1, of which the first leads; the logits inside
+    say otherwise.
+    """
+    model = LogitModel(
+        Recorder(lambda x: torch.tensor([[1.0, 20.0, 30.0]]).expand(len(x), 3).sigmoid(), SIX, 3),
+        "sigmoids",
+    )
     logits = model.predict(X[:1])
     assert logits.argmax(1).item() == 1 and logits[0, 1] > logits[0, 2] == 30

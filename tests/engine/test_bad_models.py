@@ -37,7 +37,14 @@ def closed(access=Access.SCORES):
 
 def test_what_cannot_run_on_a_model_is_answered_by_what_can():
     for model, attack, says in (
-        (closed(), ("fgsm", "fab"), ("(fgsm, fab: it needs gradients, and the model gives scores only)", "--attack black-box")),
+        (
+            closed(),
+            ("fgsm", "fab"),
+            (
+                "(fgsm, fab: it needs gradients, and the model gives scores only)",
+                "--attack black-box",
+            ),
+        ),
         (
             closed(Access.LABELS),
             ("black-box", "fgsm"),
@@ -52,24 +59,36 @@ def test_what_cannot_run_on_a_model_is_answered_by_what_can():
 
 
 def test_the_black_box_cascade_runs_on_it(tmp_path):
-    run = run_audit(tmp_path / "run", closed(), X, Y, eps="0.05,0.25", attack=("black-box",), queries=400)
+    run = run_audit(
+        tmp_path / "run", closed(), X, Y, eps="0.05,0.25", attack=("black-box",), queries=400
+    )
     assert run.manifest["stages"][0]["settings"]["steps"] == 5000
     states = states_of(run)
-    broken = [states["recorder", "square?steps=5000", sample, 0.25] == "broken" for sample in range(4)]
+    broken = [
+        states["recorder", "square?steps=5000", sample, 0.25] == "broken" for sample in range(4)
+    ]
     assert broken == [True, True, False, True], "margins are 0.12, 0.02, 0.30, 0.19"
     write_page(run.path)
     page = (run.path / "report.html").read_text()
-    missing_checks = {check.code for check in not_made(checks_of(run.records(), run.manifest, "recorder"))}
-    assert missing_checks >= {"zero-gradients", "gradient-mismatch", "black-box-better"} and missing_checks.isdisjoint(
-        {"random-answers"}
+    missing_checks = {
+        check.code for check in not_made(checks_of(run.records(), run.manifest, "recorder"))
+    }
+    assert missing_checks >= {
+        "zero-gradients",
+        "gradient-mismatch",
+        "black-box-better",
+    } and missing_checks.isdisjoint({"random-answers"})
+    left_out = sum(
+        check.passed is None for check in checks_of(run.records(), run.manifest, "recorder")
     )
-    left_out = sum(check.passed is None for check in checks_of(run.records(), run.manifest, "recorder"))
     assert f"{left_out} not made" in page and "black-box-better" in page
 
 
 def test_stages_that_can_run_do(tmp_path):
     """A cascade skips its gradient stages, and the black-box attack finds no more than no attack."""
-    result = brinell.audit(closed(), (X, Y), eps="0.25", attack=("slides",), queries=300, out=tmp_path / "run").models[0]
+    result = brinell.audit(
+        closed(), (X, Y), eps="0.25", attack=("slides",), queries=300, out=tmp_path / "run"
+    ).models[0]
     assert [stage.skipped is None for stage in result.stages] == [False, False, False, True]
     assert result.robust_accuracy[0].k == 1 and not result.warnings
 
@@ -79,11 +98,22 @@ def test_the_line_and_the_exit_code(tmp_path, capsys, monkeypatch):
     work = workspace(tmp_path)
     hidden = property(lambda model: Access.SCORES, lambda model, access: None)
     monkeypatch.setattr(TorchModel, "access", hidden, raising=False)
-    words = ["audit", "--data", f"npz:{work / 'data.npz'}", "--model", f"torch:{work / 'model.py'}:parabola", "--eps", "0.1"]
+    words = [
+        "audit",
+        "--data",
+        f"npz:{work / 'data.npz'}",
+        "--model",
+        f"torch:{work / 'model.py'}:parabola",
+        "--eps",
+        "0.1",
+    ]
     assert cli([*words, "--attack", "pgd", "--out", str(tmp_path / "run")]) == 2
     out, err = capsys.readouterr()
     assert out == "" and len(err.splitlines()) == 1 and "--attack black-box" in err
-    assert cli([*words, "--attack", "black-box", "--queries", "50", "--out", str(tmp_path / "run")]) == 0
+    assert (
+        cli([*words, "--attack", "black-box", "--queries", "50", "--out", str(tmp_path / "run")])
+        == 0
+    )
     out, err = capsys.readouterr()
     assert "not made" in out and "Traceback" not in err
 
@@ -91,14 +121,18 @@ def test_the_line_and_the_exit_code(tmp_path, capsys, monkeypatch):
 # Few classes
 
 
-@pytest.mark.parametrize("cascades", [["standard"], pytest.param(list(CASCADES), marks=pytest.mark.slow)], ids=len)
+@pytest.mark.parametrize(
+    "cascades", [["standard"], pytest.param(list(CASCADES), marks=pytest.mark.slow)], ids=len
+)
 def test_every_cascade_runs_on_few_classes(cascades, tmp_path_factory):
     for classes, cascade in zip(itertools.cycle([2, 3]), cascades, strict=False):
         tmp_path = tmp_path_factory.mktemp("row")
         model = TorchModel(mlp(6, classes), Domain(kind="vector", shape=(6,)), classes)
         x = torch.rand(6, 6, generator=torch.Generator().manual_seed(1))
         y = model.predict(x).argmax(1)
-        run = run_audit(tmp_path / "run", model, x, y, eps="0.02,0.1", attack=(cascade,), queries=20)
+        run = run_audit(
+            tmp_path / "run", model, x, y, eps="0.02,0.1", attack=(cascade,), queries=20
+        )
         records = run.records()
         assert not (records.outcome == Outcome.FAILED).any()
         fooled = has_broken(records)
@@ -125,7 +159,9 @@ def test_a_model_that_misleads_is_audited_and_marked(tmp_path_factory, capsys, v
         x, y = vectors
         run = tmp_path / "run"
         model = defence(mlp(6, 3))
-        result = brinell.audit(model, (x, y), eps="0.1", attack=("apgd-ce?steps=5", "square?steps=50"), out=run).models[0]
+        result = brinell.audit(
+            model, (x, y), eps="0.1", attack=("apgd-ce?steps=5", "square?steps=50"), out=run
+        ).models[0]
         assert code in {warning.code for warning in result.warnings} and code in str(result.caveat)
         assert result.complete and result.robust_accuracy[0].n == 30
         assert code in (run / "report.html").read_text()
@@ -152,12 +188,16 @@ def test_nothing_or_everything_falls(tmp_path_factory, capsys):
     for eps, remaining_accuracy, cascade in [("0.01", 4, "slides"), ("0.4", 0, "standard")]:
         tmp_path = tmp_path_factory.mktemp("row")
         run = tmp_path / "run"
-        result = brinell.audit(Wall(), (X - 0.01, Y), eps=eps, attack=cascade, queries=40, out=run).models[0]
+        result = brinell.audit(
+            Wall(), (X - 0.01, Y), eps=eps, attack=cascade, queries=40, out=run
+        ).models[0]
         rate = result.robust_accuracy[0]
         assert (rate.k, rate.n, result.complete) == (remaining_accuracy, 4, True)
         assert f"{25 * remaining_accuracy:.1f}" in (run / "report.html").read_text()
         assert cli(["verify", str(run)]) == 2, "a model in memory is named as such"
-        assert cli(["gate", str(run), "--robust", "0"]) == 1, "four samples are too few for the checks"
+        assert cli(["gate", str(run), "--robust", "0"]) == 1, (
+            "four samples are too few for the checks"
+        )
         assert cli(["gate", str(run), "--robust", "0", "--without-checks"]) == 0
 
 
@@ -179,13 +219,24 @@ class Fragile(nn.Module):
 
 def test_a_model_that_raises_on_one_sample_costs_that_sample(tmp_path, capsys):
     run = tmp_path / "run"
-    expected = brinell.audit(Wall(), (X - 0.01, Y), eps="0.15", attack="apgd-ce?steps=5", out=tmp_path / "known").models[0]
+    expected = brinell.audit(
+        Wall(), (X - 0.01, Y), eps="0.15", attack="apgd-ce?steps=5", out=tmp_path / "known"
+    ).models[0]
     model = Fragile(lambda x: (x - torch.tensor([0.19, 0.49])).abs().amax(1) < 1e-3)
-    result = brinell.audit(model, (X - 0.01, Y), eps="0.15", attack="apgd-ce?steps=5", out=run).models[0]
+    result = brinell.audit(
+        model, (X - 0.01, Y), eps="0.15", attack="apgd-ce?steps=5", out=run
+    ).models[0]
     assert (expected.robust_accuracy[0].k, expected.robust_accuracy[0].n) == (2, 4)
-    assert (result.robust_accuracy[0].k, result.robust_accuracy[0].n, result.complete) == (1, 3, False)
+    assert (result.robust_accuracy[0].k, result.robust_accuracy[0].n, result.complete) == (
+        1,
+        3,
+        False,
+    )
     (message,) = [warning.text for warning in result.warnings if warning.code == "failed-samples"]
-    assert "1 of 4 samples could not be judged; the first: 2 in clean" in message and "this one is too much" in message
+    assert (
+        "1 of 4 samples could not be judged; the first: 2 in clean" in message
+        and "this one is too much" in message
+    )
     assert cli(["gate", str(run), "--robust", "0"]) == 1
 
 
@@ -196,6 +247,14 @@ def test_a_model_that_raises_always_stops_the_run(tmp_path):
         calls.append(len(x))
         return torch.full((len(x),), len(calls) > 4)
 
-    with pytest.raises(ModelError, match="failed on a batch of .*this one is too much.*what was computed is kept"):
-        brinell.audit(Fragile(later), (X - 0.01, Y), eps="0.15", attack="apgd-ce?steps=5", out=tmp_path / "run")
+    with pytest.raises(
+        ModelError, match="failed on a batch of .*this one is too much.*what was computed is kept"
+    ):
+        brinell.audit(
+            Fragile(later),
+            (X - 0.01, Y),
+            eps="0.15",
+            attack="apgd-ce?steps=5",
+            out=tmp_path / "run",
+        )
     assert len(calls) < 20

@@ -1,4 +1,5 @@
-"""If a device runs out of memory, batches are halved, and the records equal those of smaller batches."""
+"""If a device runs out of memory, batches are halved, and the records equal those of smaller
+batches."""
 
 from dataclasses import fields
 
@@ -61,7 +62,11 @@ def data():
 
 def rows_of(run):
     records = run.records()
-    return {field.name: getattr(records, field.name) for field in fields(records) if field.name != "seconds"}
+    return {
+        field.name: getattr(records, field.name)
+        for field in fields(records)
+        if field.name != "seconds"
+    }
 
 
 def test_the_records_are_those_of_the_batches_that_fit(tmp_path_factory, data, subtests):
@@ -71,7 +76,9 @@ def test_the_records_are_those_of_the_batches_that_fit(tmp_path_factory, data, s
             network, x, y = data
             model = small(network, *room)
             run = run_audit(tmp_path / "short", model, x, y, batch_size=16, attack=ATTACKS)
-            plain = run_audit(tmp_path / "plain", small(network, 100, 100), x, y, batch_size=4, attack=ATTACKS)
+            plain = run_audit(
+                tmp_path / "plain", small(network, 100, 100), x, y, batch_size=4, attack=ATTACKS
+            )
             for name, values in rows_of(plain).items():
                 column = rows_of(run)[name]
                 if values.dtype.kind == "f":  # clean logits of another batch have other last digits
@@ -85,7 +92,8 @@ def test_the_records_are_those_of_the_batches_that_fit(tmp_path_factory, data, s
                 if "memory" in text
             ]
             assert messages == [
-                f"memory was short for batches of {2 * size} inputs: from there on they hold {size}" for size in (8, 4)
+                f"memory was short for batches of {2 * size} inputs: from there on they hold {size}"
+                for size in (8, 4)
             ]
             assert "memory" not in str(plain.manifest["remarks"])
             assert max(len(call) for call in model.calls[-50:]) <= 4  # remembered
@@ -108,4 +116,8 @@ def test_what_an_attack_needs_itself_halves_the_batches_too():
             raise short("a table")
         return sizer.size
 
-    assert sizer.fit(work) == sizer.size == 2 and [remark.code for remark in remarks] == ["batch-8", "batch-4", "batch-2"]
+    assert sizer.fit(work) == sizer.size == 2 and [remark.code for remark in remarks] == [
+        "batch-8",
+        "batch-4",
+        "batch-2",
+    ]

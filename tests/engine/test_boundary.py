@@ -1,4 +1,6 @@
-"""The shown margin on the way to the decision boundary: known answers, and scores made at random that decide or do not."""
+"""The shown margin on the way to the decision boundary: known answers, and scores made at random
+that decide or do not.
+"""
 
 import pytest
 import torch
@@ -39,19 +41,28 @@ def oracle_of(function, x, domain=CUBE, classes=CLASSES):
     with torch.no_grad():
         logits = function(x)
     batch = batch_of(x, logits.argmax(1))
-    ledger = Ledger(model, batch, Threat(distance=distance("linf"), eps=torch.ones(len(x)), domain=domain), minimal=True)
+    ledger = Ledger(
+        model,
+        batch,
+        Threat(distance=distance("linf"), eps=torch.ones(len(x)), domain=domain),
+        minimal=True,
+    )
     return ledger.oracle(), ledger, model, ledger.batch, logits
 
 
 def check(function, x, domain=CUBE, classes=CLASSES):
     oracle, _, _, batch, logits = oracle_of(function, x, domain, classes)
-    return boundary.check_margin(oracle, batch, logits, domain.free, Streams.of(0, batch.ids), free=domain.movable is None)
+    return boundary.check_margin(
+        oracle, batch, logits, domain.free, Streams.of(0, batch.ids), free=domain.movable is None
+    )
 
 
 def crossings(function, x, classes=CLASSES):
     oracle, _, _, batch, logits = oracle_of(function, x, classes=classes)
     return boundary.find_crossings(
-        oracle, boundary.lines_between(oracle, batch, logits, free=True), boundary.lead(logits).median()
+        oracle,
+        boundary.lines_between(oracle, batch, logits, free=True),
+        boundary.lead(logits).median(),
     )
 
 
@@ -63,7 +74,10 @@ def test_a_linear_margin_reaches_zero():
     oracle, ledger, model, batch, logits = oracle_of(threshold(0.5), x, VECTOR, 2)
     lines = boundary.lines_between(oracle, batch, logits, free=True)
     crossing = boundary.find_crossings(oracle, lines, boundary.lead(logits).median())
-    assert len(crossing.before) == 4 and float(torch.stack([crossing.before, crossing.after]).amax()) <= boundary.CLOSE
+    assert (
+        len(crossing.before) == 4
+        and float(torch.stack([crossing.before, crossing.after]).amax()) <= boundary.CLOSE
+    )
     assert not crossing.jumps().any() and float(crossing.steep().amax()) == 0
     assert sorted(crossing.classes[:, 0].tolist()) == [0, 0, 1, 1]
     assert int(ledger.costs.forwards.sum()) == model.queries <= 5 * 4
@@ -77,9 +91,14 @@ def test_the_bracket_holds_the_boundary():
         return torch.where(x < 0.3, torch.tensor([1.0, 0.0]), torch.tensor([0.0, 3.0]))
 
     oracle, _, model, batch, logits = oracle_of(function, x, Domain(kind="vector", shape=(1,)), 2)
-    boundary.find_crossings(oracle, boundary.lines_between(oracle, batch, logits, free=True), torch.tensor(1.0))
+    boundary.find_crossings(
+        oracle, boundary.lines_between(oracle, batch, logits, free=True), torch.tensor(1.0)
+    )
     questions = torch.cat(model.calls)[:, 0]
-    assert 0.3 - 1e-5 < float(questions[questions < 0.3].max()) and float(questions[questions >= 0.3].min()) < 0.3 + 1e-5
+    assert (
+        0.3 - 1e-5 < float(questions[questions < 0.3].max())
+        and float(questions[questions >= 0.3].min()) < 0.3 + 1e-5
+    )
 
 
 def test_where_all_inputs_are_of_one_class_lines_lead_to_others():
@@ -87,7 +106,10 @@ def test_where_all_inputs_are_of_one_class_lines_lead_to_others():
     assert check(network(0), inputs(0, 6)).passed is None, "few lines can fail and not pass"
     finding = check(lambda x: torch.cat([x[:, :1], 0.4 - 0 * x[:, :1]], 1), x, classes=2)
     assert finding.passed is True and "all of one class" in finding.text
-    assert check(lambda x: label(torch.cat([x[:, :1], 0.4 - 0 * x[:, :1]], 1)), x, classes=2).passed is False
+    assert (
+        check(lambda x: label(torch.cat([x[:, :1], 0.4 - 0 * x[:, :1]], 1)), x, classes=2).passed
+        is False
+    )
     with pytest.raises(NotMadeError, match="the inputs and random ones are of one class"):
         check(lambda x: torch.cat([x[:, :1] + 1, x[:, :1]], 1), x, classes=2)
 
@@ -127,7 +149,9 @@ def test_scores_that_do_not_decide_fail(seed, weight, base, slope, scale):
 
     def function(x):
         z, confidence = net(x), base + slope * x.mean(1, keepdim=True)
-        return 10.0**scale * (weight * base * z / (z.abs().amax(1, keepdim=True) + 1) + label(z) * confidence)
+        return 10.0**scale * (
+            weight * base * z / (z.abs().amax(1, keepdim=True) + 1) + label(z) * confidence
+        )
 
     assert check(function, x).passed is False
 
@@ -183,7 +207,9 @@ def survivors(function, x, model_access=Access.GRADIENTS):
     model = Recorder(function, CUBE, CLASSES)
     model.access = model_access
     batch = batch_of(x, [0] * len(x))
-    context = CheckContext(model, batch, distance("linf"), torch.inf, Streams.of(0, batch.ids), batch_size=16)
+    context = CheckContext(
+        model, batch, distance("linf"), torch.inf, Streams.of(0, batch.ids), batch_size=16
+    )
     (finding,) = context.make({Code.SURVIVORS: boundary.survivor_margin})
     assert model.queries == context.costs[0] and max(len(call) for call in model.calls) <= 16
     return finding
@@ -220,14 +246,25 @@ def test_the_way_to_an_adversarial_example_is_asked_about():
     crossed[:, :5] = 1 - crossed[:, :5]
     changed = function(crossed).argmax(1) != function(marked).argmax(1)
     healthy = x[~flagged(x)[:, 0]][:20]
-    assert survivors(function, torch.cat([healthy, marked[changed], crossed[changed]])).passed is False
+    assert (
+        survivors(function, torch.cat([healthy, marked[changed], crossed[changed]])).passed is False
+    )
 
 
 def test_a_run_checks_what_its_attacks_left(tmp_path):
     function, x = network_with_a_fault(), inputs(0)
     healthy = Recorder(network(0), CUBE, CLASSES)
-    for name, subject, passed in (("faulty", Recorder(function, CUBE, CLASSES), False), ("healthy", healthy, True)):
-        plan = plan_of(subject, x, subject.function(x).argmax(1), eps="0.02", attack=("fgsm", "square?steps=20"))
+    for name, subject, passed in (
+        ("faulty", Recorder(function, CUBE, CLASSES), False),
+        ("healthy", healthy, True),
+    ):
+        plan = plan_of(
+            subject,
+            x,
+            subject.function(x).argmax(1),
+            eps="0.02",
+            attack=("fgsm", "square?steps=20"),
+        )
         run = run_plan(plan, tmp_path / name)
         records = {record["code"]: record for record in run.manifest["checks"]["recorder"]}
         verdicts = [records[code]["passed"] for code in (Code.BOUNDARY, Code.SURVIVORS)]
@@ -235,7 +272,9 @@ def test_a_run_checks_what_its_attacks_left(tmp_path):
         before = subject.queries
         repetition = run_plan(plan, tmp_path / name, resume=True).manifest["checks"]
         assert repetition == run.manifest["checks"]
-        assert passed is False or subject.queries == before  # the scores that decide are sought again
+        assert (
+            passed is False or subject.queries == before
+        )  # the scores that decide are sought again
 
 
 # Among the other checks
@@ -243,8 +282,17 @@ def test_a_run_checks_what_its_attacks_left(tmp_path):
 
 def test_it_takes_scores_that_are_the_same_each_time():
     x = inputs(0)
-    for access, noise, verdict in [(Access.GRADIENTS, 0, True), (Access.SCORES, 0, True), (Access.LABELS, 0, None), (3, 1, None)]:
-        model = Recorder(lambda x, noise=noise: network(0)(x) + noise * torch.randn(len(x), CLASSES), CUBE, CLASSES)
+    for access, noise, verdict in [
+        (Access.GRADIENTS, 0, True),
+        (Access.SCORES, 0, True),
+        (Access.LABELS, 0, None),
+        (3, 1, None),
+    ]:
+        model = Recorder(
+            lambda x, noise=noise: network(0)(x) + noise * torch.randn(len(x), CLASSES),
+            CUBE,
+            CLASSES,
+        )
         model.access = Access(access)
         batch = batch_of(x, network(0)(x).argmax(1))
         context = CheckContext(model, batch, distance("linf"), 0.1, Streams.of(0, batch.ids))

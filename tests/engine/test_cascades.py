@@ -26,8 +26,13 @@ def outcomes(folder, *attacks):
     """By sample what became of the last attack on it, and the state at each budget."""
     run = run_audit(folder, Recorder(threshold(0.5)), X, Y, eps="0.05,0.1,0.15,0.2", attack=attacks)
     rows, states = cells_of(run.records()), states_of(run)
-    last = {sample: outcome for (_, attack, sample), outcome in rows.items() if attack == attacks[-1]}
-    assert [[states["recorder", attacks[-1], sample, level] for level in LEVELS] for sample in range(len(X))] == STATES
+    last = {
+        sample: outcome for (_, attack, sample), outcome in rows.items() if attack == attacks[-1]
+    }
+    assert [
+        [states["recorder", attacks[-1], sample, level] for level in LEVELS]
+        for sample in range(len(X))
+    ] == STATES
     return last
 
 
@@ -41,13 +46,20 @@ def test_every_name_builds(subtests):
 def test_the_standard_cascade_is_the_published_one():
     ce, targeted, fab, square = (stage.settings() for stage in build_stages(("standard",)))
     assert (ce["loss"], ce["steps"], ce["restarts"], ce["targets"]) == ("ce", 100, 1, 0)
-    assert (targeted["loss"], targeted["steps"], targeted["restarts"], targeted["targets"]) == ("dlr", 100, 1, 9)
+    assert (targeted["loss"], targeted["steps"], targeted["restarts"], targeted["targets"]) == (
+        "dlr",
+        100,
+        1,
+        9,
+    )
     assert (fab["steps"], fab["restarts"], fab["targets"]) == (100, 1, 9)
     assert (square["steps"], square["p_init"], square["rescale_schedule"]) == (5000, 0.8, False)
 
 
 def test_a_stage_is_spared_what_is_far_from_the_boundary(tmp_path):
-    """FGSM leaves a part of each clean margin: 0.02 of 0.12, 0.1 of 0.3, 0.04 of 0.19, at the largest budget it failed at."""
+    """FGSM leaves a part of each clean margin: 0.02 of 0.12, 0.1 of 0.3, 0.04 of 0.19, at the
+    largest budget it failed at.
+    """
     nearby = outcomes(tmp_path / "near", "fgsm", "bim?steps=3&within=0.2")
     assert nearby == {0: "survived", 2: "spared", 4: "spared"}
     wide = outcomes(tmp_path / "wide", "fgsm", "bim?steps=3&within=0.34")
@@ -73,11 +85,15 @@ def test_who_gets_a_turn_by_hand(subtests):
         (Turn(when="masked"), False, [True] * 4),
     ]:
         with subtests.test(str((turn, waits, attacked))):
-            assert (~turn.spared_samples(CLEAN, NEAREST, LAST, draw=DRAW, waits=waits)).tolist() == attacked
+            assert (
+                ~turn.spared_samples(CLEAN, NEAREST, LAST, draw=DRAW, waits=waits)
+            ).tolist() == attacked
 
 
 def test_a_stage_follows_the_one_just_before_it(tmp_path):
-    """FGSM leaves 0.02 of 0.12, 0.1 of 0.3, 0.04 of 0.19; a look that goes to nobody leaves nobody for the stage after it."""
+    """FGSM leaves 0.02 of 0.12, 0.1 of 0.3, 0.04 of 0.19; a look that goes to nobody leaves nobody
+    for the stage after it.
+    """
     attacks = ("fgsm", "bim?steps=3&last=0.2")
     assert outcomes(tmp_path / "one", *attacks) == {0: "survived", 2: "spared", 4: "spared"}
     attacks = ("fgsm", "bim?steps=2&share=0", "bim?steps=3&last=0.2")
@@ -85,7 +101,9 @@ def test_a_stage_follows_the_one_just_before_it(tmp_path):
 
 
 def rippled(ripple):
-    """A linear rule, 20 times the mean, behind a ripple whose slope drowns that of the rule: amplitude 0.002, slope 10."""
+    """A linear rule, 20 times the mean, behind a ripple whose slope drowns that of the rule:
+    amplitude 0.002, slope 10.
+    """
 
     def logits(x):
         x = x + ripple * torch.sin(5000 * x)
@@ -99,10 +117,14 @@ def rippled(ripple):
 @pytest.mark.parametrize("ripple", [0.0, 0.002])
 @pytest.mark.nightly
 def test_the_fast_cascade_spends_the_full_budget_where_gradients_mislead(tmp_path, ripple):
-    """Means of about 0.445: a change of 0.05 crosses the plane at most samples, and without gradients it is not seen how."""
+    """Means of about 0.445: a change of 0.05 crosses the plane at most samples, and without
+    gradients it is not seen how.
+    """
     x = 0.42 + 0.05 * torch.rand(24, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     model = Recorder(rippled(ripple), Domain(kind="image", shape=(1, 8, 8)))
-    run = run_audit(tmp_path / "run", model, x.numpy(), np.zeros(24, dtype=int), eps="0.05", attack=("fast",))
+    run = run_audit(
+        tmp_path / "run", model, x.numpy(), np.zeros(24, dtype=int), eps="0.05", attack=("fast",)
+    )
     records = run.records()
     full = [stage["name"] for stage in run.manifest["stages"] if stage["turn"]["when"] == "masked"]
     assert len(full) == 4
@@ -124,26 +146,58 @@ def test_the_full_budget_is_spent_where_gradient_attacks_cannot_run(tmp_path_fac
 
 
 def test_stages_have_names_for_people():
-    titles = [stage.title for stage in build_stages(("apgd-t?steps=30", "square?last=0.6", "apgd-ce?eot=20&when=masked"))]
+    titles = [
+        stage.title
+        for stage in build_stages(
+            ("apgd-t?steps=30", "square?last=0.6", "apgd-ce?eot=20&when=masked")
+        )
+    ]
     assert titles == [
         "APGD-T, 9 targets, 30 steps",
         "Square, 5000 steps, if the stage before left ≤ 60 %",
         "APGD-CE, 100 steps, EOT over 20 answers, if gradients are masked",
     ]
-    shorts = [stage.short for stage in build_stages(("apgd-t?steps=30", "square?last=0.6", "apgd-ce?eot=20&when=masked"))]
-    assert shorts == ["APGD-T, 9 targets, 30 steps", "Square, 5000 steps", "APGD-CE, 100 steps, EOT over 20 answers"]
+    shorts = [
+        stage.short
+        for stage in build_stages(
+            ("apgd-t?steps=30", "square?last=0.6", "apgd-ce?eot=20&when=masked")
+        )
+    ]
+    assert shorts == [
+        "APGD-T, 9 targets, 30 steps",
+        "Square, 5000 steps",
+        "APGD-CE, 100 steps, EOT over 20 answers",
+    ]
     repeated_titles = [stage.title for stage in build_stages(("apgd-ce", "apgd-ce?steps=100"))]
-    assert repeated_titles == ["APGD-CE, 100 steps (apgd-ce)", "APGD-CE, 100 steps (apgd-ce?steps=100)"], "never two alike"
+    assert repeated_titles == [
+        "APGD-CE, 100 steps (apgd-ce)",
+        "APGD-CE, 100 steps (apgd-ce?steps=100)",
+    ], "never two alike"
     (fab,) = build_stages(("fab-t?targets=1&steps=50&stop_at_eps=true&share=0.125",))
-    assert (fab.label, fab.kept_to) == ("FAB-T, 1 target, 50 steps", "stop at eps, on 12.5 % of the samples")
+    assert (fab.label, fab.kept_to) == (
+        "FAB-T, 1 target, 50 steps",
+        "stop at eps, on 12.5 % of the samples",
+    )
     assert fab.title == "FAB-T, 1 target, 50 steps, stop at eps, on 12.5 % of the samples"
     (repaired,) = build_stages(("apgd-ce?gradient=repaired",))
-    assert (repaired.label, repaired.kept_to) == ("APGD-CE, 100 steps", "around what breaks the gradient (BPDA)")
+    assert (repaired.label, repaired.kept_to) == (
+        "APGD-CE, 100 steps",
+        "around what breaks the gradient (BPDA)",
+    )
     for name in CASCADES:
         assert len({stage.title for stage in build_stages((name,))}) == len(CASCADES[name])
 
 
 def test_turns_that_make_no_sense_are_refused():
-    for spec in ("within=2", "last=-0.1", "share=x", "alone=maybe", "when=never", "gradient=none", "eot=0", "eot=1.5"):
+    for spec in (
+        "within=2",
+        "last=-0.1",
+        "share=x",
+        "alone=maybe",
+        "when=never",
+        "gradient=none",
+        "eot=0",
+        "eot=1.5",
+    ):
         with pytest.raises(RequestError, match=spec.partition("=")[0]):
             build_stages((f"pgd?{spec}",))

@@ -24,7 +24,15 @@ from brinell.models._torch_model import TorchModel
 from brinell.models.digits_cnn import DigitsCnn
 
 CODES = [code for code in Code if code in BEFORE_ATTACKS]
-MEASURED = [Code.RANDOM, Code.GRADIENTS_INSIDE, Code.ZERO, Code.SATURATED, Code.MISLEADING, Code.MISMATCH, Code.UNCONSTRAINED]
+MEASURED = [
+    Code.RANDOM,
+    Code.GRADIENTS_INSIDE,
+    Code.ZERO,
+    Code.SATURATED,
+    Code.MISLEADING,
+    Code.MISMATCH,
+    Code.UNCONSTRAINED,
+]
 
 
 def run_checks(model, x, y, eps=0.1, norm="linf", **options):
@@ -65,7 +73,9 @@ def digits():
 def context_of(function, x, eps=0.2):
     """What checks may ask of a model of two classes, all inputs of class 0."""
     batch = batch_of(x, [0] * len(x))
-    return CheckContext(Recorder(function, VECTOR, 2), batch, distance("linf"), eps, Streams.of(0, batch.ids))
+    return CheckContext(
+        Recorder(function, VECTOR, 2), batch, distance("linf"), eps, Streams.of(0, batch.ids)
+    )
 
 
 def misled_on(function, x, eps=0.2):
@@ -80,10 +90,13 @@ POINTS = [[0.05, 0.5], [0.2, 0.5], [0.44, 0.1], [0.3, 0.9]]
 
 
 def test_a_linear_model_keeps_every_promise():
-    """Within 0.2 of the boundary at 0.5 only 0.44 is: half of the budget leads across it, and nothing more is asked there."""
+    """Within 0.2 of the boundary at 0.5 only 0.44 is: half of the budget leads across it, and
+    nothing more is asked there.
+    """
     failed, visible, costs = misled_on(threshold(0.5), POINTS)
     assert (failed, visible) == ([False] * 4, [True] * 4)
-    # The gradient that the look is given, two steps, the walk (one look, six gradients), two steps where it leads.
+    # The gradient that the look is given, two steps, the walk (one look, six gradients), two steps
+    # where it leads.
     assert costs == [(1 + 2 + 7 + 2, 1 + 6)] * 2 + [(1 + 2 + 1, 1), (1 + 2 + 7 + 2, 1 + 6)]
 
 
@@ -97,7 +110,10 @@ def test_a_gradient_that_points_away_keeps_none():
         def backward(ctx, grad):
             return -grad
 
-    assert misled_on(lambda x: threshold(0.5)(Away.apply(x)), POINTS)[:2] == ([True] * 4, [True] * 4)
+    assert misled_on(lambda x: threshold(0.5)(Away.apply(x)), POINTS)[:2] == (
+        [True] * 4,
+        [True] * 4,
+    )
 
 
 def test_a_gradient_that_fails_further_on_is_found_there():
@@ -109,11 +125,15 @@ def test_a_gradient_that_fails_further_on_is_found_there():
 
     failed, visible, _ = misled_on(plateau, [[0.02, 0.5], [0.02, 0.1]])
     assert (failed, visible) == ([True] * 2, [True] * 2)
-    assert misled_on(plateau, [[0.02, 0.5], [0.02, 0.1]], eps=0.1)[0] == [False] * 2, "within 0.1 it is linear"
+    assert misled_on(plateau, [[0.02, 0.5], [0.02, 0.1]], eps=0.1)[0] == [False] * 2, (
+        "within 0.1 it is linear"
+    )
 
 
 def test_the_attack_without_a_budget_by_hand():
-    """0.25, 0.45 and 0.65 pass the boundary at 0.5: three looks, and a gradient before all but the first."""
+    """0.25, 0.45 and 0.65 pass the boundary at 0.5: three looks, and a gradient before all but the
+    first.
+    """
     context = context_of(threshold(0.5), [[0.05, 0.5], [0.35, 0.5]])
     assert probes.unbroken_samples(context).tolist() == [False, False]
     costs = context.ledgers[1].costs
@@ -122,7 +142,10 @@ def test_the_attack_without_a_budget_by_hand():
 
 def test_a_share_fails_beyond_what_chance_explains():
     """By hand: of 8 samples 2 are not beyond 5 % (probability 5.7 %), and 5 are (0.0015 %)."""
-    assert exact_test(2, 8, 0.05) == (False, pytest.approx(0.000372, rel=0.01)) and exact_test(5, 8, 0.05)[0]
+    assert (
+        exact_test(2, 8, 0.05) == (False, pytest.approx(0.000372, rel=0.01))
+        and exact_test(5, 8, 0.05)[0]
+    )
     rng = np.random.default_rng(0)
     for _ in range(50):
         n, limit = int(rng.integers(1, 400)), float(rng.uniform(0.002, 0.6))
@@ -140,16 +163,31 @@ PLANTED = {
     "faintly random output": (lambda net: Noisy(net, 0.01), {Code.RANDOM}),
     "quantised input": (Quantised, {Code.ZERO, Code.UNCONSTRAINED}),
     "quantised in 256 levels": (lambda net: Quantised(net, 255), {Code.ZERO, Code.UNCONSTRAINED}),
-    "quantised, gradient passed through": (lambda net: Quantised(net, 16, through=True), {Code.MISLEADING}),
+    "quantised, gradient passed through": (
+        lambda net: Quantised(net, 16, through=True),
+        {Code.MISLEADING},
+    ),
     "one-hot output": (OneHot, {Code.BOUNDARY, Code.ANSWERS, Code.ZERO, Code.UNCONSTRAINED}),
     "saturated logits": (Scaled, {Code.SATURATED}),
     "shattered gradient": (Ripples, {Code.MISLEADING, Code.UNCONSTRAINED}),
     "shattered finely": (lambda net: Ripples(net, 0.005, 3000), {Code.MISLEADING}),
     "detached gradient": (lambda net: WrongGradient(net, "zeros"), {Code.ZERO, Code.UNCONSTRAINED}),
-    "gradient that is NaN": (lambda net: WrongGradient(net, "nan"), {Code.ZERO, Code.UNCONSTRAINED}),
-    "noise for a gradient": (lambda net: WrongGradient(net, "noise"), {Code.MISLEADING, Code.MISMATCH}),
-    "faint noise for a gradient": (lambda net: WrongGradient(net, "faint noise"), {Code.MISLEADING, Code.MISMATCH}),
-    "opposite gradient": (lambda net: WrongGradient(net, "opposite"), {Code.MISLEADING, Code.MISMATCH, Code.UNCONSTRAINED}),
+    "gradient that is NaN": (
+        lambda net: WrongGradient(net, "nan"),
+        {Code.ZERO, Code.UNCONSTRAINED},
+    ),
+    "noise for a gradient": (
+        lambda net: WrongGradient(net, "noise"),
+        {Code.MISLEADING, Code.MISMATCH},
+    ),
+    "faint noise for a gradient": (
+        lambda net: WrongGradient(net, "faint noise"),
+        {Code.MISLEADING, Code.MISMATCH},
+    ),
+    "opposite gradient": (
+        lambda net: WrongGradient(net, "opposite"),
+        {Code.MISLEADING, Code.MISMATCH, Code.UNCONSTRAINED},
+    ),
     "gradient inside": (Purifier, {Code.GRADIENTS_INSIDE}),
     "gradient inside, torch.func": (lambda net: Purifier(net, "func"), {Code.GRADIENTS_INSIDE}),
 }
@@ -159,14 +197,25 @@ PLANTED = {
 def test_each_broken_defence_raises_its_check(digits, norm):
     model, x, y = digits[0], digits[1][:32], digits[2][:32]
     for name, (defence, codes) in list(PLANTED.items())[norm == "l2" :: 2]:
-        results = run_checks(TorchModel(defence(model.module), model.domain, 10), x, y, {"linf": 0.1, "l2": 0.4}[norm], norm)
+        results = run_checks(
+            TorchModel(defence(model.module), model.domain, 10),
+            x,
+            y,
+            {"linf": 0.1, "l2": 0.4}[norm],
+            norm,
+        )
         assert failed(results) >= codes and codes - MASKING <= {Code.RANDOM}, name
         extra = failed(results) - codes
-        assert Code.RANDOM in codes or extra <= {Code.UNCONSTRAINED, Code.MISMATCH}, "a check that the defence does not deserve"
+        assert Code.RANDOM in codes or extra <= {Code.UNCONSTRAINED, Code.MISMATCH}, (
+            "a check that the defence does not deserve"
+        )
 
 
 def test_what_cannot_be_judged_is_refused(digits):
-    for answer, words in ((torch.full((3, 10), torch.nan), "NaN"), (torch.zeros(3, 9), "not .n, 10.")):
+    for answer, words in (
+        (torch.full((3, 10), torch.nan), "NaN"),
+        (torch.zeros(3, 9), "not .n, 10."),
+    ):
         with pytest.raises(ModelError, match=words):
             check_answers(answer, digits[0])
 
@@ -174,9 +223,13 @@ def test_what_cannot_be_judged_is_refused(digits):
 def test_the_built_in_network_raises_none(digits):
     for norm, eps in (("linf", 0.1), ("l2", 1.0), ("l1", 4.0)):
         results = run_checks(*digits, eps, norm)
-        assert [finding.code for finding in results.findings] == CODES and all(finding.passed for finding in results.findings)
+        assert [finding.code for finding in results.findings] == CODES and all(
+            finding.passed for finding in results.findings
+        )
     model, x, y = digits
-    assert not failed(run_checks(TorchModel(Purifier(model.module, "never"), model.domain, 10), x, y)), "switched on, not taken"
+    assert not failed(
+        run_checks(TorchModel(Purifier(model.module, "never"), model.domain, 10), x, y)
+    ), "switched on, not taken"
 
 
 def test_the_scale_of_the_logits_does_not_matter_but_where_attacks_climb_the_cross_entropy(digits):
@@ -203,15 +256,21 @@ NETWORKS = [
 @pytest.mark.nightly
 def test_published_networks_raise_none(root, shared):
     for folder, factory, weights, budgets in NETWORKS:
-        subject = load_network(root, shared, folder, factory, weights, 64 if folder == "mnist" else 24)
+        subject = load_network(
+            root, shared, folder, factory, weights, 64 if folder == "mnist" else 24
+        )
         for norm, eps in zip(("linf", "l2"), budgets, strict=True):
             assert not failed(run_checks(*subject, eps, norm))
 
 
 @pytest.mark.nightly
 def test_gradients_of_a_network_trained_in_another_norm_are_found_out(root, shared, tmp_path):
-    """Trained in Linf alone: in L2 the boundary walk breaks nearly all that APGD leaves, and `fast` spends the full budget."""
-    model, x, y = load_network(root, shared, "mnist", "lenet5", "mnist_weights/lenet5_advtrained", 60)
+    """Trained in Linf alone: in L2 the boundary walk breaks nearly all that APGD leaves, and `fast`
+    spends the full budget.
+    """
+    model, x, y = load_network(
+        root, shared, "mnist", "lenet5", "mnist_weights/lenet5_advtrained", 60
+    )
     run = run_audit(tmp_path / "run", model, x, y, norm="l2", eps="2")
     (result,) = summarise(run.manifest, run.records(), "").models
     assert Code.PROBE_AHEAD in {check.code for check in result.checks if check.passed is False}
@@ -228,10 +287,17 @@ def test_looks_are_counted_and_few(digits):
         (lambda net: WrongGradient(net, "opposite"), (79, 18)),
         (lambda net: WrongGradient(net, "zeros"), (10, 2)),
     ):
-        recorder = Recorder(TorchModel(defence(model.module), model.domain, 10).predict, model.domain, 10)
+        recorder = Recorder(
+            TorchModel(defence(model.module), model.domain, 10).predict, model.domain, 10
+        )
         batch = batch_of(x, y)
-        results = made(recorder, batch, distance("linf"), 0.1, Streams.of(0, batch.ids), batch_size=16)
-        assert results.forwards == recorder.queries <= limit[0] * 64 and results.backwards <= limit[1] * 64
+        results = made(
+            recorder, batch, distance("linf"), 0.1, Streams.of(0, batch.ids), batch_size=16
+        )
+        assert (
+            results.forwards == recorder.queries <= limit[0] * 64
+            and results.backwards <= limit[1] * 64
+        )
         assert max(len(call) for call in recorder.calls) <= 16
 
 
@@ -242,8 +308,13 @@ def test_without_gradients_the_looks_that_can_be_made_are(digits):
         closed.access = access
         findings = {finding.code: finding for finding in run_checks(closed, x, y).findings}
         failed = {code for code, finding in findings.items() if finding.passed is False}
-        assert findings[Code.RANDOM].passed and failed == ({Code.ANSWERS} if access == Access.LABELS else set())
-        assert findings[Code.ZERO].passed is None and f"{access.name.lower()} only" in findings[Code.ZERO].text
+        assert findings[Code.RANDOM].passed and failed == (
+            {Code.ANSWERS} if access == Access.LABELS else set()
+        )
+        assert (
+            findings[Code.ZERO].passed is None
+            and f"{access.name.lower()} only" in findings[Code.ZERO].text
+        )
         assert [code for code in MEASURED if findings[code].passed is None] == MEASURED[1:]
 
 
@@ -255,7 +326,10 @@ def test_a_model_that_fails_off_its_data_is_not_judged(digits):
             is_clean = torch.cdist(z.flatten(1), x.flatten(1)).amin(1) < 1e-6
             return self.net(z) + torch.where(is_clean, 0.0, float("nan"))[:, None]
 
-    findings = {f.code: f for f in run_checks(TorchModel(Fragile(model.module), model.domain, 10), x, y).findings}
+    findings = {
+        f.code: f
+        for f in run_checks(TorchModel(Fragile(model.module), model.domain, 10), x, y).findings
+    }
     assert findings[Code.MISLEADING].passed is None and "NaN" in findings[Code.MISLEADING].text
     assert findings[Code.UNCONSTRAINED].passed is None and findings[Code.ZERO].passed
 
@@ -265,7 +339,10 @@ def test_one_sample_and_no_budget(digits):
     results = run_checks(model, x[:1], y[:1], eps=float("inf"))
     assert not failed(results)
     unsaid = {Code.ZERO, Code.SATURATED, Code.MISLEADING, Code.MISMATCH, Code.UNCONSTRAINED}
-    assert {f.code for f in results.findings if f.passed is None} == {Code.BOUNDARY, Code.BATCH} | unsaid
+    assert {f.code for f in results.findings if f.passed is None} == {
+        Code.BOUNDARY,
+        Code.BATCH,
+    } | unsaid
     assert all(f.reason == TOO_FEW for f in results.findings if f.code in unsaid)
 
 
@@ -284,15 +361,24 @@ def test_a_run_that_goes_on_keeps_what_it_saw(tmp_path):
 
     model = Recorder(noisy, Domain(kind="vector", shape=(6,)), 3)
     run, resumed = (
-        run_audit(tmp_path / "run", model, x, y, attack=("fgsm",), eps="0.01", resume=resume).manifest for resume in (False, True)
+        run_audit(
+            tmp_path / "run", model, x, y, attack=("fgsm",), eps="0.01", resume=resume
+        ).manifest
+        for resume in (False, True)
     )
     (first,) = [check for check in run["checks"]["recorder"] if check["code"] == Code.RANDOM]
-    assert first["figure"] > 0.001 and {warning["code"] for warning in run["warnings"]} >= {"random-answers"}
-    assert [resumed[key] for key in ("checks", "probes", "warnings")] == [run[key] for key in ("checks", "probes", "warnings")]
+    assert first["figure"] > 0.001 and {warning["code"] for warning in run["warnings"]} >= {
+        "random-answers"
+    }
+    assert [resumed[key] for key in ("checks", "probes", "warnings")] == [
+        run[key] for key in ("checks", "probes", "warnings")
+    ]
 
 
 def test_a_model_that_is_never_right(tmp_path):
     x = np.array([[0.2, 0.5], [0.3, 0.5]])
-    run = run_audit(tmp_path / "run", Recorder(threshold(0.5)), x, [1, 1], attack=("fgsm",), eps="0.1")
+    run = run_audit(
+        tmp_path / "run", Recorder(threshold(0.5)), x, [1, 1], attack=("fgsm",), eps="0.1"
+    )
     (check,) = run.manifest["checks"]["recorder"]
     assert (check["code"], check["passed"]) == (Code.CLEAN, None) and run.manifest["warnings"] == []

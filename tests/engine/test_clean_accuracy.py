@@ -21,10 +21,19 @@ CLASSES, N = 5, 80
 
 
 def data(n=N):
-    """Inputs near one template for each class, their labels, and a function that knows the templates."""
+    """Inputs near one template for each class, their labels, and a function that knows the
+    templates."""
     rng = torch.Generator().manual_seed(0)
     template = torch.rand(COLOUR.shape, generator=rng)
-    templates = torch.stack([template, template.flip(0), template.transpose(-1, -2), 0.5 * template, 0.4 + 0.3 * template])
+    templates = torch.stack(
+        [
+            template,
+            template.flip(0),
+            template.transpose(-1, -2),
+            0.5 * template,
+            0.4 + 0.3 * template,
+        ]
+    )
     y = torch.arange(n) % CLASSES
     x = (templates[y] + 0.05 * torch.randn(n, *COLOUR.shape, generator=rng)).clamp(0, 1)
     return x, y.numpy(), lambda z: -20 * (z[:, None] - templates[None]).flatten(2).square().sum(2)
@@ -34,7 +43,9 @@ def check(function, x, y, classes=CLASSES):
     model = Recorder(function, COLOUR, classes)
     pred = model.predict(x).argmax(1).numpy()
     queries = model.queries
-    finding, forwards = check_clean_accuracy(model, pred, y, lambda index: x[torch.as_tensor(index)])
+    finding, forwards = check_clean_accuracy(
+        model, pred, y, lambda index: x[torch.as_tensor(index)]
+    )
     assert forwards == model.queries - queries, "every forward is counted"
     return finding, forwards
 
@@ -92,7 +103,12 @@ def test_an_audit_says_so_before_anything_else(tmp_path):
 def test_a_model_that_is_never_right_is_told_why(tmp_path):
     x, y, base = data()
     run = run_audit(
-        tmp_path / "run", Recorder(lambda z: base(z).roll(1, 1), COLOUR, CLASSES), x[y < 4], y[y < 4], attack="fgsm", eps="4/255"
+        tmp_path / "run",
+        Recorder(lambda z: base(z).roll(1, 1), COLOUR, CLASSES),
+        x[y < 4],
+        y[y < 4],
+        attack="fgsm",
+        eps="4/255",
     )
     result = summarise_model(run.manifest, run.records(), "run", "recorder")
     assert result.clean_accuracy.k == 0
@@ -102,7 +118,9 @@ def test_a_model_that_is_never_right_is_told_why(tmp_path):
 
 def test_errors_on_distorted_inputs_are_no_mistake(tmp_path):
     x, y, base = data()
-    plan = plan_of(Recorder(lambda z: base(z).roll(1, 1), COLOUR, CLASSES), x, y, attack="fgsm", eps="4/255")
+    plan = plan_of(
+        Recorder(lambda z: base(z).roll(1, 1), COLOUR, CLASSES), x, y, attack="fgsm", eps="4/255"
+    )
     plan.dataset.info = replace(plan.dataset.info, distorted=True)
     run = run_plan(plan, tmp_path / "run")
     result = summarise_model(run.manifest, run.records(), "run", "recorder")
@@ -123,7 +141,12 @@ def test_healthy_networks_raise_no_alarm(root, shared):
         x, y = dataset.load(range(200)), dataset.labels()[:200]
         with model.info.session(torch.device("cpu")), torch.no_grad():
             pred = model.predict(x).argmax(1).numpy()
-            assert check_clean_accuracy(model, pred, y, lambda index: x[torch.as_tensor(index)])[0].passed is True
+            assert (
+                check_clean_accuracy(model, pred, y, lambda index: x[torch.as_tensor(index)])[
+                    0
+                ].passed
+                is True
+            )
 
 
 def test_rare_classes_count_as_much_as_common_ones():
@@ -131,4 +154,6 @@ def test_rare_classes_count_as_much_as_common_ones():
     x, y, base = data(1500)
     keep = (y == 0) | (np.arange(1500) % 25 < 5) & (np.arange(1500) % 50 < 5)
     finding, _ = check(lambda z: base(z / 255), x[keep], y[keep])
-    assert (y[keep] == 0).mean() > 0.6 and finding.passed is False and "from 0 to 255" in finding.text
+    assert (
+        (y[keep] == 0).mean() > 0.6 and finding.passed is False and "from 0 to 255" in finding.text
+    )

@@ -1,4 +1,6 @@
-"""Models whose answers depend on company, place, mode or time are named as such; healthy ones, and noise, are not."""
+"""Models whose answers depend on company, place, mode or time are named as such; healthy ones, and
+noise, are not.
+"""
 
 import pytest
 import torch
@@ -27,7 +29,9 @@ def probe(module, x=X, batch_size=128, access=Access.GRADIENTS, domain=SIX, extr
     model = TorchModel(module, domain, 3)
     model.access = access
     batch = batch_of(x, [0] * len(x))
-    context = CheckContext(model, batch, distance("linf"), 0.1, Streams.of(0, batch.ids), batch_size=batch_size)
+    context = CheckContext(
+        model, batch, distance("linf"), 0.1, Streams.of(0, batch.ids), batch_size=batch_size
+    )
     with model.session():
         assert context.answers
         for _ in range(extra_calls):
@@ -135,8 +139,14 @@ def test_each_dependence_is_named():
 def test_causes_are_told_where_they_are_known():
     for batch_size in (128, 2):
         findings, _ = probe(Trains(mlp(6, 3)), batch_size=batch_size)
-        assert failed(findings) == {Code.BATCH, Code.MODE} and "the model, net, net.0 and 4 more" in findings[Code.MODE].text
-        assert "batch norm in training mode" in findings[Code.BATCH].text and "--batch-size 1" in findings[Code.BATCH].text
+        assert (
+            failed(findings) == {Code.BATCH, Code.MODE}
+            and "the model, net, net.0 and 4 more" in findings[Code.MODE].text
+        )
+        assert (
+            "batch norm in training mode" in findings[Code.BATCH].text
+            and "--batch-size 1" in findings[Code.BATCH].text
+        )
     assert "it normalises by the batch" not in probe(Median(mlp(6, 3)))[0][Code.BATCH].text
 
     def strict(net, x):
@@ -161,7 +171,9 @@ def test_healthy_models_pass_and_cost_little():
 
 
 def test_one_input_at_a_time_has_no_company():
-    """With batch size 1 batch norm removes the input, but the classifier is consistent: no attack can gain from the batch."""
+    """With batch size 1 batch norm removes the input, but the classifier is consistent: no attack
+    can gain from the batch.
+    """
     findings, _ = probe(Median(mlp(6, 3)), batch_size=1)
     assert failed(findings) == set() and "alone" in findings[Code.BATCH].text
     findings, _ = probe(mlp(6, 3), x=X[:1])
@@ -172,7 +184,11 @@ def test_noise_is_no_drift_and_no_company():
     """Random answers fail only their separate check."""
     for scale in (0.01, 1.0):
         findings, forwards = probe(Noisy(mlp(6, 3), scale))
-        assert [findings[code].passed for code in CONSISTENCY_CODES] == [None, True, None] and forwards == 48
+        assert [findings[code].passed for code in CONSISTENCY_CODES] == [
+            None,
+            True,
+            None,
+        ] and forwards == 48
         assert "random-answers" in findings[Code.DRIFT].text
 
 
@@ -219,12 +235,16 @@ def test_batch_norm_in_training_mode_is_marked_or_refused(tmp_path):
 
 def test_weights_that_change_while_they_are_asked_are_named(tmp_path):
     result = audit(Learns(mlp(6, 3)), tmp_path / "run")
-    assert states(result)[Code.WEIGHTS] is False and states(result)[Code.RANDOM], "no two calls differ visibly"
+    assert states(result)[Code.WEIGHTS] is False and states(result)[Code.RANDOM], (
+        "no two calls differ visibly"
+    )
     assert "changed-weights" in str(result.caveat)
 
 
 def test_a_late_jump_is_seen_at_the_end(tmp_path):
     result = audit(jump(mlp(6, 3), 150), tmp_path / "run")
-    assert states(result)[Code.DRIFT] is False and Code.DRIFT in str(result.caveat) and result.complete
+    assert (
+        states(result)[Code.DRIFT] is False and Code.DRIFT in str(result.caveat) and result.complete
+    )
     (message,) = [warning.text for warning in result.warnings if warning.code == Code.DRIFT]
     assert "at the end the model answers 16 of 16 clean inputs differently" in message

@@ -19,7 +19,8 @@ CUBE = Domain(kind="vector", shape=(FEATURES,))
 
 
 class Shown(nn.Module):
-    """The class of a network, and scores that `show` makes of the inputs (n, 6) and the network's logits (n, 4)."""
+    """The class of a network, and scores that `show` makes of the inputs (n, 6) and the network's
+    logits (n, 4)."""
 
     def __init__(self, network, show, *, grad=True):
         super().__init__()
@@ -52,7 +53,9 @@ def inputs(seed, n=64):
 def find(module, x):
     model = TorchModel(module.eval(), CUBE, name="net")
     batch = batch_of(x, model.predict(x).argmax(1))
-    context = CheckContext(model, batch, distance("linf"), 0.1, Streams.of(0, batch.ids), batch_size=256)
+    context = CheckContext(
+        model, batch, distance("linf"), 0.1, Streams.of(0, batch.ids), batch_size=256
+    )
     return model, find_deciding_scores(context), context.costs[0]
 
 
@@ -60,16 +63,23 @@ def test_the_scores_that_decide_are_found():
     network, x = mlp(FEATURES, CLASSES, 0), inputs(0)
     for show, grad in ((by_mean, True), (bonus, True), (by_mean, False), (bonus, False)):
         _, repair, forwards = find(Shown(network, show, grad=grad), x)
-        assert repair is not None and repair.substitute == DECIDING_SCORES and repair.disagreement <= GOOD and forwards > 0
+        assert (
+            repair is not None
+            and repair.substitute == DECIDING_SCORES
+            and repair.disagreement <= GOOD
+            and forwards > 0
+        )
         leaf, column = x.clone().requires_grad_(), network(x).argmax(1)[:, None]
         gradient, true = (
-            torch.autograd.grad(answer(leaf).gather(1, column).sum(), leaf)[0] for answer in (repair.model.predict, network)
+            torch.autograd.grad(answer(leaf).gather(1, column).sum(), leaf)[0]
+            for answer in (repair.model.predict, network)
         )
         assert F.cosine_similarity(gradient, true, dim=1).min() > 0.99
 
 
 def test_scores_that_do_not_decide_are_not_taken():
-    """The network within always agrees with the class on these inputs, but a rule decides near the boundary."""
+    """The network within always agrees with the class on these inputs, but a rule decides near the
+    boundary."""
 
     def rounded(x, z):
         steps = (x * 4).round() / 4
@@ -80,7 +90,9 @@ def test_scores_that_do_not_decide_are_not_taken():
 
 
 def gain(x, z):
-    """The logits times a positive number that attacks lower in place of the lead; the lead still goes to zero."""
+    """The logits times a positive number that attacks lower in place of the lead; the lead still
+    goes to zero.
+    """
     return z * torch.exp(3 * torch.sin(9 * (x[:, 4:5] - x[:, 5:6])))
 
 
@@ -107,7 +119,9 @@ def test_scores_that_say_the_same_are_no_others():
 def test_an_audit_follows_them(tmp_path):
     network, x = mlp(FEATURES, CLASSES, 0).eval(), inputs(1, 48)
     y = network(x).argmax(1)
-    truth = brinell.audit(network, (x.numpy(), y.numpy()), eps="0.05", out=tmp_path / "truth").payload()
+    truth = brinell.audit(
+        network, (x.numpy(), y.numpy()), eps="0.05", out=tmp_path / "truth"
+    ).payload()
     model = Shown(network, bonus).eval()
     audit = brinell.audit(model, (x.numpy(), y.numpy()), eps="0.05", out=tmp_path / "run").payload()
     assert abs(audit["robust_accuracy"][-1]["k"] - truth["robust_accuracy"][-1]["k"]) <= 1
@@ -116,7 +130,8 @@ def test_an_audit_follows_them(tmp_path):
 
 
 class Hidden(nn.Module):
-    """The label of a network that nobody sees, with a confidence by the mean of the input that saturates the softmax."""
+    """The label of a network that nobody sees, with a confidence by the mean of the input that
+    saturates the softmax."""
 
     def __init__(self, network):
         super().__init__()
@@ -133,7 +148,9 @@ def test_a_surrogate_leads_where_the_shown_scores_do_not_decide(tmp_path):
     """Attacks along the network of the decision do as well by its label alone as by its logits."""
     network, x = mlp(FEATURES, CLASSES, 0), inputs(20, 80)
     file = tmp_path / "surrogate.py"
-    file.write_text(f"from _helpers import mlp\n\n\ndef make():\n    return mlp({FEATURES}, {CLASSES}, 0)\n")
+    file.write_text(
+        f"from _helpers import mlp\n\n\ndef make():\n    return mlp({FEATURES}, {CLASSES}, 0)\n"
+    )
     data, attack = (x, network(x).argmax(1)), "apgd-ce?steps=20"
     settings = {"eps": 0.1, "norm": "linf", "samples": len(x), "progress": False}
     own = brinell.audit(network, data, attack=(attack,), out=tmp_path / "own", **settings).models[0]

@@ -16,7 +16,11 @@ def test_reads(subtests):
         ("1/255,2/255", [1 / 255, 2 / 255], ["1/255", "2/255"]),
         (" 2/255 , 1 / 255 ", [1 / 255, 2 / 255], ["1/255", "2/255"]),
         ("0:8/255:9", [i / 255 for i in range(9)], ["0", *(f"{i}/255" for i in range(1, 9))]),
-        ("0:8/255:5", [0, 2 / 255, 4 / 255, 6 / 255, 8 / 255], ["0", "2/255", "4/255", "6/255", "8/255"]),
+        (
+            "0:8/255:5",
+            [0, 2 / 255, 4 / 255, 6 / 255, 8 / 255],
+            ["0", "2/255", "4/255", "6/255", "8/255"],
+        ),
         ("0:3/255:3", [0, 1.5 / 255, 3 / 255], ["0", "1.5/255", "3/255"]),
         ("0:1:3", [0, 0.5, 1.0], ["0", "0.5", "1"]),
         ("0.1,1e-2", [0.01, 0.1], ["0.01", "0.1"]),
@@ -31,7 +35,8 @@ def test_reads(subtests):
 
 
 def test_points_are_exact():
-    """Each point is the float nearest to the fraction, so that it is the same budget as when written alone."""
+    """Each point is the float nearest to the fraction, so that it is the same budget as when
+    written alone."""
     swept = parse_eps("0:8/255:9").values
     assert swept == tuple(parse_eps(f"{i}/255").values[0] for i in range(9))
 
@@ -68,7 +73,9 @@ def test_refuses(subtests):
 def test_a_decimal_comma_is_recognised(subtests):
     for text in ["0,03", "1,5", "0.1, 0,25", "0,03,0,1"]:
         with subtests.test(str((text,))):
-            with pytest.raises(RequestError, match="may be a decimal comma: write [01].(03|5|25), or"):
+            with pytest.raises(
+                RequestError, match="may be a decimal comma: write [01].(03|5|25), or"
+            ):
                 parse_eps(text)
 
 
@@ -88,7 +95,12 @@ def test_a_budget_that_makes_no_sense_is_refused(subtests):
         ("0.3", "linf", FLOATS, "for 0.3 of the range write 76.5"),
         ("0.5", "l2", BYTES, "for 0.5 of the range write 127.5"),
         ("8/255", "l1", BYTES, "for 8/255 of the range write 8"),
-        ("0.001", "linf", Domain(kind="signal", shape=(1, 9), low=-5.0, high=5.0), "for 0.001 of the range write 0.01"),
+        (
+            "0.001",
+            "linf",
+            Domain(kind="signal", shape=(1, 9), low=-5.0, high=5.0),
+            "for 0.001 of the range write 0.01",
+        ),
         ("9", "l2", UNIT, "is more than any change can be, 8, for the data lie in 0 to 1"),
         ("65", "l1", UNIT, "is more than any change can be, 64"),
         ("8/255", "l0", UNIT, "changes no value"),
@@ -102,10 +114,18 @@ def test_a_budget_that_makes_no_sense_is_refused(subtests):
 def test_other_budgets_are_taken():
     signal = Domain(kind="signal", shape=(1, 9), low=-5.0, high=5.0)
     for text, norm, domain in [
-        ("8/255", "linf", UNIT), ("8", "linf", BYTES), ("1", "linf", UNIT), ("0", "linf", BYTES), ("8/255", "l2", UNIT),
-        ("128", "l2", BYTES), ("4", "l2", UNIT), ("40", "l1", UNIT), ("1", "l0", UNIT),
-        ("1e-05", "linf", UNIT), ("0.1", "linf", signal),
-    ]:  # fmt: skip
+        ("8/255", "linf", UNIT),
+        ("8", "linf", BYTES),
+        ("1", "linf", UNIT),
+        ("0", "linf", BYTES),
+        ("8/255", "l2", UNIT),
+        ("128", "l2", BYTES),
+        ("4", "l2", UNIT),
+        ("40", "l1", UNIT),
+        ("1", "l0", UNIT),
+        ("1e-05", "linf", UNIT),
+        ("0.1", "linf", signal),
+    ]:
         check_budgets(parse_eps(text), distance(norm), domain)
 
 

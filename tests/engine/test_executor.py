@@ -1,4 +1,6 @@
-"""Any number of workers, in any order of answers and with deaths, make the same rows; a killed driver resumes."""
+"""Any number of workers, in any order of answers and with deaths, make the same rows; a killed
+driver resumes.
+"""
 
 import random
 from functools import partial
@@ -20,11 +22,20 @@ Y = np.zeros(len(X), dtype=int)
 
 def make_plan():
     model = Recorder(threshold(0.5))
-    return plan_of(model, X, Y, attack=("pgd?steps=4&restarts=2", "square?steps=20"), eps="0:0.3:5", batch_size=8)
+    return plan_of(
+        model,
+        X,
+        Y,
+        attack=("pgd?steps=4&restarts=2", "square?steps=20"),
+        eps="0:0.3:5",
+        batch_size=8,
+    )
 
 
 def run(folder, pool, resume=False):
-    return audit.run_audit(make_plan(), folder, SilentProgress(), command="a test", resume=resume, pool=pool)
+    return audit.run_audit(
+        make_plan(), folder, SilentProgress(), command="a test", resume=resume, pool=pool
+    )
 
 
 def pool_of(folder, count, seed, deaths=0.0):
@@ -35,7 +46,11 @@ def arrays_of(finished):
     stages = [stage["name"] for stage in finished.manifest["stages"]]
     ids = finished.records().sample_id
     name = finished.manifest["models"][0]["name"]
-    return {(stage, sample): x.tobytes() for stage in stages for sample, x in finished.adversarial(name, stage, ids).items()}
+    return {
+        (stage, sample): x.tobytes()
+        for stage in stages
+        for sample, x in finished.adversarial(name, stage, ids).items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +60,17 @@ def by_one(tmp_path_factory):
 
 
 def test_rows_and_inputs_are_those_of_one_worker(by_one, tmp_path):
-    expected, attacked = rows_of(by_one.records(), without=("seconds",)), set(by_one.records().attack) - {CLEAN}
+    expected, attacked = (
+        rows_of(by_one.records(), without=("seconds",)),
+        set(by_one.records().attack) - {CLEAN},
+    )
     assert len(attacked) == 2 and arrays_of(by_one)
     for count in (2, 5):
         pool = pool_of(tmp_path, count, count)
         finished = run(tmp_path / f"run-{count}", pool)
-        assert rows_of(finished.records(), without=("seconds",)) == expected and arrays_of(finished) == arrays_of(by_one)
+        assert rows_of(finished.records(), without=("seconds",)) == expected and arrays_of(
+            finished
+        ) == arrays_of(by_one)
         assert pool.most_running == count
 
 
@@ -63,7 +83,9 @@ def test_deaths_of_workers_and_drivers_lose_nothing(by_one, tmp_path):
         return pools[-1]
 
     finished = retried(pool, partial(run, tmp_path / "run"))
-    assert rows_of(finished.records(), without=("seconds",)) == expected and arrays_of(finished) == arrays_of(by_one)
+    assert rows_of(finished.records(), without=("seconds",)) == expected and arrays_of(
+        finished
+    ) == arrays_of(by_one)
     assert sum(pool.killed for pool in pools) > 3
 
 
@@ -92,7 +114,9 @@ def test_each_task_is_answered_once():
         executor.start({})
         for task in range(7):
             executor.submit(str(task), task)
-        assert sorted(executor.next() for _ in range(7)) == [(str(task), task**2) for task in range(7)]
+        assert sorted(executor.next() for _ in range(7)) == [
+            (str(task), task**2) for task in range(7)
+        ]
 
 
 @pytest.mark.parametrize(("task", "error"), [(101, StoppedError), (-1, ValueError)])

@@ -1,4 +1,6 @@
-"""Models whose code ends in the middle of a run: by `sys.exit`, or by an error that `except Exception` does not see."""
+"""Models whose code ends in the middle of a run: by `sys.exit`, or by an error that `except
+Exception` does not see.
+"""
 
 import random
 
@@ -37,8 +39,20 @@ def test_a_model_that_exits_ends_the_call_by_an_error_of_one_line(tmp_path_facto
         with subtests.test(str((seed,))):
             tmp_path = tmp_path_factory.mktemp("row")
             rng = random.Random(seed)
-            error = rng.choice([exits(0), exits(None), exits("two\nlines"), Left("two\nlines"), GeneratorExit(), exits(3)])
-            first, data = rng.choice([1, 2, 3, 6, 10]), (torch.rand(6, 1, 8, 8), torch.arange(6) % 3)
+            error = rng.choice(
+                [
+                    exits(0),
+                    exits(None),
+                    exits("two\nlines"),
+                    Left("two\nlines"),
+                    GeneratorExit(),
+                    exits(3),
+                ]
+            )
+            first, data = (
+                rng.choice([1, 2, 3, 6, 10]),
+                (torch.rand(6, 1, 8, 8), torch.arange(6) % 3),
+            )
             net = Net(error, first)
             model = net if rng.random() < 0.5 else lambda x: net(torch.as_tensor(x))
             with pytest.raises(brinell.BrinellError) as failure:
@@ -49,7 +63,9 @@ def test_a_model_that_exits_ends_the_call_by_an_error_of_one_line(tmp_path_facto
                 brinell.attack(model, *data, attack="pgd?steps=12", eps=0.1)
                 assert net.asked < first
             except brinell.BrinellError as failure_of_batch:
-                assert type(error).__name__ in str(failure_of_batch) and "\n" not in str(failure_of_batch)
+                assert type(error).__name__ in str(failure_of_batch) and "\n" not in str(
+                    failure_of_batch
+                )
 
 
 def test_the_error_of_a_model_that_exits_later_is_a_model_error(tmp_path):
@@ -61,4 +77,6 @@ def test_the_error_of_a_model_that_exits_later_is_a_model_error(tmp_path):
 def test_an_interruption_by_hand_is_passed_on(tmp_path):
     data = (torch.rand(6, 1, 8, 8), torch.arange(6) % 3)
     with pytest.raises(KeyboardInterrupt):
-        brinell.audit(Net(KeyboardInterrupt(), 4), data, eps=0.1, attack="fgsm", out=tmp_path / "run")
+        brinell.audit(
+            Net(KeyboardInterrupt(), 4), data, eps=0.1, attack="fgsm", out=tmp_path / "run"
+        )

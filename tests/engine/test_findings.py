@@ -1,6 +1,7 @@
 """All that an audit finds and spends on twelve small models is what findings.json says of them.
 
-After a change that is meant to be seen, write the file anew with `python -m tests.engine.test_findings`, and read its diff.
+After a change that is meant to be seen, write the file anew with `python -m
+tests.engine.test_findings`, and read its diff.
 """
 
 import json
@@ -22,7 +23,12 @@ from brinell.store.run import Run
 FILE = Path(__file__).with_name("findings.json")
 X = torch.rand(24, 6, generator=torch.Generator().manual_seed(3))
 Y = mlp(6, 3)(X).argmax(1)
-CASCADE = ("fgsm", "apgd-ce?steps=3&gradient=repaired", "square?steps=10&alone=true", "pgd?steps=2&within=0.5")
+CASCADE = (
+    "fgsm",
+    "apgd-ce?steps=3&gradient=repaired",
+    "square?steps=10&alone=true",
+    "pgd?steps=2&within=0.5",
+)
 
 
 class Median(Wrapper):
@@ -68,7 +74,12 @@ def labels(x):
         return mlp(6, 3)(torch.as_tensor(np.asarray(x))).argmax(1).numpy()
 
 
-SCORES = {"attack": ("hop-skip-jump?steps=1&samples=4&starts=4",), "norm": "l2", "eps": "0.3", "answers": "labels"}
+SCORES = {
+    "attack": ("hop-skip-jump?steps=1&samples=4&starts=4",),
+    "norm": "l2",
+    "eps": "0.3",
+    "answers": "labels",
+}
 CASES = {
     "state": (lambda: FirstBatch(mlp(6, 3)), {"attack": ("fgsm", "fab?steps=2")}),
     "healthy": (lambda: mlp(6, 3), {}),
@@ -96,15 +107,34 @@ def findings(name, out):
     run = Run.open(out, thresholds=True)
     manifest, records = run.manifest, run.records()
     facts = {
-        key: manifest.get(key) for key in ("checks", "probes", "repairs", "answers", "remarks", "warnings", "failed", "skipped")
+        key: manifest.get(key)
+        for key in (
+            "checks",
+            "probes",
+            "repairs",
+            "answers",
+            "remarks",
+            "warnings",
+            "failed",
+            "skipped",
+        )
     }
     rows = {}
     for stage in dict.fromkeys(records.attack.tolist()):
         part = records.attack == stage
-        columns = {key: getattr(records, key)[part] for key in ("forwards", "backwards", "judge_forwards", "outcome", "adv_pred")}
-        costs = {key: int(columns[key].sum()) for key in ("forwards", "backwards", "judge_forwards")}
+        columns = {
+            key: getattr(records, key)[part]
+            for key in ("forwards", "backwards", "judge_forwards", "outcome", "adv_pred")
+        }
+        costs = {
+            key: int(columns[key].sum()) for key in ("forwards", "backwards", "judge_forwards")
+        }
         outcomes = "".join(map(LETTERS.get, columns["outcome"].astype(str)))
-        levels = [] if stage == "clean" else np.searchsorted(manifest["eps"], np.ma.filled(records.broken[part], 9)).tolist()
+        levels = (
+            []
+            if stage == "clean"
+            else np.searchsorted(manifest["eps"], np.ma.filled(records.broken[part], 9)).tolist()
+        )
         rows[stage] = costs | {
             "outcomes": outcomes,
             "levels": "".join(map(str, levels)),
@@ -127,9 +157,15 @@ NUMBER = re.compile(r"(-?\d+\.\d+(?:e-?\d+)?)")
 
 
 def differences(actual, expected, place=""):
-    """Where two findings differ: fractions by more than rounding on another machine, anything else at all."""
+    """Where two findings differ: fractions by more than rounding on another machine, anything else
+    at all.
+    """
     if isinstance(actual, dict) and isinstance(expected, dict) and actual.keys() == expected.keys():
-        return [difference for key in actual for difference in differences(actual[key], expected[key], f"{place}.{key}")]
+        return [
+            difference
+            for key in actual
+            for difference in differences(actual[key], expected[key], f"{place}.{key}")
+        ]
     if isinstance(actual, list) and isinstance(expected, list) and len(actual) == len(expected):
         return [
             difference
@@ -137,11 +173,16 @@ def differences(actual, expected, place=""):
             for difference in differences(*pair, f"{place}.{number}")
         ]
     if isinstance(actual, float) and isinstance(expected, float):
-        return [] if actual == pytest.approx(expected, rel=0.02, abs=1e-4) else [(place, actual, expected)]
+        return (
+            []
+            if actual == pytest.approx(expected, rel=0.02, abs=1e-4)
+            else [(place, actual, expected)]
+        )
     if isinstance(actual, str) and isinstance(expected, str) and NUMBER.search(expected):
         first, second = NUMBER.split(actual), NUMBER.split(expected)
         equality = first[::2] == second[::2] and all(
-            float(a) == pytest.approx(float(b), rel=0.05, abs=0.01) for a, b in zip(first[1::2], second[1::2], strict=True)
+            float(a) == pytest.approx(float(b), rel=0.05, abs=0.01)
+            for a, b in zip(first[1::2], second[1::2], strict=True)
         )
         return [] if equality else [(place, actual, expected)]
     return [] if actual == expected else [(place, actual, expected)]

@@ -1,4 +1,6 @@
-"""Models that keep state between questions answer differently than a copy that was asked nothing; healthy models do not."""
+"""Models that keep state between questions answer differently than a copy that was asked nothing;
+healthy models do not.
+"""
 
 import functools
 import threading
@@ -58,9 +60,13 @@ def test_a_stateful_model_fails_and_one_that_cannot_be_copied_is_named(tmp_path)
     net = mlp(6, 3)
     uncopied = Wrapper(net)
     uncopied.lock = threading.local()
-    for number, (model, passed) in enumerate(((Counter(net, 20, 1.01), False), (FirstBatch(net, 0.3), False), (uncopied, None))):
+    for number, (model, passed) in enumerate(
+        ((Counter(net, 20, 1.01), False), (FirstBatch(net, 0.3), False), (uncopied, None))
+    ):
         finding = check_of(audit(model, tmp_path / str(number), samples=16, attack="fgsm"))
-        assert finding.passed is passed and (passed is False or "cannot be copied" in finding.text), finding.text
+        assert finding.passed is passed and (
+            passed is False or "cannot be copied" in finding.text
+        ), finding.text
     memory = []
 
     def predict(x):
@@ -73,14 +79,20 @@ def test_a_stateful_model_fails_and_one_that_cannot_be_copied_is_named(tmp_path)
 def test_a_healthy_model_passes(tmp_path):
     net = mlp(6, 3)
     for number, model in enumerate(
-        (net, functools.partial(lambda scale, x: net(x) * scale, 2.0), nn.Sequential(nn.Dropout(0.5), net))
+        (
+            net,
+            functools.partial(lambda scale, x: net(x) * scale, 2.0),
+            nn.Sequential(nn.Dropout(0.5), net),
+        )
     ):
         finding = check_of(audit(model, tmp_path / f"{number}", attack="fgsm", samples=12))
         assert finding.passed is True and finding.figure == 0, finding.text
 
 
 class Rounded(Wrapper):
-    """Rounds hidden values in steps of the largest of the batch, as dynamic quantisation does: company matters, not state."""
+    """Rounds hidden values in steps of the largest of the batch, as dynamic quantisation does:
+    company matters, not state.
+    """
 
     def forward(self, x):
         hidden = self.net[:-1](x)
@@ -91,7 +103,9 @@ class Rounded(Wrapper):
 def test_a_model_that_depends_on_its_batch_keeps_no_state(tmp_path):
     audited = audit(Rounded(mlp(6, 3)), tmp_path / "run")
     assert check_of(audited).passed is True, check_of(audited).text
-    assert any(check.passed is False for check in audited.models[0].checks)  # what does depend on the batch is said elsewhere
+    assert any(
+        check.passed is False for check in audited.models[0].checks
+    )  # what does depend on the batch is said elsewhere
 
 
 FACTORY = """
@@ -124,13 +138,19 @@ def test_files_are_opened_again(tmp_path):
         (
             (1.0, "", "same answers"),
             (3.0, "", "counts, remembers or adapts"),
-            (1.0, "torch.seed(); nn.init.normal_(self.net[2].weight)", "other weights or other code"),
+            (
+                1.0,
+                "torch.seed(); nn.init.normal_(self.net[2].weight)",
+                "other weights or other code",
+            ),
         )
     ):
         file = tmp_path / f"model{number}.py"
         file.write_text(FACTORY.format(late=late, draw=draw))
         settings = {"eps": EPS, "attack": "apgd-ce?steps=10", "out": tmp_path / f"run{number}"}
-        finding = check_of(brinell.audit(f"torch:{file}:make", f"npz:{tmp_path}/data.npz", **settings))
+        finding = check_of(
+            brinell.audit(f"torch:{file}:make", f"npz:{tmp_path}/data.npz", **settings)
+        )
         assert finding.passed is (number == 0) and words in finding.text, finding.text
 
 
@@ -142,10 +162,22 @@ def test_a_saved_source_file_is_no_model_that_learns(tmp_path):
 
     class Saving(SilentProgress):
         def stage(self, *args):
-            file.write_text(FACTORY.format(late=1.0, draw="").replace("return self.net(x)", "return 2 * self.net(x)"))
+            file.write_text(
+                FACTORY.format(late=1.0, draw="").replace(
+                    "return self.net(x)", "return 2 * self.net(x)"
+                )
+            )
 
     result = brinell.audit(
-        f"torch:{file}:make", f"npz:{tmp_path}/data.npz", eps=EPS, attack="fgsm", out=tmp_path / "run", progress=Saving()
+        f"torch:{file}:make",
+        f"npz:{tmp_path}/data.npz",
+        eps=EPS,
+        attack="fgsm",
+        out=tmp_path / "run",
+        progress=Saving(),
     )
     assert check_of(result, Code.WEIGHTS).passed is True
-    assert check_of(result).passed is False and "its file changed during the run" in check_of(result).text
+    assert (
+        check_of(result).passed is False
+        and "its file changed during the run" in check_of(result).text
+    )

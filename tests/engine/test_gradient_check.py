@@ -48,14 +48,18 @@ def seeded(module):
     """A module with random weights, the same each time."""
     generator = torch.Generator().manual_seed(0)
     for weights in module.parameters():
-        weights.data = (torch.rand(weights.shape, generator=generator) - 0.5) * 2 / weights[0].numel() ** 0.5
+        weights.data = (
+            (torch.rand(weights.shape, generator=generator) - 0.5) * 2 / weights[0].numel() ** 0.5
+        )
     return module.requires_grad_(False)
 
 
 @pytest.fixture(scope="module")
 def net():
     """A smooth network on pictures of 8x8 in three channels."""
-    return seeded(nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.GELU(), nn.Flatten(), nn.Linear(512, 4)))
+    return seeded(
+        nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.GELU(), nn.Flatten(), nn.Linear(512, 4))
+    )
 
 
 def inputs(net, n=64):
@@ -87,7 +91,9 @@ def test_disagreement_by_hand():
     ]:
         result = agreement(torch.tensor(real), torch.tensor(predicted), torch.zeros(len(real)))
         assert result.disagreement == pytest.approx(expected) and result.samples == len(real)
-    result = agreement(torch.tensor([1e-7, 0.0]), torch.tensor([-1e-7, 0.0]), torch.full((2,), 1e-6))
+    result = agreement(
+        torch.tensor([1e-7, 0.0]), torch.tensor([-1e-7, 0.0]), torch.full((2,), 1e-6)
+    )
     assert result.samples == 0 and result.disagreement != result.disagreement
 
 
@@ -110,7 +116,9 @@ class Half(nn.Module):
 
 
 def test_what_half_precision_rounds_away_is_not_judged(net):
-    """Steps within a small budget change such answers by less than they are rounded; within a large one they can be seen."""
+    """Steps within a small budget change such answers by less than they are rounded; within a large
+    one they can be seen.
+    """
     x, y = inputs(net)
     check, _ = check_of(TorchModel(Half(net), IMAGES), x, y, eps=0.5 / 255)
     assert check.is_doubtful()
@@ -153,7 +161,9 @@ def test_a_wrong_gradient_is_found(net):
     for name, change in FAULTS.items():
         doubtful, (_, wrong) = verdict_of(net, change)
         assert doubtful and wrong, name
-    _, (_, wrong) = verdict_of(net, lambda x: x + (torch.round(x * 255) / 255 - x).detach(), eps=0.02)
+    _, (_, wrong) = verdict_of(
+        net, lambda x: x + (torch.round(x * 255) / 255 - x).detach(), eps=0.02
+    )
     assert not wrong, "a rounding finer than the steps of attacks"
 
 
@@ -163,13 +173,19 @@ def test_a_wrong_gradient_is_found(net):
 def test_a_repair_answers_alike_and_has_the_intact_gradient(net):
     for name in ["a channel without", "every second pixel without", "half of it detached"]:
         model, (x, y) = TorchModel(Before(net, FAULTS[name]), IMAGES), inputs(net)
-        repaired = find_repair(CheckContext(model, batch_of(x, y), distance("linf"), 8 / 255, Streams.of(0, torch.arange(64))))
+        repaired = find_repair(
+            CheckContext(
+                model, batch_of(x, y), distance("linf"), 8 / 255, Streams.of(0, torch.arange(64))
+            )
+        )
         assert repaired.disagreement < 0.02
         leaf, intact = x.clone().requires_grad_(), x.clone().requires_grad_()
         answers = repaired.model.predict(leaf)
         torch.testing.assert_close(answers, net(x))
         pairs = ((answers, leaf), (net(intact), intact))
-        torch.testing.assert_close(*(torch.autograd.grad(out.square().sum(), of)[0] for out, of in pairs))
+        torch.testing.assert_close(
+            *(torch.autograd.grad(out.square().sum(), of)[0] for out, of in pairs)
+        )
 
 
 def test_a_surrogate_lends_its_gradient_and_nothing_else(net):
@@ -178,7 +194,10 @@ def test_a_surrogate_lends_its_gradient_and_nothing_else(net):
     combined = with_surrogate(model, surrogate)
     answers = combined.predict(x)
     torch.testing.assert_close(answers, model.predict(x))
-    torch.testing.assert_close(torch.autograd.grad(answers[:, 1].sum(), x)[0], torch.autograd.grad(net(x)[:, 1].sum(), x)[0])
+    torch.testing.assert_close(
+        torch.autograd.grad(answers[:, 1].sum(), x)[0],
+        torch.autograd.grad(net(x)[:, 1].sum(), x)[0],
+    )
     assert combined.digest() == model.digest()
 
 
@@ -193,11 +212,16 @@ def test_an_audit_goes_around_a_blind_block():
     mask = torch.zeros(1, 8, 8)
     mask[..., 0] = 1  # only the first column has a gradient
     x, y = data.load(range(60)), torch.from_numpy(data.labels()[:60])
-    intact_result, blind = (brinell.audit(net, (x, y), eps="0.15").models[0] for net in (intact, Before(intact, masked(mask))))
+    intact_result, blind = (
+        brinell.audit(net, (x, y), eps="0.15").models[0]
+        for net in (intact, Before(intact, masked(mask)))
+    )
     assert abs(blind.robust_accuracy[-1].k - intact_result.robust_accuracy[-1].k) <= 1
     failed = {check.code: check.text for check in blind.checks if check.passed is False}
     assert "gradient-mismatch" in failed
-    assert "gradient-mismatch" not in {check.code for check in intact_result.checks if check.passed is False}
+    assert "gradient-mismatch" not in {
+        check.code for check in intact_result.checks if check.passed is False
+    }
     assert any("attacked with the identity" in remark.text for remark in blind.remarks)
     gained = [stage for stage in blind.stages if "gradient=repaired" in stage.attack and stage.drop]
     assert gained, "the stages that go around the gradient found what others had not"
@@ -205,6 +229,10 @@ def test_an_audit_goes_around_a_blind_block():
 
 def test_a_surrogate_that_nothing_follows_is_refused():
     with pytest.raises(RequestError, match="no attack follows it"):
-        brinell.audit("digits-cnn", "digits", eps="0.1", samples=4, attack=("fgsm",), surrogate="digits-cnn")
+        brinell.audit(
+            "digits-cnn", "digits", eps="0.1", samples=4, attack=("fgsm",), surrogate="digits-cnn"
+        )
     with pytest.raises(RequestError, match="and none is named: add"):
-        brinell.audit("digits-cnn", "digits", eps="0.1", samples=4, attack=("fgsm?gradient=surrogate",))
+        brinell.audit(
+            "digits-cnn", "digits", eps="0.1", samples=4, attack=("fgsm?gradient=surrogate",)
+        )

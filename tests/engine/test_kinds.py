@@ -84,7 +84,10 @@ def test_each_kind_is_recognised():
 
 
 def test_conversions_by_hand():
-    assert logits_of_difference(torch.tensor([[2.0], [-4.0]])).tolist() == [[-1.0, 1.0], [2.0, -2.0]]
+    assert logits_of_difference(torch.tensor([[2.0], [-4.0]])).tolist() == [
+        [-1.0, 1.0],
+        [2.0, -2.0],
+    ]
     values = torch.tensor([[0.0, 0.5, 0.75, 1.0]])
     low, middle, right, high = logits_of_sigmoids(values)[0].tolist()
     assert (
@@ -100,7 +103,13 @@ def test_a_grid_is_seen_and_its_step():
         values = LOGITS if step == 0.5 else LOGITS.softmax(1)
         assert grid((values / step).round() * step) == pytest.approx(step, rel=1e-3)
         assert grid((values / step).round() * step + 1e-5 * LOGITS) is None
-    for values in (LOGITS, LOGITS.bfloat16().float(), LOGITS.half().float(), LOGITS.softmax(1), torch.zeros(64, 10)):
+    for values in (
+        LOGITS,
+        LOGITS.bfloat16().float(),
+        LOGITS.half().float(),
+        LOGITS.softmax(1),
+        torch.zeros(64, 10),
+    ):
         assert grid(values) is None
 
 
@@ -123,7 +132,8 @@ def network(module):
 
 @pytest.mark.parametrize("wrap", [Softmax, Sigmoids])
 def test_no_digit_is_lost_to_saturation(wrap):
-    """Logits a hundred times too large: every probability is 0 or 1, and gradients are there all the same.
+    """Logits a hundred times too large: every probability is 0 or 1, and gradients are there all
+    the same.
 
     Where the answer ties, the class that it names first leads.
     """
@@ -139,18 +149,32 @@ def test_no_digit_is_lost_to_saturation(wrap):
 
 def test_what_goes_into_a_function_that_flattens_logits_stands_in_for_them():
     plain = Scaled(mlp(6, 3), 30.0)
-    for function in (lambda z: torch.tanh(z) / 2 - 1.0, nn.functional.softsign, lambda z: 3 * z.softmax(1)):
+    for function in (
+        lambda z: torch.tanh(z) / 2 - 1.0,
+        nn.functional.softsign,
+        lambda z: 3 * z.softmax(1),
+    ):
         answers = network(Behind(plain, function))
         assert answers.info.answers == "squashed" and torch.equal(answers.predict(X), plain(X))
-        assert torch.equal(LogitModel(answers.model, "squashed").predict(X), plain(X)), "as a run that goes on has it"
-    for function in (lambda z: -torch.tanh(z), lambda z: torch.tanh(z) * z, lambda z: torch.tanh(z).flip(1)):
+        assert torch.equal(LogitModel(answers.model, "squashed").predict(X), plain(X)), (
+            "as a run that goes on has it"
+        )
+    for function in (
+        lambda z: -torch.tanh(z),
+        lambda z: torch.tanh(z) * z,
+        lambda z: torch.tanh(z).flip(1),
+    ):
         assert network(Behind(mlp(6, 3), function)).info.answers is None, "another order of classes"
 
 
 def test_the_kind_belongs_to_the_digest_and_the_rest_stays():
     inner = TorchModel(Softmax(mlp(6, 3)), SIX)
     model = LogitModel(inner, "probabilities")
-    assert model.digest() != inner.digest() and model.classes == 3 and model.info.answers == "probabilities"
+    assert (
+        model.digest() != inner.digest()
+        and model.classes == 3
+        and model.info.answers == "probabilities"
+    )
     assert model.info.training is not None and network(mlp(6, 3)).info.answers is None
 
 
@@ -215,13 +239,20 @@ def test_one_network_has_one_headline(tmp_path_factory, plain):
         tmp_path = tmp_path_factory.mktemp("row")
         figures, result = headline(wrap(mlp(6, 3)), y, tmp_path / "run")
         assert figures == expected and expected[0] == 30 and 0 < expected[1] < 30
-        assert not [check for check in result.checks if check.passed is False and check.code != Code.UNCONSTRAINED]
+        assert not [
+            check
+            for check in result.checks
+            if check.passed is False and check.code != Code.UNCONSTRAINED
+        ]
 
 
 def test_a_single_number_is_two_classes(tmp_path):
     y = (BINARY(X)[:, 0] > 0).long()
     assert 5 < int(y.sum()) < 25
-    one, two = behind(lambda z: torch.sigmoid(z).squeeze(1)), behind(lambda z: torch.cat([0 * z, z], 1))
+    one, two = (
+        behind(lambda z: torch.sigmoid(z).squeeze(1)),
+        behind(lambda z: torch.cat([0 * z, z], 1)),
+    )
     expected, _ = headline(two(BINARY), y, tmp_path / "two", attack="fgsm")
     figures, result = headline(one(BINARY), y, tmp_path / "one", attack="fgsm")
     assert figures == expected and expected[0] == 30 and expected[-1] < 30
@@ -233,18 +264,26 @@ def softmax(x):
 
 
 def test_what_the_kind_is_recognised_by_is_counted_and_asked_once(tmp_path):
-    """A model that counts by itself: its kind costs sixteen forwards; a run that goes on, and a verification, ask for none."""
+    """A model that counts by itself: its kind costs sixteen forwards; a run that goes on, and a
+    verification, ask for none.
+    """
     model, y = Recorder(softmax, SIX, 3), mlp(6, 3)(X).argmax(1)
     run = run_audit(tmp_path / "run", model, X, y, eps="0.02", attack=("fgsm",))
     records, costs = run.records(), run.manifest["probes"]["recorder"]
-    assert run.manifest["answers"] == {"recorder": "probabilities"} and [len(x) for x in model.calls[:2]] == [SAMPLES, len(X)]
-    assert model.queries == records.forwards.sum() + records.judge_forwards.sum() + costs["forwards"]
+    assert run.manifest["answers"] == {"recorder": "probabilities"} and [
+        len(x) for x in model.calls[:2]
+    ] == [SAMPLES, len(X)]
+    assert (
+        model.queries == records.forwards.sum() + records.judge_forwards.sum() + costs["forwards"]
+    )
     declared = Recorder(softmax, SIX, 3)
     declared.info = ModelInfo(answers="logits")
     without = run_audit(tmp_path / "said", declared, X, y, eps="0", attack=("fgsm",))
     assert "recorder" not in without.manifest["answers"] and len(declared.calls[0]) == len(X)
     resumed = Recorder(softmax, SIX, 3)
-    resumed_run = run_audit(tmp_path / "run", resumed, X, y, resume=True, eps="0.02", attack=("fgsm",))
+    resumed_run = run_audit(
+        tmp_path / "run", resumed, X, y, resume=True, eps="0.02", attack=("fgsm",)
+    )
     assert resumed_run.manifest["probes"]["recorder"] == costs and not resumed.queries
     assert rows_of(resumed_run.records()) == rows_of(records)
     proof = Recorder(softmax, SIX, 3)
@@ -267,7 +306,9 @@ def test_the_user_knows_better(tmp_path):
     unsure, y = behind(lambda z: z.sigmoid() * 0.5 + 0.25)(BINARY), torch.ones(30, dtype=torch.long)
     assert headline(unsure, y, tmp_path / "a", answers="logit", attack=SHORT)[0][0] == 30
     assert 0 < headline(unsure, y, tmp_path / "b", attack=SHORT)[0][0] < 30
-    with pytest.raises(RequestError, match="answers is 'odds'; it is one of labels, logits, probabilities"):
+    with pytest.raises(
+        RequestError, match="answers is 'odds'; it is one of labels, logits, probabilities"
+    ):
         headline(unsure, y, tmp_path / "c", answers="odds")
     with pytest.raises(RequestError, match="a spec says it itself"):
         brinell.audit("digits-cnn", "digits", answers="logits")

@@ -36,14 +36,30 @@ def audit(tmp_path, progress, **request):
 
 
 def test_stages_are_numbered_and_those_that_ran_on_nothing_are_left_out(tmp_path):
-    """The number of a stage is its place in the plan, whose stages the page counts; two wait for alarms that never come."""
-    attacks = ("fgsm", "pgd?steps=2", "bim?steps=2&within=0", "square?steps=9&when=masked", "apgd-ce?steps=9&when=random", "pgd")
+    """The number of a stage is its place in the plan, whose stages the page counts; two wait for
+    alarms that never come.
+    """
+    attacks = (
+        "fgsm",
+        "pgd?steps=2",
+        "bim?steps=2&within=0",
+        "square?steps=9&when=masked",
+        "apgd-ce?steps=9&when=random",
+        "pgd",
+    )
     out, verbose_out = io.StringIO(), io.StringIO()
     audit(tmp_path / "a", LiveProgress(stream=out), attack=attacks)
-    stages = [line.partition("recorder ")[2].partition(",")[0].partition(":")[0] for line in out.getvalue().splitlines()]
+    stages = [
+        line.partition("recorder ")[2].partition(",")[0].partition(":")[0]
+        for line in out.getvalue().splitlines()
+    ]
     assert stages == ["clean", "checks", "1/6 FGSM", "2/6 PGD", "6/6 PGD"]
     audit(tmp_path / "b", LiveProgress(stream=verbose_out, verbose=True), attack=attacks)
-    lines_ = [line for line in verbose_out.getvalue().splitlines() if line.endswith(": 0 samples, nothing to do")]
+    lines_ = [
+        line
+        for line in verbose_out.getvalue().splitlines()
+        if line.endswith(": 0 samples, nothing to do")
+    ]
     assert [line.partition("recorder ")[2].partition(":")[0] for line in lines_] == [
         "3/6 BIM, 2 steps",
         "4/6 Square, 9 steps",
@@ -54,8 +70,12 @@ def test_stages_are_numbered_and_those_that_ran_on_nothing_are_left_out(tmp_path
 def test_plain_lines_are_no_more_than_stages_and_messages(tmp_path):
     out = io.StringIO()
     audit(tmp_path, LiveProgress(stream=out), attack=("fgsm",))
-    assert all(re.fullmatch(r"brinell: (recorder .*: \d+ samples, [\d,]+ forwards, [\d.]+ s|note: .*)", line)
-               for line in out.getvalue().splitlines()), out.getvalue()  # fmt: skip
+    assert all(
+        re.fullmatch(
+            r"brinell: (recorder .*: \d+ samples, [\d,]+ forwards, [\d.]+ s|note: .*)", line
+        )
+        for line in out.getvalue().splitlines()
+    ), out.getvalue()
     assert "\x1b" not in out.getvalue() and "\r" not in out.getvalue()
 
 
@@ -69,16 +89,25 @@ def test_quiet_leaves_warnings_alone(tmp_path):
 
 
 def test_time_left_by_hand(clock):
-    """10 passes took 5 s. 30 of 40 are left here, 60 after, and two models more of 100 passes each: 290 passes at 0.5 s."""
+    """10 passes took 5 s.
+
+    30 of 40 are left here, 60 after, and two models more of 100 passes each: 290 passes at 0.5 s.
+    """
     progress = LiveProgress(stream=io.StringIO())
     progress.stage("m", "1/2 A", 4, 40)
     progress.forecast({"a": 40, "b": 40, "c": 20}, 2)
     clock.at += 5
     progress.count_passes(6, 4)
     (task,) = progress._bar.tasks
-    assert task.fields["note"] == "4 open, 2 passes/s, about 2 min 25 s left" and task.percentage == pytest.approx(100 * 10 / 300)
+    assert task.fields[
+        "note"
+    ] == "4 open, 2 passes/s, about 2 min 25 s left" and task.percentage == pytest.approx(
+        100 * 10 / 300
+    )
     progress.update_open(1, 3)
-    assert task.fields["note"].endswith("about 1 min 55 s left"), "a quarter of the samples is open: 10, 60 and 2 x 80"
+    assert task.fields["note"].endswith("about 1 min 55 s left"), (
+        "a quarter of the samples is open: 10, 60 and 2 x 80"
+    )
 
 
 def test_a_long_stage_says_so_once_a_minute(clock):

@@ -94,12 +94,16 @@ def test_no_attack_runs_in_the_plan():
 
 
 def test_cost_at_most():
-    """Every budget fought to the end: per run the attack's own cost and the bisection of nine levels."""
+    """Every budget fought to the end: per run the attack's own cost and the bisection of nine
+    levels.
+    """
     plan = plan_of(model(), X, Y, eps="1/255:9/255:9", attack=("pgd?steps=10&restarts=2", "fgsm"))
     source = plan.models[0]
     assert plan.cost(source, plan.stages[0]) == (6 * 9 * (22 + 4), 6 * 9 * 20)
     assert plan.cost(source, plan.stages[1]) == (6 * 9 * (2 + 4), 6 * 9 * 1)
-    capped = plan_of(model(), X, Y, eps="1/255:9/255:9", attack=("pgd?steps=10&restarts=2",), queries=5)
+    capped = plan_of(
+        model(), X, Y, eps="1/255:9/255:9", attack=("pgd?steps=10&restarts=2",), queries=5
+    )
     assert capped.cost(capped.models[0], capped.stages[0])[0] <= 6 * 9 * (5 + 4)
     assert plan_of(model(), X, Y, eps="0").cost(source, plan.stages[0]) == (0, 0)
 
@@ -108,25 +112,36 @@ def test_misfits_are_listed_before_anything_is_computed(scratch):
     images, l1 = f"{scratch}:OnlyImages", f"{scratch}:OnlyL1"
     plan = plan_of(model(), X, Y, attack=(images, "fgsm", l1), eps="0.1,0.2")
     (source,) = plan.models
-    assert source.skipped == {images: "it works on image inputs, not on a vector", l1: "it works in l1, not in linf"}
+    assert source.skipped == {
+        images: "it works on image inputs, not on a vector",
+        l1: "it works in l1, not in linf",
+    }
     assert plan.cost(source, plan.stages[0]) == (0, 0) and plan.cost(source, plan.stages[1])[0] > 0
 
 
 def test_a_plan_without_a_single_attack_is_refused(scratch):
-    with pytest.raises(RequestError, match="no attack can run on recorder.*it works on image inputs"):
+    with pytest.raises(
+        RequestError, match="no attack can run on recorder.*it works on image inputs"
+    ):
         plan_of(model(), X, Y, attack=(f"{scratch}:OnlyImages",))
     closed = model()
     closed.access = Access.LABELS
     with pytest.raises(RequestError, match="it needs gradients, and the model gives labels only"):
         plan_of(closed, X, Y, attack=("fgsm", "pgd"))
-    with pytest.raises(RequestError, match=r"it works in embedding, l2, linf, not in l1\): add --norm linf or --norm l2"):
+    with pytest.raises(
+        RequestError,
+        match=r"it works in embedding, l2, linf, not in l1\): add --norm linf or --norm l2",
+    ):
         plan_of(model(), X, Y, norm="l1", attack=("pgd",))
 
 
 def test_two_models_of_one_name():
     with pytest.raises(RequestError, check=refused("engine.plan.check_names")):
         plan_of((model(), model()), X, Y)
-    assert [m.name for m in plan_of((model(), model(name="other")), X, Y).models] == ["recorder", "other"]
+    assert [m.name for m in plan_of((model(), model(name="other")), X, Y).models] == [
+        "recorder",
+        "other",
+    ]
 
 
 def test_settings_out_of_range(subtests):
@@ -195,7 +210,11 @@ def test_toml_round_trip(tmp_path, request_):
 
 
 def test_toml_that_cannot_be_read(tmp_path_factory, subtests):
-    for content, message in [(b"data = ", "no TOML"), (b"\xff\xfe", "no TOML"), (None, "there is no")]:
+    for content, message in [
+        (b"data = ", "no TOML"),
+        (b"\xff\xfe", "no TOML"),
+        (None, "there is no"),
+    ]:
         with subtests.test(str((content, message))):
             tmp_path = tmp_path_factory.mktemp("row")
             file = tmp_path / "run.toml"
@@ -208,7 +227,12 @@ def test_toml_that_cannot_be_read(tmp_path_factory, subtests):
 def test_cells_name_their_content():
     digest = content_hash(a=1, b=[1, 2.5, "x"], c={"p": 1, "q": 2})
     assert digest == content_hash(c={"q": 2, "p": 1}, b=[1, 2.5, "x"], a=1) and len(digest) == 24
-    assert len({digest, content_hash(a=1), content_hash(a="1"), content_hash(a=1.5), content_hash(b=1)}) == 5
+    assert (
+        len(
+            {digest, content_hash(a=1), content_hash(a="1"), content_hash(a=1.5), content_hash(b=1)}
+        )
+        == 5
+    )
     with pytest.raises(ValueError, match="not JSON compliant"):
         content_hash(a=float("nan"))
     assert VECTOR == Domain(kind="vector", shape=(2,))

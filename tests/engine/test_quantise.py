@@ -1,4 +1,5 @@
-"""Stored inputs lie on the levels and inside the ball, and are the nearest such inputs in cases worked by hand."""
+"""Stored inputs lie on the levels and inside the ball, and are the nearest such inputs in cases
+worked by hand."""
 
 import math
 
@@ -18,12 +19,18 @@ BYTES = Domain(kind="image", shape=(1, 1, 4), levels=256)
 def stored(values, clean, eps, norm):
     x, x0 = (torch.tensor(array).reshape(1, *BYTES.shape) / 255 for array in (values, clean))
     limit = torch.tensor([eps])
-    quantised = quantise(x, x0, limit + tolerance(limit, distance(norm), BYTES), distance(norm), BYTES)
+    quantised = quantise(
+        x, x0, limit + tolerance(limit, distance(norm), BYTES), distance(norm), BYTES
+    )
     return (quantised * 255).round().flatten().tolist()
 
 
 def test_levels_by_hand():
-    """0.1 is 25.5 levels. In L2, 3.6 2.55 1.2 0.58 become 4 3 1 1, of length 5.196; 4 2 1 1 is 4.690, which suffices for 4.7."""
+    """0.1 is 25.5 levels.
+
+    In L2, 3.6 2.55 1.2 0.58 become 4 3 1 1, of length 5.196; 4 2 1 1 is 4.690, which suffices for
+    4.7.
+    """
     hundreds, l2 = [100.0] * 4, [103.6, 102.55, 101.2, 100.58]
     for values, clean, eps, norm, expected in (
         ([10.4, 9.6, 12.0, 7.0], [10.0] * 4, 3 / 255, "linf", [10, 10, 12, 7]),
@@ -59,7 +66,10 @@ def test_whatever_was_inside_stays_inside_on_levels(norm, form, share, seed):
     assert bool((size(of, quantised, x0) <= limit).all())
     level = (high - low) / (levels - 1)
     index = (quantised - low) / level
-    assert float((index - index.round()).abs().max()) < 1e-3 and float((quantised - x).abs().max()) <= level * 1.001
+    assert (
+        float((index - index.round()).abs().max()) < 1e-3
+        and float((quantised - x).abs().max()) <= level * 1.001
+    )
     rounded = domain.round(x)
     fits = size(of, rounded, x0) <= limit
     assert torch.equal(quantised[fits], rounded[fits])
@@ -80,7 +90,9 @@ def test_no_value_is_given_up_in_vain(norm):
     for row in range(8):
         indices = [index for index in given_up[row].nonzero()[:, 0].tolist()]
         if indices:
-            dearest = max(indices, key=lambda index: float((quantised - x).flatten(1)[row, index].abs()))
+            dearest = max(
+                indices, key=lambda index: float((quantised - x).flatten(1)[row, index].abs())
+            )
             restored = quantised[row : row + 1].clone()
             restored.view(-1)[dearest] = rounded[row].view(-1)[dearest]
             assert float(size(of, restored, x0[row : row + 1])) > float(limit[row])

@@ -15,7 +15,9 @@ IMAGE = Domain(kind="image", shape=(1, 4, 4), levels=256)
 
 
 def mean_above(threshold):
-    """Class 1 where the mean is above: every value counts alike, and the Linf margin is the distance of the mean."""
+    """Class 1 where the mean is above: every value counts alike, and the Linf margin is the
+    distance of the mean.
+    """
 
     def logits(x):
         z = 100 * (x.flatten(1).mean(1) - threshold)
@@ -27,11 +29,22 @@ def mean_above(threshold):
 def run_at(folder, eps, threshold=0.4, **request):
     x = np.full((20, 1, 4, 4), 80 / 255, np.float32)
     x[10:] = 78 / 255
-    return run_audit(folder, Recorder(mean_above(threshold), IMAGE), x, np.zeros(20, int), attack="fgsm", eps=eps, **request)
+    return run_audit(
+        folder,
+        Recorder(mean_above(threshold), IMAGE),
+        x,
+        np.zeros(20, int),
+        attack="fgsm",
+        eps=eps,
+        **request,
+    )
 
 
 def test_what_is_broken_stays_broken_once_it_is_rounded_inside_eps(tmp_path_factory):
-    """102/255 is 0.4: 22 and 24 levels away, well within 25.5. Rounded to 26, it would be outside of 0.1."""
+    """102/255 is 0.4: 22 and 24 levels away, well within 25.5.
+
+    Rounded to 26, it would be outside of 0.1.
+    """
     for eps in ["0.1", "0.3", "26/255"]:
         tmp_path = tmp_path_factory.mktemp("row")
         run = run_at(tmp_path / "run", eps)
@@ -43,7 +56,9 @@ def test_what_is_broken_stays_broken_once_it_is_rounded_inside_eps(tmp_path_fact
 
 
 def test_what_needs_the_last_half_level_is_told_to_be_lost(tmp_path):
-    """78 + 25.5 levels reach 103.2, and 78 + 25 do not; at the next larger eps the nearest levels count."""
+    """78 + 25.5 levels reach 103.2, and 78 + 25 do not; at the next larger eps the nearest levels
+    count.
+    """
     run = run_at(tmp_path / "run", "0.1,26/255", threshold=103.2 / 255)
     result = summarise_model(run.manifest, run.records(), "run", "recorder")
     assert [rate.k for rate in result.robust_accuracy] == [0, 0]
@@ -71,6 +86,10 @@ def test_every_forward_of_it_is_counted_and_verified(tmp_path):
     plan = make_plan(Request(**run.manifest["request"]), dataset=data, models=(model,))
     verification = verify_run(run, plan)
     problems = [
-        problem for problem in verification.problems if not problem.location.startswith(("tables/", "report.html"))
+        problem
+        for problem in verification.problems
+        if not problem.location.startswith(("tables/", "report.html"))
     ]  # no page was made
-    assert not problems and "each of 20 stored adversarial inputs" in " ".join(verification.verified_claims)
+    assert not problems and "each of 20 stored adversarial inputs" in " ".join(
+        verification.verified_claims
+    )

@@ -1,4 +1,6 @@
-"""Workers on Ray make the rows of any number of workers; Ray is beside the environment (`make extras`)."""
+"""Workers on Ray make the rows of any number of workers; Ray is beside the environment (`make
+extras`).
+"""
 
 import sys
 from types import SimpleNamespace
@@ -11,7 +13,12 @@ from brinell.engine.ray_pool import RayPool
 from brinell.store.run import Run
 from brinell.testing.studies import rows_match, rows_of
 
-SETTINGS = {"samples": 60, "eps": "0:0.1:3", "attack": ("apgd-ce?steps=10", "square?steps=40"), "progress": False}
+SETTINGS = {
+    "samples": 60,
+    "eps": "0:0.1:3",
+    "attack": ("apgd-ce?steps=10", "square?steps=40"),
+    "progress": False,
+}
 
 
 @pytest.fixture
@@ -38,7 +45,10 @@ def test_an_audit_and_a_study_on_ray(tmp_path, counts):
         brinell.certify("digits-cnn", "digits", out=tmp_path / f"smooth-{count}", **smoothing)
     first, second = (Run.open(tmp_path / f"run-{count}").records() for count in (1, 2))
     for name in ("sample_id", "attack", "broken", "margin", "linf", "forwards"):
-        assert np.ma.filled(getattr(first, name), -1).tolist() == np.ma.filled(getattr(second, name), -1).tolist()
+        assert (
+            np.ma.filled(getattr(first, name), -1).tolist()
+            == np.ma.filled(getattr(second, name), -1).tolist()
+        )
     assert rows_match(rows_of(tmp_path / "smooth-1"), rows_of(tmp_path / "smooth-2"))
 
 
@@ -60,7 +70,10 @@ def test_what_does_not_start_is_the_environment(monkeypatch):
     stopped = []
     ray = SimpleNamespace(init=init, shutdown=lambda: stopped.append(True))
     monkeypatch.setitem(sys.modules, "ray", ray)
-    for on, code, words in (("ray", 3, "may be too busy"), ("ray:ray://nowhere:1", 2, "correct the address")):
+    for on, code, words in (
+        ("ray", 3, "may be too busy"),
+        ("ray:ray://nowhere:1", 2, "correct the address"),
+    ):
         with pytest.raises(brinell.BrinellError, match=words) as caught:
             RayPool(on, lambda channel: None, gpus=False)
         assert caught.value.exit_code == code

@@ -23,7 +23,8 @@ CLASS = np.zeros(30, dtype=np.int64)
 
 
 class Guarded(nn.Module):
-    """Class 0 below 0.5 of the first value, the reject class from there to `until`, and class 1 beyond."""
+    """Class 0 below 0.5 of the first value, the reject class from there to `until`, and class 1
+    beyond."""
 
     def __init__(self, until=0.7):
         super().__init__()
@@ -31,7 +32,9 @@ class Guarded(nn.Module):
 
     def forward(self, x):
         x0 = x[:, 0]
-        return 20 * torch.stack([0.5 - x0, x0 - self.until, torch.minimum(x0 - 0.5, self.until - x0)], 1)
+        return 20 * torch.stack(
+            [0.5 - x0, x0 - self.until, torch.minimum(x0 - 0.5, self.until - x0)], 1
+        )
 
 
 CRITERION = NotRejected(2)
@@ -43,8 +46,12 @@ def test_margins_by_hand():
     assert CRITERION.margin(logits, y, logits).tolist() == [-2.0, -5.0, 2.0, -2.0]
     attack_logits = CRITERION.logits_for_attack(logits, y)
     assert attack_logits[:, :2].tolist() == [[3.0, 1.0], [5.0, 0.0], [2.0, 4.0], [6.0, 4.0]]
-    assert (attack_logits[:, 2] < attack_logits[:, :2].amin(1)).all(), "the reject class leads nowhere"
-    torch.testing.assert_close(CRITERION.margin(attack_logits, y, attack_logits), CRITERION.margin(logits, y, logits))
+    assert (attack_logits[:, 2] < attack_logits[:, :2].amin(1)).all(), (
+        "the reject class leads nowhere"
+    )
+    torch.testing.assert_close(
+        CRITERION.margin(attack_logits, y, attack_logits), CRITERION.margin(logits, y, logits)
+    )
 
 
 def test_the_gradient_goes_through_the_class_that_holds():
@@ -64,7 +71,11 @@ def test_the_ledger_shows_and_judges_by_it():
     batch = batch_of(LINE[:1], [0])
     threat = Threat(distance=distance("linf"), eps=torch.ones(1), domain=TWO, criterion=CRITERION)
     ledger = Ledger(TorchModel(Guarded(), TWO), batch, threat)
-    oracle, rejected, fooled = ledger.oracle(), torch.tensor([[0.6, 0.5]]), torch.tensor([[0.9, 0.5]])
+    oracle, rejected, fooled = (
+        ledger.oracle(),
+        torch.tensor([[0.6, 0.5]]),
+        torch.tensor([[0.9, 0.5]]),
+    )
     assert oracle.labels(batch.ids, rejected).tolist() == [0] and not ledger.fooled.any()
     assert oracle.gradient(batch.ids, rejected).logits.argmax(1).tolist() == [0]
     assert oracle.differences(batch.ids, rejected, torch.tensor([[1]])).lead.tolist()[0][0] < 0
@@ -82,9 +93,14 @@ def test_rejected_inputs_are_no_success(tmp_path, class_spec):
     """At 0.2 class 1 begins out of reach of 0.45; at 0.5 it is within reach of 0.2 and more."""
     result = audit(tmp_path / "run", reject_class=class_spec)
     reach = int((LINE[:, 0] + 0.5 < 0.7).sum())
-    assert [rate.k for rate in result.robust_accuracy] == [30, reach] and result.clean_accuracy.k == 30
+    assert [rate.k for rate in result.robust_accuracy] == [
+        30,
+        reach,
+    ] and result.clean_accuracy.k == 30
     assert result.criterion == "misclassified and not rejected"
-    assert any("0 of 30 clean inputs (0.0 %) are rejected" in remark.text for remark in result.remarks)
+    assert any(
+        "0 of 30 clean inputs (0.0 %) are rejected" in remark.text for remark in result.remarks
+    )
     assert brinell.verify(result.folder, Guarded(), (LINE, CLASS)).passed
 
 
@@ -104,7 +120,9 @@ def test_a_class_more_than_the_data_has_is_told():
 
 
 def test_clean_inputs_that_are_rejected_are_not_correct(tmp_path):
-    result = audit(tmp_path / "run", y=np.where(np.arange(30) < 10, 0, 1), reject_class="last", until=0.99)
+    result = audit(
+        tmp_path / "run", y=np.where(np.arange(30) < 10, 0, 1), reject_class="last", until=0.99
+    )
     assert result.clean_accuracy.k == 10
 
 
@@ -128,5 +146,15 @@ def test_what_makes_no_sense_is_refused(tmp_path_factory, capsys):
             str(tmp_path / "run"),
         ]
         arguments = words if line else [*words, "--reject-class", "2"]
-        assert cli([*command, "--model", f"torch:{work / 'model.py'}:parabola?args=classes=3", *arguments]) == 2
+        assert (
+            cli(
+                [
+                    *command,
+                    "--model",
+                    f"torch:{work / 'model.py'}:parabola?args=classes=3",
+                    *arguments,
+                ]
+            )
+            == 2
+        )
         assert (line or "leave it out") in capsys.readouterr().err

@@ -13,7 +13,9 @@ ATTACK = "rlab?patch=1&draws=4&steps=40&policy=greedy"
 
 
 def _run(out, lead, **settings):
-    """Twelve inputs between two classes; `lead` is how far apart, in L2, and distortions of 0.5 are allowed."""
+    """Twelve inputs between two classes; `lead` is how far apart, in L2, and distortions of 0.5 are
+    allowed.
+    """
 
     def logits(x):
         z = (x.flatten(1).mean(1) - 0.5 + lead / 6) * 40
@@ -21,7 +23,9 @@ def _run(out, lead, **settings):
 
     x = torch.full((12, 1, 6, 6), 0.5)
     y = torch.zeros(12, dtype=torch.long)
-    return run_audit(out, Recorder(logits, DOMAIN), x, y, eps="0.5", norm="l2", attack=(ATTACK,), **settings)
+    return run_audit(
+        out, Recorder(logits, DOMAIN), x, y, eps="0.5", norm="l2", attack=(ATTACK,), **settings
+    )
 
 
 def test_much_distance_and_no_success_is_remarked(tmp_path):
@@ -33,9 +37,13 @@ def test_much_distance_and_no_success_is_remarked(tmp_path):
     ]
     assert all(remark.text in write_page(run.path).read_text() for remark in model.remarks)
     assert model.remarks[0].text in write_page(run.path).read_text()
-    run.manifest["remarks"][model.model]["model"] = {"json": "what a model on another machine says of itself"}
+    run.manifest["remarks"][model.model]["model"] = {
+        "json": "what a model on another machine says of itself"
+    }
     LAYOUT.save(run.path, run.manifest)
-    assert "odel: what a model on another machine says of itself" in write_page(run.path).read_text()
+    assert (
+        "odel: what a model on another machine says of itself" in write_page(run.path).read_text()
+    )
 
 
 def test_an_attack_that_succeeds_tells_its_policy_and_nothing_else(tmp_path):

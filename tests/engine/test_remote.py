@@ -24,9 +24,12 @@ COSTS = ("seconds",)
 
 
 def served(x):
-    """The network's answers, each row by itself, so that its float bits do not depend on how requests are cut."""
+    """The network's answers, each row by itself, so that its float bits do not depend on how
+    requests are cut."""
     with torch.no_grad():
-        return torch.cat([NET(row[None]) for row in torch.from_numpy(np.array(x, np.float32))]).numpy()
+        return torch.cat(
+            [NET(row[None]) for row in torch.from_numpy(np.array(x, np.float32))]
+        ).numpy()
 
 
 def local_logits(x):
@@ -77,13 +80,16 @@ def test_one_request_in_ten_that_fails_changes_no_record(tmp_path, local):
     run = audit_of(server, tmp_path / "run")
     assert rows_of(run.records(), without=COSTS) == rows_of(local.records(), without=COSTS)
     traffic = run.manifest["traffic"]["net"]
-    assert traffic["inputs"] == spent_queries(run) == server.rows - 4, "four probes show what it answers"
+    assert traffic["inputs"] == spent_queries(run) == server.rows - 4, (
+        "four probes show what it answers"
+    )
     faults = sum(count for kind, count in traffic.items() if kind not in ("inputs", "requests"))
     assert faults == sum(server.fault_counts.values()) >= 5
 
 
 def picky(limit):
-    """A server that refuses every input whose first value is above the limit, by an error of the model."""
+    """A server that refuses every input whose first value is above the limit, by an error of the
+    model."""
 
     def function(x):
         if (x[:, 0] > limit).any():
@@ -95,25 +101,49 @@ def picky(limit):
 
 @pytest.mark.slow
 def test_a_sample_that_the_server_refuses_stands_as_failed_and_the_others_go_on(tmp_path, local):
-    limit = float(X[:, 0].sort().values[-3]) + 1e-4  # two samples are refused as they are, some more on the way
+    limit = (
+        float(X[:, 0].sort().values[-3]) + 1e-4
+    )  # two samples are refused as they are, some more on the way
     run = audit_of(InferenceServer(picky(limit), (6,)), tmp_path / "run", eps="0.02,0.1")
     records = run.records()
     cells = cells_of(records)
-    failed_samples = [sample for sample in range(24) if cells["net", "clean", sample] == Outcome.FAILED]
-    assert failed_samples == sorted((X[:, 0] > limit).nonzero()[:, 0].tolist()) and len(failed_samples) == 2
+    failed_samples = [
+        sample for sample in range(24) if cells["net", "clean", sample] == Outcome.FAILED
+    ]
+    assert (
+        failed_samples == sorted((X[:, 0] > limit).nonzero()[:, 0].tolist())
+        and len(failed_samples) == 2
+    )
     assert not any(("net", "square?steps=30", sample) in cells for sample in failed_samples)
-    later = {s for (_, attack, s), outcome in cells.items() if attack != "clean" and outcome == Outcome.FAILED}
-    assert later and all(float(X[sample, 0]) > limit - 0.1 for sample in later), "only those near the limit"
+    later = {
+        s
+        for (_, attack, s), outcome in cells.items()
+        if attack != "clean" and outcome == Outcome.FAILED
+    }
+    assert later and all(float(X[sample, 0]) > limit - 0.1 for sample in later), (
+        "only those near the limit"
+    )
     states = states_of(run)
     assert all(states["net", "square?steps=30", sample, 0.02] == "failed" for sample in later)
-    reference = cells_of(audit_of(InferenceServer(served, (6,)), tmp_path / "fine", eps="0.02,0.1").records())
-    assert all(cells[key] == reference[key] for key in cells if key[2] not in later | set(failed_samples))
+    reference = cells_of(
+        audit_of(InferenceServer(served, (6,)), tmp_path / "fine", eps="0.02,0.1").records()
+    )
+    assert all(
+        cells[key] == reference[key] for key in cells if key[2] not in later | set(failed_samples)
+    )
     failed = run.manifest["failed"]["net"]
     assert set(failed["clean"]) == {str(sample) for sample in failed_samples}
-    assert all("HTTP 400 first value above" in reason for stage in failed.values() for reason in stage.values())
-    (failure_warning,) = [warning for warning in run.manifest["warnings"] if warning["code"] == "failed-samples"]
+    assert all(
+        "HTTP 400 first value above" in reason
+        for stage in failed.values()
+        for reason in stage.values()
+    )
+    (failure_warning,) = [
+        warning for warning in run.manifest["warnings"] if warning["code"] == "failed-samples"
+    ]
     assert failure_warning["text"].startswith(
-        f"{len(failed_samples) + len(later)} of 24 samples could not be judged; the first: {failed_samples[0]} in clean"
+        f"{len(failed_samples) + len(later)} of 24 samples could not be judged; "
+        f"the first: {failed_samples[0]} in clean"
     )
     write_page(run.path)
     assert "could not be judged" in (run.path / "report.html").read_text()
@@ -125,8 +155,13 @@ def test_a_sample_answered_with_nan_fails_alone(tmp_path):
         y[np.abs(x - X[5].numpy()).max(1) < 1e-6] = np.nan
         return y
 
-    reply = lambda x, y: {"outputs": [{"name": "y", "datatype": "FP32", "shape": list(y.shape), "data": y.tolist()}]}  # noqa: E731
-    cells = cells_of(audit_of(InferenceServer(function, (6,), reply=reply), tmp_path / "run").records())
+    def reply(x, y):
+        output = {"name": "y", "datatype": "FP32", "shape": list(y.shape), "data": y.tolist()}
+        return {"outputs": [output]}
+
+    cells = cells_of(
+        audit_of(InferenceServer(function, (6,), reply=reply), tmp_path / "run").records()
+    )
     assert [s for s in range(24) if cells["net", "clean", s] == Outcome.FAILED] == [5]
 
 
@@ -134,25 +169,49 @@ def test_a_model_that_is_exchanged_in_between_is_noticed(tmp_path):
     server = InferenceServer(served, (6,))
     server.function = lambda x: served(x) if server.requests < 60 else served(x)[:, ::-1].copy()
     run = audit_of(server, tmp_path / "run")
-    (message,) = [warning["text"] for warning in run.manifest["warnings"] if warning["code"] == "answers-drift"]
+    (message,) = [
+        warning["text"]
+        for warning in run.manifest["warnings"]
+        if warning["code"] == "answers-drift"
+    ]
     assert "at the end the model answers" in message and "another one took its place" in message
 
 
 @pytest.mark.slow
 @pytest.mark.nightly
 def test_the_command_line(tmp_path, capsys, monkeypatch):
-    """One command from data to report; the token stands in no file; a server that goes away costs nothing that was kept."""
+    """One command from data to report; the token stands in no file; a server that goes away costs
+    nothing that was kept.
+    """
     monkeypatch.setenv("BRINELL_TOKEN", "s3cret-t0ken")
     np.savez(tmp_path / "data.npz", x=X.numpy(), y=Y.numpy())
     server = InferenceServer(served, (6,), token="s3cret-t0ken")
     out = tmp_path / "run"
     with server.running() as url:
-        words = ["audit", "--data", f"npz:{tmp_path / 'data.npz'}", "--eps", "0.05,0.1", "--attack", "square?steps=20"]
-        words += ["--batch-size", "1", "--model", f"{url}?backoff=0.001&retries=1", "--out", str(out)]
+        words = [
+            "audit",
+            "--data",
+            f"npz:{tmp_path / 'data.npz'}",
+            "--eps",
+            "0.05,0.1",
+            "--attack",
+            "square?steps=20",
+        ]
+        words += [
+            "--batch-size",
+            "1",
+            "--model",
+            f"{url}?backoff=0.001&retries=1",
+            "--out",
+            str(out),
+        ]
         server.faults = lambda number: "503" if number > 400 else ""
         assert cli(words) == 3
         line = capsys.readouterr().err.splitlines()[-1]
-        assert "check the server, then try again" in line and f"brinell audit --resume --out {out}" in line
+        assert (
+            "check the server, then try again" in line
+            and f"brinell audit --resume --out {out}" in line
+        )
         assert list(out.glob(".parts/*~*.parquet")) and list(out.glob("records/*.parquet"))
         server.faults = lambda number: ""
         assert cli(["audit", "--resume", "--out", str(out)]) == 0

@@ -1,4 +1,6 @@
-"""Selection of samples: small selections hold every class, larger ones contain smaller ones, and published orders stay."""
+"""Selection of samples: small selections hold every class, larger ones contain smaller ones, and
+published orders stay.
+"""
 
 import numpy as np
 import pytest
@@ -30,7 +32,9 @@ def select_from(labels, **request):
 
 def test_a_folder_sorted_by_class_gives_every_class():
     selection = select_from(SORTED, samples=20)
-    assert selection.method == "stratified" and selection.ids.tolist() == sorted(selection.ids.tolist())
+    assert selection.method == "stratified" and selection.ids.tolist() == sorted(
+        selection.ids.tolist()
+    )
     assert np.bincount(SORTED[selection.ids]).tolist() == [2] * 10
     assert selection.text(500) == "20 of 500 samples, drawn stratified by class"
 
@@ -39,7 +43,9 @@ def test_the_first_and_random_ones_on_request():
     assert select_from(SORTED, samples="first:20").ids.tolist() == list(range(20))
     random_selection = select_from(SORTED, samples="random:200")
     assert random_selection.method == "random" and len(set(random_selection.ids.tolist())) == 200
-    assert np.bincount(SORTED[random_selection.ids], minlength=10).std() > 0, "chance does not share them out evenly"
+    assert np.bincount(SORTED[random_selection.ids], minlength=10).std() > 0, (
+        "chance does not share them out evenly"
+    )
 
 
 def test_all_samples_are_all_however_they_are_chosen():
@@ -56,14 +62,17 @@ def test_published_test_sets_keep_their_order():
 
 
 def test_data_of_one_class_are_drawn_at_random_and_said_so():
-    selection, drawn = (select_from(np.zeros(500, int), samples=samples) for samples in (20, "random:20"))
+    selection, drawn = (
+        select_from(np.zeros(500, int), samples=samples) for samples in (20, "random:20")
+    )
     assert selection.text(500) == "20 of 500 samples, drawn at random"
     assert selection.ids.tolist() == drawn.ids.tolist()
 
 
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=80), st.data())
 def test_every_prefix_is_stratified(labels, draw):
-    """Each class has its share up to one sample, and one at least where there are as many samples as classes."""
+    """Each class has its share up to one sample, and one at least where there are as many samples
+    as classes."""
     labels = np.array(labels)
     n = draw.draw(st.integers(1, len(labels)))
     order = stratified_order(labels, np.random.default_rng(len(labels)).uniform(size=len(labels)))
@@ -72,7 +81,9 @@ def test_every_prefix_is_stratified(labels, draw):
     prefix_counts = np.array([int((labels[order[:n]] == label).sum()) for label in classes])
     assert (prefix_counts >= 1).all() or (n < len(classes) and prefix_counts.max() == 1)
     # A class is never a whole sample of its own behind another, as shares of their sizes go.
-    assert ((prefix_counts[:, None] - 1) / counts[:, None] <= (prefix_counts / counts)[None] + 1e-12).all()
+    assert (
+        (prefix_counts[:, None] - 1) / counts[:, None] <= (prefix_counts / counts)[None] + 1e-12
+    ).all()
 
 
 def test_what_is_asked_for_must_be_there():
@@ -98,7 +109,9 @@ def planned(labels, classes=10, **request):
 def test_a_plan_takes_them_and_its_cells_say_so():
     stratified, first = planned(SORTED, samples=20), planned(SORTED, samples="first:20")
     assert stratified.ids.tolist() == select_from(SORTED, samples=20).ids.tolist()
-    assert stratified.labels.tolist() == SORTED[stratified.ids].tolist() and first.ids.tolist() == list(range(20))
+    assert stratified.labels.tolist() == SORTED[
+        stratified.ids
+    ].tolist() and first.ids.tolist() == list(range(20))
     assert plan_hash(stratified) != plan_hash(first)
     another = planned(SORTED, samples=20, seed=3)
     assert plan_hash(stratified) != plan_hash(another)
@@ -107,6 +120,7 @@ def test_a_plan_takes_them_and_its_cells_say_so():
 def test_classes_without_samples_are_told_before_the_first_attack():
     notes = [line for line in planned(SORTED, samples="first:20").notes if "have no sample" in line]
     assert notes == [
-        "9 of 10 classes have no sample among the 20 of this run (1, 2, 3, 4, 5 and 4 more): nothing is known about them"
+        "9 of 10 classes have no sample among the 20 of this run (1, 2, 3, 4, 5 "
+        "and 4 more): nothing is known about them"
     ]
     assert not [line for line in planned(SORTED, samples=20).notes if "have no sample" in line]

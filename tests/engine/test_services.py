@@ -44,7 +44,9 @@ def service(seed):
 
 @pytest.fixture(scope="module")
 def truth(tmp_path_factory):
-    return robust(brinell.audit(NET, (X, Y), eps=EPS, samples=N, out=tmp_path_factory.mktemp("truth") / "run"))
+    return robust(
+        brinell.audit(NET, (X, Y), eps=EPS, samples=N, out=tmp_path_factory.mktemp("truth") / "run")
+    )
 
 
 def robust(result):

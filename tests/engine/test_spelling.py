@@ -30,9 +30,13 @@ class Plugin:
 def workspace(tmp_path, monkeypatch):
     """Empty files under the names that people have, which is all that is looked at."""
     for name in (
-        "data.npz photos/cat/1.jpg photos/dog/2.JPG clips/run/1.mp4 listed/labels.csv listed/images/1.png heap/1.png heap/2.png "
-        "ecg/100.hea cifar/test_batch.bin torchvision/MNIST/raw/t10k-images-idx3-ubyte.gz set/manifest.json run/run.toml "
-        "empty/notes.txt stored/images.npz net.onnx forest.skops net.pt forest.pkl net.h5 x.npy x.pt x.zip 1.png table.csv "
+        "data.npz photos/cat/1.jpg photos/dog/2.JPG clips/run/1.mp4 "
+        "listed/labels.csv listed/images/1.png heap/1.png heap/2.png "
+        "ecg/100.hea cifar/test_batch.bin "
+        "torchvision/MNIST/raw/t10k-images-idx3-ubyte.gz set/manifest.json "
+        "run/run.toml "
+        "empty/notes.txt stored/images.npz net.onnx forest.skops net.pt "
+        "forest.pkl net.h5 x.npy x.pt x.zip 1.png table.csv "
         "digits/cat/1.jpg"
     ).split():
         file = tmp_path / name
@@ -82,18 +86,35 @@ def test_bare_paths_are_understood(workspace):
 
 
 ANSWERED = [
-    ("dataset", "x.npy", r"it holds one array and no labels: save inputs and labels by numpy.savez"),
+    (
+        "dataset",
+        "x.npy",
+        r"it holds one array and no labels: save inputs and labels by numpy.savez",
+    ),
     ("dataset", "x.pt", r"such files are not read: save inputs and labels by numpy.savez"),
     ("dataset", "x.zip", r"it is packed: unpack it"),
     ("dataset", "1.png", r"one picture: name the folder that holds a folder for each class"),
-    ("dataset", "heap", r"its files have no classes: put them in a folder for each class, or list them .* in labels.csv"),
+    (
+        "dataset",
+        "heap",
+        r"its files have no classes: put them in a folder for each class, or list "
+        r"them .* in labels.csv",
+    ),
     ("dataset", "stored", r"name the file, as stored/images.npz"),
     ("dataset", "run", r"it is a run, whose data is named in its run.toml"),
     ("dataset", "empty", r"write NAME:DIR with a NAME of `brinell plugins dataset`"),
     ("dataset", "no/such", r"there is no file or folder no/such: check the path"),
-    ("model", "d.safetensors", r"holds weights, which .* write model.py:FACTORY\?weights=d.safetensors, where"),
+    (
+        "model",
+        "d.safetensors",
+        r"holds weights, which .* write model.py:FACTORY\?weights=d.safetensors, where",
+    ),
     ("model", "forest.pkl", r"a pickle runs code .* skops.io.dump and name FILE.skops"),
-    ("model", "net.h5", r"make it net.onnx by python -m tf2onnx.convert, or hand brinell.audit a function"),
+    (
+        "model",
+        "net.h5",
+        r"make it net.onnx by python -m tf2onnx.convert, or hand brinell.audit a function",
+    ),
     ("model", "models.py", r"names no function: write models.py:FACTORY \(it has make, Plugin\)"),
     ("model", "one.py", r"write one.py:only"),
     ("model", "photos", r"the model photos is a folder: name the file in it"),
@@ -102,14 +123,20 @@ ANSWERED = [
 
 def test_paths_that_mean_nothing_are_answered_with_the_right_spelling(workspace):
     (workspace / "config.json").write_text("{}")
-    for kind, bare, message in [*ANSWERED, ("model", str(workspace), f"save_pretrained wrote: write hf:{workspace}")]:
+    for kind, bare, message in [
+        *ANSWERED,
+        ("model", str(workspace), f"save_pretrained wrote: write hf:{workspace}"),
+    ]:
         with pytest.raises(RequestError) as error:
             expand_spec(kind, bare)
         assert re.search(message, str(error.value)), error.value
 
 
 def test_requests_keep_the_spec_and_not_the_path(workspace):
-    request = parse_request(Request, {"data": "photos", "model": ["net.onnx", "digits-cnn"], "surrogate": "models.py:make"})
+    request = parse_request(
+        Request,
+        {"data": "photos", "model": ["net.onnx", "digits-cnn"], "surrogate": "models.py:make"},
+    )
     assert (request.data, request.model) == ("image-folder:photos", ("onnx:net.onnx", "digits-cnn"))
     assert request.surrogate == ("torch:models.py:make",)
 
@@ -130,7 +157,9 @@ small = partial(good)
 
 
 def open_model(spec):
-    return build_source("model", expand_spec("model", spec))(Domain(kind="image", shape=(1, 8, 8), low=0, high=1))
+    return build_source("model", expand_spec("model", spec))(
+        Domain(kind="image", shape=(1, 8, 8), low=0, high=1)
+    )
 
 
 def test_models_whose_name_is_nearly_right(workspace):
@@ -138,8 +167,15 @@ def test_models_whose_name_is_nearly_right(workspace):
     for spec, advice in [
         ("net.onnx:net", "has no part 'net', write net.onnx"),
         ("nets.py", "it has good, net, small)"),
-        ("nope.onnx", "there is no file nope.onnx: check the path in onnx:FILE, did you mean 'net.onnx'?"),
-        ("nope.skops", "there is no file nope.skops: check the path in sklearn:FILE.skops, did you mean 'forest.skops'?"),
+        (
+            "nope.onnx",
+            "there is no file nope.onnx: check the path in onnx:FILE, did you mean 'net.onnx'?",
+        ),
+        (
+            "nope.skops",
+            "there is no file nope.skops: check the path in sklearn:FILE.skops, "
+            "did you mean 'forest.skops'?",
+        ),
         ("nt.onnx", "did you mean 'net.onnx'?"),
     ]:
         with pytest.raises(RequestError) as caught:

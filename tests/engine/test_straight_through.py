@@ -64,7 +64,12 @@ def test_decisions_rise_with_what_they_compare():
         (lambda x: 1 - (x < 0.5).to(torch.float32), 1),
         (lambda x: torch.where(x >= 0.5, 2.0, 1.0), 1),
         (lambda x: 3.0 * (x > 0.5) * torch.ones(2), 1),
-        (lambda x: torch.nn.functional.one_hot(torch.stack([-x, x], 1).argmax(1), 2).float()[:, 1], 1),
+        (
+            lambda x: torch.nn.functional.one_hot(torch.stack([-x, x], 1).argmax(1), 2).float()[
+                :, 1
+            ],
+            1,
+        ),
     ]:
         x = torch.tensor([0.3, 1.2], requires_grad=True)
         with StraightThrough(attach=False, decide=True) as mode:
@@ -77,14 +82,19 @@ def test_a_one_hot_answer_gets_a_gradient():
     net = seeded(Middle).last
     model = TorchModel(nn.Sequential(net, OneHot()), Domain(kind="vector", shape=(16,)))
     x = torch.rand(64, 16, generator=torch.Generator().manual_seed(0))
-    repaired = repair_candidates(model, x)["the identity at every rounding and detachment, and smooth decisions"]
+    repaired = repair_candidates(model, x)[
+        "the identity at every rounding and detachment, and smooth decisions"
+    ]
     leaf = x.clone().requires_grad_()
     answers = repaired.predict(leaf)
     torch.testing.assert_close(answers, model.predict(x))
     expected = x.clone().requires_grad_()
     soft = 10 * net(expected).softmax(1)
     torch.testing.assert_close(
-        *(torch.autograd.grad(out[:, 0].sum(), point)[0] for out, point in ((answers, leaf), (soft, expected)))
+        *(
+            torch.autograd.grad(out[:, 0].sum(), point)[0]
+            for out, point in ((answers, leaf), (soft, expected))
+        )
     )
 
 
@@ -110,14 +120,18 @@ def test_a_rounding_in_no_module_is_gone_around(hidden):
     model = TorchModel(nn.Sequential(net) if not hidden else Hiding(net), FOUR)
     x = torch.rand(64, 4, generator=torch.Generator().manual_seed(0))
     batch = batch_of(x, net(x).argmax(1))
-    context = CheckContext(model, batch, distance("linf"), 0.2, Streams.of(0, batch.ids), batch_size=64)
+    context = CheckContext(
+        model, batch, distance("linf"), 0.2, Streams.of(0, batch.ids), batch_size=64
+    )
     repaired = find_repair(context)
     assert repaired.substitute == "the identity at every rounding" and all(context.costs)
     leaf = x.clone().requires_grad_()
     answers = repaired.model.predict(leaf)
     torch.testing.assert_close(answers, net(x))
     straight = net.last(net.first(leaf))
-    torch.testing.assert_close(*(torch.autograd.grad(out[:, 0].sum(), leaf)[0] for out in (answers, straight)))
+    torch.testing.assert_close(
+        *(torch.autograd.grad(out[:, 0].sum(), leaf)[0] for out in (answers, straight))
+    )
 
 
 class Hiding(nn.Module):
@@ -138,9 +152,13 @@ def test_detachments_are_another_way_than_roundings():
 
     model = TorchModel(seeded(MiddleAndEnd), FOUR)
     descriptions = list(repair_candidates(model, torch.rand(8, 4)))
-    assert descriptions[:2] == ["the identity at every rounding", "the identity at every rounding and detachment"]
+    assert descriptions[:2] == [
+        "the identity at every rounding",
+        "the identity at every rounding and detachment",
+    ]
     x = torch.rand(5, 4, requires_grad=True)
     attached, rounded = (
-        torch.autograd.grad(with_straight_through(model, attach=attach).predict(x).sum(), x)[0] for attach in (True, False)
+        torch.autograd.grad(with_straight_through(model, attach=attach).predict(x).sum(), x)[0]
+        for attach in (True, False)
     )
     torch.testing.assert_close(attached, 2 * rounded)

@@ -44,7 +44,11 @@ def test_what_gives_no_gradients_is_refused():
     check_gradients(model(mlp(6, 3)))
     closed = model(mlp(6, 3))
     closed.access = Access.SCORES
-    for surrogate, words in ((closed, "scores only"), (model(Rounds()), "no gradients"), (model(Fails()), "about inputs of 6 ")):
+    for surrogate, words in (
+        (closed, "scores only"),
+        (model(Rounds()), "no gradients"),
+        (model(Fails()), "about inputs of 6 "),
+    ):
         with pytest.raises(RequestError, match=words) as error:
             check_gradients(surrogate)
         assert "surrogate net" in str(error.value)
@@ -57,7 +61,10 @@ def test_what_is_said_of_surrogates_beside_models():
     net, other, wide = opened("net", "1", 3), opened("other", "2", 3), opened("wide", "3", 4)
     assert surrogate_notes([other], [net]) == [] == surrogate_notes([], [net, wide])
     (note,) = surrogate_notes([opened("copy", "1", 3), other], [net])
-    assert note.startswith("the surrogate copy is the model under test itself") and "figures of net are white-box" in note
+    assert (
+        note.startswith("the surrogate copy is the model under test itself")
+        and "figures of net are white-box" in note
+    )
     for surrogates, models, words in [
         ([other, other], [net], "other is named twice"),
         ([other, opened("third", "2", 3)], [net], "is named twice"),
@@ -90,7 +97,11 @@ def test_budgets_and_norms_as_texts():
         255.0: "255.0",
     }
     assert {eps: eps_text(eps) for eps in budgets} == budgets
-    assert eps_text([0.1, 2 / 255]) == eps_text(torch.tensor([0.1, 2 / 255], dtype=torch.float64)) == "0.1, 2/255"
+    assert (
+        eps_text([0.1, 2 / 255])
+        == eps_text(torch.tensor([0.1, 2 / 255], dtype=torch.float64))
+        == "0.1, 2/255"
+    )
     norms = {
         float("inf"): "linf",
         2: "l2",
@@ -101,10 +112,18 @@ def test_budgets_and_norms_as_texts():
         "l0": "l0",
         "Embedding:F": "Embedding:F",
     }
-    assert {norm: norm_text(norm) for norm in norms} == norms and norm_text([2, "inf"]) == ("l2", "linf")
+    assert {norm: norm_text(norm) for norm in norms} == norms and norm_text([2, "inf"]) == (
+        "l2",
+        "linf",
+    )
     for value in (None, True, "", [], [[0.1]], float("nan"), object()):
         with pytest.raises(RequestError):
             eps_text(value) if value != "" else norm_text(3)
     advice = norm_advice({"l2", "linf", "embedding"})
-    assert advice.startswith(": add ") and "l2" in advice and "linf" in advice and "embedding" not in advice
+    assert (
+        advice.startswith(": add ")
+        and "l2" in advice
+        and "linf" in advice
+        and "embedding" not in advice
+    )
     assert norm_advice({"embedding"}) == ""

@@ -1,4 +1,6 @@
-"""Criteria of probability and rank: known distances to the threshold, clean figures, verification, and refusals."""
+"""Criteria of probability and rank: known distances to the threshold, clean figures, verification,
+and refusals.
+"""
 
 import math
 import shutil
@@ -17,7 +19,8 @@ from brinell.engine.thresholds import parse_threshold
 STEEP = 20.0
 BUDGETS = (0.05, 0.1, 0.15, 0.2)
 DISTANCES = np.array([0.0, 0.026, 0.073, 0.127, 0.174, 0.226])
-"""Linf distances of the samples to the threshold: one that meets it, one between each two budgets, and one beyond all."""
+"""Linf distances of the samples to the threshold: one that meets it, one between each two
+budgets, and one beyond all."""
 
 
 class TwoClasses(nn.Module):
@@ -29,7 +32,8 @@ class TwoClasses(nn.Module):
 
 
 class Rising(nn.Module):
-    """Class 0 beats class 1 by 1 everywhere, and the logit of class 2 rises with the mean of the values."""
+    """Class 0 beats class 1 by 1 everywhere, and the logit of class 2 rises with the mean of the
+    values."""
 
     def forward(self, x):
         lead = STEEP * (x.mean(1) - 0.5)
@@ -37,7 +41,8 @@ class Rising(nn.Module):
 
 
 class Ranked(nn.Module):
-    """Class 1 is always before class 0, and class 2 comes before it where the mean of the values exceeds a half."""
+    """Class 1 is always before class 0, and class 2 comes before it where the mean of the values
+    exceeds a half."""
 
     def forward(self, x):
         lead = STEEP * (x.mean(1) - 0.5)
@@ -76,12 +81,18 @@ WRONG_BOUNDARY = 0.5 + (logit(0.9) + math.log(math.e + 1)) / STEEP
 """Mean at which class 2 of `Rising` has a probability of 0.9."""
 
 
-KNOWN = {"true<0.1": (TwoClasses(), TRUE_BOUNDARY), "class=2>0.9": (Rising(), WRONG_BOUNDARY), "top2": (Ranked(), 0.5)}
+KNOWN = {
+    "true<0.1": (TwoClasses(), TRUE_BOUNDARY),
+    "class=2>0.9": (Rising(), WRONG_BOUNDARY),
+    "top2": (Ranked(), 0.5),
+}
 SLOW = ["fab?steps=30", "square?steps=300", "ray-s?steps=2000"]
 
 
 @pytest.mark.parametrize("criterion", KNOWN)
-@pytest.mark.parametrize("attacks", [["apgd-ce?steps=10"], pytest.param(SLOW, marks=pytest.mark.slow)], ids=len)
+@pytest.mark.parametrize(
+    "attacks", [["apgd-ce?steps=10"], pytest.param(SLOW, marks=pytest.mark.slow)], ids=len
+)
 def test_the_share_is_that_of_the_known_distances(attacks, criterion, tmp_path):
     (module, boundary), y = KNOWN[criterion], np.zeros(6, np.int64)
     x = inputs(boundary)
@@ -89,7 +100,10 @@ def test_the_share_is_that_of_the_known_distances(attacks, criterion, tmp_path):
         result = audit(module, x, y, tmp_path / attack, criterion, attack=attack)
         assert (result.clean().k, result.clean().n) == (5, 6), attack
         assert [rate.k for rate in result.models[0].robust_accuracy] == [4, 3, 2, 1], attack
-    assert brinell.verify(tmp_path / attacks[-1], module, (x, y), trust=tmp_path / attacks[-1]).status != "refused"
+    assert (
+        brinell.verify(tmp_path / attacks[-1], module, (x, y), trust=tmp_path / attacks[-1]).status
+        != "refused"
+    )
 
 
 def test_classes_without_samples_are_counted_without_that_of_the_criterion(tmp_path):
@@ -99,14 +113,23 @@ def test_classes_without_samples_are_counted_without_that_of_the_criterion(tmp_p
     for (criterion, classes), expected in cases.items():
         data = brinell.data(x, np.arange(6) % classes, classes=["a", "b", "c"])
         out = tmp_path / f"{classes}{criterion}"
-        result = brinell.audit(Rising(), data, eps="0.1", attack="fgsm", criterion=criterion, out=out)
+        result = brinell.audit(
+            Rising(), data, eps="0.1", attack="fgsm", criterion=criterion, out=out
+        )
         assert result.models[0].classes_without_samples == expected, (criterion, classes)
 
 
 def test_the_clean_share_is_no_accuracy(tmp_path):
-    """A wrong answer with a probability of 0.27 for the true class does not meet true<0.1, nor does a right one of 0.51."""
+    """A wrong answer with a probability of 0.27 for the true class does not meet true<0.1, nor does
+    a right one of 0.51."""
     means = np.array([0.55, 0.499, 0.65])
-    result = audit(TwoClasses(), np.repeat(means[:, None], 4, 1).astype(np.float32), [0, 0, 0], tmp_path / "run", "true<0.1")
+    result = audit(
+        TwoClasses(),
+        np.repeat(means[:, None], 4, 1).astype(np.float32),
+        [0, 0, 0],
+        tmp_path / "run",
+        "true<0.1",
+    )
     assert (result.clean().k, result.clean().n) == (2, 3)
     clean = [row for row in Forger(tmp_path / "run").select("clean")]
     assert [row["outcome"] for row in clean] == ["unmet", "unmet", "met"]
@@ -116,20 +139,36 @@ def test_the_clean_share_is_no_accuracy(tmp_path):
 def test_of_two_classes_a_half_is_misclassification(tmp_path):
     module, x = linear(classes=2, n=24, seed=0)
     y = (module(torch.as_tensor(x)).argmax(1).numpy() + (np.arange(24) % 8 == 0)) % 2
-    unmet, robust = (audit(module, x, y, tmp_path / str(text), text).models[0] for text in ("true<0.5", None))
-    counts = [[rate.k for rate in (model.clean_accuracy, *model.robust_accuracy)] for model in (unmet, robust)]
-    assert counts[0] == counts[1] and 0 < counts[0][-1] < counts[0][0], "the budgets break some and leave some"
+    unmet, robust = (
+        audit(module, x, y, tmp_path / str(text), text).models[0] for text in ("true<0.5", None)
+    )
+    counts = [
+        [rate.k for rate in (model.clean_accuracy, *model.robust_accuracy)]
+        for model in (unmet, robust)
+    ]
+    assert counts[0] == counts[1] and 0 < counts[0][-1] < counts[0][0], (
+        "the budgets break some and leave some"
+    )
 
 
 def test_attacks_see_logits_whose_lead_is_the_margin():
     for classes in [2, 3, 7]:
-        thresholds = [Threshold(true_below=0.05), Threshold(true_below=0.6), Threshold(wrong_class=0, wrong_above=0.3)]
+        thresholds = [
+            Threshold(true_below=0.05),
+            Threshold(true_below=0.6),
+            Threshold(wrong_class=0, wrong_above=0.3),
+        ]
         for threshold in [*thresholds, TopK(1), *[TopK(2)] * (classes > 2)]:
             logits = 6 * torch.randn(200, classes, generator=torch.Generator().manual_seed(1))
             y = torch.randint(1, classes, (200,), generator=torch.Generator().manual_seed(2))
             logits.requires_grad_()
-            view, margin = threshold.logits_for_attack(logits, y), threshold.margin(logits, y, logits)
-            torch.testing.assert_close(MISCLASSIFIED.margin(view, y, view), margin, atol=1e-4, rtol=1e-4)
+            view, margin = (
+                threshold.logits_for_attack(logits, y),
+                threshold.margin(logits, y, logits),
+            )
+            torch.testing.assert_close(
+                MISCLASSIFIED.margin(view, y, view), margin, atol=1e-4, rtol=1e-4
+            )
             decided = margin.abs() > 1e-3
             assert ((view.argmax(1) != y) == (margin > 0))[decided].all()
             assert (margin > 0).any() and (margin < 0).any()
@@ -150,7 +189,9 @@ def test_texts():
     ):
         threshold = parse_threshold(text, CLASSES)
         assert (threshold.true_below, threshold.wrong_class, threshold.wrong_above) == described
-        assert parse_threshold(threshold.text, CLASSES) == threshold, "what is recorded can be typed"
+        assert parse_threshold(threshold.text, CLASSES) == threshold, (
+            "what is recorded can be typed"
+        )
     for text in ("top5", " top-5", "top:5"):
         assert parse_threshold(text, CLASSES) == parse_threshold(TopK(5).text, CLASSES) == TopK(5)
     for text in (
@@ -219,14 +260,24 @@ def test_a_forged_run_is_not_proved(run, tmp_path):
         forger.manifest["criterion"] |= {"true_below": 0.3, "text": "true<0.3"}
 
     def margin(forger):
-        forger.change("margin", -0.5, attack="clean", samples=[next(forger.select("clean", "unmet"))["sample_id"]])
+        forger.change(
+            "margin",
+            -0.5,
+            attack="clean",
+            samples=[next(forger.select("clean", "unmet"))["sample_id"]],
+        )
 
     def survived(forger):
         for row in list(forger.select(outcome="broken")):
             survive(row)
 
     def met(forger):
-        forger.change("outcome", "correct", attack="clean", samples=[next(forger.select("clean", "unmet"))["sample_id"]])
+        forger.change(
+            "outcome",
+            "correct",
+            attack="clean",
+            samples=[next(forger.select("clean", "unmet"))["sample_id"]],
+        )
 
     for forge in (lenient, margin, survived, met):
         shutil.copytree(run, tmp_path / forge.__name__)

@@ -1,4 +1,6 @@
-"""The networks of the per-class study: their published sizes and names, worked examples, and checkpoints of narrow ones."""
+"""The networks of the per-class study: their published sizes and names, worked examples, and
+checkpoints of narrow ones.
+"""
 
 import math
 import re
@@ -22,7 +24,11 @@ from brinell.testing.others import check_model
 FILE = Path(__file__).parents[2] / "examples" / "models" / "per_class.py"
 networks: Any = import_file(FILE)
 CIFAR = Domain(kind="image", shape=(3, 32, 32), levels=256)
-PUBLISHED = {"peng2023": (267_240_802, 1147), "wang2023_large": (266_796_506, 407), "wang2023": (36_479_194, 155)}
+PUBLISHED = {
+    "peng2023": (267_240_802, 1147),
+    "wang2023_large": (266_796_506, 407),
+    "wang2023": (36_479_194, 155),
+}
 
 
 def filled(module: nn.Module, seed: int = 0) -> nn.Module:
@@ -34,7 +40,9 @@ def filled(module: nn.Module, seed: int = 0) -> nn.Module:
                 tensor.copy_(0.5 + torch.rand(tensor.shape, generator=rng))
             elif tensor.is_floating_point():
                 fan = tensor[0].numel() if tensor.ndim > 1 else 10
-                tensor.copy_(torch.randn(tensor.shape, generator=rng) * (2 / fan) ** 0.5 + (tensor.ndim == 1))
+                tensor.copy_(
+                    torch.randn(tensor.shape, generator=rng) * (2 / fan) ** 0.5 + (tensor.ndim == 1)
+                )
     return module.eval()
 
 
@@ -47,20 +55,30 @@ def narrow_ra() -> nn.Module:
 
 
 def narrow_mixture() -> Any:
-    return networks.Mixture(networks.BiT((1, 1, 1), 8, groups=4), narrow(), networks.Mixing(32 + 16, 64 + 32, (8, 12)), side=128)
+    return networks.Mixture(
+        networks.BiT((1, 1, 1), 8, groups=4),
+        narrow(),
+        networks.Mixing(32 + 16, 64 + 32, (8, 12)),
+        side=128,
+    )
 
 
 def mixture_on_meta() -> Any:
     with torch.device("meta"):
         return networks.Mixture(
-            networks.BiT((3, 8, 36, 3), 128), networks.wide_resnet(70, 16), networks.Mixing(768, 1536, (512, 768, 1024))
+            networks.BiT((3, 8, 36, 3), 128),
+            networks.wide_resnet(70, 16),
+            networks.Mixing(768, 1536, (512, 768, 1024)),
         )
 
 
 def test_parameters_as_published() -> None:
     for name, published in PUBLISHED.items():
         network = getattr(networks, name)()
-        assert (sum(tensor.numel() for tensor in network.parameters()), len(network.state_dict())) == published, name
+        assert (
+            sum(tensor.numel() for tensor in network.parameters()),
+            len(network.state_dict()),
+        ) == published, name
     mixture = mixture_on_meta()
     parts = [sum(tensor.numel() for tensor in part.parameters()) for part in mixture.children()]
     assert parts == [232_279_178, 266_796_506, 67_848_704, 0] and len(mixture.state_dict()) == 946
@@ -72,24 +90,43 @@ def test_names_of_wide_networks(subtests: pytest.Subtests) -> None:
             keys = getattr(networks, name)().state_dict().keys()
             inner = r"(batchnorm_[01]|conv_[01]|shortcut|se\.fc[12])"
             assert all(
-                re.fullmatch(rf"init_conv\.weight|(layer\.[0-2]\.block\.\d+\.{inner}|batchnorm|logits)\.\w+", key) for key in keys
+                re.fullmatch(
+                    rf"init_conv\.weight|(layer\.[0-2]\.block\.\d+\.{inner}|batchnorm|logits)\.\w+",
+                    key,
+                )
+                for key in keys
             )
             blocks = Counter(key.split(".")[1] for key in keys if key.endswith("conv_0.weight"))
             squeezed = sum(key.endswith("se.fc1.weight") for key in keys)
-            assert sorted(blocks.values()) == {"wang2023": [4, 4, 4], "wang2023_large": [11, 11, 11]}.get(name, [10, 30, 31])
+            assert sorted(blocks.values()) == {
+                "wang2023": [4, 4, 4],
+                "wang2023_large": [11, 11, 11],
+            }.get(name, [10, 30, 31])
             assert squeezed == (71 if name == "peng2023" else 0)
-            assert sum(key.endswith("shortcut.weight") for key in keys) == 3, "only where the number of channels changes"
+            assert sum(key.endswith("shortcut.weight") for key in keys) == 3, (
+                "only where the number of channels changes"
+            )
 
 
 def test_names_of_the_mixture() -> None:
     mixture = mixture_on_meta()
-    unit = r"body\.block[1-4]\.unit\d\d\.(gn[1-3]\.(weight|bias)|conv[1-3]\.weight|downsample\.weight)"
+    unit = (
+        r"body\.block[1-4]\.unit\d\d\.(gn[1-3]\.(weight|bias)|conv[1-3]\.weight|downsample\.weight)"
+    )
     keys = mixture.standard.state_dict().keys()
-    assert all(re.fullmatch(rf"root\.conv\.weight|{unit}|head\.(gn|conv)\.(weight|bias)", key) for key in keys)
-    last = {number: max(key.split(".")[2] for key in keys if key.startswith(f"body.block{number}")) for number in (1, 2, 3, 4)}
+    assert all(
+        re.fullmatch(rf"root\.conv\.weight|{unit}|head\.(gn|conv)\.(weight|bias)", key)
+        for key in keys
+    )
+    last = {
+        number: max(key.split(".")[2] for key in keys if key.startswith(f"body.block{number}"))
+        for number in (1, 2, 3, 4)
+    }
     assert last == {1: "unit03", 2: "unit08", 3: "unit36", 4: "unit03"}
     keys = mixture.mixing.state_dict().keys()
-    assert all(re.fullmatch(r"layers\.[0-2]\.[01]\..+|linear\.weight|conv1x1\.weight", key) for key in keys)
+    assert all(
+        re.fullmatch(r"layers\.[0-2]\.[01]\..+|linear\.weight|conv1x1\.weight", key) for key in keys
+    )
     assert mixture.bn.state_dict().keys() == {"running_mean", "running_var", "num_batches_tracked"}
 
 
@@ -117,7 +154,9 @@ def test_a_block_by_hand() -> None:
         value /= math.sqrt(1 + 1e-5)
         return value / (1 + math.exp(-value))
 
-    assert output.flatten().tolist() == pytest.approx([2 + active(active(2.0)), -1 + active(active(-1.0))], rel=1e-5)
+    assert output.flatten().tolist() == pytest.approx(
+        [2 + active(active(2.0)), -1 + active(active(-1.0))], rel=1e-5
+    )
 
 
 def test_filters_are_standardised_by_hand() -> None:
@@ -142,15 +181,21 @@ def test_the_mixture_of_two_answers_by_hand() -> None:
         output = mixture(torch.rand(1, 3, 32, 32)).exp().flatten()
     alpha = 0.04 / (1 + math.exp(-(2.0 * (1.0 / math.sqrt(4.0 + 1e-5)) + 1.05))) + 0.96
     standard, robust = math.exp(1.2) / (math.exp(1.2) + 9), math.exp(0.6) / (math.exp(0.6) + 9)
-    assert float(output[0]) == pytest.approx((1 - alpha) * standard + alpha * (1 - robust) / 9, rel=1e-5)
-    assert float(output[9]) == pytest.approx((1 - alpha) * (1 - standard) / 9 + alpha * robust, rel=1e-5)
+    assert float(output[0]) == pytest.approx(
+        (1 - alpha) * standard + alpha * (1 - robust) / 9, rel=1e-5
+    )
+    assert float(output[9]) == pytest.approx(
+        (1 - alpha) * (1 - standard) / 9 + alpha * robust, rel=1e-5
+    )
 
 
 def test_narrow_ones_answer_and_have_gradients(subtests: pytest.Subtests) -> None:
     for make in [narrow, narrow_ra, narrow_mixture]:
         with subtests.test(make=make):
             network = filled(make())
-            x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1), requires_grad=True)
+            x = torch.rand(
+                2, 3, 32, 32, generator=torch.Generator().manual_seed(1), requires_grad=True
+            )
             logits: Tensor = network(x)
             (grad,) = torch.autograd.grad(logits.logsumexp(1).sum() + logits[:, 0].sum(), x)
             assert logits.shape == (2, 10) and bool(torch.isfinite(logits).all())
@@ -161,35 +206,53 @@ def test_narrow_ones_answer_and_have_gradients(subtests: pytest.Subtests) -> Non
 
 
 def test_checkpoints(tmp_path: Path) -> None:
-    """Wrapped as checkpoints are: as they are, with prefixes in a dict, in half precision, without counters."""
+    """Wrapped as checkpoints are: as they are, with prefixes in a dict, in half precision, without
+    counters.
+    """
     code = f"import sys, torch; sys.path.insert(0, {str(FILE.parent)!r}); import per_class"
     factory = "def net():\n    with torch.device('meta'): return per_class.wide_resnet(10, 1)"
     (tmp_path / "net.py").write_text(f"{code}\n{factory}")
     network = filled(narrow())
     wraps = [
         lambda state: state,
-        lambda state: {"state_dict": {f"module.{key}": value for key, value in state.items()}, "epoch": 1},
-        lambda state: {f"model.{key}": value.half() if value.is_floating_point() else value for key, value in state.items()},
-        lambda state: {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")},
+        lambda state: {
+            "state_dict": {f"module.{key}": value for key, value in state.items()},
+            "epoch": 1,
+        },
+        lambda state: {
+            f"model.{key}": value.half() if value.is_floating_point() else value
+            for key, value in state.items()
+        },
+        lambda state: {
+            key: value for key, value in state.items() if not key.endswith("num_batches_tracked")
+        },
     ]
     x = torch.rand(2, 3, 32, 32)
     for wrap in wraps:
         torch.save(wrap(network.state_dict()), tmp_path / "it.pt")
         generator = torch.random.get_rng_state()
-        model: Any = TorchModule(path=f"{tmp_path / 'net.py'}:net", weights=str(tmp_path / "it.pt"))(CIFAR)
+        model: Any = TorchModule(
+            path=f"{tmp_path / 'net.py'}:net", weights=str(tmp_path / "it.pt")
+        )(CIFAR)
         assert torch.equal(torch.random.get_rng_state(), generator)
         assert not any(tensor.is_meta for tensor in model.module.state_dict().values())
         with torch.no_grad():
-            assert torch.allclose(model.predict(x), network(x), atol=2e-2 * float(network(x).abs().max()))
+            assert torch.allclose(
+                model.predict(x), network(x), atol=2e-2 * float(network(x).abs().max())
+            )
         check_model(model)
 
 
 def test_a_mixture_from_its_three_files(tmp_path: Path) -> None:
     mixture, other = filled(narrow_mixture()), filled(narrow_mixture(), seed=1)
     files = [str(tmp_path / f"m{number}.pt") for number in range(3)]
-    torch.save({f"module.{key}": value for key, value in mixture.standard.state_dict().items()}, files[0])
+    torch.save(
+        {f"module.{key}": value for key, value in mixture.standard.state_dict().items()}, files[0]
+    )
     torch.save({"state_dict": mixture.robust.state_dict()}, files[1])
-    torch.save({"model": mixture.mixing.state_dict(), "bn": mixture.bn.state_dict(), "epoch": 3}, files[2])
+    torch.save(
+        {"model": mixture.mixing.state_dict(), "bn": mixture.bn.state_dict(), "epoch": 3}, files[2]
+    )
     networks.fill(other, *files)
     x = torch.rand(2, 3, 32, 32)
     with torch.no_grad():
@@ -213,9 +276,16 @@ def test_the_package_opens_its_networks(monkeypatch: pytest.MonkeyPatch) -> None
     model = RobustBench(path="Gowal2021Improving_28_10", threat="L2", folder="zoo")(CIFAR)
     assert (model.name, model.classes) == ("Gowal2021Improving_28_10", 10)
     assert requests == [
-        {"model_name": "Gowal2021Improving_28_10", "model_dir": "zoo", "dataset": "cifar10", "threat_model": "L2"}
+        {
+            "model_name": "Gowal2021Improving_28_10",
+            "model_dir": "zoo",
+            "dataset": "cifar10",
+            "threat_model": "L2",
+        }
     ]
-    with pytest.raises(RequestError, match="the package robustbench cannot load None2020 .*KeyError"):
+    with pytest.raises(
+        RequestError, match="the package robustbench cannot load None2020 .*KeyError"
+    ):
         RobustBench(path="None2020")(CIFAR)
     monkeypatch.setitem(sys.modules, "robustbench.utils", None)
     for path, words in (("None2020", "cannot be imported"), ("", "names no model")):

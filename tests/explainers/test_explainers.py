@@ -46,12 +46,18 @@ def explain(explainer, net, domain, x, y=None, batch_size=128, classes=2):
     """Maps of inputs by an explainer, with the ledger that counted."""
     net.eval()
     model = TorchModel(net, domain, classes, name="net")
-    batch = Batch(ids=torch.arange(len(x)), x=x, y=torch.zeros(len(x), dtype=torch.int64) if y is None else y)
+    batch = Batch(
+        ids=torch.arange(len(x)), x=x, y=torch.zeros(len(x), dtype=torch.int64) if y is None else y
+    )
     anywhere = torch.full((len(x),), torch.inf)
     threat = Threat(distance=plugins.build("distance", "linf", {}), eps=anywhere, domain=domain)
-    ledger = Ledger(model, batch, threat, access=explainer.access, batch_size=batch_size, minimal=True)
+    ledger = Ledger(
+        model, batch, threat, access=explainer.access, batch_size=batch_size, minimal=True
+    )
     attached = explainer.attach(net, domain) if hasattr(explainer, "attach") else explainer
-    return attached(ledger.oracle(), ledger.batch, domain, Streams.of(0, torch.arange(len(x)))), ledger
+    return attached(
+        ledger.oracle(), ledger.batch, domain, Streams.of(0, torch.arange(len(x)))
+    ), ledger
 
 
 def build(name, **settings):
@@ -73,10 +79,16 @@ def test_integrated_gradients_add_up_to_the_change_of_the_logit():
     net = Counted(nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 2)))
     x = inputs(3)
     model = TorchModel(net.eval(), IMAGE, 2, name="net")
-    threat = Threat(distance=plugins.build("distance", "linf", {}), eps=torch.full((3,), torch.inf), domain=IMAGE)
+    threat = Threat(
+        distance=plugins.build("distance", "linf", {}),
+        eps=torch.full((3,), torch.inf),
+        domain=IMAGE,
+    )
     batch = Batch(ids=torch.arange(3), x=x, y=torch.tensor([0, 1, 0]))
     ledger = Ledger(model, batch, threat, minimal=True)
-    attributions = build("integrated-gradients", steps=200).attributions(ledger.oracle(), batch, IMAGE)
+    attributions = build("integrated-gradients", steps=200).attributions(
+        ledger.oracle(), batch, IMAGE
+    )
     with torch.no_grad():
         change = (net(x) - net(torch.zeros_like(x))).gather(1, batch.y[:, None])[:, 0]
     assert torch.allclose(attributions.flatten(1).sum(1), change, atol=1e-3)
@@ -90,13 +102,19 @@ def test_occlusion_points_at_the_only_pixel_that_matters():
     maps, ledger = explain(build("occlusion", windows=8), linear(IMAGE, weight), IMAGE, x)
     assert maps[0].flatten().argmax() == 8 * 2 + 5
     assert maps[0, 7, 0] == pytest.approx(0, abs=1e-6)
-    assert ledger.costs.forwards.tolist() == [50, 50], "49 windows of two by two, and the clean input"
+    assert ledger.costs.forwards.tolist() == [50, 50], (
+        "49 windows of two by two, and the clean input"
+    )
 
 
 def test_shapley_values_of_an_additive_game_are_its_parts():
     worth = torch.tensor([[0.5, -0.2, 0.1, 0.9]])
-    subsets = torch.tensor([[[1, 0, 0, 0], [0, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0], [0, 1, 0, 1.0]]])
-    values = torch.cat([torch.tensor([[0.3, 0.3 + 1.3]]), 0.3 + (subsets * worth[:, None]).sum(2)], 1)
+    subsets = torch.tensor(
+        [[[1, 0, 0, 0], [0, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0], [0, 1, 0, 1.0]]]
+    )
+    values = torch.cat(
+        [torch.tensor([[0.3, 0.3 + 1.3]]), 0.3 + (subsets * worth[:, None]).sum(2)], 1
+    )
     assert torch.allclose(kernel_shap._shapley(subsets, values, 1e-9), worth, atol=1e-5)
 
 
@@ -105,11 +123,15 @@ def test_shapley_values_of_a_product_share_it():
     subsets = [[1, 0, 0], [0, 1, 1], [0, 1, 0], [1, 0, 1], [0, 0, 1], [1, 1, 0]]
     subset_masks = torch.tensor([subsets], dtype=torch.float32)
     values = torch.cat([torch.tensor([[0.0, 1.0]]), subset_masks[..., 0] * subset_masks[..., 1]], 1)
-    assert torch.allclose(kernel_shap._shapley(subset_masks, values, 1e-9), torch.tensor([[0.5, 0.5, 0.0]]), atol=1e-5)
+    assert torch.allclose(
+        kernel_shap._shapley(subset_masks, values, 1e-9), torch.tensor([[0.5, 0.5, 0.0]]), atol=1e-5
+    )
 
 
 class Tiny(nn.Module):
-    """Two channels, x and 2x; class 0 has the mean of the first minus half that of the second, class 1 the opposite."""
+    """Two channels, x and 2x; class 0 has the mean of the first minus half that of the second,
+    class 1 the opposite.
+    """
 
     def __init__(self):
         super().__init__()
@@ -122,7 +144,8 @@ class Tiny(nn.Module):
 
 
 def test_grad_cam_by_hand():
-    # Channel weights are 3/64 and -1/64, so the map is relu(3 x - 2 x) / 64 = x / 64; of the other class nothing is left.
+    # Channel weights are 3/64 and -1/64, so the map is relu(3 x - 2 x) / 64 = x / 64; of the other
+    # class nothing is left.
     x = inputs(2)
     maps, ledger = explain(build("grad-cam"), Tiny(), IMAGE, x, torch.tensor([0, 1]))
     assert torch.allclose(maps[0], x[0, 0] / 64, atol=1e-6)
@@ -146,8 +169,12 @@ def test_grad_cam_does_not_look_behind_the_pooling():
     x = inputs(2)
     maps, ledger = explain(build("grad-cam"), Pooled(), IMAGE, x, torch.tensor([0, 1]))
     assert torch.allclose(maps[0], x[0, 0] / 64, atol=1e-6)
-    assert ledger.costs.forwards.tolist() == [2, 1], "the first sample is asked about once more, to see which layer fits"
-    assert torch.equal(maps, explain(build("grad-cam", layer="conv"), Pooled(), IMAGE, x, torch.tensor([0, 1]))[0])
+    assert ledger.costs.forwards.tolist() == [2, 1], (
+        "the first sample is asked about once more, to see which layer fits"
+    )
+    assert torch.equal(
+        maps, explain(build("grad-cam", layer="conv"), Pooled(), IMAGE, x, torch.tensor([0, 1]))[0]
+    )
 
 
 def test_grad_cam_names_the_layers_where_one_is_missing():
@@ -192,16 +219,24 @@ def test_grad_cam_of_a_transformer_puts_its_tokens_back():
     maps, _ = explain(build("grad-cam"), net, IMAGE, inputs(2))
     assert maps.shape == (2, 8, 8)
     tokens = torch.arange(17.0).reshape(1, 17, 1)
-    assert grad_cam.on_grid(tokens, (8, 8), "x")[0, 0].tolist() == (torch.arange(16.0) + 1).reshape(4, 4).tolist()
+    assert (
+        grad_cam.on_grid(tokens, (8, 8), "x")[0, 0].tolist()
+        == (torch.arange(16.0) + 1).reshape(4, 4).tolist()
+    )
     with pytest.raises(RequestError, check=refused("explainers.grad_cam.on_grid")):
         grad_cam.on_grid(torch.zeros(1, 5), (8, 8), "x")
 
 
 def test_a_fitted_prior_finds_what_a_linear_game_is_made_of():
-    """Each of 36 cells is worth what it is worth; with little noise the answers say so, with much they are smoothed."""
+    """Each of 36 cells is worth what it is worth; with little noise the answers say so, with much
+    they are smoothed.
+    """
     cells = Cells((6, 6), (6, 6))
     domain = Domain(kind="image", shape=(1, 6, 6))
-    priors = [covariance(torch.zeros(1, 1, 6, 6), domain, cells, (length,), 0)[0] for length in (0.04, 0.3)]
+    priors = [
+        covariance(torch.zeros(1, 1, 6, 6), domain, cells, (length,), 0)[0]
+        for length in (0.04, 0.3)
+    ]
     rng = torch.Generator().manual_seed(0)
     masks = (torch.rand(200, 36, generator=rng) < 0.5).float()
     centred_masks = masks - masks.mean(0)
@@ -211,8 +246,12 @@ def test_a_fitted_prior_finds_what_a_linear_game_is_made_of():
     assert torch.allclose(fitted_worth, worth, atol=0.15)
     smooth = torch.linalg.cholesky(priors[1]) @ torch.randn(36, generator=rng)
     noisy = centred_masks @ smooth + 3 * torch.randn(200, generator=rng)
-    close = torch.corrcoef(torch.stack([rlab.fit_worth(centred_masks, noisy - noisy.mean(), priors), smooth]))[0, 1]
-    rough = torch.corrcoef(torch.stack([rlab.fit_worth(centred_masks, noisy - noisy.mean(), priors[:1]), smooth]))[0, 1]
+    close = torch.corrcoef(
+        torch.stack([rlab.fit_worth(centred_masks, noisy - noisy.mean(), priors), smooth])
+    )[0, 1]
+    rough = torch.corrcoef(
+        torch.stack([rlab.fit_worth(centred_masks, noisy - noisy.mean(), priors[:1]), smooth])
+    )[0, 1]
     assert close > 0.9 and close > rough
 
 
@@ -221,8 +260,13 @@ def test_the_same_cells_look_alike_and_far_ones_do_not():
     x[..., :4] = 1.0
     cells = Cells.over(IMAGE, 64)
     similarities = covariance(x, IMAGE, cells, (0.25,), 0.5)[0]
-    assert torch.allclose(similarities, similarities.T) and torch.linalg.eigvalsh(similarities).min() > 0
-    assert similarities[0, 1] > similarities[0, 2] > similarities[0, 3], "nearer cells are more alike"
+    assert (
+        torch.allclose(similarities, similarities.T)
+        and torch.linalg.eigvalsh(similarities).min() > 0
+    )
+    assert similarities[0, 1] > similarities[0, 2] > similarities[0, 3], (
+        "nearer cells are more alike"
+    )
     assert similarities[3, 4] < similarities[3, 2] / 5, "across the edge they are not"
 
 
@@ -235,39 +279,68 @@ def test_what_is_hidden_is_blurred_within_the_bounds_and_a_constant_stays():
 
 def test_cost_and_full_batches(subtests):
     for name, settings, queries in (
-        ("rlab", {}, 256), ("rlab", {"prior": "broad"}, 256), ("rise", {}, 500), ("kernel-shap", {}, 500), ("occlusion", {}, 50)
-    ):  # fmt: skip
+        ("rlab", {}, 256),
+        ("rlab", {"prior": "broad"}, 256),
+        ("rise", {}, 500),
+        ("kernel-shap", {}, 500),
+        ("occlusion", {}, 50),
+    ):
         with subtests.test(name=name, settings=settings):
             net = linear(IMAGE, torch.randn(2, 64, generator=torch.Generator().manual_seed(1)))
             _, ledger = explain(build(name, **settings), net, IMAGE, inputs(6), batch_size=24)
             assert ledger.costs.forwards.tolist() == [queries] * 6
-            assert sum(net.sizes) == int(ledger.costs.forwards.sum()) and sum(net.sizes) / (24 * len(net.sizes)) >= 0.85
+            assert (
+                sum(net.sizes) == int(ledger.costs.forwards.sum())
+                and sum(net.sizes) / (24 * len(net.sizes)) >= 0.85
+            )
 
 
 def maps_of(name):
-    """Two sums over the map of each of two inputs, by place, for a small network with a convolution."""
-    net, rng = nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(192, 4)), torch.Generator()
+    """Two sums over the map of each of two inputs, by place, for a small network with a
+    convolution."""
+    net, rng = (
+        nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(192, 4)),
+        torch.Generator(),
+    )
     rng.manual_seed(5)
     for parameter in net.parameters():
         parameter.data = 0.3 * torch.randn(parameter.shape, generator=rng)
     maps, _ = explain(build(name), Counted(net), IMAGE, inputs(2), torch.tensor([1, 3]), classes=4)
     place = torch.arange(64.0)
-    return (maps.flatten(1) @ torch.stack([torch.ones(64), torch.cos(1.3 * place)], 1)).flatten().tolist()
+    return (
+        (maps.flatten(1) @ torch.stack([torch.ones(64), torch.cos(1.3 * place)], 1))
+        .flatten()
+        .tolist()
+    )
 
 
 def test_the_maps_are_those_of_the_measurements():
-    """Sums over the maps of a small network, held in values.json: other maps make results of two versions differ."""
+    """Sums over the maps of a small network, held in values.json: other maps make results of two
+    versions differ.
+    """
     maps = {name: maps_of(name) for name in plugins.names("explainer")}
     expected = json.loads(FILE.read_text())
-    assert sorted(expected) == sorted(maps), "write values.json anew: python tests/explainers/test_explainers.py"
-    assert not [name for name, values in expected.items() if maps[name] != pytest.approx(values, rel=1e-2, abs=1e-4)]
+    assert sorted(expected) == sorted(maps), (
+        "write values.json anew: python tests/explainers/test_explainers.py"
+    )
+    assert not [
+        name
+        for name, values in expected.items()
+        if maps[name] != pytest.approx(values, rel=1e-2, abs=1e-4)
+    ]
 
 
 def test_evidence_by_hand():
     logits, y = torch.tensor([[1.0, 2.0, 6.0], [0.0, 0.0, -3.0]]), torch.tensor([2, 0])
-    assert class_evidence(logits, y).tolist() == [3.0, 1.0] and class_evidence(logits + 7, y).tolist() == [3.0, 1.0]
+    assert class_evidence(logits, y).tolist() == [3.0, 1.0] and class_evidence(
+        logits + 7, y
+    ).tolist() == [3.0, 1.0]
 
 
 if __name__ == "__main__":
-    sums = {name: [round(value, 5) for value in maps_of(name)] for name in plugins.names("explainer")}
-    FILE.write_text("{\n" + ",\n".join(f'"{name}": {values}' for name, values in sums.items()) + "\n}\n")
+    sums = {
+        name: [round(value, 5) for value in maps_of(name)] for name in plugins.names("explainer")
+    }
+    FILE.write_text(
+        "{\n" + ",\n".join(f'"{name}": {values}' for name, values in sums.items()) + "\n}\n"
+    )

@@ -1,4 +1,6 @@
-"""Calls with arguments made at random: each gives a figure, or one `BrinellError` of one line, in seconds."""
+"""Calls with arguments made at random: each gives a figure, or one `BrinellError` of one line, in
+seconds.
+"""
 
 import inspect
 import random
@@ -17,7 +19,8 @@ from brinell.core.errors import BrinellError
 
 N = 12
 SECONDS = 5
-"""Processor time that a call may take beyond that of the same call with arguments that are right."""
+"""Processor time that a call may take beyond that of the same call with arguments that are
+right."""
 WITHOUT = {"review": "it waits for a person at a browser"}
 X = torch.rand(N, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(N) % 3
@@ -49,23 +52,35 @@ def right(name, runs):
         "export": {"run": runs[0], "to": "csv"},
         "gate": {"run": runs[0], "robust": 0.1},
         "harden": in_memory
-        | {"train": runs[2], "recipe": "plain", "eps": 0.1, "epochs": 1.0, "samples": 4, "attack": "fgsm"},
+        | {
+            "train": runs[2],
+            "recipe": "plain",
+            "eps": 0.1,
+            "epochs": 1.0,
+            "samples": 4,
+            "attack": "fgsm",
+        },
         "open": {"folder": runs[0]},
         "progress": {"run": runs[0]},
         "report": {"run": runs[0]},
         "sign": {"run": runs[1], "key": "no-key"},
-        "train_agent": {"model": net, "data": runs[2], "steps": 2, "attack": "rlab?steps=4", "surrogates": 0},
+        "train_agent": {
+            "model": net,
+            "data": runs[2],
+            "steps": 2,
+            "attack": "rlab?steps=4",
+            "surrogates": 0,
+        },
         "train_generator": {"data": runs[2], "steps": 2, "minutes": 0.01},
         "train_metric": {"data": runs[2], "steps": 2},
         "transfer": {"model": [net, net], "data": (X, Y), "eps": 0.1, "attack": "fgsm"},
         "unrestricted": in_memory | {"generator": runs[3], "steps": 2, "per_class": 1},
         "verify": {"run": runs[0]},
-    }  # fmt: skip
+    }
     return settings[name]
 
 
 MODEL = """import torch
-
 def net():
     weight = torch.rand(3, 64, generator=torch.Generator().manual_seed(3))
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3))
@@ -103,7 +118,12 @@ def hostile_value(rng, parameter, arguments):
     if name == "y" or (name == "targeted" and "Labels" in text):
         return hostile.labels(rng, N)
     if name in ("mean", "std", "eps", "norm", "bounds", "budgets", "preprocessing"):
-        kinds = (hostile.odd, lambda rng: hostile.array(rng, N, (rng.choice([1, 3, N]),)), numbers_of, settings_of)
+        kinds = (
+            hostile.odd,
+            lambda rng: hostile.array(rng, N, (rng.choice([1, 3, N]),)),
+            numbers_of,
+            settings_of,
+        )
         return rng.choice(kinds)(rng)
     if "int" in text or "float" in text:
         return rng.choice(hostile.NUMBERS)
@@ -117,7 +137,9 @@ def numbers_of(rng):
 
 def settings_of(rng):
     """A mapping as a preprocessing is."""
-    return {rng.choice(["mean", "std", "axis", "flip_axis", "x"]): hostile.odd(rng) for _ in range(2)}
+    return {
+        rng.choice(["mean", "std", "axis", "flip_axis", "x"]): hostile.odd(rng) for _ in range(2)
+    }
 
 
 class TooLong(KeyboardInterrupt):
@@ -151,7 +173,11 @@ def problem_of(call, arguments, seconds):
         if "\n" in line or not line.strip():
             return f"the error has not one line: {line!r}"
     except BaseException as error:
-        return f"{type(error).__name__}: {str(error)[:300] if not isinstance(error, KeyError) else 'key'} in {where(error)}"
+        return (
+            f"{type(error).__name__}: "
+            f"{str(error)[:300] if not isinstance(error, KeyError) else 'key'} in "
+            f"{where(error)}"
+        )
     spent = time.process_time() - start
     return f"it took {spent:.1f} s" if spent > seconds else None
 
@@ -163,7 +189,9 @@ def where(error):
     while trace is not None:
         code = trace.tb_frame.f_code
         if "brinell" in code.co_filename:
-            places.append(f"{code.co_filename.rpartition('brinell/')[2]}:{trace.tb_lineno} {code.co_name}")
+            places.append(
+                f"{code.co_filename.rpartition('brinell/')[2]}:{trace.tb_lineno} {code.co_name}"
+            )
         trace = trace.tb_next
     return " < ".join(places[::-1][:3])
 
@@ -190,7 +218,11 @@ def usual_seconds(runs, tmp_path_factory):
 def _place(name, call, tmp_path_factory):
     """A fresh place for the results, where a call leaves any."""
     name = f"result{'.safetensors' if name.startswith('train') else ''}"
-    return {"out": tmp_path_factory.mktemp("out") / name} if "out" in inspect.signature(call).parameters else {}
+    return (
+        {"out": tmp_path_factory.mktemp("out") / name}
+        if "out" in inspect.signature(call).parameters
+        else {}
+    )
 
 
 @pytest.fixture
@@ -213,16 +245,28 @@ def fuzz(seed, draws, runs, usual_seconds, tmp_path_factory):
     problems, names = [], list(calls())
     for number in range(draws):
         rng = random.Random(f"{seed} {number}")
-        name = names[number % len(names)] if number < len(names) else rng.choice(["audit", "attack", "data", *names])
+        name = (
+            names[number % len(names)]
+            if number < len(names)
+            else rng.choice(["audit", "attack", "data", *names])
+        )
         call = calls()[name]
         parameters = inspect.signature(call).parameters
         arguments = right(name, runs) | _place(name, call, tmp_path_factory)
-        subjects = [parameters[key] for key in ("model", "data", "x", "y", "run") if key in parameters]
+        subjects = [
+            parameters[key] for key in ("model", "data", "x", "y", "run") if key in parameters
+        ]
         chosen = [rng.choice(subjects)] if subjects and rng.random() < 0.6 else []
         if not chosen or rng.random() < 0.4:
-            chosen += rng.sample(list(parameters.values()), min(len(parameters), rng.choice([1, 1, 1, 2, 3])))
-        arguments |= {parameter.name: hostile_value(rng, parameter, arguments) for parameter in chosen}
-        texts = {parameter.name: hostile.describe(arguments[parameter.name]) for parameter in chosen}
+            chosen += rng.sample(
+                list(parameters.values()), min(len(parameters), rng.choice([1, 1, 1, 2, 3]))
+            )
+        arguments |= {
+            parameter.name: hostile_value(rng, parameter, arguments) for parameter in chosen
+        }
+        texts = {
+            parameter.name: hostile.describe(arguments[parameter.name]) for parameter in chosen
+        }
         if problem := problem_of(call, arguments, usual_seconds(name, call) + SECONDS):
             problems.append(f"{seed}-{number} brinell.{name} with {texts}: {problem}")
     return problems
@@ -233,6 +277,8 @@ def fuzz(seed, draws, runs, usual_seconds, tmp_path_factory):
     [pytest.param(1, 40, marks=pytest.mark.slow), pytest.param(2, 500, marks=pytest.mark.nightly)],
 )
 @pytest.mark.filterwarnings("ignore")
-def test_hostile_arguments_give_a_figure_or_one_line(seed, draws, runs, usual_seconds, tmp_path_factory, closed_input):
+def test_hostile_arguments_give_a_figure_or_one_line(
+    seed, draws, runs, usual_seconds, tmp_path_factory, closed_input
+):
     problems = fuzz(seed, draws, runs, usual_seconds, tmp_path_factory)
     assert not problems, f"{len(problems)} of {draws}:\n" + "\n".join(problems)

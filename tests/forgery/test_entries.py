@@ -1,4 +1,5 @@
-"""Entries of a manifest that nothing compares, and sentences under the name of another machine, do not verify."""
+"""Entries of a manifest that nothing compares, and sentences under the name of another machine, do
+not verify."""
 
 import json
 import random
@@ -38,17 +39,31 @@ def at(manifest, path):
 
 
 def add_entry(manifest, rng):
-    """Add a key to a table, double an entry of a list with another sentence, or warn about no model or another one."""
+    """Add a key to a table, double an entry of a list with another sentence, or warn about no model
+    or another one."""
     if rng.random() < 0.3:
-        warning = {"code": rng.choice(WORDS), "model": rng.choice([None, "ghost"]), "text": " ".join(rng.sample(WORDS, 6))}
+        warning = {
+            "code": rng.choice(WORDS),
+            "model": rng.choice([None, "ghost"]),
+            "text": " ".join(rng.sample(WORDS, 6)),
+        }
         manifest["warnings"].insert(rng.randrange(len(manifest["warnings"]) + 1), warning)
         return
-    paths = [path for path in tables_of(manifest) if path and path[0] not in (*CLAIMED, "files", "request")]
+    paths = [
+        path
+        for path in tables_of(manifest)
+        if path and path[0] not in (*CLAIMED, "files", "request")
+    ]
     place = at(manifest, rng.choice([(), *paths]))
     if isinstance(place, dict):
-        place[rng.choice([*WORDS, "reject_class", "towards", "served", "ghost"])] = rng.choice([3, "certified", None])
+        place[rng.choice([*WORDS, "reject_class", "towards", "served", "ghost"])] = rng.choice(
+            [3, "certified", None]
+        )
     elif place and isinstance(place[0], dict):
-        twin = {key: " ".join(rng.sample(WORDS, 4)) if key in ("text", "label") else value for key, value in place[0].items()}
+        twin = {
+            key: " ".join(rng.sample(WORDS, 4)) if key in ("text", "label") else value
+            for key, value in place[0].items()
+        }
         place.insert(rng.randrange(2), twin)
     else:
         place.append("certified")
@@ -63,8 +78,12 @@ def restate(manifest, rng):
     if kind == "text":
         rng.choice(checks)["text"] = " ".join(rng.sample(WORDS, 7))
     elif kind in ("figure", "limit"):
-        check = rng.choice([check for check in checks if (check["figure"] or 0) + (check["limit"] or 0) > 0])
-        check[kind] = (check[kind] or 0) + rng.choice([-1, 1]) * ((check["figure"] or 0) + (check["limit"] or 0))
+        check = rng.choice(
+            [check for check in checks if (check["figure"] or 0) + (check["limit"] or 0) > 0]
+        )
+        check[kind] = (check[kind] or 0) + rng.choice([-1, 1]) * (
+            (check["figure"] or 0) + (check["limit"] or 0)
+        )
     else:
         manifest["repairs"] = {name: {"forwards": 3, "backwards": 3, "way": "finite differences"}}
 
@@ -82,11 +101,17 @@ def is_refused(folder, edit, seed):
 
 
 @pytest.mark.parametrize(
-    "seeds", [range(SEED, SEED + 4), pytest.param(range(SEED + 4, SEED + 16), marks=pytest.mark.slow)], ids=len
+    "seeds",
+    [range(SEED, SEED + 4), pytest.param(range(SEED + 4, SEED + 16), marks=pytest.mark.slow)],
+    ids=len,
 )
 @pytest.mark.parametrize("edit", [add_entry, restate])
 def test_an_entry_is_refused(honest, tmp_path, edit, seeds):
-    assert not [seed for seed in seeds if not is_refused(shutil.copytree(honest, tmp_path / str(seed)), edit, seed)]
+    assert not [
+        seed
+        for seed in seeds
+        if not is_refused(shutil.copytree(honest, tmp_path / str(seed)), edit, seed)
+    ]
 
 
 def test_another_machine_alone_is_proved(honest, tmp_path):
@@ -99,4 +124,6 @@ def test_another_machine_alone_is_proved(honest, tmp_path):
     write_page(folder)
     result = brinell.verify(folder, replay=SAMPLES, trust=folder)
     assert result.passed, result.problems
-    assert any("the figure and the sentence of" in sentence for sentence in result.unverified_claims)
+    assert any(
+        "the figure and the sentence of" in sentence for sentence in result.unverified_claims
+    )

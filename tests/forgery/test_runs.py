@@ -1,4 +1,6 @@
-"""Random forgeries of a run: each is refused, changes nothing that is shown, or changes what is marked as a claim."""
+"""Random forgeries of a run: each is refused, changes nothing that is shown, or changes what is
+marked as a claim.
+"""
 
 import json
 import shutil
@@ -29,14 +31,19 @@ def digits(tmp_path_factory):
 @pytest.fixture(scope="module")
 def patches(tmp_path_factory):
     folder = tmp_path_factory.mktemp("patches") / "run"
-    brinell.audit("digits-cnn", "digits", norm="l2", eps="1", attack="rlab?steps=5", samples=8, out=folder)
+    brinell.audit(
+        "digits-cnn", "digits", norm="l2", eps="1", attack="rlab?steps=5", samples=8, out=folder
+    )
     return folder
 
 
 def shown(folder):
     """Everything that a person is shown of a folder, as far as it can be opened."""
     payload = brinell.open(folder).payload()
-    texts = {path.name: path.read_bytes() for path in [folder / "report.html", *sorted((folder / "tables").glob("*.csv"))]}
+    texts = {
+        path.name: path.read_bytes()
+        for path in [folder / "report.html", *sorted((folder / "tables").glob("*.csv"))]
+    }
     return json.dumps(payload).replace(str(folder), ""), texts
 
 
@@ -55,7 +62,9 @@ def check_edit(honest, folder, seed):
 
 
 @pytest.mark.parametrize(
-    "seeds", [range(SEED, SEED + 6), pytest.param(range(SEED + 6, SEED + 50), marks=pytest.mark.slow)], ids=len
+    "seeds",
+    [range(SEED, SEED + 6), pytest.param(range(SEED + 6, SEED + 50), marks=pytest.mark.slow)],
+    ids=len,
 )
 def test_a_random_edit_is_noticed(honest, tmp_path, seeds):
     for seed in seeds:
@@ -69,25 +78,38 @@ def test_many_random_edits_are_noticed(request, tmp_path_factory, subtests):
             with subtests.test(str((name, hundred))):
                 tmp_path = tmp_path_factory.mktemp("row")
                 honest = request.getfixturevalue(name)
-                for seed in range(1000 + 100 * hundred, 1000 + 100 * hundred + (100 if name == "honest" else 75)):
+                for seed in range(
+                    1000 + 100 * hundred, 1000 + 100 * hundred + (100 if name == "honest" else 75)
+                ):
                     check_edit(honest, tmp_path / f"run{seed}", seed)
                     shutil.rmtree(tmp_path / f"run{seed}")
 
 
 @pytest.mark.nightly
 def test_what_derives_from_a_forged_run_says_so(honest, tmp_path):
-    """A claim and a comparison are verified down to the run; they pass only where the run as forged does."""
+    """A claim and a comparison are verified down to the run; they pass only where the run as forged
+    does.
+    """
     for seed in np.random.SeedSequence().generate_state(12).tolist():
         run = tmp_path / str(seed)
         shutil.copytree(honest, run)
         edit = forge(run, seed)
-        for name, derive in (("claim", brinell.claim), ("compare", lambda run, out: brinell.compare([run, honest], out=out))):
+        for name, derive in (
+            ("claim", brinell.claim),
+            ("compare", lambda run, out: brinell.compare([run, honest], out=out)),
+        ):
             try:
                 derive(run, out=tmp_path / f"{seed}-{name}")
-                passed = brinell.verify(tmp_path / f"{seed}-{name}", replay=SAMPLES, trust=tmp_path).passed
+                passed = brinell.verify(
+                    tmp_path / f"{seed}-{name}", replay=SAMPLES, trust=tmp_path
+                ).passed
             except BrinellError:
                 continue
-            assert not passed or brinell.verify(run, replay=SAMPLES, trust=tmp_path).passed, (name, seed, edit)
+            assert not passed or brinell.verify(run, replay=SAMPLES, trust=tmp_path).passed, (
+                name,
+                seed,
+                edit,
+            )
 
 
 def test_an_honest_run_is_proved(honest):

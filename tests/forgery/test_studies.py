@@ -1,4 +1,5 @@
-"""The folder of every study verifies, and random edits of it do not, unless what they change is marked as claimed."""
+"""The folder of every study verifies, and random edits of it do not, unless what they change is
+marked as claimed."""
 
 import json
 import shutil
@@ -41,7 +42,9 @@ def honest(tmp_path_factory):
 
 
 def test_every_study_with_a_folder_is_verified():
-    assert set(STUDIES) | {"audit"} == {verb for verb, study in register.studies().items() if study.leaves_folder}
+    assert set(STUDIES) | {"audit"} == {
+        verb for verb, study in register.studies().items() if study.leaves_folder
+    }
 
 
 @pytest.mark.slow
@@ -67,14 +70,22 @@ def test_nothing_that_a_foreign_folder_names_is_opened(honest, tmp_path):
     manifest = read_json(folder / MANIFEST)
     settings, mark = manifest["request"], tmp_path / "mark"
     settings["model"] = f"torch:{tmp_path / 'evil.py'}:network"
-    (tmp_path / "evil.py").write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n" + MODEL)
+    (tmp_path / "evil.py").write_text(
+        f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n" + MODEL
+    )
     save_manifest(folder, manifest)
-    file = folder / "manifest.json"  # saving marks the folder as ours, and a stranger has another key
+    file = (
+        folder / "manifest.json"
+    )  # saving marks the folder as ours, and a stranger has another key
     file.write_text(json.dumps(json.loads(file.read_text()) | {MARK: "0" * 64}))
     result = brinell.verify(folder)
     assert not result.passed and "was not made by you" in result.refusal and not mark.exists()
     result = brinell.verify(folder, trust=folder)
-    assert not result.passed and mark.exists() and any("request.model" in problem.description for problem in result.problems)
+    assert (
+        not result.passed
+        and mark.exists()
+        and any("request.model" in problem.description for problem in result.problems)
+    )
 
 
 def test_audits_before_and_after_a_training_are_not_exchanged(harden_run, tmp_path):
@@ -95,7 +106,9 @@ def test_another_version_proves_no_pages(corrupt_run, tmp_path):
     (folder / "report.html").write_text("<p>robust</p>")
     save_manifest(folder, read_json(folder / MANIFEST) | {"brinell": "0.0.9"})
     result = brinell.verify(folder)
-    assert not result.passed and any("another version" in sentence for sentence in result.unverified_claims)
+    assert not result.passed and any(
+        "another version" in sentence for sentence in result.unverified_claims
+    )
 
 
 def check_edits(verb, folder, tmp_path, seeds):

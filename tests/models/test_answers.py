@@ -14,7 +14,9 @@ def test_the_softmax_of_the_logits_is_the_probability_again(weights):
     logits = answers.logits_of_probabilities(p)
     assert logits.dtype == torch.float32
     assert torch.allclose(logits.double().softmax(1), p, atol=1e-6)
-    assert torch.allclose(cross_entropy(logits, torch.tensor([0])).double(), -p[:, 0].log(), atol=1e-5)
+    assert torch.allclose(
+        cross_entropy(logits, torch.tensor([0])).double(), -p[:, 0].log(), atol=1e-5
+    )
 
 
 def test_none_is_a_finite_logit():

@@ -37,7 +37,8 @@ def linear(order=(0, 1, 2)):
 
 
 def data(classes=NAMES, n=90):
-    """Inputs with the labels of the linear network, one in ten wrong, by the names of classes in an order."""
+    """Inputs with the labels of the linear network, one in ten wrong, by the names of classes in an
+    order."""
     x = torch.rand(n, 4, generator=torch.Generator().manual_seed(1))
     y = linear()(x).argmax(1)
     y[::10] = (y[::10] + 1) % 3
@@ -49,22 +50,33 @@ def test_rows_in_another_order_are_the_same_model():
     for order in [(1, 2, 0), (2, 1, 0), (0, 2, 1)]:
         network = linear(order)
         model = TorchModel(network, DOMAIN, class_names=tuple(NAMES[place] for place in order))
-        ordered, plain, x = in_order_of(model, data()), TorchModel(linear(), DOMAIN), torch.rand(20, 4)
+        ordered, plain, x = (
+            in_order_of(model, data()),
+            TorchModel(linear(), DOMAIN),
+            torch.rand(20, 4),
+        )
         assert torch.equal(ordered.predict(x), plain.predict(x))
         assert ordered.info.class_names == NAMES and sorted(ordered.info.class_order) == [0, 1, 2]
         assert ordered.info.module is network and ordered.digest() != model.digest()
         assert "matched by name" in ordered.info.notes[-1]
         repetition = x.clone().requires_grad_()
-        assert torch.autograd.grad(ordered.predict(repetition).sum(), repetition)[0].shape == x.shape
+        assert (
+            torch.autograd.grad(ordered.predict(repetition).sum(), repetition)[0].shape == x.shape
+        )
 
 
 def test_the_same_order_is_the_model_itself():
     model = TorchModel(linear(), DOMAIN, class_names=NAMES)
-    assert in_order_of(model, data()) is model and in_order_of(TorchModel(linear(), DOMAIN), data()).info.notes == ()
+    assert (
+        in_order_of(model, data()) is model
+        and in_order_of(TorchModel(linear(), DOMAIN), data()).info.notes == ()
+    )
 
 
 def test_the_softmax_before_the_order_is_still_read():
-    model = TorchModel(nn.Sequential(linear((1, 0, 2)), nn.Softmax(1)), DOMAIN, class_names=("dog", "cat", "frog"))
+    model = TorchModel(
+        nn.Sequential(linear((1, 0, 2)), nn.Softmax(1)), DOMAIN, class_names=("dog", "cat", "frog")
+    )
     ordered = recognise_answers(in_order_of(model, data()), torch.rand(8, 4))
     x = torch.rand(8, 4)
     assert isinstance(ordered, LogitModel) and torch.equal(ordered.predict(x), linear()(x))
@@ -73,17 +85,29 @@ def test_the_softmax_before_the_order_is_still_read():
 def test_classes_that_the_model_does_not_know_are_never_answered():
     model = LogitModel(TorchModel(linear(), DOMAIN, class_names=NAMES), "logits")
     arrays = from_arrays(
-        np.random.default_rng(0).random((4, 4)), [0, 2, 3, 0], classes=("cat", "gnu", "dog", "frog"), kind="vector"
+        np.random.default_rng(0).random((4, 4)),
+        [0, 2, 3, 0],
+        classes=("cat", "gnu", "dog", "frog"),
+        kind="vector",
     )
     ordered = in_order_of(model, arrays)
     answers = ordered.predict(torch.rand(50, 4))
-    assert answers.shape == (50, 4) and not bool((answers.argmax(1) == 1).any()) and bool(torch.isfinite(answers).all())
+    assert (
+        answers.shape == (50, 4)
+        and not bool((answers.argmax(1) == 1).any())
+        and bool(torch.isfinite(answers).all())
+    )
     with pytest.raises(RequestError, check=refused("models._class_order.in_order_of")):
         in_order_of(model.model, arrays)
 
 
 def test_one_number_of_two_classes_is_turned_round_once_its_kind_is_known():
-    arrays = from_arrays(np.random.default_rng(0).random((4, 4)), [0, 1, 1, 0], classes=("good", "bad"), kind="vector")
+    arrays = from_arrays(
+        np.random.default_rng(0).random((4, 4)),
+        [0, 1, 1, 0],
+        classes=("good", "bad"),
+        kind="vector",
+    )
     model = TorchModel(nn.Linear(4, 1), DOMAIN, class_names=("bad", "good"))
     with pytest.raises(RequestError, check=refused("models._class_order.in_order_of")):
         in_order_of(model, arrays)
@@ -92,7 +116,8 @@ def test_one_number_of_two_classes_is_turned_round_once_its_kind_is_known():
 
 
 def test_an_audit_by_names_gives_the_rows_of_the_right_order(tmp_path):
-    """Estimators, whose `classes_` name what they answer, against data whose classes are in any order."""
+    """Estimators, whose `classes_` name what they answer, against data whose classes are in any
+    order."""
     rows = []
     for classes in (NAMES, ("frog", "cat", "dog")):
         options = {"eps": "0,0.05", "norm": "linf", "attack": "fgsm", "samples": "first:12"}
@@ -104,7 +129,10 @@ def test_an_audit_by_names_gives_the_rows_of_the_right_order(tmp_path):
         brinell.audit(network, data(classes), out=tmp_path / classes[0], **options)
         records = Run.open(tmp_path / classes[0]).records()
         fooled = records.outcome == Outcome.BROKEN
-        named = [np.array([*classes])[column] for column in (records.label, records.clean_pred, records.adv_pred[fooled])]
+        named = [
+            np.array([*classes])[column]
+            for column in (records.label, records.clean_pred, records.adv_pred[fooled])
+        ]
         rows.append([records.sample_id, records.outcome, records.linf, *named])
     for right, other in zip(*rows, strict=True):
         assert np.array_equal(right, other, equal_nan=right.dtype.kind == "f")
@@ -121,17 +149,24 @@ def test_estimators_of_minus_one_and_one_and_of_gaps():
         dataset = brinell.data(x, labels)
         (model,) = models_of(estimator, dataset, "")
         predicted = model.predict(dataset.load(range(200))).argmax(1).numpy()
-        assert [int(dataset.classes[index]) for index in predicted] == estimator.predict(x).astype(int).tolist()
+        assert [int(dataset.classes[index]) for index in predicted] == estimator.predict(x).astype(
+            int
+        ).tolist()
         assert np.mean(predicted == dataset.labels()) > 0.9, labels[:3]
 
 
 def test_stated_names(tmp_path):
-    (tmp_path / "net.py").write_text("from torch import nn\ndef net():\n    return nn.Linear(4, 3)\n")
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\ndef net():\n    return nn.Linear(4, 3)\n"
+    )
     opener = model_opener(f"torch:{tmp_path}/net.py:net?class_names=frog+cat+dog", data())
     assert opener().info.class_order == (1, 2, 0)
     (tmp_path / "classes.json").write_text(json.dumps({"dog": 0, "cat": 1, "frog": 2}))
     assert model_opener(f"torch:{tmp_path}/net.py:net", data())().info.class_order == (1, 0, 2)
-    assert model_opener(f"{tmp_path}/net.py:net?class_names=cat+dog+frog", data())().info.class_order == ()
+    assert (
+        model_opener(f"{tmp_path}/net.py:net?class_names=cat+dog+frog", data())().info.class_order
+        == ()
+    )
     for options, message in (
         ("class_names=cat+cat+dog", "names the classes 0 and 1 both 'cat'"),
         ("class_names=cat+dog", "name 2 classes, and the model answers 3 numbers"),
@@ -159,12 +194,17 @@ def test_forms_of_a_list_of_classes():
 def test_names_in_the_metadata_of_onnx(tmp_path):
     weight = numpy_helper.from_array(linear((2, 0, 1)).weight.detach().numpy().T.copy(), "weight")
     x_port, y_port = (
-        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", size]) for name, size in (("x", 4), ("y", 3))
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", size])
+        for name, size in (("x", 4), ("y", 3))
     )
-    graph = helper.make_graph([helper.make_node("MatMul", ["x", "weight"], ["y"])], "net", [x_port], [y_port], [weight])
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "weight"], ["y"])], "net", [x_port], [y_port], [weight]
+    )
     file = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     for text in ("{0: 'frog', 1: 'cat', 2: 'dog'}", '["frog", "cat", "dog"]', "frog, cat,dog"):
         helper.set_model_props(file, {"names": text})
         onnx.save(file, tmp_path / "net.onnx")
         model, x = model_opener(f"onnx:{tmp_path}/net.onnx", data())(), torch.rand(9, 4)
-        assert model.info.class_order == (1, 2, 0) and torch.allclose(model.predict(x), linear()(x), atol=1e-5)
+        assert model.info.class_order == (1, 2, 0) and torch.allclose(
+            model.predict(x), linear()(x), atol=1e-5
+        )

@@ -1,4 +1,6 @@
-"""A network in each container that torch has: the figures of the network itself, from Python and from a file."""
+"""A network in each container that torch has: the figures of the network itself, from Python and
+from a file.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +29,14 @@ X = torch.rand(11, 1, 4, 4, generator=torch.Generator().manual_seed(0))
 
 
 def network(seed: int = 1) -> nn.Module:
-    module = nn.Sequential(nn.Conv2d(1, 3, 2), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Dropout(), nn.Linear(27, 3))
+    module = nn.Sequential(
+        nn.Conv2d(1, 3, 2),
+        nn.BatchNorm2d(3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Dropout(),
+        nn.Linear(27, 3),
+    )
     rng = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for value in module.parameters():
@@ -61,21 +70,40 @@ CONTAINERS: dict[str, Callable[[nn.Module], Any]] = {
 }
 
 
-PARTS = ("frozen", "exported", "exported for four", "a graph", "parallel", "traced part", "a function")
-"""Containers of which each needs code of its own; the others, which are slow to make or mix these, wait for `make slow`."""
+PARTS = (
+    "frozen",
+    "exported",
+    "exported for four",
+    "a graph",
+    "parallel",
+    "traced part",
+    "a function",
+)
+"""Containers of which each needs code of its own; the others, which are slow to make or mix
+these, wait for `make slow`."""
 
 
-@pytest.mark.parametrize("names", [PARTS, pytest.param(sorted({*CONTAINERS} - {*PARTS}), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "names", [PARTS, pytest.param(sorted({*CONTAINERS} - {*PARTS}), marks=pytest.mark.slow)]
+)
 def test_answers_gradients_copies_and_digests(names: tuple[str, ...]) -> None:
-    data, plain = brinell.data(X, torch.arange(11) % 3, layout="first"), TorchModel(network(), IMAGE)
+    data, plain = (
+        brinell.data(X, torch.arange(11) % 3, layout="first"),
+        TorchModel(network(), IMAGE),
+    )
     for container in names:
         make = CONTAINERS[container]
-        model, repetition, other = (models_of({"mine": make(network(seed))}, data, "")[0] for seed in (1, 1, 2))
+        model, repetition, other = (
+            models_of({"mine": make(network(seed))}, data, "")[0] for seed in (1, 1, 2)
+        )
         for n in (1, 6):
             x = X[:n].clone().requires_grad_()
             assert torch.allclose(model.predict(x), plain.predict(x), atol=1e-5)
             if "function" not in container:
-                gradients = [torch.autograd.grad(each.predict(x).square().sum(), x)[0] for each in (model, plain)]
+                gradients = [
+                    torch.autograd.grad(each.predict(x).square().sum(), x)[0]
+                    for each in (model, plain)
+                ]
                 assert torch.allclose(*gradients, atol=1e-4)
         if "function" not in container:
             assert torch.allclose(model_copier(model)().predict(X), plain.predict(X), atol=1e-5)
@@ -93,7 +121,15 @@ def test_the_digest_covers_the_code() -> None:
             def forward(self, x: Tensor) -> Tensor:
                 return self.net(x) * self.factor
 
-        assert len({TorchModel(CONTAINERS[container](Scaled(factor)), IMAGE).digest() for factor in (2.0, 3.0)}) == 2
+        assert (
+            len(
+                {
+                    TorchModel(CONTAINERS[container](Scaled(factor)), IMAGE).digest()
+                    for factor in (2.0, 3.0)
+                }
+            )
+            == 2
+        )
 
 
 def test_what_is_asked_otherwise_is_said() -> None:
@@ -111,7 +147,11 @@ def test_a_factory_may_return_a_container(tmp_path: Path) -> None:
         "def parallel():\n    return torch.nn.DataParallel(jit())\n"
     )
     for name in ("jit", "program", "parallel"):
-        assert torch.allclose(TorchModule(path=f"{tmp_path}/mine.py:{name}")(IMAGE).predict(X), network()(X), atol=1e-5)
+        assert torch.allclose(
+            TorchModule(path=f"{tmp_path}/mine.py:{name}")(IMAGE).predict(X),
+            network()(X),
+            atol=1e-5,
+        )
     for file, words in (
         (tmp_path / "net.pt", r"let a function of FILE.py return torch.jit.load\('.*net.pt'\)"),
         (tmp_path / "net.pt2", "weights come as .safetensors"),
@@ -127,6 +167,9 @@ def test_a_quantised_network_answers_and_is_copied() -> None:
     model = TorchModel(quantised, IMAGE)
     assert (
         model.digest()
-        != TorchModel(torch.ao.quantization.quantize_dynamic(network(2), {nn.Linear}, dtype=torch.qint8), IMAGE).digest()
+        != TorchModel(
+            torch.ao.quantization.quantize_dynamic(network(2), {nn.Linear}, dtype=torch.qint8),
+            IMAGE,
+        ).digest()
     )
     assert torch.equal(model_copier(model)().predict(X), model.predict(X))

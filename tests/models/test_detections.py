@@ -38,7 +38,11 @@ def inputs():
 
 def test_a_tensor_of_candidates(inputs):
     model = TorchModel(Spots(), DOMAIN, data_classes=3)
-    assert model.info.output == BoxForm(candidates=4, classes=3) and model.classes == 28 and model.access == Access.GRADIENTS
+    assert (
+        model.info.output == BoxForm(candidates=4, classes=3)
+        and model.classes == 28
+        and model.access == Access.GRADIENTS
+    )
     assert torch.equal(model.predict(inputs), Spots()(inputs).flatten(1))
     boxes = model.info.output.decode(model.predict(inputs), 0.4)
     assert [picture.labels.tolist() for picture in boxes] == [[0, 1], [2]]
@@ -72,8 +76,14 @@ def test_a_raw_output_with_a_function(inputs, tmp_path):
 
 def test_candidates_of_another_form_are_refused():
     rows = [
-        (lambda boxes: torch.cat((boxes[..., :4] / 16, boxes[..., 4:]), 2), "as fractions: multiply them"),
-        (lambda boxes: torch.cat((boxes[..., :4], 1 + boxes[..., 4:]), 2), "return scores from 0 to 1"),
+        (
+            lambda boxes: torch.cat((boxes[..., :4] / 16, boxes[..., 4:]), 2),
+            "as fractions: multiply them",
+        ),
+        (
+            lambda boxes: torch.cat((boxes[..., :4], 1 + boxes[..., 4:]), 2),
+            "return scores from 0 to 1",
+        ),
         (lambda boxes: boxes * torch.nan, "NaN or infinity"),
         (lambda boxes: boxes[..., [2, 3, 0, 1, 4, 5, 6]], "100 % are no corners .* since x1 < x0"),
         (lambda boxes: boxes.repeat(1, 3, 1).mT, "along its last axis: return answer.transpose"),
@@ -96,20 +106,32 @@ def test_onnx_files_with_a_function(inputs, tmp_path_factory):
             onnx = pytest.importorskip("onnx")
             pytest.importorskip("onnxruntime")
             helper = onnx.helper
-            node = helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[8, 8], strides=[8, 8])
+            node = helper.make_node(
+                "AveragePool", ["x"], ["y"], kernel_shape=[8, 8], strides=[8, 8]
+            )
             ports = [
-                helper.make_tensor_value_info(name, 1, [batch or "n", 3, side, side]) for name, side in (("x", 16), ("y", 2))
+                helper.make_tensor_value_info(name, 1, [batch or "n", 3, side, side])
+                for name, side in (("x", 16), ("y", 2))
             ]
             graph = helper.make_graph([node], "net", ports[:1], ports[1:])
-            onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), tmp_path / "net.onnx")
+            onnx.save(
+                helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8),
+                tmp_path / "net.onnx",
+            )
             (tmp_path / "net.py").write_text(HERE)
-            settings = {"path": str(tmp_path / "net.onnx"), "decode": f"{tmp_path / 'net.py'}:decode", "gradients": gradients}
+            settings = {
+                "path": str(tmp_path / "net.onnx"),
+                "decode": f"{tmp_path / 'net.py'}:decode",
+                "gradients": gradients,
+            }
             model = Onnx(**settings)(DOMAIN)
             assert model.info.output == BoxForm(candidates=4, classes=3)
             assert model.access == (Access.GRADIENTS if gradients else Access.SCORES)
             assert torch.allclose(model.predict(inputs), Spots()(inputs).flatten(1), atol=1e-5)
             flipped = Onnx(**settings, bgr=True)(DOMAIN)
-            assert torch.allclose(flipped.predict(inputs), Spots()(inputs.flip(1)).flatten(1), atol=1e-5)
+            assert torch.allclose(
+                flipped.predict(inputs), Spots()(inputs.flip(1)).flatten(1), atol=1e-5
+            )
             assert flipped.digest() != model.digest()
 
 
@@ -121,7 +143,9 @@ def test_fastestdet_answers_alike_as_module_and_file(shared):
     module = TorchModule(path=f"{folder}/model_det.py:load", decode=decode).open_for(domain, 80)
     expected = module.info.output.unflatten(module.predict(x))
     for gradients in (False, True):
-        model = Onnx(path=f"{folder}/FastestDet.onnx", decode=decode, bgr=True, gradients=gradients)(domain)
+        model = Onnx(
+            path=f"{folder}/FastestDet.onnx", decode=decode, bgr=True, gradients=gradients
+        )(domain)
         answers = model.info.output.unflatten(model.predict(x))
         assert torch.allclose(answers[..., 4:], expected[..., 4:], atol=1e-4)
         assert torch.allclose(answers[..., :4], expected[..., :4], atol=0.05)

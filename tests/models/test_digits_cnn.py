@@ -20,7 +20,9 @@ DOMAIN = Domain(kind="image", shape=(1, 8, 8), levels=17)
 def accuracy(model: TorchModel) -> float:
     data = Digits()()
     with model.session(), torch.no_grad():
-        right = model.predict(data.load(range(len(data)))).argmax(1) == torch.from_numpy(data.labels())
+        right = model.predict(data.load(range(len(data)))).argmax(1) == torch.from_numpy(
+            data.labels()
+        )
     return float(right.float().mean())
 
 
@@ -34,7 +36,9 @@ def test_it_reads_digits() -> None:
 
 
 @pytest.mark.slow
-def test_training_again_gives_the_same_bits_and_touches_no_global(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_again_gives_the_same_bits_and_touches_no_global(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     digest = DigitsCnn()(DOMAIN).digest()
     monkeypatch.setenv("BRINELL_CACHE", str(tmp_path / "new"))
     generator, threads = torch.random.get_rng_state(), torch.get_num_threads()
@@ -47,7 +51,9 @@ def test_training_again_gives_the_same_bits_and_touches_no_global(tmp_path: Path
         torch.set_num_threads(threads)
     assert model.digest() == digest
     assert torch.equal(torch.random.get_rng_state(), generator)
-    assert [file.name for file in (tmp_path / "new").iterdir()] == [cache_file().name], "and no part of a file is left"
+    assert [file.name for file in (tmp_path / "new").iterdir()] == [cache_file().name], (
+        "and no part of a file is left"
+    )
 
 
 def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -68,7 +74,9 @@ def test_a_damaged_cache_is_replaced(
     for damage in [lambda raw: raw[:1000], lambda raw: b""]:
         with monkeypatch.context() as patch:
             file = copied(tmp_path_factory.mktemp("case"), patch)
-            assert accuracy(DigitsCnn()(DOMAIN)) >= 0.97, "from the cache, since nothing is trained here"
+            assert accuracy(DigitsCnn()(DOMAIN)) >= 0.97, (
+                "from the cache, since nothing is trained here"
+            )
             assert not caplog.records
             file.write_bytes(damage(file.read_bytes()))  # type: ignore[operator]
             with caplog.at_level(logging.WARNING):
@@ -92,7 +100,11 @@ def test_a_cache_that_cannot_be_written_costs_no_more_than_a_training(
 @pytest.mark.slow
 def test_retrained_and_narrower_ones_have_weights_and_names_of_their_own() -> None:
     usual, narrow, reseeded = DigitsCnn(), DigitsCnn(width=4), DigitsCnn(width=4, seed=1)
-    assert [factory.display_name for factory in (usual, narrow, reseeded)] == ["digits-cnn", "digits-cnn-w4", "digits-cnn-w4-s1"]
+    assert [factory.display_name for factory in (usual, narrow, reseeded)] == [
+        "digits-cnn",
+        "digits-cnn-w4",
+        "digits-cnn-w4-s1",
+    ]
     models = [factory(DOMAIN) for factory in (usual, narrow, reseeded)]
     assert len({model.digest() for model in models}) == 3
     assert [model.info.parameters for model in models] == [38282, 2570, 2570]

@@ -1,4 +1,6 @@
-"""Your functions as models: they receive the inputs that they take, and the model returns their answers."""
+"""Your functions as models: they receive the inputs that they take, and the model returns their
+answers.
+"""
 
 import functools
 
@@ -51,14 +53,21 @@ def test_scores_of_any_library():
         (lambda x: Output(torch_scores(x)), Access.GRADIENTS, "tensors with gradients"),
         (lambda x: {"logits": torch_scores(x)}, Access.GRADIENTS, "tensors with gradients"),
         (lambda x: torch_scores(x).tolist(), Access.SCORES, "numpy arrays|tensors"),
-        (functools.partial(lambda w, x: x.flatten(1) @ w, WEIGHT), Access.GRADIENTS, "tensors with gradients"),
+        (
+            functools.partial(lambda w, x: x.flatten(1) @ w, WEIGHT),
+            Access.GRADIENTS,
+            "tensors with gradients",
+        ),
     ]
     for function, access, forms in rows:
         model = of(function)
         check_model(model)
         assert model.access == access and model.classes == 4
         assert torch.allclose(model.predict(X), LOGITS, atol=1e-5)
-        assert any(f"asked with {form} of shape (n, 3, 4, 5)" in model.info.notes[0] for form in forms.split("|"))
+        assert any(
+            f"asked with {form} of shape (n, 3, 4, 5)" in model.info.notes[0]
+            for form in forms.split("|")
+        )
 
 
 def test_labels():
@@ -68,7 +77,9 @@ def test_labels():
         assert torch.equal(model.predict(X).argmax(1), LOGITS.argmax(1))
     model = of(lambda x: array_scores(x).argmax(1) * 1.0, labels=True)
     assert model.access == Access.LABELS
-    with pytest.raises(RequestError, check=refused("models._function.FunctionModel._answers_labels")):
+    with pytest.raises(
+        RequestError, check=refused("models._function.FunctionModel._answers_labels")
+    ):
         of(lambda x: array_scores(x).argmax(1) * 1.0)
 
 
@@ -77,7 +88,9 @@ def test_the_function_gets_the_layout_of_the_data_and_the_normalisation():
         assert x.shape[1:] == (4, 5, 3)
         return x.permute(0, 3, 1, 2).flatten(1) @ WEIGHT
 
-    model = of(last, user_layout=lambda x: x.permute(0, 2, 3, 1), preprocessing={"mean": 0.25, "std": 0.5})
+    model = of(
+        last, user_layout=lambda x: x.permute(0, 2, 3, 1), preprocessing={"mean": 0.25, "std": 0.5}
+    )
     assert torch.allclose(model.predict(X), (2 * X - 0.5).flatten(1) @ WEIGHT, atol=1e-4)
 
 
@@ -100,7 +113,9 @@ def test_the_digest_follows_what_the_function_refers_to():
     with torch.no_grad():
         net[1].bias[0] += 1e-3
     assert model.digest() != first
-    assert digest_of([1, 2]) != digest_of([2, 1]) and digest_of({"a": X}) == digest_of({"a": X.clone()})
+    assert digest_of([1, 2]) != digest_of([2, 1]) and digest_of({"a": X}) == digest_of(
+        {"a": X.clone()}
+    )
     assert digest_of(np.zeros(2)) != digest_of(np.zeros(2, np.float32))
     assert of(lambda x: x.mean((1, 2, 3))).classes == 1, "one score of two classes stays a score"
 
@@ -108,10 +123,14 @@ def test_the_digest_follows_what_the_function_refers_to():
 def test_a_function_that_cannot_be_asked():
     rows = [
         (lambda x: "cat", "answers with a str"),
-        (lambda x: torch.zeros(7, 4), r"answers 3 inputs with shape \(7, 4\): it must give a row of scores"),
+        (
+            lambda x: torch.zeros(7, 4),
+            r"answers 3 inputs with shape \(7, 4\): it must give a row of scores",
+        ),
         (
             lambda x: x.reshape(len(x), 7),
-            r"cannot take the data, arrays of shape \(n, 3, 4, 5\) \(with tensors with gradients: Run",
+            r"cannot take the data, arrays of shape \(n, 3, 4, 5\) \(with tensors "
+            r"with gradients: Run",
         ),
     ]
     for function, words in rows:

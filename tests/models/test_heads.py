@@ -39,28 +39,46 @@ def check_cure(spec: str, classes: int) -> None:
 
 def test_timm_and_torchvision(tmp_path: Path) -> None:
     timm, models = library("timm"), library("torchvision").models
-    for name in ("test_resnet.r160_in1k", "test_vit", "test_convnext", "squeezenet1_1", "googlenet"):
+    for name in (
+        "test_resnet.r160_in1k",
+        "test_vit",
+        "test_convnext",
+        "squeezenet1_1",
+        "googlenet",
+    ):
         classes, file = random.Random(name).randint(2, 20), tmp_path / f"{name}.safetensors"
         options = {"init_weights": False, "aux_logits": True} if name == "googlenet" else {}
         is_timm = name.startswith("test_")
         with torch.random.fork_rng():
             create = timm.create_model if is_timm else models.get_model
             save_file(create(name, num_classes=classes, **options).state_dict(), file)
-        check_cure(f"{'timm' if is_timm else 'torchvision'}:{name}?weights={file}&name=mine", classes)
+        check_cure(
+            f"{'timm' if is_timm else 'torchvision'}:{name}?weights={file}&name=mine", classes
+        )
 
 
 @pytest.mark.slow
 def test_transformers(tmp_path: Path) -> None:
     transformers = library("transformers")
-    settings = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"}
+    settings = {
+        "embedding_size": 8,
+        "hidden_sizes": [8, 16],
+        "depths": [1, 1],
+        "layer_type": "basic",
+    }
     with torch.random.fork_rng():
         network, few = (
-            transformers.ResNetForImageClassification(transformers.ResNetConfig(num_labels=n, **settings)) for n in (5, 2)
+            transformers.ResNetForImageClassification(
+                transformers.ResNetConfig(num_labels=n, **settings)
+            )
+            for n in (5, 2)
         )
     network.save_pretrained(tmp_path)
     save_file(few.state_dict(), tmp_path / "model.safetensors", {"format": "pt"})
     spec = f"hf:{tmp_path}?processor=false&name=mine"
-    with pytest.raises(RequestError, match="another number of classes than its config states: add &classes=NUMBER"):
+    with pytest.raises(
+        RequestError, match="another number of classes than its config states: add &classes=NUMBER"
+    ):
         build(spec)
     assert build(f"{spec}&classes=2").classes == 2
 

@@ -24,7 +24,9 @@ def test_a_linear_model_answers_what_it_would_here():
     with InferenceServer(linear).running() as url:
         model = open_model(url)
         x = random_inputs(150)
-        assert torch.equal(model.predict(x), torch.from_numpy(linear(x.numpy()))), "no digit is lost on the way"
+        assert torch.equal(model.predict(x), torch.from_numpy(linear(x.numpy()))), (
+            "no digit is lost on the way"
+        )
         check_model(model)
     assert (model.classes, model.access, model.name) == (3, Access.SCORES, "net")
     assert model.remarks() == []
@@ -37,7 +39,11 @@ def test_datatypes_ranges_and_normalisation():
         with server.running() as url:
             model = open_model(url)
             model.predict(x)
-        expected = np.array([[0, 255], [51, 153]], np.uint8) if kind is np.uint8 else x.numpy().astype(kind)
+        expected = (
+            np.array([[0, 255], [51, 153]], np.uint8)
+            if kind is np.uint8
+            else x.numpy().astype(kind)
+        )
         assert server.inputs[-1].dtype == kind and np.array_equal(server.inputs[-1], expected)
         assert ("rounded" in [remark.code for remark in model.remarks()]) == (kind is np.uint8)
     server = InferenceServer(total)
@@ -46,7 +52,9 @@ def test_datatypes_ranges_and_normalisation():
         assert server.inputs[-1].tolist() == [[-1, 0.5]]
     server = InferenceServer(total, (3, 2, 4))
     with server.running() as url:
-        open_model(url, IMAGE, mean=(0.5, 0.25, 0.0), std=(0.5, 0.25, 1.0)).predict(torch.full((1, 3, 2, 4), 0.5))
+        open_model(url, IMAGE, mean=(0.5, 0.25, 0.0), std=(0.5, 0.25, 1.0)).predict(
+            torch.full((1, 3, 2, 4), 0.5)
+        )
     assert server.inputs[-1][0, :, 0, 0].tolist() == [0, 1, 0.5]
 
 
@@ -57,7 +65,9 @@ def test_columns_are_sent_in_their_own_units():
     with server.running() as url:
         open_model(url, domain).predict(torch.tensor([[0.5, 2.0]]))
         assert server.inputs[-1].tolist() == [[45, 2]]
-        assert set(np.concatenate(server.inputs)[:, 1].tolist()) <= {0, 1, 2}, "a category is never in between"
+        assert set(np.concatenate(server.inputs)[:, 1].tolist()) <= {0, 1, 2}, (
+            "a category is never in between"
+        )
 
 
 def test_layouts():
@@ -87,7 +97,10 @@ def test_a_fixed_batch_is_filled_and_the_filling_counts_for_nothing():
     with server.running() as url:
         model = open_model(url)
         assert torch.equal(model.predict(x), torch.from_numpy(linear(x.numpy())))
-    assert {len(batch) for batch in server.inputs} == {4} and model.traffic() == {"inputs": 6, "requests": 2}
+    assert {len(batch) for batch in server.inputs} == {4} and model.traffic() == {
+        "inputs": 6,
+        "requests": 2,
+    }
 
 
 # What the answers are
@@ -99,11 +112,18 @@ def test_probabilities_become_their_logarithm():
 
     x = random_inputs(20)
     with InferenceServer(softmax).running() as url:
-        for model in (open_model(url, answers="probabilities"), recognise_answers(open_model(url), x)):
+        for model in (
+            open_model(url, answers="probabilities"),
+            recognise_answers(open_model(url), x),
+        ):
             logits = model.predict(x)
-            assert torch.allclose(logits.softmax(1), torch.from_numpy(softmax(x.numpy())), atol=1e-6)
+            assert torch.allclose(
+                logits.softmax(1), torch.from_numpy(softmax(x.numpy())), atol=1e-6
+            )
             assert bool(torch.isfinite(logits).all())
-        assert torch.equal(open_model(url, answers="logits").predict(x), torch.from_numpy(softmax(x.numpy())))
+        assert torch.equal(
+            open_model(url, answers="logits").predict(x), torch.from_numpy(softmax(x.numpy()))
+        )
 
 
 def test_labels():
@@ -111,7 +131,11 @@ def test_labels():
     for form, options, words in (
         (lambda labels: labels, {}, "classes="),
         (lambda labels: labels[:, None], {}, "classes="),
-        (lambda labels: labels.astype(np.float32), {"answers": "labels"}, "answers=labels&classes="),
+        (
+            lambda labels: labels.astype(np.float32),
+            {"answers": "labels"},
+            "answers=labels&classes=",
+        ),
     ):
         with InferenceServer(lambda x, form=form: form(linear(x).argmax(1))).running() as url:
             with pytest.raises((RequestError, ModelError), match=words):
@@ -130,9 +154,13 @@ def test_one_of_several_outputs():
     server = InferenceServer(linear, reply=reply)
     x = random_inputs(3)
     with server.running() as url:
-        with pytest.raises(ModelError, match=r"2 outputs \(a, b\): name one with the option output="):
+        with pytest.raises(
+            ModelError, match=r"2 outputs \(a, b\): name one with the option output="
+        ):
             open_model(url)
-        assert torch.equal(open_model(url, output="b").predict(x), -torch.from_numpy(linear(x.numpy())))
+        assert torch.equal(
+            open_model(url, output="b").predict(x), -torch.from_numpy(linear(x.numpy()))
+        )
     assert json.loads(server.bodies[-1])["outputs"] == [{"name": "b"}]
 
 
@@ -143,7 +171,11 @@ def test_requests_fly_together_and_never_more_than_said():
     server = InferenceServer(linear, faults=lambda number: "delay0.02")
     with server.running() as url:
         open_model(url, rows=5, concurrency=3).predict(random_inputs(60))
-    assert server.peak == 3 and max(len(x) for x in server.inputs[-12:]) == 5 and len(server.inputs[-12:]) == 12
+    assert (
+        server.peak == 3
+        and max(len(x) for x in server.inputs[-12:]) == 5
+        and len(server.inputs[-12:]) == 12
+    )
 
 
 # The token
@@ -175,7 +207,11 @@ def test_a_token_that_the_server_says_again_is_masked(monkeypatch, escaped):
     secret = "s3cret-token-of-mine"
     monkeypatch.setenv("BRINELL_TOKEN", secret)
     echoed = "\\u0073" + secret[1:] if escaped else secret
-    with answering(lambda line: answered(f'{{"platform": "{echoed}", "versions": ["{echoed}"], "inputs": "{echoed}"}}')) as url:
+    with answering(
+        lambda line: answered(
+            f'{{"platform": "{echoed}", "versions": ["{echoed}"], "inputs": "{echoed}"}}'
+        )
+    ) as url:
         with pytest.raises(RequestError) as error:
             open_model(url)
         assert secret not in str(error.value)
@@ -187,7 +223,10 @@ def test_a_token_that_the_server_says_again_is_masked(monkeypatch, escaped):
 
 
 def answered(body):
-    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body.encode())}\r\n\r\n"
+    head = (
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
+        f"{len(body.encode())}\r\n\r\n"
+    )
     return head.encode() + body.encode()
 
 

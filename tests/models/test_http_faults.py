@@ -16,15 +16,19 @@ from brinell.core.errors import ModelError, RequestError, SampleError, Unreachab
 def test_a_fault_is_asked_again_and_counted_apart():
     """Requests 5, 8, 11 go wrong; the probes are those before."""
     for fault in ["503", "429", "500", "closed", "html", "delay9"]:
-        server = InferenceServer(linear, faults=lambda number, fault=fault: fault if number in (5, 8, 11) else "")
+        server = InferenceServer(
+            linear, faults=lambda number, fault=fault: fault if number in (5, 8, 11) else ""
+        )
         x = random_inputs(40)
         with server.running() as url:
             model = open_model(url, rows=4, timeout=1.0 if fault.startswith("delay") else 5.0)
             assert torch.equal(model.predict(x), torch.from_numpy(linear(x.numpy())))
         traffic = model.traffic()
-        assert (traffic.pop("inputs"), traffic.pop("requests"), sum(traffic.values())) == (40, 10, 3) and server.fault_counts[
-            fault
-        ] == 3
+        assert (traffic.pop("inputs"), traffic.pop("requests"), sum(traffic.values())) == (
+            40,
+            10,
+            3,
+        ) and server.fault_counts[fault] == 3
 
 
 def free_port():
@@ -69,7 +73,9 @@ def test_an_input_that_the_server_refuses():
 
 
 def test_a_refusal_calls_off_what_waits_behind_it():
-    """Forty requests, two at once; the second is refused while the third is under way and the others have not begun."""
+    """Forty requests, two at once; the second is refused while the third is under way and the
+    others have not begun.
+    """
 
     def picky(x):
         if (x[:, 0] == 1).any():
@@ -97,7 +103,10 @@ def test_answers_that_no_classifier_gives():
         (linear, {"classes": 2}, r"shape \(4, 3\), not \(4, 2\)"),
     ]
     for function, options, line in rows:
-        with InferenceServer(function).running() as url, pytest.raises(ModelError, match=line) as error:
+        with (
+            InferenceServer(function).running() as url,
+            pytest.raises(ModelError, match=line) as error,
+        ):
             open_model(url, **options)
         assert "\n" not in str(error.value)
 
@@ -113,9 +122,21 @@ def test_other_classes_than_at_the_beginning():
 
 def test_metadata_that_do_not_fit():
     rows = [
-        ({"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}]}, {}, r"shape \(3,\), and the data"),
-        ({"inputs": [{"name": n, "datatype": "FP32", "shape": [-1, 2]} for n in "ab"]}, {}, "has the inputs a, b"),
-        ({"inputs": [{"name": "a", "datatype": "FP32", "shape": [-1, 2]}]}, {"input": "b"}, "has the inputs a"),
+        (
+            {"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}]},
+            {},
+            r"shape \(3,\), and the data",
+        ),
+        (
+            {"inputs": [{"name": n, "datatype": "FP32", "shape": [-1, 2]} for n in "ab"]},
+            {},
+            "has the inputs a, b",
+        ),
+        (
+            {"inputs": [{"name": "a", "datatype": "FP32", "shape": [-1, 2]}]},
+            {"input": "b"},
+            "has the inputs a",
+        ),
         ({"inputs": [{"name": "x", "datatype": "BYTES", "shape": [-1, 2]}]}, {}, "datatype BYTES"),
         ({"inputs": []}, {}, "input=NAME"),
         ({"inputs": 7}, {}, "in another way than the protocol"),

@@ -1,4 +1,5 @@
-"""Whoever watches a network that writes into its own tensors sees what it sees in the same network that does not."""
+"""Whoever watches a network that writes into its own tensors sees what it sees in the same network
+that does not."""
 
 from typing import Any
 
@@ -23,13 +24,23 @@ LAYERS = ("conv", "norm", "act", "second", "last")
 
 
 class Network(nn.Module):
-    """A network with each kind of writing in place: a module, a function, a residual sum, a scaling of logits."""
+    """A network with each kind of writing in place: a module, a function, a residual sum, a scaling
+    of logits.
+    """
 
     def __init__(self, inplace: bool, act: type[nn.Module] = nn.ReLU) -> None:
         super().__init__()
         self.inplace = inplace
-        self.conv, self.norm, self.act = nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), act(inplace=inplace)
-        self.second, self.last, self.fc = nn.Conv2d(4, 4, 3, padding=1), act(inplace=inplace), nn.Linear(4, 3)
+        self.conv, self.norm, self.act = (
+            nn.Conv2d(2, 4, 3, padding=1),
+            nn.BatchNorm2d(4),
+            act(inplace=inplace),
+        )
+        self.second, self.last, self.fc = (
+            nn.Conv2d(4, 4, 3, padding=1),
+            act(inplace=inplace),
+            nn.Linear(4, 3),
+        )
         rng = torch.Generator().manual_seed(1)
         with torch.no_grad():
             for value in self.parameters():
@@ -64,7 +75,10 @@ def explain(model: TorchModel, explainer: Any) -> Tensor:
 def test_grad_cam() -> None:
     for layer in ["", *LAYERS]:
         for act in [nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.SiLU, nn.ELU]:
-            maps = [explain(model, GradCAM(layer=layer).attach(model.module, IMAGE)) for model in pair(act)]
+            maps = [
+                explain(model, GradCAM(layer=layer).attach(model.module, IMAGE))
+                for model in pair(act)
+            ]
             assert maps[0].amax() > 0 and torch.allclose(*maps, atol=1e-6)
 
 
@@ -74,7 +88,9 @@ def test_tensors_with_a_number_for_each_class() -> None:
         with ClassTensors(len(X), 3) as mode:
             model.predict(X)
         tensors.append(list(mode.tensors.values()))
-    assert torch.allclose(tensors[0][0], tensors[1][0]) and torch.allclose(tensors[0][-1], tensors[1][-1])
+    assert torch.allclose(tensors[0][0], tensors[1][0]) and torch.allclose(
+        tensors[0][-1], tensors[1][-1]
+    )
     assert not torch.allclose(tensors[1][0], tensors[1][-1])
 
 
@@ -93,7 +109,12 @@ def rounded(inplace: bool, first: bool) -> TorchModel:
     rng = torch.Generator().manual_seed(3)
     layers = [nn.Flatten(), nn.Linear(128, 12), Rounded(inplace), nn.Linear(12, 3)]
     if first:
-        layers = [nn.Hardtanh(0.0, 1.0, inplace=inplace), Rounded(inplace), nn.Flatten(), nn.Linear(128, 3)]
+        layers = [
+            nn.Hardtanh(0.0, 1.0, inplace=inplace),
+            Rounded(inplace),
+            nn.Flatten(),
+            nn.Linear(128, 3),
+        ]
     network = nn.Sequential(*layers)
     with torch.no_grad():
         for value in network.parameters():

@@ -1,4 +1,6 @@
-"""Logits of any type: float32 behind a model, with the same leading class, and the same figures of an audit."""
+"""Logits of any type: float32 behind a model, with the same leading class, and the same figures of
+an audit.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +10,17 @@ from brinell.core.domain import Domain
 from brinell.core.model import Access, ModelInfo, as_logits, ask
 from brinell.inputs import models_of
 
-TYPES = (torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+TYPES = (
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+)
 X = torch.rand(12, 6, generator=torch.Generator().manual_seed(0))
 
 
@@ -31,15 +43,23 @@ class Cast(nn.Module):
         logits = self.layer(x)
         if self.dtype.is_floating_point:
             return logits.to(self.dtype)
-        return (logits - logits.amin() > 1 if self.dtype == torch.bool else (20 * (logits - logits.amin())).clamp_max(100)).to(
-            self.dtype
-        )
+        return (
+            logits - logits.amin() > 1
+            if self.dtype == torch.bool
+            else (20 * (logits - logits.amin())).clamp_max(100)
+        ).to(self.dtype)
 
 
 class Own:
     """A model of the user's own class."""
 
-    name, domain, classes, access, info = "own", Domain(kind="vector", shape=(6,)), 3, Access.GRADIENTS, ModelInfo()
+    name, domain, classes, access, info = (
+        "own",
+        Domain(kind="vector", shape=(6,)),
+        3,
+        Access.GRADIENTS,
+        ModelInfo(),
+    )
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.network = Cast(dtype)
@@ -74,7 +94,10 @@ def test_the_leading_class_of_random_logits_stays() -> None:
         for dtype in TYPES:
             rng = torch.Generator().manual_seed(2)
             close = 1 + 1e-12 * torch.randn(500, 4, generator=rng, dtype=torch.float64)
-            values = torch.cat([torch.randn(500, 4, generator=rng, dtype=torch.float64), close, -close]) * scale
+            values = (
+                torch.cat([torch.randn(500, 4, generator=rng, dtype=torch.float64), close, -close])
+                * scale
+            )
             if not dtype.is_floating_point:
                 values = torch.randint(-(2**22), 2**22, values.shape, generator=rng)
                 values = torch.cat([values, values % 3 + 2**60])

@@ -14,7 +14,11 @@ CLASSES = 8
 def test_mistakes_of_maps_are_named(subtests):
     """Masks of blocks; a tenth of the pixels is wrong anyway, and some count for nothing."""
     rng = np.random.default_rng(0)
-    blocks = torch.from_numpy(rng.integers(1, CLASSES - 1, (5, 3, 3))).repeat_interleave(4, 1).repeat_interleave(4, 2)
+    blocks = (
+        torch.from_numpy(rng.integers(1, CLASSES - 1, (5, 3, 3)))
+        .repeat_interleave(4, 1)
+        .repeat_interleave(4, 2)
+    )
     wrong = torch.from_numpy(rng.random(blocks.shape) < 0.1)
     truth = torch.where(wrong, torch.from_numpy(rng.integers(0, CLASSES, blocks.shape)), blocks)
     masks = blocks.clone()
@@ -31,16 +35,23 @@ def test_mistakes_of_maps_are_named(subtests):
     for predicted, words in cases:
         with subtests.test(words):
             lines = mistakes_of_maps(predicted, masks, CLASSES + 1)
-            assert not lines if not words else any(words in line for line in lines) and len(lines) <= 2, lines
+            assert (
+                not lines if not words else any(words in line for line in lines) and len(lines) <= 2
+            ), lines
 
 
 def test_mistakes_of_boxes_are_named(subtests):
-    """Objects at random, each with its box and score; then what people return in place of corners, and labels beside theirs."""
+    """Objects at random, each with its box and score; then what people return in place of corners,
+    and labels beside theirs.
+    """
     rng = np.random.default_rng(1)
     objects, candidates = [], torch.zeros(4, 20, 4 + CLASSES)
     for row in range(4):
         corner = np.stack([20.0 + 60 * np.arange(5), rng.uniform(10, 60, 5)], 1)
-        boxes, labels = np.concatenate([corner, corner + rng.uniform(12, 40, (5, 2))], 1), rng.integers(1, CLASSES - 1, 5)
+        boxes, labels = (
+            np.concatenate([corner, corner + rng.uniform(12, 40, (5, 2))], 1),
+            rng.integers(1, CLASSES - 1, 5),
+        )
         objects.append(Objects(boxes=boxes, labels=labels, crowd=np.zeros(5, bool)))
         candidates[row, :5, :4] = torch.from_numpy(boxes)
         candidates[row, torch.arange(5), 4 + torch.from_numpy(labels)] = 0.9
@@ -58,5 +69,9 @@ def test_mistakes_of_boxes_are_named(subtests):
     for first, second, of_class, words in cases:
         with subtests.test(words):
             answers = torch.cat((first, second, of_class), -1)
-            lines = mistakes_of_boxes(answers, BoxForm(candidates=20, classes=CLASSES), objects, 0.4)
-            assert not lines if not words else any(words in line for line in lines) and len(lines) <= 2, lines
+            lines = mistakes_of_boxes(
+                answers, BoxForm(candidates=20, classes=CLASSES), objects, 0.4
+            )
+            assert (
+                not lines if not words else any(words in line for line in lines) and len(lines) <= 2
+            ), lines

@@ -36,12 +36,31 @@ def test_one_command_audits_it(tmp_path, capsys, monkeypatch, network, served):
     """The built-in network behind MLServer and in this process: the same rows."""
     monkeypatch.delenv("BRINELL_TOKEN", raising=False)
     out = tmp_path / "run"
-    words = ["audit", "--data", "digits", "--samples", "40", "--eps", "0.05,0.1", "--attack", "square?steps=40"]
-    assert cli([*words, "--model", f"{served}?name=digits-cnn&rows=16", "--out", str(out), "--json"]) == 0
+    words = [
+        "audit",
+        "--data",
+        "digits",
+        "--samples",
+        "40",
+        "--eps",
+        "0.05,0.1",
+        "--attack",
+        "square?steps=40",
+    ]
+    assert (
+        cli([*words, "--model", f"{served}?name=digits-cnn&rows=16", "--out", str(out), "--json"])
+        == 0
+    )
     assert not json.loads(capsys.readouterr().out)["remarks"]
     records, manifest = Run.open(out).records(), Run.open(out).manifest
-    forwards = int(records.forwards.sum() + records.judge_forwards.sum()) + manifest["probes"]["digits-cnn"]["forwards"]
-    assert manifest["traffic"]["digits-cnn"] == {"inputs": forwards, "requests": manifest["traffic"]["digits-cnn"]["requests"]}
+    forwards = (
+        int(records.forwards.sum() + records.judge_forwards.sum())
+        + manifest["probes"]["digits-cnn"]["forwards"]
+    )
+    assert manifest["traffic"]["digits-cnn"] == {
+        "inputs": forwards,
+        "requests": manifest["traffic"]["digits-cnn"]["requests"],
+    }
     assert cli([*words, "--model", "digits-cnn", "--out", str(tmp_path / "here")]) == 0
     local_records = Run.open(tmp_path / "here").records()
     assert np.isin(["broken", "survived"], local_records.outcome).all()

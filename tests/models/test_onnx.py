@@ -1,4 +1,6 @@
-"""Files of ONNX as targets: the same answers as a calculation by hand, and one clear line for each that cannot be asked."""
+"""Files of ONNX as targets: the same answers as a calculation by hand, and one clear line for each
+that cannot be asked.
+"""
 
 import sys
 
@@ -24,10 +26,16 @@ X = torch.from_numpy(RNG.random((7, 3, 4, 5), dtype=np.float32))
 LOGITS = X.flatten(1) @ torch.from_numpy(WEIGHT)
 
 
-def written(path, shape=("n", 3, 4, 5), nodes=(), outputs=("logits",), kind=FLOAT, initializers=(), **save):
+def written(
+    path, shape=("n", 3, 4, 5), nodes=(), outputs=("logits",), kind=FLOAT, initializers=(), **save
+):
     """A file of ONNX: flatten, multiply by WEIGHT, then `nodes`."""
     graph = helper.make_graph(
-        [helper.make_node("Flatten", ["x"], ["flat"]), helper.make_node("MatMul", ["flat", "weight"], ["logits"]), *nodes],
+        [
+            helper.make_node("Flatten", ["x"], ["flat"]),
+            helper.make_node("MatMul", ["flat", "weight"], ["logits"]),
+            *nodes,
+        ],
         "graph",
         [helper.make_tensor_value_info("x", kind, shape), *initializers],
         [helper.make_tensor_value_info(name, FLOAT, None) for name in outputs],
@@ -74,14 +82,18 @@ def test_channels_last(file):
     assert torch.allclose(model.predict(X), expected, atol=1e-5)
     written(file, shape=("n", "a", "b", "c"))
     first, last = (Onnx(path=str(file), layout=way)(IMAGE) for way in ("first", "last"))
-    assert torch.allclose(first.predict(X), LOGITS, atol=1e-5) and torch.allclose(last.predict(X), expected, atol=1e-5)
+    assert torch.allclose(first.predict(X), LOGITS, atol=1e-5) and torch.allclose(
+        last.predict(X), expected, atol=1e-5
+    )
     assert first.digest() != last.digest()
 
 
 def test_normalisation(file):
     written(file)
     model = Onnx(path=str(file), mean=(0.1, 0.2, 0.3), std=(0.5,))(IMAGE)
-    expected = ((X - torch.tensor([0.1, 0.2, 0.3])[:, None, None]) / 0.5).flatten(1) @ torch.from_numpy(WEIGHT)
+    expected = ((X - torch.tensor([0.1, 0.2, 0.3])[:, None, None]) / 0.5).flatten(
+        1
+    ) @ torch.from_numpy(WEIGHT)
     assert torch.allclose(model.predict(X), expected, atol=1e-4)
     with pytest.raises(RequestError, match="mean has 2 numbers for 3 channels"):
         Onnx(path=str(file), mean=(0.1, 0.2))(IMAGE)
@@ -90,21 +102,32 @@ def test_normalisation(file):
 def test_one_of_several_outputs(file):
     second = helper.make_node("Neg", ["logits"], ["other"])
     written(file, nodes=[second, SOFTMAX], outputs=["other", "p"])
-    with pytest.raises(RequestError, match=r"other \(3, 4\), p \(3, 4\); several may be the logits: say which by output="):
+    with pytest.raises(
+        RequestError,
+        match=r"other \(3, 4\), p \(3, 4\); several may be the logits: say which by output=",
+    ):
         Onnx(path=str(file))(IMAGE)
-    assert torch.allclose(Onnx(path=str(file), output="other")(IMAGE).predict(X), -LOGITS, atol=1e-5)
+    assert torch.allclose(
+        Onnx(path=str(file), output="other")(IMAGE).predict(X), -LOGITS, atol=1e-5
+    )
     with pytest.raises(RequestError, match="has no output 'q'; it has other, p"):
         Onnx(path=str(file), output="q")(IMAGE)
-    assert torch.allclose(written(file, nodes=[SOFTMAX], outputs=["logits", "p"])(IMAGE).predict(X), LOGITS, atol=1e-5)
+    assert torch.allclose(
+        written(file, nodes=[SOFTMAX], outputs=["logits", "p"])(IMAGE).predict(X), LOGITS, atol=1e-5
+    )
     argmax = helper.make_node("ArgMax", ["logits"], ["best"], axis=1)
     graph = written(file, nodes=[argmax], outputs=["logits"])
     model = onnx.load(file)
     model.graph.output.append(helper.make_tensor_value_info("best", onnx.TensorProto.INT64, None))
     onnx.save(model, file)
-    assert torch.allclose(graph(IMAGE).predict(X), LOGITS, atol=1e-5), "labels beside the scores are passed over"
+    assert torch.allclose(graph(IMAGE).predict(X), LOGITS, atol=1e-5), (
+        "labels beside the scores are passed over"
+    )
     del model.graph.output[0]
     onnx.save(model, file)
-    with pytest.raises(RequestError, match="answers with best, and none holds scores: export one that does"):
+    with pytest.raises(
+        RequestError, match="answers with best, and none holds scores: export one that does"
+    ):
         graph(IMAGE)
 
 
@@ -122,22 +145,37 @@ def test_weights_beside_the_file_are_part_of_the_digest(file):
 def test_other_shapes(file):
     model_file = written(file)
     for shape in ((3, 4, 6), (1, 4, 5), (4, 5, 3)):
-        with pytest.raises(RequestError, match=r"net takes inputs of shape \[3, 4, 5\], and the data has images of shape"):
+        with pytest.raises(
+            RequestError,
+            match=r"net takes inputs of shape \[3, 4, 5\], and the data has images of shape",
+        ):
             model_file(Domain(kind="image", shape=shape))
-    with pytest.raises(RequestError, match=r"takes inputs of shape \[3, 4, 5\], and the data has vectors of shape \[60\]"):
+    with pytest.raises(
+        RequestError,
+        match=r"takes inputs of shape \[3, 4, 5\], and the data has vectors of shape \[60\]",
+    ):
         model_file(Domain(kind="vector", shape=(60,)))
 
 
 def test_inputs_of_another_form(file):
     second_output = helper.make_tensor_value_info("z", FLOAT, ["n", 4])
     add = helper.make_node("Add", ["logits", "z"], ["sum"])
-    with pytest.raises(RequestError, match="net has 2 inputs .x .*, z .*: Brinell asks models of one"):
+    with pytest.raises(
+        RequestError, match="net has 2 inputs .x .*, z .*: Brinell asks models of one"
+    ):
         written(file, nodes=[add], outputs=["sum"], initializers=[second_output])(IMAGE)
-    with pytest.raises(RequestError, match=r"net cannot take the data, arrays of shape \(n, 3, 4, 6\)"):
+    with pytest.raises(
+        RequestError, match=r"net cannot take the data, arrays of shape \(n, 3, 4, 6\)"
+    ):
         written(file, shape=("n", "a", "b", "c"))(Domain(kind="image", shape=(3, 4, 6)))
     cast = helper.make_node("Cast", ["x"], ["float"], to=FLOAT)
     for nodes, kind, shape, message in (
-        ([cast, helper.make_node("Flatten", ["float"], ["y"])], onnx.TensorProto.INT64, ["n", 3, 4, 5], r"tensor\(int64\), and"),
+        (
+            [cast, helper.make_node("Flatten", ["float"], ["y"])],
+            onnx.TensorProto.INT64,
+            ["n", 3, 4, 5],
+            r"tensor\(int64\), and",
+        ),
         (
             [helper.make_node("ReduceMax", ["x"], ["y"], axes=[1, 2], keepdims=0)],
             FLOAT,
@@ -145,9 +183,15 @@ def test_inputs_of_another_form(file):
             r"net takes one input of shape \[3, 4, 5\] and has no axis for the samples: export it",
         ),
     ):
-        ports = [helper.make_tensor_value_info("x", kind, shape)], [helper.make_tensor_value_info("y", FLOAT, None)]
+        ports = (
+            [helper.make_tensor_value_info("x", kind, shape)],
+            [helper.make_tensor_value_info("y", FLOAT, None)],
+        )
         graph = helper.make_graph(nodes, "graph", *ports)
-        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), file)
+        onnx.save(
+            helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
+            file,
+        )
         with pytest.raises(RequestError, match=message):
             Onnx(path=str(file))(IMAGE)
 
@@ -156,7 +200,11 @@ def test_a_file_of_another_format_is_named(file):
     torch.save({}, file)
     weights = file.read_bytes()
     for content, message in (
-        (weights, "holds weights of torch, and no ONNX file: rename it to .*net.pt, and write model.py:FACTORY"),
+        (
+            weights,
+            "holds weights of torch, and no ONNX file: rename it to .*net.pt, "
+            "and write model.py:FACTORY",
+        ),
         (b"\x80\x04}.", "holds a pickle"),
         (b"", "holds nothing"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "git lfs pull"),
@@ -185,21 +233,30 @@ def test_files_that_cannot_be_read(file, monkeypatch):
     for module in ("onnx", "onnxruntime"):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, module, None)
-            with pytest.raises(RequestError, match=rf"^{module} is not installed.*pip install 'brinell\[onnx\]'$"):
+            with pytest.raises(
+                RequestError, match=rf"^{module} is not installed.*pip install 'brinell\[onnx\]'$"
+            ):
                 model_file(IMAGE)
 
 
 def test_files_as_others_export_them(file):
-    """A batch of one, inputs flattened to a column: what is done about it is said, and the answers are the same."""
+    """A batch of one, inputs flattened to a column: what is done about it is said, and the answers
+    are the same.
+    """
     reshape = helper.make_node("Reshape", ["logits", "four"], ["rows"])
     for shape in ((1, 60), (1, 60, 1), ("n", 60)):
-        with pytest.raises(RequestError, match="flattened from .* with the channels first or last: say it by layout=first"):
+        with pytest.raises(
+            RequestError,
+            match="flattened from .* with the channels first or last: say it by layout=first",
+        ):
             written(file, shape=shape)(IMAGE)
         first = Onnx(path=str(file), layout="first")(IMAGE)
         assert torch.allclose(first.predict(X), LOGITS, atol=1e-5)
         assert "flattened row by row" in first.info.notes[0]
         last = Onnx(path=str(file), layout="last")(IMAGE)
-        assert torch.allclose(last.predict(X), X.permute(0, 2, 3, 1).flatten(1) @ torch.from_numpy(WEIGHT), atol=1e-5)
+        assert torch.allclose(
+            last.predict(X), X.permute(0, 2, 3, 1).flatten(1) @ torch.from_numpy(WEIGHT), atol=1e-5
+        )
     grey = Domain(kind="image", shape=(1, 6, 10))
     written(file, shape=(1, 60, 1))
     model = Onnx(path=str(file))(grey)
@@ -216,6 +273,11 @@ def test_files_as_others_export_them(file):
 
 
 def test_a_network_that_mixes_samples_is_asked_in_its_own_batches(file):
-    nodes = [helper.make_node("ReduceMax", ["logits"], ["top"], axes=[0]), helper.make_node("Add", ["logits", "top"], ["rows"])]
+    nodes = [
+        helper.make_node("ReduceMax", ["logits"], ["top"], axes=[0]),
+        helper.make_node("Add", ["logits", "top"], ["rows"]),
+    ]
     model = written(file, shape=(1, 3, 4, 5), nodes=nodes, outputs=["rows"])(IMAGE)
-    assert "asked in such batches" in model.info.notes[0] and torch.allclose(model.predict(X), 2 * LOGITS, atol=1e-4)
+    assert "asked in such batches" in model.info.notes[0] and torch.allclose(
+        model.predict(X), 2 * LOGITS, atol=1e-4
+    )

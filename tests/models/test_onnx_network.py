@@ -1,4 +1,6 @@
-"""Networks in ONNX as torch modules: the answers of ONNX Runtime, gradients, and scores alone where torch answers otherwise."""
+"""Networks in ONNX as torch modules: the answers of ONNX Runtime, gradients, and scores alone where
+torch answers otherwise.
+"""
 
 import numpy as np
 import pytest
@@ -38,7 +40,11 @@ def dense(rng, *more):
     """A network of two layers, with nodes after it."""
     arrays = {"first": a(rng, 8, 16), "second": a(rng, 16, 3)}
     node = helper.make_node
-    nodes = [node("MatMul", ["x", "first"], ["u"]), node("Relu", ["u"], ["v"]), node("MatMul", ["v", "second"], ["logits"])]
+    nodes = [
+        node("MatMul", ["x", "first"], ["u"]),
+        node("Relu", ["u"], ["v"]),
+        node("MatMul", ["v", "second"], ["logits"]),
+    ]
     return [*nodes, *more], arrays
 
 
@@ -58,7 +64,9 @@ def test_a_file_gives_gradients_of_its_logits(tmp_path):
     assert torch.allclose(model.predict(x).double(), logits, atol=1e-4)  # before the softmax
     (gradient,) = torch.autograd.grad(model.predict(x)[:, 1].sum(), x)
     exact = (
-        ((hidden > 0) * torch.from_numpy(arrays["second"]).double()[:, 1]) @ torch.from_numpy(arrays["first"]).double().T / 0.25
+        ((hidden > 0) * torch.from_numpy(arrays["second"]).double()[:, 1])
+        @ torch.from_numpy(arrays["first"]).double().T
+        / 0.25
     )
     assert torch.allclose(gradient.double(), exact, atol=1e-3)
     plain = Onnx(path=path, mean=(0.5,), std=(0.25,))(VECTOR)
@@ -69,10 +77,17 @@ def test_a_file_gives_gradients_of_its_logits(tmp_path):
 def test_a_file_for_one_sample_takes_several(tmp_path):
     rng = np.random.default_rng(2)
     arrays = {"shape": np.array([1, 8]), "weight": a(rng, 8, 3)}
-    nodes = [helper.make_node("Reshape", ["x", "shape"], ["flat"]), helper.make_node("MatMul", ["flat", "weight"], ["y"])]
-    model = Onnx(path=stored(tmp_path, nodes, arrays, (1, 2, 4)), gradients=True)(Domain(kind="signal", shape=(2, 4)))
+    nodes = [
+        helper.make_node("Reshape", ["x", "shape"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "weight"], ["y"]),
+    ]
+    model = Onnx(path=stored(tmp_path, nodes, arrays, (1, 2, 4)), gradients=True)(
+        Domain(kind="signal", shape=(2, 4))
+    )
     x = torch.rand(5, 2, 4)
-    assert torch.allclose(model.predict(x), x.flatten(1) @ torch.from_numpy(arrays["weight"]), atol=1e-5)
+    assert torch.allclose(
+        model.predict(x), x.flatten(1) @ torch.from_numpy(arrays["weight"]), atol=1e-5
+    )
 
 
 def test_small_convolutional_files_of_any_opset_and_half_precision(tmp_path):
@@ -80,7 +95,13 @@ def test_small_convolutional_files_of_any_opset_and_half_precision(tmp_path):
     for opset, kind in [(9, FLOAT), (13, FLOAT), (17, FLOAT), (21, FLOAT), (17, HALF)]:
         rng = np.random.default_rng(opset)
         dtype = np.float32 if kind == FLOAT else np.float16
-        arrays = {"c": a(rng, 4, 2, 3, 3), "b": a(rng, 4), "scale": a(rng, 4), "shift": a(rng, 4), "mean": a(rng, 4)}
+        arrays = {
+            "c": a(rng, 4, 2, 3, 3),
+            "b": a(rng, 4),
+            "scale": a(rng, 4),
+            "shift": a(rng, 4),
+            "mean": a(rng, 4),
+        }
         arrays |= {"variance": np.abs(a(rng, 4)) + 0.1, "w": a(rng, 36, 3), "v": a(rng, 3)}
         nodes = [
             node("Conv", ["x", "c", "b"], ["u0"], pads=[1, 1, 1, 1]),
@@ -94,14 +115,24 @@ def test_small_convolutional_files_of_any_opset_and_half_precision(tmp_path):
         arrays = {name: value.astype(dtype) for name, value in arrays.items()}
         path = stored(tmp_path, nodes, arrays, ("n", 2, 6, 6), opset, kind)
         x = torch.rand(5, 2, 6, 6)
-        expected, answer = (Onnx(path=path, gradients=flag)(domain).predict(x) for flag in (False, True))
-        assert torch.allclose(answer, expected, rtol=1e-3, atol=1e-4 if kind == FLOAT else 0.05), (opset, kind)
+        expected, answer = (
+            Onnx(path=path, gradients=flag)(domain).predict(x) for flag in (False, True)
+        )
+        assert torch.allclose(answer, expected, rtol=1e-3, atol=1e-4 if kind == FLOAT else 0.05), (
+            opset,
+            kind,
+        )
 
 
-def test_scores_alone_remain_of_what_torch_does_not_have_or_answers_otherwise(tmp_path, monkeypatch):
+def test_scores_alone_remain_of_what_torch_does_not_have_or_answers_otherwise(
+    tmp_path, monkeypatch
+):
     from onnx2pytorch.convert import operations
 
-    nodes, arrays = dense(np.random.default_rng(3), helper.make_node("QuickGelu", ["logits"], ["y"], domain="com.microsoft"))
+    nodes, arrays = dense(
+        np.random.default_rng(3),
+        helper.make_node("QuickGelu", ["logits"], ["y"], domain="com.microsoft"),
+    )
     unknown = Onnx(path=stored(tmp_path, nodes, arrays), gradients=True)(VECTOR)
     nodes, arrays = dense(np.random.default_rng(5), helper.make_node("Sigmoid", ["logits"], ["y"]))
     monkeypatch.setattr(operations.nn, "Sigmoid", torch.nn.Tanh)
@@ -112,11 +143,19 @@ def test_scores_alone_remain_of_what_torch_does_not_have_or_answers_otherwise(tm
 
 
 def test_published_networks(shared):
-    for name in ["mnist-net_256x4", "mnist_relu_9_200", "resnet_2b", "vit_ibp_3_3_8", "vit_pgd_2_3_16"]:
+    for name in [
+        "mnist-net_256x4",
+        "mnist_relu_9_200",
+        "resnet_2b",
+        "vit_ibp_3_3_8",
+        "vit_pgd_2_3_16",
+    ]:
         path = shared / "onnx" / f"{name}.onnx"
         shape = (1, 28, 28) if name.startswith("mnist") else (3, 32, 32)
         model = Onnx(path=str(path), gradients=True)(Domain(kind="image", shape=shape))
         x = torch.rand(3, *shape, requires_grad=True)
-        assert torch.allclose(model.predict(x), Onnx(path=str(path))(model.domain).predict(x), atol=1e-5)
+        assert torch.allclose(
+            model.predict(x), Onnx(path=str(path))(model.domain).predict(x), atol=1e-5
+        )
         (gradient,) = torch.autograd.grad(model.predict(x).square().sum(), x)
         assert gradient.isfinite().all() and gradient.abs().amax((1, 2, 3)).min() > 0

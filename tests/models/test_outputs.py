@@ -1,4 +1,6 @@
-"""Answers of several parts: the logits are found, or named, or the message lists the parts and the option."""
+"""Answers of several parts: the logits are found, or named, or the message lists the parts and the
+option.
+"""
 
 import itertools
 from collections import OrderedDict, namedtuple
@@ -47,7 +49,10 @@ FORMS: dict[str, tuple[Callable[[Tensor, Tensor], Any], str | int]] = {
     "object": (lambda logits, hidden: SimpleNamespace(hidden=hidden, scores=logits), "scores"),
     "nested": (lambda logits, hidden: {"out": (hidden, {"scores": logits})}, "out.1.scores"),
     "with a loss": (lambda logits, hidden: (logits.mean(), logits, None, "text", 3), 1),
-    "dotted": (lambda logits, hidden: {"head.scores": logits, "head.hidden": hidden}, "head.scores"),
+    "dotted": (
+        lambda logits, hidden: {"head.scores": logits, "head.hidden": hidden},
+        "head.scores",
+    ),
 }
 
 
@@ -76,10 +81,15 @@ def test_the_part_of_as_many_columns_as_classes_is_found_or_named() -> None:
         for function, by_shape in itertools.product((True, False), repeat=2):
             network = Network(make).eval()
             settings = {} if by_shape else {"output": output}
-            (model,) = models_of({"mine": network.forward if function else network}, data, "", **settings)
+            (model,) = models_of(
+                {"mine": network.forward if function else network}, data, "", **settings
+            )
             assert torch.equal(model.predict(X), logits) and model.classes == 3
             place = {"by place": "scores"}.get(form, str(output))
-            said = f"mine answers several parts, of which {place} is read: its shape is that of logits" in model.info.notes
+            said = (
+                f"mine answers several parts, of which {place} is read: its shape is that of logits"
+                in model.info.notes
+            )
             assert said == by_shape, model.info.notes
     model = TorchModel(Network(lambda logits, hidden: {"a": hidden, "logits": logits}), DOMAIN)
     assert (model.classes, model.info.notes) == (3, ())
@@ -91,15 +101,23 @@ def test_several_candidates_are_listed_with_the_option(tmp_path: Path) -> None:
             lambda logits, hidden: (logits, 2 * logits),
             r"0 \(\d, 3\), 1 \(\d, 3\); several may be the logits: say which by output=PART",
         ),
-        (lambda logits, hidden: {"a": logits, "b": hidden, "c": -logits}, r"a \(\d, 3\), b \(\d, 4\), c .*output=PART"),
-        (lambda logits, hidden: (logits.mean(), logits.mean()), r"0 \(\), 1 \(\); none has a row or a map of scores"),
+        (
+            lambda logits, hidden: {"a": logits, "b": hidden, "c": -logits},
+            r"a \(\d, 3\), b \(\d, 4\), c .*output=PART",
+        ),
+        (
+            lambda logits, hidden: (logits.mean(), logits.mean()),
+            r"0 \(\), 1 \(\); none has a row or a map of scores",
+        ),
     ]
     data = X, plain()(X).argmax(1)
     for form, words in rows:
         for network in (Network(form), Network(form).forward):
             with pytest.raises(RequestError, match=words):
                 brinell.audit(network, data, eps=0.1, out=tmp_path / "run")
-    with pytest.raises(RequestError, match=r"output is for models in memory; a spec says it itself, .*\?output=0"):
+    with pytest.raises(
+        RequestError, match=r"output is for models in memory; a spec says it itself, .*\?output=0"
+    ):
         brinell.audit("digits-cnn", "digits", output=0, out=tmp_path / "run")
     with pytest.raises(RequestError, match="output is 1.5: give a name or a place"):
         brinell.audit(plain(), data, output=1.5, out=tmp_path / "run")
@@ -107,21 +125,31 @@ def test_several_candidates_are_listed_with_the_option(tmp_path: Path) -> None:
 
 def test_a_part_that_does_not_exist_is_refused() -> None:
     for output in [5, "nowhere", "hidden.3"]:
-        with pytest.raises(RequestError, match=r"answers no part .*its parts are hidden \(2, 4\), scores \(2, 3\): take one"):
+        with pytest.raises(
+            RequestError,
+            match=r"answers no part .*its parts are hidden \(2, 4\), scores \(2, 3\): take one",
+        ):
             TorchModel(Network(FORMS["dict"][0]), DOMAIN, name="mine", output=output)
 
 
 def test_a_spec_finds_and_names_the_part_as_well(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(
-        "from torch import nn\nclass Net(nn.Module):\n    def __init__(self, n):\n        super().__init__()\n"
-        "        self.a, self.b, self.n = nn.Linear(6, 4), nn.Linear(4, 3), n\n    def forward(self, x):\n"
+        "from torch import nn\nclass Net(nn.Module):\n    def __init__(self, "
+        "n):\n        super().__init__()\n"
+        "        self.a, self.b, self.n = nn.Linear(6, 4), nn.Linear(4, 3), n\n  "
+        "  def forward(self, x):\n"
         "        h = self.a(x)\n        return (h, *[self.b(h)] * self.n)\n"
         "def net():\n    return Net(1)\ndef two():\n    return Net(2)\n"
     )
     assert TorchModule(path=f"{file}:net").open_for(DOMAIN, 3).classes == 3
-    models = [TorchModule(path=f"{file}:two", output=output).open_for(DOMAIN, 3) for output in ("0", "1", "2")]
-    assert [model.classes for model in models] == [4, 3, 3] and len({model.digest() for model in models}) == 3
+    models = [
+        TorchModule(path=f"{file}:two", output=output).open_for(DOMAIN, 3)
+        for output in ("0", "1", "2")
+    ]
+    assert [model.classes for model in models] == [4, 3, 3] and len(
+        {model.digest() for model in models}
+    ) == 3
     with pytest.raises(RequestError, match=r"several may be the logits: say which by output=PART"):
         TorchModule(path=f"{file}:two").open_for(DOMAIN, 3)
 
@@ -147,14 +175,21 @@ MAPS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 
 
 def test_the_map_among_several_parts_is_found() -> None:
-    pictures = (torch.rand(2, 8, 8, 3, generator=torch.Generator().manual_seed(0)) * 255).to(torch.uint8).numpy()
+    pictures = (
+        (torch.rand(2, 8, 8, 3, generator=torch.Generator().manual_seed(0)) * 255)
+        .to(torch.uint8)
+        .numpy()
+    )
     data = brinell.data(pictures, masks=pictures[..., 0] > 127, classes=["dark", "bright"])
     x = data.load([0, 1])
     for form, (make, path) in MAPS.items():
         (model,) = models_of(Segmentation(make), data, "")
         maps = pick(Segmentation(make)(x), path)
         assert maps.shape[-1] == (2 if form == "transformers" else 8)
-        assert torch.allclose(MapModel(model).predict(x), nn.functional.interpolate(maps, (8, 8), mode="bilinear").flatten(1))
+        assert torch.allclose(
+            MapModel(model).predict(x),
+            nn.functional.interpolate(maps, (8, 8), mode="bilinear").flatten(1),
+        )
 
 
 def test_smaller_maps_are_enlarged_and_probabilities_become_logits() -> None:
@@ -163,9 +198,18 @@ def test_smaller_maps_are_enlarged_and_probabilities_become_logits() -> None:
     for shrink in (4, 1):
         maps = Segmentation(lambda maps, shrink=shrink: maps[..., ::shrink, ::shrink])
         inner = TorchModel(maps, domain, data_classes=2)
-        model, expected = MapModel(inner), nn.functional.interpolate(maps(x), (8, 8), mode="bilinear")
-        assert torch.allclose(model.predict(x), expected.flatten(1)) and model.output.shape == (2, 8, 8)
-        assert model.classes == 2 * 8 * 8 and any("enlarged" in note for note in model.info.notes) == (shrink == 4)
+        model, expected = (
+            MapModel(inner),
+            nn.functional.interpolate(maps(x), (8, 8), mode="bilinear"),
+        )
+        assert torch.allclose(model.predict(x), expected.flatten(1)) and model.output.shape == (
+            2,
+            8,
+            8,
+        )
+        assert model.classes == 2 * 8 * 8 and any(
+            "enlarged" in note for note in model.info.notes
+        ) == (shrink == 4)
         probable = TorchModel(nn.Sequential(maps, softmax), domain, data_classes=2)
         assert holds_probabilities(probable, x) and not holds_probabilities(inner, x)
         logits = MapModel(probable, probabilities=True)
@@ -180,4 +224,6 @@ def test_maps_without_scores_are_refused_with_the_reason(tmp_path: Path) -> None
     masks[:, 0] = 1
     data = brinell.data(pictures, masks=masks, classes=["dark", "bright"])
     with pytest.raises(RequestError, check=refused("models._torch_model.TorchModel.count_columns")):
-        brinell.audit(Segmentation(lambda maps: maps.argmax(1)), data, eps=[0.1], out=tmp_path / "run")
+        brinell.audit(
+            Segmentation(lambda maps: maps.argmax(1)), data, eps=[0.1], out=tmp_path / "run"
+        )

@@ -1,4 +1,5 @@
-"""Networks of timm and torchvision behind their own preparation, with weights from files that the tests make."""
+"""Networks of timm and torchvision behind their own preparation, with weights from files that the
+tests make."""
 
 import sys
 import urllib.error
@@ -24,7 +25,9 @@ TINY = "test_resnet.r160_in1k"
 
 
 def library(name: str) -> Any:
-    """A library; the test is skipped where it cannot be imported, be it for want of an operator in another build of torch."""
+    """A library; the test is skipped where it cannot be imported, be it for want of an operator in
+    another build of torch.
+    """
     return pytest.importorskip(name, exc_type=(ImportError, RuntimeError))
 
 
@@ -36,7 +39,9 @@ def pixels(height: int, width: int, n: int = 1) -> Tensor:
     """8-bit pictures, smooth enough that resizing does not only average noise."""
     rng = torch.Generator().manual_seed(height + width)
     coarse = torch.rand(n, 3, 6, 6, generator=rng)
-    x = nn.functional.interpolate(coarse, (height, width), mode="bilinear") + 0.1 * torch.rand(n, 3, height, width, generator=rng)
+    x = nn.functional.interpolate(coarse, (height, width), mode="bilinear") + 0.1 * torch.rand(
+        n, 3, height, width, generator=rng
+    )
     return x.clamp(0, 1).mul(255).round() / 255
 
 
@@ -52,14 +57,26 @@ def prepare_input(view: View, x: Tensor, resize: Any = "library") -> Tensor:
 
 
 def plain(size: int, resized: int, **settings: Any) -> View:
-    return View(**({"size": (size, size), "resized": (resized, resized), "mean": (0.0,) * 3, "std": (1.0,) * 3} | settings))
+    return View(
+        **(
+            {
+                "size": (size, size),
+                "resized": (resized, resized),
+                "mean": (0.0,) * 3,
+                "std": (1.0,) * 3,
+            }
+            | settings
+        )
+    )
 
 
 def test_a_picture_of_the_network_s_size_stays_as_it_is_unless_asked() -> None:
     view, x = plain(8, 16), pixels(8, 8)
     assert torch.equal(prepare_input(view, x, "auto"), x)
     assert not torch.allclose(prepare_input(view, x, "library"), x, atol=0.01)
-    assert torch.equal(prepare_input(view, pixels(20, 24), "auto"), prepare_input(view, pixels(20, 24), "library"))
+    assert torch.equal(
+        prepare_input(view, pixels(20, 24), "auto"), prepare_input(view, pixels(20, 24), "library")
+    )
 
 
 def test_as_timm_prepares_pictures() -> None:
@@ -78,7 +95,8 @@ def test_as_timm_prepares_pictures() -> None:
                 x = pixels(height, width)
                 picture = Image.fromarray(x[0].mul(255).round().byte().permute(1, 2, 0).numpy())
                 reference = data.create_transform(**config)(picture)
-                # timm rounds to 8 bits after each axis, also the border, and clips what bicubic interpolation overshoots.
+                # timm rounds to 8 bits after each axis, also the border, and clips what bicubic
+                # interpolation overshoots.
                 levels = (prepare_input(view_of(config), x)[0] - reference).abs() * 255 * 0.22
                 assert float(levels.max()) < (1.05 if interpolation == "bilinear" else 3.5)
                 assert float(levels.mean()) < 0.35
@@ -93,8 +111,13 @@ def test_as_torchvision_prepares_pictures() -> None:
 
             x = pixels(height, width)
             prepared, reference = prepare_input(_view(transforms), x), transforms(x)
-            unclipped = prepared.abs() < 1.5  # torchvision does not clip the overshoot of bicubic interpolation
-            assert torch.allclose(prepared[unclipped], reference[unclipped], atol=1e-5) and float(unclipped.float().mean()) > 0.5
+            unclipped = (
+                prepared.abs() < 1.5
+            )  # torchvision does not clip the overshoot of bicubic interpolation
+            assert (
+                torch.allclose(prepared[unclipped], reference[unclipped], atol=1e-5)
+                and float(unclipped.float().mean()) > 0.5
+            )
 
 
 @pytest.fixture(scope="module")
@@ -121,23 +144,36 @@ def test_timm_with_weights_from_a_file(tiny: Path, tmp_path: Path) -> None:
         network = timm.create_model(TINY, pretrained=False).eval()
     network.load_state_dict(load_file(tiny))
     config = timm.data.resolve_model_data_config(network)
-    assert (config["input_size"], config["interpolation"], config["crop_pct"]) == ((3, 160, 160), "bilinear", 0.95)
+    assert (config["input_size"], config["interpolation"], config["crop_pct"]) == (
+        (3, 160, 160),
+        "bilinear",
+        0.95,
+    )
     x = pixels(40, 52)
     picture = Image.fromarray(x[0].mul(255).round().byte().permute(1, 2, 0).numpy())
     with torch.no_grad():
         reference = network(timm.data.create_transform(**config)(picture)[None])
         assert float((model.predict(x) - reference).abs().max()) < 0.1 * float(reference.std())
         # A .pth that wraps the state, and the same answers; another preparation is another digest.
-        torch.save({"state_dict": {f"module.{key}": value for key, value in load_file(tiny).items()}}, tmp_path / "tiny.pth")
-        reloaded = Timm(path=TINY, weights=str(tmp_path / "tiny.pth"), name="mine")(pictures(40, 52))
+        torch.save(
+            {"state_dict": {f"module.{key}": value for key, value in load_file(tiny).items()}},
+            tmp_path / "tiny.pth",
+        )
+        reloaded = Timm(path=TINY, weights=str(tmp_path / "tiny.pth"), name="mine")(
+            pictures(40, 52)
+        )
         assert torch.equal(reloaded.predict(x), model.predict(x)) and reloaded.name == "mine"
     assert reloaded.digest() == model.digest()
     ready = pictures(160, 160)
-    automatic, by_library = (Timm(path=TINY, weights=str(tiny), resize=resize)(ready) for resize in ("auto", "library"))  # type: ignore[arg-type]
+    automatic, by_library = (
+        Timm(path=TINY, weights=str(tiny), resize=resize)(ready) for resize in ("auto", "library")
+    )  # type: ignore[arg-type]
     assert automatic.digest() != by_library.digest()
 
 
-def test_timm_that_cannot_be_fetched_says_which_file_to_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timm_that_cannot_be_fetched_says_which_file_to_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     library("timm")
     hub = library("huggingface_hub")
     monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
@@ -145,7 +181,10 @@ def test_timm_that_cannot_be_fetched_says_which_file_to_give(tmp_path: Path, mon
     with pytest.raises(RequestError) as error:
         Timm(path=TINY)(pictures(32, 32))
     text = str(error.value)
-    assert text.startswith(f"timm:{TINY} cannot be made with timm's own weights (") and "\n" not in text
+    assert (
+        text.startswith(f"timm:{TINY} cannot be made with timm's own weights (")
+        and "\n" not in text
+    )
     assert text.endswith("give a file of your own, weights=FILE.safetensors")
 
 
@@ -174,7 +213,11 @@ def test_torchvision_with_weights_from_a_file(tmp_path: Path) -> None:
     network = squeezenet()
     torch.save(network.state_dict(), tmp_path / "it.pth")
     model = Torchvision(path="squeezenet1_1", weights=str(tmp_path / "it.pth"))(pictures(60, 80))
-    assert (model.name, model.classes, model.info.architecture) == ("squeezenet1_1", 1000, "SqueezeNet")
+    assert (model.name, model.classes, model.info.architecture) == (
+        "squeezenet1_1",
+        1000,
+        "SqueezeNet",
+    )
     check_model(model)
     transforms = library("torchvision").models.SqueezeNet1_1_Weights.DEFAULT.transforms()
     x = pixels(60, 80)
@@ -189,18 +232,24 @@ def test_torchvision_by_its_own_download(hub: Path) -> None:
     with pytest.raises(RequestError) as error:
         Torchvision(path="squeezenet1_1")(pictures(32, 32))
     assert "\n" not in str(error.value)
-    assert "cannot be fetched (URLError: <urlopen error no network>): fetch https://" in str(error.value)
+    assert "cannot be fetched (URLError: <urlopen error no network>): fetch https://" in str(
+        error.value
+    )
     assert str(error.value).endswith(f"{url} and name it, torchvision:squeezenet1_1?weights=FILE")
     torch.save(network.state_dict(), hub / Path(url).name)
     model = Torchvision(path="squeezenet1_1")(pictures(224, 224))
-    assert torch.equal(model.module.network.state_dict()["features.0.weight"], network.state_dict()["features.0.weight"])
+    assert torch.equal(
+        model.module.network.state_dict()["features.0.weight"],
+        network.state_dict()["features.0.weight"],
+    )
     torch.save(network, hub / Path(url).name)  # a whole module: torch must not be told to run it
     with pytest.raises(RequestError, check=refused("models.torchvision.Torchvision._fetch")):
         Torchvision(path="squeezenet1_1")(pictures(224, 224))
 
 
 def test_published_networks_that_normalise_again() -> None:
-    # torchvision makes these otherwise for its weights than without any; a file of those weights needs the same.
+    # torchvision makes these otherwise for its weights than without any; a file of those weights
+    # needs the same.
     models = library("torchvision").models
     network = Torchvision(path="googlenet")._network(models, 1000)
     assert network.transform_input and network.aux_logits
@@ -217,8 +266,16 @@ def test_bad_requests_give_one_line() -> None:
         (Torchvision, {}, "names no model: write torchvision:NAME"),
         (Torchvision, {"path": "resnet81"}, "no image classifier 'resnet81', did you mean 'resnet"),
         (Torchvision, {"path": "fcn_resnet50"}, "no image classifier 'fcn_resnet50'"),
-        (Torchvision, {"path": "resnet18", "version": "V9"}, "has no weights 'V9'; it has IMAGENET1K_V1"),
-        (Torchvision, {"path": "vgg16", "version": "IMAGENET1K_FEATURES"}, "weights without a classifier"),
+        (
+            Torchvision,
+            {"path": "resnet18", "version": "V9"},
+            "has no weights 'V9'; it has IMAGENET1K_V1",
+        ),
+        (
+            Torchvision,
+            {"path": "vgg16", "version": "IMAGENET1K_FEATURES"},
+            "weights without a classifier",
+        ),
         (Torchvision, {"path": "resnet18", "classes": 3}, "classes=3 needs weights=FILE"),
     ]
     library("timm")
@@ -228,11 +285,18 @@ def test_bad_requests_give_one_line() -> None:
         assert "\n" not in str(error.value)
 
 
-def test_other_data_and_a_missing_library_are_named(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_data_and_a_missing_library_are_named(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for domain in (Domain(kind="signal", shape=(3, 40)), Domain(kind="image", shape=(1, 28, 28))):
-        with pytest.raises(RequestError, match=rf"{TINY} takes images of 3 channels, and the data are .*colour pictures"):
+        with pytest.raises(
+            RequestError,
+            match=rf"{TINY} takes images of 3 channels, and the data are .*colour pictures",
+        ):
             Timm(path=TINY, weights=str(tiny))(domain)
     for plugin, name in ((Timm, "timm"), (Torchvision, "torchvision")):
         monkeypatch.setitem(sys.modules, name, None)
-        with pytest.raises(RequestError, match=rf"{name} cannot be imported .*: pip install 'brinell\[vision\]'"):
+        with pytest.raises(
+            RequestError, match=rf"{name} cannot be imported .*: pip install 'brinell\[vision\]'"
+        ):
             plugin(path="resnet18")(pictures(32, 32))

@@ -29,7 +29,8 @@ skops = library("skops.io")
 TREE = "sklearn.tree._tree.Tree"
 DATA, NAMES = load_wine().data, np.array(["red", "rose", "white"])[load_wine().target]
 COLUMNS = tuple(
-    Column(str(index), float(low), float(high)) for index, (low, high) in enumerate(zip(DATA.min(0), DATA.max(0), strict=True))
+    Column(str(index), float(low), float(high))
+    for index, (low, high) in enumerate(zip(DATA.min(0), DATA.max(0), strict=True))
 )
 DOMAIN = Domain(kind="vector", shape=(13,), columns=COLUMNS)
 X = torch.from_numpy((DATA - DATA.min(0)) / np.ptp(DATA, 0)).float()
@@ -55,10 +56,16 @@ def test_probabilities_become_logits(saved):
     pipeline = make_pipeline(StandardScaler().fit(DATA), estimator)
     model = saved(pipeline)
     check_model(model)
-    assert model.access == Access.SCORES and model.info.class_names == ("red", "rose", "white") and model.classes == 3
+    assert (
+        model.access == Access.SCORES
+        and model.info.class_names == ("red", "rose", "white")
+        and model.classes == 3
+    )
     assert model.name == "model" and model.info.architecture == "Pipeline"
     logits = model.predict(X)
-    assert torch.allclose(logits.softmax(1).double(), torch.from_numpy(pipeline.predict_proba(DATA)), atol=1e-5)
+    assert torch.allclose(
+        logits.softmax(1).double(), torch.from_numpy(pipeline.predict_proba(DATA)), atol=1e-5
+    )
     assert NAMES[logits.argmax(1).numpy()[0]] == pipeline.predict(DATA)[0]
 
 
@@ -67,7 +74,10 @@ def test_a_forest_is_sure_of_what_all_trees_say(saved):
     model = saved(forest, trusted=(TREE,))
     check_model(model)
     logits = model.predict(X)
-    assert torch.isfinite(logits).all() and (logits.argmax(1).numpy() == forest.predict_proba(DATA).argmax(1)).mean() == 1
+    assert (
+        torch.isfinite(logits).all()
+        and (logits.argmax(1).numpy() == forest.predict_proba(DATA).argmax(1)).mean() == 1
+    )
     assert model.model.module.function.estimator.n_jobs == 1, "one thread"
 
 
@@ -80,21 +90,29 @@ def test_two_classes_of_one_score(saved):
     assert model.info.class_names == ("False", "True")
     # Of logistic regression the softmax of what stands for the score is the probability.
     assert torch.allclose(
-        model.predict(x).softmax(1)[:, 1].double(), torch.from_numpy(estimator.predict_proba(DATA[:, :3])[:, 1]), atol=1e-5
+        model.predict(x).softmax(1)[:, 1].double(),
+        torch.from_numpy(estimator.predict_proba(DATA[:, :3])[:, 1]),
+        atol=1e-5,
     )
 
 
 def test_the_decision_function_and_labels_alone(saved, tmp_path):
     estimator = LinearSVC(max_iter=20000).fit(StandardScaler().fit_transform(DATA), NAMES)
     model = saved(make_pipeline(StandardScaler().fit(DATA), estimator))
-    expected = torch.from_numpy(estimator.decision_function(StandardScaler().fit_transform(DATA))).float()
+    expected = torch.from_numpy(
+        estimator.decision_function(StandardScaler().fit_transform(DATA))
+    ).float()
     assert torch.allclose(model.predict(X), expected, atol=1e-4)
     labels = Sklearn(path=str(tmp_path / "model.skops"), answers="labels")(DOMAIN)
     check_model(labels)
-    assert labels.access == Access.LABELS and torch.equal(labels.predict(X).argmax(1), expected.argmax(1))
+    assert labels.access == Access.LABELS and torch.equal(
+        labels.predict(X).argmax(1), expected.argmax(1)
+    )
     repetition = Sklearn(path=str(tmp_path / "model.skops"))(DOMAIN)
     assert model.digest() == repetition.digest() != labels.digest()
-    with pytest.raises(RequestError, match=r"model cannot take the data, arrays of shape \(n, 5\) .*features"):
+    with pytest.raises(
+        RequestError, match=r"model cannot take the data, arrays of shape \(n, 5\) .*features"
+    ):
         Sklearn(path=str(tmp_path / "model.skops"))(Domain(kind="vector", shape=(5,)))
 
 
@@ -105,32 +123,53 @@ def test_pictures_are_flattened(saved):
     model = saved(estimator, domain)
     check_model(model)
     probabilities = model.predict(torch.from_numpy(x).float()).softmax(1)
-    assert torch.allclose(probabilities.double(), torch.from_numpy(estimator.predict_proba(x.reshape(40, 16))), atol=1e-5)
+    assert torch.allclose(
+        probabilities.double(),
+        torch.from_numpy(estimator.predict_proba(x.reshape(40, 16))),
+        atol=1e-5,
+    )
 
 
 def test_a_pipeline_over_named_columns_gets_names_and_texts(saved, monkeypatch):
     pandas = pytest.importorskip("pandas")
-    table = pandas.DataFrame({"job": ["cook", "baker", "cook", "baker"], "age": [20.0, 60.0, 40.0, 50.0]})
-    encode = make_column_transformer((OneHotEncoder(sparse_output=False), ["job"]), remainder="passthrough")
+    table = pandas.DataFrame(
+        {"job": ["cook", "baker", "cook", "baker"], "age": [20.0, 60.0, 40.0, 50.0]}
+    )
+    encode = make_column_transformer(
+        (OneHotEncoder(sparse_output=False), ["job"]), remainder="passthrough"
+    )
     estimator = make_pipeline(encode, LogisticRegression()).fit(table, [0, 1, 0, 1])
     # The data has the columns in another order, and one more.
-    columns = (Column("age", 20.0, 60.0), Column("zip", fixed=True), Column("job", fixed=True, values=("baker", "cook")))
+    columns = (
+        Column("age", 20.0, 60.0),
+        Column("zip", fixed=True),
+        Column("job", fixed=True, values=("baker", "cook")),
+    )
     domain = Domain(kind="vector", shape=(3,), low=0.0, high=(1.0, 9.0, 1.0), columns=columns)
     x = torch.tensor([[0.0, 5.0, 1.0], [1.0, 5.0, 0.0], [0.5, 5.0, 1.0], [0.75, 5.0, 0.0]])
     probabilities = saved(estimator, domain).predict(x).softmax(1).double()
-    assert torch.allclose(probabilities, torch.from_numpy(estimator.predict_proba(table)), atol=1e-5)
+    assert torch.allclose(
+        probabilities, torch.from_numpy(estimator.predict_proba(table)), atol=1e-5
+    )
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "pandas", None)
-        with pytest.raises(RequestError, match="^pandas is not installed, in which model takes the texts of categories"):
+        with pytest.raises(
+            RequestError,
+            match="^pandas is not installed, in which model takes the texts of categories",
+        ):
             saved(estimator, domain)
     other_domain = Domain(kind="vector", shape=(1,), columns=(Column("age"),))
-    with pytest.raises(RequestError, match="was fitted with a column 'job', which the data has not: it has age"):
+    with pytest.raises(
+        RequestError, match="was fitted with a column 'job', which the data has not: it has age"
+    ):
         saved(estimator, other_domain)
 
 
 def test_types_that_nobody_trusts_are_not_made(saved):
     forest = RandomForestClassifier(2, random_state=0).fit(DATA, NAMES)
-    with pytest.raises(RequestError, match=rf"does not trust by default \({TREE}\): .* write (.*trusted={TREE})$") as refusal:
+    with pytest.raises(
+        RequestError, match=rf"does not trust by default \({TREE}\): .* write (.*trusted={TREE})$"
+    ) as refusal:
         saved(forest)
     assert open_model(str(refusal.value).rpartition("write ")[2]).classes == 3, "as it is printed"
     with pytest.raises(RequestError, match=rf"trusted=other.Type\+{TREE}$"):
@@ -151,7 +190,9 @@ def test_another_version_is_named_as_the_cause(saved, tmp_path):
                 archive.writestr(name, content)
         if not words:
             assert "model was" not in "".join(open_model(str(tmp_path / "model.skops")).info.notes)
-            assert "old was saved by scikit-learn 1.0.2, and" in "".join(open_model(str(tmp_path / "old.skops")).info.notes)
+            assert "old was saved by scikit-learn 1.0.2, and" in "".join(
+                open_model(str(tmp_path / "old.skops")).info.notes
+            )
             continue
         with pytest.raises(RequestError) as error:
             open_model(str(tmp_path / "old.skops"))
@@ -163,9 +204,13 @@ def test_what_is_no_classifier(saved, tmp_path):
         saved(Ridge().fit(DATA, load_wine().target))
     with pytest.raises(RequestError, match="LogisticRegression, which is no fitted classifier"):
         saved(LogisticRegression())
-    with pytest.raises(RequestError, match="its LinearSVC has no predict_proba: leave answers= out"):
+    with pytest.raises(
+        RequestError, match="its LinearSVC has no predict_proba: leave answers= out"
+    ):
         saved(LinearSVC().fit(X.numpy(), NAMES), answers="probabilities")
-    with pytest.raises(RequestError, match="6 scores for 4 classes: it must be a classifier of one label"):
+    with pytest.raises(
+        RequestError, match="6 scores for 4 classes: it must be a classifier of one label"
+    ):
         four = np.arange(len(X)) % 4
         saved(SVC(decision_function_shape="ovo").fit(X.numpy(), four))
     multi_output = RandomForestClassifier(2).fit(DATA, np.stack([NAMES, NAMES], 1))

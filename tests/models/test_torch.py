@@ -50,7 +50,10 @@ def file(tmp_path: Path) -> Path:
 def weights(file: Path) -> dict[str, torch.Tensor]:
     rng = torch.Generator().manual_seed(0)
     state: dict[str, torch.Tensor] = import_file(file).net().state_dict()
-    return {key: torch.rand(value.shape, generator=rng) if value.is_floating_point() else value for key, value in state.items()}
+    return {
+        key: torch.rand(value.shape, generator=rng) if value.is_floating_point() else value
+        for key, value in state.items()
+    }
 
 
 def load(file: Path, factory: str = "net", **options: str) -> Any:
@@ -64,9 +67,14 @@ def test_safetensors(file: Path, weights: dict[str, torch.Tensor], tmp_path: Pat
     assert (model.name, model.classes, model.info.parameters) == ("trained", 3, 21)
     assert all(torch.equal(value, weights[key]) for key, value in model.module.state_dict().items())
     assert load(file, weights=str(tmp_path / "trained.safetensors"), name="mine").name == "mine"
-    halves = {key: value.half() if value.is_floating_point() else value for key, value in weights.items()}
+    halves = {
+        key: value.half() if value.is_floating_point() else value for key, value in weights.items()
+    }
     save_file(halves, tmp_path / "w.safetensors")
-    assert torch.equal(load(file, weights=str(tmp_path / "w.safetensors")).module[0].weight, halves["0.weight"].float())
+    assert torch.equal(
+        load(file, weights=str(tmp_path / "w.safetensors")).module[0].weight,
+        halves["0.weight"].float(),
+    )
 
 
 def test_checkpoints_of_torch(file: Path, weights: dict[str, torch.Tensor], tmp_path: Path) -> None:
@@ -75,8 +83,12 @@ def test_checkpoints_of_torch(file: Path, weights: dict[str, torch.Tensor], tmp_
         lambda state: {"state_dict": state, "epoch": 3},
         lambda state: {"model": state},
         lambda state: {f"module.{key}": value for key, value in state.items()},
-        lambda state: {"state_dict": {f"module._orig_mod.{key}": value for key, value in state.items()}},
-        lambda state: {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")},
+        lambda state: {
+            "state_dict": {f"module._orig_mod.{key}": value for key, value in state.items()}
+        },
+        lambda state: {
+            key: value for key, value in state.items() if not key.endswith("num_batches_tracked")
+        },
         lambda state: nn.Module().state_dict() | state,
     ]
     for wrap, suffix in zip(wraps, itertools.cycle(["pt", "pth", "th", "ckpt", "pth.tar"])):
@@ -90,7 +102,9 @@ def test_arguments_reach_the_factory_as_text(file: Path) -> None:
     assert load(file, args="width=9").digest() != load(file).digest()
 
 
-def test_the_digest_sees_the_source(file: Path, weights: dict[str, torch.Tensor], tmp_path: Path) -> None:
+def test_the_digest_sees_the_source(
+    file: Path, weights: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
     save_file(weights, tmp_path / "w.safetensors")
     digest = load(file, weights=str(tmp_path / "w.safetensors")).digest()
     assert load(file, weights=str(tmp_path / "w.safetensors")).digest() == digest
@@ -103,7 +117,11 @@ def test_bad_requests_give_one_line(file: Path) -> None:
         ("", {}, "names no function: write torch:FILE.py:FACTORY"),
         ("{file}", {}, "names no function"),
         ("{folder}/none.py:net", {}, "there is no file"),
-        ("{file}:nets", {}, "has no function 'nets', did you mean 'net'. it has broken, net, number, wide"),
+        (
+            "{file}:nets",
+            {},
+            "has no function 'nets', did you mean 'net'. it has broken, net, number, wide",
+        ),
         ("{file}:constant", {}, "has no function 'constant'"),
         ("{file}:broken", {}, "broken failed with RuntimeError: no luck"),
         ("{file}:number", {}, "returned int, and no nn.Module: let it return the network"),
@@ -127,8 +145,14 @@ def test_weights_that_do_not_fit_are_named(
     rows = [
         (lambda w: {k: v for k, v in w.items() if k != "0.bias"}, r"names 1 missing \(0.bias\)"),
         (lambda w: w | {"extra": torch.zeros(1)}, r"1 unexpected \(extra\)"),
-        (lambda w: w | {"0.bias": torch.zeros(5)}, r"1 of another shape \(0.bias \(5,\) for \(3,\)\)"),
-        (lambda w: {f"net.{k}": v for k, v in w.items()}, r"6 missing \(0.weight, 0.bias, 1.weight, ...\); 7 unexpected"),
+        (
+            lambda w: w | {"0.bias": torch.zeros(5)},
+            r"1 of another shape \(0.bias \(5,\) for \(3,\)\)",
+        ),
+        (
+            lambda w: {f"net.{k}": v for k, v in w.items()},
+            r"6 missing \(0.weight, 0.bias, 1.weight, ...\); 7 unexpected",
+        ),
     ]
     for change, words in rows:
         tmp_path = tmp_path_factory.mktemp("case")
@@ -141,7 +165,10 @@ def test_weights_that_do_not_fit_are_named(
 def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
     module_file = tmp_path / "whole.pt"
     torch.save(nn.Linear(2, 2), module_file)
-    with pytest.raises(RequestError, match="pickle of more than tensors, which is never loaded: save model.state_dict"):
+    with pytest.raises(
+        RequestError,
+        match="pickle of more than tensors, which is never loaded: save model.state_dict",
+    ):
         read_weights(module_file)
     evil = tmp_path / "evil.pt"
     with zipfile.ZipFile(evil, "w") as archive:
@@ -166,6 +193,8 @@ def test_files_without_a_state_dict_and_damaged_ones(tmp_path: Path) -> None:
     for file in (tmp_path / "w.pt", tmp_path / "w.safetensors"):
         for raw in (b"", b"nothing", file.read_bytes()[:500]):
             file.write_bytes(raw)
-            with pytest.raises(RequestError, match="damaged|never loaded|no file of torch") as error:
+            with pytest.raises(
+                RequestError, match="damaged|never loaded|no file of torch"
+            ) as error:
                 read_weights(file)
             assert "\n" not in str(error.value)

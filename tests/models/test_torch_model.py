@@ -26,9 +26,12 @@ class Sees(nn.Module):
 
 
 def net() -> nn.Sequential:
-    """Convolution, batch norm and dropout, in training mode, with one part frozen in evaluation mode."""
+    """Convolution, batch norm and dropout, in training mode, with one part frozen in evaluation
+    mode."""
     torch_rng = torch.Generator().manual_seed(1)
-    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5), nn.Flatten(), nn.Linear(16, 6))
+    module = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5), nn.Flatten(), nn.Linear(16, 6)
+    )
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=torch_rng))
@@ -57,7 +60,10 @@ def test_preprocessing_is_foolboxes() -> None:
         ({"mean": 0.5}, X - 0.5),
         ({"mean": 0.5, "std": 0.25}, (X - 0.5) / 0.25),
         ({"mean": [0.1, 0.2, 0.3], "axis": -3}, X - torch.tensor([0.1, 0.2, 0.3]).reshape(3, 1, 1)),
-        ({"std": torch.tensor([1.0, 2.0, 4.0]), "axis": -3}, X / torch.tensor([1.0, 2.0, 4.0]).reshape(3, 1, 1)),
+        (
+            {"std": torch.tensor([1.0, 2.0, 4.0]), "axis": -3},
+            X / torch.tensor([1.0, 2.0, 4.0]).reshape(3, 1, 1),
+        ),
         ({"mean": torch.full((3, 1, 1), 0.5)}, X - 0.5),
         ({"std": [0.5, 1, 2, 4], "axis": -1}, X / torch.tensor([0.5, 1, 2, 4])),
         ({"flip_axis": -3}, X.flip(1)),
@@ -71,10 +77,16 @@ def test_preprocessing_is_foolboxes() -> None:
 
 def test_a_module_with_other_bounds_and_a_preprocessing_that_makes_no_sense() -> None:
     module = Sees()
-    TorchModel(module, IMAGE, 7, bounds=(0, 255), preprocessing={"mean": [123, 117, 104], "axis": -3}).predict(X)
-    assert torch.allclose(module.seen, X * 255 - torch.tensor([123.0, 117, 104]).reshape(3, 1, 1), atol=1e-4)
+    TorchModel(
+        module, IMAGE, 7, bounds=(0, 255), preprocessing={"mean": [123, 117, 104], "axis": -3}
+    ).predict(X)
+    assert torch.allclose(
+        module.seen, X * 255 - torch.tensor([123.0, 117, 104]).reshape(3, 1, 1), atol=1e-4
+    )
     signal = Domain(kind="signal", shape=(2, 8), low=(-5.0, 0.0), high=(5.0, 1.0))
-    TorchModel(module, signal, 7, bounds=(-1, 1)).predict(torch.tensor([5.0, 0.5]).reshape(1, 2, 1).expand(1, 2, 8))
+    TorchModel(module, signal, 7, bounds=(-1, 1)).predict(
+        torch.tensor([5.0, 0.5]).reshape(1, 2, 1).expand(1, 2, 8)
+    )
     assert torch.allclose(module.seen[0, :, 0], torch.tensor([1.0, 0.0]))
     for options, words in (
         ({"preprocessing": {"means": 0.5}}, "no 'means'; it has mean, std, axis"),
@@ -93,13 +105,21 @@ def test_a_module_with_other_bounds_and_a_preprocessing_that_makes_no_sense() ->
 
 def test_a_module_fits_or_is_refused_in_one_line() -> None:
     model = TorchModel(net(), IMAGE, name="mine")
-    assert (model.name, model.classes, model.access, model.info.architecture) == ("mine", 6, Access.GRADIENTS, "Sequential")
+    assert (model.name, model.classes, model.access, model.info.architecture) == (
+        "mine",
+        6,
+        Access.GRADIENTS,
+        "Sequential",
+    )
     assert model.info.parameters == 3 * 4 * 9 + 4 + 8 + 16 * 6 + 6
     check_model(model)
     for answer, words in (
         (lambda x: x.reshape(1, 16, 3), r"shape \(1, 16, 3\)"),
         (lambda x: (x, x), "answers with a tuple"),
-        (lambda x: x.reshape(7), r"cannot take the data, images of shape \(3, 4, 4\) \(RuntimeError: shape '\[7\]'"),
+        (
+            lambda x: x.reshape(7),
+            r"cannot take the data, images of shape \(3, 4, 4\) \(RuntimeError: shape '\[7\]'",
+        ),
         (lambda x: x.nothing, "AttributeError"),
     ):
         module = nn.Identity()
@@ -161,7 +181,9 @@ def test_the_digest_sees_whatever_changes_an_answer() -> None:
     assert len({digest, *(variant.digest() for variant in variants)}) == len(variants) + 1
 
 
-def test_the_digest_sees_defaults_and_closures_of_methods_and_no_spelling_of_a_preprocessing() -> None:
+def test_the_digest_sees_defaults_and_closures_of_methods_and_no_spelling_of_a_preprocessing() -> (
+    None
+):
     def scaled(number: float) -> nn.Module:
         class Scaled(nn.Module):
             def forward(self, x: Tensor, scale: float = number) -> Tensor:
@@ -183,9 +205,18 @@ def test_the_digest_sees_defaults_and_closures_of_methods_and_no_spelling_of_a_p
         def forward(self, x: Tensor) -> Tensor:
             return x.flatten(1)
 
-    assert TorchModel(Printed(), IMAGE).digest() == TorchModel(Printed(), IMAGE).digest(), "no address is in it"
+    assert TorchModel(Printed(), IMAGE).digest() == TorchModel(Printed(), IMAGE).digest(), (
+        "no address is in it"
+    )
     for make in (scaled, closed):
         assert TorchModel(make(1.0), IMAGE).digest() == TorchModel(make(1.0), IMAGE).digest()
         assert TorchModel(make(1.0), IMAGE).digest() != TorchModel(make(2.0), IMAGE).digest()
-    spellings = [{"mean": 0.5}, {"mean": [0.5] * IMAGE.shape[0], "axis": -3}, {"mean": 0.5, "std": 1.0}]
-    assert len({TorchModel(net(), IMAGE, preprocessing=spelling).digest() for spelling in spellings}) == 1
+    spellings = [
+        {"mean": 0.5},
+        {"mean": [0.5] * IMAGE.shape[0], "axis": -3},
+        {"mean": 0.5, "std": 1.0},
+    ]
+    assert (
+        len({TorchModel(net(), IMAGE, preprocessing=spelling).digest() for spelling in spellings})
+        == 1
+    )

@@ -46,9 +46,16 @@ def make(synthetic, tmp_path):
             run.save_clean(model, clean)
             for stage in ("clean", *stages):
                 file = stage_files(manifest)[model, stage]
-                parquet.write(run.path / "records" / f"{file}.parquet", synthetic.keep(rows, rows.attack == stage))
+                parquet.write(
+                    run.path / "records" / f"{file}.parquet",
+                    synthetic.keep(rows, rows.attack == stage),
+                )
                 fooled = rows.sample_id[(rows.attack == stage) & (rows.outcome == "broken")]
-                arrays = {int(s): (clean[int(s)] * 0.9).astype(np.float32) for s in fooled if int(s) in clean}
+                arrays = {
+                    int(s): (clean[int(s)] * 0.9).astype(np.float32)
+                    for s in fooled
+                    if int(s) in clean
+                }
                 if arrays:
                     named = {str(sample): array for sample, array in arrays.items()}
                     write_arrays(run.path / "arrays" / f"{file}-0000.safetensors", named)

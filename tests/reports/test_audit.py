@@ -33,36 +33,62 @@ def test_every_figure_stands_where_it_belongs(make):
         rng = np.random.default_rng(seed)
         eps = [0.0, 0.05, 0.1, 0.2][seed % 2 :]
         names = ["net", "other", "third"][: 1 + seed % 3]
-        run = make({name: breaks(60, 9 * seed + i) for i, name in enumerate(names)}, np.arange(60) % 3, eps, CLASSES)
+        run = make(
+            {name: breaks(60, 9 * seed + i) for i, name in enumerate(names)},
+            np.arange(60) % 3,
+            eps,
+            CLASSES,
+        )
         result = open_result(run)
         report, above = result.report(), [i for i, e in enumerate(eps) if e]
         first, shown = result.models[0], tables(report)
         curve = next(block for block in report.blocks if isinstance(block, Curve))
-        assert [[r for _, r in s.points][-len(eps) :] for s in curve.series] == [m.robust_accuracy for m in result.models]
-        assert [line.points[0][1].k for line in curve.series] == [m.clean_accuracy.k for m in result.models]
+        assert [[r for _, r in s.points][-len(eps) :] for s in curve.series] == [
+            m.robust_accuracy for m in result.models
+        ]
+        assert [line.points[0][1].k for line in curve.series] == [
+            m.clean_accuracy.k for m in result.models
+        ]
         rates = shown["robust_accuracy"]
         if len(names) == 1:
-            assert [row[1] for row in rates.rows][-len(eps) :] == first.robust_accuracy and rates.terminal
+            assert [row[1] for row in rates.rows][
+                -len(eps) :
+            ] == first.robust_accuracy and rates.terminal
         else:
             assert [[row[1], *row[2 : 2 + len(above)]] for row in rates.rows] == [
                 [m.clean_accuracy, *(m.robust_accuracy[i] for i in above)] for m in result.models
             ]
         skip = len(names) > 1
         for m in result.models:
-            of_model = [row[skip:] for row in shown["per_class"].rows if not skip or row[0] == m.model]
-            by_class = {row[0].value.text if hasattr(row[0].value, "text") else row[0].value: row for row in of_model[1 - skip :]}
+            of_model = [
+                row[skip:] for row in shown["per_class"].rows if not skip or row[0] == m.model
+            ]
+            by_class = {
+                row[0].value.text if hasattr(row[0].value, "text") else row[0].value: row
+                for row in of_model[1 - skip :]
+            }
             for c in m.per_class:
                 assert by_class[c.name][1:] == [c.clean, *(c.robust[i] for i in above)]
             stages = [row[skip:] for row in shown["stages"].rows if not skip or row[0] == m.model]
             worked = [stage for stage in m.stages if stage.forwards]
-            assert [row[4:7] for row in stages] == [[s.median_queries, s.forwards, s.backwards] for s in worked]
-            assert round(sum(row[2].value for row in stages), 9) == round(stages[-1][1].value - m.clean_accuracy.value, 9)
-            outcomes = [row[skip + 1] for row in shown["checks"].rows if not skip or row[0] == m.model]
+            assert [row[4:7] for row in stages] == [
+                [s.median_queries, s.forwards, s.backwards] for s in worked
+            ]
+            assert round(sum(row[2].value for row in stages), 9) == round(
+                stages[-1][1].value - m.clean_accuracy.value, 9
+            )
+            outcomes = [
+                row[skip + 1] for row in shown["checks"].rows if not skip or row[0] == m.model
+            ]
             assert outcomes.count("passed") == sum(check.passed is True for check in m.checks)
         (gallery,) = [block for block in report.blocks if isinstance(block, Gallery)]
         anchors = {example.anchor for example in gallery.examples}
         links = re.findall(r'href="#([^"]+)"', html.page(report))
-        assert len(anchors) == len(gallery.examples) and links and set(links) <= anchors | {"provenance"}
+        assert (
+            len(anchors) == len(gallery.examples)
+            and links
+            and set(links) <= anchors | {"provenance"}
+        )
         assert rng is not None and result.report() == report
 
 
@@ -72,7 +98,11 @@ def test_classes_on_the_page_and_in_the_file(make):
         names = [f"class {i} with a long name" for i in range(number)]
         run = make({"net": breaks(2 * number, 0)}, np.arange(2 * number) % number, [0.1], names)
         report = open_result(run).report()
-        on_page = [block for block in report.blocks if isinstance(block, Table) and block.heat and block.page]
+        on_page = [
+            block
+            for block in report.blocks
+            if isinstance(block, Table) and block.heat and block.page
+        ]
         assert [len(block.rows) for block in on_page] == [21]
         assert len(tables(report)["per_class"].rows) == number + 1
         values = [row[-1].value for row in on_page[0].rows[1:]]
@@ -87,7 +117,9 @@ def test_what_is_said_where_nothing_and_where_all_is_broken(make):
     assert gallery.text == "No adversarial input was found." and not gallery.examples
     models = {"net": np.full((2, 40), 0.01), "two": np.full((2, 40), 0.01)}
     report = open_result(make(models, labels, [0.1, 0.2], ["a", "b"])).report()
-    assert report.sentences[0].startswith("net and two have the same robust accuracy at 26/255: 0.0")
+    assert report.sentences[0].startswith(
+        "net and two have the same robust accuracy at 26/255: 0.0"
+    )
 
 
 def test_names_act_nowhere_and_a_page_fetches_nothing(make):
@@ -95,21 +127,36 @@ def test_names_act_nowhere_and_a_page_fetches_nothing(make):
     warning = {"code": "odd", "model": None, "text": f"beware of {bad}"}
     path = make({bad: breaks(40, 0)}, np.arange(40) % 2, [0.1], [bad, "a&b"], warnings=[warning])
     page = html.page(open_result(path).report())
-    assert "<script>alert" not in page and page.count("<script") == 1 and "eware of &lt;script" in page
-    assert not re.search(r'(?:src|href)="(?!data:|#)', page) and not re.search(r"url\(|@import|\bNone\b|\bnan\b", page)
+    assert (
+        "<script>alert" not in page and page.count("<script") == 1 and "eware of &lt;script" in page
+    )
+    assert not re.search(r'(?:src|href)="(?!data:|#)', page) and not re.search(
+        r"url\(|@import|\bNone\b|\bnan\b", page
+    )
 
 
 def test_checks_are_one_sentence_and_one_note(make, synthetic):
     failed = ("zero-gradients", "misleading-gradients")
-    checks = [{"code": code, "passed": code not in failed, "text": f"words about {code}"} for code in synthetic.CODES]
-    report = open_result(make({"net": breaks(60, 0)}, np.arange(60) % 3, [0.1, 9], CLASSES, checks={"net": checks})).report()
-    assert any(", 2 failed (zero-gradients, misleading-gradients)" in sentence for sentence in report.sentences)
-    assert [note.text for note in report.notes if note.code == "checks"] == ["misleading-gradients failed too."]
+    checks = [
+        {"code": code, "passed": code not in failed, "text": f"words about {code}"}
+        for code in synthetic.CODES
+    ]
+    report = open_result(
+        make({"net": breaks(60, 0)}, np.arange(60) % 3, [0.1, 9], CLASSES, checks={"net": checks})
+    ).report()
+    assert any(
+        ", 2 failed (zero-gradients, misleading-gradients)" in sentence
+        for sentence in report.sentences
+    )
+    assert [note.text for note in report.notes if note.code == "checks"] == [
+        "misleading-gradients failed too."
+    ]
     assert [row[0] for row in tables(report)["checks"].rows[:2]] == list(failed)
 
 
 def steps(make, robust, *, n=200, total=200, weak=None, checks=(), **changes):
-    """The commands of a model with these counts of robust samples at two budgets, of 200 in three classes."""
+    """The commands of a model with these counts of robust samples at two budgets, of 200 in three
+    classes."""
     run = Run.open(make({"net": breaks(60, 0)}, np.arange(60) % 3, [0.1, 0.2], CLASSES, **changes))
     run.manifest["data"]["total"] = total
     model = open_result(run.path).models[0]
@@ -131,17 +178,30 @@ def test_the_next_step_is_what_changes_most(make):
     repetition, gate = "brinell audit FOLDER/run.toml", "brinell gate FOLDER --robust"
     failed = [CheckResult(code="clean-accuracy", passed=False, text="t")]
     assert steps(make, (150, 120), checks=failed) == [repetition]
-    assert steps(make, (150, 120), checks=[CheckResult(code="answers-by-batch", passed=False, text="t")]) == [repetition]
+    assert steps(
+        make, (150, 120), checks=[CheckResult(code="answers-by-batch", passed=False, text="t")]
+    ) == [repetition]
     floors = [int(100 * rate(k, 200).low) / 100 for k in (150, 120, 90)]
     assert steps(make, (150, 120)) == [f"{gate} {floors[1]:g} --eps 51/255"]
-    assert steps(make, (150, 120), weak="FGSM") == [f"{repetition} --attack fast", f"{gate} {floors[1]:g} --eps 51/255"]
+    assert steps(make, (150, 120), weak="FGSM") == [
+        f"{repetition} --attack fast",
+        f"{gate} {floors[1]:g} --eps 51/255",
+    ]
     detached = [CheckResult(code="boundary-margin", passed=False, text="t")]
-    assert steps(make, (150, 120), checks=detached)[0] == f"{repetition} --attack 'ray-s?steps=100000'"
-    few = [CheckResult(code="gradient-mismatch", passed=None, text="t", reason="too few samples to tell")]
+    assert (
+        steps(make, (150, 120), checks=detached)[0] == f"{repetition} --attack 'ray-s?steps=100000'"
+    )
+    few = [
+        CheckResult(
+            code="gradient-mismatch", passed=None, text="t", reason="too few samples to tell"
+        )
+    ]
     assert steps(make, (150, 120), checks=few, total=900)[0] == f"{repetition} --samples 800"
     harden = "brinell harden --data digits --model net --eps"
     assert steps(make, (150, 90)) == [f"{harden} 51/255", f"{gate} {floors[2]:g} --eps 51/255"]
-    assert steps(make, (150, 0)) == [f"{harden} 51/255", f"{gate} {floors[0]:g} --eps 26/255"], "a floor can fail"
+    assert steps(make, (150, 0)) == [f"{harden} 51/255", f"{gate} {floors[0]:g} --eps 26/255"], (
+        "a floor can fail"
+    )
     assert steps(make, (0, 0)) == [f"{harden} 26/255"], "no gate that can never fail"
 
 
@@ -153,20 +213,27 @@ def test_classes_that_are_alike_are_not_said_to_differ(make):
         rng = np.random.default_rng(seed)
         counts = rng.binomial(40, 0.4, int(rng.integers(2, 30))).tolist()
         classes = [
-            model.per_class[0].model_copy(update={"class_": i, "name": f"c{i}", "n": 40, "robust": [rate(k, 40, eps=0.1)]})
+            model.per_class[0].model_copy(
+                update={"class_": i, "name": f"c{i}", "n": 40, "robust": [rate(k, 40, eps=0.1)]}
+            )
             for i, k in enumerate(counts)
         ]
         text = weakest_classes(model.model_copy(update={"per_class": classes}), 0)
         doubts.append(min(counts) == max(counts) or "Chance may explain the order" in text)
     assert sum(doubts) >= 28
-    apart = [c.model_copy(update={"robust": [rate(k, 40, eps=0.1)]}) for c, k in zip(classes[:2], (2, 39), strict=False)]
+    apart = [
+        c.model_copy(update={"robust": [rate(k, 40, eps=0.1)]})
+        for c, k in zip(classes[:2], (2, 39), strict=False)
+    ]
     assert "Chance" not in weakest_classes(model.model_copy(update={"per_class": apart}), 0)
 
 
 def test_warnings_come_before_notes(make):
     warnings = [{"code": "v", "model": None, "text": "of all"}]
     settings = {"warnings": warnings, "remarks": {"net": {"apgd-ce": {"odd": "of one attack"}}}}
-    result = open_result(make({"net": breaks(40, 0)}, np.arange(40) % 5, [0.1], list("abcde"), **settings))
+    result = open_result(
+        make({"net": breaks(40, 0)}, np.arange(40) % 5, [0.1], list("abcde"), **settings)
+    )
     notes = result.report().notes
     assert [(note.code, note.level) for note in notes] == [("v", "warn"), ("odd", "note")]
     assert result.warnings == [WarningResult(code="v", text="of all")]

@@ -1,4 +1,5 @@
-"""Pages in a real browser: nothing is cut off, values by pointer, keys and touch, tables that sort and save.
+"""Pages in a real browser: nothing is cut off, values by pointer, keys and touch, tables that sort
+and save.
 
 Each rule of `_pages` has a page that breaks it, and audits of random size keep them all.
 """
@@ -45,7 +46,10 @@ def three(make):
     equal_distances = distances(120, 1, 0.12)
     return write(
         make(
-            {"weak": distances(120, 0, 0.05), "firm": equal_distances, "twin": equal_distances}, np.arange(120) % 10, EPS, CLASSES
+            {"weak": distances(120, 0, 0.05), "firm": equal_distances, "twin": equal_distances},
+            np.arange(120) % 10,
+            EPS,
+            CLASSES,
         )
     )
 
@@ -57,12 +61,23 @@ def test_one_model_everywhere(browser, single_page):
 
 
 def test_seven_models_with_long_names_everywhere(browser, make):
-    breaks = {f"a-model-with-a-rather-long-name-{i}": distances(60, i, 0.05 + 0.03 * i) for i in range(7)}
-    check_everywhere(browser, write(make(breaks, np.arange(60) % 4, [i / 510 for i in range(9)], CLASSES[:4])))
+    breaks = {
+        f"a-model-with-a-rather-long-name-{i}": distances(60, i, 0.05 + 0.03 * i) for i in range(7)
+    }
+    check_everywhere(
+        browser, write(make(breaks, np.arange(60) % 4, [i / 510 for i in range(9)], CLASSES[:4]))
+    )
 
 
 def test_signals_everywhere(browser, make):
-    run = make({"net": distances(40, 0, 0.1)}, np.arange(40) % 2, [0.1, 0.2], ["a", "b"], kind="signal", shape=(2, 300))
+    run = make(
+        {"net": distances(40, 0, 0.1)},
+        np.arange(40) % 2,
+        [0.1, 0.2],
+        ["a", "b"],
+        kind="signal",
+        shape=(2, 300),
+    )
     check_everywhere(browser, write(run))
 
 
@@ -70,7 +85,9 @@ def test_values_by_pointer_keys_and_touch(browser, single_page):
     with open_page(browser, single_page, has_touch=True) as tab:
         figure = tab.locator("#verdict svg.large")
         marks = figure.locator(".dot")
-        assert marks.count() == 9 and figure.locator("title").count() == 0, "the box takes the place of the browser's own"
+        assert marks.count() == 9 and figure.locator("title").count() == 0, (
+            "the box takes the place of the browser's own"
+        )
         marks.nth(4).hover()
         assert tab.locator(".tip").inner_text().startswith("net, 26/255: ")
         tab.mouse.move(5, 5)
@@ -79,7 +96,9 @@ def test_values_by_pointer_keys_and_touch(browser, single_page):
         tab.keyboard.press("Home")
         first = tab.locator(".tip").inner_text()
         tab.keyboard.press("ArrowRight")
-        assert first.startswith("net, 0: ") and tab.locator(".tip").inner_text().startswith("net, 6/255: ")
+        assert first.startswith("net, 0: ") and tab.locator(".tip").inner_text().startswith(
+            "net, 6/255: "
+        )
         tab.keyboard.press("Escape")
         assert tab.locator(".tip").is_hidden()
         marks.nth(8).tap()
@@ -92,7 +111,9 @@ def test_at_one_budget_all_models_are_told(browser, three):
     with open_page(browser, three) as tab:
         tab.locator("#verdict svg.large").focus()
         tab.keyboard.press("End")
-        assert [line.partition(",")[0] for line in tab.locator(".tip").inner_text().splitlines()] == ["weak", "firm", "twin"]
+        assert [
+            line.partition(",")[0] for line in tab.locator(".tip").inner_text().splitlines()
+        ] == ["weak", "firm", "twin"]
 
 
 def column(tab, table: str, column_index: int) -> list[str]:
@@ -131,15 +152,22 @@ def test_without_scripts_everything_reads_and_on_paper_what_is_folded(browser, s
         assert "brinell audit FOLDER/run.toml" in tab.inner_text("main")
     with open_page(browser, single_page, color_scheme="dark") as tab:
         tab.emulate_media(media="print")
-        assert tab.locator("#the-attacks-stage-by-stage table").is_visible() and tab.locator(".tools").first.is_hidden()
+        assert (
+            tab.locator("#the-attacks-stage-by-stage table").is_visible()
+            and tab.locator(".tools").first.is_hidden()
+        )
         assert tab.evaluate("getComputedStyle(document.body).color") == "rgb(26, 28, 31)"
 
 
-FRAME = '<!doctype html><html lang="en"><body style="margin:0"><main>{before}<p data-answer>{answer}</p>{after}</main></html>'
+FRAME = (
+    '<!doctype html><html lang="en"><body style="margin:0"><main>{before}<p '
+    "data-answer>{answer}</p>{after}</main></html>"
+)
 SCROLL = '<div class="scroll" aria-label="T" style="overflow-x:auto">'
 TALL = '<div style="height:{}px"></div>'
 LABEL = (
-    '<svg class="figure" width="{}" height="20" aria-label="F" style="font:10px serif"><text x="4" y="15">a label</text>{}</svg>'
+    '<svg class="figure" width="{}" height="20" aria-label="F" style="font:10px '
+    'serif"><text x="4" y="15">a label</text>{}</svg>'
 )
 
 
@@ -150,7 +178,9 @@ def test_each_rule_has_a_page_that_breaks_it(browser, tmp_path):
         return "; ".join(faults_in(browser, page))
 
     folded = f"<details><summary>More</summary>{TALL.format(9000)}</details>"
-    wide_table = f'{SCROLL}<table class="many" style="width:3000px"><tr><td>1</td></tr></table></div>'
+    wide_table = (
+        f'{SCROLL}<table class="many" style="width:3000px"><tr><td>1</td></tr></table></div>'
+    )
     assert faults("", folded + wide_table + LABEL.format(90, '<text x="64" y="15">0</text>')) == ""
     assert "must" in faults("", "", answer="")
     missed = {
@@ -161,11 +191,19 @@ def test_each_rule_has_a_page_that_breaks_it(browser, tmp_path):
             ("", TALL.format(5000), "above 5000"),
             ("", "<p data-answer>Another result.</p>", "2 elements hold the result"),
             ("", '<div style="width:1400px">x</div>', 'at 1280 pixels <div> "x" is wider'),
-            ("", '<div style="overflow:hidden"><p style="width:500px">x</p></div>', 'at 390 pixels <p> "x" is wider'),
+            (
+                "",
+                '<div style="overflow:hidden"><p style="width:500px">x</p></div>',
+                'at 390 pixels <p> "x" is wider',
+            ),
             ("", f'{SCROLL}<p style="width:1300px">x</p></div>', "T (1300 in 1280) runs off"),
             ("", LABEL.format(20, ""), '"a label" leaves its figure: F, the font at hand'),
             ("", LABEL.format(60, ""), '"a label" leaves its figure: F, letters 0.85 wide'),
-            ("", LABEL.format(90, '<text x="60" y="15">0</text>'), '"a label" lies on top of "0": F, letters 0.85 wide'),
+            (
+                "",
+                LABEL.format(90, '<text x="60" y="15">0</text>'),
+                '"a label" lies on top of "0": F, letters 0.85 wide',
+            ),
             ("", "<script>throw new Error('planted')</script>", "planted"),
         )
     }
@@ -178,7 +216,12 @@ def test_audits_of_random_size_answer_first(browser, make, tmp_path):
         rng, sizes = np.random.default_rng(seed), random.Random(seed)
         models, classes, budgets = sizes.randint(1, 12), sizes.randint(2, 60), sizes.randint(1, 12)
         names = [f"class-{index}-" + "x" * sizes.randint(0, 30) for index in range(classes)]
-        breaks = {f"model-{index}-" + "m" * sizes.randint(0, 30): rng.lognormal(size=(2, 80)) * 0.1 for index in range(models)}
-        run = make(breaks, np.arange(80) % classes, [(index + 1) / 20 for index in range(budgets)], names)
+        breaks = {
+            f"model-{index}-" + "m" * sizes.randint(0, 30): rng.lognormal(size=(2, 80)) * 0.1
+            for index in range(models)
+        }
+        run = make(
+            breaks, np.arange(80) % classes, [(index + 1) / 20 for index in range(budgets)], names
+        )
         assert faults_in(browser, write(run)) == [], seed
         run.rename(tmp_path / str(seed))

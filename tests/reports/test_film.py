@@ -14,7 +14,9 @@ from brinell.reports.pictures import picture
 
 def video(frames: int = 10, side: int = 12, channels: int = 3) -> np.ndarray:
     """Every frame of one shade of its own: its number as a share of the number of frames."""
-    return np.broadcast_to((np.arange(frames) / frames)[None, :, None, None], (channels, frames, side, side)).copy()
+    return np.broadcast_to(
+        (np.arange(frames) / frames)[None, :, None, None], (channels, frames, side, side)
+    ).copy()
 
 
 def images(html: str) -> list[Image.Image]:
@@ -45,7 +47,9 @@ def test_touched_places_are_surrounded_by_a_line() -> None:
     assert np.array_equal(marked[:, 13:25], line)
     (fully_changed,) = images(film(clean * 0 + 1, 0, 1, title="", clean=clean * 0))
     edge = (np.asarray(fully_changed.convert("RGB"))[:, :12] == filmstrip.MARK).all(2)
-    assert edge[0].all() and edge[:, 0].all() and not edge[1:-1, 1:-1].any(), "a frame that changed all over"
+    assert edge[0].all() and edge[:, 0].all() and not edge[1:-1, 1:-1].any(), (
+        "a frame that changed all over"
+    )
 
 
 def test_the_frames_that_changed_most_are_shown() -> None:

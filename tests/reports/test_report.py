@@ -59,17 +59,35 @@ def report(**changes):
         "detail": Detail("weak", "12 samples"),
     }
     names = list(columns)
-    cells = Table(title="Cells", columns=names[:7], rows=[list(columns.values())[:7]], name="cells", terminal=True)
-    more = Table(title="More cells", columns=names[7:], rows=[list(columns.values())[7:]], name="more", folded=True)
+    cells = Table(
+        title="Cells",
+        columns=names[:7],
+        rows=[list(columns.values())[:7]],
+        name="cells",
+        terminal=True,
+    )
+    more = Table(
+        title="More cells",
+        columns=names[7:],
+        rows=[list(columns.values())[7:]],
+        name="more",
+        folded=True,
+    )
     settings = dict(
         verb="audit",
         title="Robustness of resnet20",
         subject="cifar10, 40 samples, Linf",
-        sentences=["At most 7.5 % of the samples are robust within 8/255.", "Half of the accuracy is lost at 4/255."],
+        sentences=[
+            "At most 7.5 % of the samples are robust within 8/255.",
+            "Half of the accuracy is lost at 4/255.",
+        ],
         blocks=[
             Curve(
                 title="Robust accuracy",
-                series=[Series(name=name, points=[(r.eps, r) for r in RATES]) for name in ("resnet20", "resnet32")],
+                series=[
+                    Series(name=name, points=[(r.eps, r) for r in RATES])
+                    for name in ("resnet20", "resnet32")
+                ],
                 ticks=[(0.0, "0"), (4 / 255, "4/255"), (8 / 255, "8/255")],
                 axis="budget eps (Linf)",
             ),
@@ -82,11 +100,20 @@ def report(**changes):
             ),
             cells,
             more,
-            Figures(title="Each class", figures=[Curve(title=name, series=[], ticks=[(0.0, "0")], axis="eps") for name in "ab"]),
+            Figures(
+                title="Each class",
+                figures=[
+                    Curve(title=name, series=[], ticks=[(0.0, "0")], axis="eps") for name in "ab"
+                ],
+            ),
             Gallery(
                 title="Examples",
                 examples=[
-                    Example(pictures=[Picture(Markup("x"), "clean")], caption=f"sample {i}", anchor=f"sample-{i}")
+                    Example(
+                        pictures=[Picture(Markup("x"), "clean")],
+                        caption=f"sample {i}",
+                        anchor=f"sample-{i}",
+                    )
                     for i in range(8)
                 ],
             ),
@@ -132,7 +159,11 @@ def test_cells_are_written_once_and_alike():
 
 
 def test_lists_and_counts_agree_in_number():
-    assert [numbers.counted(n, "folder") for n in (0, 1, 2)] == ["0 folders", "1 folder", "2 folders"]
+    assert [numbers.counted(n, "folder") for n in (0, 1, 2)] == [
+        "0 folders",
+        "1 folder",
+        "2 folders",
+    ]
     names = list("abcde")
     assert [numbers.listed(names[:n]) for n in range(6)] == [
         "",
@@ -147,9 +178,24 @@ def test_lists_and_counts_agree_in_number():
 def test_csv_holds_full_numbers():
     files = csv_files(report())
     assert set(files) == {"cells.csv", "more.csv", "classes.csv"}
-    (row,) = [first | second for first, second in zip(rows_of(files["cells.csv"]), rows_of(files["more.csv"]), strict=True)]
-    assert float(row["rate"]) == RATES[1].value and row["rate k"] == "21" and row["rate n"] == "40" and row["none"] == ""
-    assert (row["number"], row["count"], row["points low"], row["p"]) == ("0.015686", "12345", "-0.3", "1e-09")
+    (row,) = [
+        first | second
+        for first, second in zip(
+            rows_of(files["cells.csv"]), rows_of(files["more.csv"]), strict=True
+        )
+    ]
+    assert (
+        float(row["rate"]) == RATES[1].value
+        and row["rate k"] == "21"
+        and row["rate n"] == "40"
+        and row["none"] == ""
+    )
+    assert (row["number"], row["count"], row["points low"], row["p"]) == (
+        "0.015686",
+        "12345",
+        "-0.3",
+        "1e-09",
+    )
     assert (row["measure high"], row["percent"], row["time"]) == ("1.9", "0.25", "90.0")
     assert (row["link"], row["code"], row["detail"]) == ("sample 3", "brinell audit", "weak")
     with pytest.raises(ValueError, match="the same name"):
@@ -158,10 +204,18 @@ def test_csv_holds_full_numbers():
 
 def test_columns_of_random_tables_stay_aligned():
     rng = random.Random(5)
-    kinds = [lambda: RATES[rng.randrange(3)], lambda: rng.random(), lambda: None, lambda: Points(0.1, 0.0, 0.2), lambda: 'a,\n"b']
+    kinds = [
+        lambda: RATES[rng.randrange(3)],
+        lambda: rng.random(),
+        lambda: None,
+        lambda: Points(0.1, 0.0, 0.2),
+        lambda: 'a,\n"b',
+    ]
     for _ in range(50):
         columns = [rng.choice(kinds) for _ in range(rng.randrange(1, 6))]
-        rows = [[rng.choice((kind, kinds[2]))() for kind in columns] for _ in range(rng.randrange(4))]
+        rows = [
+            [rng.choice((kind, kinds[2]))() for kind in columns] for _ in range(rng.randrange(4))
+        ]
         table = Table(title="t", columns=[f"c{i}" for i in range(len(columns))], rows=rows)
         parsed = list(csv.reader(io.StringIO(table_csv(table))))
         assert len(parsed) == len(rows) + 1 and len({len(row) for row in parsed}) == 1
@@ -175,8 +229,12 @@ def test_columns_of_random_tables_stay_aligned():
 def test_the_terminal_begins_with_the_answer_and_fits():
     text = list(terminal.lines(report(), 80))
     assert text[0] == "At most 7.5 % of the samples are robust within 8/255."
-    assert max(map(len, text)) <= 80 and any("warning: The attacks are weak." in line for line in text)
-    assert "  brinell harden --data FILE.npz" in text and not any("A note." in line for line in text)
+    assert max(map(len, text)) <= 80 and any(
+        "warning: The attacks are weak." in line for line in text
+    )
+    assert "  brinell harden --data FILE.npz" in text and not any(
+        "A note." in line for line in text
+    )
     assert any("A note." in line for line in terminal.lines(report(), 80, verbose=True))
     assert not any(character in "".join(text) for character in "\u00a0\u2060\u202f")
 
@@ -191,8 +249,14 @@ def test_no_word_of_a_table_is_cut_at_80_columns():
             [" ".join(rng.choice(words, 2)) for _ in range(columns)],
             [rng.choice(words, columns).tolist() for _ in range(3)],
         )
-        text = "\n".join(terminal.lines(report(blocks=[Table(title="t", columns=heads, rows=rows, terminal=True)]), 80)).split()
-        assert {word for line in (heads, *rows) for cell in line for word in cell.split()} <= set(text)
+        text = "\n".join(
+            terminal.lines(
+                report(blocks=[Table(title="t", columns=heads, rows=rows, terminal=True)]), 80
+            )
+        ).split()
+        assert {word for line in (heads, *rows) for cell in line for word in cell.split()} <= set(
+            text
+        )
 
 
 def test_no_text_acts_on_a_terminal_a_page_or_a_table():
@@ -202,18 +266,33 @@ def test_no_text_acts_on_a_terminal_a_page_or_a_table():
         subject=bad,
         sentences=[bad],
         notes=[Note("a", "warn", bad)],
-        blocks=[Table(title=bad, columns=("a", bad), rows=[(bad, Link(bad, bad))], name="t", terminal=True)],
+        blocks=[
+            Table(
+                title=bad, columns=("a", bad), rows=[(bad, Link(bad, bad))], name="t", terminal=True
+            )
+        ],
         steps=[Step(bad, bad)],
         request={"data": bad},
     )
-    assert "<script>alert" not in html.page(hostile) and "<script>alert" not in markdown.markdown(hostile)
-    assert "\x1b" not in "\n".join(terminal.lines(hostile)) and "\x1b" not in csv_files(hostile)["t.csv"]
+    assert "<script>alert" not in html.page(hostile) and "<script>alert" not in markdown.markdown(
+        hostile
+    )
+    assert (
+        "\x1b" not in "\n".join(terminal.lines(hostile))
+        and "\x1b" not in csv_files(hostile)["t.csv"]
+    )
 
 
 def test_markdown_has_answer_notes_and_tables():
     text = markdown.markdown(report())
-    assert "**At most 7.5 % of the samples are robust within 8/255.**" in text and "> The attacks are weak." in text
-    assert "| class | samples | 0 | 4/255 | 8/255 |" in text and "`brinell harden --data FILE.npz`" in text
+    assert (
+        "**At most 7.5 % of the samples are robust within 8/255.**" in text
+        and "> The attacks are weak." in text
+    )
+    assert (
+        "| class | samples | 0 | 4/255 | 8/255 |" in text
+        and "`brinell harden --data FILE.npz`" in text
+    )
 
 
 def test_the_page_says_everything(tmp_path):
@@ -236,8 +315,14 @@ def test_the_page_says_everything(tmp_path):
 def test_a_figure_has_each_value_where_it_belongs():
     text = html.page(report())
     tips = re.findall(r"<title>(resnet20, [^<]*)</title>", text)
-    assert [tip.split(":")[0] for tip in tips] == ["resnet20, 0", "resnet20, 4/255", "resnet20, 8/255"]
-    heights = [float(y) for y in re.findall(r'<circle class="dot s0 d0" cx="[^"]*" cy="([^"]*)"', text)]
+    assert [tip.split(":")[0] for tip in tips] == [
+        "resnet20, 0",
+        "resnet20, 4/255",
+        "resnet20, 8/255",
+    ]
+    heights = [
+        float(y) for y in re.findall(r'<circle class="dot s0 d0" cx="[^"]*" cy="([^"]*)"', text)
+    ]
     assert heights == sorted(heights), "a smaller share stands lower"
 
 

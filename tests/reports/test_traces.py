@@ -63,7 +63,10 @@ def test_axes_are_seconds_and_millivolts():
 
 def test_the_mark_stands_where_the_values_are():
     svg = traces.overlay(*pair(length=101, span=(50, 51)), None, title="t")
-    start, width = map(float, re.search(r'<rect class="touched" x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', svg).groups())
+    start, width = map(
+        float,
+        re.search(r'<rect class="touched" x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', svg).groups(),
+    )
     x = [float(point.split(",")[0]) for point in re.findall(r'points="([^"]+)"', svg)[0].split()]
     assert start < x[50] < start + width and start > x[49] and start + width < x[51]
 
@@ -74,7 +77,11 @@ def test_the_channels_that_changed_most_are_shown_in_their_order():
     adversarial[7] += 1
     names = {"leads": [f"L{i}" for i in range(12)], "rate": 100.0}
     svg = traces.overlay(clean, adversarial, names, title="t")
-    assert [text for text in texts(svg) if text.startswith("L")] == ["L3", "L7", "L11"] and svg.count("<polyline") == 6
+    assert [text for text in texts(svg) if text.startswith("L")] == [
+        "L3",
+        "L7",
+        "L11",
+    ] and svg.count("<polyline") == 6
     assert "channel 4" in texts(traces.overlay(clean, adversarial, None, title="t"))
 
 
@@ -84,13 +91,20 @@ def test_a_long_signal_keeps_its_peaks():
         adversarial = clean.copy()
         adversarial[0, place] = 7
         svg = traces.overlay(clean, adversarial, SAMPLING, title="t")
-        lines = [[tuple(map(float, point.split(","))) for point in line.split()] for line in re.findall(r'points="([^"]+)"', svg)]
+        lines = [
+            [tuple(map(float, point.split(","))) for point in line.split()]
+            for line in re.findall(r'points="([^"]+)"', svg)
+        ]
         assert all(len(line) <= 240 for line in lines)
-        assert min(y for _, y in lines[1]) < min(y for _, y in lines[0]) - 50, "upwards is a smaller y"
+        assert min(y for _, y in lines[1]) < min(y for _, y in lines[0]) - 50, (
+            "upwards is a smaller y"
+        )
 
 
 def test_lanes_decoded():
-    """Property: of random signals each value stands at its time and height, on one scale that holds 0 with 6 % of margin."""
+    """Property: of random signals each value stands at its time and height, on one scale that holds
+    0 with 6 % of margin.
+    """
     for seed in range(8):
         rng = np.random.default_rng(seed)
         channels, length = int(rng.integers(1, 4)), int(rng.integers(2, 200))
@@ -98,32 +112,50 @@ def test_lanes_decoded():
         adversarial = clean.copy()
         first, last = sorted(rng.choice(length + 1, 2, replace=False).tolist())
         adversarial[:, first:last] += 0.5
-        svg = traces.overlay(clean, adversarial, {"rate": 10.0, "start": 2.0, "unit": "V"}, title="t")
-        left_edge, lane, total = (float(re.search(r'class="axis" x1="([\d.]+)"', svg).group(1)), 66 if channels > 1 else 132,
-                             float(re.search(r'viewBox="0 0 330 (\d+)"', svg).group(1)))  # fmt: skip
+        svg = traces.overlay(
+            clean, adversarial, {"rate": 10.0, "start": 2.0, "unit": "V"}, title="t"
+        )
+        left_edge, lane, total = (
+            float(re.search(r'class="axis" x1="([\d.]+)"', svg).group(1)),
+            66 if channels > 1 else 132,
+            float(re.search(r'viewBox="0 0 330 (\d+)"', svg).group(1)),
+        )
         assert total == 20 + lane * channels + 31 and left_edge >= 40
-        low, high = min(0.0, clean.min(), adversarial.min()), max(0.0, clean.max(), adversarial.max())
+        low, high = (
+            min(0.0, clean.min(), adversarial.min()),
+            max(0.0, clean.max(), adversarial.max()),
+        )
         low, high = low - 0.06 * (high - low), high + 0.06 * (high - low)
 
-        def spot(channel, index, value, left_edge=left_edge, lane=lane, length=length, low=low, high=high):
+        def spot(
+            channel, index, value, left_edge=left_edge, lane=lane, length=length, low=low, high=high
+        ):
             x = left_edge + index / (length - 1) * (322 - left_edge)
             return x, 20 + channel * lane + (lane - 11) * (1 - (value - low) / (high - low))
 
         polylines = [
-            [tuple(map(float, point.split(","))) for point in text.split()] for text in re.findall(r'points="([^"]+)"', svg)
+            [tuple(map(float, point.split(","))) for point in text.split()]
+            for text in re.findall(r'points="([^"]+)"', svg)
         ]
         expected = [
             [spot(channel, index, value) for index, value in enumerate(signal[channel])]
             for channel in range(channels)
             for signal in (clean, adversarial)
         ]
-        assert all(np.allclose(a, b, atol=0.051) for a, b in zip(polylines, expected, strict=True)), seed
-        marks = re.findall(r'class="touched" x="(.*?)" y="(.*?)" width="(.*?)" height="(.*?)"><title>(.*?)<', svg)
+        assert all(
+            np.allclose(a, b, atol=0.051) for a, b in zip(polylines, expected, strict=True)
+        ), seed
+        marks = re.findall(
+            r'class="touched" x="(.*?)" y="(.*?)" width="(.*?)" height="(.*?)"><title>(.*?)<', svg
+        )
         start, end = max(first - 0.5, 0), min(last - 0.5, length - 1)
         assert len(marks) == channels
         for channel, (*place, text) in enumerate(marks):
             x, y, width, height = map(float, place)
-            assert abs(x - spot(0, start, 0)[0]) < 0.06 and abs(width - max(spot(0, end, 0)[0] - spot(0, start, 0)[0], 1)) < 0.11
+            assert (
+                abs(x - spot(0, start, 0)[0]) < 0.06
+                and abs(width - max(spot(0, end, 0)[0] - spot(0, start, 0)[0], 1)) < 0.11
+            )
             assert (y, height) == (20 + channel * lane, lane - 11)
             assert text == f"touched from {2 + first / 10:.3g} to {2 + (last - 1) / 10:.3g} s"
 
@@ -137,10 +169,18 @@ def test_ticks_are_the_roundest_steps_that_fit():
         most = int(rng.integers(2, 9))
         steps = sorted(digit * 10.0**power for power in range(-6, 7) for digit in (1, 2, 5))
         step = next(step for step in steps if (high - low) / step <= most)
-        expected = [n * step for n in range(int(np.ceil(low / step - 1e-9)), int(np.floor(high / step + 1e-9)) + 1)]
+        expected = [
+            n * step
+            for n in range(int(np.ceil(low / step - 1e-9)), int(np.floor(high / step + 1e-9)) + 1)
+        ]
         assert np.allclose(traces._ticks(low, high, most), expected), seed
     assert traces._ticks(3.0, 3.0, 4) == [3.0] and traces._ticks(0.0, 1.0, 2) == [0.0, 0.5, 1.0]
-    assert [traces._written(value) for value in (-0.25, 1e-13, 1234567.0, 2.5)] == ["−0.25", "0", "1.23457e+06", "2.5"]
+    assert [traces._written(value) for value in (-0.25, 1e-13, 1234567.0, 2.5)] == [
+        "−0.25",
+        "0",
+        "1.23457e+06",
+        "2.5",
+    ]
 
 
 def test_degenerate_signals_can_be_drawn():

@@ -1,4 +1,6 @@
-"""Policies as files: what comes back is what was saved, and what is no policy is refused in one line."""
+"""Policies as files: what comes back is what was saved, and what is no policy is refused in one
+line.
+"""
 
 import json
 
@@ -27,21 +29,33 @@ def learned(seed=0, families=3):
 
 def turn_of(patches=7, families=3, n=2):
     rng = Streams.of(5, torch.arange(n))
-    features = {"patch": rng.normal(patches, PATCH_FEATURES), "whole": rng.fold("w").normal(WHOLE_FEATURES)}
+    features = {
+        "patch": rng.normal(patches, PATCH_FEATURES),
+        "whole": rng.fold("w").normal(WHOLE_FEATURES),
+    }
     all_allowed = torch.ones(n, patches, dtype=torch.bool)
-    return Observation(features, (all_allowed, all_allowed, torch.ones(n, families, dtype=torch.bool)))
+    return Observation(
+        features, (all_allowed, all_allowed, torch.ones(n, families, dtype=torch.bool))
+    )
 
 
 def test_round_trip(tmp_path):
     agent, path = learned(), tmp_path / "agent.safetensors"
     agent.save(path)
     loaded = load(path)
-    assert loaded.about == agent.about and loaded.network.families == 3 and loaded.network.width == 8
+    assert (
+        loaded.about == agent.about and loaded.network.families == 3 and loaded.network.width == 8
+    )
     for part, loaded_part in ((agent.prior, loaded.prior), (agent.network, loaded.network)):
         assert part.state_dict().keys() == loaded_part.state_dict().keys()
-        assert all(torch.equal(value, loaded_part.state_dict()[name]) for name, value in part.state_dict().items())
+        assert all(
+            torch.equal(value, loaded_part.state_dict()[name])
+            for name, value in part.state_dict().items()
+        )
     rng = Streams.of(1, torch.arange(2))
-    choices = [policy_agent.policy((2, 1, 1)).act(turn_of(), rng) for policy_agent in (agent, loaded)]
+    choices = [
+        policy_agent.policy((2, 1, 1)).act(turn_of(), rng) for policy_agent in (agent, loaded)
+    ]
     assert all(torch.equal(*pair) for pair in zip(*choices, strict=True))
     assert fingerprint(str(path)) == fingerprint(str(path)) != fingerprint("greedy")
 
@@ -50,20 +64,38 @@ def test_a_prior_alone_is_a_policy(tmp_path):
     path = tmp_path / "prior.safetensors"
     Agent(prior=learned().prior).save(path)
     loaded = load(path)
-    assert loaded.network is None and isinstance(loaded.policy((2, 1, 1)), Greedy) and loaded.about == {}
+    assert (
+        loaded.network is None
+        and isinstance(loaded.policy((2, 1, 1)), Greedy)
+        and loaded.about == {}
+    )
 
 
 def test_names():
     assert isinstance(find_agent("greedy").policy((1, 1, 1)), Greedy)
-    assert isinstance(find_agent("prior").policy((1, 1, 1)), Greedy) and find_agent("prior").prior.covariance_for(3) is not None
-    assert isinstance(find_agent("dqn").policy((1, 1, 1)), Learned) and find_agent("dqn").reward == "dilution"
+    assert (
+        isinstance(find_agent("prior").policy((1, 1, 1)), Greedy)
+        and find_agent("prior").prior.covariance_for(3) is not None
+    )
+    assert (
+        isinstance(find_agent("dqn").policy((1, 1, 1)), Learned)
+        and find_agent("dqn").reward == "dilution"
+    )
     assert len({fingerprint(name) for name in ("greedy", "prior", "dqn")}) == 3
 
 
 def test_the_default_is_decided_by_the_kind_of_data(subtests):
-    for kind, name in [("image", "prior"), ("signal", "greedy"), ("video", "greedy"), ("vector", "greedy")]:
+    for kind, name in [
+        ("image", "prior"),
+        ("signal", "greedy"),
+        ("video", "greedy"),
+        ("vector", "greedy"),
+    ]:
         with subtests.test(kind=kind, name=name):
-            assert choose_policy("default", kind).name == name and "docs/results/rlab.md" in choose_policy("default", kind).reason
+            assert (
+                choose_policy("default", kind).name == name
+                and "docs/results/rlab.md" in choose_policy("default", kind).reason
+            )
             assert choose_policy("dqn", kind) == ("dqn", "it was asked for")
 
 
@@ -78,13 +110,19 @@ def test_ranked_picks_by_value():
     network = PatchNetwork(1, width=4)
     policy = Learned(network=network, choices=(7, 7, 1), temperature=1.0)
     choices = policy.act(turn_of(families=1), Streams.of(0, torch.arange(2)))
-    assert sorted(choices[0][0].tolist()) == list(range(7)), "all alike: chance decides, without replacement"
+    assert sorted(choices[0][0].tolist()) == list(range(7)), (
+        "all alike: chance decides, without replacement"
+    )
     assert choices[0][0].tolist() != choices[0][1].tolist()
 
 
 def rewritten(path, out, head=None, tensors=None):
     """The same file with something else in its header or its tensors."""
-    save_file(tensors or load_file(path), out, metadata=None if head is None else {"brinell": json.dumps(head)})
+    save_file(
+        tensors or load_file(path),
+        out,
+        metadata=None if head is None else {"brinell": json.dumps(head)},
+    )
     return out
 
 
@@ -106,7 +144,9 @@ def test_what_is_no_policy_is_refused(tmp_path):
     save_file({"a": torch.zeros(1)}, tmp_path / "weights")
     rewritten(good, tmp_path / "bare")
     for name in ("pickle.pt", "text", "short", "weights", "bare"):
-        with pytest.raises(RequestError, match=r"is no policy: name a file that `brinell train agent` wrote") as error:
+        with pytest.raises(
+            RequestError, match=r"is no policy: name a file that `brinell train agent` wrote"
+        ) as error:
             load(tmp_path / name)
         assert "\n" not in str(error.value)
 
@@ -122,8 +162,15 @@ def test_a_damaged_policy_is_refused(tmp_path):
         "wide": rewritten(good, tmp_path / "wide", head=head_of(width=9)),
         "families": rewritten(good, tmp_path / "families", head=head_of(families="many")),
         "lacking": rewritten(good, tmp_path / "lacking", head=head_of(), tensors=lacking),
-        "rootless": rewritten(good, tmp_path / "rootless", head=head_of(), tensors={"x": torch.zeros(1)}),
-        "nan": rewritten(good, tmp_path / "nan", head=head_of(), tensors=tensors | {"prior.root": torch.full((3, 3), torch.nan)}),
+        "rootless": rewritten(
+            good, tmp_path / "rootless", head=head_of(), tensors={"x": torch.zeros(1)}
+        ),
+        "nan": rewritten(
+            good,
+            tmp_path / "nan",
+            head=head_of(),
+            tensors=tensors | {"prior.root": torch.full((3, 3), torch.nan)},
+        ),
     }
     for path in cases.values():
         with pytest.raises(RequestError, match=r"is damaged \(.*\): train it anew") as error:

@@ -31,7 +31,8 @@ def case(
     settings=None,
     criterion=MISCLASSIFIED,
 ):
-    """Clean up samples on which severity 4 (a quarter more) stands on the patches of `standing` (n, patches) bool."""
+    """Clean up samples on which severity 4 (a quarter more) stands on the patches of `standing` (n,
+    patches) bool."""
     standing = torch.as_tensor(standing).bool()
     n = len(standing)
     weight = torch.as_tensor(weight, dtype=torch.float32).repeat_interleave(2)
@@ -40,9 +41,15 @@ def case(
     threat = replace(threat_of(eps, "l2", SIGNAL, n=n), criterion=criterion)
     ledger = Ledger(model, batch, threat, access=Access.SCORES, queries=queries)
     variant_list, rng = variants([Plus()], SIGNAL, (severity,), 1), Streams.of(0, batch.ids)
-    value = torch.zeros(n, len(GRID)) if value is None else torch.as_tensor(value, dtype=torch.float32).expand(n, -1).clone()
+    value = (
+        torch.zeros(n, len(GRID))
+        if value is None
+        else torch.as_tensor(value, dtype=torch.float32).expand(n, -1).clone()
+    )
     settings = settings or CleanUp(eliminations=40, halvings=0)
-    successes = no_outcomes(threat.eps, GRID, 1)._replace(variant=torch.where(standing, 0, CLEAN), value=value)
+    successes = no_outcomes(threat.eps, GRID, 1)._replace(
+        variant=torch.where(standing, 0, CLEAN), value=value
+    )
     variant, strength, _ = clean_up(
         ledger.oracle(),
         batch,
@@ -78,7 +85,9 @@ def test_no_patch_that_is_left_can_go():
 
 
 def test_what_harms_goes():
-    assignment, *_ = case([10, -1, -1, -1, -1, -1, -1, -1], -3.4, torch.ones(1, 8), value=[9, 0, 0, 0, 0, 0, 0, 0])
+    assignment, *_ = case(
+        [10, -1, -1, -1, -1, -1, -1, -1], -3.4, torch.ones(1, 8), value=[9, 0, 0, 0, 0, 0, 0, 0]
+    )
     assert (assignment.variant != CLEAN).nonzero()[:, 1].tolist() == [0]
 
 
@@ -102,22 +111,29 @@ def test_a_single_patch_costs_nothing():
 
 
 def test_the_scale_falls_to_what_is_needed():
-    """By hand: the lead is -2 + 5 s at strength s, so 0.4 suffices; steps of at most 0.2, then halves."""
+    """By hand: the lead is -2 + 5 s at strength s, so 0.4 suffices; steps of at most 0.2, then
+    halves.
+    """
     weight = [10.0, *[0] * 7]
-    _, strength, ledger, model = case(weight, -12.0, torch.arange(8)[None] == 0, settings=CleanUp(eliminations=0, halvings=12))
+    _, strength, ledger, model = case(
+        weight, -12.0, torch.arange(8)[None] == 0, settings=CleanUp(eliminations=0, halvings=12)
+    )
     assert model.queries == 12 and 0.4 < strength.item() < 0.42
     assert ledger.best.distance.item() == pytest.approx(0.25 * 2**0.5 * strength.item(), rel=1e-4)
 
 
 def test_the_budget_that_it_was_fitted_to_is_kept():
-    """Eight patches of a quarter are 1.0 long; fitted to 0.5 they are halved, and so is whatever is tried."""
+    """Eight patches of a quarter are 1.0 long; fitted to 0.5 they are halved, and so is whatever is
+    tried.
+    """
     _, _, ledger, model = case([4.0] * 8, -33.0, torch.ones(1, 8), eps=0.5, settings=CleanUp())
     assert max((call - GRAY).norm().item() for call in model.calls) <= 0.5 * (1 + 1e-5)
     assert ledger.fooled.all()
 
 
 def test_the_success_is_never_lost(subtests):
-    """On random linear models the cleaned input, made anew from what is left, is still adversarial within fewer values."""
+    """On random linear models the cleaned input, made anew from what is left, is still adversarial
+    within fewer values."""
     for queries in [1, 2, 5, None]:
         for seed in range(4):
             with subtests.test(queries=queries, seed=seed):
@@ -127,7 +143,9 @@ def test_the_success_is_never_lost(subtests):
                 most = (0.5 * standing * weight).sum(1)
                 standing = standing[most > 0.2]
                 bias = -weight.sum().item() - 0.5 * most[most > 0.2].min().item()
-                assignment, strength, ledger, model = case(weight, bias, standing, queries=queries, settings=CleanUp())
+                assignment, strength, ledger, model = case(
+                    weight, bias, standing, queries=queries, settings=CleanUp()
+                )
                 remaining = assignment.variant != CLEAN
                 assert (remaining <= standing).all() and remaining.any(1).all()
                 assert ((strength > 0) & (strength <= 1)).all()
@@ -137,7 +155,9 @@ def test_the_success_is_never_lost(subtests):
 
 
 def test_another_criterion_than_the_error():
-    """p = 0.9 of class 1 needs log-odds of 2.2: two patches of 1.5 each, though one makes the error."""
+    """p = 0.9 of class 1 needs log-odds of 2.2: two patches of 1.5 each, though one makes the
+    error.
+    """
     criterion = Probability(wrong_class=1, wrong_above=0.9)
     weight = [3.0] * 8
     assignment, *_ = case(weight, -24.0, torch.ones(1, 8), criterion=criterion)

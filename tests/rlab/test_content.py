@@ -1,4 +1,6 @@
-"""What is seen of a patch: shapes in one, two and three dimensions, and what must make no difference."""
+"""What is seen of a patch: shapes in one, two and three dimensions, and what must make no
+difference.
+"""
 
 import itertools
 
@@ -31,17 +33,25 @@ def test_shapes(subtests):
         with subtests.test(shape=shape, patch=patch, stride=stride):
             grid = PatchGrid(shape, patch, stride)
             features = describe(inputs(shape), grid)
-            assert features.shape == (3, len(grid), FEATURES) and features.dtype == torch.float32 and features.isfinite().all()
+            assert (
+                features.shape == (3, len(grid), FEATURES)
+                and features.dtype == torch.float32
+                and features.isfinite().all()
+            )
 
 
 def test_company_and_units_make_no_difference(subtests):
-    """Each input is described by itself; another offset or scale of its values changes nothing but rounding."""
+    """Each input is described by itself; another offset or scale of its values changes nothing but
+    rounding.
+    """
     for shape, patch, stride in CASES:
         with subtests.test(shape=shape, patch=patch, stride=stride):
             grid, x = PatchGrid(shape, patch, stride), inputs(shape)
             features = describe(x, grid)
             for row in range(3):
-                assert torch.allclose(describe(x[row : row + 1], grid), features[row : row + 1], atol=1e-5)
+                assert torch.allclose(
+                    describe(x[row : row + 1], grid), features[row : row + 1], atol=1e-5
+                )
             for scale, offset in ((0.5, 0.25), (1e-4, 0.0), (200.0, 1000.0)):
                 assert torch.allclose(describe(scale * x + offset, grid), features, atol=0.01)
 
@@ -80,7 +90,9 @@ def test_where_a_patch_lies_by_hand():
     features = describe(inputs((1, 8)), PatchGrid((1, 8), (2,)))
     assert features[0, :, -2].tolist() == pytest.approx([9 / 16, 1 / 16, 1 / 16, 9 / 16])
     square = describe(inputs((1, 4, 8)), PatchGrid((1, 4, 8), (4, 2)))
-    assert square[0, :, -1].tolist() == pytest.approx([9 / 32, 1 / 32, 1 / 32, 9 / 32]), "the mean over both axes"
+    assert square[0, :, -1].tolist() == pytest.approx([9 / 32, 1 / 32, 1 / 32, 9 / 32]), (
+        "the mean over both axes"
+    )
 
 
 def test_means_over_boxes_end_at_the_edges(subtests):
@@ -91,6 +103,9 @@ def test_means_over_boxes_end_at_the_edges(subtests):
             pooled = _pool(x, sides)
             for place in itertools.product(*map(range, shape)):
                 box = tuple(
-                    slice(max(0, centre - side // 2), centre + side // 2 + 1) for centre, side in zip(place, sides, strict=True)
+                    slice(max(0, centre - side // 2), centre + side // 2 + 1)
+                    for centre, side in zip(place, sides, strict=True)
                 )
-                assert torch.allclose(pooled[(..., *place)], x[(..., *box)].flatten(2).mean(2), atol=1e-6)
+                assert torch.allclose(
+                    pooled[(..., *place)], x[(..., *box)].flatten(2).mean(2), atol=1e-6
+                )

@@ -1,4 +1,6 @@
-"""RLAB on a device: what is computed for many slots at once there is what the processor computes for one after the other."""
+"""RLAB on a device: what is computed for many slots at once there is what the processor computes
+for one after the other.
+"""
 
 import pytest
 import torch
@@ -32,8 +34,16 @@ def normal(*shape, seed):
 
 
 def answers_of(device, surrogates):
-    """Means, expectations and variances of three slots that had different numbers of answers, one of them two samples."""
-    model = Posterior(3, 2, 5, surrogates=surrogates, covariance=torch.tensor([[1.0, 0.4], [0.4, 1.0]]), device=device)
+    """Means, expectations and variances of three slots that had different numbers of answers, one
+    of them two samples."""
+    model = Posterior(
+        3,
+        2,
+        5,
+        surrogates=surrogates,
+        covariance=torch.tensor([[1.0, 0.4], [0.4, 1.0]]),
+        device=device,
+    )
     every = torch.arange(3, device=device)
     if surrogates:
         model.follow(every, normal(3, surrogates, 2, 5, seed=9).to(device))
@@ -41,9 +51,15 @@ def answers_of(device, surrogates):
     for number, slots in enumerate(questions):
         if number == 4:
             model.forget(torch.tensor([1], device=device), torch.full((1, 5), 0.5, device=device))
-        change, effect = normal(len(slots), 2, 5, seed=number), normal(len(slots), seed=100 + number)
+        change, effect = (
+            normal(len(slots), 2, 5, seed=number),
+            normal(len(slots), seed=100 + number),
+        )
         model.update(torch.tensor(slots, device=device), change.to(device), effect.to(device))
-    return [values.cpu() for values in (model.mean, *predicted(model, every, normal(3, 2, 5, seed=50).to(device)))]
+    return [
+        values.cpu()
+        for values in (model.mean, *predicted(model, every, normal(3, 2, 5, seed=50).to(device)))
+    ]
 
 
 @pytest.mark.parametrize("surrogates", [0, 2])
@@ -76,13 +92,18 @@ def test_a_new_sample_forgets_on_a_device_too():
 
 def inputs_of(device):
     """All distorted inputs, of samples that came at different times."""
-    x, streams = Streams.of(0, torch.arange(6)).uniform(1, 4, 4).to(device), Streams.of(0, torch.arange(6, device=device))
+    x, streams = (
+        Streams.of(0, torch.arange(6)).uniform(1, 4, 4).to(device),
+        Streams.of(0, torch.arange(6, device=device)),
+    )
     inputs = DistortedInputs(6, IMAGES, variants(DISTORTIONS, IMAGES, (1, 4), 2), x.device)
     for rows in ([2, 4], [0, 1, 3, 5], [4]):
         index = torch.tensor(rows, device=device)
         inputs.put(index, x[index], streams.select(index))
     every = torch.arange(len(inputs.variants), device=device)
-    return torch.stack([inputs.inputs(torch.full_like(every, row), every) for row in range(6)]).cpu()
+    return torch.stack(
+        [inputs.inputs(torch.full_like(every, row), every) for row in range(6)]
+    ).cpu()
 
 
 def test_inputs_that_are_made_together_are_those_made_one_by_one():
@@ -113,11 +134,25 @@ def attacked(device, options, eps, queries=None, n=3):
     x = torch.rand(n, 1, 4, 4, generator=torch.Generator().manual_seed(1)).to(device) * 0.5 + 0.25
     with torch.no_grad():
         batch = Batch(ids=torch.arange(n, device=device), x=x, y=model.predict(x).argmax(1))
-    threat = Threat(distance=plugins.build("distance", "l2", {}), eps=torch.full((n,), eps, device=device), domain=IMAGES)
-    ledger = Ledger(model, batch, threat, access=attack.access, queries=queries, reach=reach_of(attack, "l2"))
+    threat = Threat(
+        distance=plugins.build("distance", "l2", {}),
+        eps=torch.full((n,), eps, device=device),
+        domain=IMAGES,
+    )
+    ledger = Ledger(
+        model, batch, threat, access=attack.access, queries=queries, reach=reach_of(attack, "l2")
+    )
     extras = attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, batch.ids))
     placed = torch.as_tensor(extras.arrays["patches"])
-    return [values.cpu() for values in (ledger.best.first_success, ledger.best.distance, ledger.costs.forwards, placed)]
+    return [
+        values.cpu()
+        for values in (
+            ledger.best.first_success,
+            ledger.best.distance,
+            ledger.costs.forwards,
+            placed,
+        )
+    ]
 
 
 def compare(options, eps, queries=None, n=3):

@@ -17,7 +17,14 @@ from brinell.core.streams import Streams
 from brinell.distortions.gaussian_blur import GaussianBlur
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.distortions.signed_patch import SignedPatch
-from brinell.rlab.distort import CLEAN, DistortedInputs, Variant, strength_remarks, strengths, variants
+from brinell.rlab.distort import (
+    CLEAN,
+    DistortedInputs,
+    Variant,
+    strength_remarks,
+    strengths,
+    variants,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,14 +66,20 @@ def test_assignments_by_hand(shape, patch, stride, assignment, sixteenths):
     assert (shown[0] * 16).tolist() == sixteenths
 
 
-GRIDS = [((2, 7), (3,), None), ((2, 7), (3,), (1,)), ((3, 5, 6), (3, 3), (2, 1)), ((1, 2, 4, 4), (2, 2, 3), None)]
+GRIDS = [
+    ((2, 7), (3,), None),
+    ((2, 7), (3,), (1,)),
+    ((3, 5, 6), (3, 3), (2, 1)),
+    ((1, 2, 4, 4), (2, 2, 3), None),
+]
 KIND = {2: "signal", 3: "image", 4: "video"}
 
 
 @settings(max_examples=25)
 @given(st.integers(0, len(GRIDS) - 1), st.integers(0, 2**30))
 def test_each_place_shows_the_lowest_patch_that_has_a_variant(kind, seed):
-    """Whatever was there before, whoever else is asked about, and however many are looked at together."""
+    """Whatever was there before, whoever else is asked about, and however many are looked at
+    together."""
     shape, patch, stride = GRIDS[kind]
     domain, grid = Domain(kind=KIND[len(shape)], shape=shape), PatchGrid(shape, patch, stride)
     choices = variants([GaussianNoise(), GaussianBlur(), SignedPatch()], domain, (1, 5), 2)
@@ -78,21 +91,31 @@ def test_each_place_shows_the_lowest_patch_that_has_a_variant(kind, seed):
     for number in reversed(range(len(grid))):
         mask = grid.covered_values(torch.arange(len(grid))[None] == number)[0]
         for index in (assignment[:, number] != CLEAN).nonzero().flatten().tolist():
-            naive[index][mask] = inputs.inputs(rows[index, None], assignment[index, number, None])[0][mask]
+            naive[index][mask] = inputs.inputs(rows[index, None], assignment[index, number, None])[
+                0
+            ][mask]
     assert torch.equal(inputs.render(rows, assignment, grid), naive)
-    assert torch.equal(torch.cat([inputs.render(rows[i, None], assignment[i, None], grid) for i in range(4)]), naive)
+    assert torch.equal(
+        torch.cat([inputs.render(rows[i, None], assignment[i, None], grid) for i in range(4)]),
+        naive,
+    )
 
 
 def noisy(rows):
     domain = Domain(kind="image", shape=(3, 6, 6))
-    inputs = DistortedInputs(len(rows), domain, variants([GaussianNoise(), GaussianBlur()], domain, (1, 3, 5), 2), "cpu")
+    inputs = DistortedInputs(
+        len(rows), domain, variants([GaussianNoise(), GaussianBlur()], domain, (1, 3, 5), 2), "cpu"
+    )
     inputs.put(torch.arange(len(rows)), Streams.of(0, rows).uniform(3, 6, 6), Streams.of(0, rows))
     return inputs
 
 
 def test_values_at_places_are_those_of_the_whole_inputs():
     inputs, rows = noisy(torch.arange(6)), ints(4, 0, 5)
-    offered, places = torch.tensor([[8, 1, -1, 3], [0, 0, 7, 2], [6, -1, 5, 4]]), torch.arange(18).view(3, 3, 2) * 2
+    offered, places = (
+        torch.tensor([[8, 1, -1, 3], [0, 0, 7, 2], [6, -1, 5, 4]]),
+        torch.arange(18).view(3, 3, 2) * 2,
+    )
     values = inputs.values(rows, offered, places.transpose(1, 2)[..., None], 3)
     assert values.shape == (3, 3, 2, 3, 4)
     assert inputs.values(rows[:0], offered[:0], places[:0, ..., None], 3).shape == (0, 3, 3, 2, 4)
@@ -106,14 +129,18 @@ def test_results_do_not_depend_on_the_company_nor_on_what_was_in_the_slot():
     full, single = noisy(torch.arange(6)), noisy(ints(2))
     single.put(ints(0), full.x[4:5].clone(), Streams.of(0, ints(4)))
     for variant in range(CLEAN, 9):
-        assert torch.equal(full.inputs(ints(4), ints(variant)), single.inputs(ints(0), ints(variant)))
+        assert torch.equal(
+            full.inputs(ints(4), ints(variant)), single.inputs(ints(0), ints(variant))
+        )
 
 
 def test_draws_differ_and_severities_share_their_noise():
     inputs = noisy(torch.arange(1))
     noise = [inputs.inputs(ints(0), ints(v))[0] - inputs.x[0] for v in range(6)]
     assert not torch.equal(noise[0], noise[1])
-    assert torch.equal(noise[0].sign()[noise[4] != 0], noise[4].sign()[noise[4] != 0]), "the same field, stronger"
+    assert torch.equal(noise[0].sign()[noise[4] != 0], noise[4].sign()[noise[4] != 0]), (
+        "the same field, stronger"
+    )
 
 
 def test_a_distortion_is_called_once_for_a_sample_with_all_severities():
@@ -146,9 +173,14 @@ def test_what_cannot_be_made_is_refused():
 
 
 def test_severities_that_are_not_named_fit_the_budget():
-    """The strongest of a whole input fills it twice, where there is a limit; what is named, or strong enough, stays as it is."""
+    """The strongest of a whole input fills it twice, where there is a limit; what is named, or
+    strong enough, stays as it is.
+    """
     domain, x = Domain(kind="image", shape=(1, 8, 8)), torch.full((3, 1, 8, 8), 0.5)
-    threat, rng = threat_of(torch.tensor([2.0, 0.1, 7.9999]), "l2", domain, n=3), Streams.of(0, torch.arange(3))
+    threat, rng = (
+        threat_of(torch.tensor([2.0, 0.1, 7.9999]), "l2", domain, n=3),
+        Streams.of(0, torch.arange(3)),
+    )
     held_by = {}
     for severities in ((), (1, 2, 3, 4, 5)):
         inputs = DistortedInputs(3, domain, variants([SignedPatch()], domain, severities), x.device)
@@ -162,7 +194,16 @@ def test_severities_that_are_not_named_fit_the_budget():
     assert sizes[0].item() == pytest.approx(4.0, rel=1e-3) and before[0].item() < 2
     assert fitted.fill[:, 0].tolist() == pytest.approx([2, float(before[1]) / 0.1, 1], rel=1e-3)
     assert torch.equal(sizes[1:], before[1:]), "strong enough, and a budget beyond every change"
-    factors, fills = strengths(fitted.variants, x[:1], threat.select(rows[:1]), rng.select(rows[:1]))
+    factors, fills = strengths(
+        fitted.variants, x[:1], threat.select(rows[:1]), rng.select(rows[:1])
+    )
     grown = strength_remarks(["signed-patch"], factors, fills)
-    weak = strength_remarks(["signed-patch"], *strengths(named.variants, x[:1], threat.select(rows[:1]), rng.select(rows[:1])))
-    assert len(grown) == len(weak) == 1 and "made stronger" in grown[0] and "do not fill eps: signed-patch" in weak[0]
+    weak = strength_remarks(
+        ["signed-patch"],
+        *strengths(named.variants, x[:1], threat.select(rows[:1]), rng.select(rows[:1])),
+    )
+    assert (
+        len(grown) == len(weak) == 1
+        and "made stronger" in grown[0]
+        and "do not fill eps: signed-patch" in weak[0]
+    )

@@ -8,7 +8,19 @@ import torch
 
 from _environments import Random
 from _helpers import Recorder, batch_of, run_audit, threat_of
-from _placing import ALL, GRAY, GRID, SIGNAL, SLOW, Minus, Plus, act, linear, make_world, start_world
+from _placing import (
+    ALL,
+    GRAY,
+    GRID,
+    SIGNAL,
+    SLOW,
+    Minus,
+    Plus,
+    act,
+    linear,
+    make_world,
+    start_world,
+)
 from _refusals import refused
 from brinell.attacks.rlab import RLAB
 from brinell.core.criterion import Probability
@@ -41,11 +53,17 @@ def test_the_first_step_asks_about_the_clean_input():
     action = act(world.env, add=[0, 1])
     step = world.env.step(action)
     assert torch.equal(world.model.calls[0], GRAY)
-    assert (action[0] == -1).all() and step.reward.tolist() == [0] and step.observation.allowed[0].all()
+    assert (
+        (action[0] == -1).all()
+        and step.reward.tolist() == [0]
+        and step.observation.allowed[0].all()
+    )
 
 
 def test_what_a_step_asks_is_what_was_said():
-    """Patch 2 gets 2/16 more; the lead moves by weight * 2 * 2/16, which the reward says in shares of the way."""
+    """Patch 2 gets 2/16 more; the lead moves by weight * 2 * 2/16, which the reward says in shares
+    of the way.
+    """
     world = start_world(linear(weights(0, 0, 4, 1, 0, 0, 0, 0), -15.0), GRAY, rules=ALL)
     step = world.env.step(act(world.env, add=[2]))
     queries = world.model.calls[-1]
@@ -54,8 +72,12 @@ def test_what_a_step_asks_is_what_was_said():
     assert step.reward.item() == pytest.approx(0.1 - 0.005, abs=1e-6)
     assert world.env.slots.variant.tolist() == [[CLEAN, CLEAN, 0, *[CLEAN] * 5]]
     learned = 4 / (1 + NOISE)
-    assert world.env.posterior.mean[0, 0].tolist() == pytest.approx([0, 0, 0, 0, learned, learned, *[0] * 10], abs=1e-4)
-    assert world.env.posterior.unit.item() == pytest.approx(1 / (2 / 64) ** 0.5), "of one answer: the clean input taught nothing"
+    assert world.env.posterior.mean[0, 0].tolist() == pytest.approx(
+        [0, 0, 0, 0, learned, learned, *[0] * 10], abs=1e-4
+    )
+    assert world.env.posterior.unit.item() == pytest.approx(1 / (2 / 64) ** 0.5), (
+        "of one answer: the clean input taught nothing"
+    )
 
 
 def test_a_step_is_kept_only_if_it_helps():
@@ -71,14 +93,18 @@ def test_a_step_is_kept_only_if_it_helps():
 
 
 def test_the_dual_action_adds_and_removes_in_one_query():
-    """Patch 0 helps with patch 3 about and harms without: a product of two sums, as no linear model has it."""
+    """Patch 0 helps with patch 3 about and harms without: a product of two sums, as no linear model
+    has it.
+    """
 
     def logits(x):
         a, b = (x.flatten(1)[:, start] - 0.5 for start in (0, 6))
         z = b * 10 - a * 4 - 2
         return torch.stack([-z, z], 1) / 2
 
-    world = start_world(Recorder(logits, SIGNAL), GRAY, rules=ALL, distortions=(Plus(), Minus()), severities=(4,))
+    world = start_world(
+        Recorder(logits, SIGNAL), GRAY, rules=ALL, distortions=(Plus(), Minus()), severities=(4,)
+    )
     env, row = world.env, torch.tensor([0])
     variant = torch.tensor([[0, *[CLEAN] * 7]])  # something that harms stands already
     x = env.inputs.render(row, variant, GRID)
@@ -90,8 +116,12 @@ def test_the_dual_action_adds_and_removes_in_one_query():
 
 
 def test_where_nothing_changes_nothing_is_asked():
-    """At the upper bound adding changes nothing; the choice is replaced by -1, and the episode still grows old."""
-    world = start_world(linear(weights(*[1] * 8), -30.0), torch.ones(1, 1, 16), rules=Rules(p_init=1.0, steps=2))
+    """At the upper bound adding changes nothing; the choice is replaced by -1, and the episode
+    still grows old.
+    """
+    world = start_world(
+        linear(weights(*[1] * 8), -30.0), torch.ones(1, 1, 16), rules=Rules(p_init=1.0, steps=2)
+    )
     queries, action = world.model.queries, act(world.env, add=[0, 3])
     world.env.step(action)
     assert world.model.queries == queries and (action[0] == -1).all()
@@ -100,12 +130,16 @@ def test_where_nothing_changes_nothing_is_asked():
 
 
 def test_picks_that_cannot_be_are_struck_out():
-    rules = Rules(p_init=0.25, steps=10, removals=0.5, candidates=1)  # at age 0 two patches, and one removal
+    rules = Rules(
+        p_init=0.25, steps=10, removals=0.5, candidates=1
+    )  # at age 0 two patches, and one removal
     world = start_world(linear(weights(1, 1, 1, 1, 1, 1, 1, 1), -30.0), GRAY, rules=rules)
     assert world.env.choices == (2, 1, 1)
     action = act(world.env, add=[5, 6], remove=[5])
     world.env.step(action)
-    assert action[0].tolist() == [[5, 6]] and action[1].tolist() == [[-1]], "what is added is not removed"
+    assert action[0].tolist() == [[5, 6]] and action[1].tolist() == [[-1]], (
+        "what is added is not removed"
+    )
     world.env.step(act(world.env))
     late = act(world.env, add=[1, 2])
     world.env.step(late)
@@ -128,34 +162,54 @@ def test_policies_pick_no_more_than_the_pace():
     # By now one at a time.
     assert [values.tolist() for values in observation.most] == [[1], [1], [1]]
     action = Random(choices=world.env.choices).act(observation, world.env.streams)
-    assert [int((values >= 0).sum()) for values in action] == [1, 0, 1], "nothing stands that could be cleared"
+    assert [int((values >= 0).sum()) for values in action] == [1, 0, 1], (
+        "nothing stands that could be cleared"
+    )
 
 
 def test_of_the_patches_that_are_compared_the_best_are_changed():
-    """What each patch is worth is known after one question about each; a step that changes one compares four."""
+    """What each patch is worth is known after one question about each; a step that changes one
+    compares four.
+    """
     rules = Rules(p_init=1 / 8, steps=100_000, removals=0.0, candidates=4, temperature=0.0)
     world = start_world(linear(weights(0, -1, 3, 5, 1, 2, 4, 8), -40.0), GRAY, rules=rules)
     assert world.env.choices == (4, 1, 1) and world.env._observation().most[0].tolist() == [4]
     flat = torch.zeros(8, 1, 16)
     for patch in range(8):
         flat[patch, 0, 2 * patch : 2 * patch + 2] = 0.1
-        world.env.posterior.update(torch.tensor([0]), flat[patch, None], torch.tensor([0.2 * (0, -1, 3, 5, 1, 2, 4, 8)[patch]]))
+        world.env.posterior.update(
+            torch.tensor([0]),
+            flat[patch, None],
+            torch.tensor([0.2 * (0, -1, 3, 5, 1, 2, 4, 8)[patch]]),
+        )
     action = act(world.env, add=[5, 3, 6, 1])
     world.env.step(action)
-    assert action[0].tolist() == [[-1, 3, -1, -1]], "of patches 5, 3, 6 and 1 the third has the largest weight"
+    assert action[0].tolist() == [[-1, 3, -1, -1]], (
+        "of patches 5, 3, 6 and 1 the third has the largest weight"
+    )
     assert world.env.slots.variant.tolist() == [[CLEAN, CLEAN, CLEAN, 0, *[CLEAN] * 4]]
 
 
 def test_naming_a_filter_is_obeyed():
-    """Four variants in two families; the choice among offers is wide, and yet only what was named may stand."""
-    world = start_world(linear(weights(*[1] * 8), -40.0), GRAY, rules=SLOW, distortions=(Plus(), Minus()), severities=(1, 2))
+    """Four variants in two families; the choice among offers is wide, and yet only what was named
+    may stand.
+    """
+    world = start_world(
+        linear(weights(*[1] * 8), -40.0),
+        GRAY,
+        rules=SLOW,
+        distortions=(Plus(), Minus()),
+        severities=(1, 2),
+    )
     families = {0: (Plus, 1), 1: (Plus, 2), 2: (Minus, 1), 3: (Minus, 2)}
     for number, (kind, severity) in families.items():
         world.env.step(act(world.env, add=[0, 1], family=number + 1))
         change = ((world.model.calls[-1] - world.env._batch.x)[0, 0, :4] * 16).round()
         expected = severity if kind is Plus else -severity
         assert change.tolist() == [expected] * 4, (number, change)
-        world.env.slots.put(torch.tensor([0]), variant=CLEAN, x=GRAY, full=GRAY, margin=world.env.slots.start)
+        world.env.slots.put(
+            torch.tensor([0]), variant=CLEAN, x=GRAY, full=GRAY, margin=world.env.slots.start
+        )
 
 
 def test_the_most_sensitive_patch_is_found(subtests):
@@ -172,15 +226,27 @@ def test_the_most_sensitive_patch_is_found(subtests):
                 )
                 threat, rules = threat_of(torch.inf, norm, domain, n=4), Rules(steps=200)
                 ledger = Ledger(model, batch, threat, access=Access.SCORES)
-                placement = Placement(grid=grid, variants=variants([SignedPatch()], domain, (5,), 1), rules=rules)
+                placement = Placement(
+                    grid=grid, variants=variants([SignedPatch()], domain, (5,), 1), rules=rules
+                )
                 player = Greedy(choices=placement.choices)
                 outcomes = run_episodes(
-                    ledger.oracle(), batch, threat, placement, Streams.of(0, batch.ids), player, clean=CleanUp()
+                    ledger.oracle(),
+                    batch,
+                    threat,
+                    placement,
+                    Streams.of(0, batch.ids),
+                    player,
+                    clean=CleanUp(),
                 )
                 assert outcomes.success.all() and ledger.fooled.all()
                 stands = outcomes.variant != CLEAN
-                assert stands[:, kind].all() and int(stands.sum()) == 4, "clean-up leaves the one patch that matters"
-                assert (outcomes.value[:, kind] > 0).all() and (outcomes.value[:, kind] >= outcomes.value.mean(1)).all()
+                assert stands[:, kind].all() and int(stands.sum()) == 4, (
+                    "clean-up leaves the one patch that matters"
+                )
+                assert (outcomes.value[:, kind] > 0).all() and (
+                    outcomes.value[:, kind] >= outcomes.value.mean(1)
+                ).all()
 
 
 TIDY = CleanUp()
@@ -188,7 +254,8 @@ DOMAIN, WIDE = Domain(kind="signal", shape=(2, 32)), PatchGrid((2, 32), (2,))
 
 
 def crowd(n=90, hidden=False):
-    """A model over two channels of 32 places, and n samples that it gets right, some near its boundary and some far."""
+    """A model over two channels of 32 places, and n samples that it gets right, some near its
+    boundary and some far."""
     draw = torch.Generator().manual_seed(0)
     w = torch.randn(64, generator=draw)
     v = torch.randn(64, generator=draw)
@@ -201,13 +268,30 @@ def crowd(n=90, hidden=False):
     return Recorder(logits, DOMAIN), x, (logits(x)[:, 1] > 0).long()
 
 
-def episodes_of(*, slots, batch_size=1024, queries=None, eps=0.6, norm="l2", n=90, policy=Greedy, clean=TIDY, rows=None, **rules):
+def episodes_of(
+    *,
+    slots,
+    batch_size=1024,
+    queries=None,
+    eps=0.6,
+    norm="l2",
+    n=90,
+    policy=Greedy,
+    clean=TIDY,
+    rows=None,
+    **rules,
+):
     model, x, y = crowd(n)
     rows = torch.arange(n) if rows is None else rows
     batch = batch_of(x[rows], y[rows])
     threat = threat_of(eps, norm, DOMAIN, n=len(rows))
-    ledger = Ledger(model, batch, threat, access=Access.SCORES, queries=queries, batch_size=batch_size)
-    episode_rules, variant_list = Rules(**({"steps": 40} | rules)), variants([GaussianNoise()], DOMAIN, (1, 3, 5), 3)
+    ledger = Ledger(
+        model, batch, threat, access=Access.SCORES, queries=queries, batch_size=batch_size
+    )
+    episode_rules, variant_list = (
+        Rules(**({"steps": 40} | rules)),
+        variants([GaussianNoise()], DOMAIN, (1, 3, 5), 3),
+    )
     placement = Placement(grid=WIDE, variants=variant_list, rules=episode_rules, slots=slots)
     rng, player = Streams.of(3, rows).fold("rlab"), policy(choices=placement.choices)
     outcomes = run_episodes(ledger.oracle(), batch, threat, placement, rng, player, clean=clean)
@@ -229,11 +313,14 @@ def test_what_is_compared_together_is_bounded_and_changes_nothing(room, monkeypa
     _, _, parts = episodes_of(slots=12, clean=None, n=24)
     one_patch = 9 * WIDE.channels * WIDE.members.shape[1]
     assert max(sizes) <= max(room, one_patch) and len(sizes) > 24
-    assert torch.equal(parts.variant, reference.variant) and torch.equal(parts.steps, reference.steps)
+    assert torch.equal(parts.variant, reference.variant) and torch.equal(
+        parts.steps, reference.steps
+    )
 
 
 def test_filtered_inputs_are_held_once(monkeypatch):
-    """Those of the episodes are gone when clean-up makes its own, which serve all of it, slot by slot."""
+    """Those of the episodes are gone when clean-up makes its own, which serve all of it, slot by
+    slot."""
     alive, beside, begin = weakref.WeakSet(), [], DistortedInputs.__init__
 
     def record_cache(cache, *args, **settings):
@@ -274,9 +361,13 @@ def test_results_do_not_depend_on_slots_or_batch_size(slots, batch_size, setting
     assert torch.equal(first.costs.forwards, second.costs.forwards) and torch.equal(
         first.best.first_success, second.best.first_success
     )
-    assert torch.equal(outcomes.variant, repeated.variant) and torch.equal(outcomes.steps, repeated.steps)
+    assert torch.equal(outcomes.variant, repeated.variant) and torch.equal(
+        outcomes.steps, repeated.steps
+    )
     assert torch.allclose(first.best.closest, second.best.closest, atol=1e-5)
-    assert 0 < int(first.fooled.sum()) < 12 or "norm" in settings, "some samples stand, so that whole episodes are compared"
+    assert 0 < int(first.fooled.sum()) < 12 or "norm" in settings, (
+        "some samples stand, so that whole episodes are compared"
+    )
 
 
 def test_results_do_not_depend_on_the_company():
@@ -289,10 +380,21 @@ def test_results_do_not_depend_on_the_company():
 
 
 def test_the_budget_is_kept_and_every_forward_counted(subtests):
-    for policy, queries, refine in ((Greedy, 1, 15), (Random, 2, 15), (Greedy, 9, 0), (Random, 30, 0), (Greedy, 30, 15)):
+    for policy, queries, refine in (
+        (Greedy, 1, 15),
+        (Random, 2, 15),
+        (Greedy, 9, 0),
+        (Random, 30, 0),
+        (Greedy, 30, 15),
+    ):
         with subtests.test(policy=policy, queries=queries, refine=refine):
-            model, ledger, outcomes = episodes_of(slots=7, queries=queries, refine=refine, n=6, policy=policy)
-            assert int(ledger.costs.forwards.max()) <= queries and int(ledger.costs.forwards.min()) >= 1
+            model, ledger, outcomes = episodes_of(
+                slots=7, queries=queries, refine=refine, n=6, policy=policy
+            )
+            assert (
+                int(ledger.costs.forwards.max()) <= queries
+                and int(ledger.costs.forwards.min()) >= 1
+            )
             assert model.queries == int(ledger.costs.forwards.sum())
             assert torch.equal(outcomes.success, ledger.fooled)
 
@@ -300,16 +402,24 @@ def test_the_budget_is_kept_and_every_forward_counted(subtests):
 @pytest.mark.parametrize("refine", [0, 4])
 def test_without_a_budget_the_rules_are_kept(refine):
     model, ledger, outcomes = episodes_of(slots=7, refine=refine, n=20, steps=10, clean=None)
-    assert int(ledger.costs.forwards.max()) <= 1 + 10 + refine and model.queries == int(ledger.costs.forwards.sum())
-    assert bool((ledger.costs.forwards[~outcomes.success] == 11).all()) and not outcomes.success.all()
+    assert int(ledger.costs.forwards.max()) <= 1 + 10 + refine and model.queries == int(
+        ledger.costs.forwards.sum()
+    )
+    assert (
+        bool((ledger.costs.forwards[~outcomes.success] == 11).all()) and not outcomes.success.all()
+    )
     if not refine:
-        assert torch.equal(ledger.costs.forwards[outcomes.success], outcomes.steps[outcomes.success] + 1)
+        assert torch.equal(
+            ledger.costs.forwards[outcomes.success], outcomes.steps[outcomes.success] + 1
+        )
 
 
 def test_refinement_comes_closer_and_never_loses_the_goal():
     _, refined, outcomes = episodes_of(slots=20, n=20, refine=20, eps=2.0, clean=None)
     _, unrefined, _ = episodes_of(slots=20, n=20, refine=0, eps=2.0, clean=None)
-    assert outcomes.success.all() and (refined.best.distance <= unrefined.best.distance + 1e-6).all()
+    assert (
+        outcomes.success.all() and (refined.best.distance <= unrefined.best.distance + 1e-6).all()
+    )
     assert refined.best.distance.mean() < 0.8 * unrefined.best.distance.mean()
 
 
@@ -317,19 +427,30 @@ def test_a_refinement_without_a_number_uses_the_steps_that_are_left_while_it_com
     _, fixed, _ = episodes_of(slots=7, n=10, refine=0, eps=2.0, clean=None, steps=80)
     _, ledger, outcomes = episodes_of(slots=7, n=10, refine=None, eps=2.0, clean=None, steps=80)
     before, queries = (part.costs.forwards[outcomes.success] - 1 for part in (fixed, ledger))
-    assert int(queries.max()) <= 80 and bool((queries >= before + 80 // IDLE).any()) and bool((queries > before).all())
+    assert (
+        int(queries.max()) <= 80
+        and bool((queries >= before + 80 // IDLE).any())
+        and bool((queries > before).all())
+    )
     assert ledger.best.distance.mean() < 0.6 * fixed.best.distance.mean()
 
 
 def test_a_refinement_without_a_number_ends_where_it_brings_nothing():
-    """Once the boundary is reached, a quarter of the steps passes without a closer success, and the other steps are not used."""
+    """Once the boundary is reached, a quarter of the steps passes without a closer success, and the
+    other steps are not used."""
     _, ledger, outcomes = episodes_of(slots=6, n=6, refine=None, eps=2.0, clean=None, steps=160)
     queries = ledger.costs.forwards[outcomes.success]
-    assert int(queries.max()) <= 161 and int(queries.min()) > 160 // IDLE and float(queries.float().mean()) < 150
+    assert (
+        int(queries.max()) <= 161
+        and int(queries.min()) > 160 // IDLE
+        and float(queries.float().mean()) < 150
+    )
 
 
 def test_every_forward_of_an_audit_is_counted(tmp_path):
-    """By a model that counts by itself: records, the audit's own looks and its checks add up to what it was shown."""
+    """By a model that counts by itself: records, the audit's own looks and its checks add up to
+    what it was shown.
+    """
     model, x, y = crowd(10)
     run = run_audit(
         tmp_path / "run",
@@ -344,29 +465,44 @@ def test_every_forward_of_an_audit_is_counted(tmp_path):
     records = run.records()
     assert {str(Outcome.BROKEN), str(Outcome.SURVIVED)} <= set(records.outcome.tolist())
     probe_queries = run.manifest["probes"][model.name]["forwards"]
-    assert model.queries == int(records.forwards.sum()) + int(records.judge_forwards.sum()) + probe_queries
+    assert (
+        model.queries
+        == int(records.forwards.sum()) + int(records.judge_forwards.sum()) + probe_queries
+    )
 
 
 def test_samples_that_are_there_already_end_at_once():
-    world = start_world(linear(weights(*[1] * 8), 5.0), GRAY, rules=dataclasses.replace(ALL, refine=5))
+    world = start_world(
+        linear(weights(*[1] * 8), 5.0), GRAY, rules=dataclasses.replace(ALL, refine=5)
+    )
     assert not world.env.alive.any() and world.env.outcomes.success.tolist() == [True]
-    assert (world.env.outcomes.variant == CLEAN).all() and world.env.outcomes.steps.tolist() == [0] and world.model.queries == 1
+    assert (
+        (world.env.outcomes.variant == CLEAN).all()
+        and world.env.outcomes.steps.tolist() == [0]
+        and world.model.queries == 1
+    )
 
 
 def test_an_end_is_terminated_where_the_goal_was_reached_and_truncated_elsewhere():
     """Also at the last step that the rules allow, or that can be paid."""
     for rules, queries in ((Rules(p_init=1.0, steps=1), None), (ALL, 2), (ALL, None)):
-        world = start_world(linear(weights(10, 0, 0, 0, 0, 0, 0, 0), -11.0), GRAY, rules=rules, queries=queries)
+        world = start_world(
+            linear(weights(10, 0, 0, 0, 0, 0, 0, 0), -11.0), GRAY, rules=rules, queries=queries
+        )
         step = world.env.step(act(world.env, add=[0]))
         assert (step.terminated.tolist(), step.truncated.tolist()) == ([True], [False])
         assert world.env.outcomes.success.all() and world.ledger.fooled.all()
-    world = start_world(linear(weights(10, 0, 0, 0, 0, 0, 0, 0), -50.0), GRAY, rules=Rules(p_init=1.0, steps=1))
+    world = start_world(
+        linear(weights(10, 0, 0, 0, 0, 0, 0, 0), -50.0), GRAY, rules=Rules(p_init=1.0, steps=1)
+    )
     step = world.env.step(act(world.env, add=[0]))
     assert (step.terminated.tolist(), step.truncated.tolist()) == ([False], [True])
 
 
 def test_thresholds_and_false_positives_go_on_after_the_error():
-    """By hand: patch after patch raises the log-odds of class 1 by 2, from -3; p = 0.9 needs +2.2, three patches."""
+    """By hand: patch after patch raises the log-odds of class 1 by 2, from -3; p = 0.9 needs +2.2,
+    three patches.
+    """
     model = linear(weights(*[8] * 8), -67.0)
     for criterion in (Probability(true_below=0.1), Probability(wrong_class=1, wrong_above=0.9)):
         world = start_world(model, GRAY, rules=ALL, criterion=criterion)
@@ -400,13 +536,22 @@ def test_rules_that_cannot_be_are_refused(subtests):
 def test_a_grid_that_overlaps_keeps_budget_and_bounds():
     grid = PatchGrid((1, 16), (4,), (2,))
     world = make_world(
-        linear(torch.ones(16), -12.0), GRAY, grid=grid, eps=0.4, distortions=(GaussianNoise(),), draws=4, rules=ALL
+        linear(torch.ones(16), -12.0),
+        GRAY,
+        grid=grid,
+        eps=0.4,
+        distortions=(GaussianNoise(),),
+        draws=4,
+        rules=ALL,
     )
     env, observation = world.env, world.env.reset(torch.ones(1, dtype=torch.bool))
     policy = Greedy(choices=env.choices)
     while env.alive.any():
         observation = env.step(policy.act(observation, env.streams)).observation
-        assert observation.features["patch"].isfinite().all() and observation.features["whole"].isfinite().all()
+        assert (
+            observation.features["patch"].isfinite().all()
+            and observation.features["whole"].isfinite().all()
+        )
     size = max(float((call - GRAY).norm()) for call in world.model.calls)
     assert size <= 0.4 * (1 + 1e-5) and len(GRID) == 8
 
@@ -416,5 +561,6 @@ def test_the_refinement_adds_to_the_cost_only_where_a_number_is_given(subtests):
         with subtests.test(settings=settings, queries=queries):
             rlab = RLAB(**settings)
             assert (
-                rlab._rules().refine == rlab.refine and RLAB(clean_up=False, **settings).cost(10)[0] == 1 + rlab.steps + queries
+                rlab._rules().refine == rlab.refine
+                and RLAB(clean_up=False, **settings).cost(10)[0] == 1 + rlab.steps + queries
             )

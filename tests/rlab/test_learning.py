@@ -22,8 +22,24 @@ QUICK = DQNSettings(
     epsilon_end=1.0,
 )
 USUAL = {"updates": 1, "epsilon_start": 1.0}
-SWAPS = DQNSettings(learning_rate=0.02, batch_size=64, warm_up=200, target_every=10, epsilon_steps=1000, gamma=0.99, **USUAL)
-TABLES = DQNSettings(gamma=0.5, learning_rate=0.05, batch_size=32, warm_up=50, target_every=20, epsilon_steps=600, **USUAL)
+SWAPS = DQNSettings(
+    learning_rate=0.02,
+    batch_size=64,
+    warm_up=200,
+    target_every=10,
+    epsilon_steps=1000,
+    gamma=0.99,
+    **USUAL,
+)
+TABLES = DQNSettings(
+    gamma=0.5,
+    learning_rate=0.05,
+    batch_size=32,
+    warm_up=50,
+    target_every=20,
+    epsilon_steps=600,
+    **USUAL,
+)
 
 
 def train(trainer, steps):
@@ -38,11 +54,17 @@ def policy_of(trainer):
 
 
 def two_states(**options):
-    """Staying in 0 pays nothing, going to 1 costs half; from 1 back to 0 pays 2, and leaving pays 1.
+    """Staying in 0 pays nothing, going to 1 costs half; from 1 back to 0 pays 2, and leaving pays
+    1.
 
     With gamma 1/2: V(0) = -1/2 + V(1) / 2 and V(1) = 2 + V(0) / 2, so V(0) = 2/3 and V(1) = 7/3.
     """
-    return Table(torch.tensor([[0, 1], [0, OVER]]), torch.tensor([[0.0, -0.5], [2.0, 1.0]]), limit=7, **options)
+    return Table(
+        torch.tensor([[0, 1], [0, OVER]]),
+        torch.tensor([[0.0, -0.5], [2.0, 1.0]]),
+        limit=7,
+        **options,
+    )
 
 
 def q_of(network, states):
@@ -75,31 +97,47 @@ def test_a_state_that_allows_nothing_is_worth_what_follows():
 
 
 def test_the_best_allowed_option_is_found_and_forbidden_ones_are_never_taken():
-    # Nothing pays more than what is forbidden; the environment itself objects to a forbidden choice.
+    # Nothing pays more than what is forbidden; the environment itself objects to a forbidden
+    # choice.
     table = Table(
-        torch.full((1, 4), OVER), torch.tensor([[0.1, 0.7, 5.0, 0.5]]), forbidden=torch.tensor([[False, False, True, False]])
+        torch.full((1, 4), OVER),
+        torch.tensor([[0.1, 0.7, 5.0, 0.5]]),
+        forbidden=torch.tensor([[False, False, True, False]]),
     )
     trainer = DQN(TABLES, Linear("state", 1, (4,)), table, 0)
     train(trainer, 1200)
     observation = table.reset(torch.ones(4, dtype=torch.bool))
-    assert policy_of(trainer).act(observation, Streams.of(0, torch.arange(4)))[0].tolist() == [[1]] * 4
+    assert (
+        policy_of(trainer).act(observation, Streams.of(0, torch.arange(4)))[0].tolist() == [[1]] * 4
+    )
 
 
 def test_a_cost_now_is_paid_for_more_later():
     trainer = DQN(TABLES, Linear("state", 2, (2,)), two_states(slots=8), 0)
     train(trainer, 2000)
     observation = Observation({"state": torch.eye(2)}, (torch.ones(2, 2, dtype=torch.bool),))
-    assert policy_of(trainer).act(observation, Streams.of(0, torch.arange(2)))[0].tolist() == [[1], [0]]
+    assert policy_of(trainer).act(observation, Streams.of(0, torch.arange(2)))[0].tolist() == [
+        [1],
+        [0],
+    ]
 
 
 def test_several_picks_of_two_branches_are_learned_together():
-    """Add the two that are worth most and remove the one that is worth least: sorting by the feature is the optimum."""
+    """Add the two that are worth most and remove the one that is worth least: sorting by the
+    feature is the optimum.
+    """
     trainer = DQN(SWAPS, Shared(), Swaps(limited=True), 0)
     progress = train(trainer, 1600)
     unseen, rng = Swaps(seed=9, limited=True), Streams.of(0, torch.arange(16))
-    achieved, best = mean_returns(unseen, lambda observation: policy_of(trainer).act(observation, rng), 10)
+    achieved, best = mean_returns(
+        unseen, lambda observation: policy_of(trainer).act(observation, rng), 10
+    )
     assert achieved == pytest.approx(best)
-    chance, _ = mean_returns(Swaps(seed=9, limited=True), lambda observation: Random(choices=(2, 1)).act(observation, rng), 10)
+    chance, _ = mean_returns(
+        Swaps(seed=9, limited=True),
+        lambda observation: Random(choices=(2, 1)).act(observation, rng),
+        10,
+    )
     assert chance < 0.5 * best and progress["mean_return"] > 0.5 * best
 
 
@@ -113,23 +151,31 @@ def test_double_takes_the_network_s_choice_and_the_copy_s_value():
             return Heads(torch.zeros(1), (self.outputs,))
 
     state = Observation({}, (torch.tensor([[True, True, True, False]]),))
-    sample = Transition(state, (torch.tensor([[0]]),), torch.tensor([3.0]), torch.tensor([0.5]), state)
+    sample = Transition(
+        state, (torch.tensor([[0]]),), torch.tensor([3.0]), torch.tensor([0.5]), state
+    )
     network, copy = Fixed(9.0, 0.0, 5.0, 99.0), Fixed(1.0, 7.0, 4.0, 88.0)
     # With advantages: from their mean over the three that are allowed.
     assert target_of(sample, network, copy, (1,)).item() == pytest.approx(3 + 0.5 * (1 - 4))
-    assert target_of(sample, network, copy, (2,)).item() == pytest.approx(3 + 0.5 * (0 + 0) / 2 + 0.5 * (1 + 4 - 8) / 2)
+    assert target_of(sample, network, copy, (2,)).item() == pytest.approx(
+        3 + 0.5 * (0 + 0) / 2 + 0.5 * (1 + 4 - 8) / 2
+    )
 
 
 def test_epsilon_falls_from_the_warm_up_to_its_end():
     settings = DQNSettings(epsilon_start=0.9, epsilon_end=0.1, epsilon_steps=1000, warm_up=250)
-    assert [settings.epsilon(steps) for steps in (0, 249, 250, 500, 1000, 5000)] == pytest.approx([0.9, 0.9, 0.7, 0.5, 0.1, 0.1])
+    assert [settings.epsilon(steps) for steps in (0, 249, 250, 500, 1000, 5000)] == pytest.approx(
+        [0.9, 0.9, 0.7, 0.5, 0.1, 0.1]
+    )
 
 
 def test_training_ends_with_its_budget_or_with_the_work():
     trainer = DQN(SWAPS, Shared(), Swaps(work=100), 0)
     assert list(trainer.learn(seconds=0.0)) == []
     reports = list(trainer.learn(interval=30))
-    assert [report["episodes"] for report in reports] == sorted({report["episodes"] for report in reports})
+    assert [report["episodes"] for report in reports] == sorted(
+        {report["episodes"] for report in reports}
+    )
     assert reports[-1]["steps"] == reports[-1]["episodes"] == 100
     assert list(trainer.learn()) == []
 

@@ -1,4 +1,6 @@
-"""Surrogates of a policy file: what is kept, what it holds, that episodes follow it, and that other data is refused."""
+"""Surrogates of a policy file: what is kept, what it holds, that episodes follow it, and that other
+data is refused.
+"""
 
 import shlex
 from pathlib import Path
@@ -15,7 +17,16 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
 from brinell.rlab.agent import Agent, load
-from brinell.rlab.networks import FORMS, LIMIT, Form, SmallNetwork, build, fitting, initialised, size
+from brinell.rlab.networks import (
+    FORMS,
+    LIMIT,
+    Form,
+    SmallNetwork,
+    build,
+    fitting,
+    initialised,
+    size,
+)
 from brinell.rlab.prior import Prior
 from brinell.rlab.train import correlations, held_out, set_aside
 from brinell.store.run import Run
@@ -52,11 +63,17 @@ def test_every_form_fits_its_data_and_the_limit(subtests):
 
 
 def test_a_file_brings_back_the_networks_bit_by_bit(tmp_path):
-    first, second = network(seed=1, names=list("abcdefghij")), network(seed=2, form=Form(width=6, kernel=5))
+    first, second = (
+        network(seed=1, names=list("abcdefghij")),
+        network(seed=2, form=Form(width=6, kernel=5)),
+    )
     path = tmp_path / "agent.safetensors"
     agent(first, second).save(path)
     loaded = load(path)
-    assert [surrogate.digest() for surrogate in loaded.surrogates] == [first.digest(), second.digest()]
+    assert [surrogate.digest() for surrogate in loaded.surrogates] == [
+        first.digest(),
+        second.digest(),
+    ]
     assert loaded.surrogates[0].info.class_names == tuple("abcdefghij") and loaded.domain == DIGITS
     x = torch.rand(3, 1, 8, 8)
     assert torch.equal(loaded.surrogates[0].predict(x), first.predict(x))
@@ -69,15 +86,23 @@ def test_a_file_brings_back_the_networks_bit_by_bit(tmp_path):
     ("domain", "message"),
     [
         (Domain(kind="signal", shape=(1, 64)), "learned on image data, and this is signal"),
-        (Domain(kind="image", shape=(1, 16, 16)), "surrogates for inputs of 1x8x8, and these have 1x16x16"),
-        (Domain(kind="image", shape=(1, 8, 8), high=255.0), "surrogates for values 0.0 to 1.0, and these are 0.0 to 255.0"),
+        (
+            Domain(kind="image", shape=(1, 16, 16)),
+            "surrogates for inputs of 1x8x8, and these have 1x16x16",
+        ),
+        (
+            Domain(kind="image", shape=(1, 8, 8), high=255.0),
+            "surrogates for values 0.0 to 1.0, and these are 0.0 to 255.0",
+        ),
     ],
 )
 def test_other_data_is_refused(tmp_path, domain, message):
     path = tmp_path / "agent.safetensors"
     agent(network()).save(path)
     attack = plugins.build("attack", "rlab", {"policy": str(path)})
-    with pytest.raises(RequestError, match=f"{message}: train one on this data by brinell train agent"):
+    with pytest.raises(
+        RequestError, match=f"{message}: train one on this data by brinell train agent"
+    ):
         attack.check(domain)
     attack.check(DIGITS)
 
@@ -125,8 +150,13 @@ def test_passes_of_brought_surrogates_are_counted_apart():
 def test_only_what_explains_the_answers_is_kept():
     rng = torch.Generator().manual_seed(0)
     effect = torch.randn(60, 16, generator=rng)
-    slopes = torch.stack([effect + torch.randn(60, 16, generator=rng), torch.randn(60, 16, generator=rng), -effect], 2)
-    right, unrelated, opposite = zip(*(column.tolist() for column in correlations(effect, slopes)), strict=True)
+    slopes = torch.stack(
+        [effect + torch.randn(60, 16, generator=rng), torch.randn(60, 16, generator=rng), -effect],
+        2,
+    )
+    right, unrelated, opposite = zip(
+        *(column.tolist() for column in correlations(effect, slopes)), strict=True
+    )
     assert right[1] > 0 and right[0] == pytest.approx(2**-0.5, abs=0.05)
     assert unrelated[1] <= 0 and abs(unrelated[0]) < 0.1
     assert opposite[1] <= 0 and opposite[0] == pytest.approx(-1)
@@ -145,28 +175,53 @@ def test_rare_classes_are_drawn_by_the_root_of_their_share():
     sample = labels[balanced(labels, 5000, np.random.default_rng(0))]
     shares = np.sqrt([900, 90, 10]) / np.sqrt([900, 90, 10]).sum()
     assert np.bincount(sample)[[0, 1, 4]] == pytest.approx(5000 * shares, abs=1)
-    assert len(set(balanced(labels, 1000, np.random.default_rng(0)).tolist()) & set(np.flatnonzero(labels == 1))) == 90
+    assert (
+        len(
+            set(balanced(labels, 1000, np.random.default_rng(0)).tolist())
+            & set(np.flatnonzero(labels == 1))
+        )
+        == 90
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.nightly
 def test_the_printed_command_works_as_pasted(tmp_path, capsys, monkeypatch):
-    """Training says what the file is worth; its command names distortions, patches and data; the run names the networks."""
+    """Training says what the file is worth; its command names distortions, patches and data; the
+    run names the networks.
+    """
     monkeypatch.chdir(tmp_path)
-    words = ["train", "agent", "--out", "my agent.safetensors", "--samples", "200", "--steps", "200"]
+    words = [
+        "train",
+        "agent",
+        "--out",
+        "my agent.safetensors",
+        "--samples",
+        "200",
+        "--steps",
+        "200",
+    ]
     attack = "rlab?distortions=gaussian-noise+dead-pixel&patch=2&draws=4&steps=30"
     assert main([*words, "--attack", attack, "--surrogates", "2"]) == 0
     out = capsys.readouterr().out
-    assert "and follows 2 surrogates" in " ".join(out.split()) and all(name in out for name in ("greedy", "default", "Square"))
+    assert "and follows 2 surrogates" in " ".join(out.split()) and all(
+        name in out for name in ("greedy", "default", "Square")
+    )
     (line,) = [line for line in out.splitlines() if "brinell audit" in line]
     command = shlex.split(line[line.index("brinell audit") :])
-    assert command[:2] == ["brinell", "audit"] and f"{attack}&policy=my agent.safetensors" in command
-    assert "digits" in command and "digits?split=train" not in command, "the samples that it did not learn on"
+    assert (
+        command[:2] == ["brinell", "audit"] and f"{attack}&policy=my agent.safetensors" in command
+    )
+    assert "digits" in command and "digits?split=train" not in command, (
+        "the samples that it did not learn on"
+    )
     assert main([*command[1:], "--samples", "6", "--out", "run"]) == 0
     capsys.readouterr()
     run = Run.open(Path("run"))
     stored, records = run.manifest["surrogates"], run.records()
-    assert [entry["name"] for entry in stored] == [f"network {number} of my agent.safetensors" for number in (1, 2)]
+    assert [entry["name"] for entry in stored] == [
+        f"network {number} of my agent.safetensors" for number in (1, 2)
+    ]
     passes = records.surrogate_passes[records.attack != "clean"]
     assert passes.sum() > 0 and all(passes % 2 == 0)
     assert "with 2 surrogates from its file" in (tmp_path / "run" / "report.html").read_text()

@@ -15,7 +15,9 @@ def test_after_every_value_was_asked_about_once_the_mean_is_the_gradient(energie
     gradient = normal(2, 3, 4)
     posterior = Posterior(2, 3, 4, noise=0)
     if energies == "different":
-        posterior.forget(torch.arange(2), torch.rand(2, 4, generator=torch.Generator().manual_seed(1)) + 0.1)
+        posterior.forget(
+            torch.arange(2), torch.rand(2, 4, generator=torch.Generator().manual_seed(1)) + 0.1
+        )
     for channel in range(3):
         for place in range(4):
             change = torch.zeros(2, 3, 4)
@@ -25,7 +27,9 @@ def test_after_every_value_was_asked_about_once_the_mean_is_the_gradient(energie
 
 
 def test_an_update_foretells_its_answer_and_leaves_what_is_uncorrelated_alone():
-    """By hand: with K = [[1, .5], [.5, 1]] half of what one channel teaches is believed of the other, at that place alone."""
+    """By hand: with K = [[1, .5], [.5, 1]] half of what one channel teaches is believed of the
+    other, at that place alone.
+    """
     covariance = torch.tensor([[1.0, 0.5], [0.5, 1.0]])
     posterior = Posterior(2, 2, 3, covariance=covariance, noise=0)
     change = torch.zeros(1, 2, 3)
@@ -54,7 +58,9 @@ def test_without_noise_any_update_foretells_its_answer():
 
 
 def test_the_mean_is_that_of_bayesian_linear_regression():
-    """Known in closed form: C D' (D C D' + noise)^-1 e, where D are the changes and C is the covariance of the prior."""
+    """Known in closed form: C D' (D C D' + noise)^-1 e, where D are the changes and C is the
+    covariance of the prior.
+    """
     covariance = torch.tensor([[1.0, 0.5], [0.5, 1.0]])
     posterior, row = Posterior(3, 2, 4, covariance=covariance, noise=0.3), torch.tensor([1])
     energy = torch.tensor([[1.5, 0.5, 1.0, 1.0]])
@@ -64,22 +70,32 @@ def test_the_mean_is_that_of_bayesian_linear_regression():
         posterior.update(row, change[None], effect[None])
     prior, observed_changes = torch.kron(covariance, torch.diag(energy[0])), changes.flatten(1)
     answered = observed_changes @ prior @ observed_changes.T
-    expected = prior @ observed_changes.T @ torch.linalg.solve(answered + 0.3 * answered.diagonal().diag(), effects)
+    expected = (
+        prior
+        @ observed_changes.T
+        @ torch.linalg.solve(answered + 0.3 * answered.diagonal().diag(), effects)
+    )
     assert torch.allclose(posterior.mean[1].flatten(), expected, atol=1e-5)
     posterior.forget(row, energy)
     posterior.update(row, changes[:1], effects[:1])
     single = (prior @ observed_changes[0]) * effects[0] / (1.3 * answered[0, 0])
-    assert torch.allclose(posterior.mean[1].flatten(), single, atol=1e-5), "what was forgotten still reduces the covariance"
+    assert torch.allclose(posterior.mean[1].flatten(), single, atol=1e-5), (
+        "what was forgotten still reduces the covariance"
+    )
 
 
 def test_only_the_last_answers_reduce_the_covariance(monkeypatch):
-    """Room for one: an answer about the first place is followed by one about the second, and the first is open again."""
+    """Room for one: an answer about the first place is followed by one about the second, and the
+    first is open again.
+    """
     monkeypatch.setattr("brinell.rlab.sensitivity.HELD", 2)
     posterior, row = Posterior(1, 1, 2, noise=0), torch.tensor([0])
     first, second = torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[0.0, 1.0]]])
     for change, effect in ((first, 2.0), (second, 3.0), (first + second, 7.0)):
         posterior.update(row, change, torch.tensor([effect]))
-    assert torch.allclose(posterior.mean, torch.tensor([[[4.0, 3.0]]])), "all of the surprise belongs to the place that is open"
+    assert torch.allclose(posterior.mean, torch.tensor([[[4.0, 3.0]]])), (
+        "all of the surprise belongs to the place that is open"
+    )
 
 
 def test_the_unit_is_the_measured_root_mean_square_and_is_forgotten():

@@ -19,14 +19,19 @@ COVARIANCE = torch.tensor([[1.5, 1.1, 0.0], [1.1, 1.2, 0.0], [0.0, 0.0, 0.3]])
 
 
 def planted(n, seed=0):
-    """Images with one loud quarter each, a gradient that is large there alone, and whose channels go together as planted."""
+    """Images with one loud quarter each, a gradient that is large there alone, and whose channels
+    go together as planted."""
     draw = torch.Generator().manual_seed(seed)
     loud = torch.randint(4, (n,), generator=draw)
     rows, columns = torch.meshgrid(torch.arange(12) // 6, torch.arange(12) // 6, indexing="ij")
     planted_mask = (2 * rows + columns)[None] == loud[:, None, None]
-    x = 0.5 + torch.where(planted_mask, 0.15, 0.02)[:, None] * torch.randn(n, 3, 12, 12, generator=draw)
+    x = 0.5 + torch.where(planted_mask, 0.15, 0.02)[:, None] * torch.randn(
+        n, 3, 12, 12, generator=draw
+    )
     free = torch.randn(n, 3, 12, 12, generator=draw)
-    mixed = torch.einsum("ce,nehw->nchw", torch.linalg.cholesky(COVARIANCE + 1e-6 * torch.eye(3)), free)
+    mixed = torch.einsum(
+        "ce,nehw->nchw", torch.linalg.cholesky(COVARIANCE + 1e-6 * torch.eye(3)), free
+    )
     gradient = mixed * torch.where(planted_mask, 3.0, 0.3)[:, None]
     return x.clamp(0, 1), gradient, planted_mask
 
@@ -42,7 +47,9 @@ def probes_of(n=400, probes=20):
 
     batch = batch_of(x, torch.zeros(n, dtype=torch.int64))
     model = Recorder(logits, IMAGE)
-    ledger = Ledger(model, batch, threat_of(torch.inf, "l2", IMAGE, n=n), access=Access.SCORES, batch_size=n)
+    ledger = Ledger(
+        model, batch, threat_of(torch.inf, "l2", IMAGE, n=n), access=Access.SCORES, batch_size=n
+    )
     variant_list = variants([GaussianNoise()], IMAGE, (4, 5), 4)
     probe_results = probe(
         ledger.oracle(),
@@ -69,12 +76,15 @@ def test_probes_cost_what_they_say_and_tell_what_was_answered(fitted):
     _, _, probes, _, ledger = fitted
     assert ledger.costs.forwards.tolist() == [21] * 400
     assert probes.effect.shape == (400, 20) and probes.moments.shape == (400, 20, 4, 3, 3)
-    assert torch.allclose(probes.moments, probes.moments.transpose(3, 4)), "sums of products of two channels"
+    assert torch.allclose(probes.moments, probes.moments.transpose(3, 4)), (
+        "sums of products of two channels"
+    )
     assert (probes.patches.sort(2).values.diff(dim=2) > 0).all(), "four different patches"
 
 
 def test_moments_foretell_the_variance_of_the_effects():
-    """With the planted energies and covariance, effects over their predicted deviations have mean square 1."""
+    """With the planted energies and covariance, effects over their predicted deviations have mean
+    square 1."""
     probes, _, _, planted_mask, _ = probes_of(n=120, probes=10)
     energy = torch.where(planted_mask, 9.0, 0.09).flatten(1)[:, GRID.members].mean(2)
     trace = torch.einsum("npkce,ce->npk", probes.moments, COVARIANCE)

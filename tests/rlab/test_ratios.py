@@ -13,9 +13,13 @@ def test_a_ratio_has_the_interval_of_the_delta_method_where_all_pairs_differ():
     value, interval = ratio(above, below)
     error = (above / above.mean() - below / below.mean()).std(ddof=1) / np.sqrt(200)
     assert value == pytest.approx(above.mean() / below.mean())
-    assert np.log(interval) == pytest.approx(np.log(value) + 1.96 * error * np.array([-1, 1]), abs=0.5 * error)
+    assert np.log(interval) == pytest.approx(
+        np.log(value) + 1.96 * error * np.array([-1, 1]), abs=0.5 * error
+    )
     turned, mirrored = ratio(below, above)
-    assert turned == pytest.approx(1 / value) and mirrored == pytest.approx((1 / interval.high, 1 / interval.low), rel=0.01)
+    assert turned == pytest.approx(1 / value) and mirrored == pytest.approx(
+        (1 / interval.high, 1 / interval.low), rel=0.01
+    )
     assert ratio(3 * above, below)[0] == pytest.approx(3 * value)
     assert ratio_text(value, interval) == f"{value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
 

@@ -34,12 +34,17 @@ SETTINGS = DQNSettings(
 
 
 def world(*, minimal, cycle):
-    """A model that the two patches at the ends of 16 decide: raising either of them is enough, and nothing else does anything."""
+    """A model that the two patches at the ends of 16 decide: raising either of them is enough, and
+    nothing else does anything.
+    """
     weight = torch.zeros(32)
     weight[[0, 1, 30, 31]] = 1.0
     x = 0.5 + 0.02 * torch.randn(SLOTS, 1, 32, generator=torch.Generator().manual_seed(0))
     model, batch = linear(weight, -2.6, DOMAIN), batch_of(x, torch.zeros(SLOTS, dtype=torch.int64))
-    threat, rules = threat_of(torch.inf, "l2", DOMAIN, n=SLOTS), Rules(steps=16, p_init=1 / 16, candidates=1)
+    threat, rules = (
+        threat_of(torch.inf, "l2", DOMAIN, n=SLOTS),
+        Rules(steps=16, p_init=1 / 16, candidates=1),
+    )
     ledger = Ledger(model, batch, threat, access=Access.SCORES, minimal=minimal)
     rng = Streams.of(int(cycle), batch.ids)
     placement = Placement(grid=GRID, variants=VARIANTS, rules=rules, slots=SLOTS)
@@ -59,7 +64,9 @@ def queries(agent):
 def test_the_shortest_way_is_learned():
     network = PatchNetwork(1, width=16, scale=ADVANTAGE)
     before = queries(Agent(prior=Prior(1), network=network))
-    assert before == pytest.approx(queries(find_agent("greedy")), abs=2) and before > 4, "two of 16 patches, at random"
+    assert before == pytest.approx(queries(find_agent("greedy")), abs=2) and before > 4, (
+        "two of 16 patches, at random"
+    )
     for _ in DQN(SETTINGS, network, world(minimal=True, cycle=True), 0).learn(steps=1600):
         pass
     assert queries(Agent(prior=Prior(1), network=network)) < 1.7

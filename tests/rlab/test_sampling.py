@@ -20,7 +20,9 @@ def ordered(allowed, choices):
     """All actions of one branch, as rows padded with -1."""
     free = [option for option, can in enumerate(allowed) if can]
     rows = itertools.permutations(free, min(choices, len(free)))
-    return torch.tensor([[*row, *[-1] * (choices - len(row))] for row in rows], dtype=torch.int64).reshape(-1, choices)
+    return torch.tensor(
+        [[*row, *[-1] * (choices - len(row))] for row in rows], dtype=torch.int64
+    ).reshape(-1, choices)
 
 
 def test_top_takes_the_highest_that_are_allowed():
@@ -33,7 +35,9 @@ def test_top_takes_the_highest_that_are_allowed():
 def test_no_more_is_picked_than_counts():
     keys = torch.tensor([[1.0, 4.0, 3.0, 2.0]]).expand(3, 4)
     allowed = torch.tensor([[T, T, T, T], [T, T, T, T], [T, F, F, F]])
-    observation = Observation({}, (allowed, allowed), (torch.tensor([1, 3, 2]), torch.tensor([0, 1, 9])))
+    observation = Observation(
+        {}, (allowed, allowed), (torch.tensor([1, 3, 2]), torch.tensor([0, 1, 9]))
+    )
     first, second = best([keys, -keys], observation, (3, 1))
     assert first.tolist() == [[1, -1, -1], [1, 2, 3], [0, -1, -1]]
     assert second.tolist() == [[-1], [0], [0]]
@@ -47,7 +51,9 @@ def test_gumbel_is_finite_and_the_inverse_of_its_distribution():
 
 
 def test_worth_by_hand():
-    heads = Heads(torch.tensor([10.0]), (torch.tensor([[1.0, 2.0, 6.0, 99.0]]), torch.tensor([[5.0, -5.0]])))
+    heads = Heads(
+        torch.tensor([10.0]), (torch.tensor([[1.0, 2.0, 6.0, 99.0]]), torch.tensor([[5.0, -5.0]]))
+    )
     allowed = (torch.tensor([[T, T, T, F]]), torch.tensor([[T, T]]))
     # Means of what is allowed: 3 and 0. Picks: 6-3, 2-3 and -5-0.
     action = (torch.tensor([[2, 1]]), torch.tensor([[1]]))
@@ -55,7 +61,12 @@ def test_worth_by_hand():
     single_action = (torch.tensor([[2, -1]]), torch.tensor([[-1]]))
     assert worth(heads, allowed, single_action).item() == pytest.approx(13)
     none = (torch.tensor([[-1, -1]]), torch.tensor([[-1]]))
-    assert worth(heads, (torch.zeros(1, 4, dtype=torch.bool), torch.zeros(1, 2, dtype=torch.bool)), none).item() == 10
+    assert (
+        worth(
+            heads, (torch.zeros(1, 4, dtype=torch.bool), torch.zeros(1, 2, dtype=torch.bool)), none
+        ).item()
+        == 10
+    )
     single = (torch.tensor([[0, -1]]), torch.tensor([[-1]]))
     assert worth(heads, allowed, single).item() == pytest.approx(10 + 1 - 3), (
         "one choice: value plus advantage, as in Wang et al."
@@ -70,14 +81,27 @@ def test_greedy_is_worth_most_of_all_actions(data):
     choices = (2, 1)
     actions = [
         torch.tensor(pair)
-        for pair in zip(*itertools.product(*(ordered(m, k).tolist() for m, k in zip(masks, choices, strict=True))), strict=True)
+        for pair in zip(
+            *itertools.product(
+                *(ordered(m, k).tolist() for m, k in zip(masks, choices, strict=True))
+            ),
+            strict=True,
+        )
     ]
     heads = Heads(torch.zeros(1), tuple(torch.tensor([branch]) for branch in branches))
     allowed = tuple(torch.tensor([mask]) for mask in masks)
     count = len(actions[0])
-    wide_heads = Heads(heads.value.expand(count), tuple(branch.expand(count, 3) for branch in heads.branches))
-    highest = worth(wide_heads, tuple(mask.expand(count, 3) for mask in allowed), tuple(actions)).max()
-    assert torch.isclose(worth(heads, allowed, best(heads.branches, Observation({}, allowed), choices))[0], highest, atol=1e-5)
+    wide_heads = Heads(
+        heads.value.expand(count), tuple(branch.expand(count, 3) for branch in heads.branches)
+    )
+    highest = worth(
+        wide_heads, tuple(mask.expand(count, 3) for mask in allowed), tuple(actions)
+    ).max()
+    assert torch.isclose(
+        worth(heads, allowed, best(heads.branches, Observation({}, allowed), choices))[0],
+        highest,
+        atol=1e-5,
+    )
 
 
 def test_samples_follow_plackett_luce():
@@ -89,18 +113,23 @@ def test_samples_follow_plackett_luce():
     for first, second in itertools.permutations(range(3), 2):
         expected = weights[first] / 6 * weights[second] / (6 - weights[first])
         counts = ((choices[:, 0] == first) & (choices[:, 1] == second)).float().mean()
-        assert counts.item() == pytest.approx(expected.item(), abs=4 * math.sqrt(expected * (1 - expected) / n))
+        assert counts.item() == pytest.approx(
+            expected.item(), abs=4 * math.sqrt(expected * (1 - expected) / n)
+        )
 
 
 def turn_of(*rows):
     return Observation(
-        {"values": torch.rand(len(rows), len(rows[0]), generator=torch.Generator().manual_seed(1))}, (torch.tensor(rows),)
+        {"values": torch.rand(len(rows), len(rows[0]), generator=torch.Generator().manual_seed(1))},
+        (torch.tensor(rows),),
     )
 
 
 def test_random_picks_are_uniform_and_alike_in_any_company():
     n = 12_000
-    observation = Observation({}, (torch.tensor([[T, T, F, T]]).expand(n, 4), torch.zeros(n, 2, dtype=torch.bool)))
+    observation = Observation(
+        {}, (torch.tensor([[T, T, F, T]]).expand(n, 4), torch.zeros(n, 2, dtype=torch.bool))
+    )
     rng = Streams.of(1, torch.arange(n))
     choices, none = Random(choices=(2, 1)).act(observation, rng)
     assert (none == -1).all()
@@ -111,10 +140,13 @@ def test_random_picks_are_uniform_and_alike_in_any_company():
     assert len(share) == 6 and (share - 1 / 6).abs().max() < 4 * math.sqrt(1 / 6 * 5 / 6 / n)
     full = torch.ones(n, 3, dtype=torch.bool)
     first_branch, right = Random(choices=(1, 1)).act(Observation({}, (full, full)), rng)
-    assert (first_branch == right).float().mean().item() == pytest.approx(1 / 3, abs=0.02), "branches are drawn apart"
+    assert (first_branch == right).float().mean().item() == pytest.approx(1 / 3, abs=0.02), (
+        "branches are drawn apart"
+    )
     subset = torch.arange(0, n, 777)
     repeated = Random(choices=(2, 1)).act(
-        Observation({}, tuple(allowed[subset] for allowed in observation.allowed)), rng.select(subset)
+        Observation({}, tuple(allowed[subset] for allowed in observation.allowed)),
+        rng.select(subset),
     )
     assert torch.equal(repeated[0], choices[subset])
 
@@ -131,9 +163,12 @@ def test_learned_picks_are_the_best_or_drawn_by_temperature():
     assert torch.equal(Learned(network=Doubled(), choices=(2,)).act(observation, rng)[0], best)
     n = 8000
     observations = Observation(
-        {"values": torch.tensor([[1.0, 2.0, 3.0]]).log().expand(n, 3)}, (torch.ones(n, 3, dtype=torch.bool),)
+        {"values": torch.tensor([[1.0, 2.0, 3.0]]).log().expand(n, 3)},
+        (torch.ones(n, 3, dtype=torch.bool),),
     )
     # The network doubles the logs and the temperature quarters them: in proportion to the roots.
-    draws = Learned(network=Doubled(), choices=(1,), temperature=4.0).act(observations, Streams.of(0, torch.arange(n)))[0][:, 0]
+    draws = Learned(network=Doubled(), choices=(1,), temperature=4.0).act(
+        observations, Streams.of(0, torch.arange(n))
+    )[0][:, 0]
     roots = torch.tensor([1.0, 2.0, 3.0]).sqrt()
     assert torch.allclose(torch.bincount(draws) / n, roots / roots.sum(), atol=0.02)

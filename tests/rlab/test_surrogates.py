@@ -1,4 +1,6 @@
-"""Surrogates: their coefficients are learned with the gradient, their passes are no queries, and what misleads is dropped."""
+"""Surrogates: their coefficients are learned with the gradient, their passes are no queries, and
+what misleads is dropped.
+"""
 
 import json
 from dataclasses import replace
@@ -42,12 +44,17 @@ def scaled(x):
 
 
 def test_gradient_and_coefficients_are_those_of_bayesian_linear_regression():
-    """In closed form, with the unit that the answers give: a known prior mean, a covariance of two blocks, noise by answer."""
+    """In closed form, with the unit that the answers give: a known prior mean, a covariance of two
+    blocks, noise by answer.
+    """
     trust = Trust(mean=0.3, spike=0.2)
     posterior = Posterior(2, 2, 4, noise=0.3, surrogates=2, trust=trust)
     row = torch.tensor([1])
     posterior.forget(row, torch.tensor([[1.5, 0.5, 1.0, 1.0]]))
-    prior = torch.block_diag(torch.kron(torch.eye(2), torch.diag(torch.tensor([1.5, 0.5, 1.0, 1.0]))), 0.04 * torch.eye(2))
+    prior = torch.block_diag(
+        torch.kron(torch.eye(2), torch.diag(torch.tensor([1.5, 0.5, 1.0, 1.0]))),
+        0.04 * torch.eye(2),
+    )
     questions, effects, noise = [], normal(5, seed=1), []
     for step, effect in enumerate(effects):
         slopes, change = normal(1, 2, 2, 4, seed=10 + step), normal(1, 2, 4, seed=20 + step)
@@ -61,7 +68,10 @@ def test_gradient_and_coefficients_are_those_of_bayesian_linear_regression():
         )
         noise.append(0.3 * (variance + GUIDED * guided))
         posterior.update(row, change, effect[None])
-    a, start = torch.stack(questions), torch.cat([torch.zeros(8), torch.full((2,), 0.3)]) * posterior.unit[1]
+    a, start = (
+        torch.stack(questions),
+        torch.cat([torch.zeros(8), torch.full((2,), 0.3)]) * posterior.unit[1],
+    )
     gain = prior @ a.T @ torch.linalg.inv(a @ prior @ a.T + torch.diag(torch.stack(noise)))
     expected = start + gain @ (effects - a @ start)
     assert torch.allclose(posterior.coefficients[1] * posterior.unit[1], expected[8:], atol=1e-4)
@@ -71,17 +81,24 @@ def test_gradient_and_coefficients_are_those_of_bayesian_linear_regression():
 
 
 def test_without_surrogates_nothing_of_them_remains():
-    plain, trusting = (Posterior(1, 2, 3, trust=trust) for trust in (Trust(mean=0.0, spike=0.0), Trust(mean=9.0, spike=9.0)))
+    plain, trusting = (
+        Posterior(1, 2, 3, trust=trust)
+        for trust in (Trust(mean=0.0, spike=0.0), Trust(mean=9.0, spike=9.0))
+    )
     for posterior in (plain, trusting):
         posterior.update(ROW, normal(1, 2, 3), torch.tensor([2.0]))
     assert torch.equal(plain.mean, trusting.mean) and plain.coefficients.shape == (1, 0)
 
 
 def test_a_misleading_surrogate_loses_its_coefficient_and_a_right_one_keeps_it():
-    """The search follows what it believes, as RLAB does; the gradient has a part along the surrogate, or none."""
+    """The search follows what it believes, as RLAB does; the gradient has a part along the
+    surrogate, or none.
+    """
     for seed in range(6):
         channels, places = 3, 256
-        direction, remainder = (scaled(normal(channels, places, seed=10 * seed + part)) for part in (1, 3))
+        direction, remainder = (
+            scaled(normal(channels, places, seed=10 * seed + part)) for part in (1, 3)
+        )
         remainder = remainder - (remainder * direction).mean() * direction
         coefficients = []
         for part in (0.0, 0.5):
@@ -91,7 +108,9 @@ def test_a_misleading_surrogate_loses_its_coefficient_and_a_right_one_keeps_it()
             posterior.follow(ROW, direction[None, None])
             assert posterior.coefficients.item() == pytest.approx(TRUST.mean)
             for step in range(40):
-                change = 0.1 * scaled(posterior.mean[0]) + 0.1 * normal(channels, places, seed=100 * seed + step)
+                change = 0.1 * scaled(posterior.mean[0]) + 0.1 * normal(
+                    channels, places, seed=100 * seed + step
+                )
                 posterior.update(ROW, change[None], (gradient * change).sum()[None])
             coefficients.append(posterior.coefficients.item())
         assert abs(coefficients[0]) < 0.07 and coefficients[1] > 0.15, coefficients
@@ -106,7 +125,9 @@ def test_predictions_are_those_that_the_update_learns_from():
     assert predicted(posterior, ROW, change)[1].item() > 0.1
     posterior.update(ROW, change, torch.tensor([2.5]))
     mean, variance = predicted(posterior, ROW, change)
-    assert mean.item() == pytest.approx(2.5, abs=1e-4) and variance.item() == pytest.approx(0, abs=1e-4)
+    assert mean.item() == pytest.approx(2.5, abs=1e-4) and variance.item() == pytest.approx(
+        0, abs=1e-4
+    )
 
 
 def test_predictions_have_the_unit_of_the_answers():
@@ -138,14 +159,24 @@ def test_the_weights_of_classes_follow_the_criterion(subtests):
             logits, x = torch.tensor([[2.0, 1.95, 1.7]]), torch.zeros(1, 1, 4)
             rng = Streams.of(0, torch.tensor([5]))
             weights = class_weights(
-                lambda shifted, criterion=criterion, x=x: criterion.margin(shifted, torch.tensor([0]), x), logits, rng
+                lambda shifted, criterion=criterion, x=x: criterion.margin(
+                    shifted, torch.tensor([0]), x
+                ),
+                logits,
+                rng,
             )
             assert weights.sign().flatten().tolist() == list(signs), weights
             second_weights = class_weights(
-                lambda shifted, criterion=criterion, x=x: criterion.margin(shifted, torch.tensor([0]), x), 3 * logits + 7, rng
+                lambda shifted, criterion=criterion, x=x: criterion.margin(
+                    shifted, torch.tensor([0]), x
+                ),
+                3 * logits + 7,
+                rng,
             )
             if not isinstance(criterion, Probability):
-                assert torch.allclose(weights, second_weights), "neither scale nor offset of the logits matters"
+                assert torch.allclose(weights, second_weights), (
+                    "neither scale nor offset of the logits matters"
+                )
 
 
 # Episodes
@@ -156,9 +187,12 @@ DIRECTION = normal(PLACES, seed=4)
 
 
 def victim(seed=0):
-    """A linear model whose gradient has as much in common with `DIRECTION` as networks of one kind have."""
+    """A linear model whose gradient has as much in common with `DIRECTION` as networks of one kind
+    have."""
     weight = DIRECTION + 1.5 * normal(PLACES, seed=50 + seed)
-    return linear(20 * weight / weight.norm(), float(-20 * (weight / weight.norm()).sum() / 2 - 4), WIDE)
+    return linear(
+        20 * weight / weight.norm(), float(-20 * (weight / weight.norm()).sum() / 2 - 4), WIDE
+    )
 
 
 def search(surrogates=(), seed=0, queries=150, eps=0.45, model=None):
@@ -167,7 +201,9 @@ def search(surrogates=(), seed=0, queries=150, eps=0.45, model=None):
     n = 8
     batch = batch_of(torch.full((n, 1, PLACES), 0.5), torch.zeros(n, dtype=torch.int64))
     threat = replace(threat_of(eps, "l2", model.domain, n=n), criterion=MISCLASSIFIED)
-    ledger = Ledger(model, batch, threat, access=Access.SCORES, queries=queries, surrogates=surrogates)
+    ledger = Ledger(
+        model, batch, threat, access=Access.SCORES, queries=queries, surrogates=surrogates
+    )
     placement = Placement(
         grid=PatchGrid((1, PLACES), (2,)),
         variants=variants((Plus(), Minus()), model.domain, (1, 3), 1),
@@ -180,7 +216,9 @@ def search(surrogates=(), seed=0, queries=150, eps=0.45, model=None):
 
 def guide(weight, name="guide"):
     weight = torch.as_tensor(weight)
-    return Recorder(lambda x: torch.stack([-(x.flatten(1) @ weight), x.flatten(1) @ weight], 1), WIDE, name=name)
+    return Recorder(
+        lambda x: torch.stack([-(x.flatten(1) @ weight), x.flatten(1) @ weight], 1), WIDE, name=name
+    )
 
 
 @pytest.mark.slow
@@ -190,7 +228,9 @@ def test_a_surrogate_of_its_kind_saves_queries_and_one_of_another_kind_costs_nex
         baseline.append(search(seed=seed)[0])
         kind.append(search((guide(DIRECTION),), seed)[0])
         stranger.append(search((guide(normal(PLACES, seed=99 + seed)),), seed)[0])
-    baseline, kind, stranger = (float(torch.stack(part).mean()) for part in (baseline, kind, stranger))
+    baseline, kind, stranger = (
+        float(torch.stack(part).mean()) for part in (baseline, kind, stranger)
+    )
     assert kind < 0.8 * baseline, (kind, baseline)
     assert stranger < 1.15 * baseline, (stranger, baseline)
 
@@ -212,7 +252,9 @@ def test_a_search_with_surrogates_repeats_itself():
 
 def test_a_surrogate_without_a_finite_gradient_is_refused():
     broken = Recorder(lambda x: (x.flatten(1)[:, :2] - 0.5).abs().sqrt(), WIDE, name="broken")
-    with pytest.raises(ModelError, match="surrogate broken gives a gradient of NaN or infinity: leave it out"):
+    with pytest.raises(
+        ModelError, match="surrogate broken gives a gradient of NaN or infinity: leave it out"
+    ):
         search((broken,))
 
 
@@ -222,13 +264,17 @@ def test_a_surrogate_without_a_finite_gradient_is_refused():
 def test_who_cannot_be_a_surrogate():
     labels = Recorder(lambda x: x.flatten(1)[:, :2], WIDE, name="labels")
     labels.access = Access.SCORES
-    with pytest.raises(RequestError, match="the surrogate labels gives scores only: name one that gives gradients"):
+    with pytest.raises(
+        RequestError, match="the surrogate labels gives scores only: name one that gives gradients"
+    ):
         check_gradients(labels)
     flat = Recorder(lambda x: (x.flatten(1)[:, :2] * 0).detach() + 1, WIDE, name="flat")
     with pytest.raises(RequestError, match="the surrogate flat gives no gradients to follow"):
         check_gradients(flat)
     narrow = Recorder(lambda x: x.flatten(1) @ torch.zeros(3, 2), WIDE, name="narrow")
-    with pytest.raises(RequestError, match="the surrogate narrow cannot be asked about inputs of 1x128"):
+    with pytest.raises(
+        RequestError, match="the surrogate narrow cannot be asked about inputs of 1x128"
+    ):
         check_gradients(narrow)
     check_gradients(guide(DIRECTION))
 
@@ -240,7 +286,10 @@ def opened(name, digest, classes):
 def test_surrogates_beside_the_models_under_test():
     with pytest.raises(RequestError, match="the surrogate a tells 3 classes apart, and m 2"):
         surrogate_notes([opened("a", "1", 3)], [opened("m", "2", 2)])
-    for doubles in ([opened("a", "1", 2), opened("a", "2", 2)], [opened("a", "1", 2), opened("b", "1", 2)]):
+    for doubles in (
+        [opened("a", "1", 2), opened("a", "2", 2)],
+        [opened("a", "1", 2), opened("b", "1", 2)],
+    ):
         with pytest.raises(RequestError, match="is named twice"):
             surrogate_notes(doubles, [opened("m", "3", 2)])
     (note,) = surrogate_notes([opened("a", "1", 2), opened("b", "2", 2)], [opened("m", "2", 2)])
@@ -281,7 +330,18 @@ def networks(tmp_path):
     return file
 
 
-AUDIT = ["audit", "--samples", "6", "--norm", "l2", "--eps", "1.5", "--attack", "rlab?steps=40&refine=10", "--json"]
+AUDIT = [
+    "audit",
+    "--samples",
+    "6",
+    "--norm",
+    "l2",
+    "--eps",
+    "1.5",
+    "--attack",
+    "rlab?steps=40&refine=10",
+    "--json",
+]
 
 
 @pytest.mark.slow
@@ -292,7 +352,9 @@ def test_bad_surrogates_are_refused_in_one_line(networks, tmp_path, capsys, subt
         (["guide", "guide"], "is named twice"),
     ):
         with subtests.test(surrogates=surrogates):
-            options = [text for name in surrogates for text in ("--surrogate", f"{networks}:{name}")]
+            options = [
+                text for name in surrogates for text in ("--surrogate", f"{networks}:{name}")
+            ]
             assert main([*AUDIT, *options, "--out", str(tmp_path / "run")]) == 2
             error = capsys.readouterr().err.strip().splitlines()
             assert len(error) == 1 and message in error[0]
@@ -301,7 +363,15 @@ def test_bad_surrogates_are_refused_in_one_line(networks, tmp_path, capsys, subt
 
 @pytest.mark.slow
 def test_a_surrogate_that_nothing_follows_is_refused(networks, tmp_path, capsys):
-    arguments = ["audit", "--samples", "6", "--surrogate", f"{networks}:guide", "--out", str(tmp_path / "run")]
+    arguments = [
+        "audit",
+        "--samples",
+        "6",
+        "--surrogate",
+        f"{networks}:guide",
+        "--out",
+        str(tmp_path / "run"),
+    ]
     assert main([*arguments, "--norm", "l2", "--attack", "square"]) == 2
     assert "no attack follows it" in capsys.readouterr().err
 
@@ -316,7 +386,11 @@ def test_records_manifest_page_and_verification_name_the_surrogates(networks, tm
     records = run.records()
     attacked = records.forwards[records.attack != "clean"] > 0
     passes = records.surrogate_passes[records.attack != "clean"]
-    assert (passes[attacked] >= 2).all() and not passes[~attacked].any() and stage["surrogate_passes"] == passes.sum()
+    assert (
+        (passes[attacked] >= 2).all()
+        and not passes[~attacked].any()
+        and stage["surrogate_passes"] == passes.sum()
+    )
     assert not records.backwards.any(), "the model under test gives scores alone"
     entries = run.manifest["surrogates"]
     assert [entry["name"] for entry in entries] == ["guide", "other"]
@@ -325,17 +399,29 @@ def test_records_manifest_page_and_verification_name_the_surrogates(networks, tm
     assert main(["--trust", str(tmp_path), "verify", str(folder)]) == 0
     assert "surrogate" in capsys.readouterr().out
     assert main([*AUDIT, *options, "--out", str(repetition)]) == 0
-    assert rows_of(Run.open(repetition).records()) == rows_of(records), "the same seed gives the same rows"
+    assert rows_of(Run.open(repetition).records()) == rows_of(records), (
+        "the same seed gives the same rows"
+    )
     assert main([*AUDIT, *options[:2], "--out", str(variant)]) == 0
     assert rows_of(Run.open(variant).records()) != rows_of(records)
     assert main([*AUDIT, *options[:2], "--out", str(folder), "--resume"]) == 2, "another request"
-    assert open_folder(str(folder)).models[0].stages[0].surrogate_passes == stage["surrogate_passes"]
+    assert (
+        open_folder(str(folder)).models[0].stages[0].surrogate_passes == stage["surrogate_passes"]
+    )
 
 
 @pytest.mark.slow
 def test_the_model_under_test_as_its_own_surrogate_is_called_white_box(networks, tmp_path, capsys):
     folder = tmp_path / "run"
-    arguments = [*AUDIT, "--model", f"{networks}:guide", "--surrogate", f"{networks}:guide", "--out", str(folder)]
+    arguments = [
+        *AUDIT,
+        "--model",
+        f"{networks}:guide",
+        "--surrogate",
+        f"{networks}:guide",
+        "--out",
+        str(folder),
+    ]
     assert main(arguments) == 0
     assert "white-box" in capsys.readouterr().err
     assert "white-box" in (folder / "report.html").read_text()

@@ -44,31 +44,50 @@ def validated(agent, n=36, eps=1.0, bias=-0.5, steps=20):
     ledger = Ledger(model, batch, threat, access=Access.SCORES, minimal=True)
     variant_list = variants([SignedPatch()], DOMAIN, (5,), 1)
     rules = Rules(steps=steps, p_init=1 / 16, candidates=1, offers=2)
-    placement = Placement(grid=PatchGrid((1, 16), (1,)), variants=variant_list, rules=rules, slots=8)
-    return validate(agent, ledger.oracle(), batch, threat, placement, Streams.of(0, batch.ids)), model
+    placement = Placement(
+        grid=PatchGrid((1, 16), (1,)), variants=variant_list, rules=rules, slots=8
+    )
+    return validate(
+        agent, ledger.oracle(), batch, threat, placement, Streams.of(0, batch.ids)
+    ), model
 
 
 def test_an_agent_that_knows_the_patch_is_told_apart_from_greedy():
-    """It asks about the clean input, and then about the patch in one sign or the other: two or three queries."""
+    """It asks about the clean input, and then about the patch in one sign or the other: two or
+    three queries.
+    """
     report, model = validated(Agent(prior=Knows(5)))
-    assert report["inputs"] == 36 and report["budget"] == 21 and set(report["queries"]) == {"policy", "greedy"}
+    assert (
+        report["inputs"] == 36
+        and report["budget"] == 21
+        and set(report["queries"]) == {"policy", "greedy"}
+    )
     assert 2 <= report["queries"]["policy"] <= 3 < report["queries"]["greedy"] <= 21
     value, low, high = report["ratios"]["greedy"]
-    assert value == pytest.approx(report["queries"]["policy"] / report["queries"]["greedy"]) and low <= value <= high < 1
+    assert (
+        value == pytest.approx(report["queries"]["policy"] / report["queries"]["greedy"])
+        and low <= value <= high < 1
+    )
     queries = 36 * (report["queries"]["policy"] + report["queries"]["greedy"])
     assert model.queries == pytest.approx(queries), "every query is counted"
     facts = {"validation": report}
-    assert verdict(facts).startswith("on 36 inputs that it did not learn from, the policy needs fewer queries than greedy: ")
+    assert verdict(facts).startswith(
+        "on 36 inputs that it did not learn from, the policy needs fewer queries than greedy: "
+    )
 
 
 def test_an_agent_that_is_wrong_about_the_patch_is_warned_of():
     report, _ = validated(Agent(prior=Knows(11)))
-    assert report["queries"]["policy"] > report["queries"]["greedy"] and report["ratios"]["greedy"][1] > 1
+    assert (
+        report["queries"]["policy"] > report["queries"]["greedy"]
+        and report["ratios"]["greedy"][1] > 1
+    )
     assert "needs more queries than greedy" in verdict({"validation": report | {"cause": ""}})
 
 
 def test_an_agent_that_fails_says_why(subtests):
-    """A budget that no distortion fills, one that is always full, and a patch that nobody finds within the queries."""
+    """A budget that no distortion fills, one that is always full, and a patch that nobody finds
+    within the queries."""
     for cause, settings in (
         ("strength", {"eps": 3.5, "bias": -90.0}),
         ("eps", {"eps": 0.02}),

@@ -1,4 +1,5 @@
-"""Distortions of one's own are tried at every severity that they may use, on real inputs and on dark and constant ones."""
+"""Distortions of one's own are tried at every severity that they may use, on real inputs and on
+dark and constant ones."""
 
 from dataclasses import dataclass, replace
 
@@ -71,7 +72,9 @@ def test_one_that_cannot_fill_the_budget_is_told_and_one_that_can_grows():
     (weak,) = attack(severities=(1,)).try_on(REAL, replace(SMALL, eps=torch.full((4,), 1.5)))
     assert "do not fill eps: user-distortion 0." in weak
     assert "made stronger" in attack().try_on(REAL, replace(SMALL, eps=torch.full((4,), 1.5)))[0]
-    assert "0.00" in attack().try_on(torch.zeros(4, 1, 4, 4), SMALL)[0], "darkening does nothing to what is dark"
+    assert "0.00" in attack().try_on(torch.zeros(4, 1, 4, 4), SMALL)[0], (
+        "darkening does nothing to what is dark"
+    )
 
 
 def test_what_is_shipped_is_tried_too_at_every_severity(monkeypatch):
@@ -113,7 +116,9 @@ def test_a_plan_tries_it_on_the_data(tmp_path):
     model, x, y = TorchModel(mlp(16, 2), IMAGE), np.asarray(REAL), np.zeros(4, int)
     file = tmp_path / "own.py"
     file.write_text(SOURCE.replace("FAULT", "x.clone()"))
-    plan = plan_of(model, x, y, attack=f"rlab?distortions={file}:UserDistortion&severities=2", norm="l2")
+    plan = plan_of(
+        model, x, y, attack=f"rlab?distortions={file}:UserDistortion&severities=2", norm="l2"
+    )
     assert [line for line in plan.notes if "do not fill eps" in line]
     second_file = tmp_path / "other.py"
     second_file.write_text(SOURCE.replace("FAULT", "x / x.flatten(1).amax(1).reshape(-1, 1, 1, 1)"))

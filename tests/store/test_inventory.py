@@ -1,4 +1,5 @@
-"""Which files of a folder count, and what is wrong with those that its manifest does not list as they are."""
+"""Which files of a folder count, and what is wrong with those that its manifest does not list as
+they are."""
 
 import pytest
 
@@ -14,7 +15,15 @@ COUNTED = [
     "tables/deep/x.csv",
     "tables/x.txt",
 ]
-FREE = [".lock", "manifest.json", "report.html", "tables/x.csv", ".cache/a", "other/rows.parquet", "other/a/b"]
+FREE = [
+    ".lock",
+    "manifest.json",
+    "report.html",
+    "tables/x.csv",
+    ".cache/a",
+    "other/rows.parquet",
+    "other/a/b",
+]
 FREE += ["filled/.parts/a", "filled/a", "filled/sub/a", "records/.x.tmp"]
 
 
@@ -37,7 +46,9 @@ def test_what_is_not_as_it_is_listed(folder):
     manifest = {"files": take_inventory(folder, DERIVED)}
     assert find_faults(folder, manifest, DERIVED) == []
     (folder / "records/part.parquet").write_text("other")
-    assert find_faults(folder, manifest, DERIVED) == [("records/part.parquet", "was changed after the run ended")]
+    assert find_faults(folder, manifest, DERIVED) == [
+        ("records/part.parquet", "was changed after the run ended")
+    ]
     (folder / "tables/x.txt").unlink()
     (folder / "records/more").write_text("")
     (folder / "second").mkdir()
@@ -45,7 +56,9 @@ def test_what_is_not_as_it_is_listed(folder):
     assert [(name, words.split()[1]) for name, words in find_faults(folder, manifest, DERIVED)] == [
         ("records/more", "not"), ("records/part.parquet", "changed"), ("tables/x.txt", "missing")
     ]  # fmt: skip
-    assert find_faults(folder, {}, DERIVED) and not find_faults(folder / "filled" / ".parts" / "none", {}, DERIVED)
+    assert find_faults(folder, {}, DERIVED) and not find_faults(
+        folder / "filled" / ".parts" / "none", {}, DERIVED
+    )
 
 
 @pytest.mark.parametrize("name", ["records/part.parquet", "tables/x.csv", "report.html", "records"])

@@ -1,4 +1,6 @@
-"""Manifests whose values are of other types, out of range or missing: one line for each, from every verb that reads them."""
+"""Manifests whose values are of other types, out of range or missing: one line for each, from every
+verb that reads them.
+"""
 
 import shutil
 from pathlib import Path
@@ -37,18 +39,34 @@ def one_line(capsys: pytest.CaptureFixture[str], label: str, arguments: list[str
     assert "BRINELL_DEBUG" not in message and "Traceback" not in message, (label, message)
     assert code in (0, 1, 2, 4), (label, code)
     if code == 2:
-        assert message.count("\n") == 1 and "\u001b" not in message and len(message) < 600, (label, message)
+        assert message.count("\n") == 1 and "\u001b" not in message and len(message) < 600, (
+            label,
+            message,
+        )
     return code
 
 
 @pytest.mark.parametrize("count", [12, pytest.param(None, marks=pytest.mark.nightly)])
-def test_a_run(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int | None) -> None:
+def test_a_run(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int | None
+) -> None:
     shutil.copytree(run, tmp_path / "run")
     file = tmp_path / "run/manifest.json"
     refusals = 0
     for label, wrong in mutations(read_unsealed(file), count):
         write_unsealed(file, wrong)
         for verb in (["report"], ["gate", "--robust", "0"], ["verify"], ["compare"]):
-            arguments = [str(run), "--out", str(tmp_path / "c" / str(refusals))] if verb == ["compare"] else []
-            refusals += one_line(capsys, f"{verb[0]}: {label}", [verb[0], str(tmp_path / "run"), *arguments, *verb[1:]]) == 2
+            arguments = (
+                [str(run), "--out", str(tmp_path / "c" / str(refusals))]
+                if verb == ["compare"]
+                else []
+            )
+            refusals += (
+                one_line(
+                    capsys,
+                    f"{verb[0]}: {label}",
+                    [verb[0], str(tmp_path / "run"), *arguments, *verb[1:]],
+                )
+                == 2
+            )
     assert refusals

@@ -7,7 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from _helpers import Recorder, assert_same_rows, plan_of, run_audit, run_in_process, run_plan, workspace
+from _helpers import (
+    Recorder,
+    assert_same_rows,
+    plan_of,
+    run_audit,
+    run_in_process,
+    run_plan,
+    workspace,
+)
 from _refusals import refused
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
@@ -29,7 +37,9 @@ def parabola(x):
 
 def small_plan(**settings):
     # Groups of four samples, so that a stage has several units.
-    return plan_of(Recorder(parabola), X, Y, **({"eps": EPS, "attack": ATTACKS, "batch_size": 1} | settings))
+    return plan_of(
+        Recorder(parabola), X, Y, **({"eps": EPS, "attack": ATTACKS, "batch_size": 1} | settings)
+    )
 
 
 def same_run(expected, actual):
@@ -37,7 +47,9 @@ def same_run(expected, actual):
     for model in expected.manifest["models"]:
         for stage in expected.manifest["stages"]:
             ids = range(expected.manifest["data"]["n"])
-            a, b = (run.adversarial(model["name"], stage["name"], ids) for run in (expected, actual))
+            a, b = (
+                run.adversarial(model["name"], stage["name"], ids) for run in (expected, actual)
+            )
             assert a.keys() == b.keys() and len(a) > 0 or stage["name"] != ATTACKS[0]
             for sample, array in a.items():
                 np.testing.assert_allclose(b[sample], array, atol=1e-6)
@@ -69,7 +81,9 @@ class StopAt:
     def patch(self, monkeypatch, name):
         def instead(path, *args, **kwargs):
             # Temporary files are deleted after each write; those deletions change nothing.
-            return (self.function if path.name.endswith(".tmp") and name == "unlink" else self)(path, *args, **kwargs)
+            return (self.function if path.name.endswith(".tmp") and name == "unlink" else self)(
+                path, *args, **kwargs
+            )
 
         monkeypatch.setattr(Path, name, instead)
 
@@ -77,7 +91,9 @@ class StopAt:
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["replace", "unlink"])
 def test_killed_at_every_write(tmp_path, monkeypatch, full_run, name):
-    """Before every file that is put in its place, and before every one that is deleted: the folder changes at no other moment."""
+    """Before every file that is put in its place, and before every one that is deleted: the folder
+    changes at no other moment.
+    """
     k, finished = 0, False
     while not finished:
         k += 1
@@ -97,7 +113,9 @@ def test_killed_at_every_write(tmp_path, monkeypatch, full_run, name):
 
 
 def test_killed_again_and_again(tmp_path, monkeypatch, full_run):
-    """Each attempt is stopped a few files later than it began; nothing is computed twice, so it ends."""
+    """Each attempt is stopped a few files later than it began; nothing is computed twice, so it
+    ends.
+    """
     for attempt in range(100):
         with monkeypatch.context() as patch:
             StopAt(6, Path.replace).patch(patch, "replace")
@@ -112,7 +130,9 @@ def test_killed_again_and_again(tmp_path, monkeypatch, full_run):
 
 def test_a_finished_run_is_not_computed_again(full_run):
     model = Recorder(parabola)
-    resumed = run_plan(plan_of(model, X, Y, eps=EPS, attack=ATTACKS, batch_size=1), full_run.path, resume=True)
+    resumed = run_plan(
+        plan_of(model, X, Y, eps=EPS, attack=ATTACKS, batch_size=1), full_run.path, resume=True
+    )
     assert not model.calls
     same_run(full_run, resumed)
 
@@ -157,7 +177,9 @@ def test_other_data_and_other_weights_are_refused(tmp_path, full_run):
 
 def test_a_run_that_nobody_asked_to_go_on_with(tmp_path, full_run):
     shutil.copytree(full_run.path, tmp_path / "run")
-    with pytest.raises(RequestError, match="holds a run: add --resume to go on with it, or choose another --out"):
+    with pytest.raises(
+        RequestError, match="holds a run: add --resume to go on with it, or choose another --out"
+    ):
         run_plan(small_plan(), tmp_path / "run")
 
 
@@ -170,7 +192,15 @@ def work(tmp_path_factory):
 
 
 def command(work, out, *arguments):
-    words = ["audit", "--data", f"npz:{work / 'data.npz'}", "--model", f"torch:{work / 'model.py'}:parabola", "--eps", EPS]
+    words = [
+        "audit",
+        "--data",
+        f"npz:{work / 'data.npz'}",
+        "--model",
+        f"torch:{work / 'model.py'}:parabola",
+        "--eps",
+        EPS,
+    ]
     for attack in ATTACKS:
         words += ["--attack", attack]
     return [*words, "--batch-size", "2", "--out", str(out), *arguments]
@@ -190,12 +220,16 @@ def _no_calls_yet(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_sigkill(tmp_path_factory, work, reference, capfd, subtests):
-    """Killed at this call of the model, resumed with nothing but the folder, killed once more, and resumed to the end."""
+    """Killed at this call of the model, resumed with nothing but the folder, killed once more, and
+    resumed to the end."""
     for call_index in [1, 12, 45]:
         with subtests.test(str((call_index,))):
             tmp_path = tmp_path_factory.mktemp("row")
             out = tmp_path / "run"
-            assert run_in_process(command(work, out), TEST_KILL_AT=str(call_index), TEST_CALLS="0") == -9
+            assert (
+                run_in_process(command(work, out), TEST_KILL_AT=str(call_index), TEST_CALLS="0")
+                == -9
+            )
             if not (out / ".parts" / "facts.json").exists():
                 assert cli(command(work, out)) == 0
             else:
@@ -212,15 +246,22 @@ def test_interrupted(tmp_path, work, reference, call_index, monkeypatch, capsys)
     monkeypatch.setenv("TEST_INTERRUPT_AT", str(call_index))
     assert cli(command(work, out)) == 130
     error = capsys.readouterr().err
-    assert f"interrupted; what was computed is kept: go on with brinell audit --resume --out {out}" in error
+    assert (
+        f"interrupted; what was computed is kept: go on with brinell audit --resume --out {out}"
+        in error
+    )
     assert "Traceback" not in error
     assert cli(["audit", "--resume", "--out", str(out)]) == 0
     same_run(reference, Run.open(out))
 
 
-@pytest.mark.parametrize("k", [15, pytest.param(1, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "k", [15, pytest.param(1, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
+)
 def test_a_full_disk_and_then_room(tmp_path, work, reference, monkeypatch, capsys, k):
-    """At the k-th file: exit code 3, one line with what to type, and after that line was typed the run is whole."""
+    """At the k-th file: exit code 3, one line with what to type, and after that line was typed the
+    run is whole.
+    """
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", StopAt(k, os.fsync, OSError(28, "No space left on device")))

@@ -1,4 +1,5 @@
-"""Rows of an honest run break no rule, and each change of one value breaks the rule that is about it, for that sample alone."""
+"""Rows of an honest run break no rule, and each change of one value breaks the rule that is about
+it, for that sample alone."""
 
 from dataclasses import replace
 
@@ -20,16 +21,23 @@ NULL = object()
 def audit(tmp_path_factory):
     """The manifest of a run, and its rows by stage."""
     out, y = tmp_path_factory.mktemp("rules") / "run", np.zeros(5, int)
-    run = run_audit(out, Recorder(threshold(0.5)), X, y, eps="0.05,0.1,0.15,0.2", attack=(FGSM, BIM))
+    run = run_audit(
+        out, Recorder(threshold(0.5)), X, y, eps="0.05,0.1,0.15,0.2", attack=(FGSM, BIM)
+    )
     return run.manifest, dict(zip((CLEAN, FGSM, BIM), run.parts(), strict=True))
 
 
 def violations(audit, stage, part=None, **manifest):
-    """What is wrong with the rows of a stage, where one stage has other rows or the manifest says something else."""
+    """What is wrong with the rows of a stage, where one stage has other rows or the manifest says
+    something else."""
     own, honest = audit
     parts = honest | ({} if part is None else {stage: part})
     faults = find_violations({**own, **manifest}, parts.values())
-    return [(fault.description, fault.samples.tolist()) for fault in faults if fault.location == f"recorder {stage}"]
+    return [
+        (fault.description, fault.samples.tolist())
+        for fault in faults
+        if fault.location == f"recorder {stage}"
+    ]
 
 
 def changed(part, column, index, value):
@@ -82,7 +90,10 @@ CLEAN_ROWS = [
     ("queries_to_success", 1, "result or the cost"),
 ]
 BROKEN_ROWS = [
-    *((column, NULL, f"lacks {column}") for column in ("adv_pred", "adv_confidence", "adv_margin", "linf", "l2", "l1", "l0")),
+    *(
+        (column, NULL, f"lacks {column}")
+        for column in ("adv_pred", "adv_confidence", "adv_margin", "linf", "l2", "l1", "l0")
+    ),
     ("quantised_pred", NULL, "lacks quantised_pred"),
     ("quantised_within", NULL, "lacks quantised_within"),
     ("label", 1, "another label"),
@@ -136,7 +147,9 @@ SPARED_ROWS = [
 def problems_of(audit, stage, outcome, column, value, words, sample=None):
     """What is wrong with what is said of one change."""
     part = audit[1][stage]
-    mask = (part.outcome.astype(str) == outcome) & ((part.sample_id == sample) if sample is not None else True)
+    mask = (part.outcome.astype(str) == outcome) & (
+        (part.sample_id == sample) if sample is not None else True
+    )
     index = int(np.flatnonzero(mask)[-1])
     faults = violations(audit, stage, changed(part, column, index, value))
     reports = [samples for description, samples in faults if words in description]
@@ -153,15 +166,24 @@ def test_each_change_of_a_row_breaks_the_rule_about_it(audit):
     for column, value, words in SURVIVED_ROWS:
         problems += problems_of(audit, FGSM, "survived", column, value, words)
     part = audit[1][BIM]
-    costs = {name: 0 for name in ("forwards", "backwards", "judge_forwards", "surrogate_passes", "seconds")}
+    costs = {
+        name: 0
+        for name in ("forwards", "backwards", "judge_forwards", "surrogate_passes", "seconds")
+    }
     spared = part
     for column, value in {"outcome": "spared", "attacked": NULL, "margin": NULL, **costs}.items():
         spared = changed(spared, column, 0, value)
     assert violations(audit, BIM, spared) == []
     for column, value, words in SPARED_ROWS:
-        problems += problems_of((audit[0], audit[1] | {BIM: spared}), BIM, "spared", column, value, words)
-    problems += problems_of(audit, BIM, "survived", "attacked", 0.15, "an earlier attack broke", sample=0)
-    problems += problems_of(audit, CLEAN, "misclassified", "outcome", "correct", "contradicts its other values")
+        problems += problems_of(
+            (audit[0], audit[1] | {BIM: spared}), BIM, "spared", column, value, words
+        )
+    problems += problems_of(
+        audit, BIM, "survived", "attacked", 0.15, "an earlier attack broke", sample=0
+    )
+    problems += problems_of(
+        audit, CLEAN, "misclassified", "outcome", "correct", "contradicts its other values"
+    )
     assert not problems, problems
 
 
@@ -171,7 +193,9 @@ def test_there_is_at_most_one_row_for_each_sample(audit):
     for selection in (np.append(np.arange(n), n - 1), np.arange(n)[::-1]):
         ((description, samples),) = violations(audit, FGSM, rows.take(part, selection))
         assert "not one for each sample of the run, ascending" in description and not samples
-    assert violations(audit, FGSM, rows.take(part, np.arange(n - 1))) == [], "who is attacked is for brinell verify"
+    assert violations(audit, FGSM, rows.take(part, np.arange(n - 1))) == [], (
+        "who is attacked is for brinell verify"
+    )
     assert violations(audit, FGSM, changed(part, "sample_id", n - 1, 99))
 
 
@@ -181,23 +205,37 @@ def test_what_the_manifest_says_decides(audit):
     part = parts[FGSM]
     (model,), (fgsm, bim) = manifest["models"], manifest["stages"]
     broken = int(np.flatnonzero(part.outcome.astype(str) == "broken")[0])
-    assert any("target class" in text for text, _ in violations(audit, FGSM, criterion={"name": "targeted"}))
     assert any(
-        samples == [0, 1, 2, 3, 4] for _, samples in violations(audit, CLEAN, criterion={"name": "probability", "text": ""})
+        "target class" in text
+        for text, _ in violations(audit, FGSM, criterion={"name": "targeted"})
     )
-    assert any("reasons of failures" in text and samples == [2] for text, samples in violations(audit, CLEAN, failed=failed(2)))
-    unsuccessful, other_class = changed(part, "adv_margin", broken, -0.5), changed(part, "adv_pred", broken, 0)
+    assert any(
+        samples == [0, 1, 2, 3, 4]
+        for _, samples in violations(audit, CLEAN, criterion={"name": "probability", "text": ""})
+    )
+    assert any(
+        "reasons of failures" in text and samples == [2]
+        for text, samples in violations(audit, CLEAN, failed=failed(2))
+    )
+    unsuccessful, other_class = (
+        changed(part, "adv_margin", broken, -0.5),
+        changed(part, "adv_pred", broken, 0),
+    )
     random = [{**fgsm, "eot": 2}, bim]
     assert violations(audit, FGSM, unsuccessful)
     assert not violations(audit, FGSM, unsuccessful, models=[{**model, "reject_class": 1}])
-    assert not violations(audit, FGSM, unsuccessful, stages=random), "a random model may answer otherwise"
+    assert not violations(audit, FGSM, unsuccessful, stages=random), (
+        "a random model may answer otherwise"
+    )
     assert not violations(audit, FGSM, other_class, stages=random)
     assert not violations(audit, FGSM, other_class, criterion={"name": "", "wrong_class": 1})
     before = int(np.flatnonzero(parts[BIM].sample_id == 0)[0])
     second_part = changed(parts[BIM], "attacked", before, 0.2)
     assert violations(audit, BIM, second_part)
     assert not violations(audit, BIM, second_part, stages=[fgsm, {**bim, "turn": {"alone": True}}])
-    assert violations(audit, FGSM, models=[{**model, "classes": 1}]) and violations(audit, FGSM, distance="l2")
+    assert violations(audit, FGSM, models=[{**model, "classes": 1}]) and violations(
+        audit, FGSM, distance="l2"
+    )
 
 
 def failed(sample):
@@ -206,7 +244,12 @@ def failed(sample):
 
 def test_a_failed_sample_has_no_answer(audit):
     lost = audit[1][CLEAN]
-    for column, value in (("outcome", "failed"), ("clean_pred", -1), ("clean_confidence", 0), ("margin", NULL)):
+    for column, value in (
+        ("outcome", "failed"),
+        ("clean_pred", -1),
+        ("clean_confidence", 0),
+        ("margin", NULL),
+    ):
         lost = changed(lost, column, 2, value)
     assert violations(audit, CLEAN, lost, failed=failed(2)) == []
     assert violations(audit, CLEAN, lost)[0][1] == [2]

@@ -57,7 +57,14 @@ def some_records(n=3, **columns):
 
 @pytest.fixture
 def run(tmp_path):
-    return Run(tmp_path / "run", {"data": {"domain": {"shape": [2]}}, "models": [{"name": "m"}], "stages": [{"name": "fgsm"}]})
+    return Run(
+        tmp_path / "run",
+        {
+            "data": {"domain": {"shape": [2]}},
+            "models": [{"name": "m"}],
+            "stages": [{"name": "fgsm"}],
+        },
+    )
 
 
 # Tables
@@ -84,7 +91,9 @@ def test_a_file_cut_short(tmp_path_factory, subtests):
             file = tmp_path / "part.parquet"
             parquet.write(file, some_records())
             file.write_bytes(file.read_bytes()[:keep])
-            with pytest.raises(RequestError, match="part.parquet is damaged .*: restore it from a copy") as error:
+            with pytest.raises(
+                RequestError, match="part.parquet is damaged .*: restore it from a copy"
+            ) as error:
                 parquet.read(file)
             assert "\n" not in str(error.value)
 
@@ -105,13 +114,18 @@ def test_a_file_of_another_schema(tmp_path):
 @given(records(), st.data())
 def test_take_and_concatenate(records, data):
     n = len(records)
-    indices = np.array(data.draw(st.lists(st.integers(0, n - 1), max_size=6)) if n else [], dtype=int)
+    indices = np.array(
+        data.draw(st.lists(st.integers(0, n - 1), max_size=6)) if n else [], dtype=int
+    )
     selection = rows.take(records, indices)
     assert selection.sample_id.tolist() == records.sample_id[indices].tolist()
     joined = rows.concatenate([records, selection])
     assert len(joined) == n + len(indices)
     for name in COLUMNS:
-        assert getattr(joined, name).tolist() == getattr(records, name).tolist() + getattr(selection, name).tolist()
+        assert (
+            getattr(joined, name).tolist()
+            == getattr(records, name).tolist() + getattr(selection, name).tolist()
+        )
 
 
 # Files
@@ -154,7 +168,9 @@ def test_what_is_written_is_on_disk_before_it_is_seen(tmp_path, monkeypatch):
 
     fsync, replace = os.fsync, Path.replace
     monkeypatch.setattr("os.fsync", lambda file: order.append("fsync") or fsync(file))
-    monkeypatch.setattr("pathlib.Path.replace", lambda self, to: order.append("replace") or replace(self, to))
+    monkeypatch.setattr(
+        "pathlib.Path.replace", lambda self, to: order.append("replace") or replace(self, to)
+    )
     write_text(tmp_path / "file.txt", "new")
     assert order == ["fsync", "replace", "fsync"]
 
@@ -163,24 +179,46 @@ def test_what_is_written_is_on_disk_before_it_is_seen(tmp_path, monkeypatch):
 
 
 def test_groups_become_a_part(run, monkeypatch):
-    """Two attacks broke sample 1, the second at a smaller budget; the part keeps the closer input, and the groups go."""
+    """Two attacks broke sample 1, the second at a smaller budget; the part keeps the closer input,
+    and the groups go.
+    """
     monkeypatch.setattr("brinell.store.run.PART_BYTES", 20)
     broken = {"outcome": str(Outcome.BROKEN), "forwards": 3}
     first_input, closer_input = np.float32([0.1, 0.2]), np.float32([0.3, 0.4])
     groups = {}
-    for key, eps, arrays in [("k1", 0.2, dict.fromkeys(range(7), first_input)), ("k2", 0.1, {1: closer_input})]:
-        groups[key] = some_records(len(arrays), sample_id=np.array(list(arrays)), attacked=eps, broken=eps, l2=eps, **broken)
+    for key, eps, arrays in [
+        ("k1", 0.2, dict.fromkeys(range(7), first_input)),
+        ("k2", 0.1, {1: closer_input}),
+    ]:
+        groups[key] = some_records(
+            len(arrays),
+            sample_id=np.array(list(arrays)),
+            attacked=eps,
+            broken=eps,
+            l2=eps,
+            **broken,
+        )
         run.save_group("m", "fgsm", key, groups[key], arrays, {})
     for order in (groups, dict(reversed(groups.items()))):
         assert holders_of(order) == dict.fromkeys(range(7), "k1") | {1: "k2"}
-    assert {name: rows_of(r) for name, r in run.groups("m", "fgsm")} == {name: rows_of(r) for name, r in groups.items()}
+    assert {name: rows_of(r) for name, r in run.groups("m", "fgsm")} == {
+        name: rows_of(r) for name, r in groups.items()
+    }
     assert not run.has_part("m", "fgsm") and not len(run.part("m", "fgsm"))
     merged = merge_attacks(list(groups.values()))
     run.save_part("m", "fgsm", merged)
-    assert run.has_part("m", "fgsm") and not list(run.groups("m", "fgsm")) and not list(run.path.glob(".parts/*"))
+    assert (
+        run.has_part("m", "fgsm")
+        and not list(run.groups("m", "fgsm"))
+        and not list(run.path.glob(".parts/*"))
+    )
     assert rows_of(run.part("m", "fgsm")) == rows_of(merged)
-    assert merged.attacked.tolist() == [0.2] * 7 and merged.broken.tolist() == [0.2, 0.1] + [0.2] * 5
-    assert merged.forwards.tolist() == [3, 6] + [3] * 5 and merged.l2.tolist() == pytest.approx(merged.broken.tolist())
+    assert (
+        merged.attacked.tolist() == [0.2] * 7 and merged.broken.tolist() == [0.2, 0.1] + [0.2] * 5
+    )
+    assert merged.forwards.tolist() == [3, 6] + [3] * 5 and merged.l2.tolist() == pytest.approx(
+        merged.broken.tolist()
+    )
     assert len(list((run.path / "arrays").glob("*"))) == 4
     examples = run.adversarial("m", "fgsm", [1, 0, 6, 9])
     assert sorted(examples) == [0, 1, 6] and run.stored("m", "fgsm") == set(range(7))
@@ -201,25 +239,49 @@ def test_a_damaged_group_is_attacked_again(run):
     assert not list(run.groups("m", "fgsm")) and not file.exists()
 
 
-@given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 6), st.booleans()), min_size=1, max_size=8), st.randoms())
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 6), st.integers(0, 6), st.booleans()), min_size=1, max_size=8
+    ),
+    st.randoms(),
+)
 def test_attacks_on_a_sample_merge_into_one_row(samples, order):
-    """Each sample descends from a level to the one below that it broke, until an attack fails or the smallest level is broken."""
+    """Each sample descends from a level to the one below that it broke, until an attack fails or
+    the smallest level is broken."""
     attacks, expected = [], {}
     for sample, (top, lowest, fails) in enumerate(samples):
         level, broken, costs, margin = top, None, 0, None
         while True:
             costs += level
             found = level > lowest
-            outcome = str(Outcome.BROKEN) if found else str(Outcome.FAILED if fails else Outcome.SURVIVED)
+            outcome = (
+                str(Outcome.BROKEN) if found else str(Outcome.FAILED if fails else Outcome.SURVIVED)
+            )
             broken, margin = (level, None) if found else (broken, None if fails else -float(level))
-            values = {"broken": level, "queries_to_success": level, "linf": level} if found else {"margin": margin}
+            values = (
+                {"broken": level, "queries_to_success": level, "linf": level}
+                if found
+                else {"margin": margin}
+            )
             values = {name: value for name, value in values.items() if value is not None}
-            attacks.append(some_records(1, sample_id=sample, attacked=level, outcome=outcome, forwards=level, **values))
+            attacks.append(
+                some_records(
+                    1, sample_id=sample, attacked=level, outcome=outcome, forwards=level, **values
+                )
+            )
             level -= 1
             if not found or level == 0:
                 break
         outcome = "failed" if outcome == "failed" else "survived" if broken is None else "broken"
-        expected[sample] = top, broken, outcome, costs, margin, top if broken is not None else None, broken
+        expected[sample] = (
+            top,
+            broken,
+            outcome,
+            costs,
+            margin,
+            top if broken is not None else None,
+            broken,
+        )
     order.shuffle(attacks)
     rows_ = merge_attacks(attacks)
     names = ("attacked", "broken", "outcome", "forwards", "margin", "queries_to_success", "linf")
@@ -230,11 +292,15 @@ def test_attacks_on_a_sample_merge_into_one_row(samples, order):
 def test_folders_that_are_no_finished_run(tmp_path, subtests):
     folder = tmp_path / "run"
     folder.mkdir()
-    with pytest.raises(RequestError, match="is no run folder: it has no manifest.json; brinell audit makes one"):
+    with pytest.raises(
+        RequestError, match="is no run folder: it has no manifest.json; brinell audit makes one"
+    ):
         Run.open(folder)
     (folder / ".parts").mkdir()
     (folder / ".parts" / "plan.json").write_text("{}")
-    with pytest.raises(RequestError, match="is not finished: go on with brinell audit --resume --out"):
+    with pytest.raises(
+        RequestError, match="is not finished: go on with brinell audit --resume --out"
+    ):
         Run.open(folder)
     for content in [b"{", b"", b"\xff\xfe\x00", b"[]", b"{}", b'"text"', b'{"schema": 3}']:
         with subtests.test(str((content,))):
@@ -243,7 +309,10 @@ def test_folders_that_are_no_finished_run(tmp_path, subtests):
                 Run.open(folder)
     LAYOUT.save(folder, {"schema": SCHEMA_VERSION + 1, "command": "Größe"})
     assert "Größe" in (folder / "manifest.json").read_text(encoding="utf-8")
-    with pytest.raises(RequestError, match=f"was written by another version of brinell .schema {SCHEMA_VERSION + 1}."):
+    with pytest.raises(
+        RequestError,
+        match=f"was written by another version of brinell .schema {SCHEMA_VERSION + 1}.",
+    ):
         Run.open(folder)
     (tmp_path / "file").write_text("")
     with pytest.raises(RequestError, match="is no run folder|is damaged"):
@@ -271,7 +340,10 @@ def test_a_second_process_is_refused(tmp_path):
     process.start()
     try:
         assert entered.wait(30)
-        with pytest.raises(RequestError, match="another process is writing to .*: wait for it, or choose another --out"):
+        with pytest.raises(
+            RequestError,
+            match="another process is writing to .*: wait for it, or choose another --out",
+        ):
             with LAYOUT.lock(tmp_path / "run"):
                 pass
     finally:

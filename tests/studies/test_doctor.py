@@ -1,4 +1,6 @@
-"""The state of an installation: what is there, what is missing and for which kind of model, without torch."""
+"""The state of an installation: what is there, what is missing and for which kind of model, without
+torch.
+"""
 
 import json
 import re
@@ -37,7 +39,9 @@ def without(monkeypatch, *missing, versions=None):
 
 
 def test_every_extra_has_a_purpose_and_a_line_in_the_guide(root):
-    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     assert set(doctor.PURPOSES) == set(extras) - SUMS
     guide = (root / "docs" / "guides" / "first-audit.md").read_text()
     assert set(re.findall(r"^\| `([a-z]+)` \|", guide, re.MULTILINE)) == set(extras) - {"dev"}
@@ -45,13 +49,20 @@ def test_every_extra_has_a_purpose_and_a_line_in_the_guide(root):
 
 def test_requirements_are_those_of_the_project(root):
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    packages = {package.name: package.needed for package in doctor.find_packages() if package.extra is None}
-    expected = dict(re.match(r"([A-Za-z0-9_-]+)>=([0-9.]+)", text).groups() for text in project["dependencies"])
+    packages = {
+        package.name: package.needed for package in doctor.find_packages() if package.extra is None
+    }
+    expected = dict(
+        re.match(r"([A-Za-z0-9_-]+)>=([0-9.]+)", text).groups() for text in project["dependencies"]
+    )
     assert packages == expected
 
 
 def test_torch_is_not_imported():
-    code = "import sys; from brinell.cli import run; run(['doctor', '--json']); sys.exit(int('torch' in sys.modules))"
+    code = (
+        "import sys; from brinell.cli import run; run(['doctor', '--json']); "
+        "sys.exit(int('torch' in sys.modules))"
+    )
     if sys.platform == "win32" or any(path.exists() for path in doctor.DRIVERS):
         pytest.skip("this machine has a GPU, which torch is asked about")
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
@@ -64,10 +75,15 @@ def test_gpus(monkeypatch, tmp_path, capsys):
     assert "cannot use the GPU of this machine" in state(capsys)["devices"]["cpu"]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    gpus = [SimpleNamespace(name=f"NVIDIA {name}", total_memory=size * 2**30, major=major) for name, size, major in GPUS]
+    gpus = [
+        SimpleNamespace(name=f"NVIDIA {name}", total_memory=size * 2**30, major=major)
+        for name, size, major in GPUS
+    ]
     monkeypatch.setattr(torch.cuda, "get_device_properties", gpus.__getitem__)
     monkeypatch.setattr(
-        torch.cuda, "mem_get_info", lambda number: (3 * 2**30, 0) if number else (_ for _ in ()).throw(RuntimeError)
+        torch.cuda,
+        "mem_get_info",
+        lambda number: (3 * 2**30, 0) if number else (_ for _ in ()).throw(RuntimeError),
     )
     content = state(capsys)
     assert [*content["devices"]] == ["cpu", "cuda:0", "cuda:1"] and content["auto"] == "cuda:0"
@@ -75,7 +91,8 @@ def test_gpus(monkeypatch, tmp_path, capsys):
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("device")]
     assert lines[1:] == [
         "device    cuda:0: NVIDIA V100, 16 GiB; it has no TF32",
-        "device    cuda:1: NVIDIA H100, 80 GiB, 3 GiB free; TF32 is off in runs, --precision tf32 switches it on",
+        "device    cuda:1: NVIDIA H100, 80 GiB, 3 GiB free; TF32 is off in runs, "
+        "--precision tf32 switches it on",
         "device    --device auto takes cuda:0",
     ]
 
@@ -98,9 +115,19 @@ def test_a_needed_package_that_is_too_old(monkeypatch, capsys):
 
 
 def test_versions(monkeypatch):
-    versions = {"2.14.1+cu130": True, "2.9": False, "3": True, "2.11": True, "2.11.0rc1": True, "1.12": False, "2.10.9": False}
+    versions = {
+        "2.14.1+cu130": True,
+        "2.9": False,
+        "3": True,
+        "2.11": True,
+        "2.11.0rc1": True,
+        "1.12": False,
+        "2.10.9": False,
+    }
     ready = {}
     for version in versions:
         without(monkeypatch, versions={"torch": version})
-        (ready[version],) = (package.ready for package in doctor.find_packages() if package.name == "torch")
+        (ready[version],) = (
+            package.ready for package in doctor.find_packages() if package.name == "torch"
+        )
     assert ready == versions

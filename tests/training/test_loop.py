@@ -1,4 +1,6 @@
-"""The training loop: what it learns, that a stop changes nothing, what follows from the seed, and what it does about NaN."""
+"""The training loop: what it learns, that a stop changes nothing, what follows from the seed, and
+what it does about NaN.
+"""
 
 import numpy as np
 import pytest
@@ -33,7 +35,9 @@ def test_the_same_seed_makes_the_same_weights_and_draws_nothing_global():
 
 
 def chancy(seed=0):
-    return nn.Sequential(mlp(3, 16, seed=seed), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), mlp(16, 2, seed=seed))
+    return nn.Sequential(
+        mlp(3, 16, seed=seed), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), mlp(16, 2, seed=seed)
+    )
 
 
 def bare(seed=0):
@@ -43,7 +47,8 @@ def bare(seed=0):
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 @pytest.mark.parametrize(("epoch", "network"), [(1, bare), (4, bare), (4, chancy)])
 def test_a_stop_changes_nothing(tmp_path, optimizer, epoch, network):
-    """Stopped in the middle of an epoch, the training goes back to the last checkpoint and ends with the same bits."""
+    """Stopped in the middle of an epoch, the training goes back to the last checkpoint and ends
+    with the same bits."""
     expected = loop(optimizer=optimizer, module=network()).run()
     file = tmp_path / "last.safetensors"
     stopped = loop(optimizer=optimizer, file=file, module=network())
@@ -125,8 +130,17 @@ def test_the_average_is_that_of_the_weights():
 
 
 def test_schedules():
-    assert [ramp_factor(share, 0.5) for share in (0, 0.25, 0.5, 1)] == [0, 0.5, 1, 1] and ramp_factor(0.0, 0.0) == 1
-    assert rate_factor(0) == START_FACTOR and rate_factor(0.2) == pytest.approx(1) and rate_factor(1) == 0
+    assert [ramp_factor(share, 0.5) for share in (0, 0.25, 0.5, 1)] == [
+        0,
+        0.5,
+        1,
+        1,
+    ] and ramp_factor(0.0, 0.0) == 1
+    assert (
+        rate_factor(0) == START_FACTOR
+        and rate_factor(0.2) == pytest.approx(1)
+        and rate_factor(1) == 0
+    )
 
 
 def test_shifted_images_are_windows_of_the_image_mirrored_at_its_edge():
@@ -135,20 +149,30 @@ def test_shifted_images_are_windows_of_the_image_mirrored_at_its_edge():
     windows = []  # by image: 9 places of the window, straight and mirrored
     for picture in x[:, 0].numpy():
         padded = np.pad(picture, 1, mode="reflect")
-        places = [padded[top : top + 8, column : column + 8] for top in range(3) for column in range(3)]
-        windows.append([place.tobytes() for place in places] + [place[:, ::-1].tobytes() for place in places])
+        places = [
+            padded[top : top + 8, column : column + 8] for top in range(3) for column in range(3)
+        ]
+        windows.append(
+            [place.tobytes() for place in places] + [place[:, ::-1].tobytes() for place in places]
+        )
     indices_by_augmentation = {augmentation: set() for augmentation in ("shift", "shift-flip")}
     for augmentation, indices in indices_by_augmentation.items():
         for _ in range(80):
-            for image, image_windows in zip(augment(x, augmentation, rng).numpy(), windows, strict=True):
+            for image, image_windows in zip(
+                augment(x, augmentation, rng).numpy(), windows, strict=True
+            ):
                 indices.add(image_windows.index(image.tobytes()))
-    assert indices_by_augmentation["shift"] == set(range(9)) and indices_by_augmentation["shift-flip"] == set(range(18))
+    assert indices_by_augmentation["shift"] == set(range(9)) and indices_by_augmentation[
+        "shift-flip"
+    ] == set(range(18))
     assert augment(x, "none", rng) is x
 
 
 def test_the_order_of_an_epoch_follows_from_seed_and_number():
     assert torch.equal(order(50, 0, 3), order(50, 0, 3))
-    assert not torch.equal(order(50, 0, 3), order(50, 0, 4)) and not torch.equal(order(50, 0, 3), order(50, 1, 3))
+    assert not torch.equal(order(50, 0, 3), order(50, 0, 4)) and not torch.equal(
+        order(50, 0, 3), order(50, 1, 3)
+    )
 
 
 def test_what_the_network_leaves_to_chance_follows_from_the_seed():
@@ -168,7 +192,9 @@ def test_what_the_network_leaves_to_chance_follows_from_the_seed():
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_another_autocast_around_it_changes_nothing(precision):
-    """Torch forgets the half copies of weights at the end of the outermost autocast alone: they must not outlive a step."""
+    """Torch forgets the half copies of weights at the end of the outermost autocast alone: they
+    must not outlive a step.
+    """
     first = loop(precision=precision).run()
     with torch.autocast("cpu", enabled=False):
         second = loop(precision=precision).run()

@@ -4,7 +4,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, ModelSpec, SampleCount, Seed
+from brinell.engine.request import (
+    BaseRequest,
+    BatchSize,
+    DataSpec,
+    Device,
+    ModelSpec,
+    SampleCount,
+    Seed,
+)
 from brinell.studies.kit import Study
 
 
@@ -29,5 +37,8 @@ STUDY = Study(
     request=TallyRequest,
     rows="result:Predictions",
     result="result:TallyResult",
-    examples=("brinell tally", "brinell tally --data FILE.npz --model model.py:factory --size 0 --size 0.1"),
+    examples=(
+        "brinell tally",
+        "brinell tally --data FILE.npz --model model.py:factory --size 0 --size 0.1",
+    ),
 )

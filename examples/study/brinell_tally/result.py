@@ -1,4 +1,7 @@
-"""The rows of a tally, the figures that are counted from them, and the report. Nothing here needs torch."""
+"""The rows of a tally, the figures that are counted from them, and the report.
+
+Nothing here needs torch.
+"""
 
 from dataclasses import dataclass
 
@@ -51,7 +54,9 @@ class TallyResult(FolderResult):
             verb="tally",
             title=f"What {model} predicts under noise",
             subject=f"{self.data}, {last.accuracy.n} samples",
-            sentences=[f"At noise of {last.size:g} the accuracy is {percent(last.accuracy.value)}."],
+            sentences=[
+                f"At noise of {last.size:g} the accuracy is {percent(last.accuracy.value)}."
+            ],
             blocks=[
                 Table(
                     title="Predictions by class",

@@ -1,8 +1,10 @@
-"""The claims that a study can support at all, from its numbers of samples and comparisons, before anything is computed.
+"""The claims that a study can support at all, from its numbers of samples and comparisons, before
+anything is computed.
 
-A test on few samples has a smallest p-value that it can attain (Tarone 1990, A modified Bonferroni method for discrete data).
-No data can support a sentence if that value, corrected for all its comparisons (Holm), is above the level. Every
-study that corrects for a family of comparisons says so here, with the number of samples from which on it can decide.
+A test on few samples has a smallest p-value that it can attain (Tarone 1990, A modified Bonferroni
+method for discrete data). No data can support a sentence if that value, corrected for all its
+comparisons (Holm), is above the level. Every study that corrects for a family of comparisons says
+so here, with the number of samples from which on it can decide.
 """
 
 import itertools
@@ -23,7 +25,8 @@ def shortfall(claim: str, comparisons: int, unit: str, n: int, smallest_p: Small
 
     Args:
         claim: as it follows «no»: «method can be told from its controls».
-        comparisons: number of comparisons for which the p-values are corrected; without one nothing is claimed.
+        comparisons: number of comparisons for which the p-values are corrected; without one nothing
+            is claimed.
         unit: what `n` counts.
         n: number of samples, groups of related samples or models.
         smallest_p: of one comparison.
@@ -36,8 +39,12 @@ def shortfall(claim: str, comparisons: int, unit: str, n: int, smallest_p: Small
 
 
 def smallest_number(comparisons: int, smallest_p: SmallestP) -> int:
-    """The smallest number of samples with which one of `comparisons` can be significant after Holm's correction."""
-    return next(n for n in itertools.count(1) if significant(min(1.0, max(comparisons, 1) * smallest_p(n))))
+    """The smallest number of samples with which one of `comparisons` can be significant after
+    Holm's correction.
+    """
+    return next(
+        n for n in itertools.count(1) if significant(min(1.0, max(comparisons, 1) * smallest_p(n)))
+    )
 
 
 def pairs(objects: int) -> int:
@@ -51,7 +58,10 @@ def smallest_mcnemar(n: int) -> float:
 
 
 def smallest_mean(n: int) -> float:
-    """Smallest p-value of a mean of `n` differences: all have one sign. The t test of many has no smallest value: 0."""
+    """Smallest p-value of a mean of `n` differences: all have one sign.
+
+    The t test of many has no smallest value: 0.
+    """
     return 2.0 ** (1 - n) if n <= EXACT_GROUPS else 0.0
 
 

@@ -1,6 +1,8 @@
-"""Average precision and recall of a set of pictures, from the matched detections of each, with intervals over pictures.
+"""Average precision and recall of a set of pictures, from the matched detections of each, with
+intervals over pictures.
 
-COCO's definitions: 101 recall points, precision that never rises with recall, a mean over the classes that occur.
+COCO's definitions: 101 recall points, precision that never rises with recall, a mean over the
+classes that occur.
 """
 
 from collections.abc import Sequence
@@ -36,11 +38,15 @@ class Matches:
     """Number of pictures, with and without objects."""
 
 
-def match_set(detections: Sequence[Detections], objects: Sequence[Objects], levels: Sequence[float] = LEVELS) -> Matches:
+def match_set(
+    detections: Sequence[Detections], objects: Sequence[Objects], levels: Sequence[float] = LEVELS
+) -> Matches:
     """Match the detections of each picture with its objects."""
     counts = [len(part) for part in detections]
     pairs = [match(*pair, levels) for pair in zip(detections, objects, strict=True)]
-    truths = [objects_of_picture.labels[~objects_of_picture.crowd] for objects_of_picture in objects]
+    truths = [
+        objects_of_picture.labels[~objects_of_picture.crowd] for objects_of_picture in objects
+    ]
     hits = [(partner >= 0) & ~ignored for partner, ignored in pairs]
     return Matches(
         picture=np.repeat(np.arange(len(counts)), counts),
@@ -49,7 +55,10 @@ def match_set(detections: Sequence[Detections], objects: Sequence[Objects], leve
         hit=np.concatenate(hits, 1).T,
         ignored=np.concatenate([ignored for _, ignored in pairs], 1).T,
         objects=np.concatenate(
-            [np.stack([np.full(len(labels), number), labels], 1) for number, labels in enumerate(truths)]
+            [
+                np.stack([np.full(len(labels), number), labels], 1)
+                for number, labels in enumerate(truths)
+            ]
         ).astype(np.int64),
         pictures=len(counts),
     )
@@ -63,9 +72,12 @@ def class_precision(matches: Matches, weights: Array | None = None) -> tuple[Arr
         weights: (draws, pictures) how often each picture counts; by default once.
 
     Returns:
-        (classes,) int64, and (draws, levels, classes) AP, NaN where a draw holds no object of the class.
+        (classes,) int64, and (draws, levels, classes) AP, NaN where a draw holds no object of the
+            class.
     """
-    weights = np.ones((1, matches.pictures)) if weights is None else np.asarray(weights, dtype=np.float64)
+    weights = (
+        np.ones((1, matches.pictures)) if weights is None else np.asarray(weights, dtype=np.float64)
+    )
     classes, levels = np.unique(matches.objects[:, 1]), matches.hit.shape[1]
     precision = np.full((len(weights), levels, len(classes)), np.nan)
     for column, label in enumerate(classes.tolist()):
@@ -97,7 +109,9 @@ def _mean_precision(weights: Array, hit: Array, total: Array) -> Array:
 
 
 def average_precision(matches: Matches, weights: Array | None = None) -> tuple[Array, Array]:
-    """(draws,) AP at the first level of overlap, and (draws,) AP averaged over all levels; NaN in a draw without objects."""
+    """(draws,) AP at the first level of overlap, and (draws,) AP averaged over all levels; NaN in a
+    draw without objects.
+    """
     _, precision = class_precision(matches, weights)
     occurs = ~np.isnan(precision[:, 0])
     with np.errstate(invalid="ignore"):
@@ -106,14 +120,18 @@ def average_precision(matches: Matches, weights: Array | None = None) -> tuple[A
 
 
 def draw_pictures(pictures: int, draws: int = 500, seed: int = 0) -> Array:
-    """(draws, pictures): how often each picture counts in samples of as many pictures, drawn with replacement."""
+    """(draws, pictures): how often each picture counts in samples of as many pictures, drawn with
+    replacement.
+    """
     share = np.full(pictures, 1 / pictures)
     counts: Array = np.random.default_rng(seed).multinomial(pictures, share, size=draws)
     return counts
 
 
 def interval(value: float, draws: Array) -> Interval | None:
-    """The middle 95 % of the draws of a figure, and the figure; None where they do not spread: pictures that are all alike."""
+    """The middle 95 % of the draws of a figure, and the figure; None where they do not spread:
+    pictures that are all alike.
+    """
     finite = draws[np.isfinite(draws)]
     if not np.isfinite(value) or len(np.unique(finite)) < 2:
         return None

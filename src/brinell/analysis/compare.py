@@ -1,4 +1,6 @@
-"""Models of runs on the samples and budgets that all have, and pairs of them: which is robust where the other breaks."""
+"""Models of runs on the samples and budgets that all have, and pairs of them: which is robust where
+the other breaks.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +42,9 @@ def side(folder: Path, model: str | None, *, thresholds: bool = False) -> Side:
         raise RequestError(f"{folder} holds several models: name one of {', '.join(names)}")
     if model is not None and model not in names:
         raise RequestError(f"{folder} holds no model {model!r}, only {', '.join(names)}")
-    return Side(run=str(folder), manifest=run.manifest, records=run.records(), model=model or names[0])
+    return Side(
+        run=str(folder), manifest=run.manifest, records=run.records(), model=model or names[0]
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,14 +59,20 @@ class Common:
     texts: list[str]
     """The budgets as they were asked."""
     states: Array
-    """(models, samples, 1 + budgets) RIGHT or WRONG, on clean inputs and in the worst case at each budget."""
+    """(models, samples, 1 + budgets) RIGHT or WRONG, on clean inputs and in the worst case at
+    each budget."""
     notes: list[str]
     """What is left out, and what else limits the comparison."""
 
-    def pair(self, first: int, second: int, members: Array | slice = slice(None)) -> list[PairedRate]:
+    def pair(
+        self, first: int, second: int, members: Array | slice = slice(None)
+    ) -> list[PairedRate]:
         """Two of the models on some of the samples: on clean inputs, and at each budget."""
         a, b = self.states[first, members], self.states[second, members]
-        return [paired(a[:, index], b[:, index], eps) for index, eps in enumerate((0.0, *self.eps.tolist()))]
+        return [
+            paired(a[:, index], b[:, index], eps)
+            for index, eps in enumerate((0.0, *self.eps.tolist()))
+        ]
 
 
 def align(sides: Sequence[Side]) -> Common:
@@ -73,18 +83,25 @@ def align(sides: Sequence[Side]) -> Common:
         [np.asarray(side.manifest["eps"], dtype=np.float64) for side in sides],
     )
     if not (eps > 0).any():
-        raise RequestError(f"the runs share no eps above 0: audit all models with the same {option('eps')}")
+        raise RequestError(
+            f"the runs share no eps above 0: audit all models with the same {option('eps')}"
+        )
     cells = [grid(side.records, side.manifest, side.model) for side in sides]
     counted = [ran(of_model) for of_model in cells]
     states = [
-        np.column_stack([of_model.clean, worst_case(of_model, stages)[:, eps_index(of_model.eps, eps)]])
+        np.column_stack(
+            [of_model.clean, worst_case(of_model, stages)[:, eps_index(of_model.eps, eps)]]
+        )
         for of_model, stages in zip(cells, counted, strict=True)
     ]
-    ids_by_model = [of_model.ids[(rows <= RIGHT).all(1)] for of_model, rows in zip(cells, states, strict=True)]
+    ids_by_model = [
+        of_model.ids[(rows <= RIGHT).all(1)] for of_model, rows in zip(cells, states, strict=True)
+    ]
     ids = reduce(np.intersect1d, ids_by_model)
     if not len(ids):
         raise RequestError(
-            "no sample was judged on every model: audit all on the same samples, with an attack that applies to each"
+            "no sample was judged on every model: audit all on the same samples, "
+            "with an attack that applies to each"
         )
     texts = dict(zip(sides[0].manifest["eps"], sides[0].manifest["eps_text"], strict=True))
     return Common(
@@ -92,7 +109,12 @@ def align(sides: Sequence[Side]) -> Common:
         labels=cells[0].labels[np.searchsorted(cells[0].ids, ids)],
         eps=eps,
         texts=[str(texts[budget]) for budget in eps.tolist()],
-        states=np.stack([rows[np.searchsorted(of_model.ids, ids)] for of_model, rows in zip(cells, states, strict=True)]),
+        states=np.stack(
+            [
+                rows[np.searchsorted(of_model.ids, ids)]
+                for of_model, rows in zip(cells, states, strict=True)
+            ]
+        ),
         notes=[*_left_out(sides, len(ids), len(eps)), *_differing_attacks(sides, counted)],
     )
 
@@ -113,7 +135,8 @@ def _check_fit(sides: Sequence[Side]) -> None:
             values = read(first.manifest), read(side.manifest)
             if values[0] != values[1]:
                 raise RequestError(
-                    f"{first.run} and {side.run} differ in their {subject}, {values[0]} and {values[1]}: audit all models on the "
+                    f"{first.run} and {side.run} differ in their {subject}, "
+                    f"{values[0]} and {values[1]}: audit all models on the "
                     "same data, in the same way"
                 )
 
@@ -124,10 +147,13 @@ def _left_out(sides: Sequence[Side], samples: int, budgets: int) -> list[str]:
         n = len(np.unique(side.records.sample_id[side.records.model == side.model]))
         if n > samples:
             notes.append(
-                f"{n - samples} of the {n} samples of {side.model} in {side.run} were not judged on every model and are left out"
+                f"{n - samples} of the {n} samples of {side.model} in {side.run} "
+                "were not judged on every model and are left out"
             )
         if len(side.manifest["eps"]) > budgets:
-            notes.append(f"{len(side.manifest['eps']) - budgets} of the budgets of {side.run} are left out")
+            notes.append(
+                f"{len(side.manifest['eps']) - budgets} of the budgets of {side.run} are left out"
+            )
     return list(dict.fromkeys(notes))
 
 
@@ -135,11 +161,17 @@ def _differing_attacks(sides: Sequence[Side], counted: Sequence[Sequence[int]]) 
     ways = {}
     for side, positions in zip(sides, counted, strict=True):
         stages = [side.manifest["stages"][position] for position in positions]
-        settings = tuple((str(stage["name"]), repr(sorted(stage.get("settings", {}).items()))) for stage in stages)
+        settings = tuple(
+            (str(stage["name"]), repr(sorted(stage.get("settings", {}).items())))
+            for stage in stages
+        )
         ways[settings] = ", ".join(name for name, _ in settings)
     if len(ways) < 2:
         return []
-    return [f"the models were attacked differently ({'; '.join(ways.values())}): a difference may be one of the attacks"]
+    return [
+        f"the models were attacked differently ({'; '.join(ways.values())}): a "
+        "difference may be one of the attacks"
+    ]
 
 
 def compare(a: Side, b: Side) -> CompareResult:
@@ -151,7 +183,10 @@ def pair(common: Common, first: int, second: int) -> CompareResult:
     """Two of several models: paired counts at each budget with the difference A - B, and per class."""
     names = class_names(common.sides[first].manifest)
     clean, *robust = common.pair(first, second)
-    classes = [(label, *common.pair(first, second, common.labels == label)) for label in np.unique(common.labels).tolist()]
+    classes = [
+        (label, *common.pair(first, second, common.labels == label))
+        for label in np.unique(common.labels).tolist()
+    ]
     corrected = holm([untouched.p for _, untouched, *_ in classes])
     return CompareResult(
         a=common.sides[first].model,
@@ -175,9 +210,13 @@ def pair(common: Common, first: int, second: int) -> CompareResult:
 
 
 def paired(a: Array, b: Array, eps: float) -> PairedRate:
-    """Paired rates of two models on the same samples, of which those count that are RIGHT or WRONG on both; one at least."""
+    """Paired rates of two models on the same samples, of which those count that are RIGHT or WRONG
+    on both; one at least.
+    """
     states = ((RIGHT, RIGHT), (RIGHT, WRONG), (WRONG, RIGHT), (WRONG, WRONG))
-    both_robust, only_a, only_b, neither = (int(((a == of_a) & (b == of_b)).sum()) for of_a, of_b in states)
+    both_robust, only_a, only_b, neither = (
+        int(((a == of_a) & (b == of_b)).sum()) for of_a, of_b in states
+    )
     n = both_robust + only_a + only_b + neither
     interval = paired_difference(both_robust, only_a, only_b, neither)
     assert interval is not None, "there is a sample"

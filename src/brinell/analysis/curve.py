@@ -1,4 +1,7 @@
-"""The state of each sample under each stage at each eps, as it follows from the rows of a run. All else is counting in it."""
+"""The state of each sample under each stage at each eps, as it follows from the rows of a run.
+
+All else is counting in it.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +21,9 @@ WORDS = ("broken", "robust", "failed", "skipped")
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """States of one model's cells; samples ascend by id, stages are in the order of the run, eps ascend."""
+    """States of one model's cells; samples ascend by id, stages are in the order of the run, eps
+    ascend.
+    """
 
     model: str
     ids: Array
@@ -35,10 +40,11 @@ class Grid:
 
 
 def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
-    """The cells of `model`, which follow from its rows; at eps 0 the clean inputs take the place of attacks.
+    """The cells of `model`, which follow from its rows; at eps 0 the clean inputs take the place of
+    attacks.
 
-    A sample is broken at every budget from the smallest one at which this stage or an earlier one broke it, and robust below it
-    as far as the stage ran on it or spared it.
+    A sample is broken at every budget from the smallest one at which this stage or an earlier one
+    broke it, and robust below it as far as the stage ran on it or spared it.
     """
     records = take(records, np.flatnonzero(records.model == model))
     attack, eps = records.attack.astype(str), np.asarray(manifest["eps"], dtype=np.float64)
@@ -49,7 +55,9 @@ def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
     clean = np.full(len(ids), UNJUDGED, np.int8)
     clean[np.isin(outcome, [str(Outcome.CORRECT), str(Outcome.UNMET)])] = RIGHT
     clean[np.isin(outcome, [str(Outcome.MISCLASSIFIED), str(Outcome.MET)])] = WRONG
-    rows_of = {str(stage["name"]): np.flatnonzero(attack == stage["name"]) for stage in manifest["stages"]}
+    rows_of = {
+        str(stage["name"]): np.flatnonzero(attack == stage["name"]) for stage in manifest["stages"]
+    }
     skipped = {s["stage"] for s in manifest.get("skipped", []) if s["model"] == model}
     states = np.full((len(rows_of), len(ids), len(eps)), NOT_RUN, np.int8)
     before = np.full(len(ids), np.inf)
@@ -61,18 +69,32 @@ def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
         below = np.full(len(ids), RIGHT, np.int8)
         below[index[part.outcome == Outcome.FAILED]] = UNJUDGED
         is_separate = bool(stage.get("turn", {}).get("alone"))
-        is_broken = eps * (1 + 1e-9) >= (broken if is_separate else np.minimum(broken, before))[:, None]
+        is_broken = (
+            eps * (1 + 1e-9) >= (broken if is_separate else np.minimum(broken, before))[:, None]
+        )
         if stage["name"] not in skipped:
             states[i] = np.where(is_broken, WRONG, below[:, None])
             states[i, clean != RIGHT] = clean[clean != RIGHT, None]
         before = np.minimum(before, broken)
     states[:, :, eps == 0] = clean[None, :, None]
-    return Grid(model=model, ids=ids, labels=labels, clean=clean, stages=tuple(rows_of), eps=eps, states=states)
+    return Grid(
+        model=model,
+        ids=ids,
+        labels=labels,
+        clean=clean,
+        stages=tuple(rows_of),
+        eps=eps,
+        states=states,
+    )
 
 
 def dense_table(records: Records, manifest: Mapping[str, Any]) -> dict[str, Array]:
-    """The table sample x attack x eps of all models as columns (rows,); `state` is broken, robust, failed to judge or skipped."""
-    columns: dict[str, list[Array]] = {name: [] for name in ("model", "sample_id", "label", "attack", "eps", "state")}
+    """The table sample x attack x eps of all models as columns (rows,); `state` is broken, robust,
+    failed to judge or skipped.
+    """
+    columns: dict[str, list[Array]] = {
+        name: [] for name in ("model", "sample_id", "label", "attack", "eps", "state")
+    }
     for model in manifest["models"]:
         cells = grid(records, manifest, str(model["name"]))
         stage, sample, budget = (index.ravel() for index in np.indices(cells.states.shape))
@@ -86,7 +108,9 @@ def dense_table(records: Records, manifest: Mapping[str, Any]) -> dict[str, Arra
 
 
 def eps_index(eps: Array, values: Array) -> Array:
-    """(rows,) position of each value in the ascending `eps`, compared to 1 part in 10^9; -1 for values not among them."""
+    """(rows,) position of each value in the ascending `eps`, compared to 1 part in 10^9; -1 for
+    values not among them.
+    """
     if not len(eps):
         return np.full(len(values), -1)
     upper = np.clip(np.searchsorted(eps, values), 0, len(eps) - 1)
@@ -98,22 +122,28 @@ def eps_index(eps: Array, values: Array) -> Array:
 def ran(cells: Grid) -> list[int]:
     """Positions of the stages that can run on the model."""
     above = cells.states[:, :, cells.eps > 0]
-    return [i for i, states in enumerate(above) if not (states.size and bool((states == NOT_RUN).all()))]
+    return [
+        i for i, states in enumerate(above) if not (states.size and bool((states == NOT_RUN).all()))
+    ]
 
 
 def worst_case(cells: Grid, stages: Sequence[int] | None = None) -> Array:
     """The worst that `stages` (positions; by default all that ran) did to each sample.
 
     Returns:
-        (samples, budgets) int8: WRONG where the model is wrong on the untouched input or any stage broke the sample; RIGHT
-        where it is robust in every stage that ran; UNJUDGED where a stage failed on it. Without stages nothing is judged above
+        (samples, budgets) int8: WRONG where the model is wrong on the untouched input or any stage
+            broke the sample; RIGHT
+        where it is robust in every stage that ran; UNJUDGED where a stage failed on it. Without
+            stages nothing is judged above
         eps 0.
     """
     stages = ran(cells) if stages is None else stages
     clean = np.repeat(cells.clean[:, None], len(cells.eps), axis=1)
     if not len(stages):
         # Without an attack, the initially wrong ones alone would make a rate of 0 over a handful.
-        return np.where((cells.eps == 0)[None, :] & (clean <= RIGHT), clean, UNJUDGED).astype(np.int8)
+        return np.where((cells.eps == 0)[None, :] & (clean <= RIGHT), clean, UNJUDGED).astype(
+            np.int8
+        )
     states = cells.states[list(stages)]
     wrong = (states == WRONG).any(axis=0) | (clean == WRONG)
     right = (states == RIGHT).any(axis=0) & (clean == RIGHT) & ~(states == UNJUDGED).any(axis=0)
@@ -126,5 +156,7 @@ def stage_label(stage: Mapping[str, Any]) -> str:
 
 
 def stage_title(stage: Mapping[str, Any]) -> str:
-    """Readable name of a stage, with its restriction to some samples and the condition that it waits for."""
+    """Readable name of a stage, with its restriction to some samples and the condition that it
+    waits for.
+    """
     return ", ".join(filter(None, (stage_label(stage), str(stage.get("kept_to", "")))))

@@ -1,4 +1,6 @@
-"""Bases of the results that a command or a study gives: typed, immutable, and with what nobody can prove listed."""
+"""Bases of the results that a command or a study gives: typed, immutable, and with what nobody can
+prove listed.
+"""
 
 import textwrap
 from collections.abc import Iterator
@@ -11,14 +13,22 @@ from brinell.store.standing import CLAIMED, RUN_CLAIMED, claimed_names
 
 
 class Result(BaseModel):
-    """Base of all result models: immutable, no unknown keys, no NaN, each field documented in the schema."""
+    """Base of all result models: immutable, no unknown keys, no NaN, each field documented in the
+    schema.
+    """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
     def __repr__(self) -> str:
-        """The name and the fields that fit on a line or two; lists and what is nested by their size."""
+        """The name and the fields that fit on a line or two; lists and what is nested by their
+        size.
+        """
         parts = [f"{name}={_short(getattr(self, name))}" for name in type(self).model_fields]
-        return f"{type(self).__name__}({textwrap.shorten(', '.join(parts), 240, placeholder=' ...')})"
+        return (
+            f"{type(self).__name__}({textwrap.shorten(', '.join(parts), 240, placeholder=' ...')})"
+        )
 
     def __str__(self) -> str:
         """The answer in a line or two, of a result that has lines for a terminal."""
@@ -49,12 +59,17 @@ class ClaimingResult(Result):
     """Names of fields, at any depth, that no verification recomputes."""
 
     claimed: list[str] = []
-    """Fields that `brinell verify` takes from whoever made the folder, with dots between the parts."""
+    """Fields that `brinell verify` takes from whoever made the folder, with dots between the
+    parts."""
 
     @model_validator(mode="before")
     @classmethod
     def _list_claims(cls, data: Any) -> Any:
-        return {**data, "claimed": sorted(set(_claimed_fields(cls, cls.words, "")))} if isinstance(data, dict) else data
+        return (
+            {**data, "claimed": sorted(set(_claimed_fields(cls, cls.words, "")))}
+            if isinstance(data, dict)
+            else data
+        )
 
 
 def _claimed_fields(model: type[BaseModel], words: frozenset[str], prefix: str) -> Iterator[str]:

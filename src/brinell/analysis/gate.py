@@ -1,4 +1,6 @@
-"""The gate: rates against thresholds by the lower end of their intervals, or against a baseline, and no pass without data."""
+"""The gate: rates against thresholds by the lower end of their intervals, or against a baseline,
+and no pass without data.
+"""
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,7 +25,8 @@ METRICS = tuple(NAMES)
 WITHOUT_SAMPLES = "classes-without-samples"
 """Code of the condition that each class has a sample, where the worst class is judged."""
 WARNING, COMPLETE, BASELINE = "no-warning-", "run-complete", "not-worse-than-the-baseline"
-"""The beginning of the code of a check of the run, and the codes of conditions on completeness and on a baseline."""
+"""The beginning of the code of a check of the run, and the codes of conditions on completeness
+and on a baseline."""
 
 
 class Check(Result):
@@ -34,7 +37,8 @@ class Check(Result):
     code: str
     """The kind of condition, the same for all budgets and classes."""
     passed: bool | None
-    """True if the condition holds; null for a check that did not run, which passes only with `--without-checks`."""
+    """True if the condition holds; null for a check that did not run, which passes only with
+    `--without-checks`."""
     observed: float | None = None
     """The measured rate or difference; null where it is missing."""
     low: float | None = None
@@ -44,7 +48,8 @@ class Check(Result):
     text: str
     """The outcome in one sentence."""
     reason: str | None = None
-    """Why a check of the run was not made, in a clause; null for all else, and where its samples are too few to tell."""
+    """Why a check of the run was not made, in a clause; null for all else, and where its samples
+    are too few to tell."""
     remedy: str = ""
     """What to do if the condition does not hold; empty where the text says it."""
 
@@ -71,19 +76,33 @@ class GateResult(Result):
         return self.passed
 
     def lines(self, *, verbose: bool = False) -> Iterator[str]:
-        """The verdict, then what fails, the conditions that the user set first; with `verbose` all conditions before it."""
+        """The verdict, then what fails, the conditions that the user set first; with `verbose` all
+        conditions before it.
+        """
         missing = [check for check in self.checks if check.passed is None]
         for check in self.checks if verbose else ():
             if check.passed is not False:
-                yield f"{'pass' if check.passed else 'not made'}  {check.name}: {check.reason or check.text}"
-        count = f"{len(self.failures)} of {len(self.checks)}" if self.failures else f"{len(self.checks)}"
+                yield (
+                    f"{'pass' if check.passed else 'not made'}  {check.name}: "
+                    f"{check.reason or check.text}"
+                )
+        count = (
+            f"{len(self.failures)} of {len(self.checks)}"
+            if self.failures
+            else f"{len(self.checks)}"
+        )
         allowed = f"; {len(missing)} not made, which --without-checks allows" if missing else ""
         weak = f"; the attacks are weaker than fast: {self.weak}" if self.weak else ""
-        yield f"gate {'passed' if self.passed else 'failed'}, {count} condition{'s' * (len(self.checks) != 1)}{allowed}{weak}"
+        yield (
+            f"gate {'passed' if self.passed else 'failed'}, {count} "
+            f"condition{'s' * (len(self.checks) != 1)}{allowed}{weak}"
+        )
         for check in self.failures:
             yield f"FAIL  {check.name}: {check.text}{f'; {check.remedy}' if check.remedy else ''}"
         for reason in () if verbose else dict.fromkeys(check.reason for check in missing):
-            codes = [check.code.removeprefix(WARNING) for check in missing if check.reason == reason]
+            codes = [
+                check.code.removeprefix(WARNING) for check in missing if check.reason == reason
+            ]
             yield f"not made  {join_codes(codes)}: {reason}"
 
     @property
@@ -96,35 +115,49 @@ def check_metrics(metrics: Collection[str], criterion: str | None, run: str = "t
     """Refuse metrics that are about another criterion than the run's, None if classes decide."""
     if criterion is None and "unmet" in metrics:
         raise RequestError(
-            f"{option('unmet')} is about a criterion of probability, and {run} has none: audit with {option('criterion')}"
+            f"{option('unmet')} is about a criterion of probability, and {run} "
+            f"has none: audit with {option('criterion')}"
         )
     accuracies = [metric for metric in metrics if metric != "unmet"]
     if criterion is not None and accuracies:
         raise RequestError(
-            f"{run} states the share of inputs that do not meet {criterion}, which is not robust accuracy: demand "
+            f"{run} states the share of inputs that do not meet {criterion}, "
+            "which is not robust accuracy: demand "
             f"{option('unmet')} in place of {option(accuracies[0])}"
         )
 
 
 def check_codes(allow: Collection[str], warnings: Collection[str]) -> None:
-    """Refuse a code that names no check and no warning, of those of the run's own `warnings`, which plug-ins may add."""
+    """Refuse a code that names no check and no warning, of those of the run's own `warnings`, which
+    plug-ins may add.
+    """
     codes = sorted({*Code, *WARNINGS, WITHOUT_SAMPLES, *warnings})
     for code in allow:
         if code not in codes:
-            advice = suggestion(code, codes, f"`brinell gate` without {option('allow')} prints the code of each")
+            advice = suggestion(
+                code, codes, f"`brinell gate` without {option('allow')} prints the code of each"
+            )
             raise RequestError(f"no check or warning has the code {code!r}{advice}")
 
 
 def rates_of(result: ModelResult) -> Mapping[str, Sequence[Rate]]:
-    """The rates of a model by metric; those of the worst class are unknown where that of a class is."""
+    """The rates of a model by metric; those of the worst class are unknown where that of a class
+    is.
+    """
     by_class = [[c.robust[index] for c in result.per_class] for index in range(len(result.eps))]
     worst = [
-        min(rates, key=lambda rate: -1.0 if rate.low is None else rate.low, default=overall.model_copy(update={"value": None}))
+        min(
+            rates,
+            key=lambda rate: -1.0 if rate.low is None else rate.low,
+            default=overall.model_copy(update={"value": None}),
+        )
         for rates, overall in zip(by_class, result.robust_accuracy, strict=True)
     ]
     rates = {"clean": [result.clean_accuracy], "certified": result.certified or []}
     return rates | (
-        {"robust": result.robust_accuracy, "worst_class": worst} if result.meaning is None else {"unmet": result.robust_accuracy}
+        {"robust": result.robust_accuracy, "worst_class": worst}
+        if result.meaning is None
+        else {"unmet": result.robust_accuracy}
     )
 
 
@@ -132,11 +165,19 @@ def names_of(result: ModelResult) -> Callable[[str, float], str]:
     """The name of a metric at a budget: the budget as it was written, and the worst class."""
 
     def name(metric: str, eps: float) -> str:
-        index = next((index for index, budget in enumerate(result.eps) if math.isclose(budget, eps)), None)
-        text = f"{NAMES[metric]} at eps {eps:g}" if index is None else f"{NAMES[metric]} at eps {result.eps_text[index]}"
+        index = next(
+            (index for index, budget in enumerate(result.eps) if math.isclose(budget, eps)), None
+        )
+        text = (
+            f"{NAMES[metric]} at eps {eps:g}"
+            if index is None
+            else f"{NAMES[metric]} at eps {result.eps_text[index]}"
+        )
         if metric != "worst_class" or index is None or not result.per_class:
             return text
-        worst = min(result.per_class, key=lambda c: -1.0 if (low := c.robust[index].low) is None else low)
+        worst = min(
+            result.per_class, key=lambda c: -1.0 if (low := c.robust[index].low) is None else low
+        )
         return f"{text} ({worst.name})"
 
     return name
@@ -148,7 +189,8 @@ def against_thresholds(
     eps: float | None = None,
     name: Callable[[str, float], str] = lambda metric, eps: f"{NAMES[metric]} at eps {eps:g}",
 ) -> list[Check]:
-    """One check for each demanded rate, against the lower end of its interval; a missing rate fails.
+    """One check for each demanded rate, against the lower end of its interval; a missing rate
+    fails.
 
     Args:
         rates: over all budgets, by metric.
@@ -159,39 +201,83 @@ def against_thresholds(
     checks = []
     for metric, least in minima.items():
         of_metric = rates.get(metric, ())
-        budget = 0.0 if metric == "clean" else max((rate.eps for rate in of_metric), default=0.0) if eps is None else eps
+        budget = (
+            0.0
+            if metric == "clean"
+            else max((rate.eps for rate in of_metric), default=0.0)
+            if eps is None
+            else eps
+        )
         rate = next((rate for rate in of_metric if math.isclose(rate.eps, budget)), None)
         title = NAMES[metric] if metric == "clean" or not of_metric else name(metric, budget)
-        checks.append(_against_threshold(metric, title, rate, least, [f"{rate.eps:g}" for rate in of_metric], budget))
+        checks.append(
+            _against_threshold(
+                metric, title, rate, least, [f"{rate.eps:g}" for rate in of_metric], budget
+            )
+        )
     return checks
 
 
-def _against_threshold(metric: str, name: str, rate: Rate | None, least: float, budgets: Sequence[str], eps: float) -> Check:
+def _against_threshold(
+    metric: str, name: str, rate: Rate | None, least: float, budgets: Sequence[str], eps: float
+) -> Check:
     code = metric.replace("_", "-")
     if rate is None:
-        text = f"the run has no eps {eps:g}, only {', '.join(budgets)}" if budgets else f"the run has no {NAMES[metric]}"
+        text = (
+            f"the run has no eps {eps:g}, only {', '.join(budgets)}"
+            if budgets
+            else f"the run has no {NAMES[metric]}"
+        )
         return Check(code=code, name=name, passed=False, required=least, text=text)
     if rate.value is None or rate.low is None:
-        return Check(code=code, name=name, passed=False, required=least, text="no sample was judged")
+        return Check(
+            code=code, name=name, passed=False, required=least, text="no sample was judged"
+        )
     passed, verb = rate.low >= least, "reaches" if rate.low >= least else "is below"
-    text = f"{rate.k} of {rate.n} samples; the lower end of the 95 % interval, {_percent(rate.low)}, {verb} {_percent(least)}"
-    remedy = f"the rate itself, {_percent(rate.value)}, suffices: audit more samples for a narrower interval"
+    text = (
+        f"{rate.k} of {rate.n} samples; the lower end of the 95 % interval, "
+        f"{_percent(rate.low)}, {verb} {_percent(least)}"
+    )
+    remedy = (
+        f"the rate itself, {_percent(rate.value)}, suffices: audit more samples for a "
+        "narrower interval"
+    )
     if rate.value < least:
         floor = f"--{metric.replace('_', '-')} {math.floor(1000 * rate.low) / 1000:g}"
         remedy = f"improve the model, or demand no more than it holds: {floor}"
-    return Check(code=code, name=name, passed=passed, observed=rate.value, low=rate.low, required=least, text=text, remedy=remedy)
+    return Check(
+        code=code,
+        name=name,
+        passed=passed,
+        observed=rate.value,
+        low=rate.low,
+        required=least,
+        text=text,
+        remedy=remedy,
+    )
 
 
 def against_baseline(
-    result: ModelResult, baseline: ModelResult, paired: CompareResult, max_drop: float | None = None, eps: float | None = None
+    result: ModelResult,
+    baseline: ModelResult,
+    paired: CompareResult,
+    max_drop: float | None = None,
+    eps: float | None = None,
 ) -> list[Check]:
-    """Clean accuracy, and robust accuracy at each budget of the two runs, must not be worse than the baseline's.
+    """Clean accuracy, and robust accuracy at each budget of the two runs, must not be worse than
+    the baseline's.
 
-    A check fails when the fall is beyond chance (McNemar's exact p is below 0.05), when it exceeds `max_drop`, 0 to 1, chance or
-    not, and at a budget that one of the runs lacks. `paired` compares the two on the samples that both saw.
+    A check fails when the fall is beyond chance (McNemar's exact p is below 0.05), when it exceeds
+    `max_drop`, 0 to 1, chance or not, and at a budget that one of the runs lacks. `paired` compares
+    the two on the samples that both saw.
     """
     checks = [_against("clean accuracy", paired.clean, max_drop)]
-    texts = {e: text for model in (baseline, result) for e, text in zip(model.eps, model.eps_text, strict=True) if e > 0}
+    texts = {
+        e: text
+        for model in (baseline, result)
+        for e, text in zip(model.eps, model.eps_text, strict=True)
+        if e > 0
+    }
     for budget in sorted(texts) if eps is None else [eps]:
         budget_text = texts.get(budget, f"{budget:g}")
         name = f"robust accuracy at eps {budget_text}"
@@ -199,8 +285,18 @@ def against_baseline(
         if pair is None:
             in_run = any(math.isclose(e, budget) for e in result.eps)
             subject, lacking = ("the baseline", baseline) if in_run else ("the run", result)
-            text = f"{subject} has no eps {budget_text}, only {', '.join(lacking.eps_text)}: audit it there"
-            checks.append(Check(code=BASELINE, name=f"{name} not worse than the baseline", passed=False, text=text))
+            text = (
+                f"{subject} has no eps {budget_text}, only "
+                f"{', '.join(lacking.eps_text)}: audit it there"
+            )
+            checks.append(
+                Check(
+                    code=BASELINE,
+                    name=f"{name} not worse than the baseline",
+                    passed=False,
+                    text=text,
+                )
+            )
         else:
             checks.append(_against(name, pair, max_drop))
     return checks
@@ -209,9 +305,16 @@ def against_baseline(
 def _against(name: str, pair: PairedRate, max_drop: float | None) -> Check:
     beyond_chance = pair.p < 1 - CONFIDENCE and pair.difference < 0
     too_much = max_drop is not None and pair.difference < -max_drop - 1e-12
-    reasons = [text for bad, text in ((beyond_chance, "beyond chance"), (too_much, "more than allowed")) if bad]
+    reasons = [
+        text
+        for bad, text in ((beyond_chance, "beyond chance"), (too_much, "more than allowed"))
+        if bad
+    ]
     verdict = f"a fall {' and '.join(reasons)}" if reasons else "no fall beyond chance"
-    evidence = f"same {pair.n} samples, {pair.only_a} gained and {pair.only_b} lost, McNemar p = {pair.p:.3g}"
+    evidence = (
+        f"same {pair.n} samples, {pair.only_a} gained and {pair.only_b} lost, McNemar "
+        f"p = {pair.p:.3g}"
+    )
     return Check(
         code=BASELINE,
         name=f"{name} not worse than the baseline",
@@ -225,30 +328,52 @@ def _against(name: str, pair: PairedRate, max_drop: float | None) -> Check:
 
 
 def gate(
-    result: ModelResult, checks: Sequence[Check], *, allow: Collection[str] = (), without_checks: bool = False
+    result: ModelResult,
+    checks: Sequence[Check],
+    *,
+    allow: Collection[str] = (),
+    without_checks: bool = False,
 ) -> GateResult:
-    """The verdict: `checks`, that the run is complete, and that its own checks were made and none failed outside of `allow`.
+    """The verdict: `checks`, that the run is complete, and that its own checks were made and none
+    failed outside of `allow`.
 
     With `without_checks` it passes too where checks that count were not made.
     """
     text = "every sample was judged by every stage"
     if not result.complete:
-        text = "the run is not finished or samples could not be judged: go on with --resume, or read its warnings"
+        text = (
+            "the run is not finished or samples could not be judged: go on with "
+            "--resume, or read its warnings"
+        )
     complete = Check(code=COMPLETE, name="run complete", passed=result.complete, text=text)
     counts = {check.code for check in not_made(result.checks)}
     codes = {check.code for check in result.checks}
-    warnings = [CheckResult(code=w.code, passed=False, text=w.text) for w in result.warnings if w.code not in codes]
+    warnings = [
+        CheckResult(code=w.code, passed=False, text=w.text)
+        for w in result.warnings
+        if w.code not in codes
+    ]
     if result.classes_without_samples and any(check.code == "worst-class" for check in checks):
-        problem = f"{result.classes_without_samples} of the classes have no sample, so that nothing is known about them"
+        problem = (
+            f"{result.classes_without_samples} of the classes have no sample, so that "
+            "nothing is known about them"
+        )
         warnings.append(CheckResult(code=WITHOUT_SAMPLES, passed=False, text=problem))
     of_run = [check for check in result.checks if check.passed is not None or check.code in counts]
-    all_checks = [*checks, complete, *(_of_run(check, allow, without_checks) for check in [*of_run, *warnings])]
+    all_checks = [
+        *checks,
+        complete,
+        *(_of_run(check, allow, without_checks) for check in [*of_run, *warnings]),
+    ]
     passed = all(check.passed is not False for check in all_checks)
     return GateResult(run=result.folder, passed=passed, checks=all_checks, weak=result.weak)
 
 
 def _of_run(check: CheckResult, allow: Collection[str], without_checks: bool) -> Check:
-    """A check or a warning of the run as a condition. A check that was not made fails, unless `without_checks`."""
+    """A check or a warning of the run as a condition.
+
+    A check that was not made fails, unless `without_checks`.
+    """
     passed = check.passed if without_checks else bool(check.passed)
     allowed = passed is False and check.code in allow
     cure = "make the run again with what the check needs, or pass --without-checks"
@@ -267,7 +392,11 @@ def _of_run(check: CheckResult, allow: Collection[str], without_checks: bool) ->
 def completeness_of(rates: Sequence[Rate]) -> Check:
     """The condition that every sample was judged at all budgets."""
     missing = max((rate.missing for rate in rates), default=0)
-    text = f"{missing} samples could not be judged" if missing else "every sample was judged at each budget"
+    text = (
+        f"{missing} samples could not be judged"
+        if missing
+        else "every sample was judged at each budget"
+    )
     return Check(code=COMPLETE, name="run complete", passed=not missing, text=text)
 
 

@@ -1,4 +1,6 @@
-"""Checks of whether a robust accuracy may be too good to be true: those that the run kept, and those that its records allow."""
+"""Checks of whether a robust accuracy may be too good to be true: those that the run kept, and
+those that its records allow.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,46 +14,65 @@ from brinell.core.checks import Code, Finding, exact_test
 from brinell.core.record import CLEAN, Array, Outcome, Records
 
 NOTABLE = 0.002
-"""Share of all samples that a black-box attack may break after the gradient attacks: the reference AutoAttack's figure."""
+"""Share of all samples that a black-box attack may break after the gradient attacks: the
+reference AutoAttack's figure."""
 NOTABLE_FOR_CERTAIN = 0.02
 """With more than this share no harder look at the others outweighs it."""
 RISING = 0.05
-"""A gain above this share of all that the attacks gained on a sample is notable: the share that Pintor et al. 2022 use."""
+"""A gain above this share of all that the attacks gained on a sample is notable: the share that
+Pintor et al. 2022 use."""
 NO_ROBUST_SAMPLE = "no sample is left that an attack could still break"
 ENOUGH = 1 / 3
-"""The last attack on a sample is compared with those before it if those of its loss had this share of its backward evaluations:
-that twenty steps come further than one says nothing of the twenty."""
+"""The last attack on a sample is compared with those before it if those of its loss had this
+share of its backward evaluations: that twenty steps come further than one says nothing of the
+twenty."""
 UNFINISHED = 0.4
-"""Share of the robust samples on which the last gradient attack may make a notable gain over those of the same loss."""
+"""Share of the robust samples on which the last gradient attack may make a notable gain over
+those of the same loss."""
 NEEDED = frozenset(Code) - {
     Code.ANSWERS,
     Code.MODE,
     Code.PROBE_AHEAD,
     Code.INCOMPLETE,
 }
-"""Checks that must be made and passed before a robust accuracy counts as checked. Of the others, one is about what else fails
-as well, one needs a torch module, one is half of another, and one needs two runs on one loss."""
+"""Checks that must be made and passed before a robust accuracy counts as checked. Of the others,
+one is about what else fails as well, one needs a torch module, one is half of another, and one
+needs two runs on one loss."""
 
 
 def checks_of(records: Records, manifest: Mapping[str, Any], model: str) -> list[CheckResult]:
     """Every check on one model, in the order of `Code`; one that could not be made says why."""
-    recorded = {str(check["code"]): CheckResult.model_validate(check) for check in manifest.get("checks", {}).get(model, [])}
+    recorded = {
+        str(check["code"]): CheckResult.model_validate(check)
+        for check in manifest.get("checks", {}).get(model, [])
+    }
     for warning in manifest.get("warnings", []):  # what attacks raised
         code = str(warning["code"])
-        if warning.get("model") == model and code in list(Code) and (code not in recorded or recorded[code].passed is not False):
+        if (
+            warning.get("model") == model
+            and code in list(Code)
+            and (code not in recorded or recorded[code].passed is not False)
+        ):
             recorded[code] = CheckResult(code=code, passed=False, text=str(warning["text"]))
-    computed = {check.code: check for check in (_black_box(records, manifest, model), _incomplete(records, manifest, model))}
+    computed = {
+        check.code: check
+        for check in (_black_box(records, manifest, model), _incomplete(records, manifest, model))
+    }
     if reason := _missing_comparison(records, manifest, model):
         computed[Code.PROBE_AHEAD] = _not_made(Code.PROBE_AHEAD, reason)
     elif Code.PROBE_AHEAD not in recorded:
         computed[Code.PROBE_AHEAD] = CheckResult(
-            code=Code.PROBE_AHEAD, passed=True, text="no attack without gradients was ahead of those with them"
+            code=Code.PROBE_AHEAD,
+            passed=True,
+            text="no attack without gradients was ahead of those with them",
         )
     reason = _reason_without_checks(manifest, model, recorded)
     return [computed.get(code) or recorded.get(code) or _not_made(code, reason) for code in Code]
 
 
-def warnings_in(checks: Sequence[CheckResult], model: str, warned: Iterable[str]) -> list[WarningResult]:
+def warnings_in(
+    checks: Sequence[CheckResult], model: str, warned: Iterable[str]
+) -> list[WarningResult]:
     """Failed checks as warnings, without the codes of the run's own warnings."""
     warned = set(warned)
     failed = [check for check in checks if check.passed is False and check.code not in warned]
@@ -65,19 +86,27 @@ def not_made(checks: Sequence[CheckResult]) -> list[CheckResult]:
 
 def caveat(checks: Sequence[CheckResult]) -> str | None:
     """The summary of checks of which one failed, or one that counts was not made; None otherwise."""
-    return summary(checks) if not_made(checks) or any(check.passed is False for check in checks) else None
+    return (
+        summary(checks)
+        if not_made(checks) or any(check.passed is False for check in checks)
+        else None
+    )
 
 
 def summary(checks: Sequence[CheckResult]) -> str:
     """How many checks passed, failed and were not made, which failed, and why others were not made."""
-    failed, missing = ([check for check in checks if check.passed is state] for state in (False, None))
+    failed, missing = (
+        [check for check in checks if check.passed is state] for state in (False, None)
+    )
     passed = len(checks) - len(failed) - len(missing)
     parts = [f"{passed} check{'s' * (passed != 1)} passed"]
     if failed:
         parts.append(f"{len(failed)} failed ({join_codes([check.code for check in failed])})")
     if missing:
         ((reason, count), *others) = Counter(check.reason for check in missing).most_common()
-        parts.append(f"{len(missing)} not made: {f'for {count} of them ' if others else ''}{reason}")
+        parts.append(
+            f"{len(missing)} not made: {f'for {count} of them ' if others else ''}{reason}"
+        )
     return ", ".join(parts)
 
 
@@ -90,7 +119,9 @@ def _not_made(code: Code, reason: str) -> CheckResult:
     return CheckResult(code=code, passed=None, text=f"not made: {reason}", reason=reason)
 
 
-def _reason_without_checks(manifest: Mapping[str, Any], model: str, recorded: Mapping[str, CheckResult]) -> str:
+def _reason_without_checks(
+    manifest: Mapping[str, Any], model: str, recorded: Mapping[str, CheckResult]
+) -> str:
     if model not in manifest.get("checks", {}):
         return "the run has not come to it yet"
     if not recorded.keys() - {Code.CLEAN}:
@@ -102,14 +133,22 @@ def _without_gradients(manifest: Mapping[str, Any], model: str) -> str:
     """Reason why no attack follows gradients; empty if one does."""
     if any(stage["access"] == "gradients" for stage in _stages(manifest, model)):
         return ""
-    access = next((str(entry["access"]) for entry in manifest["models"] if entry["name"] == model), "gradients")
+    access = next(
+        (str(entry["access"]) for entry in manifest["models"] if entry["name"] == model),
+        "gradients",
+    )
     if access != "gradients":
-        return f"the model gives {access} only, so no attack follows gradients: audit the network that it was made from as well"
+        return (
+            f"the model gives {access} only, so no attack follows gradients: audit "
+            "the network that it was made from as well"
+        )
     return "it takes an attack with gradients, such as apgd-ce"
 
 
 def _missing_comparison(records: Records, manifest: Mapping[str, Any], model: str) -> str:
-    """Reason why attacks without gradients cannot be compared with those before them; empty if they can."""
+    """Reason why attacks without gradients cannot be compared with those before them; empty if they
+    can.
+    """
     if not bool(((records.model == model) & (records.attack == CLEAN)).any()):
         return "no sample was judged"
     if reason := _without_gradients(manifest, model):
@@ -130,7 +169,8 @@ def _stages(manifest: Mapping[str, Any], model: str) -> list[Mapping[str, Any]]:
 def _black_box(records: Records, manifest: Mapping[str, Any], model: str) -> CheckResult:
     """An attack without gradients that breaks, at the largest eps, what gradient attacks did not.
 
-    Success is compared, whatever an attack climbs. A few finds are settled by stages that look harder at what is left.
+    Success is compared, whatever an attack climbs. A few finds are settled by stages that look
+    harder at what is left.
     """
     rows_of_model = records.model == model
     n = int((rows_of_model & (records.attack == CLEAN)).sum())
@@ -142,19 +182,28 @@ def _black_box(records: Records, manifest: Mapping[str, Any], model: str) -> Che
         return CheckResult(code=Code.BLACK_BOX, passed=True, text=NO_ROBUST_SAMPLE)
     if reason := _missing_comparison(records, manifest, model):
         return _not_made(Code.BLACK_BOX, reason)
-    # A stage that tries every sample (`alone=true`) may break what others broke too: samples are counted, not rows.
+    # A stage that tries every sample (`alone=true`) may break what others broke too: samples are
+    # counted, not rows.
     broken = _broken(records, max(manifest["eps"]), model)
     gradient = [stage["name"] for stage in stages if stage["access"] == "gradients"]
     by_gradient = records.sample_id[broken & np.isin(records.attack, gradient)]
     k = len(np.setdiff1d(records.sample_id[broken & np.isin(records.attack, after)], by_gradient))
-    observation = f"{', '.join(after)}, without gradients, broke {k} of {n} samples that were robust to the gradient attacks"
-    bad = "gradients may be masked, and the robust accuracy too high; add steps to it, or an adaptive attack"
+    observation = (
+        f"{', '.join(after)}, without gradients, broke {k} of {n} samples that were "
+        "robust to the gradient attacks"
+    )
+    bad = (
+        "gradients may be masked, and the robust accuracy too high; add steps to it, "
+        "or an adaptive attack"
+    )
     if k <= NOTABLE * n or exact_test(k, n, NOTABLE_FOR_CERTAIN)[0]:
         return _share(Code.BLACK_BOX, k, n, NOTABLE, observation, bad)
     # A few finds are a reason to look harder at what is left, and what that finds settles it.
     harder = [stage["name"] for stage in stages if stage.get("turn", {}).get("when") == "suspected"]
     attacked_harder = (
-        rows_of_model & np.isin(records.attack, harder) & np.isin(records.outcome, [str(Outcome.BROKEN), str(Outcome.SURVIVED)])
+        rows_of_model
+        & np.isin(records.attack, harder)
+        & np.isin(records.outcome, [str(Outcome.BROKEN), str(Outcome.SURVIVED)])
     )
     if not attacked_harder.any():
         return _share(Code.BLACK_BOX, k, n, NOTABLE, observation, bad)
@@ -167,10 +216,12 @@ def _black_box(records: Records, manifest: Mapping[str, Any], model: str) -> Che
 
 
 def _incomplete(records: Records, manifest: Mapping[str, Any], model: str) -> CheckResult:
-    """Robust samples to which the last gradient attack still came notably nearer than the best of those before it.
+    """Robust samples to which the last gradient attack still came notably nearer than the best of
+    those before it.
 
-    Pintor et al. 2022 look at the last steps of one attack. Deviation: records keep the best margin of each attack, not of each
-    step, so the last attack on a sample is compared with the ones before it, if one of these climbed the same loss.
+    Pintor et al. 2022 look at the last steps of one attack. Deviation: records keep the best margin
+    of each attack, not of each step, so the last attack on a sample is compared with the ones
+    before it, if one of these climbed the same loss.
     """
     stages = {
         str(stage["name"]): str(stage.get("settings", {}).get("loss", "ce"))
@@ -184,10 +235,15 @@ def _incomplete(records: Records, manifest: Mapping[str, Any], model: str) -> Ch
     if not len(robust):
         return CheckResult(code=Code.INCOMPLETE, passed=True, text=NO_ROBUST_SAMPLE)
     if not len(gains):
-        reason = "it takes two gradient attacks on one loss, one after the other, on a robust sample"
+        reason = (
+            "it takes two gradient attacks on one loss, one after the other, on a robust sample"
+        )
         return _not_made(Code.INCOMPLETE, _without_gradients(manifest, model) or reason)
     k, n = int((gains > RISING).sum()), len(gains)
-    observation = f"on {k} of {n} robust samples the last gradient attack gained more than 5 % of the way towards the boundary"
+    observation = (
+        f"on {k} of {n} robust samples the last gradient attack gained more than 5 % "
+        "of the way towards the boundary"
+    )
     bad = "more steps or restarts would come nearer still, and the robust accuracy is too high"
     return _share(Code.INCOMPLETE, k, n, UNFINISHED, observation, bad)
 
@@ -198,7 +254,9 @@ def _share(code: Code, k: int, n: int, limit: float, observation: str, bad: str)
 
 def _broken(records: Records, eps: float, model: str) -> Array:
     """(rows,) whether the row says that its attack broke its sample within eps."""
-    return np.asarray((records.model == model) & (np.ma.filled(records.broken, np.inf) <= eps * (1 + 1e-9)))
+    return np.asarray(
+        (records.model == model) & (np.ma.filled(records.broken, np.inf) <= eps * (1 + 1e-9))
+    )
 
 
 def _robust(records: Records, eps: float, model: str) -> Array:
@@ -212,10 +270,13 @@ def _robust(records: Records, eps: float, model: str) -> Array:
     return np.setdiff1d(records.sample_id[right], records.sample_id[broken])
 
 
-def _last_gains(records: Records, stages: Mapping[str, str], eps: float, model: str, robust: Array) -> Array:
+def _last_gains(
+    records: Records, stages: Mapping[str, str], eps: float, model: str, robust: Array
+) -> Array:
     """(n,) what the last of `stages` gained on robust samples, as a share of what all gained.
 
-    `stages` are names with losses; the samples are those that a stage on the same loss attacked before, with enough steps.
+    `stages` are names with losses; the samples are those that a stage on the same loss attacked
+    before, with enough steps.
     """
     rows_of_model = (records.model == model) & np.isin(records.sample_id, robust)
     clean = np.flatnonzero(rows_of_model & (records.attack == CLEAN))
@@ -224,9 +285,13 @@ def _last_gains(records: Records, stages: Mapping[str, str], eps: float, model: 
     at_top = np.isclose(np.ma.filled(records.attacked, 0), eps)
     rows_robust = np.flatnonzero(rows_of_model & at_top & (records.outcome == Outcome.SURVIVED))
     rows_robust = rows_robust[~np.ma.getmaskarray(records.margin)[rows_robust]]
-    attack, samples = records.attack[rows_robust], np.searchsorted(robust, records.sample_id[rows_robust])
+    attack, samples = (
+        records.attack[rows_robust],
+        np.searchsorted(robust, records.sample_id[rows_robust]),
+    )
     margin, cost = np.ma.getdata(records.margin)[rows_robust], records.backwards[rows_robust]
-    # Of each sample what the last stage reached that attacked it, the best of those before, and what those of its loss cost.
+    # Of each sample what the last stage reached that attacked it, the best of those before, and
+    # what those of its loss cost.
     best, last = np.full((2, len(robust)), -np.inf)
     before, steps = np.zeros((2, len(robust)), np.int64)
     spent: dict[str, Array] = defaultdict(lambda: np.zeros(len(robust), np.int64))
@@ -237,4 +302,7 @@ def _last_gains(records: Records, stages: Mapping[str, str], eps: float, model: 
         last[of], steps[of] = margin[rows], cost[rows]
         spent[loss][of] += cost[rows]
     comparable = np.flatnonzero((before > 0) & (before >= ENOUGH * steps))
-    return np.asarray((last[comparable] - best[comparable]) / np.maximum(last[comparable] - start[comparable], 1e-12))
+    return np.asarray(
+        (last[comparable] - best[comparable])
+        / np.maximum(last[comparable] - start[comparable], 1e-12)
+    )

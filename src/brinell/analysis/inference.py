@@ -1,8 +1,9 @@
 """Grounds of what a sentence may say: corrected p-values, and orders of objects with ranks.
 
-A sentence that names several comparisons needs p-values that are corrected for all of them (Holm 1979). The rank of an object
-follows from its corrected comparisons with all others (Mogstad, Romano, Shaikh & Wilhelm 2024, Inference for ranks): with
-probability 0.95 all intervals hold together.
+A sentence that names several comparisons needs p-values that are corrected for all of them (Holm
+1979). The rank of an object follows from its corrected comparisons with all others (Mogstad,
+Romano, Shaikh & Wilhelm 2024, Inference for ranks): with probability 0.95 all intervals hold
+together.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +24,9 @@ def significant(p: float | None) -> bool:
 
 
 def holm(p_values: Sequence[float] | Array) -> list[float]:
-    """P-values corrected for being several (Holm 1979), in the order given: each stays valid with all read together."""
+    """P-values corrected for being several (Holm 1979), in the order given: each stays valid with
+    all read together.
+    """
     p = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(p, kind="stable")
     adjusted = np.empty(len(p))
@@ -32,7 +35,9 @@ def holm(p_values: Sequence[float] | Array) -> list[float]:
 
 
 class Rank(Result):
-    """A rank, 1 for the largest value, with its simultaneous interval. Equal values share their mean rank."""
+    """A rank, 1 for the largest value, with its simultaneous interval. Equal values share their
+    mean rank.
+    """
 
     value: float
     """The rank on these samples."""
@@ -48,7 +53,8 @@ class Order(NamedTuple):
     values: Array
     """(k,) float64."""
     p: Array
-    """(k, k) float64: p-value of each pair, corrected for the number of pairs; 1 on the diagonal."""
+    """(k, k) float64: p-value of each pair, corrected for the number of pairs; 1 on the
+    diagonal."""
 
     def above(self, index: int) -> list[int]:
         """The objects whose value is significantly larger than that of object `index`."""
@@ -68,13 +74,19 @@ class Order(NamedTuple):
 
     def rank(self, index: int) -> Rank:
         """Rank of an object."""
-        ahead, tied = (self.values > self.values[index]).sum(), (self.values == self.values[index]).sum()
+        ahead, tied = (
+            (self.values > self.values[index]).sum(),
+            (self.values == self.values[index]).sum(),
+        )
         low, high = 1 + len(self.above(index)), len(self.values) - len(self.below(index))
         return Rank(value=float(ahead + (tied + 1) / 2), low=low, high=high)
 
 
 def order(values: Sequence[float] | Array, compare: Callable[[int, int], float]) -> Order:
-    """Order objects by their values (k,). `compare` gives the p-value of the difference of two of them."""
+    """Order objects by their values (k,).
+
+    `compare` gives the p-value of the difference of two of them.
+    """
     pairs = [(i, j) for i in range(len(values)) for j in range(i)]
     p = np.ones((len(values), len(values)))
     for (i, j), corrected in zip(pairs, holm([compare(i, j) for i, j in pairs]), strict=True):
@@ -83,9 +95,13 @@ def order(values: Sequence[float] | Array, compare: Callable[[int, int], float])
 
 
 def compare_groups(values: Array, labels: Array, low: float, high: float) -> Order:
-    """Order groups (n,) of independent values (n,) between `low` and `high` by their means, the groups that occur ascending."""
+    """Order groups (n,) of independent values (n,) between `low` and `high` by their means, the
+    groups that occur ascending.
+    """
     of, counts = np.unique(labels, return_inverse=True, return_counts=True)[1:]
-    return _compare_means(np.bincount(of, weights=values), np.bincount(of, weights=values**2), counts, low, high)
+    return _compare_means(
+        np.bincount(of, weights=values), np.bincount(of, weights=values**2), counts, low, high
+    )
 
 
 def compare_rates(successes: Array, counts: Array) -> Order:
@@ -96,9 +112,10 @@ def compare_rates(successes: Array, counts: Array) -> Order:
 def _compare_means(sums: Array, squares: Array, counts: Array, low: float, high: float) -> Order:
     """Order means of independent samples by sums of values and of squares (k,).
 
-    Each mean is taken with two further samples, one at each bound (Agresti & Caffo 2000, Simple and effective confidence
-    intervals for proportions): of a few samples that are all alike, a test would claim too much. The degrees of freedom are
-    those of Welch (1947): the normal distribution has too light a tail for many pairs of small groups.
+    Each mean is taken with two further samples, one at each bound (Agresti & Caffo 2000, Simple and
+    effective confidence intervals for proportions): of a few samples that are all alike, a test
+    would claim too much. The degrees of freedom are those of Welch (1947): the normal distribution
+    has too light a tail for many pairs of small groups.
     """
     from scipy.special import stdtr
 
@@ -107,7 +124,9 @@ def _compare_means(sums: Array, squares: Array, counts: Array, low: float, high:
     variances = ((squares + low**2 + high**2) / n - means**2) / n
     i, j = np.tril_indices(len(counts), -1)
     total = variances[i] + variances[j]
-    dof = total**2 / (variances[i] ** 2 / (counts[i] - 1).clip(1) + variances[j] ** 2 / (counts[j] - 1).clip(1))
+    dof = total**2 / (
+        variances[i] ** 2 / (counts[i] - 1).clip(1) + variances[j] ** 2 / (counts[j] - 1).clip(1)
+    )
     p = np.ones((len(counts), len(counts)))
     p[i, j] = p[j, i] = holm(2 * stdtr(dof, -np.abs(means[i] - means[j]) / np.sqrt(total)))
     return Order(sums / counts, p)

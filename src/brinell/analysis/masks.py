@@ -43,7 +43,10 @@ class Placement:
         sides = tuple(grid["patch"])
         lengths = tuple(grid["shape"][-len(sides) :])
         spans = [
-            [slice(start, min(start + side, length)) for start in range(0, length - side + step, step)]
+            [
+                slice(start, min(start + side, length))
+                for start in range(0, length - side + step, step)
+            ]
             for length, side, step in zip(lengths, sides, grid["stride"], strict=True)
         ]
         return cls(lengths=lengths, patches=list(itertools.product(*spans)), standing=standing)
@@ -64,7 +67,9 @@ class Placement:
 
 
 def placements_of(run: Run, model: str, attack: str, ids: Sequence[int]) -> dict[int, Placement]:
-    """Placements of the samples among `ids` that an attack on patches fooled; empty for other attacks."""
+    """Placements of the samples among `ids` that an attack on patches fooled; empty for other
+    attacks.
+    """
     legend = run.legend(model, attack)
     if legend.get("kind") != "patches":
         return {}

@@ -1,10 +1,13 @@
-"""Means over samples with intervals and p-values; samples of one group, such as frames of one video, count as one observation.
+"""Means over samples with intervals and p-values; samples of one group, such as frames of one
+video, count as one observation.
 
-The variance is the cluster-robust one with the correction of Bell & McCaffrey (2002, Bias reduction in standard errors for linear
-regression with multi-stage samples), CR2, and the t distribution has their degrees of freedom: one less than the number of
-groups of equal size, and fewer where sizes differ. Measures are skewed, so the interval is the union of the t interval and of the
-one by Hall's cubic transformation (1992, On the removal of skewness by transformation), and the p-value is the larger of both.
-Below `MIN_DOF` degrees of freedom a mean has no interval: whether the groups represent others is unknown.
+The variance is the cluster-robust one with the correction of Bell & McCaffrey (2002, Bias reduction
+in standard errors for linear regression with multi-stage samples), CR2, and the t distribution has
+their degrees of freedom: one less than the number of groups of equal size, and fewer where sizes
+differ. Measures are skewed, so the interval is the union of the t interval and of the one by Hall's
+cubic transformation (1992, On the removal of skewness by transformation), and the p-value is the
+larger of both. Below `MIN_DOF` degrees of freedom a mean has no interval: whether the groups
+represent others is unknown.
 """
 
 import math
@@ -16,13 +19,15 @@ from brinell.core.intervals import CONFIDENCE, Interval, score_interval, wilson
 from brinell.core.record import Array
 
 MIN_GROUPS = 6
-"""Groups of equal size that an interval needs. With five, no order of signs has a p-value below 0.06."""
+"""Groups of equal size that an interval needs. With five, no order of signs has a p-value below
+0.06."""
 MIN_DOF = MIN_GROUPS - 1
 """Degrees of freedom that an interval needs."""
 EXACT_GROUPS = 12
 """Number of groups up to which a p-value is also at least that of all sign patterns."""
 MIN_DEVIATING = 3
-"""Number of groups that must differ from the most common value: with fewer, the spread is not known."""
+"""Number of groups that must differ from the most common value: with fewer, the spread is not
+known."""
 
 
 class Mean(NamedTuple):
@@ -30,7 +35,8 @@ class Mean(NamedTuple):
 
     value: float
     interval: Interval | None
-    """None if it is unknown: fewer than `MIN_GROUPS` groups, one that dominates, or nearly equal values."""
+    """None if it is unknown: fewer than `MIN_GROUPS` groups, one that dominates, or nearly equal
+    values."""
     p: float
     """Two-sided p-value of the mean against 0."""
     n: int
@@ -58,8 +64,8 @@ class _Spread(NamedTuple):
 def mean(values: Array, groups: Array | None = None, confidence: float = CONFIDENCE) -> Mean | None:
     """Mean of the values that are not NaN.
 
-    Values that are all 0 or 1 are a proportion, with Wilson's interval; of groups, they count as the effective number of
-    samples (Korn & Graubard 1998).
+    Values that are all 0 or 1 are a proportion, with Wilson's interval; of groups, they count as
+    the effective number of samples (Korn & Graubard 1998).
 
     Args:
         values: (n,) float64; NaN for a missing value.
@@ -76,10 +82,14 @@ def mean(values: Array, groups: Array | None = None, confidence: float = CONFIDE
     sums, counts = _by_group(values, groups)
     if len(sums) == estimate.n:
         return estimate._replace(interval=wilson(int(sums.sum()), estimate.n, confidence))
-    return estimate._replace(interval=_grouped_wilson(estimate, len(sums), _spread(sums, counts), confidence))
+    return estimate._replace(
+        interval=_grouped_wilson(estimate, len(sums), _spread(sums, counts), confidence)
+    )
 
 
-def mean_difference(differences: Array, groups: Array | None = None, confidence: float = CONFIDENCE) -> Mean | None:
+def mean_difference(
+    differences: Array, groups: Array | None = None, confidence: float = CONFIDENCE
+) -> Mean | None:
     """Mean of paired differences: as `mean`, but 0 and 1 are numbers like all others."""
     sums, counts = _by_group(differences, groups)
     if not len(sums):
@@ -91,7 +101,8 @@ def mean_difference(differences: Array, groups: Array | None = None, confidence:
 
 
 def pseudo_values(above: Array, below: Array) -> Array:
-    """(n,) float64 whose mean is the ratio of two sums over samples, and whose spread is the ratio's (Taylor linearisation).
+    """(n,) float64 whose mean is the ratio of two sums over samples, and whose spread is the
+    ratio's (Taylor linearisation).
 
     NaN everywhere if `below` has no weight.
 
@@ -107,7 +118,9 @@ def pseudo_values(above: Array, below: Array) -> Array:
 
 
 def sign_flips(sums: Array) -> float:
-    """Two-sided p-value of the sum of at most `EXACT_GROUPS` values (m,), if both signs of each are equally likely."""
+    """Two-sided p-value of the sum of at most `EXACT_GROUPS` values (m,), if both signs of each are
+    equally likely.
+    """
     signs = 1 - 2 * ((np.arange(2 ** len(sums))[:, None] >> np.arange(len(sums))) & 1)
     return float((np.abs(signs @ sums) >= abs(sums.sum()) * (1 - 1e-9)).mean())
 
@@ -115,7 +128,11 @@ def sign_flips(sums: Array) -> float:
 def _by_group(values: Array, groups: Array | None) -> tuple[Array, Array]:
     """Sums and counts of the values of each group that has any."""
     present = ~np.isnan(values)
-    of = np.arange(int(present.sum())) if groups is None else np.unique(groups[present], return_inverse=True)[1].ravel()
+    of = (
+        np.arange(int(present.sum()))
+        if groups is None
+        else np.unique(groups[present], return_inverse=True)[1].ravel()
+    )
     counts = np.bincount(of)
     return np.bincount(of, weights=values[present]), counts
 
@@ -140,7 +157,11 @@ def _interval(value: float, spread: _Spread, confidence: float) -> Interval:
     from scipy.special import stdtrit
 
     reach = float(stdtrit(spread.dof, (1 + confidence) / 2))
-    ends = [end for deviation in (reach, -reach) for end in (deviation, _untransform(deviation, spread.skew))]
+    ends = [
+        end
+        for deviation in (reach, -reach)
+        for end in (deviation, _untransform(deviation, spread.skew))
+    ]
     return Interval(value - max(ends) * spread.error, value - min(ends) * spread.error)
 
 
@@ -154,7 +175,9 @@ def _untransform(t: float, skew: float) -> float:
 
 
 def _p_value(sums: Array, value: float, spread: _Spread) -> float:
-    """The largest of the p-values by t, by Hall's transformation and, for few groups or equal ones, by sign flips."""
+    """The largest of the p-values by t, by Hall's transformation and, for few groups or equal ones,
+    by sign flips.
+    """
     if len(sums) <= EXACT_GROUPS:
         exact = sign_flips(sums)
     else:
@@ -164,11 +187,17 @@ def _p_value(sums: Array, value: float, spread: _Spread) -> float:
     from scipy.special import stdtr
 
     t = value / spread.error
-    return max(exact, *(float(2 * stdtr(spread.dof, -abs(x))) for x in (t, _transform(t, spread.skew))))
+    return max(
+        exact, *(float(2 * stdtr(spread.dof, -abs(x))) for x in (t, _transform(t, spread.skew)))
+    )
 
 
-def _grouped_wilson(estimate: Mean, groups: int, spread: _Spread, confidence: float) -> Interval | None:
-    """Wilson's interval of a proportion over groups; None if the groups are too few or one of them dominates."""
+def _grouped_wilson(
+    estimate: Mean, groups: int, spread: _Spread, confidence: float
+) -> Interval | None:
+    """Wilson's interval of a proportion over groups; None if the groups are too few or one of them
+    dominates.
+    """
     if spread.dof < MIN_DOF - 1e-9:
         return None
     from scipy.special import stdtrit
@@ -176,4 +205,6 @@ def _grouped_wilson(estimate: Mean, groups: int, spread: _Spread, confidence: fl
     # Groups that all agree may be as alike inside as they can be: each counts as one sample.
     variance = estimate.value * (1 - estimate.value)
     effective = min(variance / spread.error**2, estimate.n) if spread.error else groups
-    return score_interval(estimate.value, effective, float(stdtrit(spread.dof, (1 + confidence) / 2)))
+    return score_interval(
+        estimate.value, effective, float(stdtrit(spread.dof, (1 + confidence) / 2))
+    )

@@ -1,12 +1,15 @@
-"""Figures of pictures with masks or boxes from the answers in rows, with intervals by bootstrap over pictures.
+"""Figures of pictures with masks or boxes from the answers in rows, with intervals by bootstrap
+over pictures.
 
-A figure is one of a set of inputs: an index of rows, one for each picture. An input within a budget is within every larger one,
-so the candidates of a picture at a budget are its inputs at all budgets up to it, of all attacks. For masks, pixel accuracy takes
-of each picture the candidate with the most wrong pixels; the mean IoU is a figure of the whole set, so candidates are exchanged
-picture by picture as long as that lowers it (the greedy choice of Croce, Singh & Hein 2023, arXiv 2306.12941). For boxes each
-input was aimed at one kind of error: a set holds of each picture the input with the most errors of one kind, errors are counted
-in the sets of their kind, and of all sets within the budget that with the lowest AP or recall counts. So no figure of accuracy
-rises with the budget, and all are upper bounds.
+A figure is one of a set of inputs: an index of rows, one for each picture. An input within a budget
+is within every larger one, so the candidates of a picture at a budget are its inputs at all budgets
+up to it, of all attacks. For masks, pixel accuracy takes of each picture the candidate with the
+most wrong pixels; the mean IoU is a figure of the whole set, so candidates are exchanged picture by
+picture as long as that lowers it (the greedy choice of Croce, Singh & Hein 2023, arXiv 2306.12941).
+For boxes each input was aimed at one kind of error: a set holds of each picture the input with the
+most errors of one kind, errors are counted in the sets of their kind, and of all sets within the
+budget that with the lowest AP or recall counts. So no figure of accuracy rises with the budget, and
+all are upper bounds.
 """
 
 import json
@@ -38,14 +41,20 @@ class PictureRows(Columns):
     """Rows as columns, each a (rows,) array."""
 
     sample_id: Array = column("int64", "position of the picture in the data")
-    aim: Array = column("string", "what the input was aimed at: a criterion of maps or a kind of error; empty without an attack")
+    aim: Array = column(
+        "string",
+        "what the input was aimed at: a criterion of maps or a kind of error; "
+        "empty without an attack",
+    )
     distance: Array = column("float64", "size of the change, in the norm of the request", null=True)
     valid: Array = column("int64", "pixels or objects that have a true class", zero=True)
     wrong: Array = column("int64", "pixels or objects among them that are wrong", zero=True)
     answer: Array = column(
         "string",
-        "the answer of the model, as JSON: for masks [true class, predicted class, pixels] of each pair that occurs, for boxes "
-        "the final ones as [x0, y0, x1, y1, class, score], and for the untouched picture the objects",
+        "the answer of the model, as JSON: for masks [true class, predicted "
+        "class, pixels] of each pair that occurs, for boxes "
+        "the final ones as [x0, y0, x1, y1, class, score], and for the untouched "
+        "picture the objects",
     )
 
 
@@ -104,7 +113,9 @@ class Pictures(ABC):
 
     @abstractmethod
     def values(self, name: str, index: Array, weights: Array) -> Array:
-        """(draws,): a figure of a set, with weights (draws, n) of its pictures; NaN where nothing is counted."""
+        """(draws,): a figure of a set, with weights (draws, n) of its pictures; NaN where nothing
+        is counted.
+        """
 
     @abstractmethod
     def worst(self, name: str, level: int) -> Array:
@@ -127,10 +138,15 @@ class Pictures(ABC):
         return float(self.values(name, index, np.ones((1, len(index))))[0])
 
     def figure(self, name: str, index: Array, less: Array | None = None) -> dict[str, Any]:
-        """A figure of a set, or what it has less in the set `less`: value, low and high, None where there is none."""
+        """A figure of a set, or what it has less in the set `less`: value, low and high, None where
+        there is none.
+        """
         value, draws = self.value(name, index), self.values(name, index, self.weights)
         if less is not None:
-            value, draws = value - self.value(name, less), draws - self.values(name, less, self.weights)
+            value, draws = (
+                value - self.value(name, less),
+                draws - self.values(name, less, self.weights),
+            )
         low, high = interval(value, draws) or (None, None)
         return {"value": value if np.isfinite(value) else None, "low": low, "high": high}
 
@@ -184,11 +200,16 @@ class Maps(Pictures):
         return self._lowest[level]
 
     def _lowest_miou(self, level: int) -> Array:
-        """(n,): the inputs by which the mean IoU of the set is least, from those of the smaller budget or the most wrong ones."""
+        """(n,): the inputs by which the mean IoU of the set is least, from those of the smaller
+        budget or the most wrong ones.
+        """
         if not level:
             return self.clean
         starts = (self.worst("mean IoU", level - 1), self.worst(self.accuracy, level))
-        return min((self._lower(start, level) for start in starts), key=lambda index: self._miou(self.counts[index].sum(0)))
+        return min(
+            (self._lower(start, level) for start in starts),
+            key=lambda index: self._miou(self.counts[index].sum(0)),
+        )
 
     def _lower(self, start: Array, level: int) -> Array:
         """(n,): inputs exchanged picture by picture as long as the mean IoU falls."""
@@ -201,7 +222,12 @@ class Maps(Pictures):
                 for row in allowed[self.picture[allowed] == picture]:
                     candidate = self._miou(without + self.counts[row])
                     if candidate < value - 1e-12:
-                        value, selection[picture], total, changed = candidate, row, without + self.counts[row], True
+                        value, selection[picture], total, changed = (
+                            candidate,
+                            row,
+                            without + self.counts[row],
+                            True,
+                        )
             if not changed:
                 break
         return selection
@@ -216,7 +242,10 @@ class Maps(Pictures):
         return self.right(self.worst(self.accuracy, level))
 
     def class_values(self, index: Array) -> tuple[Array, Array]:
-        values, labels = ious(self.counts[index].sum(0)), np.flatnonzero(self.counts[self.clean].sum((0, 2)))
+        values, labels = (
+            ious(self.counts[index].sum(0)),
+            np.flatnonzero(self.counts[self.clean].sum((0, 2))),
+        )
         return labels, values[labels]
 
     def class_sizes(self, label: int) -> Array:
@@ -234,7 +263,9 @@ def read_counts(texts: Sequence[str] | Array) -> Array:
 
 
 def ious(counts: Array) -> Array:
-    """(..., classes): IoU of each class from counts (..., classes, classes); NaN for a class that no mask has."""
+    """(..., classes): IoU of each class from counts (..., classes, classes); NaN for a class that
+    no mask has.
+    """
     hits = counts.diagonal(axis1=-2, axis2=-1).astype(np.float64)
     true, predicted = counts.sum(-1), counts.sum(-2)
     return np.where(true > 0, hits / np.maximum(true + predicted - hits, 1), np.nan)
@@ -261,19 +292,31 @@ class Boxes(Pictures):
     def outcomes(self) -> list[Outcomes]:
         """The outcome of each object and shown box of each row."""
         visible = [boxes.select_above(self.least_score) for boxes in self.boxes]
-        return [judge(boxes, self.objects[picture]) for boxes, picture in zip(visible, self.picture, strict=True)]
+        return [
+            judge(boxes, self.objects[picture])
+            for boxes, picture in zip(visible, self.picture, strict=True)
+        ]
 
     @cached_property
     def counts(self) -> dict[str, Array]:
         """(rows,) errors of each kind."""
-        return {error: np.array([outcomes.count(error) for outcomes in self.outcomes]) for error in ERRORS}
+        return {
+            error: np.array([outcomes.count(error) for outcomes in self.outcomes])
+            for error in ERRORS
+        }
 
     def right(self, index: Array) -> Array:
-        return np.asarray(self.total - sum(self.counts[error][index] for error in ERRORS if error != FALSE))
+        return np.asarray(
+            self.total - sum(self.counts[error][index] for error in ERRORS if error != FALSE)
+        )
 
     def found(self, row: int) -> tuple[Detections, Objects, Outcomes]:
         """The shown boxes of a row, the objects of its picture, and the outcomes of both."""
-        return self.boxes[row].select_above(self.least_score), self.objects[self.picture[row]], self.outcomes[row]
+        return (
+            self.boxes[row].select_above(self.least_score),
+            self.objects[self.picture[row]],
+            self.outcomes[row],
+        )
 
     def _matches(self, index: Array) -> Matches:
         return match_set([self.boxes[row] for row in index], self.objects)
@@ -296,14 +339,23 @@ class Boxes(Pictures):
         if name in ERRORS:
             return self._most(name, level)
         values = [self.value(name, index) for index in self._sets(level)]
-        return self._sets(level)[int(np.argmin([value if np.isfinite(value) else np.inf for value in values]))]
+        return self._sets(level)[
+            int(np.argmin([value if np.isfinite(value) else np.inf for value in values]))
+        ]
 
     def _sets(self, level: int) -> list[Array]:
-        """The sets within a budget: the untouched one, and one for each kind of error and budget up to it."""
-        return [self.clean, *(self._most(error, step) for step in range(1, level + 1) for error in self.aims)]
+        """The sets within a budget: the untouched one, and one for each kind of error and budget up
+        to it.
+        """
+        return [
+            self.clean,
+            *(self._most(error, step) for step in range(1, level + 1) for error in self.aims),
+        ]
 
     def _most(self, error: str, level: int) -> Array:
-        """Of each picture the input within a budget with the most errors of a kind, of equal ones that of the larger margin."""
+        """Of each picture the input within a budget with the most errors of a kind, of equal ones
+        that of the larger margin.
+        """
         counts, margin = self.counts[error], np.ma.filled(self.margin, -1e9)
         order = margin.argsort(kind="stable").argsort()
         allowed = ((self.aim == error) & (self.level <= level)) | (self.level == 0)
@@ -320,20 +372,26 @@ class Boxes(Pictures):
         return labels, precision[0, 0]
 
     def class_sizes(self, label: int) -> Array:
-        return np.array([int((picture.labels[~picture.crowd] == label).sum()) for picture in self.objects])
+        return np.array(
+            [int((picture.labels[~picture.crowd] == label).sum()) for picture in self.objects]
+        )
 
 
 def read_boxes(text: str) -> Detections:
     """The boxes of a row, the highest score first."""
     values = _table(json.loads(text)["boxes"])
     order = np.argsort(-values[:, 5], kind="stable")
-    return Detections(boxes=values[order, :4], labels=values[order, 4].astype(np.int64), scores=values[order, 5])
+    return Detections(
+        boxes=values[order, :4], labels=values[order, 4].astype(np.int64), scores=values[order, 5]
+    )
 
 
 def read_objects(text: str) -> Objects:
     """The objects of a row without an attack."""
     values = _table(json.loads(text)["objects"])
-    return Objects(boxes=values[:, :4], labels=values[:, 4].astype(np.int64), crowd=values[:, 5] > 0)
+    return Objects(
+        boxes=values[:, :4], labels=values[:, 4].astype(np.int64), crowd=values[:, 5] > 0
+    )
 
 
 def _table(values: list[list[float]]) -> Array:

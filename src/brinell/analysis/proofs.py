@@ -40,11 +40,15 @@ def band_of(table: Outcomes, levels: Array) -> Band:
 def rate_of(counted: Array, outcome: Array, eps: float) -> Rate:
     """The share of samples that count, among those that could be valid."""
     valid = outcome != FAILED
-    return rate(int((counted & valid).sum()), int(valid.sum()), eps=eps, missing=int((~valid).sum()))
+    return rate(
+        int((counted & valid).sum()), int(valid.sum()), eps=eps, missing=int((~valid).sum())
+    )
 
 
 def with_proofs(result: ModelResult, run: Path | str) -> ModelResult:
-    """The figures of the one model of an audit with those of the proofs in its folder; without proofs the figures as they are."""
+    """The figures of the one model of an audit with those of the proofs in its folder; without
+    proofs the figures as they are.
+    """
     folder = inner_folder(Path(run), PROOFS)
     if folder is None:
         return result
@@ -55,16 +59,23 @@ def with_proofs(result: ModelResult, run: Path | str) -> ModelResult:
         raise _misfit(run)
     levels = levels[positions]
     band = band_of(table, levels)
-    for certified, undecided, robust in zip(band.certified, band.open, result.robust_accuracy, strict=True):
+    for certified, undecided, robust in zip(
+        band.certified, band.open, result.robust_accuracy, strict=True
+    ):
         if certified.k + undecided.k != robust.k or certified.n != robust.n:
             raise _misfit(run)
     classes = []
     for of_class in result.per_class:
         part = rows.take(table, table.label == of_class.class_)
         classes.append(of_class.model_copy(update={"certified": band_of(part, levels).certified}))
-    return result.model_copy(update={"certified": band.certified, "open": band.open, "per_class": classes})
+    return result.model_copy(
+        update={"certified": band.certified, "open": band.open, "per_class": classes}
+    )
 
 
 def _misfit(run: Path | str) -> RequestError:
     folder = Path(run) / PROOFS
-    return RequestError(f"{folder} holds proofs of other samples, budgets or attacks than those of {run}: take it away")
+    return RequestError(
+        f"{folder} holds proofs of other samples, budgets or attacks than those "
+        f"of {run}: take it away"
+    )

@@ -1,4 +1,7 @@
-"""Intervals and paired tests of proportions. Rates are fractions in [0, 1]; an empty group has no rate: None, never 0."""
+"""Intervals and paired tests of proportions.
+
+Rates are fractions in [0, 1]; an empty group has no rate: None, never 0.
+"""
 
 import math
 
@@ -6,14 +9,23 @@ from brinell.core.intervals import CONFIDENCE, Interval, wilson
 
 
 def mcnemar(only_a: int, only_b: int) -> float:
-    """Two-sided p-value of McNemar's exact (binomial) test on the discordant pairs; 1.0 where A and B never differ."""
+    """Two-sided p-value of McNemar's exact (binomial) test on the discordant pairs; 1.0 where A and
+    B never differ.
+    """
     from scipy.special import bdtr
 
-    return min(1.0, 2 * float(bdtr(min(only_a, only_b), only_a + only_b, 0.5))) if only_a != only_b else 1.0
+    return (
+        min(1.0, 2 * float(bdtr(min(only_a, only_b), only_a + only_b, 0.5)))
+        if only_a != only_b
+        else 1.0
+    )
 
 
-def paired_difference(both_right: int, only_a: int, only_b: int, neither: int, confidence: float = CONFIDENCE) -> Interval | None:
-    """Interval of p_a - p_b on the same samples, counted by who got them right (Newcombe 1998, paired method 10).
+def paired_difference(
+    both_right: int, only_a: int, only_b: int, neither: int, confidence: float = CONFIDENCE
+) -> Interval | None:
+    """Interval of p_a - p_b on the same samples, counted by who got them right (Newcombe 1998,
+    paired method 10).
 
     None without samples.
     """
@@ -34,8 +46,12 @@ def paired_difference(both_right: int, only_a: int, only_b: int, neither: int, c
 
 
 def _phi(both_right: int, only_a: int, only_b: int, neither: int) -> float:
-    """Newcombe's correlation of the pairs, in which a positive association is corrected for continuity."""
-    margins = (both_right + only_a) * (only_b + neither) * (both_right + only_b) * (only_a + neither)
+    """Newcombe's correlation of the pairs, in which a positive association is corrected for
+    continuity.
+    """
+    margins = (
+        (both_right + only_a) * (only_b + neither) * (both_right + only_b) * (only_a + neither)
+    )
     if margins == 0:
         return 0.0
     n = both_right + only_a + only_b + neither

@@ -1,7 +1,8 @@
-"""What Brinell says about a run, as typed values: the JSON of `audit`, `compare` and `gate` is a dump of these models.
+"""What Brinell says about a run, as typed values: the JSON of `audit`, `compare` and `gate` is a
+dump of these models.
 
-Rates and drops are fractions; None (null in JSON) is "no data" or "beyond what was tested", as the field says. No field is
-ever NaN or infinite.
+Rates and drops are fractions; None (null in JSON) is "no data" or "beyond what was tested", as the
+field says. No field is ever NaN or infinite.
 """
 
 from typing import Any
@@ -30,7 +31,9 @@ class Share(Result):
 
 
 class Rate(Share):
-    """The share of samples that count as right, classified correctly or robust at `eps`, among all that were judged."""
+    """The share of samples that count as right, classified correctly or robust at `eps`, among all
+    that were judged.
+    """
 
     eps: float
     """Budget, in the units of the data; 0 is the clean input."""
@@ -43,7 +46,9 @@ class Rate(Share):
 class OfClass(Result):
     """Base: what is said of one class."""
 
-    class_: int = Field(serialization_alias="class", validation_alias=AliasChoices("class", "class_"))
+    class_: int = Field(
+        serialization_alias="class", validation_alias=AliasChoices("class", "class_")
+    )
     """Index of the class."""
     name: str
     """Name of the class."""
@@ -59,7 +64,8 @@ class ClassResult(OfClass):
     robust: list[Rate]
     """Robust accuracy at each eps, ascending."""
     drop: list[float | None]
-    """Change of accuracy from the eps before (the first: from the untouched inputs), at most 0 as a rule."""
+    """Change of accuracy from the eps before (the first: from the untouched inputs), at most 0
+    as a rule."""
     total_drop: float | None
     """Change from the untouched inputs to the largest eps."""
     certified: list[Rate] | None = None
@@ -67,7 +73,9 @@ class ClassResult(OfClass):
 
 
 class StageResult(Result):
-    """One attack of the cascade: accuracy once it and all attacks before it have run, and what it cost."""
+    """One attack of the cascade: accuracy once it and all attacks before it have run, and what it
+    cost.
+    """
 
     attack: str
     """Name of the stage: the attack with its exact settings."""
@@ -80,7 +88,8 @@ class StageResult(Result):
     accuracy: float | None
     """Robust accuracy after this stage at `eps`; null where the stage was skipped."""
     drop: float | None
-    """Change of accuracy through this stage: from the stage before it, or from the untouched inputs."""
+    """Change of accuracy through this stage: from the stage before it, or from the untouched
+    inputs."""
     forwards: int
     """Forward evaluations of single inputs by the attack, over all eps."""
     backwards: int
@@ -88,7 +97,8 @@ class StageResult(Result):
     judge_forwards: int
     """Forward evaluations spent on re-checking what the attack found."""
     surrogate_passes: int
-    """Passes of the surrogates whose gradients the attack followed, which do not query the model."""
+    """Passes of the surrogates whose gradients the attack followed, which do not query the
+    model."""
     seconds: float
     """Wall time."""
     curve: list[Rate]
@@ -96,7 +106,8 @@ class StageResult(Result):
     broken: list[int]
     """Samples that this stage was the first to break, at each eps."""
     median_queries: float | None
-    """Median of the forward evaluations until the stage first broke a sample, over those that it broke; null for none."""
+    """Median of the forward evaluations until the stage first broke a sample, over those that it
+    broke; null for none."""
     skipped: str | None = None
     """Why the stage did not run on this model; null where it ran."""
 
@@ -135,13 +146,15 @@ class CheckResult(Result):
     limit: float | None = None
     """Limit of the figure."""
     error_rate: float = 0.0
-    """Largest probability that a healthy model fails the check with so many samples; 0 where nothing is drawn."""
+    """Largest probability that a healthy model fails the check with so many samples; 0 where
+    nothing is drawn."""
     text: str
     """Observation, or the reason why the check did not run."""
     cause: str | None = None
     """What is the matter, in a clause, where a failed check can tell more than its name does."""
     reason: str | None = None
-    """Why the check was not made or could not decide, in a clause; null where it passed or failed."""
+    """Why the check was not made or could not decide, in a clause; null where it passed or
+    failed."""
 
 
 class DetectedAttack(Result):
@@ -150,7 +163,8 @@ class DetectedAttack(Result):
     attack: str
     """Name of the stage, or of an adaptive attack."""
     auc: float | None
-    """Probability that an adversarial input has a higher score than a clean one, with ties counted half."""
+    """Probability that an adversarial input has a higher score than a clean one, with ties
+    counted half."""
     low: float | None
     """Lower end of its 95 % interval; null with fewer than two adversarial inputs."""
     high: float | None
@@ -171,12 +185,14 @@ class DetectorResult(Result, allow_inf_nan=True):  # scores and thresholds may b
     robust: Rate
     """Samples that are robust to the attacks of the run without a detector."""
     static: Rate
-    """Samples that are robust, or whose adversarial inputs all raise an alarm: the apparent gain of the detector."""
+    """Samples that are robust, or whose adversarial inputs all raise an alarm: the apparent gain
+    of the detector."""
     adaptive: Rate | None
-    """The static rate after the adaptive attacks, which know the detector; null if they did not run."""
+    """The static rate after the adaptive attacks, which know the detector; null if they did not
+    run."""
     evaded: Rate | None
-    """Among the correctly classified samples, those for which an adaptive attack finds an adversarial example without an
-    alarm."""
+    """Among the correctly classified samples, those for which an adaptive attack finds an
+    adversarial example without an alarm."""
     attacks: list[DetectedAttack]
     """By attack that found an input."""
 
@@ -193,9 +209,11 @@ class ModelResult(ClaimingResult):
     distance: str
     """Norm in which eps is measured."""
     criterion: str
-    """Criterion of success: misclassified, targeted at CLASS, least-likely or random, or a threshold such as true<0.1."""
+    """Criterion of success: misclassified, targeted at CLASS, least-likely or random, or a
+    threshold such as true<0.1."""
     meaning: str | None = Field(default=None, exclude_if=lambda meaning: meaning is None)
-    """The criterion of probability in words. Rates are then shares of inputs that do not meet it, as their `quantity` says."""
+    """The criterion of probability in words. Rates are then shares of inputs that do not meet
+    it, as their `quantity` says."""
     eps: list[float]
     """Budgets, ascending."""
     eps_text: list[str]
@@ -213,8 +231,9 @@ class ModelResult(ClaimingResult):
     open: list[Rate] | None = None
     """Share of samples that is neither proven nor broken, at each eps; null without `--certify`."""
     quantised_robust_accuracy: list[Rate] | None
-    """The same, counting only quantised adversarial examples: those that still succeed, within eps, once rounded to the levels
-    in which inputs are stored; null where storing does not round."""
+    """The same, counting only quantised adversarial examples: those that still succeed, within
+    eps, once rounded to the levels in which inputs are stored; null where storing does not
+    round."""
     per_class: list[ClassResult]
     """Classes with at least one sample, by index."""
     classes_without_samples: int
@@ -230,16 +249,21 @@ class ModelResult(ClaimingResult):
     checks: list[CheckResult]
     """Every check that was made, passed ones included, and those that could not be made."""
     caveat: str | None
-    """Checks that failed or did not run, so that `robust_accuracy` may be too high; null if all checks that count passed."""
+    """Checks that failed or did not run, so that `robust_accuracy` may be too high; null if all
+    checks that count passed."""
     weak: str | None = None
-    """The attacks, where they are weaker than `fast`, so that a stronger cascade may find more; null otherwise."""
+    """The attacks, where they are weaker than `fast`, so that a stronger cascade may find more;
+    null otherwise."""
     attacks: str
     """The attacks as they were asked for: a cascade, or their settings."""
     verdict: str
-    """One sentence of at most 25 words: the robust accuracy at the largest eps, and whether to believe it."""
+    """One sentence of at most 25 words: the robust accuracy at the largest eps, and whether to
+    believe it."""
     verdict_notes: list[str]
     """Sentences on failed checks that the verdict does not name, and on what to do."""
-    detectors: list[DetectorResult] | None = Field(default=None, exclude_if=lambda detectors: detectors is None)
+    detectors: list[DetectorResult] | None = Field(
+        default=None, exclude_if=lambda detectors: detectors is None
+    )
     """Detectors in front of the model; left out without `--detector`."""
 
 
@@ -261,7 +285,9 @@ class AuditResult(ClaimingResult):
 
     @property
     def reported(self) -> "ModelResult | AuditResult":
-        """What `brinell audit --json` prints: the result of the model where there is one, else of all of them."""
+        """What `brinell audit --json` prints: the result of the model where there is one, else of
+        all of them.
+        """
         return self.models[0] if len(self.models) == 1 else self
 
     def payload(self) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Robust accuracy: the worst case per sample over all stages, overall and per class, over a whole range of budgets."""
+"""Robust accuracy: the worst case per sample over all stages, overall and per class, over a whole
+range of budgets.
+"""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +31,14 @@ from brinell.analysis.results import (
     StageResult,
     WarningResult,
 )
-from brinell.analysis.verdict import Figures, detours, statement, verdict, verdict_notes, weaker_than_fast
+from brinell.analysis.verdict import (
+    Figures,
+    detours,
+    statement,
+    verdict,
+    verdict_notes,
+    weaker_than_fast,
+)
 from brinell.core.intervals import wilson
 from brinell.core.record import Records, has_broken
 from brinell.store.run import threshold_of
@@ -40,17 +49,24 @@ def summarise(manifest: Mapping[str, Any], records: Records, run: str) -> AuditR
 
     The `records` hold the rows of all models; `run` is the folder, as it is to be named.
     """
-    models = [summarise_model(manifest, records, run, str(model["name"])) for model in manifest["models"]]
+    models = [
+        summarise_model(manifest, records, run, str(model["name"])) for model in manifest["models"]
+    ]
     return AuditResult(
         run=run,
         n=int(manifest["data"]["n"]),
         complete=all(model.complete for model in models),
         models=models,
-        warnings=[*warnings_of(manifest), *(w for m in models for w in m.warnings if w not in warnings_of(manifest))],
+        warnings=[
+            *warnings_of(manifest),
+            *(w for m in models for w in m.warnings if w not in warnings_of(manifest)),
+        ],
     )
 
 
-def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, model: str) -> ModelResult:
+def summarise_model(
+    manifest: Mapping[str, Any], records: Records, run: str, model: str
+) -> ModelResult:
     """All figures of one model of a run; arguments as for `summarise`."""
     threshold = threshold_of(manifest)
     quantity = ACCURACY if threshold is None else quantity_of(manifest["criterion"])
@@ -87,7 +103,9 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
         if manifest["data"]["domain"].get("levels") and threshold is None
         else None,
         per_class=classes,
-        classes_without_samples=max(len(manifest["data"]["classes"]) - len(classes) - is_left_out, 0),
+        classes_without_samples=max(
+            len(manifest["data"]["classes"]) - len(classes) - is_left_out, 0
+        ),
         stages=stages,
         remarks=[
             RemarkResult(attack=stage, code=code, text=text)
@@ -99,20 +117,27 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
         checks=checks,
         caveat=caveat(checks),
         weak=weak,
-        attacks=" + ".join(labels.get(spec, f"{spec} cascade") for spec in manifest["request"]["attack"]),
+        attacks=" + ".join(
+            labels.get(spec, f"{spec} cascade") for spec in manifest["request"]["attack"]
+        ),
         verdict=verdict(figures) if threshold is None else statement(threshold, figures),
         verdict_notes=list(verdict_notes(figures)) if clean.k else [],
     )
 
 
-def rates(states: Array, eps: Sequence[float], unseen: int = 0, quantity: str = ACCURACY) -> list[Rate]:
+def rates(
+    states: Array, eps: Sequence[float], unseen: int = 0, quantity: str = ACCURACY
+) -> list[Rate]:
     """One rate per budget, over samples; `missing` counts those that were not judged.
 
-    The `states` (samples, budgets) are WRONG, RIGHT or anything else for "not judged"; `unseen` samples have no row at all.
+    The `states` (samples, budgets) are WRONG, RIGHT or anything else for "not judged"; `unseen`
+    samples have no row at all.
     """
     right, wrong = (states == RIGHT).sum(axis=0), (states == WRONG).sum(axis=0)
     return [
-        rate(int(k), int(k + w), eps=e, missing=len(states) - int(k + w) + unseen, quantity=quantity)
+        rate(
+            int(k), int(k + w), eps=e, missing=len(states) - int(k + w) + unseen, quantity=quantity
+        )
         for e, k, w in zip(eps, right, wrong, strict=True)
     ]
 
@@ -121,7 +146,16 @@ def rate(k: int, n: int, *, eps: float = 0.0, missing: int = 0, quantity: str = 
     """`k` of `n` with its interval; without value and interval where `n` is 0."""
     interval = wilson(k, n)
     low, high = interval if interval is not None else (None, None)
-    return Rate(eps=eps, value=k / n if n else None, low=low, high=high, n=n, k=k, missing=missing, quantity=quantity)
+    return Rate(
+        eps=eps,
+        value=k / n if n else None,
+        low=low,
+        high=high,
+        n=n,
+        k=k,
+        missing=missing,
+        quantity=quantity,
+    )
 
 
 def share(hits: Iterable[bool]) -> Share:
@@ -132,10 +166,13 @@ def share(hits: Iterable[bool]) -> Share:
     return Share(k=k, n=n, value=k / n if n else None, low=low, high=high)
 
 
-def per_class(cells: Grid, worst: Array, names: Sequence[str], quantity: str = ACCURACY) -> list[ClassResult]:
+def per_class(
+    cells: Grid, worst: Array, names: Sequence[str], quantity: str = ACCURACY
+) -> list[ClassResult]:
     """Rates and drops of every class that has a sample.
 
-    `worst` is (samples, budgets) states from `worst_case`; a class beyond `names` is named by its number.
+    `worst` is (samples, budgets) states from `worst_case`; a class beyond `names` is named by its
+    number.
     """
     eps = [float(e) for e in cells.eps]
     results = []
@@ -147,14 +184,23 @@ def per_class(cells: Grid, worst: Array, names: Sequence[str], quantity: str = A
         name = class_name(names, int(index))
         results.append(
             ClassResult(
-                class_=int(index), name=name, n=int(members.sum()), clean=clean, robust=robust, drop=drop, total_drop=total
+                class_=int(index),
+                name=name,
+                n=int(members.sum()),
+                clean=clean,
+                robust=robust,
+                drop=drop,
+                total_drop=total,
             )
         )
     return results
 
 
-def drops(clean: float | None, robust: Sequence[float | None]) -> tuple[list[float | None], float | None]:
-    """Change of accuracy from each budget to the next, starting at the untouched inputs, and over all of them.
+def drops(
+    clean: float | None, robust: Sequence[float | None]
+) -> tuple[list[float | None], float | None]:
+    """Change of accuracy from each budget to the next, starting at the untouched inputs, and over
+    all of them.
 
     None stands where either of two rates has no data.
     """
@@ -173,24 +219,35 @@ def mean(values: Sequence[float | None]) -> float | None:
     return sum(numbers) / len(numbers) if numbers else None
 
 
-def quantised(records: Records, manifest: Mapping[str, Any], cells: Grid, worst: Array, unseen: int = 0) -> list[Rate]:
+def quantised(
+    records: Records, manifest: Mapping[str, Any], cells: Grid, worst: Array, unseen: int = 0
+) -> list[Rate]:
     """Robust accuracy when only quantised adversarial examples count.
 
-    A sample counts as broken at an eps when it was wrong from the start, or when the closest input of a stage, found at this or a
-    smaller eps, is still misclassified after rounding to the storage levels inside this eps. No attack was aimed at rounded
-    inputs, so this is what the stored set shows and not a worst case.
+    A sample counts as broken at an eps when it was wrong from the start, or when the closest input
+    of a stage, found at this or a smaller eps, is still misclassified after rounding to the storage
+    levels inside this eps. No attack was aimed at rounded inputs, so this is what the stored set
+    shows and not a worst case.
 
     Returns:
         One rate per budget, over the same samples as `worst`.
     """
     fooled = (records.model == cells.model) & has_broken(records)
     predicted, aimed = np.ma.getdata(records.quantised_pred), ~np.ma.getmaskarray(records.target)
-    reject = next((entry.get("reject_class") for entry in manifest["models"] if entry["name"] == cells.model), None)
-    wrong = predicted != records.label if reject is None else (predicted != records.label) & (predicted != reject)
+    reject = next(
+        (entry.get("reject_class") for entry in manifest["models"] if entry["name"] == cells.model),
+        None,
+    )
+    wrong = (
+        predicted != records.label
+        if reject is None
+        else (predicted != records.label) & (predicted != reject)
+    )
     meets = np.where(aimed, predicted == np.ma.getdata(records.target), wrong)
     rows = np.flatnonzero(fooled & ~np.ma.getmaskarray(records.quantised_pred) & meets)
     within_eps = np.ma.filled(records.quantised_within[rows], False)
-    # An adversarial example that rounding pushed out of its own eps is for certain within one that is larger by the rounding.
+    # An adversarial example that rounding pushed out of its own eps is for certain within one that
+    # is larger by the rounding.
     size = sizes(records, str(manifest["distance"]))[rows] + rounding(manifest)
     reach = np.where(within_eps, np.ma.getdata(records.broken)[rows], size / records.unit[rows])
     smallest = np.full(len(cells.ids), np.inf)
@@ -206,12 +263,18 @@ def criterion(manifest: Mapping[str, Any]) -> str:
     recorded = manifest.get("criterion", {"name": "misclassified"})
     if (threshold := threshold_of(manifest)) is not None:
         return threshold
-    return f"targeted at {recorded['towards']}" if recorded.get("towards") else str(recorded["name"])
+    return (
+        f"targeted at {recorded['towards']}" if recorded.get("towards") else str(recorded["name"])
+    )
 
 
 def quantity_of(criterion: Mapping[str, Any]) -> str:
     """The quantity of the rates of a run with a written criterion."""
-    return f"top-{criterion['k']} accuracy" if criterion["name"] == "top" else f"share that does not meet {criterion['text']}"
+    return (
+        f"top-{criterion['k']} accuracy"
+        if criterion["name"] == "top"
+        else f"share that does not meet {criterion['text']}"
+    )
 
 
 def meaning(manifest: Mapping[str, Any]) -> str:
@@ -219,39 +282,66 @@ def meaning(manifest: Mapping[str, Any]) -> str:
     recorded = manifest["criterion"]
     if recorded["name"] == "top":
         return f"the true class is not among the {recorded['k']} classes with the largest scores"
-    name = None if recorded.get("wrong_class") is None else class_name(class_names(manifest), int(recorded["wrong_class"]))
+    name = (
+        None
+        if recorded.get("wrong_class") is None
+        else class_name(class_names(manifest), int(recorded["wrong_class"]))
+    )
     condition = (
-        f"the predicted class is wrong, and the true class has a probability below {recorded['true_below']:g}"
+        "the predicted class is wrong, and the true class has a probability "
+        f"below {recorded['true_below']:g}"
         if name is None
-        else f"an input of another class has a probability above {recorded['wrong_above']:g} for {name}"
+        else "an input of another class has a probability above "
+        f"{recorded['wrong_above']:g} for {name}"
     )
     return f"{condition}; the share that does not meet it is not robust accuracy"
 
 
 def rounding(manifest: Mapping[str, Any]) -> float:
-    """The most by which rounding to storage can enlarge a perturbation, in the run's norm; infinite where that is not known.
+    """The most by which rounding to storage can enlarge a perturbation, in the run's norm; infinite
+    where that is not known.
 
-    A millionth of the range is taken off for float32: 0.5/255 and half a level of 8 bits are within 1/255.
+    A millionth of the range is taken off for float32: 0.5/255 and half a level of 8 bits are within
+    1/255.
     """
     domain = manifest["data"]["domain"]
     width = float(np.max(np.subtract(domain["high"], domain["low"])))
-    largest, values = width / (int(domain["levels"]) - 1) / 2 - 1e-6 * width, math.prod(domain["shape"])
-    most: dict[str, float] = {"linf": largest, "l2": largest * math.sqrt(values), "l1": largest * values}
+    largest, values = (
+        width / (int(domain["levels"]) - 1) / 2 - 1e-6 * width,
+        math.prod(domain["shape"]),
+    )
+    most: dict[str, float] = {
+        "linf": largest,
+        "l2": largest * math.sqrt(values),
+        "l1": largest * values,
+    }
     return most.get(str(manifest["distance"]), math.inf)
 
 
 def sizes(records: Records, distance: str) -> Array:
-    """(rows,) float64: how far each row's input is from the clean one, infinite where there is none."""
+    """(rows,) float64: how far each row's input is from the clean one, infinite where there is
+    none.
+    """
     column = np.ma.asarray(getattr(records, distance, records.broken * records.unit))
     return np.asarray(np.ma.filled(column.astype(np.float64), np.inf))
 
 
 def stage_results(
-    records: Records, manifest: Mapping[str, Any], cells: Grid, unseen: int = 0, quantity: str = ACCURACY
+    records: Records,
+    manifest: Mapping[str, Any],
+    cells: Grid,
+    unseen: int = 0,
+    quantity: str = ACCURACY,
 ) -> list[StageResult]:
-    """Accuracy after each stage, with all finished stages before it, and the stage's cost over the whole sweep."""
+    """Accuracy after each stage, with all finished stages before it, and the stage's cost over the
+    whole sweep.
+    """
     counted = ran(cells)
-    reasons = {s["stage"]: str(s["reason"]) for s in manifest.get("skipped", []) if s["model"] == cells.model}
+    reasons = {
+        s["stage"]: str(s["reason"])
+        for s in manifest.get("skipped", [])
+        if s["model"] == cells.model
+    }
     before = np.repeat(cells.clean[:, None], len(cells.eps), axis=1)
     manifested = {str(stage["name"]): stage for stage in manifest["stages"]}
     results = []
@@ -260,11 +350,17 @@ def stage_results(
         names = ("forwards", "backwards", "judge_forwards", "surrogate_passes")
         counts: dict[str, Any] = {name: int(getattr(records, name)[rows].sum()) for name in names}
         after = worst_case(cells, [j for j in counted if j <= i]) if i in counted else None
-        curve = [] if after is None else rates(after, [float(e) for e in cells.eps], unseen, quantity)
+        curve = (
+            [] if after is None else rates(after, [float(e) for e in cells.eps], unseen, quantity)
+        )
         last = rates(before[:, -1:], [0.0])[0].value
         accuracy = curve[-1].value if curve else None
         queries = np.ma.compressed(records.queries_to_success[rows])
-        broken = [0] * len(cells.eps) if after is None else [int(b) for b in ((after == WRONG) & (before != WRONG)).sum(0)]
+        broken = (
+            [0] * len(cells.eps)
+            if after is None
+            else [int(b) for b in ((after == WRONG) & (before != WRONG)).sum(0)]
+        )
         results.append(
             StageResult(
                 attack=stage,
@@ -274,11 +370,15 @@ def stage_results(
                 accuracy=accuracy,
                 drop=minus(accuracy, last),
                 **counts,
-                seconds=math.fsum(records.seconds[rows]),  # to the last bit, whatever the order of the rows
+                seconds=math.fsum(
+                    records.seconds[rows]
+                ),  # to the last bit, whatever the order of the rows
                 curve=curve,
                 broken=broken,
                 median_queries=float(np.median(queries)) if len(queries) else None,
-                skipped=None if i in counted else reasons.get(stage, "the attack cannot run on this model"),
+                skipped=None
+                if i in counted
+                else reasons.get(stage, "the attack cannot run on this model"),
             )
         )
         before = before if after is None else after
@@ -297,4 +397,7 @@ def class_name(names: Sequence[str], index: int) -> str:
 
 def warnings_of(manifest: Mapping[str, Any]) -> list[WarningResult]:
     """The warnings that the run left in its manifest."""
-    return [WarningResult(code=str(w["code"]), text=str(w["text"]), model=w.get("model")) for w in manifest.get("warnings", [])]
+    return [
+        WarningResult(code=str(w["code"]), text=str(w["text"]), model=w.get("model"))
+        for w in manifest.get("warnings", [])
+    ]

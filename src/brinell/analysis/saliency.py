@@ -1,8 +1,11 @@
-"""Measures of an importance map: does it lie on the object, and does the model follow it. Plain functions of arrays.
+"""Measures of an importance map: does it lie on the object, and does the model follow it.
 
-A map holds a number for each place of an input, higher for more important places. Ground truth holds 1 for the object, 0 for the
-background and `IGNORED` for undecided places. Only the order within a map has a meaning, so maps are compared by rank. Equal
-values count in the order of their places, so a constant map scores as its first places do.
+Plain functions of arrays.
+
+A map holds a number for each place of an input, higher for more important places. Ground truth
+holds 1 for the object, 0 for the background and `IGNORED` for undecided places. Only the order
+within a map has a meaning, so maps are compared by rank. Equal values count in the order of their
+places, so a constant map scores as its first places do.
 """
 
 import numpy as np
@@ -27,15 +30,20 @@ def without_ignored(values: Array, truth: Array) -> tuple[Array, Array]:
 
 
 def at_equal_area(values: Array, truth: Array) -> tuple[float, float]:
-    """Dice and intersection over union of the places that the map holds largest, as many as the object has."""
+    """Dice and intersection over union of the places that the map holds largest, as many as the
+    object has.
+    """
     values, object_ = without_ignored(values, truth)
     mask = largest(values, int(object_.sum()))
     intersection, union = int((mask & object_).sum()), int((mask | object_).sum())
-    return (2 * intersection / (intersection + union), intersection / union) if union else (0.0, 0.0)
+    return (
+        (2 * intersection / (intersection + union), intersection / union) if union else (0.0, 0.0)
+    )
 
 
 def pointing(values: Array, truth: Array) -> bool:
-    """True if the largest value lies on the object (Zhang et al. 2016, Top-down neural attention, without their tolerance).
+    """True if the largest value lies on the object (Zhang et al. 2016, Top-down neural attention,
+    without their tolerance).
 
     The first of several largest values decides.
     """

@@ -1,8 +1,10 @@
-"""The standing of models on the same samples: places with intervals, ties, and who leads at which budget.
+"""The standing of models on the same samples: places with intervals, ties, and who leads at which
+budget.
 
-Pages, terminals, claims and boards use `standing`, and say it by `reports.phrases.who_leads`. A model stands above
-another if McNemar's exact test says so, corrected for all pairs at that budget (Holm 1979). Intervals of ranks follow from these
-comparisons and hold together with a confidence of 95 % (Mogstad, Romano, Shaikh & Wilhelm 2024, Inference for ranks).
+Pages, terminals, claims and boards use `standing`, and say it by `reports.phrases.who_leads`. A
+model stands above another if McNemar's exact test says so, corrected for all pairs at that budget
+(Holm 1979). Intervals of ranks follow from these comparisons and hold together with a confidence of
+95 % (Mogstad, Romano, Shaikh & Wilhelm 2024, Inference for ranks).
 """
 
 from collections.abc import Sequence
@@ -15,7 +17,8 @@ from brinell.analysis.inference import Order, Rank, holm
 from brinell.core.record import Array
 
 TELLING = 0.1
-"""Share of the clean accuracy that models keep on average at the budget at which they are compared by default."""
+"""Share of the clean accuracy that models keep on average at the budget at which they are
+compared by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,14 +49,16 @@ class Standing:
         return np.flatnonzero(values == values.max()).tolist()
 
 
-def standing(names: Sequence[str], clean: Array, robust: Array, texts: Sequence[str], at: int | None = None) -> Standing:
+def standing(
+    names: Sequence[str], clean: Array, robust: Array, texts: Sequence[str], at: int | None = None
+) -> Standing:
     """The standing of models on the same samples.
 
     Args:
         names: of the models, at least one.
         clean: (models, samples) states on clean inputs, as in `analysis.curve`.
-        robust: (models, samples, budgets) states at each budget above 0; other states take no part. Each model
-            is judged on one sample at least.
+        robust: (models, samples, budgets) states at each budget above 0; other states take no part.
+            Each model is judged on one sample at least.
         texts: the budgets as they were asked.
         at: position of the budget at which the models are compared; by default the telling one.
     """
@@ -70,16 +75,20 @@ def order_models(states: Array) -> Order:
     only = right @ wrong.T  # samples on which the first is right and the second wrong
     i, j = np.tril_indices(len(states), -1)
     fewer, differing = np.minimum(only[i, j], only[j, i]), only[i, j] + only[j, i]
-    exact = np.where(2 * fewer == differing, 1.0, np.minimum(1.0, 2 * bdtr(fewer, differing.astype(int), 0.5)))
+    exact = np.where(
+        2 * fewer == differing, 1.0, np.minimum(1.0, 2 * bdtr(fewer, differing.astype(int), 0.5))
+    )
     p = np.ones((len(states), len(states)))
     p[i, j] = p[j, i] = holm(exact)
     return Order(right.sum(1) / (right + wrong).sum(1), p)
 
 
 def telling_budget(clean: Array, robust: Array) -> int:
-    """The largest budget at which the models keep the share `TELLING` of their clean accuracy on average, else the smallest one.
+    """The largest budget at which the models keep the share `TELLING` of their clean accuracy on
+    average, else the smallest one.
 
-    The average over all models decides and not their difference, so that the choice favours no model.
+    The average over all models decides and not their difference, so that the choice favours no
+    model.
 
     Args:
         clean: (models, samples) bool.

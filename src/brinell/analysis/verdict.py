@@ -1,4 +1,6 @@
-"""What to say of a robust accuracy: one sentence with the figure and whether to believe it, and what qualifies it."""
+"""What to say of a robust accuracy: one sentence with the figure and whether to believe it, and
+what qualifies it.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -22,7 +24,8 @@ BROKEN = {
     Code.ZERO: "clean inputs have zero gradient",
     Code.ANSWERS: "the answers are rounded, which hides small changes",
     Code.BOUNDARY: "attacks failed, but the scores do not tell how near the decision boundary is",
-    Code.SURVIVORS: "attacks failed, but robust samples' scores do not tell how near the boundary is",
+    Code.SURVIVORS: "attacks failed, but robust samples' scores do not tell how near the "
+    "boundary is",
     Code.GRADIENTS_INSIDE: "the forward pass takes gradients of its own, which attacks cannot follow",
     Code.SATURATED: "rounding removed the gradient of the cross-entropy",
     Code.MISLEADING: "steps along the gradient do not raise the loss",
@@ -32,20 +35,29 @@ BROKEN = {
     Code.INCOMPLETE: "the last attack was still making progress when it ended",
 }
 """Failed checks after which a figure is an upper bound, the most informative first."""
-DETACHED_REMEDY = "Attacks that follow scores or gradients may pass by near boundaries: attack by labels alone (--attack ray-s)."
+DETACHED_REMEDY = (
+    "Attacks that follow scores or gradients may pass by near boundaries: attack by "
+    "labels alone (--attack ray-s)."
+)
 """What to do if the scores do not tell how near the decision boundary is."""
-MORE_QUERIES = "The scores lead no attack there, and more queries by labels alone may find more: run --attack ray-s?steps=100000."
+MORE_QUERIES = (
+    "The scores lead no attack there, and more queries by labels alone may find "
+    "more: run --attack ray-s?steps=100000."
+)
 """What to do if attacks by labels alone ran already."""
 LONGEST = 25
 """Words of a verdict."""
 LITTLE = 0.1
-"""Share of the clean accuracy; with less at the largest budget, the verdict says where half of it is lost."""
+"""Share of the clean accuracy; with less at the largest budget, the verdict says where half of
+it is lost."""
 STRONG = frozenset({"fast", "standard", "autoattack", "plus"})
 """Cascades that are as strong as `fast`, or stronger."""
 
 
 class Detours(NamedTuple):
-    """The gradients that attacks followed in place of the one that a model shows, at the largest eps."""
+    """The gradients that attacks followed in place of the one that a model shows, at the largest
+    eps.
+    """
 
     way: str = ""
     """The gradient that replaced the model's; empty for none."""
@@ -58,34 +70,56 @@ class Detours(NamedTuple):
 
 
 def detours(manifest: Mapping[str, Any], model: str, stages: Sequence[StageResult]) -> Detours:
-    """The gradients that the stages of a model, in the order of the manifest, followed in place of its own."""
+    """The gradients that the stages of a model, in the order of the manifest, followed in place of
+    its own.
+    """
     repair = manifest.get("repairs", {}).get(model, {})
     ran = [facts for facts, stage in zip(manifest["stages"], stages, strict=True) if stage.forwards]
     mended = any(
-        facts.get("gradient", "own") == "repaired" or (facts.get("gradient", "own") == "own" and repair.get("from_start"))
+        facts.get("gradient", "own") == "repaired"
+        or (facts.get("gradient", "own") == "own" and repair.get("from_start"))
         for facts in ran
     )
     return Detours(
         way=str(repair.get("way", "a gradient that is mended")) if mended else "",
         disagreement=repair.get("disagreement") if mended else None,
         by_labels=any(facts.get("turn", {}).get("when") == "detached" for facts in ran),
-        answers=max((int(facts.get("eot", 1)) for facts in ran if not facts.get("turn", {}).get("when")), default=1),
+        answers=max(
+            (int(facts.get("eot", 1)) for facts in ran if not facts.get("turn", {}).get("when")),
+            default=1,
+        ),
     )
 
 
 def weaker_than_fast(manifest: Mapping[str, Any], model: str) -> str | None:
     """The titles of the attacks on one model if they are weaker than `fast`; None otherwise.
 
-    For a model without gradients `black-box` is the strongest choice, and for a random one attacks on the mean of its answers.
+    For a model without gradients `black-box` is the strongest choice, and for a random one attacks
+    on the mean of its answers.
     """
-    requested = {str(spec).partition("?")[0] for spec in manifest.get("request", {}).get("attack", [])}
+    requested = {
+        str(spec).partition("?")[0] for spec in manifest.get("request", {}).get("attack", [])
+    }
     skipped = {entry["stage"] for entry in manifest.get("skipped", []) if entry["model"] == model}
-    stages = [stage for stage in manifest["stages"] if stage["name"] not in skipped and not stage.get("turn", {}).get("when")]
-    blind = any(entry["name"] == model and entry.get("access") != "gradients" for entry in manifest["models"])
-    if requested & STRONG or (blind and "black-box" in requested) or any(stage.get("eot", 1) > 1 for stage in stages):
+    stages = [
+        stage
+        for stage in manifest["stages"]
+        if stage["name"] not in skipped and not stage.get("turn", {}).get("when")
+    ]
+    blind = any(
+        entry["name"] == model and entry.get("access") != "gradients"
+        for entry in manifest["models"]
+    )
+    if (
+        requested & STRONG
+        or (blind and "black-box" in requested)
+        or any(stage.get("eot", 1) > 1 for stage in stages)
+    ):
         return None
     titles = [stage_title(stage) for stage in stages]
-    return "; ".join(titles[:3]) + (f" and {len(titles) - 3} more" if len(titles) > 3 else "") or None
+    return (
+        "; ".join(titles[:3]) + (f" and {len(titles) - 3} more" if len(titles) > 3 else "") or None
+    )
 
 
 class Figures(NamedTuple):
@@ -110,7 +144,10 @@ def verdict(figures: Figures) -> str:
     if not clean.k:
         return "No sample was attacked: the model misclassifies every clean input."
     if last.value is None or last.eps == 0:
-        return f"Robust accuracy was not measured: {'no budget is above 0' if last.eps == 0 else 'no sample could be judged'}."
+        return (
+            "Robust accuracy was not measured: "
+            f"{'no budget is above 0' if last.eps == 0 else 'no sample could be judged'}."
+        )
     subject, figure = f"Robust accuracy at {budget}", _percent(last)
     checks = {Code(check.code): check for check in figures.checks}
     failed = {code for code, check in checks.items() if check.passed is False}
@@ -118,13 +155,18 @@ def verdict(figures: Figures) -> str:
         if code in failed:
             return _sentence(f"Do not rely on the {figure}", checks[code].cause, reason)
     if Code.RANDOM in failed:
-        return f"{subject} is about {figure}, an estimate: the model answers the same input differently each time."
+        return (
+            f"{subject} is about {figure}, an estimate: the model answers the same "
+            "input differently each time."
+        )
     broken = failed & BROKEN.keys() if last.k else set()
     if broken and (reason := _bypass(broken, figures.detours)):
         return f"{subject} is at most {figure}: {reason}."
     if broken:
         first = _gravest(broken, checks)
-        return _sentence(f"{subject} may be well below {figure}", checks[first].cause, BROKEN[first])
+        return _sentence(
+            f"{subject} may be well below {figure}", checks[first].cause, BROKEN[first]
+        )
     if sentence := where_it_breaks(clean, figures.robust, figures.texts):
         return sentence
     if not last.k:
@@ -132,39 +174,65 @@ def verdict(figures: Figures) -> str:
         return f"{subject} is 0 %: {extent} has an adversarial example."
     missing = not_made(figures.checks)
     if any(check.reason == TOO_FEW for check in missing):
-        return f"{subject} is at most {figure}: no check failed, but {last.n} samples are too few to tell."
+        return (
+            f"{subject} is at most {figure}: no check failed, but {last.n} samples "
+            "are too few to tell."
+        )
     if missing:
         return f"{subject} is at most {figure}: no check failed, but not all were made."
     if figures.weak:
-        return f"{subject} is at most {figure}: all checks passed, but stronger attacks (--attack fast) may lower it."
+        return (
+            f"{subject} is at most {figure}: all checks passed, but stronger attacks "
+            "(--attack fast) may lower it."
+        )
     gain = "broke a sample" if last.k == clean.k else "found more"
     return f"{subject} is at most {figure}: all checks passed, and no attack {gain}."
 
 
 def where_it_breaks(clean: Rate, robust: Sequence[Rate], texts: Sequence[str]) -> str:
-    """The budgets between which half of the clean accuracy is lost, and what is left; empty unless little is, at the largest.
+    """The budgets between which half of the clean accuracy is lost, and what is left; empty unless
+    little is, at the largest.
 
-    The ends are the largest budget up to which the whole interval is above half, and the smallest from which it is below.
+    The ends are the largest budget up to which the whole interval is above half, and the smallest
+    from which it is below.
     """
-    pairs = [(rate, text) for rate, text in zip(robust, texts, strict=True) if rate.eps > 0 and rate.value is not None]
+    pairs = [
+        (rate, text)
+        for rate, text in zip(robust, texts, strict=True)
+        if rate.eps > 0 and rate.value is not None
+    ]
     half = (clean.value or 0.0) / 2
     above = [text for rate, text in pairs if (rate.low or 0.0) > half]
     below = [text for rate, text in pairs if rate.high is not None and rate.high < half]
-    if len(pairs) < 2 or not below or (pairs[-1][0].value or 0.0) >= 2 * LITTLE * half or robust[-1].value is None:
+    if (
+        len(pairs) < 2
+        or not below
+        or (pairs[-1][0].value or 0.0) >= 2 * LITTLE * half
+        or robust[-1].value is None
+    ):
         return ""
     last, budget = pairs[-1]
-    ending = f"and at most {_percent(last)} is left at {budget}" if last.k else f"and nothing is left at {budget}"
+    ending = (
+        f"and at most {_percent(last)} is left at {budget}"
+        if last.k
+        else f"and nothing is left at {budget}"
+    )
     place = f"between {above[-1]} and {below[0]}" if above else f"before {below[0]}"
     return f"Half of the clean accuracy of {_percent(clean)} is lost {place}, {ending}."
 
 
 def statement(criterion: str, figures: Figures) -> str:
-    """One sentence on the share of inputs that do not meet a criterion of probability at the largest eps."""
+    """One sentence on the share of inputs that do not meet a criterion of probability at the
+    largest eps.
+    """
     clean, last, budget = figures.clean, figures.robust[-1], figures.texts[-1]
     if last.value is None:
         return f"No sample could be judged, so nothing is known about {criterion}."
     if clean.quantity.startswith("top-") and clean.k and last.eps > 0:
-        return f"Robust {clean.quantity} is at most {_percent(last)} at {budget}; without an attack it is {_percent(clean)}."
+        return (
+            f"Robust {clean.quantity} is at most {_percent(last)} at {budget}; "
+            f"without an attack it is {_percent(clean)}."
+        )
     share = f"{_percent(last)} of the inputs do not meet {criterion}"
     if not clean.k:
         return f"Every clean input meets {criterion}, so nothing was attacked."
@@ -173,25 +241,44 @@ def statement(criterion: str, figures: Figures) -> str:
     if not last.k:
         return f"Every input meets {criterion} at {budget}."
     untouched = f"{clean.n - clean.k} of {clean.n} meet it untouched"
-    return f"At most {share} at {budget}: {untouched}, and attacks made {clean.k - last.k} more meet it."
+    return (
+        f"At most {share} at {budget}: {untouched}, and attacks made "
+        f"{clean.k - last.k} more meet it."
+    )
 
 
 def verdict_notes(figures: Figures) -> Iterator[str]:
-    """Sentences on the checks of a run with clean inputs that are right: what else failed, and what to do."""
+    """Sentences on the checks of a run with clean inputs that are right: what else failed, and what
+    to do.
+    """
     checks = {Code(check.code): check for check in figures.checks}
     failed = {code for code, check in checks.items() if check.passed is False}
     first = next((code for code in UNSTEADY if code in failed), None)
     if first is None and (candidates := failed & BROKEN.keys()):
         first = _gravest(candidates, checks)
-    if remaining := [code for code in checks if code in failed and code not in (first, Code.RANDOM)]:
-        yield f"{join_codes(remaining)} failed too." if first else f"{join_codes(remaining)} failed."
+    if remaining := [
+        code for code in checks if code in failed and code not in (first, Code.RANDOM)
+    ]:
+        yield (
+            f"{join_codes(remaining)} failed too." if first else f"{join_codes(remaining)} failed."
+        )
     route = figures.detours
     if Code.RANDOM in failed and route.answers > 1:
-        yield f"Attacks follow the mean of {route.answers} answers, and it decides whether an input is adversarial."
+        yield (
+            f"Attacks follow the mean of {route.answers} answers, and it decides "
+            "whether an input is adversarial."
+        )
     elif Code.RANDOM in failed:
-        yield "One lucky answer counts against the model, while one gradient of many may lead nowhere: run --attack rand."
+        yield (
+            "One lucky answer counts against the model, while one gradient of many "
+            "may lead nowhere: run --attack rand."
+        )
     if failed & BROKEN.keys() and route.disagreement is not None:
-        good = "agree with the replaced gradient" if route.disagreement <= GOOD else "disagree with the replaced gradient too"
+        good = (
+            "agree with the replaced gradient"
+            if route.disagreement <= GOOD
+            else "disagree with the replaced gradient too"
+        )
         yield f"Finite differences {good} ({route.disagreement:.2f}; 0 is perfect, 1 is chance)."
     if failed & DETACHED and figures.robust[-1].k:
         yield MORE_QUERIES if route.by_labels else DETACHED_REMEDY
@@ -202,20 +289,30 @@ def _percent(rate: Rate) -> str:
 
 
 def _sentence(opening: str, cause: str | None, reason: str) -> str:
-    """The opening and the cause that a check found, or the general reason if the cause is missing or too long."""
+    """The opening and the cause that a check found, or the general reason if the cause is missing
+    or too long.
+    """
     with_cause = f"{opening}: {cause}."
     return with_cause if cause and len(with_cause.split()) <= LONGEST else f"{opening}: {reason}."
 
 
 def _gravest(failed: set[Code], checks: Mapping[Code, CheckResult]) -> Code:
-    """The most important failed check: checks with a known cause come first, then the order of `BROKEN` decides."""
+    """The most important failed check: checks with a known cause come first, then the order of
+    `BROKEN` decides.
+    """
     return min(failed, key=lambda code: (not checks[code].cause, list(BROKEN).index(code)))
 
 
 def _bypass(broken: set[Code], route: Detours) -> str:
-    """Clause on how attacks bypassed failed checks; empty unless finite differences agree with the gradient they followed."""
+    """Clause on how attacks bypassed failed checks; empty unless finite differences agree with the
+    gradient they followed.
+    """
     if route.disagreement is None or route.disagreement > GOOD:
         return ""
     if route.way == DECIDING_SCORES:
         return "attacks followed the scores that decide, which the model does not show"
-    return "" if DETACHED & broken else "attacks bypassed a misleading gradient, and finite differences agree"
+    return (
+        ""
+        if DETACHED & broken
+        else "attacks bypassed a misleading gradient, and finite differences agree"
+    )

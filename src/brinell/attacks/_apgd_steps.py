@@ -1,6 +1,8 @@
-"""The state of an APGD run and the iterations at which its step size is reviewed, for the attacks that step as APGD does.
+"""The state of an APGD run and the iterations at which its step size is reviewed, for the attacks
+that step as APGD does.
 
-Croce & Hein 2020, Reliable evaluation of adversarial robustness with an ensemble of diverse parameter-free attacks, Algorithm 1.
+Croce & Hein 2020, Reliable evaluation of adversarial robustness with an ensemble of diverse
+parameter-free attacks, Algorithm 1.
 """
 
 import math
@@ -16,7 +18,8 @@ from brinell.core.norms import per_sample
 MOMENTUM = 0.75
 """alpha of Algorithm 1: the weight of the new step against the previous one."""
 RHO = 0.75
-"""Condition 1: the step size is kept only if more than this share of the steps since the last checkpoint raised the loss."""
+"""Condition 1: the step size is kept only if more than this share of the steps since the last
+checkpoint raised the loss."""
 
 
 class State:
@@ -41,7 +44,12 @@ class State:
         if momentum == 1.0:
             return z
         # x + a (z - x) + (1 - a) (x - x_previous)
-        x = z.sub_(self.x).mul_(momentum).add_(self.x, alpha=2 - momentum).sub_(self.x_previous, alpha=1 - momentum)
+        x = (
+            z.sub_(self.x)
+            .mul_(momentum)
+            .add_(self.x, alpha=2 - momentum)
+            .sub_(self.x_previous, alpha=1 - momentum)
+        )
         return threat.project(x, x0)
 
     def arrive(self, x: Tensor, loss: Tensor, grad: Tensor) -> None:
@@ -53,19 +61,27 @@ class State:
             replace_rows(best, improved, value)
 
     def review(self, steps: int) -> None:
-        """Lines 12 to 16, at a checkpoint: where progress stalled, halve the step and go back to the best point."""
+        """Lines 12 to 16, at a checkpoint: where progress stalled, halve the step and go back to
+        the best point.
+        """
         stalled = self.rises <= RHO * steps
         stuck = ~self.halved_before & (self.loss_max_before >= self.loss_max)
         halve = stalled | stuck
         self.halved_before, self.loss_max_before = halve, self.loss_max.clone()
         self.rises = torch.zeros_like(self.rises)
         self.step_size = torch.where(halve, self.step_size / 2, self.step_size)
-        for value, best in ((self.x, self.x_max), (self.grad, self.grad_max), (self.loss, self.loss_max)):
+        for value, best in (
+            (self.x, self.x_max),
+            (self.grad, self.grad_max),
+            (self.loss, self.loss_max),
+        ):
             replace_rows(value, halve, best)
 
 
 def checkpoints(steps: int) -> list[int]:
-    """Iterations at which the step size is reviewed (section 3.2): p_0 = 0, p_1 = 0.22, shrinking gaps of at least 0.06."""
+    """Iterations at which the step size is reviewed (section 3.2): p_0 = 0, p_1 = 0.22, shrinking
+    gaps of at least 0.06.
+    """
     points = [0.0, 0.22]
     while points[-1] < 1:
         points.append(points[-1] + max(points[-1] - points[-2] - 0.03, 0.06))

@@ -1,4 +1,6 @@
-"""Helpers that several attacks share: common declarations, selection of active samples, the criterion, and searches."""
+"""Helpers that several attacks share: common declarations, selection of active samples, the
+criterion, and searches.
+"""
 
 import math
 from typing import Any, ClassVar
@@ -6,7 +8,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import KINDS, Access, Batch, Domain, Family, Kind, Oracle, Streams, Threat
+from brinell.core.contracts import (
+    KINDS,
+    Access,
+    Batch,
+    Domain,
+    Family,
+    Kind,
+    Oracle,
+    Streams,
+    Threat,
+)
 from brinell.core.norms import per_sample
 from brinell.core.patches import PatchGrid
 from brinell.core.settings import Checked
@@ -23,13 +35,17 @@ class EveryKind(Checked):
 
 
 def still_active(oracle: Oracle, batch: Batch, *aligned: Any) -> tuple[Any, ...]:
-    """The rows of `batch`, and of what is aligned with it (tensors, threats, streams), that are still worth a query."""
+    """The rows of `batch`, and of what is aligned with it (tensors, threats, streams), that are
+    still worth a query.
+    """
     rows = oracle.remaining(batch.ids)
     return (batch, *aligned) if rows is None else select_rows(rows, batch, *aligned)
 
 
 def replace_rows(target: Tensor, mask: Tensor, values: Tensor) -> None:
-    """Write into `target` the rows of `values`, both (n, ...), where `mask` (n,) bool is True; a device is not waited for."""
+    """Write into `target` the rows of `values`, both (n, ...), where `mask` (n,) bool is True; a
+    device is not waited for.
+    """
     if target.device.type == "cpu":
         rows = mask.nonzero()[:, 0]
         target[rows] = values[rows]
@@ -38,17 +54,22 @@ def replace_rows(target: Tensor, mask: Tensor, values: Tensor) -> None:
 
 
 def select_rows(keep: Tensor, *aligned: Any) -> tuple[Any, ...]:
-    """The selected rows of each argument (batch, tensor, threat or streams of n rows); `keep` is (n,) bool or int64."""
+    """The selected rows of each argument (batch, tensor, threat or streams of n rows); `keep` is
+    (n,) bool or int64.
+    """
     return tuple(rows[keep] if isinstance(rows, Tensor) else rows.select(keep) for rows in aligned)
 
 
 def adversarial(batch: Batch, threat: Threat, x: Tensor, logits: Tensor) -> Tensor:
-    """(n,) bool: which of `x` (n, *shape), answered with `logits`, meet the criterion, however far they are away."""
+    """(n,) bool: which of `x` (n, *shape), answered with `logits`, meet the criterion, however far
+    they are away.
+    """
     return threat.criterion.is_met(threat.criterion.margin(logits, batch.y, x), logits, batch.y)
 
 
 def noise_squares(domain: Domain, rng: Streams, trial: int, reference: Tensor) -> Tensor:
-    """(n, *shape): uniform noise within the bounds, constant on squares, whose side doubles from one trial to the next.
+    """(n, *shape): uniform noise within the bounds, constant on squares, whose side doubles from
+    one trial to the next.
 
     The device is that of `reference`.
     """

@@ -1,6 +1,8 @@
-"""APGD in L1: steps that change few values, and the projection onto the ball and into the bounds at once.
+"""APGD in L1: steps that change few values, and the projection onto the ball and into the bounds at
+once.
 
-Croce & Hein 2021, Mind the box: l1-APGD for sparse adversarial attacks on image classifiers, sections 2 and 3.
+Croce & Hein 2021, Mind the box: l1-APGD for sparse adversarial attacks on image classifiers,
+sections 2 and 3.
 """
 
 from collections.abc import Iterable
@@ -15,11 +17,13 @@ from brinell.core.norms import l0
 FIRST_SHARE = 0.2
 """Share of the values that the first steps change."""
 SHARPEN = 1.5
-"""A step changes as many values as the best point so far differs in, divided by this; and a step size shrinks by as much."""
+"""A step changes as many values as the best point so far differs in, divided by this; and a step
+size shrinks by as much."""
 SMALLEST = 0.1
 """The shortest step, as a fraction of eps."""
 FEWER = 0.95
-"""The best point has become sparser where it differs in less than this share of the values as at the checkpoint before."""
+"""The best point has become sparser where it differs in less than this share of the values as at
+the checkpoint before."""
 EXACT = 1e-6
 """Of eps, by how much a projection may miss it."""
 ROUNDS = 64
@@ -27,11 +31,12 @@ ROUNDS = 64
 
 
 def into_ball_and_bounds(delta: Tensor, eps: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """(n, *shape): the perturbation nearest to `delta` whose absolute values add up to at most eps, within its bounds.
+    """(n, *shape): the perturbation nearest to `delta` whose absolute values add up to at most eps,
+    within its bounds.
 
-    Each value of the answer is `delta` shrunk by one threshold per sample and cut at its bound. What is left then falls as the
-    threshold rises, piecewise linearly but neither convex nor concave; so Newton's method runs inside a bracket, where the paper
-    sorts all 2 d breakpoints.
+    Each value of the answer is `delta` shrunk by one threshold per sample and cut at its bound.
+    What is left then falls as the threshold rises, piecewise linearly but neither convex nor
+    concave; so Newton's method runs inside a bracket, where the paper sorts all 2 d breakpoints.
 
     Args:
         delta: (n, *shape).
@@ -48,13 +53,19 @@ def into_ball_and_bounds(delta: Tensor, eps: Tensor, low: Tensor, high: Tensor) 
         shrunk = size - threshold[:, None]
         excess = torch.minimum(shrunk, room).clamp_min_(0).sum(1) - eps
         open_ = open_ & (excess.abs() > EXACT * eps)
-        lower, upper = torch.where(excess > 0, threshold, lower), torch.where(excess > 0, upper, threshold)
+        lower, upper = (
+            torch.where(excess > 0, threshold, lower),
+            torch.where(excess > 0, upper, threshold),
+        )
         slope = ((shrunk > 0) & (shrunk < room)).sum(1)
         newton = threshold + excess / slope
         bracketed = (slope > 0) & (newton > lower) & (newton < upper)
-        threshold = torch.where(open_, torch.where(bracketed, newton, (lower + upper) / 2), threshold)
+        threshold = torch.where(
+            open_, torch.where(bracketed, newton, (lower + upper) / 2), threshold
+        )
     projection = torch.minimum(size - threshold[:, None], room)
-    # A value that the threshold removes must be exactly 0; a rounding residue would count as a changed value.
+    # A value that the threshold removes must be exactly 0; a rounding residue would count as a
+    # changed value.
     projection = torch.where(projection > EXACT * eps[:, None], projection, 0)
     projection *= (eps / projection.sum(1).clamp_min(1e-30)).clamp_max(1)[:, None]
     return projection.reshape(delta.shape).copysign_(delta)
@@ -63,20 +74,25 @@ def into_ball_and_bounds(delta: Tensor, eps: Tensor, low: Tensor, high: Tensor) 
 def projected(x: Tensor, x0: Tensor, threat: Threat) -> Tensor:
     """(n, *shape): the nearest inputs to `x` within eps of `x0` and inside the bounds."""
     low, high = threat.domain.bounds(x0)
-    return threat.domain.clamp(into_ball_and_bounds(x - x0, threat.eps, low - x0, high - x0).add_(x0))
+    return threat.domain.clamp(
+        into_ball_and_bounds(x - x0, threat.eps, low - x0, high - x0).add_(x0)
+    )
 
 
 def phases(steps: int, *, wide: bool) -> dict[int, float]:
     """The first step of each phase of a run, counted from 0, to its radius as a multiple of eps.
 
-    `wide`: 30 % of the steps within 3 eps, 30 % within 2 eps, and the rest within eps; fewer than four steps have no phases.
+    `wide`: 30 % of the steps within 3 eps, 30 % within 2 eps, and the rest within eps; fewer than
+    four steps have no phases.
     """
     share = 3 * steps // 10
     return {0: 3.0, share: 2.0, 2 * share: 1.0} if wide and share else {0: 1.0}
 
 
 def reviews(steps: int, starts: Iterable[int]) -> set[int]:
-    """Numbers of steps after which `SparseState.review` runs: every 4 % of each phase, whose first steps are `starts`."""
+    """Numbers of steps after which `SparseState.review` runs: every 4 % of each phase, whose first
+    steps are `starts`.
+    """
     steps_after = set()
     for start, end in pairwise([*starts, steps]):
         first = start + (start > 0)
@@ -86,14 +102,19 @@ def reviews(steps: int, starts: Iterable[int]) -> set[int]:
 
 
 class SparseState:
-    """State of each sample of a run, like `apgd._State` for the other distances: Algorithm 1 of the paper."""
+    """State of each sample of a run, like `apgd._State` for the other distances: Algorithm 1 of the
+    paper.
+    """
 
-    def __init__(self, x0: Tensor, x: Tensor, loss: Tensor, grad: Tensor, eps: Tensor, *, dense: bool = True) -> None:
+    def __init__(
+        self, x0: Tensor, x: Tensor, loss: Tensor, grad: Tensor, eps: Tensor, *, dense: bool = True
+    ) -> None:
         self.x0, self.eps = x0, eps
         self.x, self.loss, self.grad = x, loss, grad
         self.x_max, self.loss_max, self.grad_max = x.clone(), loss.clone(), grad.clone()
         self.step_size = eps.clone()
-        # A run that begins anywhere in the ball changes a share of all values; one that goes on, of those that `x` changed.
+        # A run that begins anywhere in the ball changes a share of all values; one that goes on, of
+        # those that `x` changed.
         self.changed_before = torch.full_like(loss, x[0].numel()) if dense else l0(x - x0).to(loss)
         self.count = FIRST_SHARE * self.changed_before if dense else self.changed_before / SHARPEN
 
@@ -102,12 +123,16 @@ class SparseState:
             setattr(self, name, value[keep])
 
     def move(self, x0: Tensor, threat: Threat, momentum: float) -> Tensor:
-        """A step along the signs of the steepest values, all of one length, and the projection; no momentum."""
+        """A step along the signs of the steepest values, all of one length, and the projection; no
+        momentum.
+        """
         steep = self.grad.abs().flatten(1)
         ranks = self.count.long().clamp(1, steep.shape[1])
         least = steep.sort(dim=1, descending=True).values.gather(1, ranks[:, None] - 1)
         sign = torch.where(steep >= least, self.grad.flatten(1).sign(), 0)
-        step = sign.mul_((self.step_size / sign.abs().sum(1).clamp_min(1))[:, None]).reshape(self.x.shape)
+        step = sign.mul_((self.step_size / sign.abs().sum(1).clamp_min(1))[:, None]).reshape(
+            self.x.shape
+        )
         return projected(step.add_(self.x), x0, threat)
 
     def arrive(self, x: Tensor, loss: Tensor, grad: Tensor) -> None:
@@ -118,10 +143,18 @@ class SparseState:
         self.x_max[rows], self.grad_max[rows], self.loss_max[rows] = x[rows], grad[rows], loss[rows]
 
     def review(self, steps: int) -> None:
-        """At a checkpoint: where the best point became sparser, full steps from there again; elsewhere shorter ones."""
+        """At a checkpoint: where the best point became sparser, full steps from there again;
+        elsewhere shorter ones.
+        """
         changed = l0(self.x_max - self.x0)
         sparser = changed < FEWER * self.changed_before
-        self.step_size = torch.where(sparser, self.eps, torch.maximum(self.step_size / SHARPEN, SMALLEST * self.eps))
+        self.step_size = torch.where(
+            sparser, self.eps, torch.maximum(self.step_size / SHARPEN, SMALLEST * self.eps)
+        )
         self.count, self.changed_before = changed / SHARPEN, changed
         rows = sparser.nonzero()[:, 0]
-        self.x[rows], self.grad[rows], self.loss[rows] = self.x_max[rows], self.grad_max[rows], self.loss_max[rows]
+        self.x[rows], self.grad[rows], self.loss[rows] = (
+            self.x_max[rows],
+            self.grad_max[rows],
+            self.loss_max[rows],
+        )

@@ -1,8 +1,8 @@
 """Windows into a grid of values: their sides, the places they cover, and the bump that fills them.
 
-Pure functions of shapes, for any number of axes: segments of a signal, rectangles of an image, blocks of a video; and the bounds
-of the values in a window. A grid is the shape of one channel; places are counted in it as if it were flat, the last axis running
-fastest.
+Pure functions of shapes, for any number of axes: segments of a signal, rectangles of an image,
+blocks of a video; and the bounds of the values in a window. A grid is the shape of one channel;
+places are counted in it as if it were flat, the last axis running fastest.
 """
 
 import math
@@ -21,10 +21,12 @@ TILES = 5
 
 
 def sides(grid: Sequence[int], fraction: float, least: int = 1) -> Sides:
-    """Side lengths of a window that covers `fraction` of the grid and is as near to a cube as the grid allows.
+    """Side lengths of a window that covers `fraction` of the grid and is as near to a cube as the
+    grid allows.
 
-    On a square image this is the integer nearest to sqrt(fraction * width**2), for both sides. If an axis is shorter than
-    that, the window covers it completely and the other sides grow to compensate. No side is below `least` unless its axis is.
+    On a square image this is the integer nearest to sqrt(fraction * width**2), for both sides. If
+    an axis is shorter than that, the window covers it completely and the other sides grow to
+    compensate. No side is below `least` unless its axis is.
     """
     volume, lengths = fraction * math.prod(grid), [0] * len(grid)
     for rank, axis in enumerate(sorted(range(len(grid)), key=lambda axis: grid[axis])):
@@ -53,10 +55,11 @@ def starts(grid: Sequence[int], window: Sequence[int]) -> Sides:
 
 
 def bump(window: Sequence[int]) -> Tensor:
-    """(*window): a hill of nested boxes around the middle, whose k-th box from the middle adds 1 / k**2.
+    """(*window): a hill of nested boxes around the middle, whose k-th box from the middle adds 1 /
+    k**2.
 
-    Andriushchenko et al. 2020, eq. 2: at Chebyshev distance d from place floor(side / 2) of each axis it is
-    sum_(k=0)^(n-d) 1 / (n + 1 - k)**2 with n = floor(longest side / 2).
+    Andriushchenko et al. 2020, eq. 2: at Chebyshev distance d from place floor(side / 2) of each
+    axis it is sum_(k=0)^(n-d) 1 / (n + 1 - k)**2 with n = floor(longest side / 2).
     """
     distance = torch.zeros(*window, dtype=torch.int64)
     for axis, side in enumerate(window):
@@ -68,14 +71,19 @@ def bump(window: Sequence[int]) -> Tensor:
 
 
 def opposite_bumps(window: Sequence[int]) -> Tensor:
-    """(orientations, volume): a hill beside a hole, split along each axis that has two values at least; Euclidean length 1.
+    """(orientations, volume): a hill beside a hole, split along each axis that has two values at
+    least; Euclidean length 1.
 
-    Section 3.2 after eq. 2 of the same paper, where the window is a square and there are two orientations.
+    Section 3.2 after eq. 2 of the same paper, where the window is a square and there are two
+    orientations.
     """
     shapes = []
     for axis, side in enumerate(window):
         if side > 1:
-            halves = [(*window[:axis], half, *window[axis + 1 :]) for half in (side // 2, side - side // 2)]
+            halves = [
+                (*window[:axis], half, *window[axis + 1 :])
+                for half in (side // 2, side - side // 2)
+            ]
             shapes.append(torch.cat([bump(halves[0]), -bump(halves[1])], dim=axis).flatten())
     stacked = torch.stack(shapes) if shapes else bump(window).reshape(1, -1)
     unit: Tensor = stacked / torch.linalg.vector_norm(stacked, dim=1, keepdim=True)
@@ -83,9 +91,11 @@ def opposite_bumps(window: Sequence[int]) -> Tensor:
 
 
 def tiles(grid: Sequence[int], count: int) -> tuple[Sides, Tensor, Tensor, Tensor]:
-    """A tiling of the middle of the grid with `count` equal tiles along each axis, fewer where an axis is shorter.
+    """A tiling of the middle of the grid with `count` equal tiles along each axis, fewer where an
+    axis is shorter.
 
-    Returns the sides of a tile; the places (places,) that are covered; and for each its tile and its offset within it, all flat.
+    Returns the sides of a tile; the places (places,) that are covered; and for each its tile and
+    its offset within it, all flat.
     """
     side = tuple(max(1, size // count) for size in grid)
     number = tuple(min(count, size) for size in grid)
@@ -109,7 +119,9 @@ class Box:
         self._bounds = [bound.expand(1, *domain.shape).flatten() for bound in bounds]
 
     def clamp(self, values: Tensor, places: Tensor) -> Tensor:
-        """`values` at the `places` (int64, as many) of the flat input, moved into their bounds in place."""
+        """`values` at the `places` (int64, as many) of the flat input, moved into their bounds in
+        place.
+        """
         if len(self._everywhere) == len(self._bounds):  # twice as fast with numbers as with tensors
             return values.clamp_(*self._everywhere)
         low, high = (bound[places].view_as(values) for bound in self._bounds)
@@ -119,10 +131,11 @@ class Box:
 class Deals:
     """Windows and signs from streams of random numbers, drawn for a block of steps at once.
 
-    The values of a vector have no order, so its windows are segments of a random one, with a random sign for each value; both
-    are drawn anew with each block.
+    The values of a vector have no order, so its windows are segments of a random one, with a random
+    sign for each value; both are drawn anew with each block.
 
-    `least` is the shortest side of a window; where `weighted`, signs carry a random weight between 0 and 1.
+    `least` is the shortest side of a window; where `weighted`, signs carry a random weight between
+    0 and 1.
     """
 
     def __init__(self, domain: Domain, rng: Streams, *, least: int, weighted: bool) -> None:
@@ -157,8 +170,9 @@ class Deals:
         Args:
             block: its number.
             fractions: what its windows cover of the input, for each step.
-            turns: (steps,) int64: how many steps before each had windows of one value in turn, all of which lie elsewhere until
-                every place had one; below 0, or without it, the window is drawn.
+            turns: (steps,) int64: how many steps before each had windows of one value in turn, all
+                of which lie elsewhere until every place had one; below 0, or without it, the window
+                is drawn.
         """
         rng, axes = self._rng.fold(f"block {block}"), len(self.grid)
         self._sides = [sides(self.grid, fraction, self._least) for fraction in fractions]
@@ -184,14 +198,18 @@ class Deals:
             self._drawn["first"] = torch.where(turns < 0, self._drawn["first"], places)
 
     def window(self, step: int, choice: Literal["first", "second"] = "first") -> Tensor:
-        """(n, channels * volume) int64: places in the flat input of the step's window, all of whose channels are covered."""
+        """(n, channels * volume) int64: places in the flat input of the step's window, all of whose
+        channels are covered.
+        """
         if self._cut is None or self._cut[0] != self._sides[step]:
             self._cut = self._sides[step], *self._cut_to(self._sides[step])
         places = self._drawn[choice][:, step, None] + self._cut[1]
         return self._drawn["order"].gather(1, places) if self._vector else places
 
     def signs(self, step: int, window: Tensor) -> Tensor:
-        """(n, channels, 1) of +-1, one for each channel of a window; for vectors (n, 1, volume), one for each value."""
+        """(n, channels, 1) of +-1, one for each channel of a window; for vectors (n, 1, volume),
+        one for each value.
+        """
         signs = self._drawn["sign"][:, step, :, None]
         return signs * self._drawn["flip"].gather(1, window)[:, None] if self._vector else signs
 
@@ -202,20 +220,34 @@ class Deals:
         return shapes[self._drawn["turn"][:, step] % len(shapes), None]
 
     def _cut_to(self, sides: Sides) -> tuple[Tensor, Tensor]:
-        """(channels * volume,) offsets of a window's values in the flat input, and (orientations, volume) what fills it."""
+        """(channels * volume,) offsets of a window's values in the flat input, and (orientations,
+        volume) what fills it.
+        """
         positions = offsets(self.grid, sides)
         channels = math.prod(self.grid) * torch.arange(self.channels)
-        shapes = torch.full((1, len(positions)), len(positions) ** -0.5) if self._vector else opposite_bumps(sides)
+        shapes = (
+            torch.full((1, len(positions)), len(positions) ** -0.5)
+            if self._vector
+            else opposite_bumps(sides)
+        )
         return (channels[:, None] + positions).flatten().to(self._device), shapes.to(self._device)
 
     def stripes(self) -> Tensor:
-        """(n, channels, 1, ..., width) of +-1: section 3.2's start in Linf, constant along all axes but the last."""
+        """(n, channels, 1, ..., width) of +-1: section 3.2's start in Linf, constant along all axes
+        but the last.
+        """
         width = self.grid[-1]
         signs = self._sign(self._rng.fold("stripes").bits(self.channels, width))
-        return signs[:, 0] if self._vector else signs.reshape(-1, self.channels, *[1] * (len(self.grid) - 1), width)
+        return (
+            signs[:, 0]
+            if self._vector
+            else signs.reshape(-1, self.channels, *[1] * (len(self.grid) - 1), width)
+        )
 
     def bumps(self) -> Tensor:
-        """(n, *shape): section 3.3's start in L2, of any length: in each tile opposite bumps, turned and signed at random."""
+        """(n, *shape): section 3.3's start in L2, of any length: in each tile opposite bumps,
+        turned and signed at random.
+        """
         rng = self._rng.fold("bumps")
         if self._vector:
             return self._sign(rng.bits(self.grid[0]))
@@ -224,7 +256,9 @@ class Deals:
         shapes, count = opposite_bumps(sides).to(self._device), int(tile[-1]) + 1
         turned = shapes[rng.fold("turns").integers(len(shapes), count)[:, tile], offset]
         delta = torch.zeros(len(rng), self.channels, math.prod(self.grid), device=self._device)
-        delta[:, :, place] = turned[:, None] * self._sign(rng.bits(self.channels, count))[:, :, tile]
+        delta[:, :, place] = (
+            turned[:, None] * self._sign(rng.bits(self.channels, count))[:, :, tile]
+        )
         return delta.reshape(-1, self.channels, *self.grid)
 
     def _sign(self, bits: Tensor) -> Tensor:

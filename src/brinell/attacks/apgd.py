@@ -1,23 +1,28 @@
 """APGD: projected gradient ascent that halves its own step size when progress stalls.
 
-Croce & Hein 2020, Reliable evaluation of adversarial robustness with an ensemble of diverse parameter-free attacks, Algorithm 1
-and section 3. With `targets` it is the targeted attack of section 5: one run against each of the most likely other classes.
-In L1 it is Croce & Hein 2021, Mind the box: l1-APGD for sparse adversarial attacks on image classifiers, Algorithm 1: sparse
-steps, a projection onto ball and bounds at once, step sizes that follow the sparsity of the best point, and section 3.2, a
-radius that shrinks from 3 eps to eps (`_sparse_steps`).
+Croce & Hein 2020, Reliable evaluation of adversarial robustness with an ensemble of diverse
+parameter-free attacks, Algorithm 1 and section 3. With `targets` it is the targeted attack of
+section 5: one run against each of the most likely other classes. In L1 it is Croce & Hein 2021,
+Mind the box: l1-APGD for sparse adversarial attacks on image classifiers, Algorithm 1: sparse
+steps, a projection onto ball and bounds at once, step sizes that follow the sparsity of the best
+point, and section 3.2, a radius that shrinks from 3 eps to eps (`_sparse_steps`).
 
 Deviations:
-- A sample leaves in the iteration in which it is fooled; the paper runs all iterations and keeps the best point. The verdict
-  is the same, since a fooled point is not given up.
+- A sample leaves in the iteration in which it is fooled; the paper runs all iterations and keeps
+  the best point. The verdict is the same, since a fooled point is not given up.
 - The last iterate is scored but its gradient is not taken: 1 backward less.
-- With `random_start` (the default of the reference code) the first point is at distance eps from the clean input in a random
-  direction; the paper leaves the start open. In L1 it is normal noise, projected, as in the authors' code.
-- In L1 the point that a phase begins with takes the place of one of its iterations, so that a run costs no more for them. The
-  first steps change a fifth of the values from a random start, too: MNIST cnn4_pgd at L1 8, 400 samples, 160 fooled, not 152.
-- The first restart runs alone, and those that it leaves get all others side by side: few samples survive, and a batch of one
-  costs nearly what one of four does. The same samples succeed as with one restart after another.
-- The targets are ranked by the clean input's logits, asked for once; where there are fewer other classes, all are taken. They
-  run side by side, so that batches stay full when few samples are active; a sample fooled towards one leaves with all its runs.
+- With `random_start` (the default of the reference code) the first point is at distance eps from
+  the clean input in a random direction; the paper leaves the start open. In L1 it is normal noise,
+  projected, as in the authors' code.
+- In L1 the point that a phase begins with takes the place of one of its iterations, so that a run
+  costs no more for them. The first steps change a fifth of the values from a random start, too:
+  MNIST cnn4_pgd at L1 8, 400 samples, 160 fooled, not 152.
+- The first restart runs alone, and those that it leaves get all others side by side: few samples
+  survive, and a batch of one costs nearly what one of four does. The same samples succeed as with
+  one restart after another.
+- The targets are ranked by the clean input's logits, asked for once; where there are fewer other
+  classes, all are taken. They run side by side, so that batches stay full when few samples are
+  active; a sample fooled towards one leaves with all its runs.
 """
 
 from dataclasses import dataclass, replace
@@ -48,13 +53,16 @@ class APGD(EveryKind):
     steps: Count = 100
     """Iterations of each restart."""
     restarts: Count = 1
-    """Random starting points: the first one alone, then the others side by side on the samples that survive it."""
+    """Random starting points: the first one alone, then the others side by side on the samples
+    that survive it."""
     random_start: bool = True
     """Start at distance eps in a random direction; otherwise at the clean input."""
     wide: bool = True
-    """In L1: 30 % of the steps within 3 eps, 30 % within 2 eps, and only the rest within eps; otherwise all within eps."""
+    """In L1: 30 % of the steps within 3 eps, 30 % within 2 eps, and only the rest within eps;
+    otherwise all within eps."""
     targets: Whole = 0
-    """Number of most likely other classes to attack, each in a separate run; 0 attacks untargeted."""
+    """Number of most likely other classes to attack, each in a separate run; 0 attacks
+    untargeted."""
 
     access = Access.GRADIENTS
     distances = frozenset({"linf", "l2", "l1", "embedding"})
@@ -63,29 +71,47 @@ class APGD(EveryKind):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.restarts > 1 and not self.random_start:
-            raise ValueError("restarts without random_start repeat the same run; set restarts=1 or random_start=true")
+            raise ValueError(
+                "restarts without random_start repeat the same run; set "
+                "restarts=1 or random_start=true"
+            )
         if self.targets and self.loss not in TARGETED:
-            raise ValueError(f"loss {self.loss} has no targeted form; with targets use {' or '.join(TARGETED)}")
+            raise ValueError(
+                f"loss {self.loss} has no targeted form; with targets use {' or '.join(TARGETED)}"
+            )
 
     def reach(self, distance: str) -> float:
-        """Radius in which a run begins, as a multiple of eps: 3 in L1, unless the run is too short for phases."""
+        """Radius in which a run begins, as a multiple of eps: 3 in L1, unless the run is too short
+        for phases.
+        """
         return phases(self.steps, wide=self.wide)[0] if distance == "l1" else 1.0
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """One forward and backward at the start and at every iterate but the last, which is scored only."""
+        """One forward and backward at the start and at every iterate but the last, which is scored
+        only.
+        """
         runs = self.restarts * (min(self.targets, classes - 1) or 1)
         return runs * (self.steps + 1) + (self.targets > 0), runs * self.steps
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """Run the first restart, then all others on the samples that survived it; targets and restarts go side by side."""
+        """Run the first restart, then all others on the samples that survived it; targets and
+        restarts go side by side.
+        """
         target = self._rivals(oracle, batch, threat) if self.targets else batch.y[:, None]
         for restarts in (range(1), range(1, self.restarts)):
-            # One row for each sample, target and restart, in portions that keep the memory of a run in bounds.
-            streams = [rng.fold(rank).fold(restart).keys for restart in restarts for rank in range(target.shape[1])]
+            # One row for each sample, target and restart, in portions that keep the memory of a run
+            # in bounds.
+            streams = [
+                rng.fold(rank).fold(restart).keys
+                for restart in restarts
+                for rank in range(target.shape[1])
+            ]
             runs = len(streams)
             portion = max(1, ROWS // max(1, runs))
             for start in range(0, len(batch) if runs else 0, portion):
-                index = torch.arange(start, min(start + portion, len(batch)), device=batch.ids.device)
+                index = torch.arange(
+                    start, min(start + portion, len(batch)), device=batch.ids.device
+                )
                 index = index[oracle.active(batch.ids[index])]
                 if not len(index):
                     continue
@@ -95,13 +121,17 @@ class APGD(EveryKind):
                 self._run(oracle, batch.select(rows), threat.select(rows), Streams(keys), towards)
 
     def _rivals(self, oracle: Oracle, batch: Batch, threat: Threat) -> Tensor:
-        """(n, targets): the target class where the criterion has one, else the most likely other classes of the clean inputs."""
+        """(n, targets): the target class where the criterion has one, else the most likely other
+        classes of the clean inputs.
+        """
         if isinstance(threat.criterion, Targeted):
             return threat.criterion.classes[:, None]
         logits = oracle.scores(batch.ids, batch.x).scatter(1, batch.y[:, None], -torch.inf)
         return logits.topk(min(self.targets, oracle.classes - 1), dim=1).indices
 
-    def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, target: Tensor) -> None:
+    def _run(
+        self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, target: Tensor
+    ) -> None:
         """One run, each row towards its target (n,); an untargeted one does not look at the target."""
         loss = TARGETED[self.loss] if self.targets else LOSSES[self.loss]
         extra: tuple[Tensor, ...] = (target,) if self.targets else ()
@@ -120,7 +150,11 @@ class APGD(EveryKind):
         for k in range(self.steps):
             active = oracle.remaining(batch.ids)
             if active is not None:
-                batch, threat, extra = batch.select(active), threat.select(active), tuple(e[active] for e in extra)
+                batch, threat, extra = (
+                    batch.select(active),
+                    threat.select(active),
+                    tuple(e[active] for e in extra),
+                )
                 enlarged = enlarged.select(active)
                 state.select(active)
                 if not len(batch):
@@ -136,7 +170,9 @@ class APGD(EveryKind):
                 return
             answer = oracle.gradient(batch.ids, x_next, loss, *extra)
             if begins:
-                state = SparseState(batch.x, x_next, answer.loss, answer.grad, enlarged.eps, dense=False)
+                state = SparseState(
+                    batch.x, x_next, answer.loss, answer.grad, enlarged.eps, dense=False
+                )
             else:
                 state.arrive(x_next, answer.loss, answer.grad)
             if k + 1 in marks:

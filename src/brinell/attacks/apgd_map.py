@@ -1,16 +1,18 @@
 """APGD for maps: losses of single pixels, and a radius that shrinks to eps.
 
-Croce, Singh & Hein 2023, Towards reliable evaluation and fast training of robust semantic segmentation models (arXiv 2306.12941),
-section 2: APGD on one of four losses (balanced and masked cross-entropy, Jensen-Shannon divergence, masked spherical loss). It
-spends 30 % of the steps within 2 eps, 30 % within 1.5 eps and the rest within eps, and each phase begins with the projected best
-point of the one before. `brinell audit --attack sea` runs the four losses one after another and keeps the worst case of each
-picture, as the paper's ensemble does.
+Croce, Singh & Hein 2023, Towards reliable evaluation and fast training of robust semantic
+segmentation models (arXiv 2306.12941), section 2: APGD on one of four losses (balanced and masked
+cross-entropy, Jensen-Shannon divergence, masked spherical loss). It spends 30 % of the steps within
+2 eps, 30 % within 1.5 eps and the rest within eps, and each phase begins with the projected best
+point of the one before. `brinell audit --attack sea` runs the four losses one after another and
+keeps the worst case of each picture, as the paper's ensemble does.
 
 Deviations:
-- The best point, and whether a step raised the loss, are judged by the criterion's margin, which for maps is the share of wrong
-  pixels. The authors' code judges the best point so, and steps by the mean cross-entropy.
-- If there is an input to begin with (`Batch.start`), such as the strongest one within a smaller budget or of another loss, the
-  run begins there and stays within eps.
+- The best point, and whether a step raised the loss, are judged by the criterion's margin, which
+  for maps is the share of wrong pixels. The authors' code judges the best point so, and steps by
+  the mean cross-entropy.
+- If there is an input to begin with (`Batch.start`), such as the strongest one within a smaller
+  budget or of another loss, the run begins there and stays within eps.
 - A run ends as soon as the criterion is met. By default that takes every valid pixel of a picture.
 - On a model that answers one class for each input, a pixel is the input.
 """
@@ -38,18 +40,23 @@ PHASES = ((0.3, 2.0), (0.3, 1.5))
 class APGDMap(EveryKind):
     """APGD on a loss of single pixels, with a radius that shrinks to eps."""
 
-    loss: Literal["masked-ce", "balanced-ce", "jensen-shannon", "masked-spherical", "ce"] = "masked-ce"
-    """Loss to raise: masked-ce (cross-entropy of the pixels that are right), balanced-ce, jensen-shannon, masked-spherical
-    or ce (mean cross-entropy)."""
+    loss: Literal["masked-ce", "balanced-ce", "jensen-shannon", "masked-spherical", "ce"] = (
+        "masked-ce"
+    )
+    """Loss to raise: masked-ce (cross-entropy of the pixels that are right), balanced-ce,
+    jensen-shannon, masked-spherical or ce (mean cross-entropy)."""
     steps: Count = 100
     """Gradient steps."""
     wide: bool = True
-    """Begin with 30 % of the steps within 2 eps and 30 % within 1.5 eps, unless there is an input to begin with."""
+    """Begin with 30 % of the steps within 2 eps and 30 % within 1.5 eps, unless there is an
+    input to begin with."""
 
     access = Access.GRADIENTS
     distances = frozenset({"linf", "l2"})
     family = "budgeted"
-    targeted = False  # the losses of single pixels are flat where a pixel is not yet of the target class
+    targeted = (
+        False  # the losses of single pixels are flat where a pixel is not yet of the target class
+    )
 
     def reach(self, distance: str) -> float:
         """The first phase is within 2 eps."""
@@ -60,7 +67,9 @@ class APGDMap(EveryKind):
 
     def _phases(self) -> list[tuple[int, float]]:
         """Steps and multiple of eps of each phase."""
-        before = [(int(share * self.steps), radius) for share, radius in PHASES] if self.wide else []
+        before = (
+            [(int(share * self.steps), radius) for share, radius in PHASES] if self.wide else []
+        )
         before = [(steps, radius) for steps, radius in before if steps]
         return [*before, (self.steps - sum(steps for steps, _ in before), 1.0)]
 
@@ -74,12 +83,19 @@ class APGDMap(EveryKind):
                 return
             enlarged = replace(threat, eps=radius * threat.eps)
             if x is None:
-                start = threat.distance.sample(rng, tuple(batch.x.shape[1:])).mul_(per_sample(enlarged.eps, batch.x))
+                start = threat.distance.sample(rng, tuple(batch.x.shape[1:])).mul_(
+                    per_sample(enlarged.eps, batch.x)
+                )
                 x = start.add_(batch.x)
             x = enlarged.project(x.clone(), batch.x)
             x = self._run_phase(oracle, batch, enlarged, x, range(earlier, earlier + steps))
             active = oracle.active(batch.ids)
-            batch, threat, rng, x = batch.select(active), threat.select(active), rng.select(active), x[active]
+            batch, threat, rng, x = (
+                batch.select(active),
+                threat.select(active),
+                rng.select(active),
+                x[active],
+            )
             earlier += steps
 
     def _loss(self, step: int) -> Callable[..., Tensor]:
@@ -87,8 +103,13 @@ class APGDMap(EveryKind):
             return partial(balanced_cross_entropy, share=step / self.steps)
         return PIXEL_LOSSES[self.loss]
 
-    def _run_phase(self, oracle: Oracle, batch: Batch, threat: Threat, x: Tensor, steps: range) -> Tensor:
-        """Take these of all steps; the best point of each sample, (n, *shape). The last phase scores its last iterate."""
+    def _run_phase(
+        self, oracle: Oracle, batch: Batch, threat: Threat, x: Tensor, steps: range
+    ) -> Tensor:
+        """Take these of all steps; the best point of each sample, (n, *shape).
+
+        The last phase scores its last iterate.
+        """
         rows, best = torch.arange(len(batch), device=x.device), x.clone()
         reviews, since = set(checkpoints(len(steps))), 0
         state: State | None = None
@@ -115,8 +136,9 @@ class APGDMap(EveryKind):
         return best
 
 
-# Losses of single pixels: (n, classes, h, w) logits and (n, h, w) classes to (n, h, w).
-# The cross-entropy of a pixel that is wrong already grows without end, so that a mean would spend its steps there.
+# Losses of single pixels: (n, classes, h, w) logits and (n, h, w) classes to (n, h, w). The
+# cross-entropy of a pixel that is wrong already grows without end, so that a mean would spend its
+# steps there.
 
 
 def masked_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
@@ -125,7 +147,8 @@ def masked_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def balanced_cross_entropy(logits: Tensor, y: Tensor, share: float = 0.0) -> Tensor:
-    """The cross-entropy, with weight 1 - share / 2 for pixels that are right and share / 2 for the others.
+    """The cross-entropy, with weight 1 - share / 2 for pixels that are right and share / 2 for the
+    others.
 
     `share` is the share of the steps that are done (Gu, Zhao, Tresp & Torr 2022, SegPGD, eq. 5).
     """
@@ -134,10 +157,12 @@ def balanced_cross_entropy(logits: Tensor, y: Tensor, share: float = 0.0) -> Ten
 
 
 def jensen_shannon(logits: Tensor, y: Tensor) -> Tensor:
-    """The Jensen-Shannon divergence between the predicted distribution and the true class; at most log 2.
+    """The Jensen-Shannon divergence between the predicted distribution and the true class; at most
+    log 2.
 
-    With probability p of the true class it is (2 log 2 - (1 + p) log(1 + p) + p log p) / 2, since the other classes have
-    probability 0 in the true distribution: each adds its probability times log 2.
+    With probability p of the true class it is (2 log 2 - (1 + p) log(1 + p) + p log p) / 2, since
+    the other classes have probability 0 in the true distribution: each adds its probability times
+    log 2.
     """
     p = logits.log_softmax(1).gather(1, y[:, None])[:, 0].exp()
     constant = 2 * torch.log(torch.tensor(2.0, device=p.device))
@@ -145,7 +170,9 @@ def jensen_shannon(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def masked_spherical(logits: Tensor, y: Tensor) -> Tensor:
-    """Minus the true logit of pixels that are right, after the logits were scaled to length 1; 0 for the others."""
+    """Minus the true logit of pixels that are right, after the logits were scaled to length 1; 0
+    for the others.
+    """
     length = torch.linalg.vector_norm(logits, dim=1).clamp_min(1e-12)
     true = logits.gather(1, y[:, None])[:, 0] / length
     return torch.where(losses.correct(logits, y), -true, torch.zeros_like(true))

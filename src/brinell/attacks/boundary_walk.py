@@ -1,20 +1,25 @@
-"""Boundary walk: from an adversarial input far away along the decision boundary towards the clean input.
+"""Boundary walk: from an adversarial input far away along the decision boundary towards the clean
+input.
 
-Scores that are honest near the boundary and mislead where the model is sure lead every attack astray that starts at the clean
-input. This one takes gradients on the boundary alone, and everywhere else it asks only on which side an input lies. After Brendel
-et al. 2019, Accurate, reliable and fast robustness evaluation: a start that the model gets wrong, then steps along the boundary
-that shorten the distance, with the normal from the gradient.
+Scores that are honest near the boundary and mislead where the model is sure lead every attack
+astray that starts at the clean input. This one takes gradients on the boundary alone, and
+everywhere else it asks only on which side an input lies. After Brendel et al. 2019, Accurate,
+reliable and fast robustness evaluation: a start that the model gets wrong, then steps along the
+boundary that shorten the distance, with the normal from the gradient.
 
-Each step aims between the boundary point and the clean input's projection onto the linearised boundary (`_hyperplane`), lifted
-off the boundary by half of what is left to gain. The way there and on to the clean input crosses the boundary, where the next
-step begins; secants and halvings find the place. So a step never makes the distance longer, and a wrong gradient costs a step.
+Each step aims between the boundary point and the clean input's projection onto the linearised
+boundary (`_hyperplane`), lifted off the boundary by half of what is left to gain. The way there and
+on to the clean input crosses the boundary, where the next step begins; secants and halvings find
+the place. So a step never makes the distance longer, and a wrong gradient costs a step.
 
 Deviations:
-- The paper solves for the best step in a trust region around the boundary point. Here the search on the way finds how far the
-  linear model holds.
-- Restarts aim at the classes that score highest at the closest point so far, one after another, since a walk ends at the nearest
-  point of one stretch of the boundary. The paper starts from inputs of other classes; squares of noise depend on no other sample.
-- Where noise is not adversarial, as for most target classes, long steps along the gradient lead on from it.
+- The paper solves for the best step in a trust region around the boundary point. Here the search on
+  the way finds how far the linear model holds.
+- Restarts aim at the classes that score highest at the closest point so far, one after another,
+  since a walk ends at the nearest point of one stretch of the boundary. The paper starts from
+  inputs of other classes; squares of noise depend on no other sample.
+- Where noise is not adversarial, as for most target classes, long steps along the gradient lead on
+  from it.
 """
 
 from dataclasses import dataclass
@@ -33,24 +38,29 @@ from brinell.core.settings import Count
 LOOKS = 6
 """Questions by which the boundary on a way is found."""
 TRIES, ASCENTS, STRIDE = 12, 3, 0.2
-"""Inputs tried as a start, how many of them follow the gradient from each that is noise, and by which share of the bounds."""
+"""Inputs tried as a start, how many of them follow the gradient from each that is noise, and by
+which share of the bounds."""
 LENGTHS = (1.0, 1.5, 2.5, 4.0, 8.0)
 """How far out a restart begins, in distances of the closest input so far."""
 
 FAR = 2.0
-"""A walk that stops at eps gives a sample up whose closest input is farther away than this multiple of eps."""
+"""A walk that stops at eps gives a sample up whose closest input is farther away than this
+multiple of eps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoundaryWalk(EveryKind):
-    """Walk along the decision boundary from far away to the clean input, with gradients taken on the boundary alone."""
+    """Walk along the decision boundary from far away to the clean input, with gradients taken on
+    the boundary alone.
+    """
 
     steps: Count = 15
     """Steps of each walk."""
     restarts: Count = 8
     """Walks of each sample: the first from noise, the others towards one class after another."""
     stop_at_eps: bool = False
-    """Let go of a sample once it is fooled within eps, instead of looking for its closest adversarial input."""
+    """Let go of a sample once it is fooled within eps, instead of looking for its closest
+    adversarial input."""
 
     access = Access.GRADIENTS
     distances = frozenset({"linf", "l2", "l1"})
@@ -59,7 +69,9 @@ class BoundaryWalk(EveryKind):
     def cost(self, classes: int) -> tuple[int, int]:
         """A start and the way from it, then a gradient and a way each step."""
         start = max(TRIES, 2 + len(LENGTHS))
-        return self.restarts * (start + LOOKS + self.steps * (1 + LOOKS)), self.restarts * (TRIES + self.steps)
+        return self.restarts * (start + LOOKS + self.steps * (1 + LOOKS)), self.restarts * (
+            TRIES + self.steps
+        )
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         walk = _Walk(oracle, batch, threat, self.stop_at_eps)
@@ -88,7 +100,8 @@ class _Walk:
         self.tried = torch.arange(oracle.classes, device=batch.y.device) == batch.y[:, None]
         """(n, classes) bool: the true class, and those that walks began at."""
         self.share = torch.ones_like(threat.eps)
-        """(n,): where the last way crossed the boundary, 0 at its start and 2 at the clean input."""
+        """(n,): where the last way crossed the boundary, 0 at its start and 2 at the clean
+        input."""
         self.walks = torch.zeros_like(batch.y, dtype=torch.bool)
         """(n,): samples that a start was found for."""
 
@@ -99,14 +112,20 @@ class _Walk:
 
     def draw(self, rng: Streams) -> None:
         """Start at noise, or where long steps along the gradient lead from it."""
-        x, grad, distant = self.batch.x.clone(), torch.zeros_like(self.batch.x), torch.ones_like(self.size, dtype=torch.bool)
+        x, grad, distant = (
+            self.batch.x.clone(),
+            torch.zeros_like(self.batch.x),
+            torch.ones_like(self.size, dtype=torch.bool),
+        )
         for trial in range(TRIES):
             rows = self.open(distant)
             if not len(rows):
                 break
             turn, ascents = divmod(trial, 1 + ASCENTS)
             if ascents:
-                x[rows] = self.threat.domain.clamp(x[rows] + STRIDE * (self.high - self.low) * grad[rows].sign())
+                x[rows] = self.threat.domain.clamp(
+                    x[rows] + STRIDE * (self.high - self.low) * grad[rows].sign()
+                )
             else:
                 x[rows] = noise_squares(self.threat.domain, rng.select(rows).fold(turn), turn, x)
             answer = self.oracle.gradient(self.batch.ids[rows], x[rows])
@@ -131,19 +150,25 @@ class _Walk:
         if not len(rows):
             return
         answer = self.oracle.differences(self.batch.ids[rows], self.closest[rows], rival[:, None])
-        way = torch.zeros_like(self.x).index_copy_(0, rows, self.threat.distance.ascent(answer.grad[:, 0]))
+        way = torch.zeros_like(self.x).index_copy_(
+            0, rows, self.threat.distance.ascent(answer.grad[:, 0])
+        )
         waits = torch.zeros_like(self.walks).index_fill_(0, rows, True)
         for length in LENGTHS:
             rows = self.open(waits)
             if not len(rows):
                 return
-            x = self.threat.domain.clamp(self.batch.x[rows] + way[rows] * per_sample(length * self.size[rows], way))
+            x = self.threat.domain.clamp(
+                self.batch.x[rows] + way[rows] * per_sample(length * self.size[rows], way)
+            )
             beyond = self.oracle.loss(self.batch.ids[rows], x) > 0
             self.x = self.x.index_copy(0, rows[beyond], x[beyond])
             self.walks[rows], waits[rows] = beyond, ~beyond
 
     def step(self) -> bool:
-        """Linearise the boundary at the inputs and go on towards the nearest of its points; False if no sample is left."""
+        """Linearise the boundary at the inputs and go on towards the nearest of its points; False
+        if no sample is left.
+        """
         rows = self.open(self.walks)
         if not len(rows):
             return False
@@ -157,31 +182,52 @@ class _Walk:
         return True
 
     def descend(self, middle: Tensor) -> None:
-        """Go to the boundary on the way from the inputs over `middle` (n, *shape) to the clean inputs."""
+        """Go to the boundary on the way from the inputs over `middle` (n, *shape) to the clean
+        inputs.
+        """
         start, clean = self.x, self.batch.x
 
         def at(share: Tensor, rows: Tensor) -> Tensor:
             """(k, *shape): the way's points at these shares (k,), 1 at `middle` and 2 at the end."""
             first = torch.lerp(start[rows], middle[rows], per_sample(share.clamp(max=1), clean))
-            return self.threat.domain.clamp(torch.lerp(first, clean[rows], per_sample((share - 1).clamp(min=0), clean)))
+            return self.threat.domain.clamp(
+                torch.lerp(first, clean[rows], per_sample((share - 1).clamp(min=0), clean))
+            )
 
-        share, interior, outside = self.share.clone(), torch.zeros_like(self.share), torch.full_like(self.share, 2.0)
+        share, interior, outside = (
+            self.share.clone(),
+            torch.zeros_like(self.share),
+            torch.full_like(self.share, 2.0),
+        )
         above, below = torch.zeros_like(share), torch.full_like(share, -1.0)
         for look in range(LOOKS):
             rows = self.open(self.walks)
             if not len(rows):
                 break
-            margin = torch.zeros_like(share).index_copy_(0, rows, self.oracle.loss(self.batch.ids[rows], at(share[rows], rows)))
+            margin = torch.zeros_like(share).index_copy_(
+                0, rows, self.oracle.loss(self.batch.ids[rows], at(share[rows], rows))
+            )
             is_inside = margin > 0
-            interior, above = torch.where(is_inside, share, interior), torch.where(is_inside, margin, above)
-            outside, below = torch.where(is_inside, outside, share), torch.where(is_inside, below, margin)
+            interior, above = (
+                torch.where(is_inside, share, interior),
+                torch.where(is_inside, margin, above),
+            )
+            outside, below = (
+                torch.where(is_inside, outside, share),
+                torch.where(is_inside, below, margin),
+            )
             part = (0.9 * above / (above - below)).clamp(0.05, 0.9) if look % 2 else 0.5
             candidate = interior + (outside - interior) * part
             share = torch.where(
-                interior == 0, outside / 4, torch.where(outside == 2, torch.minimum(2 * share, (2 + share) / 2), candidate)
+                interior == 0,
+                outside / 4,
+                torch.where(outside == 2, torch.minimum(2 * share, (2 + share) / 2), candidate),
             )
         rows = torch.arange(len(share), device=share.device)
-        self.x, self.share = torch.where(per_sample(self.walks, clean), at(interior, rows), self.x), interior.clamp(1e-3, 1.5)
+        self.x, self.share = (
+            torch.where(per_sample(self.walks, clean), at(interior, rows), self.x),
+            interior.clamp(1e-3, 1.5),
+        )
         size = self.threat.distance.size(self.x - clean)
         closer = self.walks & (size < self.size)
         self.size = torch.where(closer, size, self.size)

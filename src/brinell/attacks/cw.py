@@ -1,17 +1,25 @@
-"""C&W: the L2 attack of Carlini and Wagner, which weighs the length of a change against the lead that it leaves to the class.
+"""C&W: the L2 attack of Carlini and Wagner, which weighs the length of a change against the lead
+that it leaves to the class.
 
-Carlini & Wagner 2017, Towards evaluating the robustness of neural networks, sections V and VI.A: Adam (Kingma & Ba 2015) on
+Carlini & Wagner 2017, Towards evaluating the robustness of neural networks, sections V and VI.A:
+Adam (Kingma & Ba 2015) on
 
-    |delta|^2 + c max(-margin, 0)        with inputs written as the tanh of what is optimised, which keeps the bounds,
+    |delta|^2 + c max(-margin, 0)        with inputs written as the tanh of what is optimised, which
+                                         keeps the bounds,
 
-once for each of several c, which grow tenfold until one leads to an adversarial input, and are bisected from then on.
+once for each of several c, which grow tenfold until one leads to an adversarial input, and are
+bisected from then on.
 
 Deviations:
-- No confidence: the ledger keeps the closest adversarial input, and a larger margin lies farther away.
-- A sample that is not fooled yet, and whose objective has not fallen for a tenth of the steps, leaves the run over this c by
-  itself; in the authors' code a run ends once the objective of a whole batch falls no more, fooled or not.
-- All runs begin at the clean input, which is asked about once. The last iterate of a run is scored only.
-- Lengths are measured in widths of the bounds, which is 1 in the paper, so that c and the step size mean the same anywhere.
+- No confidence: the ledger keeps the closest adversarial input, and a larger margin lies farther
+  away.
+- A sample that is not fooled yet, and whose objective has not fallen for a tenth of the steps,
+  leaves the run over this c by itself; in the authors' code a run ends once the objective of a
+  whole batch falls no more, fooled or not.
+- All runs begin at the clean input, which is asked about once. The last iterate of a run is scored
+  only.
+- Lengths are measured in widths of the bounds, which is 1 in the paper, so that c and the step size
+  mean the same anywhere.
 """
 
 from dataclasses import dataclass
@@ -26,10 +34,11 @@ from brinell.core.oracle import Gradient
 from brinell.core.settings import Count, Positive
 
 INSIDE = 1 - 1e-6
-"""Clean values are moved to this share of their way from the middle of the bounds, as in the authors' code: at the bounds
-themselves tanh has no inverse."""
+"""Clean values are moved to this share of their way from the middle of the bounds, as in the
+authors' code: at the bounds themselves tanh has no inverse."""
 FALLS = 0.9999
-"""An objective falls if it is at most this share of what it was a tenth of the steps earlier, as in the authors' code."""
+"""An objective falls if it is at most this share of what it was a tenth of the steps earlier, as
+in the authors' code."""
 BETA = (0.9, 0.999)
 """Adam: how slowly the means of the gradients and of their squares forget."""
 
@@ -54,7 +63,9 @@ class CW(EveryKind):
     family = "minimal"
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """The clean input once, then one forward and backward a step, and for the last iterate of each run a forward."""
+        """The clean input once, then one forward and backward a step, and for the last iterate of
+        each run a forward.
+        """
         return 1 + self.searches * self.steps, 1 + self.searches * (self.steps - 1)
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
@@ -66,7 +77,9 @@ class CW(EveryKind):
             lower, upper = torch.where(success, lower, c), torch.where(success, c, upper)
             c = torch.where(upper.isinf(), 10 * c, (lower + upper) / 2)
 
-    def _run(self, oracle: Oracle, batch: Batch, threat: Threat, clean: Gradient, c: Tensor) -> Tensor:
+    def _run(
+        self, oracle: Oracle, batch: Batch, threat: Threat, clean: Gradient, c: Tensor
+    ) -> Tensor:
         """(n,) bool: which samples were fooled, at any distance, while their c (n,) was tried."""
         low, high = threat.domain.bounds(batch.x)
         middle, half = (high + low) / 2, (high - low) / 2
@@ -78,14 +91,30 @@ class CW(EveryKind):
         x, margin, grad = batch.x, clean.loss, clean.grad
         for k in range(self.steps):
             delta = (x - batch.x) / width
-            best = torch.minimum(best, delta.flatten(1).square().sum(1) + c * (-margin).clamp_min(0))
+            best = torch.minimum(
+                best, delta.flatten(1).square().sum(1) + c * (-margin).clamp_min(0)
+            )
             active = oracle.active(batch.ids)
             if self.abort_early and k % max(1, self.steps // 10) == 0:
                 active &= success[rows] | (best <= FALLS * before)
                 before = best
             if not active.all():
-                batch, threat, c, rows, w, mean, square, best, before, margin, grad, delta = select_rows(
-                    active, batch, threat, c, rows, w, mean, square, best, before, margin, grad, delta
+                batch, threat, c, rows, w, mean, square, best, before, margin, grad, delta = (
+                    select_rows(
+                        active,
+                        batch,
+                        threat,
+                        c,
+                        rows,
+                        w,
+                        mean,
+                        square,
+                        best,
+                        before,
+                        margin,
+                        grad,
+                        delta,
+                    )
                 )
                 if not len(rows):
                     break

@@ -1,12 +1,15 @@
-"""DDN: gradient steps whose direction and length are decided apart, on spheres that shrink and grow around the boundary.
+"""DDN: gradient steps whose direction and length are decided apart, on spheres that shrink and grow
+around the boundary.
 
-Rony, Hafemann, Oliveira, Ben Ayed, Sabourin & Granger 2019, Decoupling direction and norm for efficient gradient-based L2
-adversarial attacks and defenses, Algorithm 1.
+Rony, Hafemann, Oliveira, Ben Ayed, Sabourin & Granger 2019, Decoupling direction and norm for
+efficient gradient-based L2 adversarial attacks and defenses, Algorithm 1.
 
 Deviations:
-- Inputs are not rounded to 256 levels in each step. The ledger judges each success again as it comes back from storage.
+- Inputs are not rounded to 256 levels in each step. The ledger judges each success again as it
+  comes back from storage.
 - The last iterate is scored; the paper ends with it unseen. One forward more.
-- The radius never exceeds the distance to the farthest corner of the bounds, beyond which it would grow for nothing.
+- The radius never exceeds the distance to the farthest corner of the bounds, beyond which it would
+  grow for nothing.
 - If the gradient is zero, the direction is random; the paper leaves it open.
 - `init_norm` and the step size are fractions of the width of the bounds, which is 1 in the paper.
 """
@@ -52,7 +55,9 @@ class DDN(EveryKind):
         x, eps = batch.x, torch.full_like(threat.eps, self.init_norm * width)
         for k in range(self.steps):
             answer = oracle.gradient(batch.ids, x, cross_entropy)
-            factor = torch.where(adversarial(batch, threat, x, answer.logits), 1 - self.gamma, 1 + self.gamma)
+            factor = torch.where(
+                adversarial(batch, threat, x, answer.logits), 1 - self.gamma, 1 + self.gamma
+            )
             eps = torch.minimum(eps * factor, farthest)
             step = norms.steepest_l2(answer.grad)
             flat = norms.linf(answer.grad) == 0
@@ -61,7 +66,9 @@ class DDN(EveryKind):
             delta = step.mul_(width * cosine(*STEP_SIZE, k / self.steps)).add_(x - batch.x)
             delta.mul_(norms.per_sample(eps / norms.l2(delta).clamp_min(1e-30), delta))
             x = threat.domain.clamp(delta.add_(batch.x))
-            batch, threat, rng, x, eps, farthest = still_active(oracle, batch, threat, rng, x, eps, farthest)
+            batch, threat, rng, x, eps, farthest = still_active(
+                oracle, batch, threat, rng, x, eps, farthest
+            )
             if not len(batch):
                 return
         oracle.scores(batch.ids, x)

@@ -1,19 +1,23 @@
 """DeepFool: repeated steps onto the nearest of the linearised boundaries, until one is crossed.
 
-Moosavi-Dezfooli, Fawzi & Frossard 2016, DeepFool: a simple and accurate method to fool deep neural networks, Algorithm 2 and
-section 3.3, which generalises the step from L2 to any Lp.
+Moosavi-Dezfooli, Fawzi & Frossard 2016, DeepFool: a simple and accurate method to fool deep neural
+networks, Algorithm 2 and section 3.3, which generalises the step from L2 to any Lp.
 
-Evaluations: each new point is scored; the model is linearised there only if it is not adversarial yet.
+Evaluations: each new point is scored; the model is linearised there only if it is not adversarial
+yet.
 
 Deviations:
-- Every step is lengthened by the overshoot; the paper lengthens their sum. A step onto a flat boundary ends on it, where
-  rounding decides whether the loop continues. Since the last steps are short, the sum is hardly longer than necessary.
-- Every point is moved into the bounds of the data, which the paper omits. The next steps make up for the part that is cut off.
-  FAB moves other values instead, which ends farther away if the bounds are near: by a sixth on lenet5_clean of MNIST.
-- Every step is lengthened by at least a ten-thousandth of the width of the bounds: a step that the bounds cut by more than the
-  overshoot would otherwise never cross. The authors' code adds this to the overshoot, which costs twice on small distances.
-- If there are more than `candidates` other classes, only the most likely ones of the clean input are considered, as in the
-  authors' code.
+- Every step is lengthened by the overshoot; the paper lengthens their sum. A step onto a flat
+  boundary ends on it, where rounding decides whether the loop continues. Since the last steps are
+  short, the sum is hardly longer than necessary.
+- Every point is moved into the bounds of the data, which the paper omits. The next steps make up
+  for the part that is cut off. FAB moves other values instead, which ends farther away if the
+  bounds are near: by a sixth on lenet5_clean of MNIST.
+- Every step is lengthened by at least a ten-thousandth of the width of the bounds: a step that the
+  bounds cut by more than the overshoot would otherwise never cross. The authors' code adds this to
+  the overshoot, which costs twice on small distances.
+- If there are more than `candidates` other classes, only the most likely ones of the clean input
+  are considered, as in the authors' code.
 """
 
 from dataclasses import dataclass
@@ -37,7 +41,8 @@ class DeepFool(EveryKind):
     steps: Count = 50
     """Steps at most; a sample leaves once it is fooled."""
     candidates: Count = 9
-    """Most likely other classes whose boundaries are looked at, fewer where there are fewer; a backward each."""
+    """Most likely other classes whose boundaries are looked at, fewer where there are fewer; a
+    backward each."""
     overshoot: NotNegative = 0.02
     """By which share a step goes beyond the linearised boundary."""
 
@@ -47,8 +52,12 @@ class DeepFool(EveryKind):
     targeted = False
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """A step linearises, with a backward for each candidate, and scores the point where it ends."""
-        return 2 * self.steps + (self.candidates < classes - 1), self.steps * min(self.candidates, classes - 1)
+        """A step linearises, with a backward for each candidate, and scores the point where it
+        ends.
+        """
+        return 2 * self.steps + (self.candidates < classes - 1), self.steps * min(
+            self.candidates, classes - 1
+        )
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Step with every sample until it is fooled, however far away, or the steps are spent."""
@@ -74,7 +83,9 @@ class DeepFool(EveryKind):
         return ranks + (ranks >= batch.y[:, None])
 
     def _step(self, threat: Threat, lead: Tensor, grad: Tensor) -> Tensor:
-        """(n, *shape): the shortest perturbation onto the nearest linearised boundary, and beyond by the overshoot."""
+        """(n, *shape): the shortest perturbation onto the nearest linearised boundary, and beyond
+        by the overshoot.
+        """
         slopes = norms.DUAL[threat.distance.name](grad.flatten(0, 1)).reshape(lead.shape)
         lengths = lead.abs() / slopes.clamp_min(1e-30)
         rows, nearest = torch.arange(len(lead), device=lead.device), lengths.argmin(1)

@@ -1,20 +1,25 @@
-"""FAB: the shortest way over the boundary, by projecting onto the linearised boundary again and again.
+"""FAB: the shortest way over the boundary, by projecting onto the linearised boundary again and
+again.
 
-Croce & Hein 2020, Minimally distorted adversarial examples with a fast adaptive boundary attack, Algorithm 1; the targeted
-version as in Croce & Hein 2020, Reliable evaluation of adversarial robustness with an ensemble of diverse parameter-free
-attacks: one run towards each of the most likely other classes of the clean input.
+Croce & Hein 2020, Minimally distorted adversarial examples with a fast adaptive boundary attack,
+Algorithm 1; the targeted version as in Croce & Hein 2020, Reliable evaluation of adversarial
+robustness with an ensemble of diverse parameter-free attacks: one run towards each of the most
+likely other classes of the clean input.
 
-Evaluations: two forwards and a gradient per iteration, as in the paper, which tests each new point and linearises the model at
-what the step back makes of it; nothing is added for restarts or targets, and the last point is tested only. One query for both
-would do where a point turns out not to be adversarial, and cost a gradient more where it does. On robust networks five to seven
-of ten do, one does not tell the next, and no rule tried for guessing (the last outcome, running rates) made it any cheaper.
+Evaluations: two forwards and a gradient per iteration, as in the paper, which tests each new point
+and linearises the model at what the step back makes of it; nothing is added for restarts or
+targets, and the last point is tested only. One query for both would do where a point turns out not
+to be adversarial, and cost a gradient more where it does. On robust networks five to seven of ten
+do, one does not tell the next, and no rule tried for guessing (the last outcome, running rates)
+made it any cheaper.
 
 Deviations:
-- The paper ends with a short search on the segment from the closest adversarial example to the clean input. It is left out: on
-  a linear model that example is within 0.6 % already.
-- Untargeted, the boundaries to the 99 most likely other classes of the clean input are looked at, in models of more than 100
-  classes: each costs a backward per iteration.
-- With `stop_at_eps` a sample leaves once it has been fooled within eps; in AutoAttack it does so between targets and restarts.
+- The paper ends with a short search on the segment from the closest adversarial example to the
+  clean input. It is left out: on a linear model that example is within 0.6 % already.
+- Untargeted, the boundaries to the 99 most likely other classes of the clean input are looked at,
+  in models of more than 100 classes: each costs a backward per iteration.
+- With `stop_at_eps` a sample leaves once it has been fooled within eps; in AutoAttack it does so
+  between targets and restarts.
 """
 
 from collections.abc import Callable
@@ -37,19 +42,24 @@ MOST_RIVALS = 99
 BLOCK = 2**17
 """How many values of an iterate are worked on at once on a CPU, so that they stay in its cache."""
 HELD = 2**26
-"""How many values of gradients are held at once; beyond that, samples are attacked one group after another."""
+"""How many values of gradients are held at once; beyond that, samples are attacked one group
+after another."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FAB(EveryKind):
-    """Fast adaptive boundary attack, towards one class after another or, with `targets=0`, towards the nearest boundary."""
+    """Fast adaptive boundary attack, towards one class after another or, with `targets=0`, towards
+    the nearest boundary.
+    """
 
     targets: Whole = 0
-    """Most likely other classes to aim at, one after another, fewer where there are fewer; 0 for the nearest boundary of all."""
+    """Most likely other classes to aim at, one after another, fewer where there are fewer; 0 for
+    the nearest boundary of all."""
     steps: Count = 100
     """Iterations of each run."""
     restarts: Count = 1
-    """Runs towards each target: the first from the clean input, the others from random points near it."""
+    """Runs towards each target: the first from the clean input, the others from random points
+    near it."""
     alpha_max: Portion = 0.1
     """Largest weight of the step from the clean input against the step from the current point."""
     eta: Annotated[float, Range("[1, inf)")] = 1.05
@@ -57,14 +67,17 @@ class FAB(EveryKind):
     beta: Portion = 0.9
     """Step back: from an adversarial point go on at this share of its way from the clean input."""
     stop_at_eps: bool = False
-    """Let go of a sample once it is fooled within eps, instead of looking for its closest adversarial input."""
+    """Let go of a sample once it is fooled within eps, instead of looking for its closest
+    adversarial input."""
 
     access = Access.GRADIENTS
     distances = frozenset({"linf", "l2", "l1"})
     family = "minimal"
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """A run linearises at its start and tests and linearises at each point; the last is tested only."""
+        """A run linearises at its start and tests and linearises at each point; the last is tested
+        only.
+        """
         rivals, selects = min(self.targets or MOST_RIVALS, classes - 1), self._chooses(classes)
         runs, abreast = (rivals, 1) if self.targets else (1, rivals)
         runs *= self.restarts
@@ -75,7 +88,9 @@ class FAB(EveryKind):
         return classes - 1 > (1 if self.targets else MOST_RIVALS)
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """Run towards each target, with restarts, in groups of samples whose gradients fit into memory."""
+        """Run towards each target, with restarts, in groups of samples whose gradients fit into
+        memory.
+        """
         abreast = 1 if self.targets else min(MOST_RIVALS, oracle.classes - 1)
         capacity = max(1, HELD // (abreast * batch.x[0].numel()))
         for rows in torch.split(torch.arange(len(batch), device=batch.ids.device), capacity):
@@ -84,18 +99,24 @@ class FAB(EveryKind):
     def _attack(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         rivals = self._rivals(oracle, batch, threat)
         best = torch.full_like(threat.eps, torch.inf)
-        for number, run in enumerate(torch.split(rivals, 1 if self.targets else rivals.shape[1], dim=1)):
+        for number, run in enumerate(
+            torch.split(rivals, 1 if self.targets else rivals.shape[1], dim=1)
+        ):
             for restart in range(self.restarts):
                 active = oracle.active(batch.ids, self.stop_at_eps).nonzero()[:, 0]
                 if not len(active):
                     return
-                walk = _Walk(self, batch.select(active), threat.select(active), run[active], active, best)
+                walk = _Walk(
+                    self, batch.select(active), threat.select(active), run[active], active, best
+                )
                 if restart:
                     walk.start(rng.select(active).fold(f"{number} {restart}"))
                 self._run(oracle, walk)
 
     def _rivals(self, oracle: Oracle, batch: Batch, threat: Threat) -> Tensor:
-        """(n, k): the classes to aim at, the most likely ones first where not all are taken at once; the target class alone."""
+        """(n, k): the classes to aim at, the most likely ones first where not all are taken at
+        once; the target class alone.
+        """
         if isinstance(threat.criterion, Targeted):
             return threat.criterion.classes[:, None]
         count = min(self.targets or MOST_RIVALS, oracle.classes - 1)
@@ -108,7 +129,8 @@ class FAB(EveryKind):
     def _boundary(self, oracle: Oracle, walk: "_Walk") -> tuple[Tensor, Tensor]:
         """The linearised boundary: a value (n,) that is zero on it, and its gradient (n, *shape).
 
-        A targeted attack aims at the boundary between the target class and the most likely other one.
+        A targeted attack aims at the boundary between the target class and the most likely other
+        one.
         """
         if isinstance(walk.threat.criterion, Targeted):
             towards = oracle.gradient(walk.batch.ids, walk.x)
@@ -124,17 +146,34 @@ class FAB(EveryKind):
             if not walk.keep(oracle.remaining(walk.batch.ids, self.stop_at_eps)):
                 return
             walk.judge(oracle.scores(walk.batch.ids, walk.x))
-            if step == self.steps or not walk.keep(oracle.remaining(walk.batch.ids, self.stop_at_eps)):
+            if step == self.steps or not walk.keep(
+                oracle.remaining(walk.batch.ids, self.stop_at_eps)
+            ):
                 return
 
 
 class _Walk:
     """The state of the samples of a run, in the symbols of Algorithm 1."""
 
-    def __init__(self, settings: FAB, batch: Batch, threat: Threat, rivals: Tensor, rows: Tensor, best: Tensor) -> None:
-        self.settings, self.batch, self.threat, self.rivals, self.rows = settings, batch, threat, rivals, rows
+    def __init__(
+        self,
+        settings: FAB,
+        batch: Batch,
+        threat: Threat,
+        rivals: Tensor,
+        rows: Tensor,
+        best: Tensor,
+    ) -> None:
+        self.settings, self.batch, self.threat, self.rivals, self.rows = (
+            settings,
+            batch,
+            threat,
+            rivals,
+            rows,
+        )
         self.best = best
-        """u, the distance of the closest adversarial input, of all samples; `rows` (n,) says which are in this run."""
+        """u, the distance of the closest adversarial input, of all samples; `rows` (n,) says
+        which are in this run."""
         self.x = batch.x.clone()
         self.low, self.high = threat.domain.bounds(batch.x)
 
@@ -153,18 +192,27 @@ class _Walk:
         return len(self.rows) > 0
 
     def judge(self, logits: Tensor) -> None:
-        """Record distances of adversarial points, and move these points back towards the clean inputs."""
-        # The oracle asks for a lead beyond rounding. Here that would hold samples in the band between, never to step back.
+        """Record distances of adversarial points, and move these points back towards the clean
+        inputs.
+        """
+        # The oracle asks for a lead beyond rounding. Here that would hold samples in the band
+        # between, never to step back.
         outside = self.threat.criterion.margin(logits, self.batch.y, self.x) > 0
         if outside.device.type == "cpu" and not outside.any():
             return
         delta = self.x - self.batch.x
         closer = torch.minimum(self.best[self.rows], self.threat.distance.size(delta))
         self.best[self.rows] = torch.where(outside, closer, self.best[self.rows])
-        replace_rows(self.x, outside, self.threat.domain.clamp(delta.mul_(self.settings.beta).add_(self.batch.x)))
+        replace_rows(
+            self.x,
+            outside,
+            self.threat.domain.clamp(delta.mul_(self.settings.beta).add_(self.batch.x)),
+        )
 
     def advance(self, value: Tensor, normal: Tensor) -> None:
-        """One step towards the plane where `value` (n,), with gradient `normal` (n, *shape), is zero."""
+        """One step towards the plane where `value` (n,), with gradient `normal` (n, *shape), is
+        zero.
+        """
         size = len(self.x) if self.x.is_cuda else max(1, BLOCK // self.x[0].numel())
         for start in range(0, len(self.x), size):
             part = slice(start, start + size)
@@ -185,7 +233,9 @@ class _Walk:
 
 
 def _nearest(lead: Tensor, grad: Tensor, dual: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-    """The difference (n,) and its gradient (n, *shape) to the class whose linearised boundary is nearest."""
+    """The difference (n,) and its gradient (n, *shape) to the class whose linearised boundary is
+    nearest.
+    """
     if grad.shape[1] == 1:
         return lead[:, 0], grad[:, 0]
     slopes = dual(grad.flatten(0, 1)).reshape(lead.shape)

@@ -1,7 +1,8 @@
 """FGSM: one step of full length along the gradient of the loss.
 
-Goodfellow, Shlens & Szegedy 2015, Explaining and harnessing adversarial examples, section 4. In L2 the step goes along the
-normalised gradient (fast gradient method; Miyato et al. 2017). No deviations.
+Goodfellow, Shlens & Szegedy 2015, Explaining and harnessing adversarial examples, section 4. In L2
+the step goes along the normalised gradient (fast gradient method; Miyato et al. 2017). No
+deviations.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ class FGSM(EveryKind):
     """Fast gradient sign method: one gradient, one look at the result."""
 
     loss: Literal["ce", "dlr", "margin"] = "ce"
-    """Loss to raise: ce (cross-entropy, the paper's), dlr (difference of logits ratio) or margin."""
+    """Loss to raise: ce (cross-entropy, the paper's), dlr (difference of logits ratio) or
+    margin."""
 
     access = Access.GRADIENTS
     distances = frozenset({"linf", "l2"})
@@ -29,7 +31,9 @@ class FGSM(EveryKind):
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         grad = oracle.gradient(batch.ids, batch.x, LOSSES[self.loss]).grad
-        batch, threat, grad = still_active(oracle, batch, threat, grad)  # a budget of one query is spent by now
+        batch, threat, grad = still_active(
+            oracle, batch, threat, grad
+        )  # a budget of one query is spent by now
         if not len(batch):
             return
         step = threat.distance.ascent(grad).mul_(per_sample(threat.eps, grad))

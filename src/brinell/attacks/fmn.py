@@ -1,16 +1,21 @@
-"""FMN: the shortest adversarial perturbation, by gradient steps inside a ball that grows and shrinks around the boundary.
+"""FMN: the shortest adversarial perturbation, by gradient steps inside a ball that grows and
+shrinks around the boundary.
 
-Pintor et al. 2021, Fast minimum-norm adversarial attacks through adaptive norm constraints, Algorithm 1. One
-gradient per step gives an upper bound on every sample's distance, and so on the whole curve of robust accuracy.
+Pintor et al. 2021, Fast minimum-norm adversarial attacks through adaptive norm constraints,
+Algorithm 1. One gradient per step gives an upper bound on every sample's distance, and so on the
+whole curve of robust accuracy.
 
 Deviations:
 - The last iterate is scored; the paper ends with it unseen. One forward more.
-- Until an adversarial point is found, the radius is `gamma` more than the distance to the linearised boundary. The paper's ends
-  exactly there, and where the model is linear rounding decides whether the boundary is ever crossed.
-- Step sizes are fractions of the width of the bounds, which is 1 in the paper, and in Linf ten times larger: with 10
-  instead of 1 the mean distance fell by 4 % on resnet4b and by a quarter on cnn4_pgd.
-- `gamma` starts at 0.2 and not at 0.05: over 50 steps the mean distance fell by 0.4 to 1.6 % (resnet4b in Linf, L2 and L1,
-  cnn4_pgd in Linf and L2, 200 samples each), and in L2 on cnn4_pgd 147 instead of 154 samples robust at 2.
+- Until an adversarial point is found, the radius is `gamma` more than the distance to the
+  linearised boundary. The paper's ends exactly there, and where the model is linear rounding
+  decides whether the boundary is ever crossed.
+- Step sizes are fractions of the width of the bounds, which is 1 in the paper, and in Linf ten
+  times larger: with 10 instead of 1 the mean distance fell by 4 % on resnet4b and by a quarter on
+  cnn4_pgd.
+- `gamma` starts at 0.2 and not at 0.05: over 50 steps the mean distance fell by 0.4 to 1.6 %
+  (resnet4b in Linf, L2 and L1, cnn4_pgd in Linf and L2, 200 samples each), and in L2 on cnn4_pgd
+  147 instead of 154 samples robust at 2.
 - Untargeted, from the clean input: neither an adversarial starting point nor L0.
 """
 
@@ -35,7 +40,8 @@ class FMN(EveryKind):
     steps: Count = 100
     """Gradient steps."""
     step_size: Positive | None = None
-    """Length of the first step in L2, as a fraction of the width of the bounds; none means 1, and 10 in Linf."""
+    """Length of the first step in L2, as a fraction of the width of the bounds; none means 1,
+    and 10 in Linf."""
     last_step_size: Fraction = 0.01
     """Length of the last step, as a fraction of the first."""
     gamma: Annotated[float, Range("(0, 1)")] = 0.2
@@ -50,7 +56,9 @@ class FMN(EveryKind):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.last_gamma > self.gamma:
-            raise ValueError(f"gamma is {self.gamma} and last_gamma {self.last_gamma}, which is at most gamma")
+            raise ValueError(
+                f"gamma is {self.gamma} and last_gamma {self.last_gamma}, which is at most gamma"
+            )
 
     def cost(self, classes: int) -> tuple[int, int]:
         return self.steps + 1, self.steps
@@ -58,13 +66,17 @@ class FMN(EveryKind):
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """All steps on all samples; only a budget of queries ends a sample earlier."""
         low, high = threat.domain.bounds(batch.x)
-        length = float((high - low).max()) * (self.step_size or (10.0 if threat.distance.name == "linf" else 1.0))
+        length = float((high - low).max()) * (
+            self.step_size or (10.0 if threat.distance.name == "linf" else 1.0)
+        )
         x, eps, best = batch.x, torch.zeros_like(threat.eps), torch.full_like(threat.eps, torch.inf)
         for k in range(1, self.steps + 1):
             answer = oracle.gradient(batch.ids, x, margin)
             gamma = cosine(self.gamma, self.last_gamma, k / self.steps)
             eps, best = _resized(eps, best, threat.distance, x - batch.x, answer, gamma)
-            step = norms.steepest_l2(answer.grad).mul_(length * cosine(1.0, self.last_step_size, k / self.steps))
+            step = norms.steepest_l2(answer.grad).mul_(
+                length * cosine(1.0, self.last_step_size, k / self.steps)
+            )
             x = replace(threat, eps=eps).project(step.add_(x), batch.x)
             batch, threat, x, eps, best = still_active(oracle, batch, threat, x, eps, best)
             if not len(batch):
@@ -77,8 +89,8 @@ def _resized(
 ) -> tuple[Tensor, Tensor]:
     """The radius of the next step (n,), and the distance of the closest adversarial input so far.
 
-    Until one is found, the ball reaches `gamma` beyond the linearised boundary; afterwards it grows by `gamma` where `delta` is
-    not adversarial, and shrinks where it is, to at most the closest.
+    Until one is found, the ball reaches `gamma` beyond the linearised boundary; afterwards it grows
+    by `gamma` where `delta` is not adversarial, and shrinks where it is, to at most the closest.
     """
     size, wrong = distance.size(delta), answer.loss > 0
     best = torch.where(wrong, torch.minimum(best, size), best)

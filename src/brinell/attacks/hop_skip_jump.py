@@ -1,17 +1,19 @@
 """HopSkipJump: along the boundary towards the clean input, with nothing but labels.
 
-Chen, Jordan & Wainwright 2020, HopSkipJumpAttack: a query-efficient decision-based attack, Algorithms 1 and 2. From a start that
-the model gets wrong each step bisects to the boundary, estimates its normal from the labels of noisy inputs (eq. 9 and 16),
-jumps off along it (section 4.2) and bisects again.
+Chen, Jordan & Wainwright 2020, HopSkipJumpAttack: a query-efficient decision-based attack,
+Algorithms 1 and 2. From a start that the model gets wrong each step bisects to the boundary,
+estimates its normal from the labels of noisy inputs (eq. 9 and 16), jumps off along it (section
+4.2) and bisects again.
 
-The estimate sits on differences that are small next to the input, so on large inputs single labels hang on the rounding of
-float32: another batch size then gives another run of the same quality.
+The estimate sits on differences that are small next to the input, so on large inputs single labels
+hang on the rounding of float32: another batch size then gives another run of the same quality.
 
 Deviations:
-- Uniform noise comes in squares of 1, 2, 4, ... values a side, in turn, until one is misclassified. Many networks call all fine
-  noise by one name, and the paper starts samples of that class from an image of another.
-- A bisection ends after 24 halvings, which float32 cannot tell apart any more, and a jump after 30, with the input as it was. The
-  paper has no such limits.
+- Uniform noise comes in squares of 1, 2, 4, ... values a side, in turn, until one is misclassified.
+  Many networks call all fine noise by one name, and the paper starts samples of that class from an
+  image of another.
+- A bisection ends after 24 halvings, which float32 cannot tell apart any more, and a jump after 30,
+  with the input as it was. The paper has no such limits.
 """
 
 import math
@@ -30,7 +32,8 @@ BISECTIONS, HALVINGS = 24, 30
 BLOCK = 32
 """Noisy inputs of each sample that are drawn together; it is part of what a seed means."""
 ROOM = 2**24
-"""Values of noisy inputs that are held at once; samples beyond that are attacked one group after another."""
+"""Values of noisy inputs that are held at once; samples beyond that are attacked one group after
+another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +43,15 @@ class HopSkipJump(EveryKind):
     steps: Count = 30
     """Estimates of the boundary's normal."""
     samples: Count = 100
-    """Noisy inputs of the first estimate; the later ones take more, with the square root of the step."""
+    """Noisy inputs of the first estimate; the later ones take more, with the square root of the
+    step."""
     most_samples: Count = 10_000
     """Noisy inputs of an estimate at most."""
     starts: Count = 100
     """Tries to find noise that is misclassified."""
     gamma: Positive = 1.0
-    """Accuracy of the bisections: their last interval as a share of the distance, times d^1.5 in L2 and d^2 in Linf."""
+    """Accuracy of the bisections: their last interval as a share of the distance, times d^1.5 in
+    L2 and d^2 in Linf."""
 
     access = Access.LABELS
     distances = frozenset({"linf", "l2"})
@@ -54,7 +59,9 @@ class HopSkipJump(EveryKind):
     targeted = False
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """The starts, and for each step an estimate, a jump and a bisection; one bisection comes before the first."""
+        """The starts, and for each step an estimate, a jump and a bisection; one bisection comes
+        before the first.
+        """
         estimates = sum(self._count(step) for step in range(1, self.steps + 1))
         return self.starts + BISECTIONS + estimates + self.steps * (HALVINGS + BISECTIONS), 0
 
@@ -62,7 +69,10 @@ class HopSkipJump(EveryKind):
         return min(int(self.samples * math.sqrt(step)), self.most_samples)
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        for rows in torch.split(torch.arange(len(batch), device=batch.x.device), max(1, ROOM // (BLOCK * batch.x[0].numel()))):
+        for rows in torch.split(
+            torch.arange(len(batch), device=batch.x.device),
+            max(1, ROOM // (BLOCK * batch.x[0].numel())),
+        ):
             walk = _Walk(oracle, batch.select(rows), threat, rng.select(rows), self.gamma)
             if walk.start(self.starts):
                 for step in range(1, self.steps + 1):
@@ -71,16 +81,23 @@ class HopSkipJump(EveryKind):
 
 
 class _Walk:
-    """Adversarial inputs on their way to the clean ones. Each method asks only about samples with queries left."""
+    """Adversarial inputs on their way to the clean ones.
 
-    def __init__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, gamma: float) -> None:
+    Each method asks only about samples with queries left.
+    """
+
+    def __init__(
+        self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, gamma: float
+    ) -> None:
         self._ledger, self._batch, self._rng = oracle, batch, rng
         self._distance, self._domain = threat.distance, threat.domain
         self._linf = threat.distance.name == "linf"
         d = math.prod(threat.domain.shape)
         self._theta = gamma / (d * d if self._linf else d**1.5)
         low, high = threat.domain.bounds(batch.x)
-        self._reach = torch.full((len(batch),), 0.1 * float((high - low).max()), device=batch.x.device)
+        self._reach = torch.full(
+            (len(batch),), 0.1 * float((high - low).max()), device=batch.x.device
+        )
         self._x = batch.x
 
     def _fooled(self, rows: Tensor, x: Tensor) -> Tensor:
@@ -98,13 +115,20 @@ class _Walk:
         return bool(keep.any())
 
     def start(self, tries: int) -> bool:
-        """Find noise that is misclassified and bisect to the boundary; False where no sample found any."""
-        success, self._x = torch.zeros_like(self._batch.ids, dtype=torch.bool), self._batch.x.clone()
+        """Find noise that is misclassified and bisect to the boundary; False where no sample found
+        any.
+        """
+        success, self._x = (
+            torch.zeros_like(self._batch.ids, dtype=torch.bool),
+            self._batch.x.clone(),
+        )
         for trial in range(tries):
             rows = (~success & self._affordable()).nonzero()[:, 0]
             if not len(rows):
                 break
-            noise = noise_squares(self._domain, self._rng.select(rows).fold(f"start {trial}"), trial, self._x)
+            noise = noise_squares(
+                self._domain, self._rng.select(rows).fold(f"start {trial}"), trial, self._x
+            )
             wrong = self._fooled(rows, noise)
             self._x[rows[wrong]], success[rows[wrong]] = noise[wrong], True
         if not self._select(success):
@@ -113,20 +137,26 @@ class _Walk:
         return self._select(self._affordable())
 
     def _bisect(self) -> None:
-        """Move each input towards the clean one until the boundary lies within theta of it (Algorithm 1)."""
+        """Move each input towards the clean one until the boundary lies within theta of it
+        (Algorithm 1).
+        """
         clean, offset = self._batch.x, self._x - self._batch.x
         low, high = torch.zeros_like(self._reach), torch.ones_like(self._reach)
         size = self._distance.size(offset)
 
         def interpolate(share: Tensor, rows: Tensor) -> Tensor:
-            """Inputs at these shares of the way: on the segment, or in Linf with larger changes cut off."""
+            """Inputs at these shares of the way: on the segment, or in Linf with larger changes cut
+            off.
+            """
             if self._linf:
                 points = self._distance.project(offset[rows], share * size[rows])
             else:
                 points = offset[rows] * per_sample(share, offset)
             return self._domain.clamp(points + clean[rows])
 
-        for _ in range(min(BISECTIONS, math.ceil(math.log2(1 / self._theta)) if self._theta < 1 else 0)):
+        for _ in range(
+            min(BISECTIONS, math.ceil(math.log2(1 / self._theta)) if self._theta < 1 else 0)
+        ):
             rows = self._affordable().nonzero()[:, 0]
             if not len(rows):
                 break
@@ -144,7 +174,11 @@ class _Walk:
             return False
         self._jump(direction[affordable], number)
         d = self._x[0].numel()
-        self._reach = self._distance.size(self._x - self._batch.x) * self._theta * (d if self._linf else math.sqrt(d))
+        self._reach = (
+            self._distance.size(self._x - self._batch.x)
+            * self._theta
+            * (d if self._linf else math.sqrt(d))
+        )
         self._bisect()
         return self._select(self._affordable())
 
@@ -152,10 +186,16 @@ class _Walk:
         """(n, *shape): which way off the boundary, from the labels of noisy inputs (eq. 16)."""
         n, shape = len(self._x), self._x.shape[1:]
         reach = self._reach.clamp_min(1e-12)
-        changes, weighted, signs, answers = (torch.zeros_like(weight) for weight in (self._x, self._x, reach, reach))
+        changes, weighted, signs, answers = (
+            torch.zeros_like(weight) for weight in (self._x, self._x, reach, reach)
+        )
         for block, start in enumerate(range(0, count, BLOCK)):
             size, rng = min(BLOCK, count - start), self._rng.fold(number).fold(block)
-            noise = rng.uniform(size, *shape).mul_(2).sub_(1) if self._linf else rng.normal(size, *shape)
+            noise = (
+                rng.uniform(size, *shape).mul_(2).sub_(1)
+                if self._linf
+                else rng.normal(size, *shape)
+            )
             noise = noise.flatten(0, 1)
             rows = torch.arange(n, device=noise.device).repeat_interleave(size)
             noise *= per_sample(reach[rows] / l2(noise), noise)
@@ -165,7 +205,13 @@ class _Walk:
                 break
             sign = torch.zeros(len(rows), device=noise.device)
             index = able.nonzero()[:, 0]
-            sign[index] = 1 - 2 * (~self._fooled(rows[index], probes if len(index) == len(rows) else probes[index])).float()
+            sign[index] = (
+                1
+                - 2
+                * (
+                    ~self._fooled(rows[index], probes if len(index) == len(rows) else probes[index])
+                ).float()
+            )
             change = probes.sub_(self._x[rows]).reshape(n, size, -1)
             sign, weight = sign.reshape(n, 1, size), able.float().reshape(n, 1, size)
             weighted += (sign @ change).reshape(weighted.shape)
@@ -173,19 +219,24 @@ class _Walk:
             signs += sign.sum((1, 2))
             answers += weight.sum((1, 2))
         mean = signs / answers.clamp_min(1)
-        # If all labels agree, the baseline would leave nothing: the mean of the noise itself, towards or away.
+        # If all labels agree, the baseline would leave nothing: the mean of the noise itself,
+        # towards or away.
         baseline = torch.where(mean.abs() < 1, mean, 0.0)
         return weighted - per_sample(baseline, changes) * changes
 
     def _jump(self, direction: Tensor, number: int) -> None:
-        """Step off the boundary by the distance over the root of the step's number, halved until the label is wrong."""
+        """Step off the boundary by the distance over the root of the step's number, halved until
+        the label is wrong.
+        """
         length = self._distance.size(self._x - self._batch.x) / math.sqrt(number)
         open_ = torch.ones_like(length, dtype=torch.bool)
         for _ in range(HALVINGS):
             rows = (open_ & self._affordable()).nonzero()[:, 0]
             if not len(rows):
                 break
-            x = self._domain.clamp(self._x[rows] + per_sample(length[rows], direction) * direction[rows])
+            x = self._domain.clamp(
+                self._x[rows] + per_sample(length[rows], direction) * direction[rows]
+            )
             wrong = self._fooled(rows, x)
             self._x[rows[wrong]], open_[rows[wrong]] = x[wrong], False
             length[rows] /= 2

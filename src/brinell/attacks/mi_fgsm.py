@@ -1,21 +1,25 @@
-"""MI-FGSM: steps along the sign of an accumulated gradient, whose adversarial examples transfer better to other models.
+"""MI-FGSM: steps along the sign of an accumulated gradient, whose adversarial examples transfer
+better to other models.
 
-Dong et al. 2018, Boosting adversarial attacks with momentum, Algorithm 1 and section 3.2 (in L2 equation 8): each gradient is
-divided by its L1 norm and added to `decay` times the sum so far; steps of eps / steps follow that sum. With `diverse` above 0 it
-is M-DI2-FGSM (Xie et al. 2019, Improving transferability of adversarial examples with input diversity, sections 3.3 and 3.4):
-with that probability, each gradient is taken at a resized and padded version of the input. With `kernel` above 1 it is TI
-(Dong et al. 2019, Evading defenses to transferable adversarial examples by translation-invariant attacks, section 3.2): each
-gradient is smoothed by a Gaussian kernel, whose deviation is a third of its reach as in the authors' code.
+Dong et al. 2018, Boosting adversarial attacks with momentum, Algorithm 1 and section 3.2 (in L2
+equation 8): each gradient is divided by its L1 norm and added to `decay` times the sum so far;
+steps of eps / steps follow that sum. With `diverse` above 0 it is M-DI2-FGSM (Xie et al. 2019,
+Improving transferability of adversarial examples with input diversity, sections 3.3 and 3.4): with
+that probability, each gradient is taken at a resized and padded version of the input. With `kernel`
+above 1 it is TI (Dong et al. 2019, Evading defenses to transferable adversarial examples by
+translation-invariant attacks, section 3.2): each gradient is smoothed by a Gaussian kernel, whose
+deviation is a third of its reach as in the authors' code.
 
 Deviations:
-- A sample leaves in the iteration in which it is fooled, as in all attacks here. If examples are made for other models, nothing
-  counts as fooled (`core.criterion.Worst`), so all steps are spent and the input of the largest margin is kept; the paper keeps
-  the last one.
-- Input diversity resizes down, to a share between `shrink` and 1 of each side, and pads to the size that the model takes with
-  the lowest value; the paper resizes a 299 pixel image up to 330, which other models do not take. Resizing and padding
-  are one bilinear map with offsets between pixels, through which the gradient is led back.
-- With input diversity the model is asked about inputs beyond eps, which cannot succeed; besides them only the last iterate
-  and those that were not resized are judged.
+- A sample leaves in the iteration in which it is fooled, as in all attacks here. If examples are
+  made for other models, nothing counts as fooled (`core.criterion.Worst`), so all steps are spent
+  and the input of the largest margin is kept; the paper keeps the last one.
+- Input diversity resizes down, to a share between `shrink` and 1 of each side, and pads to the size
+  that the model takes with the lowest value; the paper resizes a 299 pixel image up to 330, which
+  other models do not take. Resizing and padding are one bilinear map with offsets between pixels,
+  through which the gradient is led back.
+- With input diversity the model is asked about inputs beyond eps, which cannot succeed; besides
+  them only the last iterate and those that were not resized are judged.
 """
 
 from dataclasses import dataclass
@@ -35,7 +39,9 @@ from brinell.core.settings import Count, NotNegative, Portion, Range
 
 @dataclass(frozen=True, kw_only=True)
 class MIFGSM(EveryKind):
-    """Momentum iterative FGSM; `diverse=0.5` and `kernel=5` are its variants with diverse inputs and translation invariance."""
+    """Momentum iterative FGSM; `diverse=0.5` and `kernel=5` are its variants with diverse inputs
+    and translation invariance.
+    """
 
     steps: Count = 10
     """Gradient steps."""
@@ -44,12 +50,13 @@ class MIFGSM(EveryKind):
     step_size: Annotated[float, Range("(0, 2]")] | None = None
     """Length of a step as a fraction of eps; none means 1 / steps."""
     diverse: Portion = 0.0
-    """Probability that a gradient is taken at a resized and padded version of the input; for images and video."""
+    """Probability that a gradient is taken at a resized and padded version of the input; for
+    images and video."""
     shrink: Annotated[float, Range("[0.1, 1]")] = 0.85
     """Smallest share of each side to which the input is resized."""
     kernel: Count = 1
-    """Side of the Gaussian kernel that smooths gradients along height and width, odd; 1 leaves them. 15 is the paper's for
-    ImageNet, 3 to 5 fit images of 32 pixels."""
+    """Side of the Gaussian kernel that smooths gradients along height and width, odd; 1 leaves
+    them. 15 is the paper's for ImageNet, 3 to 5 fit images of 32 pixels."""
 
     access = Access.GRADIENTS
     distances = frozenset({"linf", "l2"})
@@ -63,12 +70,20 @@ class MIFGSM(EveryKind):
     def check(self, domain: Domain) -> None:
         """Refuse data other than images and video if inputs are resized or gradients smoothed."""
         if (self.diverse or self.kernel > 1) and domain.kind not in ("image", "video"):
-            raise RequestError(f"mi-fgsm resizes and smooths images and video, not a {domain.kind}: leave diverse and kernel out")
+            raise RequestError(
+                "mi-fgsm resizes and smooths images and video, not a "
+                f"{domain.kind}: leave diverse and kernel out"
+            )
         if self.kernel > 1 and self.kernel > min(domain.shape[-2:]):
-            raise RequestError(f"kernel is {self.kernel}, larger than inputs of shape {domain.shape}: take a smaller one")
+            raise RequestError(
+                f"kernel is {self.kernel}, larger than inputs of shape "
+                f"{domain.shape}: take a smaller one"
+            )
 
     def reach(self, distance: str) -> float:
-        """Multiple of eps within which it queries: infinite with `diverse`, as resized inputs may leave the ball; otherwise 1."""
+        """Multiple of eps within which it queries: infinite with `diverse`, as resized inputs may
+        leave the ball; otherwise 1.
+        """
         return float("inf") if self.diverse else 1.0
 
     def cost(self, classes: int) -> tuple[int, int]:
@@ -79,7 +94,9 @@ class MIFGSM(EveryKind):
         fraction = self.step_size or 1 / self.steps
         for step in range(self.steps):
             grad = self._gradient(oracle, batch, x, threat.domain, rng.fold(step))
-            batch, threat, rng, x, sums, grad = still_active(oracle, batch, threat, rng, x, sums, grad)
+            batch, threat, rng, x, sums, grad = still_active(
+                oracle, batch, threat, rng, x, sums, grad
+            )
             if not len(batch):
                 return
             if self.kernel > 1:
@@ -89,7 +106,9 @@ class MIFGSM(EveryKind):
             x = threat.project(move.add_(x), batch.x)
         oracle.scores(batch.ids, x)
 
-    def _gradient(self, oracle: Oracle, batch: Batch, x: Tensor, domain: Domain, rng: Streams) -> Tensor:
+    def _gradient(
+        self, oracle: Oracle, batch: Batch, x: Tensor, domain: Domain, rng: Streams
+    ) -> Tensor:
         """(n, *shape): the gradient at each input, or led back from a resized version of it."""
         if not self.diverse:
             return oracle.gradient(batch.ids, x, cross_entropy).grad
@@ -101,9 +120,12 @@ class MIFGSM(EveryKind):
         with torch.enable_grad():
             leaf = x.detach().requires_grad_()
             transformed = padded(leaf - low, share, place) + low
-            # Samples that are not resized stay bit-identical to the input, so they are judged within eps.
+            # Samples that are not resized stay bit-identical to the input, so they are judged
+            # within eps.
             transformed = torch.where(per_sample(resized, x), transformed, leaf)
-        grad = oracle.gradient(batch.ids, domain.clamp(transformed.detach().clone()), cross_entropy).grad
+        grad = oracle.gradient(
+            batch.ids, domain.clamp(transformed.detach().clone()), cross_entropy
+        ).grad
         return torch.autograd.grad(transformed, leaf, grad)[0]
 
 
@@ -113,7 +135,8 @@ def padded(x: Tensor, share: Tensor, place: Tensor) -> Tensor:
     Args:
         x: (n, ..., H, W).
         share: (n,) above 0 and at most 1: how large the resized input is.
-        place: (n, 2) in [0, 1]: where it lies in the room that is left, from the left and from above.
+        place: (n, 2) in [0, 1]: where it lies in the room that is left, from the left and from
+            above.
 
     Returns:
         (n, ..., H, W), bilinear.
@@ -126,11 +149,15 @@ def padded(x: Tensor, share: Tensor, place: Tensor) -> Tensor:
     theta[:, :, 2] = -centre / share[:, None]
     flat = x.reshape(n, -1, height, width)
     grid = F.affine_grid(theta, list(flat.shape), align_corners=False)
-    return F.grid_sample(flat, grid, mode="bilinear", padding_mode="zeros", align_corners=False).reshape(x.shape)
+    return F.grid_sample(
+        flat, grid, mode="bilinear", padding_mode="zeros", align_corners=False
+    ).reshape(x.shape)
 
 
 def smoothed(grad: Tensor, side: int) -> Tensor:
-    """(n, ..., H, W) convolved along height and width with a Gaussian kernel of this odd side; zeros outside."""
+    """(n, ..., H, W) convolved along height and width with a Gaussian kernel of this odd side;
+    zeros outside.
+    """
     reach = side // 2
     positions = torch.arange(-reach, reach + 1, device=grad.device, dtype=grad.dtype)
     weights = torch.exp(-0.5 * (positions * 3 / reach) ** 2)

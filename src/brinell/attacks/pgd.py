@@ -1,13 +1,15 @@
 """PGD: projected gradient ascent on the loss, from random points of the ball.
 
-Madry et al. 2018, Towards deep learning models resistant to adversarial attacks, sections 2.1 and 5. Without the random start
-it is the basic iterative method (Kurakin, Goodfellow & Bengio 2017, Adversarial examples in the physical world).
+Madry et al. 2018, Towards deep learning models resistant to adversarial attacks, sections 2.1 and
+5. Without the random start it is the basic iterative method (Kurakin, Goodfellow & Bengio 2017,
+Adversarial examples in the physical world).
 
 Deviations:
-- A sample leaves in the iteration in which it is fooled, so every iterate is judged, the last one included; the paper judges
-  the last alone. This can only fool more samples.
-- The step size is a fraction of eps, so that one setting fits every budget. The default, 2.5 / steps, is the paper's
-  recommendation for MNIST and CIFAR-10 (section 5, footnote on the choice of step sizes).
+- A sample leaves in the iteration in which it is fooled, so every iterate is judged, the last one
+  included; the paper judges the last alone. This can only fool more samples.
+- The step size is a fraction of eps, so that one setting fits every budget. The default, 2.5 /
+  steps, is the paper's recommendation for MNIST and CIFAR-10 (section 5, footnote on the choice of
+  step sizes).
 """
 
 from dataclasses import dataclass
@@ -22,7 +24,9 @@ from brinell.core.settings import Count, Range
 
 @dataclass(frozen=True, kw_only=True)
 class PGD(EveryKind):
-    """Projected gradient descent with restarts; `random_start=false` makes it the basic iterative method."""
+    """Projected gradient descent with restarts; `random_start=false` makes it the basic iterative
+    method.
+    """
 
     steps: Count = 40
     """Gradient steps of each restart."""
@@ -42,7 +46,10 @@ class PGD(EveryKind):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.restarts > 1 and not self.random_start:
-            raise ValueError("restarts without random_start repeat the same run; set restarts=1 or random_start=true")
+            raise ValueError(
+                "restarts without random_start repeat the same run; set "
+                "restarts=1 or random_start=true"
+            )
 
     def cost(self, classes: int) -> tuple[int, int]:
         """One forward and backward a step, and a forward for the last iterate of each restart."""

@@ -1,14 +1,16 @@
 """PGD whose gradient is corrected by estimates from scores, for models that break a part of it.
 
-The correction is that of natural evolution strategies with antithetic pairs (Ilyas, Engstrom, Athalye & Lin 2018, Black-box
-adversarial attacks with limited queries and information, section 3.1). It is made of what the gradient leaves unexplained: the
-change of the margin between the inputs of a pair, less what the gradient foretells of it. So a gradient that is right needs no
-correction, and the noise of the correction is that of its faults alone. Attacks that add scores to a gradient that is only partly
-right are due to Cheng et al. 2019, Improving black-box adversarial attacks with a transfer-based prior.
+The correction is that of natural evolution strategies with antithetic pairs (Ilyas, Engstrom,
+Athalye & Lin 2018, Black-box adversarial attacks with limited queries and information, section
+3.1). It is made of what the gradient leaves unexplained: the change of the margin between the
+inputs of a pair, less what the gradient foretells of it. So a gradient that is right needs no
+correction, and the noise of the correction is that of its faults alone. Attacks that add scores to
+a gradient that is only partly right are due to Cheng et al. 2019, Improving black-box adversarial
+attacks with a transfer-based prior.
 
 Deviations:
-- The pairs differ by random signs and not by normal numbers, so that a pair moves every value as far, and the corrections of
-  successive steps are averaged with momentum.
+- The pairs differ by random signs and not by normal numbers, so that a pair moves every value as
+  far, and the corrections of successive steps are averaged with momentum.
 - If a sample has no gradient at some values, only those values are moved.
 - Steps shrink linearly to a tenth, since a correction never becomes exact.
 """
@@ -27,14 +29,18 @@ from brinell.core.settings import Count, Positive, Range
 
 @dataclass(frozen=True, kw_only=True)
 class PGDEstimated(EveryKind):
-    """Projected gradient ascent on the margin, with scores for what the gradient leaves unexplained."""
+    """Projected gradient ascent on the margin, with scores for what the gradient leaves
+    unexplained.
+    """
 
     steps: Count = 60
     """Gradient steps."""
     pairs: Count = 16
-    """Pairs of inputs on both sides of the current one, from which a step's correction is estimated."""
+    """Pairs of inputs on both sides of the current one, from which a step's correction is
+    estimated."""
     step_size: Positive | None = None
-    """Length of the first step as a share of eps, none means 6 / steps; the last is a tenth of it."""
+    """Length of the first step as a share of eps, none means 6 / steps; the last is a tenth of
+    it."""
     sigma: Positive = 0.05
     """How far the inputs of a pair are from the current one, as a share of eps."""
     momentum: Annotated[float, Range("[0, 1)")] = 0.8
@@ -71,11 +77,21 @@ class PGDEstimated(EveryKind):
         oracle.scores(batch.ids, x)
 
     def _correction(
-        self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, x: Tensor, grad: Tensor, mask: Tensor
+        self,
+        oracle: Oracle,
+        batch: Batch,
+        threat: Threat,
+        rng: Streams,
+        x: Tensor,
+        grad: Tensor,
+        mask: Tensor,
     ) -> Tensor:
-        """(n, *shape): the mean over the pairs of the slope that the gradient does not explain, times their signs."""
+        """(n, *shape): the mean over the pairs of the slope that the gradient does not explain,
+        times their signs.
+        """
         shape = tuple(x.shape[1:])
-        # Of a change of every such value by 1; where there is none, or no budget, nothing is to be estimated.
+        # Of a change of every such value by 1; where there is none, or no budget, nothing is to be
+        # estimated.
         size = threat.distance.size(mask.to(x.dtype)).clamp_min(1e-12)
         length = (self.sigma * threat.eps / size).clamp_min(1e-12)
         total = torch.zeros_like(x)
@@ -90,5 +106,7 @@ class PGDEstimated(EveryKind):
             up, down = (oracle.loss(ids, side[open_]) for side in sides)
             difference = (sides[0] - sides[1])[open_]
             unexplained = (up - down) - (difference * grad[open_]).flatten(1).sum(1)
-            total[open_] += per_sample(unexplained / length[open_].square(), difference) * difference / 4
+            total[open_] += (
+                per_sample(unexplained / length[open_].square(), difference) * difference / 4
+            )
         return total / self.pairs

@@ -1,21 +1,25 @@
 """RayS: the sign direction along which the decision boundary is nearest, from labels alone.
 
-Chen & Gu 2020, RayS: a ray searching method for hard-label adversarial attack (KDD; arXiv 2006.12792), Algorithms 1 to 3. A
-direction is a vector of signs, and its radius is the distance to the boundary along it. A proposal flips the signs of one block
-of the best direction; at stage s the flattened input is cut into 2^s blocks. One query at the best radius decides whether the
-proposal is nearer; only then is its radius bisected.
+Chen & Gu 2020, RayS: a ray searching method for hard-label adversarial attack (KDD; arXiv
+2006.12792), Algorithms 1 to 3. A direction is a vector of signs, and its radius is the distance to
+the boundary along it. A proposal flips the signs of one block of the best direction; at stage s the
+flattened input is cut into 2^s blocks. One query at the best radius decides whether the proposal is
+nearer; only then is its radius bisected.
 
-The attack reads no scores, so it shows whether robustness rests on scores that say little about the decision. The authors propose
-it as a sanity check for falsely robust models (section 5).
+The attack reads no scores, so it shows whether robustness rests on scores that say little about the
+decision. The authors propose it as a sanity check for falsely robust models (section 5).
 
-Every sample advances at its own pace: one query of each sample is asked together with one of all others.
+Every sample advances at its own pace: one query of each sample is asked together with one of all
+others.
 
 Deviations:
-- A bisection ends at 1/512 of the largest eps, or at 0.001 of the range of the data if that is less. The paper has 0.001 of the
-  range, which is coarse for the budgets of signals and feature vectors.
-- L2, which the paper does not have: signs are scaled to Euclidean length 1. The shortest L2 perturbation is seldom of equal size
-  everywhere, so it finds less there.
-- After the last stage, at which each block is one value, that stage is repeated, as in the authors' code.
+- A bisection ends at 1/512 of the largest eps, or at 0.001 of the range of the data if that is
+  less. The paper has 0.001 of the range, which is coarse for the budgets of signals and feature
+  vectors.
+- L2, which the paper does not have: signs are scaled to Euclidean length 1. The shortest L2
+  perturbation is seldom of equal size everywhere, so it finds less there.
+- After the last stage, at which each block is one value, that stage is repeated, as in the authors'
+  code.
 """
 
 import math
@@ -42,7 +46,8 @@ class RayS(EveryKind):
     steps: Count = 10_000
     """Queries of each sample."""
     stop_at_eps: bool = False
-    """Stop at the first adversarial example within eps; otherwise a fooled sample goes on, to come closer."""
+    """Stop at the first adversarial example within eps; otherwise a fooled sample goes on, to
+    come closer."""
 
     access = Access.LABELS
     distances = frozenset({"linf", "l2"})
@@ -53,7 +58,10 @@ class RayS(EveryKind):
         return self.steps, 0
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """Search until the steps or the queries of every sample are spent. It draws no random numbers."""
+        """Search until the steps or the queries of every sample are spent.
+
+        It draws no random numbers.
+        """
         search = _Search(batch, threat)
         for _ in range(self.steps):
             if not search.keep(oracle.active(search.batch.ids, self.stop_at_eps)):
@@ -62,7 +70,9 @@ class RayS(EveryKind):
 
 
 class _Search:
-    """The best direction of each sample, the direction that is tried, and the interval that is bisected."""
+    """The best direction of each sample, the direction that is tried, and the interval that is
+    bisected.
+    """
 
     def __init__(self, batch: Batch, threat: Threat) -> None:
         n, d, device = len(batch), batch.x[0].numel(), batch.x.device
@@ -87,19 +97,33 @@ class _Search:
         """Drop the samples that are not active (n,) bool; returns False if none is left."""
         if not active.all():
             self.batch, self._threat = self.batch.select(active), self._threat.select(active)
-            for name in ("_best", "_radius", "_direction", "_lower", "_upper", "_bisecting", "_stage", "_block", "_resolution"):
+            for name in (
+                "_best",
+                "_radius",
+                "_direction",
+                "_lower",
+                "_upper",
+                "_bisecting",
+                "_stage",
+                "_block",
+                "_resolution",
+            ):
                 setattr(self, name, getattr(self, name)[active])
         return bool(active.any())
 
     def proposals(self) -> Tensor:
-        """(n, *shape): the next question of each sample: at the best radius, or in the middle of its interval."""
+        """(n, *shape): the next question of each sample: at the best radius, or in the middle of
+        its interval.
+        """
         step = self._direction.to(self.batch.x).view_as(self.batch.x) * per_sample(
             self._length * self._queried_radius(), self.batch.x
         )
         return self._threat.domain.clamp(self.batch.x + step)
 
     def _queried_radius(self) -> Tensor:
-        return torch.where(self._bisecting, (self._lower + self._upper) / 2, self._radius.clamp_max(self._farthest))
+        return torch.where(
+            self._bisecting, (self._lower + self._upper) / 2, self._radius.clamp_max(self._farthest)
+        )
 
     def update(self, adversarial: Tensor) -> None:
         """Take in whether each proposal is adversarial (n,) bool, and choose the next one."""
@@ -107,7 +131,9 @@ class _Search:
         promising = adversarial & ~self._bisecting
         self._upper = torch.where(adversarial, queried, self._upper)
         self._lower = torch.where(promising, 0.0, torch.where(adversarial, self._lower, queried))
-        complete = torch.where(self._bisecting | promising, self._upper - self._lower <= self._resolution, True)
+        complete = torch.where(
+            self._bisecting | promising, self._upper - self._lower <= self._resolution, True
+        )
         nearer = complete & (self._bisecting | promising) & (self._upper < self._radius)
         self._best = torch.where(nearer[:, None], self._direction, self._best)
         self._radius = torch.where(nearer, self._upper, self._radius)
@@ -115,11 +141,15 @@ class _Search:
         self._advance(complete.nonzero()[:, 0])
 
     def _advance(self, rows: Tensor) -> None:
-        """Flip the next block of the best direction in these rows; after its last block the next stage begins."""
+        """Flip the next block of the best direction in these rows; after its last block the next
+        stage begins.
+        """
         self._block[rows] += 1
         size = self._block_size(rows)
         finished = self._block[rows] * size >= self._d
-        self._stage[rows] = torch.where(finished, (self._stage[rows] + 1).clamp_max(self._last_stage), self._stage[rows])
+        self._stage[rows] = torch.where(
+            finished, (self._stage[rows] + 1).clamp_max(self._last_stage), self._stage[rows]
+        )
         self._block[rows] = torch.where(finished, 0, self._block[rows])
         start = self._block[rows] * self._block_size(rows)
         place = torch.arange(self._d, device=rows.device)

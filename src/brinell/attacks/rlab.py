@@ -1,4 +1,5 @@
-"""RLAB: an agent that sees class probabilities alone places custom distortions on the most sensitive patches.
+"""RLAB: an agent that sees class probabilities alone places custom distortions on the most
+sensitive patches.
 
 Sarkar et al. 2023, arXiv 2310.18626, and 2024, arXiv 2403.18985. The decision process, with its
 deviations from the papers, is `rlab.search`; `rlab.refine` follows an episode that succeeded.
@@ -12,7 +13,19 @@ import torch
 from torch import Tensor
 
 from brinell.attacks._shared import EveryKind
-from brinell.core.contracts import Access, Batch, Distortion, Domain, Extras, Kind, Model, Oracle, Remark, Streams, Threat
+from brinell.core.contracts import (
+    Access,
+    Batch,
+    Distortion,
+    Domain,
+    Extras,
+    Kind,
+    Model,
+    Oracle,
+    Remark,
+    Streams,
+    Threat,
+)
 from brinell.core.errors import RequestError
 from brinell.core.patches import AXES, PatchGrid, sides
 from brinell.core.settings import Names
@@ -35,13 +48,19 @@ from brinell.rlab.search import run_episodes
 
 @dataclass(frozen=True, kw_only=True)
 class RLAB(EveryKind):
-    """Distortions on the most sensitive patches, placed by an agent that adds and removes in each step."""
+    """Distortions on the most sensitive patches, placed by an agent that adds and removes in each
+    step.
+    """
 
-    distortions: tuple[Distortion, ...] = field(default=(GaussianNoise(),), metadata={"plugin": "distortion"})
-    """Distortions to place on patches: names joined by +; `file.py:Class` for your implementation."""
+    distortions: tuple[Distortion, ...] = field(
+        default=(GaussianNoise(),), metadata={"plugin": "distortion"}
+    )
+    """Distortions to place on patches: names joined by +; `file.py:Class` for your
+    implementation."""
     policy: Annotated[str, Names("file")] = "default"
-    """Policy that places the distortions: default (prior for images, greedy for other data), prior (shipped), greedy,
-    dqn (the papers' agent, shipped), or a file that `brinell train agent` wrote."""
+    """Policy that places the distortions: default (prior for images, greedy for other data),
+    prior (shipped), greedy, dqn (the papers' agent, shipped), or a file that `brinell train
+    agent` wrote."""
     patch: int | str = 0
     """Side of a patch in values, or one for each axis (4x16x16: frames, height, width); 0: 64, 16 x
     16 or 8**3 patches in all."""
@@ -49,15 +68,15 @@ class RLAB(EveryKind):
     """From one patch to the next, like `patch`; below it patches overlap. 0: the side of a
     patch."""
     severities: tuple[int, ...] = ()
-    """Severities that the attack uses, out of 1 to 5. None named: all, and stronger ones where a distortion of the whole
-    input would not fill the budget twice."""
+    """Severities that the attack uses, out of 1 to 5. None named: all, and stronger ones where a
+    distortion of the whole input would not fill the budget twice."""
     draws: int = 16
     """Versions of each random distortion to choose from."""
     steps: int = 1000
     """Queries until a sample is given up, after the one for the clean input."""
     refine: int | None = None
-    """Queries after the first success that look for one at a smaller distance; none: what is left of
-    `steps`, as long as a quarter of `steps` brings one."""
+    """Queries after the first success that look for one at a smaller distance; none: what is
+    left of `steps`, as long as a quarter of `steps` brings one."""
     clean_up: bool = True
     """Clear patches that are not needed after the refinement."""
     removals: float = 0.5
@@ -79,19 +98,30 @@ class RLAB(EveryKind):
         one_side = isinstance(self.patch, int)
         if (one_side and int(self.patch) < 0) or self.slots < 1 or not self.distortions:
             raise ValueError(
-                f"patch is {self.patch} and slots {self.slots}: patch must be 0 or more, slots 1 or more; a distortion is needed"
+                f"patch is {self.patch} and slots {self.slots}: patch must be 0 "
+                "or more, slots 1 or more; a distortion is needed"
             )
-        if one_side and not (0 <= self.stride <= int(self.patch) if isinstance(self.stride, int) else self.patch):
+        if one_side and not (
+            0 <= self.stride <= int(self.patch) if isinstance(self.stride, int) else self.patch
+        ):
             raise ValueError(
-                f"stride is {self.stride}: between 1 and `patch`, which is {self.patch}, or 0 for patches side by side"
+                f"stride is {self.stride}: between 1 and `patch`, which is "
+                f"{self.patch}, or 0 for patches side by side"
             )
         if self.draws < 1 or any(severity not in SEVERITIES for severity in self.severities):
-            raise ValueError(f"severities are {self.severities} and draws {self.draws}: severities are 1 to 5, draws at least 1")
+            raise ValueError(
+                f"severities are {self.severities} and draws {self.draws}: "
+                "severities are 1 to 5, draws at least 1"
+            )
         strange = [
-            distortion for distortion in self.distortions if not all(hasattr(distortion, name) for name in ("domains", "draws"))
+            distortion
+            for distortion in self.distortions
+            if not all(hasattr(distortion, name) for name in ("domains", "draws"))
         ]
         if strange:
-            raise ValueError(f"{type(strange[0]).__name__} is no distortion: it must have domains and draws")
+            raise ValueError(
+                f"{type(strange[0]).__name__} is no distortion: it must have domains and draws"
+            )
         self._rules()
 
     def _rules(self) -> Rules:
@@ -105,29 +135,38 @@ class RLAB(EveryKind):
         """The patches over such inputs; refuses one larger than the input."""
         if self.patch:
             patch = sides(self.patch, AXES[domain.kind])
-            return PatchGrid(domain.shape, patch, sides(self.stride, len(patch)) if self.stride else None)
+            return PatchGrid(
+                domain.shape, patch, sides(self.stride, len(patch)) if self.stride else None
+            )
         return PatchGrid.usual(domain)
 
     def check(self, domain: Domain) -> None:
         """Try the distortions on a synthetic input, and check that the policy fits them.
 
         Raises:
-            RequestError: a patch larger than the input, distortions for other data, an unknown policy, or one trained for other
-                choices.
+            RequestError: a patch larger than the input, distortions for other data, an unknown
+                policy, or one trained for other choices.
             ContractError: a distortion that breaks its contract.
         """
         self.grid(domain)
         variants = self.variants(domain)
         stream = Streams.of(0, torch.zeros(1, dtype=torch.int64))
         low, high = domain.bounds()
-        vet(variants, domain.clamp(low + (high - low) * stream.uniform(*domain.shape)), stream.fold("filters"), domain=domain)
+        vet(
+            variants,
+            domain.clamp(low + (high - low) * stream.uniform(*domain.shape)),
+            stream.fold("filters"),
+            domain=domain,
+        )
         agent = self.agent(domain.kind)
         self._check_data(agent, domain)
         network, options = agent.network, pair_options(variants)
         if network is not None and network.families not in (1, options):
             raise RequestError(
-                f"policy {self.policy} chooses among {network.families - 1} pairs of distortion and severity, and there are "
-                f"{max(1, options - 1)}: name the distortions and severities that it was trained with"
+                f"policy {self.policy} chooses among {network.families - 1} pairs "
+                "of distortion and severity, and there are "
+                f"{max(1, options - 1)}: name the distortions and severities that "
+                "it was trained with"
             )
 
     def _check_data(self, agent: Agent, domain: Domain) -> None:
@@ -136,23 +175,29 @@ class RLAB(EveryKind):
         if learned is None:
             return
         if learned.kind != domain.kind:
-            raise RequestError(f"policy {self.policy} learned on {learned.kind} data, and this is {domain.kind}: {RETRAIN}")
+            raise RequestError(
+                f"policy {self.policy} learned on {learned.kind} data, and this "
+                f"is {domain.kind}: {RETRAIN}"
+            )
         if agent.surrogates and learned.shape != domain.shape:
             shapes = ["x".join(map(str, shape)) for shape in (learned.shape, domain.shape)]
             raise RequestError(
-                f"policy {self.policy} has surrogates for inputs of {shapes[0]}, and these have {shapes[1]}: {RETRAIN}"
+                f"policy {self.policy} has surrogates for inputs of {shapes[0]}, "
+                f"and these have {shapes[1]}: {RETRAIN}"
             )
         if agent.surrogates and (learned.low, learned.high) != (domain.low, domain.high):
             bounds = [f"{space.low} to {space.high}" for space in (learned, domain)]
             raise RequestError(
-                f"policy {self.policy} has surrogates for values {bounds[0]}, and these are {bounds[1]}: {RETRAIN}"
+                f"policy {self.policy} has surrogates for values {bounds[0]}, and "
+                f"these are {bounds[1]}: {RETRAIN}"
             )
 
     def try_on(self, x: Tensor, threat: Threat) -> list[str]:
         """Try the distortions on real inputs (n, *shape), and on dark, bright and grey ones.
 
         Returns:
-            Lines about the distortions that are made stronger to fit the budget, and those that cannot fill it.
+            Lines about the distortions that are made stronger to fit the budget, and those that
+                cannot fill it.
 
         Raises:
             ContractError: a distortion that breaks its contract.
@@ -161,7 +206,9 @@ class RLAB(EveryKind):
         variants, ends = self.variants(domain), extremes(domain)
         vet(variants, ends, Streams.of(0, torch.arange(len(ends))).fold("filters"), domain=domain)
         vet(variants, x, rng.fold("filters"), domain=domain)
-        return strength_remarks([*public_names(self.distortions).values()], *strengths(variants, x, threat, rng))
+        return strength_remarks(
+            [*public_names(self.distortions).values()], *strengths(variants, x, threat, rng)
+        )
 
     def digest(self) -> str:
         """Digest of the policy file's content, which its name does not determine."""
@@ -184,7 +231,8 @@ class RLAB(EveryKind):
         return variants(self.distortions, domain, self.severities, self.draws)
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> Extras:
-        """Run an episode on each sample, `slots` at a time; what is placed where, the sensitivity map, and the monitors' remarks.
+        """Run an episode on each sample, `slots` at a time; what is placed where, the sensitivity
+        map, and the monitors' remarks.
 
         The extras, for each sample:
         - `patches` (patches,) int16: the variant on each patch of the closest input that was found,
@@ -198,9 +246,16 @@ class RLAB(EveryKind):
         names = public_names(self.distortions)
         legend = {
             "kind": "patches",
-            "grid": {"shape": list(grid.shape), "patch": list(grid.patch), "stride": list(grid.steps)},
+            "grid": {
+                "shape": list(grid.shape),
+                "patch": list(grid.patch),
+                "stride": list(grid.steps),
+            },
             "distortions": list(names.values()),
-            "variants": [[names[id(variant.distortion)], variant.severity, variant.draw] for variant in variants],
+            "variants": [
+                [names[id(variant.distortion)], variant.severity, variant.draw]
+                for variant in variants
+            ],
         }
         arrays = {"patches": results.closest, "map": results.map}
         remarks = [*self._remarks(threat.domain.kind), *rare_success(results, threat.eps)]
@@ -235,9 +290,14 @@ def _public_name(plugin: type[Any]) -> str:
 
 
 def public_names(distortions: tuple[Distortion, ...]) -> dict[int, str]:
-    """Public name of each distortion by its identity; distortions that share a name get the settings in which they differ."""
+    """Public name of each distortion by its identity; distortions that share a name get the
+    settings in which they differ.
+    """
     words = [_public_name(type(distortion)) for distortion in distortions]
-    settings = [", ".join(f"{key}={value}" for key, value in asdict(cast(Any, distortion)).items()) for distortion in distortions]
+    settings = [
+        ", ".join(f"{key}={value}" for key, value in asdict(cast(Any, distortion)).items())
+        for distortion in distortions
+    ]
     shared = {word for word in words if words.count(word) > 1}
     return {
         id(distortion): f"{word}({values})" if word in shared and values else word

@@ -1,21 +1,25 @@
-"""SimBA: one direction after another, each kept with the sign that lowers the probability of the true class.
+"""SimBA: one direction after another, each kept with the sign that lowers the probability of the
+true class.
 
-Guo, Gardner, You, Wilson & Weinberger 2019, Simple black-box adversarial attacks, Algorithm 1. The directions are single values
-(`basis=pixel`) or, SimBA-DCT, the cosines of section 3.3 along all axes but the channels, the lowest eighth of the frequencies of
-each axis first, and a thirty-second more whenever all are used.
+Guo, Gardner, You, Wilson & Weinberger 2019, Simple black-box adversarial attacks, Algorithm 1. The
+directions are single values (`basis=pixel`) or, SimBA-DCT, the cosines of section 3.3 along all
+axes but the channels, the lowest eighth of the frequencies of each axis first, and a thirty-second
+more whenever all are used.
 
-Samples advance through their directions each at its own pace, so every query of a step belongs to another sample.
+Samples advance through their directions each at its own pace, so every query of a step belongs to
+another sample.
 
 Deviations:
-- The paper has no budget: its norm grows with the number of steps. Here each proposal is projected, so on the sphere of radius
-  eps a step that helps is paid for by all steps before it.
+- The paper has no budget: its norm grows with the number of steps. Here each proposal is projected,
+  so on the sphere of radius eps a step that helps is paid for by all steps before it.
 - When all directions are used they are gone through once more, in the same order; the paper stops.
-- A step that would change nothing, because the value is at its bound already, is left out. The paper spends a query on it.
-- The loss to raise is the margin, not minus the probability of the true class (`loss=ce`), which is the same number for every
-  input that the model is sure about: ResNet-20 at L2 1, 60 samples, 1,000 queries: 59 fooled instead of 40, with cosines 55
-  instead of 39.
-- Linf, which the paper does not have: a step is as long as eps in its largest value, half as long with cosines, which touch all
-  values, and the ball cuts off what is too much.
+- A step that would change nothing, because the value is at its bound already, is left out. The
+  paper spends a query on it.
+- The loss to raise is the margin, not minus the probability of the true class (`loss=ce`), which is
+  the same number for every input that the model is sure about: ResNet-20 at L2 1, 60 samples, 1,000
+  queries: 59 fooled instead of 40, with cosines 55 instead of 39.
+- Linf, which the paper does not have: a step is as long as eps in its largest value, half as long
+  with cosines, which touch all values, and the ball cuts off what is too much.
 """
 
 import math
@@ -32,11 +36,13 @@ from brinell.core.norms import per_sample
 from brinell.core.settings import Count, Positive
 
 FIRST, MORE = 1 / 8, 1 / 32
-"""Section 4.1: the share of the frequencies of each axis to begin with, and what is added whenever all are used."""
+"""Section 4.1: the share of the frequencies of each axis to begin with, and what is added
+whenever all are used."""
 SKIPS = 4
 """How many steps that change nothing are left out before one is asked about all the same."""
 ROOM = 2**24
-"""Values of input that are searched together: the order of the directions takes eight bytes for each."""
+"""Values of input that are searched together: the order of the directions takes eight bytes for
+each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +50,13 @@ class SimBA(EveryKind):
     """Simple black-box attack over cosines or single values: no gradients, one query a step."""
 
     basis: Literal["pixel", "dct"] = "pixel"
-    """Directions: pixel (single values) or dct (cosines, low frequencies first; SimBA-DCT), for large inputs."""
+    """Directions: pixel (single values) or dct (cosines, low frequencies first; SimBA-DCT), for
+    large inputs."""
     steps: Count = 5000
     """Proposals; one more query is for the clean input."""
     step_size: Positive | None = None
-    """Length of a step as a share of eps; none means 0.2 in L2, the paper's at eps 1; in Linf 1, and 0.5 with dct."""
+    """Length of a step as a share of eps; none means 0.2 in L2, the paper's at eps 1; in Linf 1,
+    and 0.5 with dct."""
     loss: Literal["margin", "ce"] = "margin"
     """Loss to raise: margin or ce (cross-entropy: the paper's probability of the true class)."""
 
@@ -60,16 +68,26 @@ class SimBA(EveryKind):
         return self.steps + 1, 0
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        for rows in torch.split(torch.arange(len(batch), device=batch.x.device), max(1, ROOM // math.prod(threat.domain.shape))):
+        for rows in torch.split(
+            torch.arange(len(batch), device=batch.x.device),
+            max(1, ROOM // math.prod(threat.domain.shape)),
+        ):
             self._run(oracle, batch.select(rows), threat.select(rows), rng.select(rows))
 
     def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         loss, directions = LOSSES[self.loss], _Directions(self.basis, threat, rng)
-        share = self.step_size or (0.2 if threat.distance.name == "l2" else 1.0 if self.basis == "pixel" else 0.5)
-        x, turn = batch.x, torch.zeros_like(batch.ids)  # even turns step along a direction, odd ones against it
+        share = self.step_size or (
+            0.2 if threat.distance.name == "l2" else 1.0 if self.basis == "pixel" else 0.5
+        )
+        x, turn = (
+            batch.x,
+            torch.zeros_like(batch.ids),
+        )  # even turns step along a direction, odd ones against it
         highest = oracle.loss(batch.ids, x, loss)
         for _ in range(self.steps):
-            batch, threat, x, turn, highest, directions = still_active(oracle, batch, threat, x, turn, highest, directions)
+            batch, threat, x, turn, highest, directions = still_active(
+                oracle, batch, threat, x, turn, highest, directions
+            )
             if not len(batch):
                 return
             proposal, turn = _proposal(batch, threat, directions, x, turn, share)
@@ -83,7 +101,9 @@ class SimBA(EveryKind):
 def _proposal(
     batch: Batch, threat: Threat, directions: "_Directions", x: Tensor, turn: Tensor, share: float
 ) -> tuple[Tensor, Tensor]:
-    """(n, *shape): the next step of each sample that changes anything, and (n,): the turn that it belongs to."""
+    """(n, *shape): the next step of each sample that changes anything, and (n,): the turn that it
+    belongs to.
+    """
 
     def step(turn: Tensor) -> Tensor:
         length = (1 - 2 * (turn % 2)) * share * threat.eps
@@ -100,7 +120,9 @@ def _proposal(
 
 
 class _Directions:
-    """Directions of each sample, each sample with a separate order: of Euclidean length 1, in Linf with a largest value of 1."""
+    """Directions of each sample, each sample with a separate order: of Euclidean length 1, in Linf
+    with a largest value of 1.
+    """
 
     def __init__(self, basis: str, threat: Threat, rng: Streams) -> None:
         domain = threat.domain
@@ -110,7 +132,11 @@ class _Directions:
         self._waves: list[Tensor] = []
         if basis == "dct":
             self._waves = [_cosines(side).to(keys.device) for side in self._grid]
-            keys += _blocks(self._grid).to(keys.device).repeat(math.prod(domain.shape) // math.prod(self._grid))
+            keys += (
+                _blocks(self._grid)
+                .to(keys.device)
+                .repeat(math.prod(domain.shape) // math.prod(self._grid))
+            )
         self._order = keys.argsort(1)
 
     def select(self, keep: Tensor) -> "_Directions":
@@ -130,20 +156,29 @@ class _Directions:
             remainder = remainder // side
         if self._linf:
             wave = wave / wave.abs().amax(1, keepdim=True)
-        gains.view(n, -1, places)[torch.arange(n, device=directions.device), directions[:, 0] // places] = wave
+        gains.view(n, -1, places)[
+            torch.arange(n, device=directions.device), directions[:, 0] // places
+        ] = wave
         return gains.reshape(n, *self._shape)
 
 
 def _cosines(side: int) -> Tensor:
-    """(side, side): row f is the wave of frequency f of the orthonormal discrete cosine transform (DCT-II)."""
-    place, frequency = torch.arange(side, dtype=torch.float64), torch.arange(side, dtype=torch.float64)[:, None]
+    """(side, side): row f is the wave of frequency f of the orthonormal discrete cosine transform
+    (DCT-II).
+    """
+    place, frequency = (
+        torch.arange(side, dtype=torch.float64),
+        torch.arange(side, dtype=torch.float64)[:, None],
+    )
     waves = torch.cos(torch.pi / side * (place + 0.5) * frequency) * math.sqrt(2 / side)
     waves[0] = side**-0.5
     return waves.float()
 
 
 def _blocks(grid: tuple[int, ...]) -> Tensor:
-    """(places,): when each frequency's turn comes: 0 for those within the first eighth along all axes, then 1, 2, ..."""
+    """(places,): when each frequency's turn comes: 0 for those within the first eighth along all
+    axes, then 1, 2, ...
+    """
     latest = torch.zeros(1)
     for side in grid:
         share = torch.arange(1, side + 1) / side

@@ -1,20 +1,24 @@
-"""Sparse-RS: random search over which few places change, or where a patch is, and over the colours there.
+"""Sparse-RS: random search over which few places change, or where a patch is, and over the colours
+there.
 
-Croce, Andriushchenko, Singh, Flammarion & Hein 2022, Sparse-RS: a versatile framework for query-efficient sparse black-box
-adversarial attacks, Algorithms 1 to 3 with the settings of the appendix for untargeted attacks.
+Croce, Andriushchenko, Singh, Flammarion & Hein 2022, Sparse-RS: a versatile framework for
+query-efficient sparse black-box adversarial attacks, Algorithms 1 to 3 with the settings of the
+appendix for untargeted attacks.
 
-L0 counts values here, and the paper counts pixels, which change in all channels at once: of C channels, floor(eps / C) places
-change (`form=pixels`), or a patch (`form=patch`) of the largest side whose values do not exceed eps: a square, a segment of a
-signal or a vector, a cube of a video, cut where an axis is shorter. If eps is too small for one place, no query is made.
+L0 counts values here, and the paper counts pixels, which change in all channels at once: of C
+channels, floor(eps / C) places change (`form=pixels`), or a patch (`form=patch`) of the largest
+side whose values do not exceed eps: a square, a segment of a signal or a vector, a cube of a video,
+cut where an axis is shorter. If eps is too small for one place, no query is made.
 
-Colours are corners: each channel at one end of its range. A pixel that would get the colour that it has in the clean input gets
-the opposite one, so every place is a real change.
+Colours are corners: each channel at one end of its range. A pixel that would get the colour that it
+has in the clean input gets the opposite one, so every place is a real change.
 
 Deviations:
 - Pixels: the authors' code makes sure of a new colour only where one pixel changes.
-- The patch starts as a chequerboard of squares of side sqrt(s) with random colours. The authors' code lays 1,000 random squares
-  with sides below sqrt(s) over one another.
-- In one of four steps the patch moves, as in the authors' code for untargeted attacks; it stays within the input.
+- The patch starts as a chequerboard of squares of side sqrt(s) with random colours. The authors'
+  code lays 1,000 random squares with sides below sqrt(s) over one another.
+- In one of four steps the patch moves, as in the authors' code for untargeted attacks; it stays
+  within the input.
 """
 
 import math
@@ -30,8 +34,28 @@ from brinell.core.contracts import Access, Batch, Domain, Oracle, Streams, Threa
 from brinell.core.losses import LOSSES
 from brinell.core.settings import Count, Fraction
 
-PIXELS = ((0, 2), (50, 4), (200, 5), (500, 6), (1000, 8), (2000, 10), (4000, 12), (6000, 15), (8000, 20))
-PATCH = ((10, 2), (50, 4), (200, 8), (500, 16), (1000, 32), (2000, 64), (4000, 128), (6000, 256), (8000, 512))
+PIXELS = (
+    (0, 2),
+    (50, 4),
+    (200, 5),
+    (500, 6),
+    (1000, 8),
+    (2000, 10),
+    (4000, 12),
+    (6000, 15),
+    (8000, 20),
+)
+PATCH = (
+    (10, 2),
+    (50, 4),
+    (200, 8),
+    (500, 16),
+    (1000, 32),
+    (2000, 64),
+    (4000, 128),
+    (6000, 256),
+    (8000, 512),
+)
 """After which of 10,000 steps alpha is divided by what."""
 REACH = 0.75
 """How far a patch moves at first, as a share of each axis; it falls to 0 along a straight line."""
@@ -46,11 +70,13 @@ class SparseRS(EveryKind):
     """Random search in L0: few pixels anywhere, or one patch; no gradients, one query a step."""
 
     form: Literal["pixels", "patch"] = "pixels"
-    """Form of the perturbation: pixels (places anywhere) or patch (one square, segment or block)."""
+    """Form of the perturbation: pixels (places anywhere) or patch (one square, segment or
+    block)."""
     steps: Count = 5000
     """Proposals; one more query is for the start."""
     p_init: Fraction | None = None
-    """Share of the pixels, or of the patch, that the first proposals change; none means the paper's, 0.3 and 0.4."""
+    """Share of the pixels, or of the patch, that the first proposals change; none means the
+    paper's, 0.3 and 0.4."""
     loss: Literal["margin", "ce"] = "margin"
     """Loss to raise: margin or ce (cross-entropy)."""
     rescale_schedule: bool = True
@@ -67,7 +93,9 @@ class SparseRS(EveryKind):
         """The paper's alpha at a step, counted from 0."""
         index = (step + 1) * 10_000 // self.steps if self.rescale_schedule else step + 1
         first, marks = (0.3, PIXELS) if self.form == "pixels" else (0.4, PATCH)
-        return (self.p_init or first) / max((divisor for mark, divisor in marks if index > mark), default=1)
+        return (self.p_init or first) / max(
+            (divisor for mark, divisor in marks if index > mark), default=1
+        )
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Search on all samples whose eps allows one place."""
@@ -79,7 +107,9 @@ class SparseRS(EveryKind):
     def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Algorithm 1."""
         loss, ids = LOSSES[self.loss], batch.ids
-        search: _Pixels | _Patch = (_Pixels if self.form == "pixels" else _Patch)(batch, threat, rng.fold("start"))
+        search: _Pixels | _Patch = (_Pixels if self.form == "pixels" else _Patch)(
+            batch, threat, rng.fold("start")
+        )
         highest = oracle.loss(ids, search.x, loss)
         for step in range(self.steps):
             active = oracle.active(ids)
@@ -88,7 +118,9 @@ class SparseRS(EveryKind):
                 if not len(ids):
                     return
                 search.select(active)
-            proposal = search.propose(rng.fold(step), self.share(step), step, 1 - (step + 1) / self.steps)
+            proposal = search.propose(
+                rng.fold(step), self.share(step), step, 1 - (step + 1) / self.steps
+            )
             answer = oracle.loss(ids, proposal, loss)
             improved = answer > highest
             highest = torch.where(improved, answer, highest)
@@ -101,14 +133,22 @@ class _Colours:
     def __init__(self, domain: Domain, x: Tensor) -> None:
         places = math.prod(domain.grid)
         shape = (math.prod(domain.shape) // places, places)
-        self.low, self.high = (bound.expand(1, *domain.shape).reshape(shape) for bound in domain.bounds(x))
+        self.low, self.high = (
+            bound.expand(1, *domain.shape).reshape(shape) for bound in domain.bounds(x)
+        )
 
     def corners(self, places: Tensor, high: Tensor) -> Tensor:
-        """(n, C, k): colours at the places (n, k): the upper bound where `high` (n, C, k) is True, else the lower bound."""
-        return torch.where(high, self.high[:, places].movedim(1, 0), self.low[:, places].movedim(1, 0))
+        """(n, C, k): colours at the places (n, k): the upper bound where `high` (n, C, k) is True,
+        else the lower bound.
+        """
+        return torch.where(
+            high, self.high[:, places].movedim(1, 0), self.low[:, places].movedim(1, 0)
+        )
 
     def corners_unlike(self, places: Tensor, high: Tensor, clean: Tensor) -> Tensor:
-        """(n, C, k): the corners, with the opposite one wherever a corner equals the clean colour (n, C, k)."""
+        """(n, C, k): the corners, with the opposite one wherever a corner equals the clean colour
+        (n, C, k).
+        """
         colour = self.corners(places, high)
         unchanged = (colour == clean).all(1, keepdim=True)
         return torch.where(unchanged, self.corners(places, ~high), colour)
@@ -125,7 +165,9 @@ class _Pixels:
         order = rng.uniform(self._clean.shape[2]).argsort(1).argsort(1)
         self._changed = order < self._count[:, None]
         everywhere = torch.arange(self._clean.shape[2], device=batch.x.device).expand_as(order)
-        colours = self._colours.corners_unlike(everywhere, rng.fold("colour").bits(*self._clean.shape[1:]) > 0, self._clean)
+        colours = self._colours.corners_unlike(
+            everywhere, rng.fold("colour").bits(*self._clean.shape[1:]) > 0, self._clean
+        )
         self._best = torch.where(self._changed[:, None], colours, self._clean)
         self._proposal, self._after = self._best, self._changed
         self.x = self._best.reshape(-1, *self._shape)
@@ -137,15 +179,23 @@ class _Pixels:
     def propose(self, rng: Streams, share: float, step: int, remaining: float) -> Tensor:
         """Exchange a share of the changed places, one at least."""
         channels, places = self._clean.shape[1:]
-        swapped = torch.minimum((share * self._count).long().clamp_min_(1), (places - self._count).clamp_min_(1))
+        swapped = torch.minimum(
+            (share * self._count).long().clamp_min_(1), (places - self._count).clamp_min_(1)
+        )
         most = int(swapped.max())
         counts = torch.arange(most, device=swapped.device) < swapped[:, None]
         keys = rng.uniform(places)
         leave = (keys + self._changed).topk(most, dim=1).indices
-        enter = torch.where(self._count[:, None] < places, (keys - self._changed.float()).topk(most, dim=1).indices, leave)
+        enter = torch.where(
+            self._count[:, None] < places,
+            (keys - self._changed.float()).topk(most, dim=1).indices,
+            leave,
+        )
         self._proposal, self._after = self._best.clone(), self._changed.clone()
         self._write(leave, counts, _take(self._clean, leave), False)
-        colours = self._colours.corners_unlike(enter, rng.fold("colour").bits(channels, most) > 0, _take(self._clean, enter))
+        colours = self._colours.corners_unlike(
+            enter, rng.fold("colour").bits(channels, most) > 0, _take(self._clean, enter)
+        )
         self._write(enter, counts, colours, True)
         return self._proposal.reshape(-1, *self._shape)
 
@@ -175,7 +225,8 @@ class _Patch:
         self._offsets = torch.cartesian_prod(*axes).reshape(-1, len(self._window))
         room = self._length - self._sides
         self._corner = (rng.fold("corner").uniform(len(self._grid)) * (room + 1)).long()
-        # The content of each patch: which channels are at the upper end of their range, for the largest window of all.
+        # The content of each patch: which channels are at the upper end of their range, for the
+        # largest window of all.
         square = self._sides.amax(1).float().sqrt().long().clamp_min_(1)
         tiles = self._offsets[None] // square[:, None, None]
         number = (tiles * torch.tensor([1, 7919, 104729][: len(self._grid)], device=device)).sum(2)
@@ -203,13 +254,20 @@ class _Patch:
         return self._painted(corner, content)
 
     def _repainted(self, rng: Streams, share: float) -> Tensor:
-        """The content with one square of another colour: all of it, or, where it is one place, one channel turned."""
+        """The content with one square of another colour: all of it, or, where it is one place, one
+        channel turned.
+        """
         axes, channels = len(self._grid), self._clean.shape[1]
         side = torch.minimum((share ** (1 / axes) * self._sides).long().clamp_min_(1), self._sides)
         start = (rng.fold("square").uniform(axes) * (self._sides - side + 1)).long()
-        covered = ((self._offsets >= start[:, None]) & (self._offsets < (start + side)[:, None])).all(2)[:, None]
+        covered = (
+            (self._offsets >= start[:, None]) & (self._offsets < (start + side)[:, None])
+        ).all(2)[:, None]
         high = (rng.fold("high").bits(channels, 1) > 0).expand_as(self._content)
-        single = torch.arange(channels, device=side.device)[:, None] == rng.fold("channel").integers(channels, 1)[:, None]
+        single = (
+            torch.arange(channels, device=side.device)[:, None]
+            == rng.fold("channel").integers(channels, 1)[:, None]
+        )
         single_place = (side == 1).all(1)[:, None, None]
         idle = ((high == self._content) | ~covered).flatten(1).all(1)[:, None, None]
         turned = torch.where(single_place, self._content ^ single, torch.where(idle, ~high, high))
@@ -217,16 +275,23 @@ class _Patch:
 
     def _painted(self, corner: Tensor, content: Tensor) -> Tensor:
         """(n, *shape): the clean inputs with the patches on them."""
-        # For a patch smaller than the largest one, a window of the largest size around it is written, most of it clean.
-        anchor = torch.minimum(corner, self._length - torch.tensor(self._window, device=corner.device))
+        # For a patch smaller than the largest one, a window of the largest size around it is
+        # written, most of it clean.
+        anchor = torch.minimum(
+            corner, self._length - torch.tensor(self._window, device=corner.device)
+        )
         offsets = self._offsets - (corner - anchor)[:, None]
         covered = ((offsets >= 0) & (offsets < self._sides[:, None])).all(2)
-        across, down = (torch.tensor(strides(grid), device=corner.device) for grid in (self._window, self._grid))
+        across, down = (
+            torch.tensor(strides(grid), device=corner.device) for grid in (self._window, self._grid)
+        )
         index = ((offsets * across).sum(2) * covered)[:, None].expand(-1, content.shape[1], -1)
         places = ((self._offsets + anchor[:, None]) * down).sum(2)
         colours = self._colours.corners(places, content.gather(2, index))
         values = torch.where(covered[:, None], colours, _take(self._clean, places))
-        return self._clean.scatter(2, places[:, None].expand_as(values), values).reshape(-1, *self._shape)
+        return self._clean.scatter(2, places[:, None].expand_as(values), values).reshape(
+            -1, *self._shape
+        )
 
     def settle(self, improved: Tensor) -> None:
         corner, content = self._next
@@ -241,7 +306,9 @@ def _places(threat: Threat) -> Tensor:
 
 
 def _sides(grid: tuple[int, ...], places: Tensor) -> Tensor:
-    """(n, axes) int64: sides of the largest patch of at most so many places (n,): a cube, cut where an axis is shorter."""
+    """(n, axes) int64: sides of the largest patch of at most so many places (n,): a cube, cut where
+    an axis is shorter.
+    """
     length = torch.tensor(grid, device=places.device)
     largest = torch.arange(1, max(grid) + 1, device=places.device)[:, None].minimum(length)
     fits = (largest.prod(1) <= places[:, None]).sum(1)

@@ -1,32 +1,38 @@
 """Square Attack: random search over square-shaped changes, guided by the scores alone.
 
-Andriushchenko, Croce, Flammarion & Hein 2020, Square Attack: a query-efficient black-box adversarial attack via random search,
-Algorithms 1 to 3 and section 3.
+Andriushchenko, Croce, Flammarion & Hein 2020, Square Attack: a query-efficient black-box
+adversarial attack via random search, Algorithms 1 to 3 and section 3.
 
-A proposal changes one window (Linf) or moves budget from one window to another (L2), so only the values in the windows are
-read and written: the best input is changed in place, asked about, and put back where the answer was no better. Linf's
-proposal clipped to ball and box is x0 + eps or x0 - eps clipped to the box, whatever was there before; Algorithm 3 spends what
-it takes away and what was unused, so its proposals never leave the ball. Neither needs a projection of the whole input.
+A proposal changes one window (Linf) or moves budget from one window to another (L2), so only the
+values in the windows are read and written: the best input is changed in place, asked about, and put
+back where the answer was no better. Linf's proposal clipped to ball and box is x0 + eps or x0 - eps
+clipped to the box, whatever was there before; Algorithm 3 spends what it takes away and what was
+unused, so its proposals never leave the ball. Neither needs a projection of the whole input.
 
-Beyond images: squares become segments of a signal (C, T) and blocks of a video (C, T, H, W) of the same fraction of the input,
-as near to a cube as the axes allow; stripes are constant along all axes but the last. The values of a vector (D,) have no
-order, and which way is up is a matter of units, so its windows are segments of a random order with a random sign for each
-value, both drawn anew every 64 steps: each window is a uniformly random subset of the values, filled evenly.
+Beyond images: squares become segments of a signal (C, T) and blocks of a video (C, T, H, W) of the
+same fraction of the input, as near to a cube as the axes allow; stripes are constant along all axes
+but the last. The values of a vector (D,) have no order, and which way is up is a matter of units,
+so its windows are segments of a random order with a random sign for each value, both drawn anew
+every 64 steps: each window is a uniformly random subset of the values, filled evenly.
 
 Deviations:
-- A Linf proposal that would change nothing (one in 2**C where the window has one colour already) has all its signs turned: no
-  query is wasted. ResNet-20 at 4/255, 50 samples, 300 steps: 25 fooled instead of 23.
-- Linf, one channel, and so few values that windows of one value could go round all of them: they do, in a random order, and the
-  search ends where a round was no better. Every later proposal would turn one value of the same input, which has been asked
-  about: of a model that answers the same each time nothing more can come. On digits of 8x8 half of the queries ended there.
-- p is also halved after 500 of 10,000 iterations, as in the authors' code. AutoAttack runs 5,000 with `rescale_schedule=false`.
-- L2: what the box cuts off a window's proposal is given to the other values of the window, twice over. Algorithm 3 leaves it to
-  the next proposal. `cnn4_pgd` of MNIST at L2 2, 150 samples, 4,000 steps: 128 fooled instead of 102; the same where the box
-  does not matter (ResNet-20 at L2 0.5).
-- L1, which the paper does not have: Algorithm 3 with absolute sums, where the values of a window go to the ends of their ranges
-  in the order of its shape until the budget is spent. Croce & Hein 2021, Mind the box, project each proposal onto the
-  intersection of ball and box instead, to the same end: a sparse change that the box cannot cut. ResNet-20 at L1 12, 50 samples,
-  500 steps: 46 fooled by either.
+- A Linf proposal that would change nothing (one in 2**C where the window has one colour already)
+  has all its signs turned: no query is wasted. ResNet-20 at 4/255, 50 samples, 300 steps: 25 fooled
+  instead of 23.
+- Linf, one channel, and so few values that windows of one value could go round all of them: they
+  do, in a random order, and the search ends where a round was no better. Every later proposal would
+  turn one value of the same input, which has been asked about: of a model that answers the same
+  each time nothing more can come. On digits of 8x8 half of the queries ended there.
+- p is also halved after 500 of 10,000 iterations, as in the authors' code. AutoAttack runs 5,000
+  with `rescale_schedule=false`.
+- L2: what the box cuts off a window's proposal is given to the other values of the window, twice
+  over. Algorithm 3 leaves it to the next proposal. `cnn4_pgd` of MNIST at L2 2, 150 samples, 4,000
+  steps: 128 fooled instead of 102; the same where the box does not matter (ResNet-20 at L2 0.5).
+- L1, which the paper does not have: Algorithm 3 with absolute sums, where the values of a window go
+  to the ends of their ranges in the order of its shape until the budget is spent. Croce & Hein
+  2021, Mind the box, project each proposal onto the intersection of ball and box instead, to the
+  same end: a sparse change that the box cannot cut. ResNet-20 at L1 12, 50 samples, 500 steps: 46
+  fooled by either.
 """
 
 import math
@@ -65,13 +71,16 @@ class Square(EveryKind):
     p_init: Fraction = 0.8
     """Fraction of the input that the first windows cover."""
     loss: Literal["margin", "ce"] | None = None
-    """Loss to raise: margin or ce (cross-entropy). None: margin; where there is a target class, its cross-entropy."""
+    """Loss to raise: margin or ce (cross-entropy). None: margin; where there is a target class,
+    its cross-entropy."""
     restarts: Count = 1
     """Random starting points, tried one after another on the samples that are still active."""
     rescale_schedule: bool = True
-    """Halve the fraction at the paper's shares of `steps`; otherwise at the paper's iterations of 10,000."""
+    """Halve the fraction at the paper's shares of `steps`; otherwise at the paper's iterations
+    of 10,000."""
     patience: Count | None = None
-    """Give a sample up once so many proposals in a row were no better; None: all steps, as in the paper."""
+    """Give a sample up once so many proposals in a row were no better; None: all steps, as in
+    the paper."""
 
     access = Access.SCORES
     distances = frozenset({"linf", "l2", "l1"})
@@ -82,9 +91,17 @@ class Square(EveryKind):
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         for restart in range(self.restarts):
-            for rows in torch.split(oracle.active(batch.ids).nonzero()[:, 0], max(1, ROOM // math.prod(threat.domain.shape))):
+            for rows in torch.split(
+                oracle.active(batch.ids).nonzero()[:, 0],
+                max(1, ROOM // math.prod(threat.domain.shape)),
+            ):
                 if len(rows):
-                    self._run(oracle, batch.select(rows), threat.select(rows), rng.select(rows).fold(restart))
+                    self._run(
+                        oracle,
+                        batch.select(rows),
+                        threat.select(rows),
+                        rng.select(rows).fold(restart),
+                    )
 
     def fraction(self, step: int) -> float:
         """The paper's p at a step, counted from 0."""
@@ -92,14 +109,21 @@ class Square(EveryKind):
         return self.p_init * 0.5 ** sum(index >= mark for mark in HALVINGS)
 
     def _rounds_from(self, deals: Deals) -> int:
-        """The step from which windows of one value go round all values; `steps` where they cannot get round once."""
-        singles = (step for step in range(self.steps) if deals.channels == 1 and deals.single(self.fraction(step)))
+        """The step from which windows of one value go round all values; `steps` where they cannot
+        get round once.
+        """
+        singles = (
+            step
+            for step in range(self.steps)
+            if deals.channels == 1 and deals.single(self.fraction(step))
+        )
         first = next(singles, self.steps)
         return first if first + deals.places < self.steps else self.steps
 
     def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Algorithm 1. A search ends early where no window can improve it."""
-        # As the authors: the margin, and towards a target class its cross-entropy, which is made to fall.
+        # As the authors: the margin, and towards a target class its cross-entropy, which is made to
+        # fall.
         loss = LOSSES[self.loss or ("ce" if isinstance(threat.criterion, Targeted) else "margin")]
         ids, norm = batch.ids, threat.distance.name
         deals = Deals(threat.domain, rng, least=LEAST[norm], weighted=norm == "l1")
@@ -125,7 +149,11 @@ class Square(EveryKind):
                 search.select(active)
             if step % BLOCK == 0:
                 later = range(step, min(step + BLOCK, self.steps))
-                deals.draw(step // BLOCK, [self.fraction(number) for number in later], torch.tensor(later) - first_step)
+                deals.draw(
+                    step // BLOCK,
+                    [self.fraction(number) for number in later],
+                    torch.tensor(later) - first_step,
+                )
             search.propose(deals, step % BLOCK)
             answer = oracle.loss(ids, search.x, loss)
             improved = answer > highest
@@ -166,38 +194,57 @@ class _Linf:
 class _Mass:
     """Algorithm 3: the budget in two windows, and what is unused, goes into the first of them.
 
-    The budget is counted in powers of the distance, which add up over values: squares in L2, absolute values in L1.
+    The budget is counted in powers of the distance, which add up over values: squares in L2,
+    absolute values in L1.
     """
 
     def __init__(self, batch: Batch, threat: Threat, deals: Deals) -> None:
         self._power = {"l2": 2, "l1": 1}[threat.distance.name]
-        self.x0, self._box, self._channels = batch.x.flatten(1), Box(threat.domain, batch.x), deals.channels
+        self.x0, self._box, self._channels = (
+            batch.x.flatten(1),
+            Box(threat.domain, batch.x),
+            deals.channels,
+        )
         self.budget = threat.eps**self._power
         everywhere = torch.arange(self.x0.shape[1], device=batch.x.device).expand_as(self.x0)
-        clean, share = _at(self.x0, everywhere, self._channels), (self.budget / self._channels)[:, None]
-        start = self._place(deals.bumps().reshape(clean.shape), share.expand(-1, self._channels), clean, everywhere)
+        clean, share = (
+            _at(self.x0, everywhere, self._channels),
+            (self.budget / self._channels)[:, None],
+        )
+        start = self._place(
+            deals.bumps().reshape(clean.shape), share.expand(-1, self._channels), clean, everywhere
+        )
         self.x = threat.project(start.reshape(batch.x.shape), batch.x).contiguous()
         self.cost = self._cost(self.x.flatten(1) - self.x0)
         self._undo: tuple[Tensor, ...] = ()
 
     def select(self, keep: Tensor) -> None:
-        self.x0, self.x, self.budget, self.cost = self.x0[keep], self.x[keep], self.budget[keep], self.cost[keep]
+        self.x0, self.x, self.budget, self.cost = (
+            self.x0[keep],
+            self.x[keep],
+            self.budget[keep],
+            self.cost[keep],
+        )
 
     def _cost(self, delta: Tensor) -> Tensor:
         """(..., values) to (...): squares or absolute values added up."""
         return (delta * delta if self._power == 2 else delta.abs()).sum(-1)
 
     def _place(self, shape: Tensor, budget: Tensor, clean: Tensor, window: Tensor) -> Tensor:
-        """The window's values when each channel's budget (n, channels) is spent in this shape (n, channels, volume).
+        """The window's values when each channel's budget (n, channels) is spent in this shape (n,
+        channels, volume).
 
-        In L2 the shape is scaled and clipped, and scaled again for what was cut off. In L1 the values go to the ends of their
-        ranges, those where the shape is highest first, until the budget of all channels is spent: a corner of ball and box.
+        In L2 the shape is scaled and clipped, and scaled again for what was cut off. In L1 the
+        values go to the ends of their ranges, those where the shape is highest first, until the
+        budget of all channels is spent: a corner of ball and box.
         """
         if self._power == 2:
             length = budget.sqrt()[..., None]
             change = shape * (length / _length(shape))
             new = self._box.clamp(clean + change, window)
-            for _ in range(ROUNDS):  # scaled by k, the clipped change grows by k at most, and so stays within the budget
+            for _ in range(
+                ROUNDS
+            ):  # scaled by k, the clipped change grows by k at most, and so stays within the budget
                 change.mul_((length / _length(new - clean)).clamp_(1, 100))
                 new = self._box.clamp(clean + change, window)
             return new
@@ -206,7 +253,9 @@ class _Mass:
         order = shape.abs().flatten(1).argsort(1, descending=True)
         ordered = room.abs().gather(1, order)
         remaining = budget.sum(1, keepdim=True) - (ordered.cumsum(1) - ordered)
-        amounts = torch.zeros_like(room).scatter_(1, order, torch.minimum(remaining.clamp_min_(0), ordered))
+        amounts = torch.zeros_like(room).scatter_(
+            1, order, torch.minimum(remaining.clamp_min_(0), ordered)
+        )
         return self._box.clamp(clean + torch.copysign(amounts, room).view_as(clean), window)
 
     def propose(self, deals: Deals, step: int) -> None:
@@ -214,10 +263,18 @@ class _Mass:
         first, second, flat = deals.window(step), deals.window(step, "second"), self.x.flatten(1)
         if step == 0:  # of a block: counted anew before rounding adds up
             self.cost = self._cost(flat - self.x0)
-        old_first, clean_first = _at(flat, first, self._channels), _at(self.x0, first, self._channels)
-        old_second, clean_second = _at(flat, second, self._channels), _at(self.x0, second, self._channels)
+        old_first, clean_first = (
+            _at(flat, first, self._channels),
+            _at(self.x0, first, self._channels),
+        )
+        old_second, clean_second = (
+            _at(flat, second, self._channels),
+            _at(self.x0, second, self._channels),
+        )
         flat.scatter_(1, second, clean_second.flatten(1))
-        overlap = self._cost(_at(flat, first, self._channels) - clean_first)  # where the windows overlap it counts once
+        overlap = self._cost(
+            _at(flat, first, self._channels) - clean_first
+        )  # where the windows overlap it counts once
         released = self._cost(old_second - clean_second) + overlap
         unused = (self.budget - self.cost).clamp_min(0)[:, None] / self._channels
         change = old_first - clean_first

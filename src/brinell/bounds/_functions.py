@@ -20,7 +20,8 @@ class Function:
     bend: int = 0
     """1 for a convex function, -1 for a concave one, 0 for others."""
     valley: float | None = None
-    """The place of the least value of the function, falling before and rising behind it; None for a monotonous one."""
+    """The place of the least value of the function, falling before and rising behind it; None
+    for a monotonous one."""
     positive: bool = False
     """True if its argument must be positive."""
 
@@ -48,20 +49,48 @@ def _slope_of_silu(x: Tensor) -> Tensor:
 
 
 FUNCTIONS = {
-    "sigmoid": Function(value=torch.sigmoid, derivative=lambda x: torch.sigmoid(x) * torch.sigmoid(-x), curvature=0.0963),
-    "tanh": Function(value=torch.tanh, derivative=lambda x: 1 - torch.tanh(x) ** 2, curvature=0.77),
-    "erf": Function(value=torch.erf, derivative=lambda x: 2 / math.sqrt(math.pi) * torch.exp(-x * x), curvature=0.969),
-    "gelu": Function(value=F.gelu, derivative=lambda x: _cdf(x) + x * _density(x), curvature=0.798, valley=-0.7517915246935645),
-    "gelu_tanh": Function(
-        value=lambda x: F.gelu(x, approximate="tanh"), derivative=_slope_of_tanh_gelu, curvature=0.81, valley=-0.7524614220710
+    "sigmoid": Function(
+        value=torch.sigmoid,
+        derivative=lambda x: torch.sigmoid(x) * torch.sigmoid(-x),
+        curvature=0.0963,
     ),
-    "silu": Function(value=F.silu, derivative=_slope_of_silu, curvature=0.501, valley=-1.2784645427610738),
+    "tanh": Function(value=torch.tanh, derivative=lambda x: 1 - torch.tanh(x) ** 2, curvature=0.77),
+    "erf": Function(
+        value=torch.erf,
+        derivative=lambda x: 2 / math.sqrt(math.pi) * torch.exp(-x * x),
+        curvature=0.969,
+    ),
+    "gelu": Function(
+        value=F.gelu,
+        derivative=lambda x: _cdf(x) + x * _density(x),
+        curvature=0.798,
+        valley=-0.7517915246935645,
+    ),
+    "gelu_tanh": Function(
+        value=lambda x: F.gelu(x, approximate="tanh"),
+        derivative=_slope_of_tanh_gelu,
+        curvature=0.81,
+        valley=-0.7524614220710,
+    ),
+    "silu": Function(
+        value=F.silu, derivative=_slope_of_silu, curvature=0.501, valley=-1.2784645427610738
+    ),
     "elu": Function(value=F.elu, derivative=lambda x: torch.exp(x.clamp(max=0)), curvature=1.0),
-    "softplus": Function(value=lambda x: torch.logaddexp(x, torch.zeros_like(x)), derivative=torch.sigmoid, bend=1),
+    "softplus": Function(
+        value=lambda x: torch.logaddexp(x, torch.zeros_like(x)), derivative=torch.sigmoid, bend=1
+    ),
     "exp": Function(value=torch.exp, derivative=torch.exp, bend=1),
     "square": Function(value=torch.square, derivative=lambda x: 2 * x, bend=1, valley=0.0),
-    "reciprocal": Function(value=torch.reciprocal, derivative=lambda x: -1 / (x * x), bend=1, positive=True),
-    "rsqrt": Function(value=torch.rsqrt, derivative=lambda x: -0.5 * x**-1.5, bend=1, positive=True),
-    "sqrt": Function(value=lambda x: x.clamp(min=0).sqrt(), derivative=lambda x: 0.5 * x.clamp(min=0) ** -0.5, bend=-1),
+    "reciprocal": Function(
+        value=torch.reciprocal, derivative=lambda x: -1 / (x * x), bend=1, positive=True
+    ),
+    "rsqrt": Function(
+        value=torch.rsqrt, derivative=lambda x: -0.5 * x**-1.5, bend=1, positive=True
+    ),
+    "sqrt": Function(
+        value=lambda x: x.clamp(min=0).sqrt(),
+        derivative=lambda x: 0.5 * x.clamp(min=0) ** -0.5,
+        bend=-1,
+    ),
 }
 """By name, as `_graph.Activation` has it."""

@@ -1,8 +1,9 @@
 """A network as a graph of affine maps and activations in float64, as bounds need it.
 
-Node 0 is the input. Every other node applies an operation to nodes before it. Operations know four things: their value, the range
-of their value if the ranges of their arguments are known (interval arithmetic), the adjoint of their linear part on coefficients
-(`_rows.Rows`), and a bound on the sum of absolute products, from which rounding is bounded.
+Node 0 is the input. Every other node applies an operation to nodes before it. Operations know four
+things: their value, the range of their value if the ranges of their arguments are known (interval
+arithmetic), the adjoint of their linear part on coefficients (`_rows.Rows`), and a bound on the sum
+of absolute products, from which rounding is bounded.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,12 +48,16 @@ class _Weighted:
         return middle - spread, middle + spread
 
     def products(self, largest: Tensor) -> Tensor:
-        return self.apply(largest, self.weight.abs(), None if self.bias is None else self.bias.abs())
+        return self.apply(
+            largest, self.weight.abs(), None if self.bias is None else self.bias.abs()
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Convolution(_Weighted):
-    """A two-dimensional convolution of (n, channels, height, width); one-dimensional ones have height 1."""
+    """A two-dimensional convolution of (n, channels, height, width); one-dimensional ones have
+    height 1.
+    """
 
     weight: Tensor
     bias: Tensor | None
@@ -69,7 +74,11 @@ class Convolution(_Weighted):
         return F.conv2d(x, weight, bias, self.stride, self.padding, self.dilation, self.groups)
 
     def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
-        return (rows.convolved(self.weight, self.stride, self.padding, self.dilation, self.groups, shapes[0]),)
+        return (
+            rows.convolved(
+                self.weight, self.stride, self.padding, self.dilation, self.groups, shapes[0]
+            ),
+        )
 
     def offset(self, rows: Rows) -> Tensor:
         """The bias at each position."""
@@ -99,7 +108,9 @@ class Linear(_Weighted):
 
 @dataclass(frozen=True, eq=False)
 class Scale(_Weighted):
-    """`x * weight + bias`, both of the shape of a value (normalisation, batch norm, sums with constants)."""
+    """`x * weight + bias`, both of the shape of a value (normalisation, batch norm, sums with
+    constants).
+    """
 
     weight: Tensor
     bias: Tensor
@@ -148,14 +159,18 @@ class Reshape(_Move):
 
 @dataclass(frozen=True, eq=False)
 class Gather(_Move):
-    """Values at positions of the flattened argument; -1 stands for 0 (slices, permutations, padding)."""
+    """Values at positions of the flattened argument; -1 stands for 0 (slices, permutations,
+    padding).
+    """
 
     index: Tensor
     """Positions, in the shape of the value."""
 
     @cached_property
     def roundings(self) -> tuple[int, int]:  # type: ignore[override]
-        return 0, int(torch.bincount(self.index.flatten() + 1)[1:].max()) if bool((self.index >= 0).any()) else 0
+        return 0, int(torch.bincount(self.index.flatten() + 1)[1:].max()) if bool(
+            (self.index >= 0).any()
+        ) else 0
 
     def value(self, x: Tensor) -> Tensor:
         flat = torch.cat([x.flatten(1), x.new_zeros(len(x), 1)], 1)
@@ -167,7 +182,9 @@ class Gather(_Move):
         size = int(torch.tensor(shape).prod())
         rows = rows.dense(tuple(self.index.shape))
         index = torch.where(self.index < 0, size, self.index).flatten()
-        flat = rows.a.new_zeros(len(rows.a), size + 1).index_add(1, index, rows.a.flatten(1))[:, :-1]
+        flat = rows.a.new_zeros(len(rows.a), size + 1).index_add(1, index, rows.a.flatten(1))[
+            :, :-1
+        ]
         return (rows.replaced(flat.reshape(len(flat), *shape)),)
 
 
@@ -189,7 +206,9 @@ class Sum(_WithoutBias):
         return ends[0][0] + ends[1][0], ends[0][1] + ends[1][1]
 
     def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
-        return tuple(rows if factor == 1 else rows.replaced(factor * rows.a) for factor in self.factors)
+        return tuple(
+            rows if factor == 1 else rows.replaced(factor * rows.a) for factor in self.factors
+        )
 
     def products(self, first: Tensor, second: Tensor) -> Tensor:
         return abs(self.factors[0]) * first + abs(self.factors[1]) * second
@@ -208,7 +227,12 @@ class Concatenation(_Move):
         extent = list(shapes[0])
         extent[self.axis] = sum(shape[self.axis] for shape in shapes)
         rows = rows.dense(tuple(extent))
-        return tuple(map(rows.replaced, torch.split(rows.a, [shape[self.axis] for shape in shapes], self.axis + 1)))
+        return tuple(
+            map(
+                rows.replaced,
+                torch.split(rows.a, [shape[self.axis] for shape in shapes], self.axis + 1),
+            )
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,12 +254,23 @@ class Activation:
         """Values at both ends, and at the valley of the function where the range holds it."""
         ends = self.value(argument[0]), self.value(argument[1])
         low, high = torch.minimum(*ends), torch.maximum(*ends)
-        valley = 0.0 if self.name == "leaky_relu" and self.slope < 0 else None if self.is_piecewise else self.function.valley
+        valley = (
+            0.0
+            if self.name == "leaky_relu" and self.slope < 0
+            else None
+            if self.is_piecewise
+            else self.function.valley
+        )
         if valley is not None:
             least = self.value(torch.full_like(low, valley))
-            low = torch.where((argument[0] < valley) & (argument[1] > valley), torch.minimum(low, least), low)
+            low = torch.where(
+                (argument[0] < valley) & (argument[1] > valley), torch.minimum(low, least), low
+            )
         if not self.is_piecewise and self.function.positive:
-            low, high = (torch.where(argument[0] > 0, end, limit) for end, limit in ((low, -torch.inf), (high, torch.inf)))
+            low, high = (
+                torch.where(argument[0] > 0, end, limit)
+                for end, limit in ((low, -torch.inf), (high, torch.inf))
+            )
         return low, high
 
     @property
@@ -270,7 +305,9 @@ class MaxPool:
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """The product of two values that both depend on the input: of their entries, or of matrices (..., k, m) and (..., m, n)."""
+    """The product of two values that both depend on the input: of their entries, or of matrices
+    (..., k, m) and (..., m, n).
+    """
 
     matrices: bool = False
 
@@ -288,11 +325,13 @@ class Product:
 
 
 AffineMap = Convolution | Linear | Scale | Reshape | Gather | Sum | Concatenation
-"""Coefficients of its value become coefficients of its arguments (`adjoint`) and a constant (`offset`). `roundings` are those on
-the way of a product through the map, and through its adjoint, and `products` the sum of the absolute values of all products, from
-the largest absolute values of the arguments."""
+"""Coefficients of its value become coefficients of its arguments (`adjoint`) and a constant
+(`offset`). `roundings` are those on the way of a product through the map, and through its
+adjoint, and `products` the sum of the absolute values of all products, from the largest absolute
+values of the arguments."""
 Operation = AffineMap | Activation | MaxPool | Product
-"""Function of a node: `value` of (n, *shape) each, and its range by `interval`, which knows no rounding."""
+"""Function of a node: `value` of (n, *shape) each, and its range by `interval`, which knows no
+rounding."""
 
 
 NONLINEAR = Activation | MaxPool | Product
@@ -320,10 +359,20 @@ class Graph:
 
     @cached_property
     def products(self) -> list[int]:
-        """The products that one function of each node costs on its way back to the input, as whole maps."""
-        maps = [node.operation if isinstance(node.operation, Convolution | Linear) else None for node in self.nodes]
+        """The products that one function of each node costs on its way back to the input, as whole
+        maps.
+        """
+        maps = [
+            node.operation if isinstance(node.operation, Convolution | Linear) else None
+            for node in self.nodes
+        ]
         terms = [0 if op is None else op.roundings[0] for op in maps]
-        return list(accumulate(prod(node.shape) * (1 + count) for node, count in zip(self.nodes, terms, strict=True)))
+        return list(
+            accumulate(
+                prod(node.shape) * (1 + count)
+                for node, count in zip(self.nodes, terms, strict=True)
+            )
+        )
 
     def to(self, dtype: torch.dtype, device: torch.device | None = None) -> "Graph":
         """The same network with its constants in another precision, and on another device."""

@@ -1,4 +1,6 @@
-"""The largest budget of each sample at which a proof succeeds: a search over the budgets, many samples at once."""
+"""The largest budget of each sample at which a proof succeeds: a search over the budgets, many
+samples at once.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,11 +16,14 @@ PROCESSOR = torch.device("cpu")
 AT_A_TIME = 32
 """Number of samples that are bounded together."""
 COST = 3.0
-"""The largest loss of a bound by float32 in all, as a multiple of the allowance in its last step: earlier ranges widen too."""
+"""The largest loss of a bound by float32 in all, as a multiple of the allowance in its last
+step: earlier ranges widen too."""
 STRAIGHT = 3
-"""Rounds in which the next budget is where a line through two bounds is 0; later ones halve what is left."""
+"""Rounds in which the next budget is where a line through two bounds is 0; later ones halve what
+is left."""
 TOLERANCE = 1e-5
-"""Share by which balls are larger than their budget: the ledger accepts inputs that exceed it by rounding."""
+"""Share by which balls are larger than their budget: the ledger accepts inputs that exceed it by
+rounding."""
 
 Method = Callable[[Graph, Ball, Tensor], Tensor]
 """A bound: lower bounds (n, classes - 1) of the margins on balls, from the labels (n,)."""
@@ -37,9 +42,13 @@ class Prover:
     """This device computes the bounds; inputs and bounds lie on the processor."""
 
     @classmethod
-    def of(cls, graph: Graph, domain: Domain, norm: str, device: torch.device = PROCESSOR) -> "Prover":
+    def of(
+        cls, graph: Graph, domain: Domain, norm: str, device: torch.device = PROCESSOR
+    ) -> "Prover":
         """A prover for a network in float64, which computes on a device."""
-        return cls(graph.to(torch.float64, device), graph.to(torch.float32, device), domain, norm, device)
+        return cls(
+            graph.to(torch.float64, device), graph.to(torch.float32, device), domain, norm, device
+        )
 
     def ball(self, x: Tensor, eps: Tensor) -> Ball:
         """The balls of budgets (n,) around inputs (n, *shape), a little larger than the budget."""
@@ -55,25 +64,42 @@ class Prover:
     def margins(self, method: Method, x: Tensor, y: Tensor, eps: Tensor) -> Tensor:
         """(n,): lower bounds of the smallest margin at inputs (n, *shape) with budgets (n,)."""
         parts = zip(*(torch.split(value, AT_A_TIME) for value in (x, y, eps)), strict=True)
-        return torch.cat([self._margins(method, *(value.to(self.device) for value in part)).to(x.device) for part in parts])
+        return torch.cat(
+            [
+                self._margins(method, *(value.to(self.device) for value in part)).to(x.device)
+                for part in parts
+            ]
+        )
 
     def _margins(self, method: Method, x: Tensor, y: Tensor, eps: Tensor) -> Tensor:
         """In float32, and in float64 where the allowance for rounding may cost the proof.
 
-        In a deep network rounding alone, without a change of the input, may undo interval bounds; such samples are not tried in
-        float32.
+        In a deep network rounding alone, without a change of the input, may undo interval bounds;
+        such samples are not tried in float32.
         """
         ball, centre = self.ball(x, eps), self.ball(x, torch.zeros_like(eps)).to(torch.float32)
         with torch.no_grad():
-            state, differences = propagate(self.coarse, centre, refine=False), margin_rows(y, self.coarse.classes, torch.float32)
-            margins = state.within_ranges(len(self.coarse.nodes) - 1, differences).view(len(y), -1).amin(1)
+            state, differences = (
+                propagate(self.coarse, centre, refine=False),
+                margin_rows(y, self.coarse.classes, torch.float32),
+            )
+            margins = (
+                state.within_ranges(len(self.coarse.nodes) - 1, differences)
+                .view(len(y), -1)
+                .amin(1)
+            )
         lower, is_open = torch.full_like(ball.eps, -torch.inf), torch.ones_like(y, dtype=torch.bool)
         if len(index := (margins > 0).nonzero()[:, 0]):
             coarse = ball.select(index).to(torch.float32)
             bounds = method(self.coarse, coarse, y[index]).amin(1).double()
-            lower[index], is_open[index] = bounds, (bounds <= 0) & (bounds + COST * coarse.allowance > 0)
+            lower[index], is_open[index] = (
+                bounds,
+                (bounds <= 0) & (bounds + COST * coarse.allowance > 0),
+            )
         if len(index := is_open.nonzero()[:, 0]):
-            lower[index] = torch.maximum(lower[index], method(self.graph, ball.select(index), y[index]).amin(1))
+            lower[index] = torch.maximum(
+                lower[index], method(self.graph, ball.select(index), y[index]).amin(1)
+            )
         return lower.nan_to_num(-torch.inf)
 
 
@@ -94,9 +120,17 @@ class Proofs:
         return cls(torch.full((n,), -1), [""] * n, torch.full((n,), torch.nan, dtype=torch.float64))
 
     def extend(
-        self, prover: Prover, name: str, method: Method, x: Tensor, y: Tensor, levels: Sequence[float], limit: Tensor
+        self,
+        prover: Prover,
+        name: str,
+        method: Method,
+        x: Tensor,
+        y: Tensor,
+        levels: Sequence[float],
+        limit: Tensor,
     ) -> None:
-        """Raise the proven budgets by a method: the largest open one first, then where a line through two bounds is 0.
+        """Raise the proven budgets by a method: the largest open one first, then where a line
+        through two bounds is 0.
 
         Args:
             prover: the network.
@@ -105,25 +139,40 @@ class Proofs:
             x: (n, *shape) inputs.
             y: (n,) labels.
             levels: ascending budgets.
-            limit: (n,) position of the first budget that cannot be proven, since a counterexample is known.
+            limit: (n,) position of the first budget that cannot be proven, since a counterexample
+                is known.
         """
         budgets = torch.tensor([0.0, *levels], dtype=torch.float64)  # by position + 1
         low, high = self.level.clone(), limit.clone()
-        below = torch.where(self.margin.isnan(), prover.margins_without_change(x, y), self.margin)  # bounds at low and high
+        below = torch.where(
+            self.margin.isnan(), prover.margins_without_change(x, y), self.margin
+        )  # bounds at low and high
         above = torch.full_like(below, torch.nan)
         rounds = torch.zeros_like(low)
         while len(index := (high - low > 1).nonzero()[:, 0]):
             ends = budgets[low[index] + 1], budgets[high[index].clamp(max=len(levels) - 1) + 1]
             share = below[index] / (below[index] - above[index])
-            line = torch.searchsorted(budgets, ends[0] + share * (ends[1] - ends[0]), right=True) - 2
+            line = (
+                torch.searchsorted(budgets, ends[0] + share * (ends[1] - ends[0]), right=True) - 2
+            )
             middle = (low[index] + high[index]) // 2
-            candidates = torch.where(share.isnan(), high[index] - 1, torch.where(rounds[index] < STRAIGHT, line, middle))
+            candidates = torch.where(
+                share.isnan(), high[index] - 1, torch.where(rounds[index] < STRAIGHT, line, middle)
+            )
             candidates = torch.minimum(torch.maximum(candidates, low[index] + 1), high[index] - 1)
             lower = prover.margins(method, x[index], y[index], budgets[candidates + 1])
             proven = lower > 0
-            for k, level, bound in zip(index[proven].tolist(), candidates[proven].tolist(), lower[proven].tolist(), strict=True):
+            for k, level, bound in zip(
+                index[proven].tolist(),
+                candidates[proven].tolist(),
+                lower[proven].tolist(),
+                strict=True,
+            ):
                 self.level[k], self.method[k], self.margin[k] = level, name, bound
-            low[index], high[index] = torch.where(proven, candidates, low[index]), torch.where(proven, high[index], candidates)
+            low[index], high[index] = (
+                torch.where(proven, candidates, low[index]),
+                torch.where(proven, high[index], candidates),
+            )
             below[index] = torch.where(proven, lower, below[index])
             above[index] = torch.where(proven, above[index], lower)
             rounds[index] += 1

@@ -1,10 +1,12 @@
-"""Queries in VNN-LIB: is there an input in a region on which the outputs of a network satisfy linear constraints?
+"""Queries in VNN-LIB: is there an input in a region on which the outputs of a network satisfy
+linear constraints?
 
-Both forms are read: that of the competitions up to 2025 (`X_0`, `Y_0`; Demarchi et al. 2023, VNN-LIB 1.0) and version 2.0 with
-declared networks (`X[0,1]`; arXiv 2605.07451). The package `vnnlib` reads the second form alone.
+Both forms are read: that of the competitions up to 2025 (`X_0`, `Y_0`; Demarchi et al. 2023,
+VNN-LIB 1.0) and version 2.0 with declared networks (`X[0,1]`; arXiv 2605.07451). The package
+`vnnlib` reads the second form alone.
 
-A query is a disjunction of cases, each a box of inputs and a conjunction of linear constraints of outputs. Constraints that tie
-several inputs to each other, or inputs to outputs, are refused.
+A query is a disjunction of cases, each a box of inputs and a conjunction of linear constraints of
+outputs. Constraints that tie several inputs to each other, or inputs to outputs, are refused.
 """
 
 import re
@@ -32,7 +34,9 @@ MOST_CASES, MOST_LITERALS = 10_000, 500_000
 MOST_VALUES, MOST_NUMBERS = 1_000_000, 10_000_000
 """Maximum number of inputs, or of outputs, and of numbers in all cases."""
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-TOKEN = re.compile(r"""\s+|;[^\n]*|([A-Za-z_][\w.-]*\s*\[[^\]]*\]|[()]|[^\s()\[\];]+(?:\[[^\]]*\])?|\[[^\]]*\])""")
+TOKEN = re.compile(
+    r"""\s+|;[^\n]*|([A-Za-z_][\w.-]*\s*\[[^\]]*\]|[()]|[^\s()\[\];]+(?:\[[^\]]*\])?|\[[^\]]*\])"""
+)
 """White space and comments, or one token; an index belongs to the variable before it."""
 
 Expression = str | list["Expression"]
@@ -56,14 +60,18 @@ class Case:
     """(constraints,) bool: True where `<` is asked for."""
 
     def slack(self, y: Array) -> Array:
-        """(n,): by how much the tightest constraint holds for outputs (n, outputs) float64; negative where one is violated."""
+        """(n,): by how much the tightest constraint holds for outputs (n, outputs) float64;
+        negative where one is violated.
+        """
         if not len(self.b):
             return np.full(len(y), np.inf)
         slack: Array = (self.b - y @ self.a.T).min(1)
         return slack
 
     def holds(self, x: Array, y: Array) -> Array:
-        """(n,) bool: whether inputs (n, inputs) and outputs (n, outputs) satisfy everything exactly."""
+        """(n,) bool: whether inputs (n, inputs) and outputs (n, outputs) satisfy everything
+        exactly.
+        """
         in_box = ((x >= self.low) & (x <= self.high)).all(1)
         differences = self.b - y @ self.a.T
         fulfilled: Array = in_box & np.where(self.strict, differences > 0, differences >= 0).all(1)
@@ -114,12 +122,18 @@ class _Reader:
                 case ["assert", formula]:
                     self.conjuncts.append(self._disjunction(formula))
                 case [str(word), *_]:
-                    raise self.refuse(f"has a statement {word!r}, which is not read: it may declare and assert")
+                    raise self.refuse(
+                        f"has a statement {word!r}, which is not read: it may declare and assert"
+                    )
                 case _:
                     raise self.refuse("is no VNN-LIB query: statements are lists in parentheses")
         if not self.inputs or not self.outputs or not self.conjuncts:
-            missing = "inputs" if not self.inputs else "outputs" if not self.outputs else "assertions"
-            raise self.refuse(f"has no {missing}: declare X_0, ... and Y_0, ..., and assert something")
+            missing = (
+                "inputs" if not self.inputs else "outputs" if not self.outputs else "assertions"
+            )
+            raise self.refuse(
+                f"has no {missing}: declare X_0, ... and Y_0, ..., and assert something"
+            )
         return Query(self.network, tuple(self.inputs), tuple(self.outputs), tuple(self._cases()))
 
     def _expressions(self, text: str) -> Iterator[Expression]:
@@ -156,7 +170,9 @@ class _Reader:
         kind, _, number = name.partition("_")
         variables = {"X": self.inputs, "Y": self.outputs}.get(kind)
         if variables is None or number != str(len(variables)):
-            raise self.refuse(f"declares {name!r}: inputs are X_0, X_1, ... and outputs Y_0, Y_1, ..., in order")
+            raise self.refuse(
+                f"declares {name!r}: inputs are X_0, X_1, ... and outputs Y_0, Y_1, ..., in order"
+            )
         variables[name] = len(variables)
 
     def _declare_network(self, name: str, declarations: Sequence[Expression]) -> None:
@@ -166,20 +182,37 @@ class _Reader:
         self.network = name
         for declaration in declarations:
             match declaration:
-                case [str(word), str(variable), str(kind), *shape] if word in ("declare-input", "declare-output"):
+                case [str(word), str(variable), str(kind), *shape] if word in (
+                    "declare-input",
+                    "declare-output",
+                ):
                     variables = self.inputs if word == "declare-input" else self.outputs
                     if variables:
-                        raise self.refuse("declares several inputs or outputs: only networks of one each are asked")
-                    element, _, text = "".join([kind, *(part for part in shape if isinstance(part, str))]).partition("[")
+                        raise self.refuse(
+                            "declares several inputs or outputs: only networks "
+                            "of one each are asked"
+                        )
+                    element, _, text = "".join(
+                        [kind, *(part for part in shape if isinstance(part, str))]
+                    ).partition("[")
                     if not re.fullmatch(r"Real|float(16|32|64)", element, flags=re.IGNORECASE):
-                        raise self.refuse(f"declares {variable!r} of type {element}: inputs and outputs are real numbers")
+                        raise self.refuse(
+                            f"declares {variable!r} of type {element}: inputs and "
+                            "outputs are real numbers"
+                        )
                     sides = [int(side) for side in re.findall(r"\d+", text)]
                     if prod(sides) > MOST_VALUES:
                         raise self.refuse(f"declares {variable!r} with {prod(sides)} values")
-                    names = (f"{variable}[{','.join(map(str, index))}]" for index in np.ndindex(*sides)) if sides else [variable]
+                    names = (
+                        (f"{variable}[{','.join(map(str, index))}]" for index in np.ndindex(*sides))
+                        if sides
+                        else [variable]
+                    )
                     variables.update({entry: k for k, entry in enumerate(names)})
                 case _:
-                    raise self.refuse("declares something else than one input and one output of a network")
+                    raise self.refuse(
+                        "declares something else than one input and one output of a network"
+                    )
 
     def _disjunction(self, formula: Expression) -> list[list[Literal]]:
         match formula:
@@ -190,19 +223,40 @@ class _Reader:
                 return clauses
             case ["or", *parts]:
                 return [clause for part in parts for clause in self._disjunction(part)]
-            case [str(relation), left, right] if relation in ("<=", ">=", "<", ">", "=", "==", "!="):
+            case [str(relation), left, right] if relation in (
+                "<=",
+                ">=",
+                "<",
+                ">",
+                "=",
+                "==",
+                "!=",
+            ):
                 linear, constant = self._sum([(left, 1.0), (right, -1.0)])
                 return self._literals(relation, linear, -constant)
             case _:
-                raise self.refuse(f"asserts {_text(formula)}: formulas are and, or, <=, <, >=, >, = and !=")
+                raise self.refuse(
+                    f"asserts {_text(formula)}: formulas are and, or, <=, <, >=, >, = and !="
+                )
 
-    def _literals(self, relation: str, linear: dict[str, float], bound: float) -> list[list[Literal]]:
+    def _literals(
+        self, relation: str, linear: dict[str, float], bound: float
+    ) -> list[list[Literal]]:
         """`linear relation bound` as a disjunction of conjunctions of upper bounds."""
         mirrored = {name: -coefficient for name, coefficient in linear.items()}
-        below, above = (linear, bound, relation in ("<", "!=")), (mirrored, -bound, relation in (">", "!="))
+        below, above = (
+            (linear, bound, relation in ("<", "!=")),
+            (mirrored, -bound, relation in (">", "!=")),
+        )
         if relation in ("=", "=="):
             return [[below, above]]
-        return [[below], [above]] if relation == "!=" else [[below]] if relation in ("<", "<=") else [[above]]
+        return (
+            [[below], [above]]
+            if relation == "!="
+            else [[below]]
+            if relation in ("<", "<=")
+            else [[above]]
+        )
 
     def _linear(self, expression: Expression) -> tuple[dict[str, float], float]:
         """Coefficients of the variables, and the constant."""
@@ -211,7 +265,9 @@ class _Reader:
                 if token in self.inputs or token in self.outputs:
                     return {token: 1.0}, 0.0
                 if NUMBER.fullmatch(token) is None or not isfinite(float(token)):
-                    raise self.refuse(f"uses {token[:40]!r}, which is no number and which it does not declare")
+                    raise self.refuse(
+                        f"uses {token[:40]!r}, which is no number and which it does not declare"
+                    )
                 return {}, float(token)
             case ["+", *parts]:
                 return self._sum([(part, 1.0) for part in parts])
@@ -224,9 +280,13 @@ class _Reader:
                 linear = [factor for factor in factors if factor[0]]
                 scale = prod(constant for coefficients, constant in factors if not coefficients)
                 if len(linear) > 1:
-                    raise self.refuse(f"multiplies variables: {_text(expression)}; constraints must be linear")
+                    raise self.refuse(
+                        f"multiplies variables: {_text(expression)}; constraints must be linear"
+                    )
                 coefficients, constant = linear[0] if linear else ({}, 1.0)
-                return {name: scale * value for name, value in coefficients.items()}, scale * constant
+                return {
+                    name: scale * value for name, value in coefficients.items()
+                }, scale * constant
             case _:
                 raise self.refuse(f"has {_text(expression)} where a number is due")
 
@@ -247,18 +307,26 @@ class _Reader:
         literals = sum(count // len(d) * sum(map(len, d)) for d in disjunctions if d)
         if count > MOST_CASES or literals > MOST_LITERALS:
             raise self.refuse(
-                f"has {count} cases of {literals} constraints, and {MOST_CASES} of {MOST_LITERALS} are read at most"
+                f"has {count} cases of {literals} constraints, and {MOST_CASES} "
+                f"of {MOST_LITERALS} are read at most"
             )
-        return [[literal for clause in choice for literal in clause] for choice in product(*disjunctions)]
+        return [
+            [literal for clause in choice for literal in clause]
+            for choice in product(*disjunctions)
+        ]
 
     def _cases(self) -> Iterator[Case]:
         """A case for each clause whose box holds an input."""
-        shared = [literal for clauses in self.conjuncts if len(clauses) == 1 for literal in clauses[0]]
+        shared = [
+            literal for clauses in self.conjuncts if len(clauses) == 1 for literal in clauses[0]
+        ]
         start = np.full(len(self.inputs), -np.inf), np.full(len(self.inputs), np.inf)
         low, high, rows = self._box(shared, *start)
         clauses = self._product([clauses for clauses in self.conjuncts if len(clauses) != 1])
         if len(clauses) * (len(self.inputs) + (len(rows) + 1) * len(self.outputs)) > MOST_NUMBERS:
-            raise self.refuse(f"has {len(clauses)} cases of {len(self.inputs)} inputs, which is more than is read")
+            raise self.refuse(
+                f"has {len(clauses)} cases of {len(self.inputs)} inputs, which is more than is read"
+            )
         feasible = False
         for clause in clauses:
             case = self._case(clause, low, high, rows)
@@ -268,8 +336,12 @@ class _Reader:
         if not feasible:
             raise self.refuse("has no input that satisfies its bounds: they contradict each other")
 
-    def _box(self, literals: Sequence[Literal], low: Array, high: Array) -> tuple[Array, Array, list[Literal]]:
-        """A box, made smaller by those of some literals that bound an input, and the others, which are about outputs."""
+    def _box(
+        self, literals: Sequence[Literal], low: Array, high: Array
+    ) -> tuple[Array, Array, list[Literal]]:
+        """A box, made smaller by those of some literals that bound an input, and the others, which
+        are about outputs.
+        """
         low, high, rows = low.copy(), high.copy(), []
         for linear, bound, strict in literals:
             names = [name for name in linear if name in self.inputs]
@@ -288,11 +360,15 @@ class _Reader:
                 low[k] = max(low[k], end)
         return low, high, rows
 
-    def _case(self, literals: Sequence[Literal], low: Array, high: Array, shared: list[Literal]) -> Case | None:
+    def _case(
+        self, literals: Sequence[Literal], low: Array, high: Array, shared: list[Literal]
+    ) -> Case | None:
         low, high, rows = self._box(literals, low, high)
         rows = [*shared, *rows]
         if not (np.isfinite(low) & np.isfinite(high)).all():
-            open_ = next(name for name, k in self.inputs.items() if not np.isfinite([low[k], high[k]]).all())
+            open_ = next(
+                name for name, k in self.inputs.items() if not np.isfinite([low[k], high[k]]).all()
+            )
             raise self.refuse(f"does not bound {open_} on both sides")
         if (low > high).any():
             return None
@@ -300,11 +376,19 @@ class _Reader:
         for row, (linear, _, _) in zip(a, rows, strict=True):
             for name, coefficient in linear.items():
                 row[self.outputs[name]] = coefficient
-        return Case(low, high, a, np.array([bound for _, bound, _ in rows]), np.array([strict for *_, strict in rows], bool))
+        return Case(
+            low,
+            high,
+            a,
+            np.array([bound for _, bound, _ in rows]),
+            np.array([strict for *_, strict in rows], bool),
+        )
 
 
 def _text(expression: Expression) -> str:
-    text = expression if isinstance(expression, str) else f"({' '.join(map(_text, expression[:4]))})"
+    text = (
+        expression if isinstance(expression, str) else f"({' '.join(map(_text, expression[:4]))})"
+    )
     return text if len(text) < 60 else f"{text[:57]}..."
 
 
@@ -313,7 +397,9 @@ def read_query(path: Path) -> Query:
     try:
         content = bounded.read(path, MOST_BYTES)
     except OSError as error:
-        raise RequestError(f"{path} {(error.strerror or 'cannot be read').lower()}: name a query in VNN-LIB") from None
+        raise RequestError(
+            f"{path} {(error.strerror or 'cannot be read').lower()}: name a query in VNN-LIB"
+        ) from None
     with bounded.decoding(path, len(content), "no query in VNN-LIB"):
         return _Reader(path).read(content.decode("utf-8"))
 
@@ -327,14 +413,21 @@ def by_box(cases: Sequence[Case]) -> list[list[Case]]:
 
 
 def violations(graph: Graph, cases: Sequence[Case], method: Method) -> Tensor:
-    """(constraints of all cases,): lower bounds of what violates each constraint on the box of the cases."""
-    a, b = (torch.from_numpy(np.concatenate([getattr(case, name) for case in cases])) for name in ("a", "b"))
+    """(constraints of all cases,): lower bounds of what violates each constraint on the box of the
+    cases.
+    """
+    a, b = (
+        torch.from_numpy(np.concatenate([getattr(case, name) for case in cases]))
+        for name in ("a", "b")
+    )
     if not len(b):
         return b
     # Class 0 has the score 0, and class k what is left until constraint k is violated.
     weight, bias = (torch.cat([torch.zeros_like(part[:1]), part]) for part in (-a, b))
     last = Node(Linear(weight, bias), (len(graph.nodes) - 1,), (len(bias),))
     low, high = (torch.from_numpy(end)[None] for end in (cases[0].low, cases[0].high))
-    radius = ((high - low) / 2).amax(1) * (1 + 1e-12) + 1e-300  # the bounds of the data cut the ball to the box
+    radius = ((high - low) / 2).amax(1) * (
+        1 + 1e-12
+    ) + 1e-300  # the bounds of the data cut the ball to the box
     ball = Ball((low + high) / 2, radius, low, high, "linf")
     return method(Graph((*graph.nodes, last)), ball, torch.zeros(1, dtype=torch.long))[0]

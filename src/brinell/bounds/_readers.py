@@ -1,7 +1,7 @@
 """Operations of torch by name, and the nodes that they become.
 
-A reader gets the recorder, the arguments `b` of the operation by name, and the shape of its value without the batch; it adds the
-nodes that compute the value, and returns the number of the last.
+A reader gets the recorder, the arguments `b` of the operation by name, and the shape of its value
+without the batch; it adds the nodes that compute the value, and returns the number of the last.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from brinell.bounds._graph import Activation, Concatenation, Convolution, Linear, MaxPool, Product, Reshape, Scale, Sum
+from brinell.bounds._graph import (
+    Activation,
+    Concatenation,
+    Convolution,
+    Linear,
+    MaxPool,
+    Product,
+    Reshape,
+    Scale,
+    Sum,
+)
 from brinell.bounds._recorder import Reader, Recorder, Unbounded
 
 
@@ -26,7 +36,12 @@ def _pair(value: Sequence[int]) -> tuple[int, int]:
 
 def _convolution(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     node = trace.node(b["input"])
-    if node is None or trace.node(b["weight"]) is not None or b["transposed"] or len(shape) not in (2, 3):
+    if (
+        node is None
+        or trace.node(b["weight"]) is not None
+        or b["transposed"]
+        or len(shape) not in (2, 3)
+    ):
         raise Unbounded("there is no bound for this kind of convolution")
     weight = _double(b["weight"])
     geometry: list[Sequence[int]] = [b["stride"], b["padding"], b["dilation"]]
@@ -47,7 +62,9 @@ def _linear(trace: Recorder, node: Any, weight: Any, bias: Any, shape: tuple[int
     argument = trace.node(node)
     if argument is None:
         raise Unbounded("there is no bound for a matrix product of this kind")
-    return trace.add(Linear(_double(weight), None if bias is None else _double(bias)), [argument], shape)
+    return trace.add(
+        Linear(_double(weight), None if bias is None else _double(bias)), [argument], shape
+    )
 
 
 def _addmm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
@@ -67,7 +84,8 @@ def _matrices(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int
     nodes = [trace.node(b[name]) for name in ("self", "mat2")]
     if None in nodes:
         raise Unbounded("there is no bound for products of values with matrices by sample")
-    # The batch of bmm may hold the samples and the heads, and nothing but the samples where the values have two axes.
+    # The batch of bmm may hold the samples and the heads, and nothing but the samples where the
+    # values have two axes.
     parts = [node for node in nodes if node is not None]
     return trace.add(Product(matrices=True), parts, shape)
 
@@ -93,7 +111,11 @@ def _sum(sign: float) -> "Reader":
         scale = sign * float(b.get("alpha") or 1)
         nodes = trace.node(first), trace.node(second)
         if nodes[0] is not None and nodes[1] is not None:
-            return trace.add(Sum((1.0, scale)), [_broadcast(trace, nodes[0], shape), _broadcast(trace, nodes[1], shape)], shape)
+            return trace.add(
+                Sum((1.0, scale)),
+                [_broadcast(trace, nodes[0], shape), _broadcast(trace, nodes[1], shape)],
+                shape,
+            )
         if nodes[0] is not None:
             return _scaled(trace, nodes[0], 1.0, scale * _double(second), shape)
         assert nodes[1] is not None
@@ -113,21 +135,31 @@ def _product(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
 
 def _multiplied(trace: Recorder, first: int, second: int, shape: tuple[int, ...]) -> int:
     first, second = (_broadcast(trace, node, shape) for node in (first, second))
-    return trace.add(Activation("square"), [first], shape) if first == second else trace.add(Product(), [first, second], shape)
+    return (
+        trace.add(Activation("square"), [first], shape)
+        if first == second
+        else trace.add(Product(), [first, second], shape)
+    )
 
 
 def _broadcast(trace: Recorder, node: int, shape: tuple[int, ...]) -> int:
     if trace.shape(node) == shape:
         return node
     missing = (1,) * (len(shape) - len(trace.shape(node)))
-    return trace.indexed(node, lambda x: x.reshape(len(x), *missing, *x.shape[1:]).expand(len(x), *shape), shape)
+    return trace.indexed(
+        node, lambda x: x.reshape(len(x), *missing, *x.shape[1:]).expand(len(x), *shape), shape
+    )
 
 
 def _quotient(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     node, divisor = trace.node(b["self"]), trace.node(b["other"])
     if divisor is not None:
         inverse = trace.add(Activation("reciprocal"), [divisor], trace.shape(divisor))
-        return _scaled(trace, inverse, b["self"], 0.0, shape) if node is None else _multiplied(trace, node, inverse, shape)
+        return (
+            _scaled(trace, inverse, b["self"], 0.0, shape)
+            if node is None
+            else _multiplied(trace, node, inverse, shape)
+        )
     assert node is not None
     return _scaled(trace, node, 1.0 / _double(b["other"]), 0.0, shape)
 
@@ -143,7 +175,9 @@ def _batch_norm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> i
     factor = (1.0 if b["weight"] is None else _double(b["weight"])) / (var + b["eps"]).sqrt()
     shift = (0.0 if b["bias"] is None else _double(b["bias"])) - mean * factor
     tail = [1] * (len(shape) - 1)
-    return _scaled(trace, b["input"].node, factor.reshape(-1, *tail), shift.reshape(-1, *tail), shape)
+    return _scaled(
+        trace, b["input"].node, factor.reshape(-1, *tail), shift.reshape(-1, *tail), shape
+    )
 
 
 def _activation(name: str) -> "Reader":
@@ -189,13 +223,21 @@ def _softmax(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
 
 
 def _softmax_of(trace: Recorder, node: int, axis: int) -> int:
-    """1 / sum of exp(x_j - x_i) over an axis from the end: each difference once, so that a constant added to all cancels."""
+    """1 / sum of exp(x_j - x_i) over an axis from the end: each difference once, so that a constant
+    added to all cancels.
+    """
     shape = trace.shape(node)
     count, wide = shape[axis], (*shape, shape[axis])
     columns = trace.indexed(node, lambda x: x.unsqueeze(-1).expand(len(x), *wide), wide)
-    rows = trace.indexed(node, lambda x: x.movedim(axis, -1).unsqueeze(axis - 1).expand(len(x), *wide), wide)
-    exponents = trace.add(Activation("exp"), [trace.add(Sum((1.0, -1.0)), [rows, columns], wide)], wide)
-    total = trace.add(Linear(torch.ones(1, count, dtype=torch.float64), None), [exponents], (*shape, 1))
+    rows = trace.indexed(
+        node, lambda x: x.movedim(axis, -1).unsqueeze(axis - 1).expand(len(x), *wide), wide
+    )
+    exponents = trace.add(
+        Activation("exp"), [trace.add(Sum((1.0, -1.0)), [rows, columns], wide)], wide
+    )
+    total = trace.add(
+        Linear(torch.ones(1, count, dtype=torch.float64), None), [exponents], (*shape, 1)
+    )
     return trace.add(Activation("reciprocal"), [trace.add(Reshape(shape), [total], shape)], shape)
 
 
@@ -206,24 +248,37 @@ def _layer_norm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> i
 
 def _group_norm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     channels = (shape[0], *[1] * (len(shape) - 1))
-    weight, bias = (None if b[name] is None else b[name].reshape(channels) for name in ("weight", "bias"))
+    weight, bias = (
+        None if b[name] is None else b[name].reshape(channels) for name in ("weight", "bias")
+    )
     return _normalised(trace, b, shape, (b["group"], prod(shape) // b["group"]), weight, bias)
 
 
 def _normalised(
-    trace: Recorder, b: dict[str, Any], shape: tuple[int, ...], groups: tuple[int, ...], weight: Any, bias: Any
+    trace: Recorder,
+    b: dict[str, Any],
+    shape: tuple[int, ...],
+    groups: tuple[int, ...],
+    weight: Any,
+    bias: Any,
 ) -> int:
-    """The last axis of the value in the shape of `groups` less its mean, over its deviation; then scaled in its own shape."""
+    """The last axis of the value in the shape of `groups` less its mean, over its deviation; then
+    scaled in its own shape.
+    """
     node, width, row = b["input"].node, groups[-1], (*groups[:-1], 1)
     node = node if groups == shape else trace.add(Reshape(groups), [node], groups)
     centring = torch.eye(width, dtype=torch.float64) - 1 / width
     centred = trace.add(Linear(centring, None), [node], groups)
     squares = trace.add(Activation("square"), [centred], groups)
     mean = torch.full((1, width), 1 / width, dtype=torch.float64)
-    variance = trace.add(Linear(mean, torch.full((1,), b["eps"], dtype=torch.float64)), [squares], row)
+    variance = trace.add(
+        Linear(mean, torch.full((1,), b["eps"], dtype=torch.float64)), [squares], row
+    )
     node = _multiplied(trace, centred, trace.add(Activation("rsqrt"), [variance], row), groups)
     node = node if groups == shape else trace.add(Reshape(shape), [node], shape)
-    return _scaled(trace, node, 1.0 if weight is None else weight, 0.0 if bias is None else bias, shape)
+    return _scaled(
+        trace, node, 1.0 if weight is None else weight, 0.0 if bias is None else bias, shape
+    )
 
 
 def _clamp(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
@@ -253,7 +308,15 @@ def _average_pool(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) ->
     kernel, padding = _pair(b["kernel_size"]), _pair(b["padding"])
     if b["ceil_mode"] or len(shape) != 3 or (any(padding) and not b["count_include_pad"]):
         raise Unbounded("there is no bound for average pooling with partial windows")
-    return _averaged(trace, b["self"].node, kernel, _pair(b["stride"] or kernel), padding, shape, b["divisor_override"])
+    return _averaged(
+        trace,
+        b["self"].node,
+        kernel,
+        _pair(b["stride"] or kernel),
+        padding,
+        shape,
+        b["divisor_override"],
+    )
 
 
 def _averaged(
@@ -266,7 +329,9 @@ def _averaged(
     divisor: int | None = None,
 ) -> int:
     channels = trace.shape(node)[0]
-    weight = torch.full((channels, 1, *kernel), 1.0 / (divisor or prod(kernel)), dtype=torch.float64)
+    weight = torch.full(
+        (channels, 1, *kernel), 1.0 / (divisor or prod(kernel)), dtype=torch.float64
+    )
     return trace.add(Convolution(weight, None, stride, padding, groups=channels), [node], shape)
 
 
@@ -294,7 +359,10 @@ def _concatenated(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) ->
     if axis == 0:
         raise Unbounded("the network mixes inputs of a batch")
     nodes = [(trace.node(part), part) for part in b["tensors"]]
-    values = [trace.constant(_constant(_double(part), tuple(part.shape[1:]))) if node is None else node for node, part in nodes]
+    values = [
+        trace.constant(_constant(_double(part), tuple(part.shape[1:]))) if node is None else node
+        for node, part in nodes
+    ]
     return trace.add(Concatenation(axis - 1), values, shape)
 
 
@@ -312,7 +380,20 @@ READERS: dict[str, Reader] = {
     "cudnn_batch_norm": _batch_norm,
     "relu": _activation("relu"),
     "leaky_relu": _activation("leaky_relu"),
-    **{name: _activation(name) for name in ("sigmoid", "tanh", "erf", "silu", "exp", "reciprocal", "rsqrt", "sqrt", "square")},
+    **{
+        name: _activation(name)
+        for name in (
+            "sigmoid",
+            "tanh",
+            "erf",
+            "silu",
+            "exp",
+            "reciprocal",
+            "rsqrt",
+            "sqrt",
+            "square",
+        )
+    },
     "gelu": _gelu,
     "elu": _plain("elu", alpha=1, scale=1, input_scale=1),
     "softplus": _plain("softplus", beta=1),

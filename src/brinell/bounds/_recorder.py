@@ -15,10 +15,33 @@ from brinell.core.errors import RequestError
 
 BATCH = 2
 """Inputs that are shown at once."""
-FORWARDED = {"detach", "alias", "clone", "contiguous", "_to_copy", "to", "lift_fresh", "dropout", "native_dropout"}
+FORWARDED = {
+    "detach",
+    "alias",
+    "clone",
+    "contiguous",
+    "_to_copy",
+    "to",
+    "lift_fresh",
+    "dropout",
+    "native_dropout",
+}
 """Operations that leave values as they are."""
 MOVING = {
-    *("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "slice", "permute", "transpose", "t", "flip", "roll", "select"),
+    *(
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "unsqueeze",
+        "squeeze",
+        "slice",
+        "permute",
+        "transpose",
+        "t",
+        "flip",
+        "roll",
+        "select",
+    ),
     *(
         "expand",
         "repeat",
@@ -44,7 +67,9 @@ class Unbounded(RequestError):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the samples of a tensor lie: in `shape`, which may split an axis of the tensor in two, along `axis`."""
+    """Where the samples of a tensor lie: in `shape`, which may split an axis of the tensor in two,
+    along `axis`.
+    """
 
     shape: tuple[int, ...]
     axis: int = 0
@@ -60,12 +85,19 @@ class Layout:
         return samples.movedim(0, self.axis).reshape(tuple(shape))
 
     def followed(self, before: Sequence[int], after: Sequence[int]) -> "Layout | None":
-        """The layout of a result, of which at most the last axes differ from those of the argument; None if others do."""
+        """The layout of a result, of which at most the last axes differ from those of the argument;
+        None if others do.
+        """
         if tuple(before) == tuple(after):
             return self
-        prefix = next((k for k, (n, m) in enumerate(zip(before, after, strict=False)) if n != m), min(len(before), len(after)))
+        prefix = next(
+            (k for k, (n, m) in enumerate(zip(before, after, strict=False)) if n != m),
+            min(len(before), len(after)),
+        )
         dims = len(self.shape) - (len(before) - prefix)
-        return Layout((*self.shape[:dims], *after[prefix:]), self.axis) if self.axis < dims else None
+        return (
+            Layout((*self.shape[:dims], *after[prefix:]), self.axis) if self.axis < dims else None
+        )
 
 
 @dataclass(frozen=True)
@@ -91,7 +123,9 @@ class Recorder(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """False: nothing is compiled here, and to tell torch's compiler so would import all of it, which takes seconds."""
+        """False: nothing is compiled here, and to tell torch's compiler so would import all of it,
+        which takes seconds.
+        """
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -106,7 +140,11 @@ class Recorder(TorchDispatchMode):
             raise Unbounded("the network takes decisions by values of its input")
         if name.endswith("_") and not name.endswith("__"):
             name = name[:-1]
-        values = [part for part in result if isinstance(part, Tensor)] if isinstance(result, tuple | list) else [result]
+        values = (
+            [part for part in result if isinstance(part, Tensor)]
+            if isinstance(result, tuple | list)
+            else [result]
+        )
         self._kept += [*values, *flat]
         if name in FORWARDED or (name == "as_strided" and _is_same(args[0], values[0])):
             self._place(values[0], self.positions[id(args[0])], self._layouts[id(args[0])])
@@ -127,11 +165,16 @@ class Recorder(TorchDispatchMode):
             self._decompose(name, func, args, kwargs, values)
         return result
 
-    def _decompose(self, name: str, func: Any, args: Any, kwargs: Any, values: Sequence[Tensor]) -> None:
+    def _decompose(
+        self, name: str, func: Any, args: Any, kwargs: Any, values: Sequence[Tensor]
+    ) -> None:
         """Read an operation as the simpler ones of which torch makes it."""
         overload = getattr(getattr(torch.ops.aten, name, None), func._overloadname, None)
         if name in self._decomposed or overload not in decomposition_table:
-            raise Unbounded(f"there is no bound for the operation {self._decomposed[0] if self._decomposed else name}")
+            raise Unbounded(
+                "there is no bound for the operation "
+                f"{self._decomposed[0] if self._decomposed else name}"
+            )
         self._decomposed.append(name)
         with self:
             result = decomposition_table[overload](*args, **kwargs)
@@ -144,29 +187,53 @@ class Recorder(TorchDispatchMode):
     def _place(self, value: Tensor, node: int, layout: Layout) -> None:
         self.positions[id(value)], self._layouts[id(value)] = node, layout
 
-    def _read(self, name: str, bound: dict[str, Any], tensors: Sequence[Tensor], value: Tensor) -> None:
+    def _read(
+        self, name: str, bound: dict[str, Any], tensors: Sequence[Tensor], value: Tensor
+    ) -> None:
         layouts = {self._layouts[id(item)].followed(item.shape, value.shape) for item in tensors}
         if name in PAIRED:
             pair = {key: bound[key] for key in ("self", "other") if isinstance(bound[key], Tensor)}
-            spread = {key: self._spread(item, value.shape) for key, item in pair.items() if self.node(item) is not None}
+            spread = {
+                key: self._spread(item, value.shape)
+                for key, item in pair.items()
+                if self.node(item) is not None
+            }
             placed = [layout for _, layout in spread.values()]
             bound |= {key: Value(node, value.dim()) for key, (node, _) in spread.items()}
-            constants = {key: item for key, item in pair.items() if key not in spread and item.dim()}
+            constants = {
+                key: item for key, item in pair.items() if key not in spread and item.dim()
+            }
             for place in placed[:1]:
-                bound |= {key: place.sample(torch.broadcast_to(item, value.shape)) for key, item in constants.items()}
+                bound |= {
+                    key: place.sample(torch.broadcast_to(item, value.shape))
+                    for key, item in constants.items()
+                }
             layouts = set(placed)
-        elif any(self._layouts[id(item)] == Layout(tuple(item.shape)) for item in tensors) and len(value) == BATCH:
+        elif (
+            any(self._layouts[id(item)] == Layout(tuple(item.shape)) for item in tensors)
+            and len(value) == BATCH
+        ):
             layouts = {Layout(tuple(value.shape))}
         (layout,) = layouts if len(layouts) == 1 else (None,)
         if layout is None:
             raise Unbounded(f"the operation {name} mixes inputs of a batch")
         shape = (*layout.shape[: layout.axis], *layout.shape[layout.axis + 1 :])
-        self._place(value, self._readers[name](self, {key: self._value(item) for key, item in bound.items()}, shape), layout)
+        self._place(
+            value,
+            self._readers[name](
+                self, {key: self._value(item) for key, item in bound.items()}, shape
+            ),
+            layout,
+        )
 
     def _value(self, item: Any) -> Any:
         if isinstance(item, list | tuple):
             return [self._value(part) for part in item]
-        return item if self.node(item) is None or isinstance(item, Value) else Value(self.positions[id(item)], item.dim())
+        return (
+            item
+            if self.node(item) is None or isinstance(item, Value)
+            else Value(self.positions[id(item)], item.dim())
+        )
 
     def _spread(self, value: Tensor, shape: Sequence[int]) -> tuple[int, Layout]:
         if value.shape == shape:
@@ -174,7 +241,9 @@ class Recorder(TorchDispatchMode):
         return self._moved(value, lambda x: torch.broadcast_to(x, tuple(shape)))[0]
 
     def _moved(self, value: Tensor, function: Callable[[Tensor], Any]) -> list[tuple[int, Layout]]:
-        """Nodes and layouts of the results of an operation that moves values: found by moving their positions."""
+        """Nodes and layouts of the results of an operation that moves values: found by moving their
+        positions.
+        """
         node, layout = self.positions[id(value)], self._layouts[id(value)]
         size, shape = prod(self.shape(node)), self.shape(node)
         positions = torch.arange(1, BATCH * size + 1, dtype=torch.float64).reshape(BATCH, *shape)
@@ -184,7 +253,9 @@ class Recorder(TorchDispatchMode):
             return [self._found(node, size, shifted) for shifted in results]
 
     def _found(self, node: int, size: int, shifted: Tensor) -> tuple[int, Layout]:
-        """Node and layout of moved positions, by the axis along which the samples follow each other."""
+        """Node and layout of moved positions, by the axis along which the samples follow each
+        other.
+        """
         shape = tuple(shifted.shape)
         layouts = [Layout(shape, k) for k, n in enumerate(shape) if n == BATCH]
         for k, n in enumerate(shape):
@@ -193,7 +264,14 @@ class Recorder(TorchDispatchMode):
                 layouts += [Layout((*shape[:k], n // BATCH, BATCH, *shape[k + 1 :]), k + 1)]
         for layout in layouts:
             samples = shifted.reshape(layout.shape).movedim(layout.axis, 0)
-            if bool(((samples[1] - samples[0] == size) | (samples[0] == 0) & (samples[1] == 0)).all()) and samples.any():
+            if (
+                bool(
+                    (
+                        (samples[1] - samples[0] == size) | (samples[0] == 0) & (samples[1] == 0)
+                    ).all()
+                )
+                and samples.any()
+            ):
                 return self._selected(node, samples[0].round().long() - 1), layout
         raise Unbounded("the network mixes inputs of a batch")
 
@@ -215,9 +293,15 @@ class Recorder(TorchDispatchMode):
         zero = self.add(Gather(torch.full(value.shape, -1)), [0], value.shape)
         return self.add(Scale(torch.zeros_like(value), value), [zero], value.shape)
 
-    def indexed(self, node: int, function: Callable[[Tensor], Tensor], shape: tuple[int, ...]) -> int:
-        """A node for an operation that selects, moves or pads values: `function` takes (1, *shape of the node)."""
-        positions = torch.arange(1, prod(self.shape(node)) + 1, dtype=torch.float64).reshape(1, *self.shape(node))
+    def indexed(
+        self, node: int, function: Callable[[Tensor], Tensor], shape: tuple[int, ...]
+    ) -> int:
+        """A node for an operation that selects, moves or pads values: `function` takes (1, *shape
+        of the node).
+        """
+        positions = torch.arange(1, prod(self.shape(node)) + 1, dtype=torch.float64).reshape(
+            1, *self.shape(node)
+        )
         with torch.utils._python_dispatch._disable_current_modes():
             return self._selected(node, function(positions)[0].round().long().reshape(shape) - 1)
 
@@ -230,13 +314,17 @@ class Recorder(TorchDispatchMode):
 
 
 def _is_same(x: Tensor, view: Tensor) -> bool:
-    """True if a view has the strides of a tensor but for axes of length 1, as pooling in another layout of memory makes it."""
+    """True if a view has the strides of a tensor but for axes of length 1, as pooling in another
+    layout of memory makes it.
+    """
     strides = zip(x.shape, x.stride(), view.stride(), strict=False)
     return x.shape == view.shape and all(n == 1 or first == second for n, first, second in strides)
 
 
 def _read_strided(index: Tensor, shape: tuple[int, ...]) -> Convolution | None:
-    """A slice of every k-th position of a map, with channels of zeros around, as a convolution with one value a kernel."""
+    """A slice of every k-th position of a map, with channels of zeros around, as a convolution with
+    one value a kernel.
+    """
     if index.dim() != 3 or len(shape) != 3:
         return None
     channels, height, width = shape
@@ -248,10 +336,16 @@ def _read_strided(index: Tensor, shape: tuple[int, ...]) -> Convolution | None:
     for c in filled:
         weight[c, int(index[c, 0, 0]) // (height * width)] = 1.0
     convolution = Convolution(weight, None, stride)
-    positions = torch.arange(1, channels * height * width + 1, dtype=torch.float64).reshape(1, *shape)
+    positions = torch.arange(1, channels * height * width + 1, dtype=torch.float64).reshape(
+        1, *shape
+    )
     with torch.utils._python_dispatch._disable_current_modes():
         fits = convolution.value(positions)
-    return convolution if fits.shape[1:] == index.shape and torch.equal(fits[0].round().long() - 1, index) else None
+    return (
+        convolution
+        if fits.shape[1:] == index.shape and torch.equal(fits[0].round().long() - 1, index)
+        else None
+    )
 
 
 def _bind(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Lines below and above an activation on the range of its argument, and how coefficients pass through them."""
+"""Lines below and above an activation on the range of its argument, and how coefficients pass
+through them.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -11,12 +13,15 @@ from brinell.bounds._graph import Activation, MaxPool, Product, Range, centred
 from brinell.bounds._rows import Rows, total
 
 SLOPES, STEPS = 8, 48
-"""Tangents of a function that are tried as lines on either side, and steps of the grid on which they are compared with it."""
+"""Tangents of a function that are tried as lines on either side, and steps of the grid on which
+they are compared with it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """For each value of each sample: `low_slope * x + low_shift <= f(x) <= high_slope * x + high_shift`."""
+    """For each value of each sample: `low_slope * x + low_shift <= f(x) <= high_slope * x +
+    high_shift`.
+    """
 
     low_slope: Tensor
     high_slope: Tensor
@@ -28,7 +33,9 @@ class Lines:
     roundings = 3
 
     def pull(self, rows: Rows) -> tuple[Rows, Tensor]:
-        """Coefficients of the argument that bound the functions from below, and the constants that go with them."""
+        """Coefficients of the argument that bound the functions from below, and the constants that
+        go with them.
+        """
         positive = rows.a.clamp(min=0)
         negative = rows.a - positive
         a = positive * rows.pick(self.low_slope) + negative * rows.pick(self.high_slope)
@@ -42,18 +49,22 @@ class Lines:
 def relax(activation: Activation, argument: Range, low_slope: Tensor | None = None) -> Lines:
     """Lines of an activation on a range.
 
-    `low_slope` are slopes of the lines below a ReLU where its argument may have both signs, from 0 to 1. Default: CROWN's, 1
-    where the positive part of the range is the larger one, otherwise 0.
+    `low_slope` are slopes of the lines below a ReLU where its argument may have both signs, from 0
+    to 1. Default: CROWN's, 1 where the positive part of the range is the larger one, otherwise 0.
     """
     low, high = argument
     if activation.is_piecewise:
         lines = _piecewise(activation.slope, low, high, low_slope)
-        lines = lines if activation.has_slopes else (*lines[2:], *lines[:2])  # the weight of ReLU is negative
+        lines = (
+            lines if activation.has_slopes else (*lines[2:], *lines[:2])
+        )  # the weight of ReLU is negative
     else:
         lines = _smooth(activation.function, low, high)
     low_slope_, low_shift, high_slope, high_shift = lines
     ends = torch.maximum(low.abs(), high.abs())
-    largest = torch.maximum(low_slope_.abs(), high_slope.abs()) * ends + torch.maximum(low_shift.abs(), high_shift.abs())
+    largest = torch.maximum(low_slope_.abs(), high_slope.abs()) * ends + torch.maximum(
+        low_shift.abs(), high_shift.abs()
+    )
     shift = None if activation.has_slopes else low_shift
     return Lines(low_slope_, high_slope, shift, high_shift, largest.detach())
 
@@ -63,20 +74,32 @@ FourMaps = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def _piecewise(slope: float, low: Tensor, high: Tensor, slopes: Tensor | None) -> FourMaps:
-    """ReLU and leaky ReLU, which is a weighted sum of identity and ReLU; for slopes above 1 the lines change sides."""
+    """ReLU and leaky ReLU, which is a weighted sum of identity and ReLU; for slopes above 1 the
+    lines change sides.
+    """
     crossing = (low < 0) & (high > 0)
-    above = torch.where(crossing, (high / (high - low).clamp_min(torch.finfo(low.dtype).tiny)), (low >= 0).to(low.dtype))
+    above = torch.where(
+        crossing,
+        (high / (high - low).clamp_min(torch.finfo(low.dtype).tiny)),
+        (low >= 0).to(low.dtype),
+    )
     below = (high >= -low).to(low.dtype) if slopes is None else slopes
     below = torch.where(crossing, below, above)
     shift = torch.where(crossing, -above * low, 0.0)
-    return slope + (1 - slope) * below, torch.zeros_like(low), slope + (1 - slope) * above, (1 - slope) * shift
+    return (
+        slope + (1 - slope) * below,
+        torch.zeros_like(low),
+        slope + (1 - slope) * above,
+        (1 - slope) * shift,
+    )
 
 
 def _smooth(function: Function, low: Tensor, high: Tensor) -> FourMaps:
-    """A smooth function: tangent and chord where it is convex or concave, otherwise the best of some slopes on each side.
+    """A smooth function: tangent and chord where it is convex or concave, otherwise the best of
+    some slopes on each side.
 
-    For a slope k the lines are moved until they pass `f(x) - k x` at all points of a grid, and on by what a function of this
-    curvature can do between two points, `curvature * step^2 / 8`.
+    For a slope k the lines are moved until they pass `f(x) - k x` at all points of a grid, and on
+    by what a function of this curvature can do between two points, `curvature * step^2 / 8`.
     """
     if function.positive:
         low = torch.where(low > 0, low, torch.nan)  # nothing is known of the function there
@@ -95,8 +118,14 @@ def _smooth(function: Function, low: Tensor, high: Tensor) -> FourMaps:
     if function.bend:
         touching = function.value(middle) - tangent * middle - function.bend * rounding(tangent)
         outer = torch.maximum if function.bend > 0 else torch.minimum
-        crossing = outer(at_low - chord * low, at_high - chord * high) + function.bend * rounding(chord)
-        return (tangent, touching, chord, crossing) if function.bend > 0 else (chord, crossing, tangent, touching)
+        crossing = outer(at_low - chord * low, at_high - chord * high) + function.bend * rounding(
+            chord
+        )
+        return (
+            (tangent, touching, chord, crossing)
+            if function.bend > 0
+            else (chord, crossing, tangent, touching)
+        )
     places = torch.linspace(0, 1, 2 * SLOPES + 1, dtype=low.dtype, device=low.device)[1::2]
     slopes = torch.stack([chord, *(function.derivative(low + place * width) for place in places)])
     least, most = torch.full_like(slopes, torch.inf), torch.full_like(slopes, -torch.inf)
@@ -108,12 +137,18 @@ def _smooth(function: Function, low: Tensor, high: Tensor) -> FourMaps:
     below, above = least - slack, most + slack
     first = (slopes * middle + below).argmax(0, keepdim=True)
     second = (slopes * middle + above).argmin(0, keepdim=True)
-    return tuple(part.gather(0, index)[0] for index, line in ((first, below), (second, above)) for part in (slopes, line))  # type: ignore[return-value]
+    return tuple(
+        part.gather(0, index)[0]
+        for index, line in ((first, below), (second, above))
+        for part in (slopes, line)
+    )  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, eq=False)
 class Planes:
-    """Planes of a product of two values: `x y` is `y0 x + x0 y - x0 y0` up to `spread`, about their centres (McCormick 1976)."""
+    """Planes of a product of two values: `x y` is `y0 x + x0 y - x0 y0` up to `spread`, about their
+    centres (McCormick 1976).
+    """
 
     product: Product
     first: Tensor
@@ -129,14 +164,18 @@ class Planes:
         return max(*self.first.shape[-2:], *self.second.shape[-2:]) if self.product.matrices else 3
 
     def pull(self, rows: Rows) -> tuple[Rows, Rows, Tensor]:
-        """Coefficients of both values that bound the functions from below, and the constants that go with them."""
+        """Coefficients of both values that bound the functions from below, and the constants that
+        go with them.
+        """
         rows = rows.dense(self.spread.shape[1:])
         first, second = rows.pick(self.first), rows.pick(self.second)
         if self.product.matrices:
             a, b = rows.a @ second.transpose(-1, -2), first.transpose(-1, -2) @ rows.a
         else:
             a, b = rows.a * second, rows.a * first
-        constant = rows.a * self.product.value(first, second) + rows.a.abs() * rows.pick(self.spread)
+        constant = rows.a * self.product.value(first, second) + rows.a.abs() * rows.pick(
+            self.spread
+        )
         return rows.replaced(a), rows.replaced(b), -total(constant)
 
 
@@ -146,7 +185,11 @@ def relax_product(product: Product, first: Range, second: Range) -> Planes:
     (x, dx), (y, dy) = centred(*first), centred(*second)
     dx, dy = dx + unit * (x.abs() + dx), dy + unit * (y.abs() + dy)  # the centres are rounded
     spread = product.value(dx, dy)
-    largest = product.value(x.abs() + dx, y.abs()) + product.value(x.abs(), y.abs() + dy) + product.value(x.abs(), y.abs())
+    largest = (
+        product.value(x.abs() + dx, y.abs())
+        + product.value(x.abs(), y.abs() + dy)
+        + product.value(x.abs(), y.abs())
+    )
     return Planes(product, x, y, spread, largest + spread)
 
 
@@ -154,7 +197,8 @@ def relax_product(product: Product, first: Range, second: Range) -> Planes:
 class Windows:
     """Lines of a maximum over windows.
 
-    Below, the value of one position. Above, that value where it is the largest for certain, otherwise a constant.
+    Below, the value of one position. Above, that value where it is the largest for certain,
+    otherwise a constant.
     """
 
     selection: Tensor
@@ -174,21 +218,36 @@ class Windows:
         return self.selection.shape[1]
 
     def pull(self, rows: Rows) -> tuple[Rows, Tensor]:
-        """Coefficients of the argument that bound the functions from below, and the constants that go with them."""
+        """Coefficients of the argument that bound the functions from below, and the constants that
+        go with them.
+        """
         positive = rows.a.clamp(min=0)
         negative = rows.a - positive
         constant = total(negative * rows.pick(self.high))
         a = positive + negative * rows.pick(self.certain)
         pool, (height, width) = self.pool, rows.a.shape[2:]
-        extent = [(n - 1) * s + k for n, s, k in zip((height, width), pool.stride, pool.kernel, strict=True)]
+        extent = [
+            (n - 1) * s + k
+            for n, s, k in zip((height, width), pool.stride, pool.kernel, strict=True)
+        ]
         out = a.new_zeros(*a.shape[:2], *extent)
         for position in range(pool.kernel[0] * pool.kernel[1]):
             down, across = divmod(position, pool.kernel[1])
             part = a * rows.pick(self.selection[:, position])
-            out[:, :, down : down + (height - 1) * pool.stride[0] + 1 : pool.stride[0],
-                across : across + (width - 1) * pool.stride[1] + 1 : pool.stride[1]] += part  # fmt: skip
-        corner = rows.corner if rows.corner is not None else torch.zeros(len(a), 2, dtype=torch.long, device=a.device)
-        corner = corner * torch.tensor(pool.stride, device=a.device) - torch.tensor(pool.padding, device=a.device)
+            out[
+                :,
+                :,
+                down : down + (height - 1) * pool.stride[0] + 1 : pool.stride[0],
+                across : across + (width - 1) * pool.stride[1] + 1 : pool.stride[1],
+            ] += part
+        corner = (
+            rows.corner
+            if rows.corner is not None
+            else torch.zeros(len(a), 2, dtype=torch.long, device=a.device)
+        )
+        corner = corner * torch.tensor(pool.stride, device=a.device) - torch.tensor(
+            pool.padding, device=a.device
+        )
         windows = Rows(out, rows.sample, corner, (self.shape[1], self.shape[2]), False, rows.groups)
         return (windows.dense(self.shape) if rows.corner is None else windows), constant
 
@@ -199,8 +258,12 @@ def relax_maxima(pool: MaxPool, argument: Range) -> Windows:
 
     def windows(value: Tensor, fill: float) -> Tensor:
         """(n, channels, positions of the kernel, h, w)."""
-        padded = F.pad(value, (pool.padding[1], pool.padding[1], pool.padding[0], pool.padding[0]), value=fill)
-        parts = padded.unfold(2, pool.kernel[0], pool.stride[0]).unfold(3, pool.kernel[1], pool.stride[1])
+        padded = F.pad(
+            value, (pool.padding[1], pool.padding[1], pool.padding[0], pool.padding[0]), value=fill
+        )
+        parts = padded.unfold(2, pool.kernel[0], pool.stride[0]).unfold(
+            3, pool.kernel[1], pool.stride[1]
+        )
         return parts.flatten(4).movedim(4, 2)
 
     lows, highs = windows(low, -torch.inf), windows(high, -torch.inf)
@@ -215,4 +278,5 @@ def relax_maxima(pool: MaxPool, argument: Range) -> Windows:
 
 
 Relaxed = Lines | Windows | Planes
-"""What takes the place of an operation that is not linear; `roundings` are those of one coefficient on the way back."""
+"""What takes the place of an operation that is not linear; `roundings` are those of one
+coefficient on the way back."""

@@ -1,8 +1,10 @@
-"""Linear functions of the value of one node, many at once: of whole maps, or of windows where each function sees a patch.
+"""Linear functions of the value of one node, many at once: of whole maps, or of windows where each
+function sees a patch.
 
-A neuron of a convolution sees a window of the map before it, and through another convolution a larger window. Kept as windows,
-the linear functions of all neurons of a layer take a small share of the memory and time that whole maps take (the patches of
-Zhang et al. 2020, arXiv 2002.12920, appendix; Xu et al. 2020, arXiv 2011.13824).
+A neuron of a convolution sees a window of the map before it, and through another convolution a
+larger window. Kept as windows, the linear functions of all neurons of a layer take a small share of
+the memory and time that whole maps take (the patches of Zhang et al. 2020, arXiv 2002.12920,
+appendix; Xu et al. 2020, arXiv 2011.13824).
 """
 
 from collections.abc import Sequence
@@ -17,7 +19,8 @@ from torch.nn import functional as F
 GROUP = 64
 """Numbers that are added up in the precision of a network; their sums are added up in float64."""
 SMALL = 16
-"""Positions of a window up to which a transposed convolution is faster as one product with a matrix."""
+"""Positions of a window up to which a transposed convolution is faster as one product with a
+matrix."""
 
 
 def total(x: Tensor, axis: int = 1) -> Tensor:
@@ -25,7 +28,9 @@ def total(x: Tensor, axis: int = 1) -> Tensor:
     flat = x.flatten(axis)
     count = flat.shape[-1] // GROUP
     groups, remainder = flat[..., : count * GROUP], flat[..., count * GROUP :]
-    return groups.reshape(*flat.shape[:-1], count, GROUP).sum(-1).double().sum(-1) + remainder.sum(-1)
+    return groups.reshape(*flat.shape[:-1], count, GROUP).sum(-1).double().sum(-1) + remainder.sum(
+        -1
+    )
 
 
 @lru_cache(maxsize=64)
@@ -34,7 +39,9 @@ def _spread(
 ) -> tuple[Tensor, tuple[int, ...]]:
     """The transposed convolution of windows of a size as a matrix, and the shape of its results."""
     count = weight.shape[0] * prod(window)
-    unit = torch.eye(count, dtype=weight.dtype, device=weight.device).reshape(count, weight.shape[0], *window)
+    unit = torch.eye(count, dtype=weight.dtype, device=weight.device).reshape(
+        count, weight.shape[0], *window
+    )
     matrix = F.conv_transpose2d(unit, weight, None, stride, 0, 0, 1, dilation)
     return matrix.flatten(1), tuple(matrix.shape[1:])
 
@@ -48,13 +55,15 @@ class Rows:
     sample: Tensor
     """(rows,) the sample of each."""
     corner: Tensor | None = None
-    """(rows, 2) the upper left corner of each window in its map, which may lie outside; None for whole values."""
+    """(rows, 2) the upper left corner of each window in its map, which may lie outside; None for
+    whole values."""
     size: tuple[int, int] | None = None
     """Height and width of the map, for windows."""
     clipped: bool = True
     """True if coefficients outside of the map are 0."""
     groups: tuple[Tensor, Tensor] | None = None
-    """Functions whose windows are the same: the first row (groups,) of each group, and the group (rows,) of each row."""
+    """Functions whose windows are the same: the first row (groups,) of each group, and the group
+    (rows,) of each row."""
     alike: bool = False
     """True if all are of the same sample."""
 
@@ -75,8 +84,12 @@ class Rows:
         return replace(self, groups=(first, group))
 
     @classmethod
-    def of_values(cls, shape: Sequence[int], sample: Tensor, place: Tensor, dtype: torch.dtype) -> "Rows":
-        """Single values (*shape) of samples (rows,), by their places (rows,) in the flattened value; of maps as windows."""
+    def of_values(
+        cls, shape: Sequence[int], sample: Tensor, place: Tensor, dtype: torch.dtype
+    ) -> "Rows":
+        """Single values (*shape) of samples (rows,), by their places (rows,) in the flattened
+        value; of maps as windows.
+        """
         corner, size, entries = None, None, tuple(shape)
         if len(shape) == 3:
             size, entries = (shape[1], shape[2]), (shape[0], 1, 1)
@@ -97,7 +110,9 @@ class Rows:
         return self.replaced(self.a.reshape(len(self.a), *shape))
 
     def pick(self, value: Tensor) -> Tensor:
-        """The parts of values (n, *shape), or of one value (*shape) for all samples, on which the functions depend."""
+        """The parts of values (n, *shape), or of one value (*shape) for all samples, on which the
+        functions depend.
+        """
         alike = value.dim() < self.a.dim()
         if self.corner is None:
             return value if alike else value[self.sample[:1] if self.alike else self.sample]
@@ -108,15 +123,22 @@ class Rows:
         if self.groups is None:
             return windows[sample, :, self.corner[:, 0] + above, self.corner[:, 1] + before]
         first, group = self.groups
-        return windows[sample[first], :, self.corner[first, 0] + above, self.corner[first, 1] + before][group]
+        return windows[
+            sample[first], :, self.corner[first, 0] + above, self.corner[first, 1] + before
+        ][group]
 
     def _padded(self, value: Tensor) -> tuple[Tensor, int, int]:
-        """A map with zeros around it wherever windows reach, and the width of the margin above and on the left."""
+        """A map with zeros around it wherever windows reach, and the width of the margin above and
+        on the left.
+        """
         assert self.corner is not None
         (top, side), (bottom, right) = self.corner.amin(0).tolist(), self.corner.amax(0).tolist()
         height, width = value.shape[2:]
         above, before = max(0, -top), max(0, -side)
-        below, after = max(0, bottom + self.a.shape[2] - height), max(0, right + self.a.shape[3] - width)
+        below, after = (
+            max(0, bottom + self.a.shape[2] - height),
+            max(0, right + self.a.shape[3] - width),
+        )
         return F.pad(value, (before, after, above, below)), above, before
 
     def clip(self) -> "Rows":
@@ -126,7 +148,9 @@ class Rows:
         assert self.size is not None
         masks = []
         for axis in (0, 1):
-            positions = self.corner[:, axis, None] + torch.arange(self.a.shape[2 + axis], device=self.a.device)
+            positions = self.corner[:, axis, None] + torch.arange(
+                self.a.shape[2 + axis], device=self.a.device
+            )
             masks.append((positions >= 0) & (positions < self.size[axis]))
         mask = masks[0][:, None, :, None] & masks[1][:, None, None, :]
         return replace(self, a=self.a * mask, clipped=True)
@@ -138,8 +162,14 @@ class Rows:
         rows, (height, width) = self.clip(), shape[1:]
         down = self.corner[:, 0, None] + torch.arange(self.a.shape[2], device=self.a.device)
         across = self.corner[:, 1, None] + torch.arange(self.a.shape[3], device=self.a.device)
-        outside = ((down < 0) | (down >= height))[:, :, None] | ((across < 0) | (across >= width))[:, None, :]
-        index = (down[:, :, None] * width + across[:, None, :]).masked_fill(outside, height * width).flatten(1)
+        outside = ((down < 0) | (down >= height))[:, :, None] | ((across < 0) | (across >= width))[
+            :, None, :
+        ]
+        index = (
+            (down[:, :, None] * width + across[:, None, :])
+            .masked_fill(outside, height * width)
+            .flatten(1)
+        )
         flat = self.a.new_zeros(len(self.a), shape[0], height * width + 1)
         flat = flat.scatter_add(2, index[:, None].expand(-1, shape[0], -1), rows.a.flatten(2))
         return Rows(flat[:, :, :-1].reshape(len(flat), *shape), self.sample)
@@ -157,29 +187,41 @@ class Rows:
         if self.corner is None:
             kernel = [dilation[axis] * (weight.shape[2 + axis] - 1) + 1 for axis in (0, 1)]
             output_padding = [
-                shape[1 + axis] - ((self.a.shape[2 + axis] - 1) * stride[axis] - 2 * padding[axis] + kernel[axis])
+                shape[1 + axis]
+                - ((self.a.shape[2 + axis] - 1) * stride[axis] - 2 * padding[axis] + kernel[axis])
                 for axis in (0, 1)
             ]
-            return self.replaced(F.conv_transpose2d(self.a, weight, None, stride, padding, output_padding, groups, dilation))
+            return self.replaced(
+                F.conv_transpose2d(
+                    self.a, weight, None, stride, padding, output_padding, groups, dilation
+                )
+            )
         rows = self.clip()
         if rows.a.shape[2] * rows.a.shape[3] <= SMALL and groups == 1:
             matrix, size = _spread(weight, stride, dilation, tuple(rows.a.shape[2:]))
             a = (rows.a.flatten(1) @ matrix).reshape(len(rows.a), *size)
         else:
             a = F.conv_transpose2d(rows.a, weight, None, stride, 0, 0, groups, dilation)
-        corner = self.corner * torch.tensor(stride, device=a.device) - torch.tensor(padding, device=a.device)
+        corner = self.corner * torch.tensor(stride, device=a.device) - torch.tensor(
+            padding, device=a.device
+        )
         windows = Rows(a, self.sample, corner, (shape[1], shape[2]), False, self.groups)
         return windows.dense(shape) if a.shape[2] * a.shape[3] >= prod(shape[1:]) else windows
 
     def plus(self, addend: "Rows", shape: Sequence[int]) -> "Rows":
         """The sum of two functions of the same value (*shape) for each row."""
-        shift = None if self.corner is None or addend.corner is None else addend.corner - self.corner
+        shift = (
+            None if self.corner is None or addend.corner is None else addend.corner - self.corner
+        )
         if shift is None or bool((shift != shift[:1]).any()):
             whole_maps = self.dense(shape)
             return whole_maps.replaced(whole_maps.a + addend.dense(shape).a)
         parts, starts = (self.clip(), addend.clip()), (torch.zeros_like(shift[0]), shift[0])
         origin = torch.minimum(*starts)
-        ends = [start + start.new_tensor(part.a.shape[2:]) for start, part in zip(starts, parts, strict=True)]
+        ends = [
+            start + start.new_tensor(part.a.shape[2:])
+            for start, part in zip(starts, parts, strict=True)
+        ]
         height, width = (torch.maximum(*ends) - origin).tolist()
         a = self.a.new_zeros(*self.a.shape[:2], height, width)
         for start, part in zip(starts, parts, strict=True):

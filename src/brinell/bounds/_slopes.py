@@ -1,4 +1,5 @@
-"""Optimisation of what is free in a linear relaxation: slopes of lines below ReLU, and multipliers of splits.
+"""Optimisation of what is free in a linear relaxation: slopes of lines below ReLU, and multipliers
+of splits.
 
 Here each function is one sample, so that no two functions share slopes.
 """
@@ -41,30 +42,43 @@ def optimise(
 ) -> Optimised:
     """The best lower bounds of functions of the value of a node that gradient ascent meets.
 
-    Every value of the slopes between 0 and 1 and every multiplier from 0 on gives a sound bound, so what is optimised never
-    matters for soundness.
+    Every value of the slopes between 0 and 1 and every multiplier from 0 on gives a sound bound, so
+    what is optimised never matters for soundness.
 
     Args:
         state: a relaxation with one sample for each function, in order.
         rows: the functions.
         steps: steps of Adam.
         rate: step size of Adam.
-        signs: (rows, *shape) by activation: 1 where the argument is known to be at least 0, -1 where it is known to be at most 0,
-            by a split that the ranges contain already; 0 elsewhere.
+        signs: (rows, *shape) by activation: 1 where the argument is known to be at least 0, -1
+            where it is known to be at most 0, by a split that the ranges contain already; 0
+            elsewhere.
         start: slopes and multipliers to begin with.
         node: the node; by default the scores.
     """
     last = node % len(state.graph.nodes)
     signs = signs or {}
     operations = {k: spec.operation for k, spec in enumerate(state.graph.nodes[:last])}
-    free = {k: operation for k, operation in operations.items() if isinstance(operation, Activation) and operation.has_slopes}
+    free = {
+        k: operation
+        for k, operation in operations.items()
+        if isinstance(operation, Activation) and operation.has_slopes
+    }
     arguments = {k: state.ranges[state.graph.nodes[k].arguments[0]] for k in free}
     slopes = {}
     for k, (low, high) in arguments.items():
-        initial = start.slopes[k] if start is not None and k in start.slopes else (high >= -low).to(low.dtype)
+        initial = (
+            start.slopes[k]
+            if start is not None and k in start.slopes
+            else (high >= -low).to(low.dtype)
+        )
         slopes[k] = initial.clone().requires_grad_()
     multipliers = {
-        k: (start.multipliers[k] if start is not None and k in start.multipliers else torch.zeros_like(sign))
+        k: (
+            start.multipliers[k]
+            if start is not None and k in start.multipliers
+            else torch.zeros_like(sign)
+        )
         .clone()
         .requires_grad_()
         for k, sign in signs.items()
@@ -76,7 +90,9 @@ def optimise(
     optima = [parameter.detach().clone() for parameter in parameters]
     for step in range(steps + 1):
         with torch.set_grad_enabled(step < steps):
-            lines: dict[int, Relaxed] = {k: relax(operation, arguments[k], slopes[k]) for k, operation in free.items()}
+            lines: dict[int, Relaxed] = {
+                k: relax(operation, arguments[k], slopes[k]) for k, operation in free.items()
+            }
             extra = {k: multipliers[k] * sign for k, sign in signs.items()}
             lower = state.backward_bound(last, rows, lines, extra)
         with torch.no_grad():
@@ -96,4 +112,8 @@ def optimise(
                 multiplier.clamp_(min=0)
         for group in adam.param_groups:
             group["lr"] *= DECAY
-    return Optimised(best, dict(zip(slopes, optima, strict=False)), dict(zip(multipliers, optima[len(slopes) :], strict=True)))
+    return Optimised(
+        best,
+        dict(zip(slopes, optima, strict=False)),
+        dict(zip(multipliers, optima[len(slopes) :], strict=True)),
+    )

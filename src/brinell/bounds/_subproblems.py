@@ -26,7 +26,8 @@ class Subproblems:
     a: Tensor
     """(classes,) the margin."""
     signs: Mapping[int, Tensor]
-    """(parts, *shape) int8 by ReLU: 1 where its argument is at least 0, -1 where it is at most 0, 0 where it is not split."""
+    """(parts, *shape) int8 by ReLU: 1 where its argument is at least 0, -1 where it is at most
+    0, 0 where it is not split."""
     best: Optimised
     """Bounds with slopes and multipliers."""
 
@@ -38,7 +39,9 @@ class Subproblems:
             for k, spec in enumerate(root.graph.nodes)
             if isinstance(spec.operation, Activation) and spec.operation.has_slopes
         }
-        return cls(root, a, signs, Optimised(a.new_full((1,), -torch.inf, dtype=torch.float64), {}, {}))
+        return cls(
+            root, a, signs, Optimised(a.new_full((1,), -torch.inf, dtype=torch.float64), {}, {})
+        )
 
     def __len__(self) -> int:
         return len(self.lower)
@@ -60,7 +63,14 @@ class Subproblems:
     def bounded(self, steps: int) -> "Subproblems":
         """The same parts with bounds, which are never below those of the part that was split."""
         before = self.best
-        best = optimise(self._state(), self._rows(), steps=steps, rate=0.3, signs=self._float_signs(), start=before)
+        best = optimise(
+            self._state(),
+            self._rows(),
+            steps=steps,
+            rate=0.3,
+            signs=self._float_signs(),
+            start=before,
+        )
         return replace(self, best=best._replace(lower=torch.maximum(best.lower, before.lower)))
 
     def _state(self) -> Relaxation:
@@ -75,14 +85,18 @@ class Subproblems:
         return state
 
     def _rows(self) -> Rows:
-        return Rows(self.a.expand(len(self), -1).clone(), torch.arange(len(self), device=self.a.device))
+        return Rows(
+            self.a.expand(len(self), -1).clone(), torch.arange(len(self), device=self.a.device)
+        )
 
     def _float_signs(self) -> dict[int, Tensor]:
         return {k: sign.to(self.a.dtype) for k, sign in self.signs.items()}
 
     @torch.no_grad()
     def branched(self) -> "tuple[Subproblems, Subproblems]":
-        """Each part with an open sign split in two at the neuron whose line loses most, and the parts without open signs."""
+        """Each part with an open sign split in two at the neuron whose line loses most, and the
+        parts without open signs.
+        """
         none = self.select(torch.zeros(0, dtype=torch.long, device=self.a.device))
         if not self.signs:
             return none, self
@@ -95,15 +109,23 @@ class Subproblems:
             lines[k] = relax(operation, state.ranges[argument], self.best.slopes[k])
         coefficients: dict[int, Tensor] = {}
         extra = {k: self.best.multipliers[k] * sign for k, sign in self._float_signs().items()}
-        state.backward_bound(len(self.root.graph.nodes) - 1, self._rows(), lines, extra, record=coefficients)
+        state.backward_bound(
+            len(self.root.graph.nodes) - 1, self._rows(), lines, extra, record=coefficients
+        )
         for k in self.signs:
-            losses.append(_loss(lines[k], coefficients[k], state, self.root.graph.nodes[k].arguments[0]).flatten(1))
+            losses.append(
+                _loss(
+                    lines[k], coefficients[k], state, self.root.graph.nodes[k].arguments[0]
+                ).flatten(1)
+            )
             sizes.append(losses[-1].shape[1])
         loss = torch.cat(losses, 1)
         is_open = loss.amax(1) > 0
         if not bool(is_open.all()):
             exact = self.select((~is_open).nonzero()[:, 0])
-            return (self.select(is_open.nonzero()[:, 0]).branched()[0] if bool(is_open.any()) else none), exact
+            return (
+                self.select(is_open.nonzero()[:, 0]).branched()[0] if bool(is_open.any()) else none
+            ), exact
         neurons = loss.topk(min(CANDIDATES, loss.shape[1]), dim=1).indices
         scores = torch.stack([self._weaker_half(neuron, sizes) for neuron in neurons.T])
         neuron = neurons.gather(1, scores.argmax(0)[:, None])[:, 0]
@@ -115,7 +137,9 @@ class Subproblems:
 
         `neuron` (parts,) counts through all layers, whose numbers of neurons are `sizes`.
         """
-        return torch.minimum(*(self._with_sign(neuron, sizes, sign).bounded(steps=0).lower for sign in (1, -1)))
+        return torch.minimum(
+            *(self._with_sign(neuron, sizes, sign).bounded(steps=0).lower for sign in (1, -1))
+        )
 
     def _with_sign(self, neuron: Tensor, sizes: list[int], sign: int) -> "Subproblems":
         flat = torch.cat([part.flatten(1) for part in self.signs.values()], 1).clone()
@@ -126,7 +150,9 @@ class Subproblems:
 
 
 def _loss(lines: Relaxed, a: Tensor, state: Relaxation, argument: int) -> Tensor:
-    """(parts, *shape): how much the line of each neuron can lose at most, 0 where its sign is known."""
+    """(parts, *shape): how much the line of each neuron can lose at most, 0 where its sign is
+    known.
+    """
     assert isinstance(lines, Lines)
     low, high = state.ranges[argument]
     negative, positive = (-a).clamp(min=0), a.clamp(min=0)

@@ -1,7 +1,8 @@
 """A network as a graph, read from the operations that torch carries out when the network answers.
 
-Whatever Python code the network runs on the way is carried out, not interpreted: only operations on tensors that depend on the
-input are kept. Weights that are computed from other weights become constants.
+Whatever Python code the network runs on the way is carried out, not interpreted: only operations on
+tensors that depend on the input are kept. Weights that are computed from other weights become
+constants.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +29,8 @@ def trace(answer: Callable[[Tensor], Tensor], x: Tensor) -> Graph:
         x: at least one input (n, *shape), on which graph and network are compared.
 
     Raises:
-        Unbounded: an operation that has no bound here, or answers of the graph that are not those of the network.
+        Unbounded: an operation that has no bound here, or answers of the graph that are not those
+            of the network.
     """
     example = x[:1].repeat(BATCH, *[1] * (x.dim() - 1))
     recorder = Recorder(example, READERS)
@@ -47,9 +49,14 @@ def trace(answer: Callable[[Tensor], Tensor], x: Tensor) -> Graph:
     graph = _without_unused(recorder.nodes, last)
     with torch.no_grad():
         answers = graph.values(x.double().cpu())[-1]
-    difference = float((expected - answers).abs().max()) if expected.shape == answers.shape else float("inf")
+    difference = (
+        float((expected - answers).abs().max()) if expected.shape == answers.shape else float("inf")
+    )
     if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
-        raise Unbounded(f"the network that was read answers differently than the model, by up to {difference:.3g}")
+        raise Unbounded(
+            "the network that was read answers differently than the model, by up "
+            f"to {difference:.3g}"
+        )
     return graph
 
 
@@ -74,4 +81,9 @@ def _without_unused(nodes: Sequence[Node], last: int) -> Graph:
             waiting += nodes[k].arguments
     order = sorted(used)
     places = {k: place for place, k in enumerate(order)}
-    return Graph(tuple(Node(nodes[k].operation, tuple(places[j] for j in nodes[k].arguments), nodes[k].shape) for k in order))
+    return Graph(
+        tuple(
+            Node(nodes[k].operation, tuple(places[j] for j in nodes[k].arguments), nodes[k].shape)
+            for k in order
+        )
+    )

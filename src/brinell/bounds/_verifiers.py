@@ -1,9 +1,10 @@
-"""Outside verifiers with the command line of VNN-LIB 2.0: the query that one is asked, and what is read of its answer.
+"""Outside verifiers with the command line of VNN-LIB 2.0: the query that one is asked, and what is
+read of its answer.
 
     TOOL verify QUERY.vnnlib --network N=MODEL.onnx --timeout SECONDS
 
-The query asks for an error: an input of a box at which another score is at least as large as that of the true class. No such
-input exists where the network is robust.
+The query asks for an error: an input of a box at which another score is at least as large as that
+of the true class. No such input exists where the network is robust.
 """
 
 import math
@@ -45,7 +46,9 @@ WORDS: dict[str, Word] = {
     "timeout": SILENT,
 }
 """The meaning of the first word of an answer."""
-VALUE = re.compile(r"\(\s*([A-Za-z_]\w*)\s*(\[[\d,\s]*\])?\s+([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*\)")
+VALUE = re.compile(
+    r"\(\s*([A-Za-z_]\w*)\s*(\[[\d,\s]*\])?\s+([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*\)"
+)
 """A value of a counterexample: `(X_3 0.5)` or `(X[0,3] 0.5)`."""
 
 
@@ -62,14 +65,21 @@ class Answer:
 
 
 def robustness_query(low: Array, high: Array, label: int, classes: int, comment: str) -> str:
-    """The text of a query about inputs between `low` and `high` (*shape) float64, the true class, and a line at the beginning."""
+    """The text of a query about inputs between `low` and `high` (*shape) float64, the true class,
+    and a line at the beginning.
+    """
     scores = [f"Y{_shape([k], 0)}" for k in range(classes)]
     lines = [f"; {' '.join(comment.split())}", "(vnnlib-version <2.0>)"]
-    ports = f"(declare-input X Real {_shape(low.shape)}) (declare-output Y Real {_shape([classes])})"
+    ports = (
+        f"(declare-input X Real {_shape(low.shape)}) (declare-output Y Real {_shape([classes])})"
+    )
     lines.append(f"(declare-network {NETWORK} {ports})")
     for index in product(*map(range, low.shape)):
         name = f"X{_shape(index, 0)}"
-        lines += [f"(assert (>= {name} {_number(low[index])}))", f"(assert (<= {name} {_number(high[index])}))"]
+        lines += [
+            f"(assert (>= {name} {_number(low[index])}))",
+            f"(assert (<= {name} {_number(high[index])}))",
+        ]
     rivals = " ".join(f"(>= {scores[k]} {scores[label]})" for k in range(classes) if k != label)
     return "\n".join([*lines, f"(assert (or {rivals}))"]) + "\n"
 
@@ -83,13 +93,28 @@ def _number(value: float) -> str:
     return np.format_float_positional(value, trim="0")
 
 
-def run_tool(command: Sequence[str], query: Path, network: str, seconds: float, inputs: Sequence[str]) -> Answer:
-    """Ask a tool about a query on NAME=MODEL.onnx; `inputs` are the names of the inputs of the query, in order."""
-    words, start = [*command, "verify", str(query), "--network", network, "--timeout", f"{seconds:g}"], time.monotonic()
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryDirectory(prefix="brinell-") as folder:
+def run_tool(
+    command: Sequence[str], query: Path, network: str, seconds: float, inputs: Sequence[str]
+) -> Answer:
+    """Ask a tool about a query on NAME=MODEL.onnx; `inputs` are the names of the inputs of the
+    query, in order.
+    """
+    words, start = (
+        [*command, "verify", str(query), "--network", network, "--timeout", f"{seconds:g}"],
+        time.monotonic(),
+    )
+    with (
+        tempfile.TemporaryFile() as output,
+        tempfile.TemporaryDirectory(prefix="brinell-") as folder,
+    ):
         try:
             process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL, cwd=folder, start_new_session=True
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.DEVNULL,
+                cwd=folder,
+                start_new_session=True,
             )
         except OSError as error:
             return Answer(SILENT, f"it could not be started ({error.strerror or one_line(error)})")
@@ -107,13 +132,17 @@ def run_tool(command: Sequence[str], query: Path, network: str, seconds: float, 
         return Answer(SILENT, f"it did not end within {seconds:g} s and was stopped")
     verdict, reason, x = read_answer(text, inputs)
     if code != 0:
-        reason = f"it ended with code {code}" + ", so that its answer does not count" * (verdict != SILENT)
+        reason = f"it ended with code {code}" + ", so that its answer does not count" * (
+            verdict != SILENT
+        )
         return Answer(SILENT, reason)
     return Answer(verdict, reason, x, time.monotonic() - start)
 
 
 def read_answer(text: str, inputs: Sequence[str]) -> tuple[Word, str, tuple[float, ...]]:
-    """Verdict, reason and input in the output of a tool: the only line that is one verdict, and the values of the inputs."""
+    """Verdict, reason and input in the output of a tool: the only line that is one verdict, and the
+    values of the inputs.
+    """
     verdicts = [word for line in text.splitlines() if (word := line.strip().lower()) in WORDS]
     if not verdicts:
         return SILENT, "its answer is none of sat, unsat and unknown", ()
@@ -122,7 +151,10 @@ def read_answer(text: str, inputs: Sequence[str]) -> tuple[Word, str, tuple[floa
     verdict = WORDS[verdicts[0]]
     if verdict != WITNESS:
         return verdict, "" if verdict == PROOF else f"it answered {verdicts[0]}", ()
-    values = {name + re.sub(r"\s", "", index or ""): float(number) for name, index, number in VALUE.findall(text)}
+    values = {
+        name + re.sub(r"\s", "", index or ""): float(number)
+        for name, index, number in VALUE.findall(text)
+    }
     for names in (inputs, [f"X_{k}" for k in range(len(inputs))]):
         x = tuple(values.get(name, math.nan) for name in names)
         if all(map(math.isfinite, x)):

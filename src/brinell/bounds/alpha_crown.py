@@ -1,7 +1,7 @@
 """Alpha-CROWN: CROWN with slopes of the lower lines of ReLU that are optimised for each margin.
 
-Xu et al. 2021, Fast and complete: enabling complete neural network verification with rapid and massively parallel incomplete
-verifiers (ICLR; arXiv 2011.13824), section 3.
+Xu et al. 2021, Fast and complete: enabling complete neural network verification with rapid and
+massively parallel incomplete verifiers (ICLR; arXiv 2011.13824), section 3.
 
 Deviations:
 - Slopes are optimised for the margins alone; the ranges before the activations stay those of CROWN.
@@ -41,5 +41,7 @@ class AlphaCrown(Checked):
         for part in torch.split(undecided, AT_A_TIME) if len(undecided) else ():
             subset = state.select(rows.sample[part])
             functions = Rows(rows.a[part], torch.arange(len(part), device=part.device))
-            lower[part] = torch.maximum(lower[part], optimise(subset, functions, steps=self.steps, rate=self.rate).lower)
+            lower[part] = torch.maximum(
+                lower[part], optimise(subset, functions, steps=self.steps, rate=self.rate).lower
+            )
         return lower.view(len(labels), -1)

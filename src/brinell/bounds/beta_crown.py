@@ -1,12 +1,13 @@
 """Branch and bound on the signs of ReLU arguments, with multipliers for the splits.
 
-Wang et al. 2021, Beta-CROWN: efficient bound propagation with per-neuron split constraints for neural network robustness
-verification (NeurIPS; arXiv 2103.06624), sections 3.1 to 3.3. A margin that stays open is split in two: an argument of a ReLU is
-at least 0 in one half and at most 0 in the other, where its line is exact. The margin is proven when all parts are.
+Wang et al. 2021, Beta-CROWN: efficient bound propagation with per-neuron split constraints for
+neural network robustness verification (NeurIPS; arXiv 2103.06624), sections 3.1 to 3.3. A margin
+that stays open is split in two: an argument of a ReLU is at least 0 in one half and at most 0 in
+the other, where its line is exact. The margin is proven when all parts are.
 
-The neuron to split is the one whose line loses most, as in Bunel et al. 2020 (arXiv 1909.06588), section 5.2, without the bias
-terms; among the first few of them the pair of halves with the better weaker bound is taken (De Palma et al. 2021, arXiv
-2104.06718, section 5).
+The neuron to split is the one whose line loses most, as in Bunel et al. 2020 (arXiv 1909.06588),
+section 5.2, without the bias terms; among the first few of them the pair of halves with the better
+weaker bound is taken (De Palma et al. 2021, arXiv 2104.06718, section 5).
 
 Deviations:
 - Ranges are made once, before the first split; a split changes that of its neuron alone.
@@ -39,7 +40,8 @@ class BetaCrown(Checked):
     parts: Count = 2_000
     """The most parts into which one margin is split."""
     seconds: NotNegative = 0.0
-    """The most processor time of one sample; 0 for no limit. With a limit the machine decides what stays open."""
+    """The most processor time of one sample; 0 for no limit. With a limit the machine decides
+    what stays open."""
     batch: Count = 32
     """Number of parts that are split together."""
     steps: Count = 4
@@ -55,7 +57,9 @@ class BetaCrown(Checked):
                 lower[k] = state.margins(labels[index])[0]
             rows = margin_rows(labels[index], graph.classes, ball.x.dtype)
             order = lower[k].argsort()
-            for j in order[lower[k][order] <= 0].tolist():  # a margin that stays open leaves the sample open
+            for j in order[
+                lower[k][order] <= 0
+            ].tolist():  # a margin that stays open leaves the sample open
                 end = start + self.seconds if self.seconds else float("inf")
                 lower[k, j] = torch.maximum(lower[k, j], self._split(state, rows.a[j], end))
                 if lower[k, j] <= 0:
@@ -79,7 +83,10 @@ class BetaCrown(Checked):
             if count >= self.parts or time.process_time() > end:
                 break
             order = waiting.lower.argsort()
-            leading, remainder = waiting.select(order[: self.batch]), waiting.select(order[self.batch :])
+            leading, remainder = (
+                waiting.select(order[: self.batch]),
+                waiting.select(order[self.batch :]),
+            )
             halves, exact = leading.branched()
             if len(exact):  # every sign is known: the bound is exact up to the multipliers
                 exact = exact.bounded(steps=EXACT)

@@ -1,13 +1,14 @@
 """CROWN: linear relaxation of every activation, passed from the margins back to the input.
 
-Zhang et al. 2018, Efficient neural network robustness certification with general activation functions (NeurIPS; arXiv
-1811.00866), sections 3.2 and 3.3, with the adaptive lower lines of ReLU. For graphs: Xu et al. 2020 (arXiv 2002.12920).
+Zhang et al. 2018, Efficient neural network robustness certification with general activation
+functions (NeurIPS; arXiv 1811.00866), sections 3.2 and 3.3, with the adaptive lower lines of ReLU.
+For graphs: Xu et al. 2020 (arXiv 2002.12920).
 
 Deviations:
-- Ranges are those of CROWN where interval arithmetic leaves the sign of an argument open, and those of interval arithmetic
-  elsewhere, since these lines are exact there.
-- A maximum over a window takes the position of the largest lower bound for its line below, and the line above is constant unless
-  that position is the largest for certain.
+- Ranges are those of CROWN where interval arithmetic leaves the sign of an argument open, and those
+  of interval arithmetic elsewhere, since these lines are exact there.
+- A maximum over a window takes the position of the largest lower bound for its line below, and the
+  line above is constant unless that position is the largest for certain.
 - Rounding is accounted for: each step subtracts a bound on its own rounding error from the bound.
 """
 

@@ -1,7 +1,7 @@
 """CROWN-IBP: ranges by interval arithmetic, margins by linear relaxation.
 
-Zhang et al. 2020, Towards stable and efficient training of verifiably robust neural networks (ICLR; arXiv 1906.06316), section 3.
-Cheap, and between interval bounds and CROWN.
+Zhang et al. 2020, Towards stable and efficient training of verifiably robust neural networks (ICLR;
+arXiv 1906.06316), section 3. Cheap, and between interval bounds and CROWN.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,8 @@
 """Interval bounds: the range of every value from the ranges before it.
 
-Gowal et al. 2018, On the effectiveness of interval bound propagation for training verifiably robust models (arXiv 1810.12715),
-section 3. As there, the last affine map and the difference of two scores are bounded as one map.
+Gowal et al. 2018, On the effectiveness of interval bound propagation for training verifiably robust
+models (arXiv 1810.12715), section 3. As there, the last affine map and the difference of two scores
+are bounded as one map.
 """
 
 from dataclasses import dataclass

@@ -51,16 +51,25 @@ class Verbs(TyperGroup):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the panels and the options."""
         self.format_commands(ctx, formatter)
-        records = (option.get_help_record(ctx) for option in self.get_params(ctx) if option.name in COMMON)
+        records = (
+            option.get_help_record(ctx) for option in self.get_params(ctx) if option.name in COMMON
+        )
         with formatter.section("Options"):
             formatter.write_dl([record for record in records if record])
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the panels."""
         names = {verb for verbs in PANELS.values() for verb in verbs}
-        for title, verbs in {**PANELS, "Installed": [verb for verb in self.commands if verb not in names]}.items():
+        for title, verbs in {
+            **PANELS,
+            "Installed": [verb for verb in self.commands if verb not in names],
+        }.items():
             limit = formatter.width - 6 - max(map(len, self.commands))
-            rows = [(verb, self.commands[verb].get_short_help_str(limit)) for verb in verbs if verb in self.commands]
+            rows = [
+                (verb, self.commands[verb].get_short_help_str(limit))
+                for verb in verbs
+                if verb in self.commands
+            ]
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows, col_max=14)
@@ -70,12 +79,15 @@ def command_line(verb: str | None = None) -> typer.Typer:
     """The command line.
 
     Args:
-        verb: the requested command: only its study is imported, and the others have their help only. None imports all.
+        verb: the requested command: only its study is imported, and the others have their help
+            only. None imports all.
     """
     from brinell.cli.command import HelpByPanel, epilog, function_of
 
     def make_group(name: str, help: str, **settings: Any) -> typer.Typer:
-        return typer.Typer(name=name, help=help, pretty_exceptions_enable=False, rich_markup_mode=None, **settings)
+        return typer.Typer(
+            name=name, help=help, pretty_exceptions_enable=False, rich_markup_mode=None, **settings
+        )
 
     app = make_group("brinell", "How large must a change be until a classifier errs?", cls=Verbs)
     app.callback()(_root)
@@ -87,7 +99,9 @@ def command_line(verb: str | None = None) -> typer.Typer:
         place = groups.get(first, app)
         if verb in (None, first):
             study = register.load(name)
-            place.command(word or name, cls=HelpByPanel, epilog=epilog(study.examples))(function_of(study, entry.help))
+            place.command(word or name, cls=HelpByPanel, epilog=epilog(study.examples))(
+                function_of(study, entry.help)
+            )
         else:
             place.command(word or name, help=entry.help)(_placeholder)
     return app
@@ -104,19 +118,38 @@ def _version(requested: bool) -> None:
 
 
 def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer, warnings and errors.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Name every stage; show the trace of a failure.")] = False,
-    trust: Annotated[Path | None, typer.Option(metavar="DIR", help="Use the code and files that a folder names.")] = None,
-    on: Annotated[str | None, typer.Option(metavar="ray", help="Let Ray work, here or as ray:ADDRESS on a cluster.")] = None,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print the answer, warnings and errors.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Name every stage; show the trace of a failure.")
+    ] = False,
+    trust: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Use the code and files that a folder names.")
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(metavar="ray", help="Let Ray work, here or as ray:ADDRESS on a cluster."),
+    ] = None,
 ) -> None:
-    ROOT.quiet, ROOT.verbose, ROOT.trust, ROOT.on = quiet, verbose, None if trust is None else user_path(trust), on
+    ROOT.quiet, ROOT.verbose, ROOT.trust, ROOT.on = (
+        quiet,
+        verbose,
+        None if trust is None else user_path(trust),
+        on,
+    )
 
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
     arguments = sys.argv[1:]
-    if "_BRINELL_COMPLETE" in os.environ or arguments[:1] in (["--install-completion"], ["--show-completion"]):
+    if "_BRINELL_COMPLETE" in os.environ or arguments[:1] in (
+        ["--install-completion"],
+        ["--show-completion"],
+    ):
         words = os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()
         command_line(verb_of(words[1:]) or None)(
             arguments, prog_name="brinell"
@@ -131,7 +164,9 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """The exit code of a command: 0 done, 1 gate or verification failed, 2 cannot be carried out, 3 stopped, 130 interrupted."""
+    """The exit code of a command: 0 done, 1 gate or verification failed, 2 cannot be carried out, 3
+    stopped, 130 interrupted.
+    """
     ROOT.quiet, ROOT.verbose, ROOT.trust, ROOT.on = False, False, None, None
     if not arguments:
         show(GREETING)
@@ -155,7 +190,8 @@ def run(arguments: list[str]) -> int:
         return 130
     except SystemExit as end:  # no verb raises it
         say(
-            f"error: a file of a model or an attack ended the program (SystemExit: {end.code}), so there is no answer: take "
+            "error: a file of a model or an attack ended the program "
+            f"(SystemExit: {end.code}), so there is no answer: take "
             "sys.exit out of it; what was computed is kept"
         )
         return exit_code_without_answer(arguments)
@@ -171,11 +207,17 @@ def _report_failure(error: Exception) -> int:
     if ROOT.verbose or os.environ.get("BRINELL_DEBUG"):
         raise error
     if isinstance(error, MemoryError):
-        say("error: this machine has too little memory for it: give a smaller --batch-size or fewer --samples")
+        say(
+            "error: this machine has too little memory for it: give a smaller "
+            "--batch-size or fewer --samples"
+        )
         return 3
     message = " ".join(str(error).split())[:300]
     place = traceback.extract_tb(error.__traceback__)[-1]
-    say(f"error: {type(error).__name__}: {message} ({place.filename}, line {place.lineno}; BRINELL_DEBUG=1 shows all of it)")
+    say(
+        f"error: {type(error).__name__}: {message} ({place.filename}, line "
+        f"{place.lineno}; BRINELL_DEBUG=1 shows all of it)"
+    )
     return 3
 
 

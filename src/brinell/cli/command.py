@@ -1,4 +1,6 @@
-"""Turns a record of the register into a command: its options are the fields of its request and those that all commands share."""
+"""Turns a record of the register into a command: its options are the fields of its request and
+those that all commands share.
+"""
 
 import inspect
 import itertools
@@ -45,7 +47,10 @@ class Command:
     """Command that resumes an interrupted run; empty until there is something to resume."""
 
     def execute(self) -> int:
-        """Run the study and print its answer. Returns the exit code; if it is interrupted, prints how to resume."""
+        """Run the study and print its answer.
+
+        Returns the exit code; if it is interrupted, prints how to resume.
+        """
         try:
             self.study = of_data(self.study, (self._file_values() | self.values).get("data"))
             return self._answer(self._run())
@@ -55,7 +60,10 @@ class Command:
             say(f"interrupted; what was computed is kept: go on with {self.resume_command}")
             return 130
         except StoppedError as error:
-            say(f"error: {error}" + (f" ({self.resume_command})" if self.resume_command and error.resumable else ""))
+            say(
+                f"error: {error}"
+                + (f" ({self.resume_command})" if self.resume_command and error.resumable else "")
+            )
             return error.exit_code
 
     def _run(self) -> Any:
@@ -81,7 +89,9 @@ class Command:
 
     def _workers(self) -> str | None:
         if ROOT.on is not None and not self.study.workers:
-            raise RequestError(f"brinell {self.study.command} has no work for workers: leave {option('on')} out")
+            raise RequestError(
+                f"brinell {self.study.command} has no work for workers: leave {option('on')} out"
+            )
         return ROOT.on
 
     def _answer(self, result: Any) -> int:
@@ -95,7 +105,11 @@ class Command:
     def _begin(self, request: BaseRequest, path: Path) -> None:
         if self.study.resume:
             writes_folder = self.study.output is Output.FOLDER
-            arguments = [f"brinell {self.study.command}" if writes_folder else command_of(request, self.study)]
+            arguments = [
+                f"brinell {self.study.command}"
+                if writes_folder
+                else command_of(request, self.study)
+            ]
             self.resume_command = " ".join([*arguments, "--resume --out", shlex.quote(str(path))])
 
     def _request(self) -> BaseRequest:
@@ -105,7 +119,9 @@ class Command:
         return toml.parse_request(self.study.request, self._file_values() | self.values)
 
     def _file_values(self) -> dict[str, Any]:
-        """The settings of the file, none without one, once it is trusted: nothing that it names is opened before."""
+        """The settings of the file, none without one, once it is trusted: nothing that it names is
+        opened before.
+        """
         from brinell.engine import toml
 
         with self._settings() as file:
@@ -120,15 +136,20 @@ class Command:
     def _settings(self) -> Iterator[Path | None]:
         """The file of settings: the one named, or on --resume the one that the folder keeps."""
         if self.resume and self.out is None:
-            raise RequestError(f"{option('resume')} needs {option('out')}: the folder of the run to go on with")
-        if self.file is not None or not (self.resume and self.out is not None and self.study.output is Output.FOLDER):
+            raise RequestError(
+                f"{option('resume')} needs {option('out')}: the folder of the run to go on with"
+            )
+        if self.file is not None or not (
+            self.resume and self.out is not None and self.study.output is Output.FOLDER
+        ):
             yield self.file
             return
         if (self.out / SETTINGS_FILE).exists():
             yield self.out / SETTINGS_FILE
         elif not self.values:
             raise RequestError(
-                f"{self.out} holds no run to resume, because it has no {SETTINGS_FILE}; leave out {option('resume')} to begin one"
+                f"{self.out} holds no run to resume, because it has no "
+                f"{SETTINGS_FILE}; leave out {option('resume')} to begin one"
             )
         else:
             yield None
@@ -137,21 +158,33 @@ class Command:
 def function_of(study: Study, help: str) -> Callable[..., int]:
     """The function that typer makes the command of."""
     takes_file = study.output is not Output.ANSWER_ONLY and not study.positional
-    joined = {name for name, field in study.request.model_fields.items() if JOINED in field.metadata}
+    joined = {
+        name for name, field in study.request.model_fields.items() if JOINED in field.metadata
+    }
 
     def command(**words: Any) -> int:
-        file, out, resume, json = (words.pop(name, None) for name in ("file", "out", "resume", "json"))
+        file, out, resume, json = (
+            words.pop(name, None) for name in ("file", "out", "resume", "json")
+        )
         file, out = (None if path is None else user_path(path) for path in (file, out))
         first = next(iter(study.positional), "")
         value_of_first = words.get(first, "")
-        argument = value_of_first[0] if isinstance(value_of_first, list) and len(value_of_first) == 1 else value_of_first
+        argument = (
+            value_of_first[0]
+            if isinstance(value_of_first, list) and len(value_of_first) == 1
+            else value_of_first
+        )
         if study.output is not Output.ANSWER_ONLY and str(argument).endswith(".toml"):
             file = user_path(argument)
             del words[first]
-        values = {key: tuple(value) if isinstance(value, list) else value for key, value in words.items()}
+        values = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in words.items()
+        }
         values = {key: value for key, value in values.items() if value not in (None, ())}
         values |= {key: ", ".join(values[key]) for key in joined if key in values}
-        options = {key: values.pop(key) for key in list(values) if key not in study.request.model_fields}
+        options = {
+            key: values.pop(key) for key in list(values) if key not in study.request.model_fields
+        }
         return Command(study, values, options, file, out, bool(resume), bool(json)).execute()
 
     parameters = [*(_file() if takes_file else ()), *_settings(study)]
@@ -168,18 +201,27 @@ def _file() -> Iterator[inspect.Parameter]:
 
 
 def _settings(study: Study) -> Iterator[inspect.Parameter]:
-    """The parameters of a study in the order of its help: those without a name, the most important ones, the others."""
+    """The parameters of a study in the order of its help: those without a name, the most important
+    ones, the others.
+    """
     options = {key: _option(key, field, study) for key, field in study.fields().items()}
     yield from (options.pop(key) for key in study.positional)
     yield from itertools.islice(options.values(), FIRST - 2)
     if study.output is Output.FILE:
         yield _parameter("out", Path, typer.Option(help="The file to write."), ...)
     elif study.output is Output.FOLDER:
-        yield _parameter("out", Path | None, typer.Option(help="The folder of the results. Default: a fresh one in runs/."), None)
+        yield _parameter(
+            "out",
+            Path | None,
+            typer.Option(help="The folder of the results. Default: a fresh one in runs/."),
+            None,
+        )
     yield inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, annotation=Json, default=False)
     yield from itertools.islice(options.values(), FIRST - 2, None)
     if study.resume:
-        yield _parameter("resume", bool, typer.Option("--resume", help="Go on with what --out holds."), False)
+        yield _parameter(
+            "resume", bool, typer.Option("--resume", help="Go on with what --out holds."), False
+        )
 
 
 def _option(name: str, field: Any, study: Study) -> inspect.Parameter:
@@ -191,25 +233,44 @@ def _option(name: str, field: Any, study: Study) -> inspect.Parameter:
     help = " ".join(str(field.description or "").split())
     if repeatable:
         help += " May be repeated."
-    if not field.is_required() and field.default not in (None, (), "") and field.default is not False:
-        value = ", ".join(map(str, field.default)) if repeatable else f"{field.default:g}" if number is float else field.default
+    if (
+        not field.is_required()
+        and field.default not in (None, (), "")
+        and field.default is not False
+    ):
+        value = (
+            ", ".join(map(str, field.default))
+            if repeatable
+            else f"{field.default:g}"
+            if number is float
+            else field.default
+        )
         help += f" Default: {value}."
     if positional and not repeatable and study.output is not Output.ANSWER_ONLY:
         help += " A value that ends with .toml is a file of settings."
     elif field.is_required() and not positional:
         help += " It must be given."
-    flag = [f"--{name.replace('_', '-')}"] if field.default is False else []  # and no --no-... beside it
-    metavar = name.upper() if field.is_required() or repeatable or not positional else f"[{name.upper()}]"
+    flag = (
+        [f"--{name.replace('_', '-')}"] if field.default is False else []
+    )  # and no --no-... beside it
+    metavar = (
+        name.upper() if field.is_required() or repeatable or not positional else f"[{name.upper()}]"
+    )
     words = "" if number is None else "|".join([number.__name__, *listed_words(field.annotation)])
     values = (f"<list[{words}]>" if repeatable else f"<{words}>") if words else None
-    info: Any = typer.Argument(metavar=metavar, help=help) if positional else typer.Option(*flag, metavar=values, help=help)
+    info: Any = (
+        typer.Argument(metavar=metavar, help=help)
+        if positional
+        else typer.Option(*flag, metavar=values, help=help)
+    )
     hint: Any = list[kind] if repeatable else kind  # type: ignore[valid-type]
     needed = positional and field.is_required()
     return _parameter(name, hint if needed else hint | None, info, ... if needed else None)
 
 
 def _plain(hint: Any) -> tuple[type, bool]:
-    """The type that the command line reads a field as, bool or str, and whether the option may be repeated.
+    """The type that the command line reads a field as, bool or str, and whether the option may be
+    repeated.
 
     A request reads its own numbers, so that a file, a terminal and Python refuse the same texts.
     """
@@ -225,7 +286,9 @@ def _plain(hint: Any) -> tuple[type, bool]:
 
 def _parameter(name: str, hint: Any, info: Any, default: Any) -> inspect.Parameter:
     value = inspect.Parameter.empty if default is ... else default
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, info], default=value)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, info], default=value
+    )
 
 
 class HelpByPanel(TyperCommand):

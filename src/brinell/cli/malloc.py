@@ -11,12 +11,15 @@ OWN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 
 
 def keep_freed_memory() -> bool:
-    """Let glibc keep up to 1 GiB of freed memory instead of returning it to the kernel; returns True if that worked.
+    """Let glibc keep up to 1 GiB of freed memory instead of returning it to the kernel; returns
+    True if that worked.
 
-    Otherwise each large tensor is mapped and unmapped anew, and the kernel zeroes every page again: on images of 224 x 224 that
-    is a fifth to a quarter of the processor time of PGD. The setting affects the whole process, so only the command line makes
-    it, at its start. With another C library, or if the user has set the thresholds, nothing happens. Arrow, which is imported
-    later, then also uses this allocator: its default allocator needs 40 MiB more to write the rows of a stage.
+    Otherwise each large tensor is mapped and unmapped anew, and the kernel zeroes every page again:
+    on images of 224 x 224 that is a fifth to a quarter of the processor time of PGD. The setting
+    affects the whole process, so only the command line makes it, at its start. With another C
+    library, or if the user has set the thresholds, nothing happens. Arrow, which is imported later,
+    then also uses this allocator: its default allocator needs 40 MiB more to write the rows of a
+    stage.
     """
     if not sys.platform.startswith("linux") or any(name in os.environ for name in OWN):
         return False
@@ -26,4 +29,7 @@ def keep_freed_memory() -> bool:
         return False
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     # Some versions allow 32 MiB at most.
-    return bool((mallopt(MMAP_THRESHOLD, 2**30) or mallopt(MMAP_THRESHOLD, 2**25)) and mallopt(TRIM_THRESHOLD, 2**30))
+    return bool(
+        (mallopt(MMAP_THRESHOLD, 2**30) or mallopt(MMAP_THRESHOLD, 2**25))
+        and mallopt(TRIM_THRESHOLD, 2**30)
+    )

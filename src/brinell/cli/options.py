@@ -13,7 +13,10 @@ from pydantic import BaseModel
 
 from brinell.core.outward import printable
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON object on standard output and nothing else there."),
+]
 
 
 @dataclass

@@ -1,9 +1,10 @@
 """Runs models and attacks in a child process, so that an early exit is never taken for an answer.
 
-A file of a model or an attack runs in the process that imports it, and can end it with any code: `sys.exit(0)`, `os._exit(0)`.
-So the command line forks before it loads large libraries. The child executes the command and sends its exit code over a pipe
-once the verb has returned. The parent waits, forwards signals, and exits with that code. A child that ends without sending a
-code has no answer, whatever its exit code. If the system cannot fork, the command runs in the only process.
+A file of a model or an attack runs in the process that imports it, and can end it with any code:
+`sys.exit(0)`, `os._exit(0)`. So the command line forks before it loads large libraries. The child
+executes the command and sends its exit code over a pipe once the verb has returned. The parent
+waits, forwards signals, and exits with that code. A child that ends without sending a code has no
+answer, whatever its exit code. If the system cannot fork, the command runs in the only process.
 """
 
 import ctypes
@@ -20,30 +21,42 @@ from typing import Any, NoReturn
 from brinell.cli.options import say, verb_of
 
 FORWARDED = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+    if hasattr(signal, name)
 )
 SAME_SIGNAL = 1.0
-"""Seconds within which two SIGINT count as one: a terminal sends Ctrl-C to both processes, and the parent forwards its signal.
+"""Seconds within which two SIGINT count as one: a terminal sends Ctrl-C to both processes, and the
+parent forwards its signal.
 """
 PR_SET_PDEATHSIG = 1
 """Of Linux's prctl.h."""
 
 
 def exit_code_without_answer(arguments: Sequence[str]) -> int:
-    """The exit code of a command that ended without an answer: 1 for a verification, which did not pass; otherwise 3."""
+    """The exit code of a command that ended without an answer: 1 for a verification, which did not
+    pass; otherwise 3.
+    """
     return 1 if verb_of(arguments) == "verify" else 3
 
 
 def run_supervised(work: Callable[[], int], fallback: int) -> int:
-    """The exit code that `work` returns in a child process; if it never returns, prints a line and returns `fallback`."""
+    """The exit code that `work` returns in a child process; if it never returns, prints a line and
+    returns `fallback`.
+    """
     if not hasattr(os, "fork"):
         return work()
     reader, writer = os.pipe()
-    secret, parent = os.urandom(16), os.getpid()  # what is written to the pipe by accident is no answer
+    secret, parent = (
+        os.urandom(16),
+        os.getpid(),
+    )  # what is written to the pipe by accident is no answer
     sys.stdout.flush()
     sys.stderr.flush()
     # Those that whoever started us ignores stay ignored.
-    signals = [number for number in FORWARDED if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    signals = [
+        number for number in FORWARDED if signal.getsignal(number) not in (signal.SIG_IGN, None)
+    ]
     handlers = {number: signal.getsignal(number) for number in signals}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     child = os.fork()
@@ -70,7 +83,9 @@ def run_supervised(work: Callable[[], int], fallback: int) -> int:
     status = _wait_for(child, reader)
     for number, handler in handlers.items():
         signal.signal(number, handler)
-    os.set_blocking(reader, False)  # a process that the child left behind may hold the other end open
+    os.set_blocking(
+        reader, False
+    )  # a process that the child left behind may hold the other end open
     try:
         message = os.read(reader, 64)
     except BlockingIOError:
@@ -84,7 +99,8 @@ def run_supervised(work: Callable[[], int], fallback: int) -> int:
 def _wait_for(child: int, reader: int) -> int:
     """The status with which the child ended.
 
-    It is asked for five times a second: during one long wait, a signal that came just before it would not be forwarded.
+    It is asked for five times a second: during one long wait, a signal that came just before it
+    would not be forwarded.
     """
     has_answered = False
     while True:
@@ -117,17 +133,24 @@ def _report_no_answer(code: int, forwarded: Sequence[int], fallback: int) -> int
     if code < 0:
         hint = " (memory may be short)" if code == -signal.SIGKILL else ""
         name = signal.Signals(-code).name
-        say(f"error: the process of this command was ended by {name}{hint}; what was computed is kept")
+        say(
+            f"error: the process of this command was ended by {name}{hint}; what "
+            "was computed is kept"
+        )
     else:
         say(
-            f"error: the process of this command ended itself with code {code} and gave no answer: look for sys.exit and "
+            f"error: the process of this command ended itself with code {code} "
+            "and gave no answer: look for sys.exit and "
             "os._exit in the files of the models and attacks; what was computed is kept"
         )
     return fallback
 
 
 def _until_parent_ends(parent: int) -> None:
-    """Have the system kill the child when its parent is killed, so that no run continues unseen. Only Linux supports this."""
+    """Have the system kill the child when its parent is killed, so that no run continues unseen.
+
+    Only Linux supports this.
+    """
     if sys.platform.startswith("linux"):
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -136,7 +159,9 @@ def _until_parent_ends(parent: int) -> None:
 
 
 def _interrupt_once() -> Callable[[int, Any], None]:
-    """A handler of SIGINT and SIGTERM that lets the work clean up, and counts two that arrive together as one."""
+    """A handler of SIGINT and SIGTERM that lets the work clean up, and counts two that arrive
+    together as one.
+    """
     last_time = -SAME_SIGNAL
 
     def handle(number: int, frame: Any) -> None:

@@ -1,7 +1,9 @@
-"""Limits for untrusted files: which files are opened, how many bytes are read, and how large they may become when unpacked.
+"""Limits for untrusted files: which files are opened, how many bytes are read, and how large they
+may become when unpacked.
 
-Every limit is a constant in this module. The declared size of a file is compared with its limit before memory is allocated. For
-files that declare no size or a wrong one, the address space of the process is limited while a decoder runs.
+Every limit is a constant in this module. The declared size of a file is compared with its limit
+before memory is allocated. For files that declare no size or a wrong one, the address space of the
+process is limited while a decoder runs.
 """
 
 import hashlib
@@ -28,11 +30,13 @@ MOST_SIDE = 8192
 MOST_TEXT = 1 << 28
 """Largest size of a text file, in bytes, such as a list of files."""
 MOST_JSON = 1 << 25
-"""Largest size of a file of JSON, in bytes: what it becomes in memory is up to 30 times as large."""
+"""Largest size of a file of JSON, in bytes: what it becomes in memory is up to 30 times as
+large."""
 MOST_SETTINGS = 1 << 20
 """Largest size of a file of settings, in bytes."""
 MOST_COLUMNS = 200_000
-"""Largest number of columns of a table; a flattened colour image of 224 x 224 pixels has 150,528."""
+"""Largest number of columns of a table; a flattened colour image of 224 x 224 pixels has
+150,528."""
 IN_MEMORY = 1 << 28
 """Bytes that any packed file may take in memory after unpacking."""
 ON_DISK = 1 << 31
@@ -55,7 +59,9 @@ def open_regular(path: Path) -> BufferedReader:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise RequestError(f"{path} is no regular file but a folder, a device or a pipe: name a file")
+        raise RequestError(
+            f"{path} is no regular file but a folder, a device or a pipe: name a file"
+        )
     return os.fdopen(descriptor, "rb")
 
 
@@ -73,12 +79,16 @@ def read(path: Path, most: int) -> bytes:
         if len(content) > length:  # the file has grown since
             content += file.read(most + 1 - len(content))
         if len(content) > most or not content and os.fstat(file.fileno()).st_size:
-            raise RequestError(f"{path} is larger than {size(most)}, the limit for such a file: check its content")
+            raise RequestError(
+                f"{path} is larger than {size(most)}, the limit for such a file: check its content"
+            )
     return content
 
 
 def text(path: Path) -> str:
-    """Read a UTF-8 text of at most MOST_TEXT bytes; raises the errors of `read`, and UnicodeDecodeError."""
+    """Read a UTF-8 text of at most MOST_TEXT bytes; raises the errors of `read`, and
+    UnicodeDecodeError.
+    """
     return read(path, MOST_TEXT).decode("utf-8")
 
 
@@ -96,7 +106,8 @@ def digest(path: Path) -> str:
 
 
 def path_inside(folder: Path, name: str, origin: object, *, links: bool = False) -> Path:
-    """Resolve a relative path that untrusted content names, and check that it stays inside a folder.
+    """Resolve a relative path that untrusted content names, and check that it stays inside a
+    folder.
 
     Args:
         folder: the folder that must contain the file.
@@ -109,10 +120,13 @@ def path_inside(folder: Path, name: str, origin: object, *, links: bool = False)
         below = Path(os.path.abspath(folder)) if links else folder.resolve()
         path.exists()  # an OSError where no system takes the name
     except (OSError, ValueError, RuntimeError) as error:
-        raise RequestError(f"{origin} names {name[:80]!r}, which is no path ({one_line(error, 80)}): correct it") from None
+        raise RequestError(
+            f"{origin} names {name[:80]!r}, which is no path ({one_line(error, 80)}): correct it"
+        ) from None
     if "\0" in name or not path.is_relative_to(below):
         raise RequestError(
-            f"{origin} names {name[:80]!r}, which leads out of {folder}: files outside are not read; copy the file into it"
+            f"{origin} names {name[:80]!r}, which leads out of {folder}: files "
+            "outside are not read; copy the file into it"
         )
     return path
 
@@ -128,7 +142,8 @@ def check_unpacked_size(declared: int, packed: int, file: object, floor: int | N
     """
     if declared > (most := max(IN_MEMORY if floor is None else floor, RATIO * packed)):
         raise RequestError(
-            f"{file} has {size(packed)} and would become {size(declared)}, more than the {size(most)} that such a file may: "
+            f"{file} has {size(packed)} and would become {size(declared)}, more "
+            f"than the {size(most)} that such a file may: "
             "if you trust it, store it without compression"
         )
 
@@ -143,7 +158,8 @@ def size(count: int) -> str:
 
 @contextmanager
 def decoding(file: object, packed: int, alternative: str = "cut short") -> Iterator[None]:
-    """Limit memory and time of a decoder while the block runs, and turn its exceptions into one-line request errors.
+    """Limit memory and time of a decoder while the block runs, and turn its exceptions into
+    one-line request errors.
 
     Args:
         file: the file, for messages.
@@ -156,18 +172,28 @@ def decoding(file: object, packed: int, alternative: str = "cut short") -> Itera
     except BrinellError:
         raise
     except MemoryError:
-        raise RequestError(f"{file} has {size(packed)} and asks for far more memory than that: see where it comes from") from None
+        raise RequestError(
+            f"{file} has {size(packed)} and asks for far more memory than that: "
+            "see where it comes from"
+        ) from None
     except RecursionError:
-        raise RequestError(f"{file} is nested deeper than any file of its kind: see where it comes from") from None
+        raise RequestError(
+            f"{file} is nested deeper than any file of its kind: see where it comes from"
+        ) from None
     except Exception as error:
         if "alloc" in str(error).lower() or "memory" in str(error).lower():
-            raise RequestError(f"{file} asks for more memory than a file of its size may ({one_line(error, 120)})") from None
-        raise RequestError(f"{file} is damaged or {alternative} ({one_line(error, 200)}): fetch it again") from None
+            raise RequestError(
+                f"{file} asks for more memory than a file of its size may ({one_line(error, 120)})"
+            ) from None
+        raise RequestError(
+            f"{file} is damaged or {alternative} ({one_line(error, 200)}): fetch it again"
+        ) from None
 
 
 @contextmanager
 def time_limit(seconds: float, file: object) -> Iterator[None]:
-    """Interrupt the block after `seconds`, for Python libraries that may loop forever on a damaged file.
+    """Interrupt the block after `seconds`, for Python libraries that may loop forever on a damaged
+    file.
 
     Only the main thread, which opens data, can be interrupted; other threads have no limit.
     """
@@ -194,7 +220,9 @@ def time_limit(seconds: float, file: object) -> Iterator[None]:
 
 @contextmanager
 def _address_space(extra: int) -> Iterator[None]:
-    """Limit the growth of the process's address space to `extra` bytes; no effect on systems without such limits."""
+    """Limit the growth of the process's address space to `extra` bytes; no effect on systems
+    without such limits.
+    """
     try:
         import resource
 

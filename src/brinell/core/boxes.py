@@ -1,6 +1,8 @@
-"""Boxes of objects and of detections: overlaps, suppression, matching, and the outcome of each object and each box.
+"""Boxes of objects and of detections: overlaps, suppression, matching, and the outcome of each
+object and each box.
 
-Boxes are corners x0, y0, x1, y1 in pixels of the input. Everything here is numpy and concerns one picture.
+Boxes are corners x0, y0, x1, y1 in pixels of the input. Everything here is numpy and concerns one
+picture.
 """
 
 from collections.abc import Sequence
@@ -15,21 +17,33 @@ LEVELS = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
 MATCH = 0.5
 """Overlap from which a box is that of an object."""
 NEARBY = 0.1
-"""Overlap from which a box below `MATCH` is a misplaced box of an object, and not a false one (TIDE, section 2.2)."""
+"""Overlap from which a box below `MATCH` is a misplaced box of an object, and not a false one
+(TIDE, section 2.2)."""
 LEAST = 0.001
 """Scores at or below it do not count as detections, as in published figures of AP."""
 MOST = 100
 """Largest number of detections of a picture, as in COCO's evaluation."""
 
-HIT, MISSED, MISLABELLED, MISPLACED, FALSE, IGNORED = "found", "missed", "mislabelled", "misplaced", "false", "ignored"
-"""Outcomes: an object is found, mislabelled, misplaced or missed, a box is found, mislabelled, misplaced, false or ignored."""
+HIT, MISSED, MISLABELLED, MISPLACED, FALSE, IGNORED = (
+    "found",
+    "missed",
+    "mislabelled",
+    "misplaced",
+    "false",
+    "ignored",
+)
+"""Outcomes: an object is found, mislabelled, misplaced or missed, a box is found, mislabelled,
+misplaced, false or ignored."""
 ERRORS = (MISSED, FALSE, MISLABELLED, MISPLACED)
 """The kinds of errors, each apart."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Objects:
-    """The annotated objects of one picture. A crowd is nothing to find, and nothing found in it is wrong."""
+    """The annotated objects of one picture.
+
+    A crowd is nothing to find, and nothing found in it is wrong.
+    """
 
     boxes: Array
     """(k, 4) float64 corners."""
@@ -67,15 +81,17 @@ class Detections:
 
     def take(self, index: Array) -> "Detections":
         """Some of them, in this order."""
-        return Detections(boxes=self.boxes[index], scores=self.scores[index], labels=self.labels[index])
+        return Detections(
+            boxes=self.boxes[index], scores=self.scores[index], labels=self.labels[index]
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Outcomes:
     """The outcome of each object and of each box of one picture.
 
-    Pairs are one to one, so the objects are those found, mislabelled, misplaced and missed, and as many boxes are found,
-    mislabelled and misplaced as objects are.
+    Pairs are one to one, so the objects are those found, mislabelled, misplaced and missed, and as
+    many boxes are found, mislabelled and misplaced as objects are.
     """
 
     objects: Array
@@ -95,8 +111,13 @@ def areas(boxes: Array) -> Array:
 
 
 def overlaps(boxes: Array, references: Array, crowd: Array | None = None) -> Array:
-    """(m, k): intersection over union; for a crowd intersection over the area of the box, as in COCO's evaluation."""
-    low, high = np.maximum(boxes[:, None, :2], references[None, :, :2]), np.minimum(boxes[:, None, 2:], references[None, :, 2:])
+    """(m, k): intersection over union; for a crowd intersection over the area of the box, as in
+    COCO's evaluation.
+    """
+    low, high = (
+        np.maximum(boxes[:, None, :2], references[None, :, :2]),
+        np.minimum(boxes[:, None, 2:], references[None, :, 2:]),
+    )
     common, area = np.clip(high - low, 0, None).prod(-1), areas(boxes)[:, None]
     union = area + areas(references)[None] - common
     if crowd is not None:
@@ -106,7 +127,9 @@ def overlaps(boxes: Array, references: Array, crowd: Array | None = None) -> Arr
 
 
 def suppress(boxes: Array, scores: Array, labels: Array, limit: float, most: int = MOST) -> Array:
-    """Indices of the boxes that remain, best first: of boxes of one class that overlap by more than `limit`, the best one."""
+    """Indices of the boxes that remain, best first: of boxes of one class that overlap by more than
+    `limit`, the best one.
+    """
     order = np.argsort(-scores, kind="stable")
     remaining: list[int] = []
     while len(order) and len(remaining) < most:
@@ -119,12 +142,14 @@ def suppress(boxes: Array, scores: Array, labels: Array, limit: float, most: int
     return np.array(remaining, dtype=np.int64)
 
 
-def decode(candidates: Array, *, least: float = LEAST, limit: float = 0.45, most: int = MOST) -> Detections:
+def decode(
+    candidates: Array, *, least: float = LEAST, limit: float = 0.45, most: int = MOST
+) -> Detections:
     """The final boxes of one picture.
 
     Args:
-        candidates: (K, 4 + C): corners in pixels, then a score in [0, 1] for each class; each candidate stands for its best
-            class.
+        candidates: (K, 4 + C): corners in pixels, then a score in [0, 1] for each class; each
+            candidate stands for its best class.
         least: scores at or below it are dropped.
         limit: overlap above which the lower of two boxes of one class is dropped.
         most: the most boxes that remain.
@@ -133,16 +158,24 @@ def decode(candidates: Array, *, least: float = LEAST, limit: float = 0.45, most
     labels = shares.argmax(1)
     scores = shares[np.arange(len(shares)), labels].astype(np.float64)
     index = np.flatnonzero(scores > least)
-    boxes, scores, labels = candidates[index, :4].astype(np.float64), scores[index], labels[index].astype(np.int64)
+    boxes, scores, labels = (
+        candidates[index, :4].astype(np.float64),
+        scores[index],
+        labels[index].astype(np.int64),
+    )
     remaining = suppress(boxes, scores, labels, limit, most)
     return Detections(boxes=boxes[remaining], scores=scores[remaining], labels=labels[remaining])
 
 
-def match(detections: Detections, objects: Objects, levels: Sequence[float] = LEVELS) -> tuple[Array, Array]:
-    """COCO's matching within each class: the best detections choose first, each the free object that it overlaps most.
+def match(
+    detections: Detections, objects: Objects, levels: Sequence[float] = LEVELS
+) -> tuple[Array, Array]:
+    """COCO's matching within each class: the best detections choose first, each the free object
+    that it overlaps most.
 
     Returns:
-        (levels, m) int64 the object of each detection or -1, and (levels, m) bool whether the detection is ignored.
+        (levels, m) int64 the object of each detection or -1, and (levels, m) bool whether the
+            detection is ignored.
     """
     partners = np.full((len(levels), len(detections)), -1, dtype=np.int64)
     if not len(detections) or not len(objects):
@@ -163,8 +196,9 @@ def match(detections: Detections, objects: Objects, levels: Sequence[float] = LE
 def judge(detections: Detections, objects: Objects) -> Outcomes:
     """The outcome of each object and box at overlap `MATCH`.
 
-    An object that no box of its class finds is mislabelled if a box of another class overlaps it by `MATCH`, misplaced if a
-    box of its class overlaps it by `NEARBY`, and missed otherwise. Each box counts once; boxes without a partner are false.
+    An object that no box of its class finds is mislabelled if a box of another class overlaps it by
+    `MATCH`, misplaced if a box of its class overlaps it by `NEARBY`, and missed otherwise. Each box
+    counts once; boxes without a partner are false.
     """
     partners, ignored = match(detections, objects, (MATCH,))
     of_box = np.full(len(detections), FALSE, dtype=object)
@@ -174,7 +208,10 @@ def judge(detections: Detections, objects: Objects) -> Outcomes:
     of_object[partners[0][hits]] = HIT
     ratio = overlaps(detections.boxes, objects.boxes)
     alike = detections.labels[:, None] == objects.labels[None]
-    for error, pairs in ((MISLABELLED, ~alike & (ratio >= MATCH)), (MISPLACED, alike & (ratio >= NEARBY) & (ratio < MATCH))):
+    for error, pairs in (
+        (MISLABELLED, ~alike & (ratio >= MATCH)),
+        (MISPLACED, alike & (ratio >= NEARBY) & (ratio < MATCH)),
+    ):
         for number in np.flatnonzero(pairs.any(1)).tolist():
             row = np.where(pairs[number] & (of_object == MISSED), ratio[number], -1.0)
             if of_box[number] == FALSE and row.max() >= 0:

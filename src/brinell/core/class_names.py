@@ -1,9 +1,10 @@
 """The one rule by which the classes of a model and those of the data are matched.
 
-If both sides have names, names decide: without case and punctuation, and only up to a comma, after which lists of ImageNet
-have synonyms. Numbers (`7`, `class 7`, `LABEL_7`) do not count as names: a number stands for the answer at that place, unless
-the model's own classes are other numbers, such as the 1, 2 and 5 of an estimator's `classes_`. Only where one side names nothing
-do places decide, and a remark says so if the numbers of classes differ.
+If both sides have names, names decide: without case and punctuation, and only up to a comma, after
+which lists of ImageNet have synonyms. Numbers (`7`, `class 7`, `LABEL_7`) do not count as names: a
+number stands for the answer at that place, unless the model's own classes are other numbers, such
+as the 1, 2 and 5 of an estimator's `classes_`. Only where one side names nothing do places decide,
+and a remark says so if the numbers of classes differ.
 """
 
 import re
@@ -13,26 +14,35 @@ from typing import Any, NamedTuple
 from brinell.core.errors import ModelError, RequestError
 
 NEVER = -1
-"""Stands in an order for a class of the data that the model does not know and no sample has: it is never answered."""
+"""Stands in an order for a class of the data that the model does not know and no sample has: it
+is never answered."""
 MOST_LISTED = 6
 """Number of classes that a message lists."""
 MOST_PROPOSED = 200
 """Largest number of names that a message proposes as an option."""
 NUMBERED = re.compile(r"(?:(?:label|class)[\s_\-]*)?(-?\d{1,6})", re.IGNORECASE)
 MOST_UNLIKE = 0.05
-"""Largest share of names that may differ in two lists that otherwise name the same classes in the same order."""
+"""Largest share of names that may differ in two lists that otherwise name the same classes in
+the same order."""
 
 
 class Match(NamedTuple):
     """How the answers of a model are brought into the order of the data's classes."""
 
     order: tuple[int, ...] = ()
-    """The place of the model's answer for each class of the data, then for its further classes; empty if nothing changes."""
+    """The place of the model's answer for each class of the data, then for its further classes;
+    empty if nothing changes."""
     note: str = ""
     """The reader of the report must know this about it."""
 
 
-def match_classes(name: str, model_names: Sequence[str], data_names: Sequence[str], count: int, present: Iterable[int]) -> Match:
+def match_classes(
+    name: str,
+    model_names: Sequence[str],
+    data_names: Sequence[str],
+    count: int,
+    present: Iterable[int],
+) -> Match:
     """Match the classes of a model with those of the data."""
     used = sorted({label for label in present if 0 <= label < len(data_names)})
     if not data_names or tuple(model_names) == tuple(data_names):
@@ -46,28 +56,59 @@ def match_classes(name: str, model_names: Sequence[str], data_names: Sequence[st
     numbers = range(count) if model_numbers is None else model_numbers
     place_of = {number: place for place, number in enumerate(numbers)}
     if len(place_of) == len(numbers) and place_of.keys() >= {data_numbers[label] for label in used}:
-        places = {label: place_of[number] for label, number in enumerate(data_numbers) if number in place_of}
+        places = {
+            label: place_of[number]
+            for label, number in enumerate(data_numbers)
+            if number in place_of
+        }
         return _match_of(name, places, model_names, data_names, count, "number")
-    if model_numbers is None or _is_count(model_numbers) or (_is_count(data_numbers) and sorted(numbers) == [-1, 1]):
-        return Match((), _by_place_note(name, model_names, data_names)) if len(data_names) == count else Match()
+    if (
+        model_numbers is None
+        or _is_count(model_numbers)
+        or (_is_count(data_numbers) and sorted(numbers) == [-1, 1])
+    ):
+        return (
+            Match((), _by_place_note(name, model_names, data_names))
+            if len(data_names) == count
+            else Match()
+        )
     raise ModelError(
-        f"model {name} tells the classes {_listing(model_names)} apart, and the labels of the data are "
-        f"{_listing([data_names[label] for label in used])}: give the labels that it was fitted with, or {_remedy(data_names)}"
+        f"model {name} tells the classes {_listing(model_names)} apart, and the "
+        "labels of the data are "
+        f"{_listing([data_names[label] for label in used])}: give the labels that "
+        f"it was fitted with, or {_remedy(data_names)}"
     )
 
 
-def _by_name(name: str, model_names: Sequence[str], data_names: Sequence[str], count: int, used: Sequence[int]) -> Match:
+def _by_name(
+    name: str,
+    model_names: Sequence[str],
+    data_names: Sequence[str],
+    count: int,
+    used: Sequence[int],
+) -> Match:
     """Match two lists of names; classes without a sample are matched as far as they can be."""
     keys = list(map(_key, model_names))
-    strangers = [label for label, title in enumerate(data_names) if [_key(title)] != keys[label : label + 1]]
-    is_same_list = len(model_names) == len(data_names) and len(strangers) <= MOST_UNLIKE * len(data_names)
+    strangers = [
+        label for label, title in enumerate(data_names) if [_key(title)] != keys[label : label + 1]
+    ]
+    is_same_list = len(model_names) == len(data_names) and len(strangers) <= MOST_UNLIKE * len(
+        data_names
+    )
     if is_same_list and set(model_names) != set(data_names):
-        text = f"{len(strangers)} of {len(data_names)} classes, such as {_quoted(data_names[strangers[0]])}" if strangers else ""
+        text = (
+            f"{len(strangers)} of {len(data_names)} classes, such as "
+            f"{_quoted(data_names[strangers[0]])}"
+            if strangers
+            else ""
+        )
         return Match((), f"{text}, have another name in the list of {name}" if text else "")
     places: dict[int, int] = {}
     for label in (*used, *sorted(set(range(len(data_names))) - set(used))):
         exact = [place for place, title in enumerate(model_names) if title == data_names[label]]
-        matches = exact or [place for place, key in enumerate(keys) if key == _key(data_names[label])]
+        matches = exact or [
+            place for place, key in enumerate(keys) if key == _key(data_names[label])
+        ]
         rivals = [earlier for earlier, place in places.items() if place in matches]
         if len(matches) == 1 and not rivals:
             places[label] = matches[0]
@@ -75,16 +116,22 @@ def _by_name(name: str, model_names: Sequence[str], data_names: Sequence[str], c
             title = _quoted(data_names[label])
             if rivals:
                 problem = (
-                    f"two classes of the data, {_quoted(data_names[rivals[0]])} and {title}, match one class of model {name}"
+                    f"two classes of the data, {_quoted(data_names[rivals[0]])} and "
+                    f"{title}, match one class of model {name}"
                 )
             elif matches:
-                problem = f"{len(matches)} classes of model {name} match {title}, a class of the data"
+                problem = (
+                    f"{len(matches)} classes of model {name} match {title}, a class of the data"
+                )
             else:
                 problem = (
-                    f"model {name} tells the classes {_listing(model_names)} apart, and those of the data are "
+                    f"model {name} tells the classes {_listing(model_names)} "
+                    "apart, and those of the data are "
                     f"{_listing(data_names)}; it has no {title}"
                 )
-            raise ModelError(f"{problem}: choose the model made for this data, or {_remedy(data_names)}")
+            raise ModelError(
+                f"{problem}: choose the model made for this data, or {_remedy(data_names)}"
+            )
     return _match_of(name, places, model_names, data_names, count, "name")
 
 
@@ -94,21 +141,37 @@ def _key(name: str) -> str:
 
 
 def _match_of(
-    name: str, places: Mapping[int, int], model_names: Sequence[str], data_names: Sequence[str], count: int, means: str
+    name: str,
+    places: Mapping[int, int],
+    model_names: Sequence[str],
+    data_names: Sequence[str],
+    count: int,
+    means: str,
 ) -> Match:
-    """The match in which class i of the data is at `places[i]` in the model; further classes of the model follow."""
+    """The match in which class i of the data is at `places[i]` in the model; further classes of the
+    model follow.
+    """
     order = [places.get(label, NEVER) for label in range(len(data_names))]
     extra_places = [place for place in range(count) if place not in places.values()]
     if [*order, *extra_places] == list(range(count)):
         return Match()
     matched = [label for label in range(len(data_names)) if label in places]
     note = (
-        f"the classes of {name} are in another order than those of the data, and matched by {means}: its answers "
-        f"{_listing([str(places[label]) for label in matched])} are {_listing([data_names[label] for label in matched])}"
+        f"the classes of {name} are in another order than those of the data, and "
+        f"matched by {means}: its answers "
+        f"{_listing([str(places[label]) for label in matched])} are "
+        f"{_listing([data_names[label] for label in matched])}"
     )
     if extra_places:
-        example = model_names[extra_places[0]] if extra_places[0] < len(model_names) else str(extra_places[0])
-        note += f"; further answers of it ({len(extra_places)}, such as {_quoted(example)}) are always wrong"
+        example = (
+            model_names[extra_places[0]]
+            if extra_places[0] < len(model_names)
+            else str(extra_places[0])
+        )
+        note += (
+            f"; further answers of it ({len(extra_places)}, such as "
+            f"{_quoted(example)}) are always wrong"
+        )
     return Match((*order, *extra_places), note)
 
 
@@ -123,7 +186,8 @@ def check_names(subject: str, names: Sequence[Any], count: int) -> tuple[str, ..
     texts = tuple(" ".join(str(name).split()) for name in names)
     if texts and len(texts) != max(2, count):
         raise RequestError(
-            f"{subject} name {len(texts)} classes, and the model answers {count} number{'s' * (count != 1)}: name each of its "
+            f"{subject} name {len(texts)} classes, and the model answers {count} "
+            f"number{'s' * (count != 1)}: name each of its "
             "classes by the option class_names="
         )
     if not all(texts):
@@ -131,7 +195,9 @@ def check_names(subject: str, names: Sequence[Any], count: int) -> tuple[str, ..
     return texts
 
 
-def names_of_mapping(subject: str, mapping: Mapping[Any, Any], inverse: Mapping[Any, Any] | None = None) -> tuple[str, ...]:
+def names_of_mapping(
+    subject: str, mapping: Mapping[Any, Any], inverse: Mapping[Any, Any] | None = None
+) -> tuple[str, ...]:
     """Names in the order of their numbers, from a mapping of numbers to names such as `id2label`.
 
     Args:
@@ -142,10 +208,14 @@ def names_of_mapping(subject: str, mapping: Mapping[Any, Any], inverse: Mapping[
     try:
         by_number = {int(key): str(name) for key, name in mapping.items()}
     except (TypeError, ValueError):
-        raise RequestError(f"{subject} maps {_listing(list(map(str, mapping)))} to names: its keys are whole numbers") from None
+        raise RequestError(
+            f"{subject} maps {_listing(list(map(str, mapping)))} to names: its "
+            "keys are whole numbers"
+        ) from None
     if sorted(by_number) != list(range(len(mapping))):
         raise RequestError(
-            f"{subject} numbers its {len(mapping)} classes {_listing(list(map(str, mapping)))}: number them from 0 to "
+            f"{subject} numbers its {len(mapping)} classes "
+            f"{_listing(list(map(str, mapping)))}: number them from 0 to "
             f"{len(mapping) - 1}, each once"
         )
     names = tuple(by_number[number] for number in range(len(by_number)))
@@ -153,7 +223,8 @@ def names_of_mapping(subject: str, mapping: Mapping[Any, Any], inverse: Mapping[
     if set(stated) == set(names) and len(set(names)) == len(names):
         if wrong := [name for number, name in by_number.items() if stated[name] != str(number)]:
             raise RequestError(
-                f"{subject} and its inverse contradict each other: {_quoted(wrong[0])} is {names.index(wrong[0])} in one and "
+                f"{subject} and its inverse contradict each other: "
+                f"{_quoted(wrong[0])} is {names.index(wrong[0])} in one and "
                 f"{stated[wrong[0]]} in the other; correct the wrong one"
             )
     return names
@@ -166,13 +237,16 @@ def check_unique(names: Sequence[str], subject: str) -> None:
     duplicate = next(name for index, name in enumerate(names) if name in names[:index])
     first, second = [index for index, name in enumerate(names) if name == duplicate][:2]
     raise RequestError(
-        f"{subject} names the classes {first} and {second} both {_quoted(duplicate)}: give each class its own name"
+        f"{subject} names the classes {first} and {second} both "
+        f"{_quoted(duplicate)}: give each class its own name"
     )
 
 
 def own_order(class_names: Sequence[str], class_order: Sequence[int]) -> tuple[str, ...]:
     """Names in the order of a model's own answers, from those in the order of the data's classes."""
-    names = {place: name for place, name in zip(class_order, class_names, strict=True) if place != NEVER}
+    names = {
+        place: name for place, name in zip(class_order, class_names, strict=True) if place != NEVER
+    }
     return tuple(names[place] for place in sorted(names))
 
 
@@ -184,7 +258,9 @@ def option_text(names: Sequence[str]) -> str:
 
 
 def _numbers(names: Sequence[str]) -> tuple[int, ...] | None:
-    """The numbers in names such as `7`, `class 7` or `LABEL_7`; None if a name is more than a number."""
+    """The numbers in names such as `7`, `class 7` or `LABEL_7`; None if a name is more than a
+    number.
+    """
     matches = [NUMBERED.fullmatch(name.strip()) for name in names]
     return tuple(int(match[1]) for match in matches if match) if names and all(matches) else None
 
@@ -196,16 +272,23 @@ def _is_count(numbers: Sequence[int] | None) -> bool:
 def _by_place_note(name: str, model_names: Sequence[str], data_names: Sequence[str]) -> str:
     numbers = _numbers(model_names)
     if numbers is not None and not _is_count(numbers):
-        return f"the classes {_listing(model_names)} of {name} are taken for the labels {_listing(data_names)}"
+        return (
+            f"the classes {_listing(model_names)} of {name} are taken for the labels "
+            f"{_listing(data_names)}"
+        )
     unnamed = not model_names or numbers is not None
     names = data_names if unnamed else model_names
     first = ", ".join(f"{place} is {_quoted(text)}" for place, text in enumerate(names[:2]))
-    return f"{name if unnamed else 'the data set'} names no classes: answers are taken in the order of the labels, {first}"
+    return (
+        f"{name if unnamed else 'the data set'} names no classes: answers are taken "
+        f"in the order of the labels, {first}"
+    )
 
 
 def _remedy(data_names: Sequence[str]) -> str:
     return (
-        f"name the model's classes in their order by its option class_names=, in the words of the data ({_listing(data_names)})"
+        "name the model's classes in their order by its option class_names=, in the "
+        f"words of the data ({_listing(data_names)})"
     )
 
 

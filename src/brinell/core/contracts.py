@@ -1,4 +1,6 @@
-"""The contracts of the plugin points. Settings are the fields of a frozen, keyword-only dataclass; these are its methods.
+"""The contracts of the plugin points.
+
+Settings are the fields of a frozen, keyword-only dataclass; these are its methods.
 
 A plug-in imports what these contracts speak of from here, in one line.
 """
@@ -26,11 +28,14 @@ from brinell.core.threat import Distance as Distance
 from brinell.core.threat import Threat as Threat
 
 Family = Literal["minimal", "budgeted"]
-"""minimal: one run finds how close the nearest adversarial input is. budgeted: a run searches within one budget."""
+"""minimal: one run finds how close the nearest adversarial input is. budgeted: a run searches
+within one budget."""
 
 
 class Extras(NamedTuple):
-    """Additional output of an attack for each sample, which the run folder keeps with the adversarial inputs."""
+    """Additional output of an attack for each sample, which the run folder keeps with the
+    adversarial inputs.
+    """
 
     remarks: Sequence[Remark] = ()
     """Remarks about the attack for the reader of the report."""
@@ -42,19 +47,24 @@ class Extras(NamedTuple):
 
 @runtime_checkable
 class Attack(Protocol):
-    """Proposes inputs to the oracle until no sample is active or its own steps are spent. It never judges itself."""
+    """Proposes inputs to the oracle until no sample is active or its own steps are spent.
+
+    It never judges itself.
+    """
 
     access: ClassVar[Access]
     distances: ClassVar[frozenset[str]]
     domains: ClassVar[frozenset[Kind]]
     family: ClassVar[Family]
     targeted: ClassVar[bool]
-    """True if the attack can aim at a target class (`core.criterion.Targeted`), as attacks on losses of the oracle can."""
+    """True if the attack can aim at a target class (`core.criterion.Targeted`), as attacks on
+    losses of the oracle can."""
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> Extras | None:
         """Attack every sample of `batch`, all of them correctly classified, within `threat`.
 
-        A minimal attack reads `threat.eps` as the largest distance of interest. Most attacks have nothing to say besides: None.
+        A minimal attack reads `threat.eps` as the largest distance of interest. Most attacks have
+        nothing to say besides: None.
         """
 
     def cost(self, classes: int) -> tuple[int, int]:
@@ -63,14 +73,17 @@ class Attack(Protocol):
 
 @runtime_checkable
 class ChoosesData(Protocol):
-    """An attack whose settings do not fit all data of its kinds: it is asked before anything is computed."""
+    """An attack whose settings do not fit all data of its kinds: it is asked before anything is
+    computed.
+    """
 
     def check(self, domain: Domain) -> None:
         """Refuse data that the settings do not fit.
 
         Raises:
             RequestError: the settings do not fit the data.
-            ContractError: a plugin that the settings name (a user's distortion) breaks its contract on such inputs.
+            ContractError: a plugin that the settings name (a user's distortion) breaks its contract
+                on such inputs.
         """
 
 
@@ -84,10 +97,14 @@ class KnowsClasses(Protocol):
 
 @runtime_checkable
 class TriesInputs(Protocol):
-    """An attack that tests the plugins of its settings (a user's distortion) on real inputs before anything is computed."""
+    """An attack that tests the plugins of its settings (a user's distortion) on real inputs before
+    anything is computed.
+    """
 
     def try_on(self, x: Tensor, threat: Threat) -> list[str]:
-        """Try the attack on real inputs (n, *shape) and their budgets, without a query. Returns remarks, one line each.
+        """Try the attack on real inputs (n, *shape) and their budgets, without a query.
+
+        Returns remarks, one line each.
 
         Raises:
             ContractError: what the settings name breaks its contract on such inputs.
@@ -99,12 +116,16 @@ class LooksBeyond(Protocol):
     """A budgeted attack that asks about inputs beyond eps on its way. They are never successes."""
 
     def reach(self, distance: str) -> float:
-        """Largest distance of a query as a multiple of eps, in the distance of this name; 1 if queries stay within eps."""
+        """Largest distance of a query as a multiple of eps, in the distance of this name; 1 if
+        queries stay within eps.
+        """
 
 
 @runtime_checkable
 class FollowsSurrogates(Protocol):
-    """An attack without gradients that follows those of surrogates where a run has some (`Oracle.slopes`)."""
+    """An attack without gradients that follows those of surrogates where a run has some
+    (`Oracle.slopes`).
+    """
 
     def surrogate_questions(self) -> int:
         """Largest number of queries of each surrogate about a sample in one run."""
@@ -112,7 +133,9 @@ class FollowsSurrogates(Protocol):
 
 @runtime_checkable
 class BringsSurrogates(Protocol):
-    """An attack whose settings name a file of surrogates, which it follows beside those of the run (`Oracle.follow`)."""
+    """An attack whose settings name a file of surrogates, which it follows beside those of the run
+    (`Oracle.follow`).
+    """
 
     def surrogates(self) -> Sequence[Model]:
         """The surrogates of the file, each with the names of its classes in `info`."""
@@ -137,9 +160,12 @@ class Filed(Protocol):
 
 
 class Distortion(Protocol):
-    """A distortion of whole inputs. The attack decides which patches of the distorted input it uses.
+    """A distortion of whole inputs.
 
-    All values are in [0, 1], whatever the bounds of the data (`rlab.distort.distorted` converts them in both directions).
+    The attack decides which patches of the distorted input it uses.
+
+    All values are in [0, 1], whatever the bounds of the data (`rlab.distort.distorted` converts
+    them in both directions).
     """
 
     domains: ClassVar[frozenset[Kind]]
@@ -151,15 +177,16 @@ class Distortion(Protocol):
         """
 
     def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
-        """(n, *shape) inputs to their distorted versions, each in a way that does not depend on the others.
+        """(n, *shape) inputs to their distorted versions, each in a way that does not depend on the
+        others.
 
         Args:
-            x: (n, *shape) in [0, 1]; the number of axes tells vector (n, D), signal (n, C, T), image (n, C, H, W) and video
-                (n, C, T, H, W) apart. Never write into it.
+            x: (n, *shape) in [0, 1]; the number of axes tells vector (n, D), signal (n, C, T),
+                image (n, C, H, W) and video (n, C, T, H, W) apart. Never write into it.
             severity: (n,) int64, 1 to 5. More is stronger.
             rng: the source of all random numbers, a stream for each input and draw.
-            draw: (n,) int64, which version, counted from 0. A distortion whose versions are random need not use it, since
-                `rng` differs already.
+            draw: (n,) int64, which version, counted from 0. A distortion whose versions are random
+                need not use it, since `rng` differs already.
 
         Returns:
             (n, *shape) in [0, 1], finite.
@@ -167,12 +194,16 @@ class Distortion(Protocol):
 
 
 Suspicion = Callable[[Tensor], Tensor]
-"""(n, *shape) inputs to (n,) scores, higher where an input looks changed; differentiable where the model is."""
+"""(n, *shape) inputs to (n,) scores, higher where an input looks changed; differentiable where
+the model is."""
 
 
 @runtime_checkable
 class Detector(Protocol):
-    """Tells changed inputs from clean ones, once it has seen clean ones. It never sees an attack."""
+    """Tells changed inputs from clean ones, once it has seen clean ones.
+
+    It never sees an attack.
+    """
 
     access: ClassVar[Access]
     """Access to the model that the attack needs."""
@@ -189,7 +220,8 @@ class Detector(Protocol):
 
 
 Network = Callable[[Tensor], Tensor]
-"""A classifier in training: (n, *shape) inputs to (n, classes) logits, differentiable in inputs and weights."""
+"""A classifier in training: (n, *shape) inputs to (n, classes) logits, differentiable in inputs
+and weights."""
 
 
 @runtime_checkable
@@ -202,7 +234,8 @@ class Defence(Protocol):
     """True if the attack searches within a budget; other attacks take no eps."""
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
-        """(n, *shape) detached: the inputs to learn from in place of the clean ones, within the bounds of the data.
+        """(n, *shape) detached: the inputs to learn from in place of the clean ones, within the
+        bounds of the data.
 
         Args:
             network: the classifier, in evaluation mode.
@@ -229,10 +262,16 @@ class Defence(Protocol):
 
 @runtime_checkable
 class PerturbsWeights(Protocol):
-    """A defence that changes the weights, and not the inputs, while a loss is minimised: on top of any other."""
+    """A defence that changes the weights, and not the inputs, while a loss is minimised: on top of
+    any other.
+    """
 
-    def perturbed(self, parameters: Sequence[Tensor], loss: Callable[[], Tensor]) -> AbstractContextManager[None]:
-        """The parameters moved to where the `loss`, a scalar, is larger; exactly as before when the context ends."""
+    def perturbed(
+        self, parameters: Sequence[Tensor], loss: Callable[[], Tensor]
+    ) -> AbstractContextManager[None]:
+        """The parameters moved to where the `loss`, a scalar, is larger; exactly as before when the
+        context ends.
+        """
 
     def cost(self) -> tuple[int, int]:
         """Forward and backward evaluations of one sample that this adds to a step."""
@@ -254,9 +293,12 @@ class Explainer(Protocol):
     domains: ClassVar[frozenset[Kind]]
 
     def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
-        """(n, *places) float32: higher where a place matters more. Only the order within a map has a meaning.
+        """(n, *places) float32: higher where a place matters more.
 
-        Places are those of `core.patches`: (T,) of a signal, (H, W) of an image, (T, H, W) of a video, (D,) of a vector.
+        Only the order within a map has a meaning.
+
+        Places are those of `core.patches`: (T,) of a signal, (H, W) of an image, (T, H, W) of a
+        video, (D,) of a vector.
 
         Args:
             oracle: answers about any input within the bounds, and counts what each sample costs.
@@ -268,7 +310,9 @@ class Explainer(Protocol):
 
 @runtime_checkable
 class OpensModel(Protocol):
-    """An explainer that needs the network itself, as one does that goes by the activations of a layer."""
+    """An explainer that needs the network itself, as one does that goes by the activations of a
+    layer.
+    """
 
     def attach(self, module: nn.Module, domain: Domain) -> Explainer:
         """The explainer with the network in its hands; called before anything is computed."""
@@ -280,8 +324,16 @@ def check_complete(contract: type[Any], candidate: Any) -> Any:
     Raises:
         ContractError: it lacks members; the line names them.
     """
-    missing = [name for name in vars(contract) if not name.startswith("_") and not hasattr(candidate, name)]
+    missing = [
+        name for name in vars(contract) if not name.startswith("_") and not hasattr(candidate, name)
+    ]
     if missing:
-        info = " (`info = ModelInfo()`, or `DataInfo()` for data, where there is nothing to tell)" * ("info" in missing)
-        raise ContractError(f"{type(candidate).__name__} is no {contract.__name__}: it lacks {', '.join(missing)}{info}")
+        info = (
+            " (`info = ModelInfo()`, or `DataInfo()` for data, where there is nothing to tell)"
+            * ("info" in missing)
+        )
+        raise ContractError(
+            f"{type(candidate).__name__} is no {contract.__name__}: it lacks "
+            f"{', '.join(missing)}{info}"
+        )
     return candidate

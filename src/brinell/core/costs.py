@@ -18,19 +18,23 @@ class Costs:
         """(n,): passes of surrogates, each a forward and a backward evaluation of one of them."""
 
     def add(self, ids: Tensor, times: Tensor, backwards: int) -> None:
-        """Count answered rows: of the sample `ids` (n,) of each `times` (n,) forwards, with so many backwards each."""
+        """Count answered rows: of the sample `ids` (n,) of each `times` (n,) forwards, with so many
+        backwards each.
+        """
         self.forwards.index_add_(0, ids, times)
         if backwards:
             self.backwards.index_add_(0, ids, times if backwards == 1 else times * backwards)
 
 
 class Best:
-    """The first success of each sample, the closest adversarial input, and the input of the largest margin.
+    """The first success of each sample, the closest adversarial input, and the input of the largest
+    margin.
 
     Args:
         x: (n, *shape) the clean inputs.
         classes: the number of classes of the model.
-        keeps_strongest: True to keep the inputs of the largest margins, at the cost of one copy per improvement.
+        keeps_strongest: True to keep the inputs of the largest margins, at the cost of one copy per
+            improvement.
     """
 
     def __init__(self, x: Tensor, classes: int, *, keeps_strongest: bool = False) -> None:
@@ -41,19 +45,28 @@ class Best:
         self.distance = torch.full((n,), torch.inf, device=device)
         """(n,): distance of the closest adversarial input, inf for none."""
         self.margin = torch.full((n,), -torch.inf, device=device)
-        """(n,): largest margin of the criterion in any answer to an input within eps; -inf before the first.
-        An answer in TF32 counts only if it was so far below zero that it was not repeated in float32."""
+        """(n,): largest margin of the criterion in any answer to an input within eps; -inf
+        before the first. An answer in TF32 counts only if it was so far below zero that it was
+        not repeated in float32."""
         self.strongest = x
-        """(n, *shape): for samples without a success, the input within eps of the largest margin, if these are kept;
-        the clean input before the first query."""
+        """(n, *shape): for samples without a success, the input within eps of the largest
+        margin, if these are kept; the clean input before the first query."""
         self.closest = x
         """(n, *shape): the closest adversarial input; the clean input if there is none."""
         self.answer = torch.zeros(n, classes, device=device)
-        """(n, classes): the model's logits for the closest adversarial input; zeros if there is none."""
+        """(n, classes): the model's logits for the closest adversarial input; zeros if there is
+        none."""
 
     def raise_margins(self, ids: Tensor, x: Tensor, margin: Tensor, repeats: bool) -> None:
-        """Record the margins (n,) of answered inputs, -inf for inputs beyond eps. Call it before `note_successes`."""
-        rows = ((margin > self.margin[ids]) & (self.first_success[ids] == 0)).nonzero()[:, 0] if self._keeps_strongest else ()
+        """Record the margins (n,) of answered inputs, -inf for inputs beyond eps.
+
+        Call it before `note_successes`.
+        """
+        rows = (
+            ((margin > self.margin[ids]) & (self.first_success[ids] == 0)).nonzero()[:, 0]
+            if self._keeps_strongest
+            else ()
+        )
         if len(rows):
             if self.strongest is self._x:
                 self.strongest = self._x.clone()
@@ -63,7 +76,9 @@ class Best:
             self.strongest[ids[rows]] = x[rows]
         self.margin.scatter_reduce_(0, ids, margin, "amax")
 
-    def note_successes(self, ids: Tensor, x: Tensor, logits: Tensor, distance: Tensor, totals: Tensor) -> None:
+    def note_successes(
+        self, ids: Tensor, x: Tensor, logits: Tensor, distance: Tensor, totals: Tensor
+    ) -> None:
         """Record m successes: the query and the distance of each.
 
         Args:
@@ -75,18 +90,24 @@ class Best:
         """
         if self.closest is self._x:
             self.closest = self._x.clone()
-        earliest = torch.full_like(self.first_success, NEVER).scatter_reduce_(0, ids, totals, "amin")
+        earliest = torch.full_like(self.first_success, NEVER).scatter_reduce_(
+            0, ids, totals, "amin"
+        )
         new = (self.first_success == 0) & (earliest < NEVER)
         self.first_success[new] = earliest[new]
         order = torch.argsort(distance, stable=True)
-        order = order[(distance[order] < self.distance[ids[order]]) & (earlier_rows(ids[order]) == 0)]
+        order = order[
+            (distance[order] < self.distance[ids[order]]) & (earlier_rows(ids[order]) == 0)
+        ]
         samples = ids[order]
         self.distance[samples] = distance[order]
         self.closest[samples], self.answer[samples] = x[order], logits[order]
 
 
 def running_totals(ids: Tensor, values: Tensor) -> Tensor:
-    """Cumulative sums of `values` by id, (n,): for each row, the sum over the rows up to it with the same id."""
+    """Cumulative sums of `values` by id, (n,): for each row, the sum over the rows up to it with
+    the same id.
+    """
     order = torch.argsort(ids, stable=True)
     ordered, total = ids[order], values[order].cumsum(0)
     first = torch.ones_like(ordered, dtype=torch.bool)

@@ -1,7 +1,9 @@
-"""Criteria of success: the definition of an adversarial input, for ledger, agent, generator, adaptive attacks and verification.
+"""Criteria of success: the definition of an adversarial input, for ledger, agent, generator,
+adaptive attacks and verification.
 
-A criterion gives every answer of the model a margin, which is positive for adversarial inputs. Whether an answer meets it is
-decided by the class that the model's answer names, compared exactly: of equal logits the first leads, as by argmax.
+A criterion gives every answer of the model a margin, which is positive for adversarial inputs.
+Whether an answer meets it is decided by the class that the model's answer names, compared exactly:
+of equal logits the first leads, as by argmax.
 """
 
 from collections.abc import Callable
@@ -15,7 +17,8 @@ from brinell.core import losses
 from brinell.core.errors import RequestError
 
 TINY = 1e-30
-"""Keeps the margin of an input that the model classifies correctly below 0, however flat its answers are."""
+"""Keeps the margin of an input that the model classifies correctly below 0, however flat its
+answers are."""
 
 Loss = Callable[..., Tensor]
 """(n, classes) logits, (n,) labels, then any per-sample tensors, to (n,) losses."""
@@ -23,13 +26,16 @@ Loss = Callable[..., Tensor]
 
 @runtime_checkable
 class Criterion(Protocol):
-    """Decides which inputs are adversarial. Criteria are immutable; `select` restricts one to some rows of a batch."""
+    """Decides which inputs are adversarial. Criteria are immutable; `select` restricts one to some
+    rows of a batch.
+    """
 
     name: str
     """misclassified, misclassified and not rejected, targeted, probability, top or undetected."""
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
-        """Margin of each input, (n,): positive if the input is adversarial; differentiable in logits and inputs.
+        """Margin of each input, (n,): positive if the input is adversarial; differentiable in
+        logits and inputs.
 
         Args:
             logits: (n, classes) answers of the model.
@@ -50,14 +56,18 @@ class Criterion(Protocol):
         """(n,): a loss of `core.losses` turned so that raising it leads to adversarial inputs."""
 
     def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
-        """The logits that attacks see, (n, classes): `y` has the largest one exactly if the input is not adversarial.
+        """The logits that attacks see, (n, classes): `y` has the largest one exactly if the input
+        is not adversarial.
 
-        `margin` (n,) are the margins of these answers where an attack follows gradients. A criterion that shows attacks a single
-        number then shows the margin as it is, and adds nothing for a search by scores.
+        `margin` (n,) are the margins of these answers where an attack follows gradients. A
+        criterion that shows attacks a single number then shows the margin as it is, and adds
+        nothing for a search by scores.
         """
 
     def for_attack(self) -> "Criterion":
-        """The criterion that attacks are given: on `logits_for_attack` it judges as this one does on the model's logits."""
+        """The criterion that attacks are given: on `logits_for_attack` it judges as this one does
+        on the model's logits.
+        """
 
     def classes_for_attack(self, classes: int) -> int:
         """Number of columns of `logits_for_attack`, of a model with `classes` classes."""
@@ -73,7 +83,9 @@ class Criterion(Protocol):
 
 
 class PlainCriterion:
-    """Base of most criteria: positive margins count, attacks see the model's own logits, and all rows are alike."""
+    """Base of most criteria: positive margins count, attacks see the model's own logits, and all
+    rows are alike.
+    """
 
     name: str
 
@@ -103,7 +115,9 @@ class PlainCriterion:
 
 
 class TwoClasses(PlainCriterion):
-    """Base of criteria for dense answers: attacks see two classes, 0 and the margin, whatever the model answers."""
+    """Base of criteria for dense answers: attacks see two classes, 0 and the margin, whatever the
+    model answers.
+    """
 
     def for_attack(self) -> Criterion:
         return MISCLASSIFIED
@@ -130,10 +144,12 @@ class Misclassified(PlainCriterion):
 
 @dataclass(frozen=True)
 class NotRejected(PlainCriterion):
-    """The predicted class is neither the true one nor the reject class: a rejected input does no harm.
+    """The predicted class is neither the true one nor the reject class: a rejected input does no
+    harm.
 
-    Attacks see logits in which the true class has the larger logit of the true and the reject class, and the reject class has
-    the smallest logit, so that no attack aims at it. On these logits the criterion is that of `Misclassified`.
+    Attacks see logits in which the true class has the larger logit of the true and the reject
+    class, and the reject class has the smallest logit, so that no attack aims at it. On these
+    logits the criterion is that of `Misclassified`.
     """
 
     reject: int
@@ -145,7 +161,8 @@ class NotRejected(PlainCriterion):
         true = torch.maximum(logits.gather(1, index), logits[:, self.reject, None])
         rest_of = torch.cat([logits[:, : self.reject], logits[:, self.reject + 1 :]], 1).detach()
         last = rest_of.amin(1, keepdim=True) - rest_of.abs().mean(1, keepdim=True) - TINY
-        # The true class is written last: an input whose true class is the reject class is adversarial in any other class.
+        # The true class is written last: an input whose true class is the reject class is
+        # adversarial in any other class.
         return logits.index_copy(1, index.new_tensor([self.reject]), last).scatter(1, index, true)
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
@@ -161,7 +178,8 @@ class NotRejected(PlainCriterion):
     def check(self, classes: int) -> None:
         if not 0 <= self.reject < classes or classes < 3:
             raise RequestError(
-                f"the reject class is {self.reject}, and the model has classes 0 to {classes - 1}: name one beside at least two"
+                f"the reject class is {self.reject}, and the model has classes 0 "
+                f"to {classes - 1}: name one beside at least two"
             )
 
     def describe(self) -> dict[str, Any]:
@@ -189,13 +207,20 @@ class Targeted(PlainCriterion):
         return Targeted(self.classes[keep])
 
     def check(self, classes: int) -> None:
-        if len(self.classes) and not 0 <= int(self.classes.min()) <= int(self.classes.max()) < classes:
-            raise RequestError(f"a target class is {int(self.classes.max())}, and the model has classes 0 to {classes - 1}")
+        if (
+            len(self.classes)
+            and not 0 <= int(self.classes.min()) <= int(self.classes.max()) < classes
+        ):
+            raise RequestError(
+                f"a target class is {int(self.classes.max())}, and the model has "
+                f"classes 0 to {classes - 1}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Probability(PlainCriterion):
-    """A probability crosses a threshold: the true class falls below it, or a given wrong class exceeds it.
+    """A probability crosses a threshold: the true class falls below it, or a given wrong class
+    exceeds it.
 
     Margins are differences of log-odds. With `true_below`, the input must also be misclassified.
     """
@@ -211,34 +236,53 @@ class Probability(PlainCriterion):
     def __post_init__(self) -> None:
         for name, value in (("true_below", self.true_below), ("wrong_above", self.wrong_above)):
             if value is not None and not 0 < value < 1:
-                raise RequestError(f"{name} is {value}: a probability threshold must lie between 0 and 1")
+                raise RequestError(
+                    f"{name} is {value}: a probability threshold must lie between 0 and 1"
+                )
         if (self.wrong_class is None) != (self.wrong_above is None):
-            raise RequestError("a false positive needs both wrong_class and wrong_above: name the class and its probability")
+            raise RequestError(
+                "a false positive needs both wrong_class and wrong_above: name "
+                "the class and its probability"
+            )
         if (self.wrong_class is None) == (self.true_below is None):
-            raise RequestError("give true_below, or wrong_class with wrong_above: one of the two is the criterion")
+            raise RequestError(
+                "give true_below, or wrong_class with wrong_above: one of the two is the criterion"
+            )
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
         if self.wrong_class is not None and self.wrong_above is not None:
             return log_odds(logits, torch.full_like(y, self.wrong_class)) - _logit(self.wrong_above)
         assert self.true_below is not None
-        return torch.minimum(losses.margin(logits, y), _logit(self.true_below) - log_odds(logits, y))
+        return torch.minimum(
+            losses.margin(logits, y), _logit(self.true_below) - log_odds(logits, y)
+        )
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
-        return loss(logits, y) if self.wrong_class is None else -loss(logits, torch.full_like(y, self.wrong_class))
+        return (
+            loss(logits, y)
+            if self.wrong_class is None
+            else -loss(logits, torch.full_like(y, self.wrong_class))
+        )
 
     def check(self, classes: int) -> None:
         if self.wrong_class is not None and not 0 <= self.wrong_class < classes:
-            raise RequestError(f"wrong_class is {self.wrong_class}, and the model has classes 0 to {classes - 1}")
+            raise RequestError(
+                f"wrong_class is {self.wrong_class}, and the model has classes 0 to {classes - 1}"
+            )
 
     def describe(self) -> dict[str, Any]:
-        return {"name": self.name} | {name: getattr(self, name) for name in ("true_below", "wrong_class", "wrong_above")}
+        return {"name": self.name} | {
+            name: getattr(self, name) for name in ("true_below", "wrong_class", "wrong_above")
+        }
 
 
 class WrittenCriterion(PlainCriterion):
-    """Base of criteria that users write as a text. Attacks see logits on which they are the criterion of `Misclassified`.
+    """Base of criteria that users write as a text.
 
-    The lead of the largest wrong logit over that of the true class is the margin. So attacks that look at labels alone, or go
-    for the nearest boundary, go for the criterion too.
+    Attacks see logits on which they are the criterion of `Misclassified`.
+
+    The lead of the largest wrong logit over that of the true class is the margin. So attacks that
+    look at labels alone, or go for the nearest boundary, go for the criterion too.
     """
 
     text: str
@@ -270,7 +314,12 @@ class Threshold(WrittenCriterion, Probability):
         # No attack aims at another wrong class, whose logits are the smallest.
         last = torch.minimum(wrong, true).detach() - logits.detach().abs().mean(1) - TINY
         index = y.new_tensor([self.wrong_class])
-        return last[:, None].expand_as(logits).index_copy(1, index, wrong[:, None]).scatter(1, y[:, None], true[:, None])
+        return (
+            last[:, None]
+            .expand_as(logits)
+            .index_copy(1, index, wrong[:, None])
+            .scatter(1, y[:, None], true[:, None])
+        )
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"text": self.text}
@@ -294,7 +343,8 @@ class TopK(WrittenCriterion):
     def check(self, classes: int) -> None:
         if not 0 < self.k < classes:
             raise RequestError(
-                f"criterion {self.text} asks for the first {self.k} of {classes} classes: write top1 to top{classes - 1}"
+                f"criterion {self.text} asks for the first {self.k} of {classes} "
+                f"classes: write top1 to top{classes - 1}"
             )
 
     def describe(self) -> dict[str, Any]:
@@ -305,9 +355,9 @@ class TopK(WrittenCriterion):
 class Undetected(PlainCriterion):
     """Success of an adaptive attack: the input is misclassified and the detector raises no alarm.
 
-    The margin is that of the violated constraint: the classifier's margin while its prediction is correct, then the detector's
-    (Bryniarski, Hingun, Pachuca, Wang & Carlini 2022, Evading adversarial example detection defenses with orthogonal projected
-    gradient descent, section 3.1).
+    The margin is that of the violated constraint: the classifier's margin while its prediction is
+    correct, then the detector's (Bryniarski, Hingun, Pachuca, Wang & Carlini 2022, Evading
+    adversarial example detection defenses with orthogonal projected gradient descent, section 3.1).
     """
 
     suspicion: Callable[[Tensor], Tensor]
@@ -317,12 +367,18 @@ class Undetected(PlainCriterion):
     name = "undetected"
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
-        """The threshold minus the score if the input is misclassified, otherwise a number below 0; (n,)."""
+        """The threshold minus the score if the input is misclassified, otherwise a number below 0;
+        (n,).
+        """
         wrong = logits.detach().argmax(1) != y
-        return torch.where(wrong, self.threshold - self.suspicion(x), losses.margin(logits, y) - TINY)
+        return torch.where(
+            wrong, self.threshold - self.suspicion(x), losses.margin(logits, y) - TINY
+        )
 
     def is_met(self, margin: Tensor, logits: Tensor, y: Tensor) -> Tensor:
-        """True for margins of at least 0, (n,) bool: a score equal to the threshold raises no alarm."""
+        """True for margins of at least 0, (n,) bool: a score equal to the threshold raises no
+        alarm.
+        """
         return margin >= 0
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
@@ -334,7 +390,9 @@ class Undetected(PlainCriterion):
 
 @dataclass(frozen=True)
 class Worst:
-    """A criterion without successes: attacks spend all their steps on raising the margin of the wrapped criterion."""
+    """A criterion without successes: attacks spend all their steps on raising the margin of the
+    wrapped criterion.
+    """
 
     of: Criterion
     name = "worst"

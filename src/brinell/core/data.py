@@ -26,11 +26,14 @@ Task = Literal["segmentation", "detection"]
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """The truth about parts of inputs, of data whose labels are all 0: a mask for each picture, or its objects."""
+    """The truth about parts of inputs, of data whose labels are all 0: a mask for each picture, or
+    its objects.
+    """
 
     task: Task
     load: Callable[[Sequence[int]], Any]
-    """For segmentation the masks (n, h, w) uint8 of some samples, 255 where a pixel has no class; for detection a list."""
+    """For segmentation the masks (n, h, w) uint8 of some samples, 255 where a pixel has no
+    class; for detection a list."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,19 +43,24 @@ class DataInfo:
     sampling: Sampling | None = None
     """Recording parameters of signals, if known."""
     notes: tuple[str, ...] = ()
-    """Choices that the data set made because the user gave no setting, in lines that the run prints and its manifest keeps."""
+    """Choices that the data set made because the user gave no setting, in lines that the run
+    prints and its manifest keeps."""
     published: bool = False
-    """True if others use the same order of samples, as in a published test set: then the first samples are taken by default."""
+    """True if others use the same order of samples, as in a published test set: then the first
+    samples are taken by default."""
     remarks: tuple[Remark, ...] = ()
     """Remarks about samples that are unreadable and were left out."""
     names: tuple[str, ...] = ()
-    """Names of the samples, such as the path of an image below the folder; empty if samples have no names."""
+    """Names of the samples, such as the path of an image below the folder; empty if samples have
+    no names."""
     truth: Truth | None = None
     """The truth about parts of the inputs, for a model that answers more than a class for each."""
     unreadable: Callable[[Sequence[int]], Mapping[int, str]] = lambda indices: {}
-    """Reason why a sample cannot be loaded, in one line, for those of the given indices. `load` raises a SampleError for them."""
+    """Reason why a sample cannot be loaded, in one line, for those of the given indices. `load`
+    raises a SampleError for them."""
     distorted: bool = False
-    """True if the inputs are distorted on purpose, so that errors on them are no sign of a mistake in labels or inputs."""
+    """True if the inputs are distorted on purpose, so that errors on them are no sign of a
+    mistake in labels or inputs."""
 
 
 @runtime_checkable
@@ -73,7 +81,9 @@ class Dataset(Protocol):
 
     @property
     def info(self) -> DataInfo:
-        """Facts about the data besides inputs and labels; a class without such facts sets `info = DataInfo()`."""
+        """Facts about the data besides inputs and labels; a class without such facts sets `info =
+        DataInfo()`.
+        """
 
     def __len__(self) -> int:
         """Number of samples."""

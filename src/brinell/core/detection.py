@@ -1,10 +1,12 @@
-"""Criteria for detectors: the truth is the objects of each picture, and an answer is a flattened tensor of candidates.
+"""Criteria for detectors: the truth is the objects of each picture, and an answer is a flattened
+tensor of candidates.
 
-A detector with K candidates and C classes answers (n, K * (4 + C)): four corners in pixels of the input, then a score in [0, 1]
-for each class, before suppression (NMS). The criterion decodes an answer as the detector does (`core.boxes.decode`) and counts
-one kind of error: objects missed, false boxes, objects mislabelled or misplaced. Attacks that ask for scores are shown two
-classes, 0 and the margin, as for maps (`core.segmentation`). Counts have no gradient, so attacks that need one follow a loss
-for each kind of error, which is a sum over candidates and passes no suppression.
+A detector with K candidates and C classes answers (n, K * (4 + C)): four corners in pixels of the
+input, then a score in [0, 1] for each class, before suppression (NMS). The criterion decodes an
+answer as the detector does (`core.boxes.decode`) and counts one kind of error: objects missed,
+false boxes, objects mislabelled or misplaced. Attacks that ask for scores are shown two classes, 0
+and the margin, as for maps (`core.segmentation`). Counts have no gradient, so attacks that need one
+follow a loss for each kind of error, which is a sum over candidates and passes no suppression.
 """
 
 from collections.abc import Sequence
@@ -15,15 +17,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.boxes import FALSE, MATCH, MISLABELLED, MISPLACED, MISSED, NEARBY, Detections, Objects, decode, judge
+from brinell.core.boxes import (
+    FALSE,
+    MATCH,
+    MISLABELLED,
+    MISPLACED,
+    MISSED,
+    NEARBY,
+    Detections,
+    Objects,
+    decode,
+    judge,
+)
 from brinell.core.criterion import Loss, TwoClasses
 from brinell.core.errors import RequestError
 from brinell.core.record import Array
 
 Error = Literal["missed", "false", "mislabelled", "misplaced"]
 MATCHED = 0.4
-"""Overlap from which losses take a candidate for one of an object: below `MATCH`, so that no candidate escapes by a small
-shift."""
+"""Overlap from which losses take a candidate for one of an object: below `MATCH`, so that no
+candidate escapes by a small shift."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +60,9 @@ class BoxForm:
         return answers.reshape(len(answers), *self.shape)
 
     def decode(self, answers: Tensor, least: float) -> list[Detections]:
-        """The final boxes with scores above `least` in each picture, of flattened answers (n, K * (4 + C))."""
+        """The final boxes with scores above `least` in each picture, of flattened answers (n, K *
+        (4 + C)).
+        """
         candidates: Array = self.unflatten(answers.detach()).cpu().double().numpy()
         return [decode(picture, least=least, limit=self.limit) for picture in candidates]
 
@@ -68,19 +83,36 @@ class Scene:
     def of(cls, objects: Sequence[Objects], device: torch.device | str = "cpu") -> "Scene":
         """The scene of these pictures."""
         longest = max((len(picture) for picture in objects), default=0) or 1
-        boxes, labels = np.zeros((len(objects), longest, 4), np.float32), np.zeros((len(objects), longest), np.int64)
+        boxes, labels = (
+            np.zeros((len(objects), longest, 4), np.float32),
+            np.zeros((len(objects), longest), np.int64),
+        )
         counted = np.zeros(labels.shape, bool)
         for row, picture in enumerate(objects):
             n = len(picture)
-            boxes[row, :n], labels[row, :n], counted[row, :n] = picture.boxes, picture.labels, ~picture.crowd
+            boxes[row, :n], labels[row, :n], counted[row, :n] = (
+                picture.boxes,
+                picture.labels,
+                ~picture.crowd,
+            )
         tensors = (torch.from_numpy(array).to(device) for array in (boxes, labels, counted))
-        return cls(objects=tuple(objects), **dict(zip(("boxes", "labels", "counted"), tensors, strict=True)))
+        return cls(
+            objects=tuple(objects),
+            **dict(zip(("boxes", "labels", "counted"), tensors, strict=True)),
+        )
 
     def select(self, keep: slice | Tensor) -> "Scene":
         """The scene of some pictures."""
-        index = torch.arange(len(self.objects))[keep if isinstance(keep, slice) else keep.cpu()].tolist()
+        index = torch.arange(len(self.objects))[
+            keep if isinstance(keep, slice) else keep.cpu()
+        ].tolist()
         objects = tuple(self.objects[row] for row in index)
-        return Scene(objects=objects, boxes=self.boxes[keep], labels=self.labels[keep], counted=self.counted[keep])
+        return Scene(
+            objects=objects,
+            boxes=self.boxes[keep],
+            labels=self.labels[keep],
+            counted=self.counted[keep],
+        )
 
     @property
     def count(self) -> Tensor:
@@ -88,7 +120,9 @@ class Scene:
         return self.counted.sum(1).float()
 
     def overlaps(self, boxes: Tensor) -> Tensor:
-        """(n, K, G): intersection over union of boxes (n, K, 4) with each object; 0 for crowds and filling."""
+        """(n, K, G): intersection over union of boxes (n, K, 4) with each object; 0 for crowds and
+        filling.
+        """
         low = torch.maximum(boxes[:, :, None, :2], self.boxes[:, None, :, :2])
         high = torch.minimum(boxes[:, :, None, 2:], self.boxes[:, None, :, 2:])
         common = (high - low).clamp_min(0).prod(-1)
@@ -113,7 +147,11 @@ class _Candidates:
         """(n, K, G): the score for the class of each object."""
         self.alike = label[:, :, None] == scene.labels[:, None]
         """(n, K, G) bool: whether the candidate stands for the class of the object."""
-        self.rival = torch.where(self.alike, shares.topk(min(2, shares.shape[2]), 2).values[..., -1:], self.best[..., None])
+        self.rival = torch.where(
+            self.alike,
+            shares.topk(min(2, shares.shape[2]), 2).values[..., -1:],
+            self.best[..., None],
+        )
         """(n, K, G): the best score for another class than that of each object."""
 
     def missed(self) -> Tensor:
@@ -127,26 +165,33 @@ class _Candidates:
         return (self.best * (self.near < MATCH).all(2)).sum(1) / 100
 
     def mislabelled(self) -> Tensor:
-        """The best score for another class minus that for the true one, over the candidates of objects."""
+        """The best score for another class minus that for the true one, over the candidates of
+        objects.
+        """
         return ((self.rival - self.true) * (self.near >= MATCHED)).sum((1, 2)) / self.count
 
     def misplaced(self) -> Tensor:
-        """Scores of candidates beside their objects minus those upon them, and overlaps of the latter, weighted by score."""
+        """Scores of candidates beside their objects minus those upon them, and overlaps of the
+        latter, weighted by score.
+        """
         adjacent = (self.near >= NEARBY) & (self.near < MATCH)
         upon = self.near >= MATCHED
         shift = self.overlap * self.true.detach() * upon
         return (
-            (self.true * adjacent).sum((1, 2)) - (self.true * (self.near >= MATCH)).sum((1, 2)) - shift.sum((1, 2))
+            (self.true * adjacent).sum((1, 2))
+            - (self.true * (self.near >= MATCH)).sum((1, 2))
+            - shift.sum((1, 2))
         ) / self.count
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoxCriterion(TwoClasses):
-    """At least a share of the objects of a picture is missed, mislabelled or misplaced, or a number of its boxes is false.
+    """At least a share of the objects of a picture is missed, mislabelled or misplaced, or a number
+    of its boxes is false.
 
-    The margin of an object error is (errors + hint) / objects - threshold, and a picture without objects never meets it. That of
-    false boxes is errors + hint - threshold. The hint between 0 and 1 says how near the next error is, for attacks that see no
-    gradient, and decides nothing.
+    The margin of an object error is (errors + hint) / objects - threshold, and a picture without
+    objects never meets it. That of false boxes is errors + hint - threshold. The hint between 0 and
+    1 says how near the next error is, for attacks that see no gradient, and decides nothing.
     """
 
     error: Error
@@ -159,13 +204,19 @@ class BoxCriterion(TwoClasses):
 
     @property
     def attackable(self) -> Tensor:
-        """(n,) bool: pictures on which the criterion can be met, since only false boxes need no object."""
+        """(n,) bool: pictures on which the criterion can be met, since only false boxes need no
+        object.
+        """
         return self.scene.count >= 0 if self.error == FALSE else self.scene.count > 0
 
     def counts(self, answers: Tensor) -> Tensor:
         """(n,) float32: errors in each picture."""
         pictures = zip(self.form.decode(answers, self.least_score), self.scene.objects, strict=True)
-        return torch.tensor([judge(*pair).count(self.error) for pair in pictures], dtype=torch.float32, device=answers.device)
+        return torch.tensor(
+            [judge(*pair).count(self.error) for pair in pictures],
+            dtype=torch.float32,
+            device=answers.device,
+        )
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
         """(n,): margins; their gradient is that of the loss, since a count has none."""
@@ -175,7 +226,9 @@ class BoxCriterion(TwoClasses):
                 value = errors - self.threshold
             else:
                 objects = self.scene.count
-                needed = torch.ceil(self.threshold * objects).clamp_min(1)  # whole errors, so that rounding decides nothing
+                needed = torch.ceil(self.threshold * objects).clamp_min(
+                    1
+                )  # whole errors, so that rounding decides nothing
                 value = torch.where(objects > 0, (errors - needed) / objects.clamp_min(1), -1.0)
         if not logits.requires_grad:
             return value
@@ -186,8 +239,12 @@ class BoxCriterion(TwoClasses):
         """(n,) in (0, 1): how near the next error is."""
         parts = _Candidates(self.form.unflatten(answers), self.scene)
         if self.error == FALSE:
-            away = (parts.best * (parts.near < MATCH).all(2)).masked_fill(parts.best > self.least_score, 0.0)
-            value = away.topk(min(10, away.shape[1]), 1).values.mean(1) / max(self.least_score, 1e-6)
+            away = (parts.best * (parts.near < MATCH).all(2)).masked_fill(
+                parts.best > self.least_score, 0.0
+            )
+            value = away.topk(min(10, away.shape[1]), 1).values.mean(1) / max(
+                self.least_score, 1e-6
+            )
         else:
             candidate = {
                 MISSED: parts.true * (parts.near >= NEARBY),
@@ -218,9 +275,15 @@ class BoxCriterion(TwoClasses):
         candidates, width = self.form.shape
         if classes != candidates * width:
             raise RequestError(
-                f"the model answers {classes} numbers, and {candidates} candidates of {self.form.classes} classes have "
+                f"the model answers {classes} numbers, and {candidates} "
+                f"candidates of {self.form.classes} classes have "
                 f"{candidates * width}: choose the model of this data"
             )
 
     def describe(self) -> dict[str, Any]:
-        return {"name": self.name, "error": self.error, "least_score": self.least_score, "threshold": self.threshold}
+        return {
+            "name": self.name,
+            "error": self.error,
+            "least_score": self.least_score,
+            "threshold": self.threshold,
+        }

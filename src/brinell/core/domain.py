@@ -29,12 +29,15 @@ class Column(NamedTuple):
     values: tuple[str, ...] = ()
     """The categories of a column of whole numbers: entry i is the text of number i."""
     marks: str = ""
-    """Name of the column whose missing values this one marks by 1; no attack changes these, and models see NaN there."""
+    """Name of the column whose missing values this one marks by 1; no attack changes these, and
+    models see NaN there."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """Recording metadata of signals, for axes in seconds and physical units. No distance or attack uses it.
+    """Recording metadata of signals, for axes in seconds and physical units.
+
+    No distance or attack uses it.
 
     Raises:
         ValueError: the rate is not above 0.
@@ -45,7 +48,8 @@ class Sampling:
     unit: str = ""
     """Unit of the values, such as mV."""
     start: float = 0.0
-    """Time of the first value in seconds; below 0 if second 0 is an event within the signal, such as the R peak."""
+    """Time of the first value in seconds; below 0 if second 0 is an event within the signal,
+    such as the R peak."""
     leads: tuple[str, ...] = ()
     """Names of the channels; empty if they have none."""
 
@@ -56,10 +60,13 @@ class Sampling:
 
 @dataclass(frozen=True, kw_only=True)
 class Domain:
-    """The space of inputs. Every distance and every budget is measured in this space, never in a normalised one.
+    """The space of inputs.
+
+    Every distance and every budget is measured in this space, never in a normalised one.
 
     Raises:
-        ValueError: unknown kind, empty shape, bounds in the wrong order, fewer than two levels, columns that do not fit.
+        ValueError: unknown kind, empty shape, bounds in the wrong order, fewer than two levels,
+            columns that do not fit.
     """
 
     kind: Kind
@@ -71,9 +78,11 @@ class Domain:
     high: float | tuple[float, ...] = 1.0
     """Largest value allowed, like `low`."""
     levels: int | None = None
-    """Number of evenly spaced values of a stored input (256 for 8-bit images); None if storage does not round."""
+    """Number of evenly spaced values of a stored input (256 for 8-bit images); None if storage
+    does not round."""
     columns: tuple[Column, ...] = ()
-    """The columns of the table that a vector comes from, or the channels of a signal; empty if they are not described."""
+    """The columns of the table that a vector comes from, or the channels of a signal; empty if
+    they are not described."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -88,10 +97,15 @@ class Domain:
         if not bool((low < high).all()):
             raise ValueError(f"bounds {self.low} to {self.high}: the lower one must be the smaller")
         if self.levels is not None and self.levels < 2:
-            raise ValueError(f"levels is {self.levels}; storage needs at least 2, or None for no rounding")
-        if self.columns and (self.kind not in ("vector", "signal") or self.shape[0] != len(self.columns)):
             raise ValueError(
-                f"{len(self.columns)} columns for a {self.kind} of shape {self.shape}: columns are the values of a vector or the "
+                f"levels is {self.levels}; storage needs at least 2, or None for no rounding"
+            )
+        if self.columns and (
+            self.kind not in ("vector", "signal") or self.shape[0] != len(self.columns)
+        ):
+            raise ValueError(
+                f"{len(self.columns)} columns for a {self.kind} of shape "
+                f"{self.shape}: columns are the values of a vector or the "
                 "channels of a signal"
             )
         if self.columns and all(column.fixed for column in self.columns):
@@ -99,7 +113,9 @@ class Domain:
 
     @property
     def movable(self) -> "Tensor | None":
-        """Indices of the values of a vector or channels of a signal that an attack may change, (k,) int64; None for all."""
+        """Indices of the values of a vector or channels of a signal that an attack may change, (k,)
+        int64; None for all.
+        """
         import torch
 
         return torch.tensor(self._movable) if len(self._movable) < len(self.columns) else None
@@ -120,11 +136,19 @@ class Domain:
         positions = self._movable
         if len(positions) == len(self.columns):
             return self
-        low, high = (tuple(bound[i] for i in positions) if isinstance(bound, tuple) else bound for bound in (self.low, self.high))
+        low, high = (
+            tuple(bound[i] for i in positions) if isinstance(bound, tuple) else bound
+            for bound in (self.low, self.high)
+        )
         columns = tuple(self.columns[i] for i in positions)
         # Comparing with a single number is much faster.
-        low, high = (bound[0] if isinstance(bound, tuple) and len(set(bound)) == 1 else bound for bound in (low, high))
-        return replace(self, shape=(len(positions), *self.shape[1:]), low=low, high=high, columns=columns)
+        low, high = (
+            bound[0] if isinstance(bound, tuple) and len(set(bound)) == 1 else bound
+            for bound in (low, high)
+        )
+        return replace(
+            self, shape=(len(positions), *self.shape[1:]), low=low, high=high, columns=columns
+        )
 
     def part(self, x: "Tensor") -> "Tensor":
         """The values of full inputs (n, *shape) that may change."""
@@ -132,38 +156,69 @@ class Domain:
         return x if movable is None else x[:, movable.to(x.device)]
 
     def missing(self, x: "Tensor") -> "Tensor | None":
-        """(n, d) bool: the values of vectors (n, d) that are missing; None where no column marks any."""
+        """(n, d) bool: the values of vectors (n, d) that are missing; None where no column marks
+        any.
+        """
         place = {column.name: index for index, column in enumerate(self.columns)}
-        if not (marks := {place[column.marks]: index for index, column in enumerate(self.columns) if column.marks}):
+        if not (
+            marks := {
+                place[column.marks]: index
+                for index, column in enumerate(self.columns)
+                if column.marks
+            }
+        ):
             return None
         missing = x.new_zeros(x.shape).bool()
         missing[:, list(marks)] = x[:, list(marks.values())] > 0.5
         return missing
 
     def in_units(self, x: "Tensor") -> "Tensor":
-        """Inputs (n, *shape) in the units of their table, which the model expects; unchanged without columns."""
+        """Inputs (n, *shape) in the units of their table, which the model expects; unchanged
+        without columns.
+        """
         import torch
 
         if not self.columns:
             return x
         zero, unit = (
-            torch.tensor([column[field] for column in self.columns], dtype=x.dtype, device=x.device) for field in (1, 2)
+            torch.tensor([column[field] for column in self.columns], dtype=x.dtype, device=x.device)
+            for field in (1, 2)
         )
         zero, unit = (value.reshape(-1, *[1] * (len(self.shape) - 1)) for value in (zero, unit))
         return zero + (unit - zero) * x
 
     def to_json(self) -> dict[str, Any]:
         """The domain as JSON, for `from_json`."""
-        fields: dict[str, Any] = {"kind": self.kind, "shape": list(self.shape), "low": self.low, "high": self.high}
-        return fields | {"levels": self.levels} | ({"columns": [list(column) for column in self.columns]} if self.columns else {})
+        fields: dict[str, Any] = {
+            "kind": self.kind,
+            "shape": list(self.shape),
+            "low": self.low,
+            "high": self.high,
+        }
+        return (
+            fields
+            | {"levels": self.levels}
+            | ({"columns": [list(column) for column in self.columns]} if self.columns else {})
+        )
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Domain":
         """The domain from the fields of `to_json`."""
-        low, high = (tuple(bound) if isinstance(bound, list) else bound for bound in (fields["low"], fields["high"]))
-        columns = tuple(Column._make((*parts[:4], tuple(parts[4]), parts[5])) for parts in fields.get("columns", ()))
+        low, high = (
+            tuple(bound) if isinstance(bound, list) else bound
+            for bound in (fields["low"], fields["high"])
+        )
+        columns = tuple(
+            Column._make((*parts[:4], tuple(parts[4]), parts[5]))
+            for parts in fields.get("columns", ())
+        )
         return cls(
-            kind=fields["kind"], shape=tuple(fields["shape"]), low=low, high=high, levels=fields["levels"], columns=columns
+            kind=fields["kind"],
+            shape=tuple(fields["shape"]),
+            low=low,
+            high=high,
+            levels=fields["levels"],
+            columns=columns,
         )
 
     def text(self) -> str:
@@ -173,7 +228,9 @@ class Domain:
         return f"{self.kind} {self.shape} {low} {high} {self.levels}{columns}"
 
     def bounds(self, reference: "Tensor | None" = None) -> "tuple[Tensor, Tensor]":
-        """Lower and upper bound as float tensors that broadcast against a batch; device and dtype are those of `reference`."""
+        """Lower and upper bound as float tensors that broadcast against a batch; device and dtype
+        are those of `reference`.
+        """
         import torch
 
         device = None if reference is None else reference.device
@@ -182,13 +239,17 @@ class Domain:
         def expand(bound: float | tuple[float, ...]) -> "Tensor":
             if isinstance(bound, float | int):
                 return torch.full((), bound, device=device, dtype=dtype)
-            return torch.tensor(bound, device=device, dtype=dtype).reshape(1, -1, *[1] * (len(self.shape) - 1))
+            return torch.tensor(bound, device=device, dtype=dtype).reshape(
+                1, -1, *[1] * (len(self.shape) - 1)
+            )
 
         return expand(self.low), expand(self.high)
 
     @property
     def slack(self) -> float:
-        """Tolerance for values outside the bounds: a millionth of the largest range of a value that may change."""
+        """Tolerance for values outside the bounds: a millionth of the largest range of a value that
+        may change.
+        """
         low, high = self.free.bounds()
         return 1e-6 * float((high - low).max())
 
@@ -210,18 +271,23 @@ class Domain:
         return x.clamp_(self.low, self.high)
 
     def excess(self, x: "Tensor") -> "Tensor":
-        """Largest distance (scalar) of a value of `x` beyond the bounds; 0 or less if all are inside, NaN if `x` contains NaN."""
+        """Largest distance (scalar) of a value of `x` beyond the bounds; 0 or less if all are
+        inside, NaN if `x` contains NaN.
+        """
         return self.ends_beyond(x)[0].maximum(self.ends_beyond(x)[1])
 
     def ends_beyond(self, x: "Tensor") -> "tuple[Tensor, Tensor]":
-        """Largest distances (scalars) of a value of `x` below the lower bound and above the upper one."""
+        """Largest distances (scalars) of a value of `x` below the lower bound and above the upper
+        one.
+        """
         if isinstance(self.low, tuple) or isinstance(self.high, tuple):
             low, high = self.bounds(x)
             return (low - x).amax(), (x - high).amax()
         return self.low - x.amin(), x.amax() - self.high  # twice as fast on a CPU as aminmax
 
     def round(self, x: "Tensor") -> "Tensor":
-        """The inputs `x` rounded to the nearest of `levels` values, as storage does; unchanged without levels.
+        """The inputs `x` rounded to the nearest of `levels` values, as storage does; unchanged
+        without levels.
 
         Fixed columns are not rounded.
         """
@@ -231,4 +297,11 @@ class Domain:
             return x.index_copy(1, movable.to(x.device), self.free.round(self.part(x)))
         low, high = self.bounds(x)
         steps = self.levels - 1
-        return ((x - low) / (high - low) * steps).round_().clamp_(0, steps).div_(steps).mul_(high - low).add_(low)
+        return (
+            ((x - low) / (high - low) * steps)
+            .round_()
+            .clamp_(0, steps)
+            .div_(steps)
+            .mul_(high - low)
+            .add_(low)
+        )

@@ -1,8 +1,8 @@
 """How a question is put to the model: once, or several times over.
 
-Several evaluations of an input are expectation over transformation (Athalye et al. 2018, Synthesizing robust adversarial
-examples, section 2): a model that draws random numbers is judged by the mean of its answers, and attacked along the mean of its
-gradients.
+Several evaluations of an input are expectation over transformation (Athalye et al. 2018,
+Synthesizing robust adversarial examples, section 2): a model that draws random numbers is judged by
+the mean of its answers, and attacked along the mean of its gradients.
 """
 
 from collections.abc import Callable
@@ -24,10 +24,15 @@ class EOT:
         self.model, self.count = model, count
 
     def answer(self, x: Tensor) -> Tensor:
-        """(n, classes): one answer to inputs (n, *shape); refuses one that is not a row of logits for each."""
+        """(n, classes): one answer to inputs (n, *shape); refuses one that is not a row of logits
+        for each.
+        """
         logits, expected = ask(self.model, x), (len(x), self.model.classes)
         if logits.shape != expected:
-            raise ModelError(f"model {self.model.name} answered {tuple(logits.shape)} to {len(x)} inputs, not {expected}")
+            raise ModelError(
+                f"model {self.model.name} answered {tuple(logits.shape)} to "
+                f"{len(x)} inputs, not {expected}"
+            )
         return logits
 
     def answers(self, x: Tensor) -> Tensor:
@@ -38,19 +43,30 @@ class EOT:
         """(n, classes): the mean answer of all evaluations."""
         return self.answer(x) if self.count == 1 else self.answers(x).mean(0)
 
-    def differentiate(self, x: Tensor, derive: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> list[Tensor]:
-        """Logits at `x`, and the values and gradients that `derive` makes of logits and inputs; means over all evaluations."""
+    def differentiate(
+        self, x: Tensor, derive: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+    ) -> list[Tensor]:
+        """Logits at `x`, and the values and gradients that `derive` makes of logits and inputs;
+        means over all evaluations.
+        """
         sums: list[Tensor] = []
         with torch.enable_grad():
             leaf = x.detach().requires_grad_()
             for _ in range(self.count):
                 logits = self.answer(leaf)
-                answer = logits.detach().clone()  # the loss is the attack's own code and may write into what it is given
+                answer = (
+                    logits.detach().clone()
+                )  # the loss is the attack's own code and may write into what it is given
                 look = [answer, *derive(logits, leaf)]
-                sums = [total + term for total, term in zip(sums, look, strict=True)] if sums else look
+                sums = (
+                    [total + term for total, term in zip(sums, look, strict=True)] if sums else look
+                )
         return sums if self.count == 1 else [total / self.count for total in sums]
 
 
 def question_cost(eot: int, precision: Precision) -> int:
-    """Largest number of forwards for one query about a sample. In TF32 an answer may be computed a second time."""
+    """Largest number of forwards for one query about a sample.
+
+    In TF32 an answer may be computed a second time.
+    """
     return eot if precision == "float32" else 2 * eot

@@ -1,4 +1,7 @@
-"""Errors in one line: what happened, why, and what to do about it. The command line turns each into its exit code."""
+"""Errors in one line: what happened, why, and what to do about it.
+
+The command line turns each into its exit code.
+"""
 
 import functools
 import inspect
@@ -14,7 +17,9 @@ Arguments = ParamSpec("Arguments")
 
 
 def one_line(error: BaseException, most: int = 300) -> str:
-    """Text of an error without line breaks, cut to `most` characters; the name of its class for an error without a text."""
+    """Text of an error without line breaks, cut to `most` characters; the name of its class for an
+    error without a text.
+    """
     try:
         text = str(error)
     except Exception:  # an error of code of others, whose text is their code as well
@@ -23,18 +28,24 @@ def one_line(error: BaseException, most: int = 300) -> str:
 
 
 def short(value: object, most: int = 60) -> str:
-    """The repr of a value for an error line: texts are cut to `most` characters, other values that are longer named by type."""
+    """The repr of a value for an error line: texts are cut to `most` characters, other values that
+    are longer named by type.
+    """
     if isinstance(value, str):
         return repr(value if len(value) <= most else f"{value[: most - 3]}...")
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # an object of others, whose text is their code, or a list that is nested too deeply
+    except (
+        Exception
+    ):  # an object of others, whose text is their code, or a list that is nested too deeply
         text = ""
     return text if 0 < len(text) <= most else f"a {type(value).__name__}"
 
 
 def option(name: str, value: str = "") -> str:
-    """An option within a line, with its value: `--batch-size 32` for `batch_size`, which is the keyword in Python."""
+    """An option within a line, with its value: `--batch-size 32` for `batch_size`, which is the
+    keyword in Python.
+    """
     return f"--{name.replace('_', '-')}" + (f" {value}" if value else "")
 
 
@@ -46,7 +57,11 @@ def options(name: str, values: Iterable[str]) -> str:
 def _place_of(error: "BrinellError") -> str:
     """Module and function that made an error, such as `engine.eps_grid.parse_eps`."""
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is error:
+    while (
+        frame is not None
+        and frame.f_code.co_name == "__init__"
+        and frame.f_locals.get("self") is error
+    ):
         frame = frame.f_back
     if frame is None:
         return ""
@@ -66,11 +81,14 @@ class BrinellError(Exception):
 
     exit_code = 2
 
-    def __init__(self, problem: str = "", reason: str = "", remedy: str = "", *, option: str = "") -> None:
+    def __init__(
+        self, problem: str = "", reason: str = "", remedy: str = "", *, option: str = ""
+    ) -> None:
         super().__init__(problem, reason, remedy)
         self.problem, self.reason, self.remedy, self.option = problem, reason, remedy, option
         self.code = _place_of(self)
-        """The code names the place of the refusal as module.function: it stays the same when the wording changes."""
+        """The code names the place of the refusal as module.function: it stays the same when the
+        wording changes."""
 
     def __str__(self) -> str:
         reason = f"{self.problem}: {self.reason}" if self.reason else self.problem
@@ -83,7 +101,9 @@ class BrinellWarning(UserWarning):
 
 
 class RequestError(BrinellError):
-    """A request that cannot be carried out: a bad option, a damaged file, a model that does not fit the data (exit 2)."""
+    """A request that cannot be carried out: a bad option, a damaged file, a model that does not fit
+    the data (exit 2).
+    """
 
 
 class ModelError(BrinellError):
@@ -109,11 +129,15 @@ class MemoryShortError(BrinellError):
 
 
 class BatchError(ModelError):
-    """A model that raises on a batch; whether one sample is to blame shows when the others are asked without it (exit 2)."""
+    """A model that raises on a batch; whether one sample is to blame shows when the others are
+    asked without it (exit 2).
+    """
 
 
 class ContractError(BrinellError):
-    """A plugin that broke its contract: an input out of bounds or over budget, undeclared access, a query too many (exit 2)."""
+    """A plugin that broke its contract: an input out of bounds or over budget, undeclared access, a
+    query too many (exit 2).
+    """
 
 
 class UnreachableError(StoppedError):
@@ -121,31 +145,43 @@ class UnreachableError(StoppedError):
 
 
 class SampleError(ModelError):
-    """Samples that cannot be judged while the rest can: the model fails on them alone, or their inputs cannot be read."""
+    """Samples that cannot be judged while the rest can: the model fails on them alone, or their
+    inputs cannot be read.
+    """
 
 
 def is_foreign(error: BaseException) -> bool:
-    """True for exceptions of foreign code, `sys.exit` included: all except errors of Brinell and Ctrl-C, which end the run."""
+    """True for exceptions of foreign code, `sys.exit` included: all except errors of Brinell and
+    Ctrl-C, which end the run.
+    """
     return not isinstance(error, BrinellError | KeyboardInterrupt)
 
 
 def in_python(call: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
     """A call from Python: unknown keywords and failures of files and memory are errors of ours."""
     parameters = inspect.signature(call).parameters
-    takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+    takes_any = any(
+        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
 
     @functools.wraps(call)
     def edge(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
         for name in () if takes_any else kwargs:
             if name not in parameters:
-                raise RequestError(f"{call.__name__} has no parameter {name!r}{suggestion(name, parameters)}")
+                raise RequestError(
+                    f"{call.__name__} has no parameter {name!r}{suggestion(name, parameters)}"
+                )
         try:
             return call(*args, **kwargs)
         except MemoryError as error:
             remedy = f"give a smaller {option('batch_size')} or fewer {option('samples')}"
-            raise MemoryShortError(f"this machine has too little memory for it: {remedy}") from error
+            raise MemoryShortError(
+                f"this machine has too little memory for it: {remedy}"
+            ) from error
         except OSError as error:
             reason = f"a file cannot be used ({one_line(error)})"
-            raise RequestError(f"{reason}: check its path, its rights, and the space on the disk") from error
+            raise RequestError(
+                f"{reason}: check its path, its rights, and the space on the disk"
+            ) from error
 
     return edge

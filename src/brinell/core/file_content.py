@@ -1,4 +1,7 @@
-"""The kind of a file by its first bytes, for messages about a file of another ending. Nothing of it is run."""
+"""The kind of a file by its first bytes, for messages about a file of another ending.
+
+Nothing of it is run.
+"""
 
 import zipfile
 from pathlib import Path
@@ -14,7 +17,8 @@ STARTS = {
     b"\x89HDF": "an HDF5 file, as Keras writes it",
     b"\x93NUMPY": "a NumPy array",
     b"\x1f\x8b": "a gzip archive",
-    b"version https://git-lfs": "the pointer of Git LFS to a file that was not fetched: git lfs pull fetches it",
+    b"version https://git-lfs": "the pointer of Git LFS to a file that was not fetched: git lfs pull fetches "
+    "it",
     b"<": "a page of the web or XML",
     b"{": "JSON",
 }
@@ -29,7 +33,13 @@ def content_of(file: Path) -> str:
         with bounded.open_regular(file) as stream, zipfile.ZipFile(stream) as archive:
             names = archive.namelist()
             is_torch = any(name.endswith("/data.pkl") for name in names)
-            return PROGRAM if any(name.endswith("/constants.pkl") for name in names) else TENSORS if is_torch else "a zip archive"
+            return (
+                PROGRAM
+                if any(name.endswith("/constants.pkl") for name in names)
+                else TENSORS
+                if is_torch
+                else "a zip archive"
+            )
     except (OSError, zipfile.BadZipFile):
         pass
     with bounded.open_regular(file) as stream:
@@ -49,8 +59,12 @@ def check_graph(file: Path) -> None:
     if content in (TENSORS, PICKLE):
         renamed = file.with_suffix(".pt")
         raise RequestError(
-            f"{file} holds {content}, and no ONNX file: rename it to {renamed}, and write model.py:FACTORY?weights={renamed}, "
+            f"{file} holds {content}, and no ONNX file: rename it to {renamed}, "
+            f"and write model.py:FACTORY?weights={renamed}, "
             "where FACTORY is a function in model.py that returns the network"
         )
     if content:
-        raise RequestError(f"{file} holds {content}, and no ONNX file: export the network again by torch.onnx.export")
+        raise RequestError(
+            f"{file} holds {content}, and no ONNX file: export the network again "
+            "by torch.onnx.export"
+        )

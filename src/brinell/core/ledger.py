@@ -1,14 +1,17 @@
 """The ledger: the only way from an attack to the model, and the only judge of success.
 
-An attack gets the ledger's `Oracle` in place of the model. The oracle answers queries; behind it the ledger enforces access,
-budget, bounds and threat, counts the cost of each sample (`Costs`), and keeps the best input of each sample (`Best`). A success
-is a legal input that meets the threat's criterion, whatever the attack reports; one so near the boundary that rounding may
-decide is asked about again, alone and in another batch.
+An attack gets the ledger's `Oracle` in place of the model. The oracle answers queries; behind it
+the ledger enforces access, budget, bounds and threat, counts the cost of each sample (`Costs`), and
+keeps the best input of each sample (`Best`). A success is a legal input that meets the threat's
+criterion, whatever the attack reports; one so near the boundary that rounding may decide is asked
+about again, alone and in another batch.
 
-If some values of the domain may not change, an attack never sees them: `Ledger.batch` and `Ledger.threat` hold only the others,
-and so do the inputs of the oracle. The ledger adds the clean values before it queries the model.
+If some values of the domain may not change, an attack never sees them: `Ledger.batch` and
+`Ledger.threat` hold only the others, and so do the inputs of the oracle. The ledger adds the clean
+values before it queries the model.
 
-`core.eot` decides how often and in which precision the model is evaluated for one answer; every evaluation counts.
+`core.eot` decides how often and in which precision the model is evaluated for one answer; every
+evaluation counts.
 """
 
 import math
@@ -32,10 +35,12 @@ from brinell.core.threat import Threat, size
 from brinell.core.torch_settings import float32_products
 
 NEAR_BOUNDARY = 2.0**-6
-"""An answer in TF32 whose lead is above minus this share of the deciding scores may be a success (design/0008-eot.md)."""
+"""An answer in TF32 whose lead is above minus this share of the deciding scores may be a success
+(design/0008-eot.md)."""
 
 Derive = Callable[..., tuple[Tensor, Tensor]]
-"""Criterion, logits, labels and inputs, then tensors that are aligned with them, to values and input gradients."""
+"""Criterion, logits, labels and inputs, then tensors that are aligned with them, to values and
+input gradients."""
 
 
 class _Query(NamedTuple):
@@ -53,14 +58,20 @@ class _Query(NamedTuple):
 
     def part(self, rows: slice | Tensor) -> "_Query":
         ids, x0, y, criterion, eps, limit, repeats = self
-        return _Query(ids[rows], x0[rows], y[rows], criterion.select(rows), eps[rows], limit[rows], repeats)
+        return _Query(
+            ids[rows], x0[rows], y[rows], criterion.select(rows), eps[rows], limit[rows], repeats
+        )
 
     def margin(self, logits: Tensor, x: Tensor) -> Tensor:
         with torch.no_grad():
             return self.criterion.margin(logits, self.y, x)
 
-    def derive(self, derive: Derive, aligned: Sequence[Tensor], logits: Tensor, leaf: Tensor) -> tuple[Tensor, Tensor]:
-        """Values and gradients of an attack's `derive`, which gets a copy of the labels, because it may write to them."""
+    def derive(
+        self, derive: Derive, aligned: Sequence[Tensor], logits: Tensor, leaf: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Values and gradients of an attack's `derive`, which gets a copy of the labels, because it
+        may write to them.
+        """
         return derive(self.criterion, logits, self.y.clone(), leaf, *aligned)
 
 
@@ -74,12 +85,15 @@ class Ledger:
         access: what the attack declared that it needs.
         queries: forwards allowed per sample; None for no limit.
         batch_size: the most inputs shown to the model at once.
-        minimal: whether a fooled sample goes on (to come closer), and inputs beyond eps may be asked about.
-        reach: up to which multiple of eps inputs may be asked about; beyond eps they are never successes.
-        eot: evaluations by whose mean a question is answered, for a model that draws random numbers.
+        minimal: whether a fooled sample goes on (to come closer), and inputs beyond eps may be
+            asked about.
+        reach: up to which multiple of eps inputs may be asked about; beyond eps they are never
+            successes.
+        eot: evaluations by whose mean a question is answered, for a model that draws random
+            numbers.
         precision: that of `gradient` away from the boundary: tf32 is for a GPU.
-        strongest: whether to keep, of samples without a success, the input of the largest margin; it costs a copy of what
-            improves.
+        strongest: whether to keep, of samples without a success, the input of the largest margin;
+            it costs a copy of what improves.
         surrogates: networks whose gradients the attack may follow.
         on_pass: called with (forwards, backwards) after each batch, for progress.
     """
@@ -102,16 +116,28 @@ class Ledger:
         on_pass: Callable[[int, int], None] | None = None,
     ) -> None:
         n, device = len(batch), batch.x.device
-        # The ledger judges by copies, so an attack that writes to its batch or threat does not change the criterion.
+        # The ledger judges by copies, so an attack that writes to its batch or threat does not
+        # change the criterion.
         self._model, self._batch = model, replace(batch, y=batch.y.clone())
-        self._threat = replace(threat, eps=threat.eps.clone(), criterion=threat.criterion.select(torch.arange(n, device=device)))
+        self._threat = replace(
+            threat,
+            eps=threat.eps.clone(),
+            criterion=threat.criterion.select(torch.arange(n, device=device)),
+        )
         self._limit, self._slack = self._threat.eps + self._threat.tolerance(), threat.domain.slack
         movable = threat.domain.movable
-        self._movable, self._missing = None if movable is None else movable.to(device), threat.domain.missing(batch.x)
+        self._movable, self._missing = (
+            None if movable is None else movable.to(device),
+            threat.domain.missing(batch.x),
+        )
         starts = None if batch.start is None else self.movable(batch.start)
-        self.batch = batch if movable is None else replace(batch, x=self.movable(batch.x), start=starts)
+        self.batch = (
+            batch if movable is None else replace(batch, x=self.movable(batch.x), start=starts)
+        )
         """The samples as an attack is given them: the values that may change."""
-        self.threat = replace(threat, domain=threat.domain.free, criterion=threat.criterion.for_attack())
+        self.threat = replace(
+            threat, domain=threat.domain.free, criterion=threat.criterion.for_attack()
+        )
         """The threat as an attack is given it."""
         self._untouched = self.batch.x._version
         self._access = min(access, model.access)
@@ -126,7 +152,8 @@ class Ledger:
         """Batches of answers with a success."""
         self.costs = Costs(n, device)
         self.confirmations = torch.zeros_like(self.costs.forwards)
-        """(n,): forward evaluations by which the ledger, and not the attack, asked again about successes near the boundary."""
+        """(n,): forward evaluations by which the ledger, and not the attack, asked again about
+        successes near the boundary."""
         self.best = Best(batch.x, model.classes, keeps_strongest=strongest)
 
     @property
@@ -135,21 +162,36 @@ class Ledger:
         return self.best.first_success > 0
 
     def affordable(self, ids: Tensor) -> Tensor:
-        """(n,) bool: which rows have budget left, if the rows before them with the same id are asked too."""
+        """(n,) bool: which rows have budget left, if the rows before them with the same id are
+        asked too.
+        """
         if self._queries is None:
             return torch.ones(len(ids), dtype=torch.bool, device=ids.device)
-        return self.costs.forwards[ids] + self._question_cost * (earlier_rows(ids) + 1) <= self._queries
+        return (
+            self.costs.forwards[ids] + self._question_cost * (earlier_rows(ids) + 1)
+            <= self._queries
+        )
 
     def movable(self, x: Tensor) -> Tensor:
-        """The values that may change, of whole inputs (n, *shape) or of what belongs to each of their values (n, k, *shape)."""
-        return x if self._movable is None else x.index_select(x.ndim - self._batch.x.ndim + 1, self._movable)
+        """The values that may change, of whole inputs (n, *shape) or of what belongs to each of
+        their values (n, k, *shape).
+        """
+        return (
+            x
+            if self._movable is None
+            else x.index_select(x.ndim - self._batch.x.ndim + 1, self._movable)
+        )
 
     def full_inputs(self, ids: Tensor, x: Tensor) -> Tensor:
-        """(n, *shape): whole inputs, from an attack's proposals for the values that may change and the clean values elsewhere."""
+        """(n, *shape): whole inputs, from an attack's proposals for the values that may change and
+        the clean values elsewhere.
+        """
         if self._movable is None:
             return x
         if x.shape != (len(ids), *self.batch.x.shape[1:]):
-            raise ContractError(f"a query of {len(ids)} ids came with inputs of shape {tuple(x.shape)}")
+            raise ContractError(
+                f"a query of {len(ids)} ids came with inputs of shape {tuple(x.shape)}"
+            )
         clean = self._batch.x[ids]
         full = clean.index_copy(1, self._movable, x)
         return full if self._missing is None else torch.where(self._missing[ids], clean, full)
@@ -213,8 +255,12 @@ class Ledger:
         with torch.no_grad():
             return criterion.margin(logits, query.y, self.full_inputs(ids, x))
 
-    def _gradient(self, ids: Tensor, x: Tensor, loss: Loss | None = None, *extra: Tensor) -> Gradient:
-        def derive(criterion: Criterion, logits: Tensor, y: Tensor, leaf: Tensor, *extra: Tensor) -> tuple[Tensor, Tensor]:
+    def _gradient(
+        self, ids: Tensor, x: Tensor, loss: Loss | None = None, *extra: Tensor
+    ) -> Gradient:
+        def derive(
+            criterion: Criterion, logits: Tensor, y: Tensor, leaf: Tensor, *extra: Tensor
+        ) -> tuple[Tensor, Tensor]:
             if loss is None:
                 value = criterion.margin(logits, y, leaf)
             elif extra:
@@ -224,12 +270,16 @@ class Ledger:
             return value.detach(), _gradient_or_zero(value, leaf)
 
         of_margins = loss is None and self._eot.count == 1
-        return Gradient(*self._differentiate(ids, x, derive, extra, self._precision, of_margins=of_margins))
+        return Gradient(
+            *self._differentiate(ids, x, derive, extra, self._precision, of_margins=of_margins)
+        )
 
     def _differences(self, ids: Tensor, x: Tensor, classes: Tensor) -> Differences:
         k = classes.shape[1]
 
-        def derive(criterion: Criterion, logits: Tensor, y: Tensor, leaf: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+        def derive(
+            criterion: Criterion, logits: Tensor, y: Tensor, leaf: Tensor, classes: Tensor
+        ) -> tuple[Tensor, Tensor]:
             logits = criterion.logits_for_attack(logits, y)
             lead = logits.gather(1, classes) - logits.gather(1, y[:, None])
             grads = [_gradient_or_zero(lead[:, j], leaf, keep=j < k - 1) for j in range(k)]
@@ -248,9 +298,11 @@ class Ledger:
         backwards: int = 1,
         of_margins: bool = False,
     ) -> list[Tensor]:
-        """The logits, then the values and input gradients that `derive` makes of them in so many backward passes.
+        """The logits, then the values and input gradients that `derive` makes of them in so many
+        backward passes.
 
-        It gets the rows of the `aligned` tensors (n, ...). Values that are margins of the criterion are not computed again.
+        It gets the rows of the `aligned` tensors (n, ...). Values that are margins of the criterion
+        are not computed again.
         """
         x = self.full_inputs(ids, x)
         query = self._admit(ids, x, Access.GRADIENTS)
@@ -258,32 +310,61 @@ class Ledger:
         for rows in self._batches(len(ids)):
             part, inputs, tensors = query, x, aligned
             if rows is not None:
-                part, inputs, tensors = query.part(rows), x[rows], [values[rows] for values in aligned]
+                part, inputs, tensors = (
+                    query.part(rows),
+                    x[rows],
+                    [values[rows] for values in aligned],
+                )
             times: int | Tensor = self._eot.count
             if precision == "float32":
-                logits, value, grad = self._eot.differentiate(inputs, partial(part.derive, derive, tensors))
+                logits, value, grad = self._eot.differentiate(
+                    inputs, partial(part.derive, derive, tensors)
+                )
             else:
-                (logits, value, grad), times = self._differentiate_in_tf32(part, inputs, derive, tensors)
-            margin = self._judge(part, inputs, logits, times, backwards=backwards, margin=value if of_margins else None)
-            columns.append([part.criterion.logits_for_attack(logits, part.y, margin), value, self.movable(grad)])
+                (logits, value, grad), times = self._differentiate_in_tf32(
+                    part, inputs, derive, tensors
+                )
+            margin = self._judge(
+                part,
+                inputs,
+                logits,
+                times,
+                backwards=backwards,
+                margin=value if of_margins else None,
+            )
+            columns.append(
+                [
+                    part.criterion.logits_for_attack(logits, part.y, margin),
+                    value,
+                    self.movable(grad),
+                ]
+            )
         return [_join(list(column)) for column in zip(*columns, strict=True)]
 
     def _differentiate_in_tf32(
         self, query: _Query, x: Tensor, derive: Derive, aligned: Sequence[Tensor]
     ) -> tuple[list[Tensor], Tensor]:
-        """Derivatives in TF32, in float32 at inputs that come near a success, and (n,) the forwards that each row took."""
+        """Derivatives in TF32, in float32 at inputs that come near a success, and (n,) the forwards
+        that each row took.
+        """
         with float32_products(tf32=True):
             derivatives = self._eot.differentiate(x, partial(query.derive, derive, aligned))
         logits = derivatives[0]
         near_boundary = query.margin(logits, x) > -NEAR_BOUNDARY * losses.scale(logits, query.y)
         rows = near_boundary.nonzero()[:, 0]
         if len(rows):
-            derive_rows = partial(query.part(rows).derive, derive, [values[rows] for values in aligned])
-            for values, exact in zip(derivatives, self._eot.differentiate(x[rows], derive_rows), strict=True):
+            derive_rows = partial(
+                query.part(rows).derive, derive, [values[rows] for values in aligned]
+            )
+            for values, exact in zip(
+                derivatives, self._eot.differentiate(x[rows], derive_rows), strict=True
+            ):
                 values[rows] = exact
         return derivatives, self._eot.count * (1 + near_boundary.long())
 
-    def _slopes(self, surrogates: tuple[Model, ...], ids: Tensor, x: Tensor, weights: Tensor) -> Tensor:
+    def _slopes(
+        self, surrogates: tuple[Model, ...], ids: Tensor, x: Tensor, weights: Tensor
+    ) -> Tensor:
         x = self.full_inputs(ids, x)
         slopes = x.new_zeros(len(x), len(surrogates), *x.shape[1:])
         for column, model in enumerate(surrogates):
@@ -291,16 +372,21 @@ class Ledger:
                 part = slice(None) if rows is None else rows
                 leaf = x[part].detach().requires_grad_()
                 with torch.enable_grad():
-                    slopes[part, column] = _gradient_or_zero((model.predict(leaf) * weights[part]).sum(1), leaf)
+                    slopes[part, column] = _gradient_or_zero(
+                        (model.predict(leaf) * weights[part]).sum(1), leaf
+                    )
             if not bool(slopes[:, column].isfinite().all()):
-                raise ModelError(f"the surrogate {model.name} gives a gradient of NaN or infinity: leave it out")
+                raise ModelError(
+                    f"the surrogate {model.name} gives a gradient of NaN or infinity: leave it out"
+                )
         self.costs.surrogate_passes.index_add_(0, ids, torch.full_like(ids, len(surrogates)))
         return self.movable(slopes)
 
     def _check_surrogate(self, model: Model) -> Model:
         if model.classes != self._model.classes:
             raise RequestError(
-                f"the surrogate {model.name} tells {model.classes} classes apart, and {self._model.name} "
+                f"the surrogate {model.name} tells {model.classes} classes apart, "
+                f"and {self._model.name} "
                 f"{self._model.classes}: name a policy that was trained for this model's classes"
             )
         return model
@@ -316,14 +402,23 @@ class Ledger:
     def _admit(self, ids: Tensor, x: Tensor, access: Access) -> _Query:
         """Refuse a query that the attack may not make, before the model sees it."""
         if access > self._access:
-            raise ContractError(f"the attack asked for {access.name.lower()} and has access to {self._access.name.lower()} only")
+            raise ContractError(
+                f"the attack asked for {access.name.lower()} and has access to "
+                f"{self._access.name.lower()} only"
+            )
         if len(ids) == 0 or x.shape != (len(ids), *self._batch.x.shape[1:]):
-            raise ContractError(f"a query of {len(ids)} ids came with inputs of shape {tuple(x.shape)}")
+            raise ContractError(
+                f"a query of {len(ids)} ids came with inputs of shape {tuple(x.shape)}"
+            )
         if self.batch.x._version != self._untouched:
-            raise ContractError("the attack wrote into the clean inputs; it must clone what it changes")
+            raise ContractError(
+                "the attack wrote into the clean inputs; it must clone what it changes"
+            )
         query = self._query(ids)
         if self._queries is not None and not self.affordable(ids).all():
-            raise ContractError(f"the attack asked about a sample whose budget of {self._queries} queries is spent")
+            raise ContractError(
+                f"the attack asked about a sample whose budget of {self._queries} queries is spent"
+            )
         return query
 
     def _query(self, ids: Tensor) -> _Query:
@@ -331,7 +426,9 @@ class Ledger:
         if self._last is not None and self._last[0] is ids and self._last[1] == ids._version:
             return self._last[2]
         n, batch, threat = len(ids), self._batch, self._threat
-        query = _Query(batch.ids, batch.x, batch.y, threat.criterion, threat.eps, self._limit, repeats=False)
+        query = _Query(
+            batch.ids, batch.x, batch.y, threat.criterion, threat.eps, self._limit, repeats=False
+        )
         if n != len(batch) or not bool((ids == batch.ids).all()):
             query = query.part(ids)._replace(repeats=len(torch.unique(ids)) < n)
         self._last = ids, ids._version, query
@@ -347,19 +444,26 @@ class Ledger:
         backwards: int = 0,
         margin: Tensor | None = None,
     ) -> Tensor:
-        """Judge answers to a batch, count `times` forwards for each row, record successes, and return the margins (n,)."""
+        """Judge answers to a batch, count `times` forwards for each row, record successes, and
+        return the margins (n,).
+        """
         distance = size(self._threat.distance, x, query.x0)
         legal = distance <= query.limit
         margin = query.margin(logits, x) if margin is None else margin
         success = legal & query.criterion.is_met(margin, logits, query.y) if self._minimal else None
         lead = margin.amax() if success is None else success.any().float()
         facts = (*self._threat.domain.ends_beyond(x), logits.amax(), legal.all().float(), lead)
-        below, above, largest, all_legal, peak = torch.stack(facts).tolist()  # the one read of a query without a success
+        below, above, largest, all_legal, peak = torch.stack(
+            facts
+        ).tolist()  # the one read of a query without a success
         if not (below <= self._slack and above <= self._slack):
-            raise ContractError(f"the attack left the bounds of the data by {max(below, above):.3g}")
+            raise ContractError(
+                f"the attack left the bounds of the data by {max(below, above):.3g}"
+            )
         if not largest < math.inf:
             raise ModelError(
-                "the model answered NaN or infinity: it cannot be judged; look for overflow or a division by zero in it"
+                "the model answered NaN or infinity: it cannot be judged; look "
+                "for overflow or a division by zero in it"
             )
         if not all_legal and not self._minimal:
             self._check_reach(distance, query)
@@ -373,24 +477,37 @@ class Ledger:
         if self._on_pass is not None:
             forwards = times * len(x) if isinstance(times, int) else int(times.sum())
             self._on_pass(forwards, forwards * backwards)
-        if witness is not None and bool((close := witness & (margin <= losses.rounding(logits, query.y))).any()):
+        if witness is not None and bool(
+            (close := witness & (margin <= losses.rounding(logits, query.y))).any()
+        ):
             refuted = self._refuted(query, x, close)
             witness, margin = witness & ~refuted, torch.where(refuted, margin.clamp_max(0), margin)
-        self.best.raise_margins(query.ids, x, margin if all_legal else torch.where(legal, margin, -torch.inf), query.repeats)
+        self.best.raise_margins(
+            query.ids,
+            x,
+            margin if all_legal else torch.where(legal, margin, -torch.inf),
+            query.repeats,
+        )
         if witness is not None and before is not None:
             self._successes += 1
             totals = before + (running_totals(query.ids, rows) if query.repeats else rows)
             fooled = witness.nonzero()[:, 0]
-            self.best.note_successes(query.ids[fooled], x[fooled], logits[fooled], distance[fooled], totals[fooled])
+            self.best.note_successes(
+                query.ids[fooled], x[fooled], logits[fooled], distance[fooled], totals[fooled]
+            )
         return margin
 
     def _refuted(self, query: _Query, x: Tensor, close: Tensor) -> Tensor:
-        """(n,) bool: rows of those in `close` (n,) that do not succeed when the model is asked about them alone and together."""
+        """(n,) bool: rows of those in `close` (n,) that do not succeed when the model is asked
+        about them alone and together.
+        """
         refuted, rows = torch.zeros_like(close), close.nonzero()[:, 0]
         for part in (rows, *torch.split(rows, 1)):
             with torch.no_grad():
                 logits = self._eot.mean(x[part])
-            self.confirmations.index_add_(0, query.ids[part], torch.full_like(part, self._eot.count))
+            self.confirmations.index_add_(
+                0, query.ids[part], torch.full_like(part, self._eot.count)
+            )
             if self._on_pass is not None:
                 self._on_pass(self._eot.count * len(part), 0)
             criterion, y = query.criterion.select(part), query.y[part]
@@ -405,7 +522,10 @@ class Ledger:
         if not (distance <= query.limit + beyond).all():
             of = "eps" if self._reach == 1 else f"{self._reach:g} eps"
             over = (distance - query.eps - beyond).max().item()
-            raise ContractError(f"the attack left the budget: {over:.3g} beyond {of} in {self._threat.distance.name}")
+            raise ContractError(
+                f"the attack left the budget: {over:.3g} beyond {of} in "
+                f"{self._threat.distance.name}"
+            )
 
 
 def _join(parts: list[Tensor]) -> Tensor:
@@ -413,13 +533,21 @@ def _join(parts: list[Tensor]) -> Tensor:
 
 
 def _gradient_or_zero(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Tensor:
-    """The gradient of the summed values (n,); zeros where the model's answer does not depend on its input differentiably."""
+    """The gradient of the summed values (n,); zeros where the model's answer does not depend on its
+    input differentiably.
+    """
     if not value.requires_grad:
         return torch.zeros_like(leaf)
     try:
-        (grad,) = torch.autograd.grad(value, leaf, torch.ones_like(value), allow_unused=True, retain_graph=keep)
+        (grad,) = torch.autograd.grad(
+            value, leaf, torch.ones_like(value), allow_unused=True, retain_graph=keep
+        )
     except RuntimeError as error:
         if not is_memory_short(error):
-            raise ModelError(f"the model answers, but torch cannot differentiate it ({one_line(error)})") from error
-        raise MemoryShortError(f"a gradient at {len(leaf)} inputs does not fit into memory ({one_line(error)})") from error
+            raise ModelError(
+                f"the model answers, but torch cannot differentiate it ({one_line(error)})"
+            ) from error
+        raise MemoryShortError(
+            f"a gradient at {len(leaf)} inputs does not fit into memory ({one_line(error)})"
+        ) from error
     return torch.zeros_like(leaf) if grad is None else grad

@@ -1,14 +1,20 @@
-"""Losses that an attack raises, one value per sample: (n, classes) logits and (n,) labels to (n,). Larger is more wrong."""
+"""Losses that an attack raises, one value per sample: (n, classes) logits and (n,) labels to (n,).
+
+Larger is more wrong.
+"""
 
 import torch
 from torch import Tensor
 
 SPACINGS = 64
-"""Spacings of float32 numbers within which two scores may change places when they are computed again."""
+"""Spacings of float32 numbers within which two scores may change places when they are computed
+again."""
 MASKING = 256
-"""A score that is so many times as large as those that decide masks a class, and says nothing of their rounding."""
+"""A score that is so many times as large as those that decide masks a class, and says nothing of
+their rounding."""
 TINY = 1e-37
-"""Smallest spread of logits by which a loss is divided, so that equal logits have loss 0 and logits of any size have theirs."""
+"""Smallest spread of logits by which a loss is divided, so that equal logits have loss 0 and
+logits of any size have theirs."""
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
@@ -23,13 +29,17 @@ def compared(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def margin(logits: Tensor, y: Tensor) -> Tensor:
-    """Best other logit minus the true logit (Carlini & Wagner 2017, f_6 with the sign turned): positive when fooled."""
+    """Best other logit minus the true logit (Carlini & Wagner 2017, f_6 with the sign turned):
+    positive when fooled.
+    """
     true, rival = compared(logits, y)
     return rival - true
 
 
 def scale(logits: Tensor, y: Tensor) -> Tensor:
-    """(n, ...): the size of the terms that the deciding scores are sums of: that of the largest score which masks no class."""
+    """(n, ...): the size of the terms that the deciding scores are sums of: that of the largest
+    score which masks no class.
+    """
     true, rival = compared(logits, y)
     return torch.minimum(logits.abs().amax(1), MASKING * torch.maximum(true.abs(), rival.abs()))
 
@@ -42,16 +52,22 @@ def rounding(logits: Tensor, y: Tensor) -> Tensor:
 def predicted_classes(logits: Tensor) -> Tensor:
     """(n, ...) int64: the class of the largest logit; of equal ones the first, as by argmax.
 
-    Along the second of several axes this is eight times as fast on a CPU as argmax, which reads class after class.
+    Along the second of several axes this is eight times as fast on a CPU as argmax, which reads
+    class after class.
     """
     classes = logits.shape[1]
     dtype = torch.int16 if classes < 2**15 else torch.int32
-    ranks = torch.arange(classes, 0, -1, dtype=dtype, device=logits.device).reshape(-1, *[1] * (logits.ndim - 2))
+    ranks = torch.arange(classes, 0, -1, dtype=dtype, device=logits.device).reshape(
+        -1, *[1] * (logits.ndim - 2)
+    )
     return classes - ((logits == logits.amax(1, keepdim=True)) * ranks).amax(1).long()
 
 
 def correct(logits: Tensor, y: Tensor) -> Tensor:
-    """(n, ...) bool: whether the class of the largest logit is the true one; of equal ones the first, as by argmax."""
+    """Whether the class of the largest logit is the true one, (n, ...) bool.
+
+    Of equal logits the first counts, as by argmax.
+    """
     logits = logits.detach()
     lead = margin(logits, y)
     right, ties = lead < 0, lead == 0
@@ -59,20 +75,22 @@ def correct(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def decision(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """(n,) probabilities of the predicted classes, and (n,) int64 classes: the argmax of the logits as they come.
+    """(n,) probabilities of the predicted classes, and (n,) int64 classes: the argmax of the logits
+    as they come.
 
-    The class is not taken from the probabilities. Rounding makes them equal if logits are close together, and so would hide
-    the decision of a model whose logits are small.
+    The class is not taken from the probabilities. Rounding makes them equal if logits are close
+    together, and so would hide the decision of a model whose logits are small.
     """
     classes = logits.argmax(1)
     return logits.softmax(1).gather(1, classes[:, None])[:, 0], classes
 
 
 def dlr(logits: Tensor, y: Tensor) -> Tensor:
-    """Difference of logits ratio (Croce & Hein 2020, Reliable evaluation, eq. 6): the margin over the spread of the top three.
+    """Difference of logits ratio (Croce & Hein 2020, Reliable evaluation, eq. 6): the margin over
+    the spread of the top three.
 
-    With three classes the third largest logit is the smallest. With two, where the ratio is constant up to its sign, the
-    spread is left out, so the loss is the plain margin.
+    With three classes the third largest logit is the smallest. With two, where the ratio is
+    constant up to its sign, the spread is left out, so the loss is the plain margin.
     """
     if logits.shape[1] < 3:
         return margin(logits, y)
@@ -88,8 +106,8 @@ def targeted_margin(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
 def targeted_dlr(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
     """Targeted difference of logits ratio (Croce & Hein 2020, Reliable evaluation, eq. 7).
 
-    The targeted margin over the largest logit minus the mean of the third and fourth. With three classes the third stands for
-    both; with two, the spread is left out.
+    The targeted margin over the largest logit minus the mean of the third and fourth. With three
+    classes the third stands for both; with two, the spread is left out.
     """
     lead = targeted_margin(logits, y, target)
     if logits.shape[1] < 3:

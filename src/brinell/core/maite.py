@@ -1,8 +1,10 @@
-"""Data sets and models of image classification by the protocols of MAITE, recognised by their form: MAITE is never imported.
+"""Data sets and models of image classification by the protocols of MAITE, recognised by their form:
+MAITE is never imported.
 
-Both have an attribute `metadata`, a mapping with a text `id` and perhaps `index2label`. An item of a data set is an image, a
-target and its metadata; a model takes a sequence of images and answers with a sequence of targets. An image is (C, H, W), a
-target (classes,) scores. MAITE's protocols of detection and tracking differ in their targets alone, and are refused.
+Both have an attribute `metadata`, a mapping with a text `id` and perhaps `index2label`. An item of
+a data set is an image, a target and its metadata; a model takes a sequence of images and answers
+with a sequence of targets. An image is (C, H, W), a target (classes,) scores. MAITE's protocols of
+detection and tracking differ in their targets alone, and are refused.
 """
 
 from collections.abc import Mapping
@@ -31,10 +33,16 @@ class Metadata(NamedTuple):
 def metadata_of(component: Any) -> Metadata | None:
     """The metadata of a data set or a model of MAITE; None for any other object."""
     metadata = getattr(component, "metadata", None)
-    if isinstance(component, type) or not isinstance(metadata, Mapping) or not isinstance(metadata.get("id"), str):
+    if (
+        isinstance(component, type)
+        or not isinstance(metadata, Mapping)
+        or not isinstance(metadata.get("id"), str)
+    ):
         return None
     names = metadata.get("index2label")
-    return Metadata(metadata["id"], names_of_mapping(f"index2label of {metadata['id']}", names) if names else ())
+    return Metadata(
+        metadata["id"], names_of_mapping(f"index2label of {metadata['id']}", names) if names else ()
+    )
 
 
 def scores_of(target: Any, subject: str) -> Array:
@@ -42,12 +50,19 @@ def scores_of(target: Any, subject: str) -> Array:
     for attribute, task in OTHER_TASKS.items():
         if getattr(target, attribute, None) is not None:
             raise RequestError(
-                f"{subject} is one of {task} (it has {attribute}), and Brinell audits classifiers alone so far: give a model and "
+                f"{subject} is one of {task} (it has {attribute}), and Brinell "
+                "audits classifiers alone so far: give a model and "
                 "data of maite.protocols.image_classification"
             )
     scores = as_array(target, "scores")
-    if scores.ndim != 1 or not scores.size or scores.dtype.kind not in "biuf" or not np.isfinite(scores).all():
+    if (
+        scores.ndim != 1
+        or not scores.size
+        or scores.dtype.kind not in "biuf"
+        or not np.isfinite(scores).all()
+    ):
         raise RequestError(
-            f"{subject} is {short(target)}: by MAITE's protocol it is one row of scores, a finite number per class"
+            f"{subject} is {short(target)}: by MAITE's protocol it is one row of "
+            "scores, a finite number per class"
         )
     return scores

@@ -5,8 +5,12 @@ import re
 
 import torch
 
-SHORT = re.compile(r"^\w+ (backend )?out of memory\b|^CUDA error: out of memory|_STATUS_ALLOC_FAILED|DefaultCPUAllocator")
-"""How messages of torch begin, or what they hold: of mps, of libraries on a GPU, of the processor."""
+SHORT = re.compile(
+    r"^\w+ (backend )?out of memory\b|^CUDA error: out of "
+    r"memory|_STATUS_ALLOC_FAILED|DefaultCPUAllocator"
+)
+"""How messages of torch begin, or what they hold: of mps, of libraries on a GPU, of the
+processor."""
 
 
 def is_memory_short(error: BaseException) -> bool:
@@ -17,7 +21,9 @@ def is_memory_short(error: BaseException) -> bool:
 
 
 def release_memory() -> None:
-    """Give back what Python and torch keep for later, once the error that holds the failed attempt is gone."""
+    """Give back what Python and torch keep for later, once the error that holds the failed attempt
+    is gone.
+    """
     gc.collect()
     torch.cuda.empty_cache()  # does nothing where there is none
     torch.xpu.empty_cache()

@@ -12,12 +12,20 @@ from torch import Tensor, nn
 from brinell.core.data import Remark
 from brinell.core.detection import BoxForm
 from brinell.core.domain import Domain
-from brinell.core.errors import BatchError, MemoryShortError, ModelError, is_foreign, one_line, option
+from brinell.core.errors import (
+    BatchError,
+    MemoryShortError,
+    ModelError,
+    is_foreign,
+    one_line,
+    option,
+)
 from brinell.core.memory import is_memory_short
 from brinell.core.values import obstacle_of
 
 MASKED = -1e38
-"""Stands for -inf in answers, by which models mask classes: it never leads, and margins to it are finite."""
+"""Stands for -inf in answers, by which models mask classes: it never leads, and margins to it
+are finite."""
 
 
 class Access(IntEnum):
@@ -29,7 +37,10 @@ class Access(IntEnum):
 
 
 class Server(Protocol):
-    """The remote machine on which a model runs. Its operator may exchange the model during an audit."""
+    """The remote machine on which a model runs.
+
+    Its operator may exchange the model during an audit.
+    """
 
     @property
     def served(self) -> Mapping[str, Any]:
@@ -44,7 +55,9 @@ class Server(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class MapOutput:
-    """A model answers one class for each place: its answers are maps of logits (classes, height, width), flattened to a row."""
+    """A model answers one class for each place: its answers are maps of logits (classes, height,
+    width), flattened to a row.
+    """
 
     classes: int
     height: int
@@ -58,32 +71,43 @@ class MapOutput:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo:
-    """Everything that a model may offer beyond answers. Each part may be left out, so `ModelInfo()` suits every model."""
+    """Everything that a model may offer beyond answers.
+
+    Each part may be left out, so `ModelInfo()` suits every model.
+    """
 
     class_names: tuple[str, ...] = ()
-    """Names of the classes in the order of the logits, by which they are matched with those of the data; empty without names."""
+    """Names of the classes in the order of the logits, by which they are matched with those of
+    the data; empty without names."""
     class_order: tuple[int, ...] = ()
-    """For each logit its place in the model's own answer, or -1; empty unless they were brought into the data's order."""
+    """For each logit its place in the model's own answer, or -1; empty unless they were brought
+    into the data's order."""
     architecture: str | None = None
     """Name of the architecture, in a word."""
     parameters: int | None = None
     """Number of trained parameters."""
     module: nn.Module | None = None
-    """The torch module inside, whose children a check may watch, and an adaptive attack make differentiable."""
+    """The torch module inside, whose children a check may watch, and an adaptive attack make
+    differentiable."""
     features: Callable[[Tensor], Tensor] | None = None
     """(n, *shape) inputs to (n, d) features of the penultimate layer."""
     session: Callable[[torch.device], AbstractContextManager[None]] = lambda device: nullcontext()
-    """Prepares the model for many calls on one device (evaluation mode, open connections) until the context ends."""
+    """Prepares the model for many calls on one device (evaluation mode, open connections) until
+    the context ends."""
     output: MapOutput | BoxForm | None = None
-    """Kind of the answers, if they are more than a class each; `Model.classes` is then the length of a flattened answer."""
+    """Kind of the answers, if they are more than a class each; `Model.classes` is then the
+    length of a flattened answer."""
     answers: str | None = None
-    """Kind of the raw answers before conversion to logits, one of `models._answers.Kind`; None if unknown."""
+    """Kind of the raw answers before conversion to logits, one of `models._answers.Kind`; None
+    if unknown."""
     training: Callable[[], Sequence[str]] | None = None
-    """Names of the modules that are in training mode at the time of the call; None if the model is not a torch module."""
+    """Names of the modules that are in training mode at the time of the call; None if the model
+    is not a torch module."""
     preprocessing: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """`mean`, `std`, `axis` and `flip_axis` that the user gave for it; empty without."""
     notes: tuple[str, ...] = ()
-    """Choices made because the user gave no setting, in lines that the run prints and its manifest keeps."""
+    """Choices made because the user gave no setting, in lines that the run prints and its
+    manifest keeps."""
     gradients: str = ""
     """Spec under which the same network gives gradients; empty if there is none."""
     server: Server | None = None
@@ -115,17 +139,22 @@ class Model(Protocol):
 
     @property
     def info(self) -> ModelInfo:
-        """Facts about the model besides answers; a class without such facts sets `info = ModelInfo()`."""
+        """Facts about the model besides answers; a class without such facts sets `info =
+        ModelInfo()`.
+        """
 
     def predict(self, x: Tensor) -> Tensor:
-        """(n, *shape) inputs within the domain's bounds to (n, classes) logits; differentiable where access is GRADIENTS."""
+        """(n, *shape) inputs within the domain's bounds to (n, classes) logits; differentiable
+        where access is GRADIENTS.
+        """
 
     def digest(self) -> str:
         """A hash of everything that determines its answers."""
 
 
 def check_exit(name: str, error: BaseException) -> None:
-    """Pass on errors of Brinell and Ctrl-C; refuse a model whose code ends the program, for which other data are no remedy.
+    """Pass on errors of Brinell and Ctrl-C; refuse a model whose code ends the program, for which
+    other data are no remedy.
 
     Raises:
         ModelError: the error is `sys.exit`, or another that `except Exception` does not see.
@@ -134,14 +163,16 @@ def check_exit(name: str, error: BaseException) -> None:
         raise error
     if not isinstance(error, Exception):
         raise ModelError(
-            f"model {name} ended with {type(error).__name__} when it was asked ({one_line(error)}): take sys.exit, or what else "
+            f"model {name} ended with {type(error).__name__} when it was asked "
+            f"({one_line(error)}): take sys.exit, or what else "
             "ends it, out of its code"
         ) from error
 
 
 @contextmanager
 def answering(name: str, n: int) -> Iterator[None]:
-    """Context in which the code of a model runs on `n` inputs: whatever it raises, `sys.exit` included, becomes one line.
+    """Context in which the code of a model runs on `n` inputs: whatever it raises, `sys.exit`
+    included, becomes one line.
 
     Raises:
         BatchError: the model failed; its own error is quoted in one line.
@@ -152,13 +183,17 @@ def answering(name: str, n: int) -> Iterator[None]:
     except BaseException as error:
         if not is_foreign(error):
             raise
-        failure = f"model {name} failed on a batch of {n} inputs ({type(error).__name__}: {one_line(error)})"
+        failure = (
+            f"model {name} failed on a batch of {n} inputs ({type(error).__name__}: "
+            f"{one_line(error)})"
+        )
         if is_memory_short(error):
             fallback = f"try {option('device', 'cpu')}, or one with more memory"
             advice = f"try a smaller {option('batch_size')}" if n > 1 else fallback
             raise MemoryShortError(f"{failure}: {advice}; what was computed is kept") from error
         raise BatchError(
-            f"{failure}: correct it, or try a smaller {option('batch_size')} where memory is short; what was computed is kept"
+            f"{failure}: correct it, or try a smaller {option('batch_size')} "
+            "where memory is short; what was computed is kept"
         ) from error
 
 
@@ -173,14 +208,20 @@ def ask(model: Model, x: Tensor) -> Tensor:
     with answering(model.name, len(x)):
         answer: object = model.predict(x)
     if not isinstance(answer, Tensor):
-        raise ModelError(f"model {model.name} answered with a {type(answer).__name__}: return a tensor of logits")
+        raise ModelError(
+            f"model {model.name} answered with a {type(answer).__name__}: return a tensor of logits"
+        )
     if obstacle := obstacle_of(answer):
-        raise ModelError(f"model {model.name} answered with logits that are {obstacle[0]}: return {obstacle[1]}")
+        raise ModelError(
+            f"model {model.name} answered with logits that are {obstacle[0]}: return {obstacle[1]}"
+        )
     return as_logits(answer).clamp_min(MASKED)
 
 
 def as_logits(answer: Tensor) -> Tensor:
-    """A model's answer in float32, the only type of logits behind a model: the class that leads is the same."""
+    """A model's answer in float32, the only type of logits behind a model: the class that leads is
+    the same.
+    """
     if answer.dtype == torch.float32:
         return answer
     if answer.dtype in (torch.float16, torch.bfloat16):
@@ -193,8 +234,12 @@ def as_logits(answer: Tensor) -> Tensor:
 
 
 def led_by(logits: Tensor, leader: Tensor) -> Tensor:
-    """The logits (n, classes); where another class leads or ties, that in `leader` (n,) is raised by the least that it takes."""
+    """The logits (n, classes); where another class leads or ties, that in `leader` (n,) is raised
+    by the least that it takes.
+    """
     values = logits.detach()
     raised = torch.nextafter(values.amax(1, keepdim=True), values.new_tensor(torch.inf))
-    wrong = (values.argmax(1) != leader)[:, None] & (torch.arange(logits.shape[1], device=logits.device) == leader[:, None])
+    wrong = (values.argmax(1) != leader)[:, None] & (
+        torch.arange(logits.shape[1], device=logits.device) == leader[:, None]
+    )
     return torch.where(wrong, raised + (logits - values), logits)

@@ -1,7 +1,9 @@
-"""The nearest sample of the same and of another class in a reference set: exact, in Linf, L2, L1 and L0.
+"""The nearest sample of the same and of another class in a reference set: exact, in Linf, L2, L1
+and L0.
 
-The search skips whatever a lower bound shows to be farther away than the nearest candidate so far, so most pairs of samples are
-never compared in all their values. Values lie on a grid of bytes (8-bit images) or are float32.
+The search skips whatever a lower bound shows to be farther away than the nearest candidate so far,
+so most pairs of samples are never compared in all their values. Values lie on a grid of bytes
+(8-bit images) or are float32.
 """
 
 from dataclasses import dataclass
@@ -22,7 +24,10 @@ GROUPS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Neighbours:
-    """The nearest sample of the same class and of another class for each sample, with its distance. Arrays are (n,)."""
+    """The nearest sample of the same class and of another class for each sample, with its distance.
+
+    Arrays are (n,).
+    """
 
     same_class: Array
     """float64; infinite where the class has no other (different) sample."""
@@ -35,7 +40,8 @@ class Neighbours:
 
 
 class Reference:
-    """Labelled samples among which neighbours are searched, prepared once for any number of searches.
+    """Labelled samples among which neighbours are searched, prepared once for any number of
+    searches.
 
     Args:
         values: (m, d) uint8 or float32.
@@ -50,7 +56,12 @@ class Reference:
         self._searches: dict[str, _Search] = {}
 
     def nearest(
-        self, norm: str, x: Array, labels: Array, first: Neighbours | None = None, itself: Array | None = None
+        self,
+        norm: str,
+        x: Array,
+        labels: Array,
+        first: Neighbours | None = None,
+        itself: Array | None = None,
     ) -> Neighbours:
         """The nearest reference samples of each input, in its own class and in the others.
 
@@ -59,8 +70,8 @@ class Reference:
             x: (n, d) of the same type as the reference.
             labels: (n,) int64.
             first: neighbours in any norm, from which the search begins; it is faster with them.
-            itself: (n,) int64, the position in the reference of each input that is one of its samples and so no neighbour of
-                its own; -1 for none.
+            itself: (n,) int64, the position in the reference of each input that is one of its
+                samples and so no neighbour of its own; -1 for none.
 
         Returns:
             Distances in the units of the arrays.
@@ -81,45 +92,65 @@ class Reference:
                 size[side][row], place = search.find(row % ROWS, guess, spans, out)
                 positions[side][row] = self._order[place] if place >= 0 else -1
         return Neighbours(
-            same_class=size["same"], same_at=positions["same"], other_class=size["other"], other_at=positions["other"]
+            same_class=size["same"],
+            same_at=positions["same"],
+            other_class=size["other"],
+            other_at=positions["other"],
         )
 
 
 class _Search:
-    """Finds the nearest candidate of one query after another, by lower bounds for a block of queries at once.
+    """Finds the nearest candidate of one query after another, by lower bounds for a block of
+    queries at once.
 
-    Linf: the largest difference in some of the values. L2: the distance itself, less what rounding can add. L1: squared L2 over
-    the range, since no value differs by more, and differences of sums over groups of values. L0: the number of values of which
-    exactly one equals the most frequent one (the background, say).
+    Linf: the largest difference in some of the values. L2: the distance itself, less what rounding
+    can add. L1: squared L2 over the range, since no value differs by more, and differences of sums
+    over groups of values. L0: the number of values of which exactly one equals the most frequent
+    one (the background, say).
     """
 
     def __init__(self, norm: str, reference: Array) -> None:
         self.norm, values = norm, reference.shape[1]
-        # Neighbouring values are alike, and Linf is bounded by the first few: they are taken from all over the input.
+        # Neighbouring values are alike, and Linf is bounded by the first few: they are taken from
+        # all over the input.
         golden = np.arange(values) * ((5**0.5 - 1) / 2) % 1  # by which each prefix is spread evenly
         self.spread = np.arange(values) if norm == "l2" else np.argsort(golden, kind="stable")
-        self.reference = reference if norm == "l2" else np.ascontiguousarray(reference[:, self.spread])
+        self.reference = (
+            reference if norm == "l2" else np.ascontiguousarray(reference[:, self.spread])
+        )
         self.edges = np.linspace(0, values, min(GROUPS, values) + 1).astype(np.int64)
         self.range = float(reference.max()) - float(reference.min()) or 1.0
         self.frequent = _frequent(self.reference) if norm == "l0" else None
-        self.first_columns = torch.from_numpy(self.reference[:, :GROUPS].astype(np.float32)) if norm == "linf" else None
+        self.first_columns = (
+            torch.from_numpy(self.reference[:, :GROUPS].astype(np.float32))
+            if norm == "linf"
+            else None
+        )
         self.sums = self._sums(reference) if norm == "l1" else None
         self.points = torch.empty(0) if norm == "linf" else self._points(self.reference)
         self.square = (self.points * self.points).sum(-1)
 
     def _points(self, values: Array) -> Tensor:
         """Values relative to the most frequent ones, as float32."""
-        return torch.from_numpy((values if self.frequent is None else values != self.frequent).astype(np.float32, copy=False))
+        return torch.from_numpy(
+            (values if self.frequent is None else values != self.frequent).astype(
+                np.float32, copy=False
+            )
+        )
 
     def _sums(self, values: Array) -> Tensor:
-        return torch.from_numpy(np.add.reduceat(values.astype(np.float32, copy=False), self.edges[:-1], axis=1))
+        return torch.from_numpy(
+            np.add.reduceat(values.astype(np.float32, copy=False), self.edges[:-1], axis=1)
+        )
 
     def begin(self, queries: Array) -> None:
         """Take the next queries (b, d), and bound their distances to all candidates from below."""
         self.queries = queries[:, self.spread]
         if self.first_columns is not None:
             self.bound = torch.cdist(
-                torch.from_numpy(self.queries[:, :GROUPS].astype(np.float32)), self.first_columns, p=torch.inf
+                torch.from_numpy(self.queries[:, :GROUPS].astype(np.float32)),
+                self.first_columns,
+                p=torch.inf,
             ).numpy()
             return
         q = self._points(self.queries)
@@ -135,8 +166,12 @@ class _Search:
             bound = torch.maximum(bound, torch.cdist(sums, self.sums, p=1.0).sub_(slack))
         self.bound = bound.numpy()
 
-    def find(self, row: int, guess: int, spans: list[tuple[int, int]], itself: int) -> tuple[float, int]:
-        """Distance and place of the nearest candidate but `itself`; infinite and -1 where there is none."""
+    def find(
+        self, row: int, guess: int, spans: list[tuple[int, int]], itself: int
+    ) -> tuple[float, int]:
+        """Distance and place of the nearest candidate but `itself`; infinite and -1 where there is
+        none.
+        """
         best = float(self.sizes(row, np.array([guess]))[0]) if guess >= 0 else np.inf
         for low, high in spans:
             bound = self.bound[row, low:high]
@@ -146,7 +181,9 @@ class _Search:
                 else np.arange(low, high)
             )
             for first in (True, False):
-                candidates = likely if first else self._nearer(row, np.flatnonzero(bound < best) + low, best)
+                candidates = (
+                    likely if first else self._nearer(row, np.flatnonzero(bound < best) + low, best)
+                )
                 candidates = candidates[candidates != itself]
                 sizes = self.sizes(row, candidates)
                 if len(candidates) and sizes.min() < best:
@@ -154,7 +191,9 @@ class _Search:
         return best, guess
 
     def _nearer(self, row: int, candidates: Array, best: float) -> Array:
-        """Of some candidates, those that further values do not rule out; Linf alone sees that from a few."""
+        """Of some candidates, those that further values do not rule out; Linf alone sees that from
+        a few.
+        """
         stops = [GROUPS, 3 * GROUPS, 7 * GROUPS] if self.norm == "linf" else []
         for low, high in zip(stops, stops[1:], strict=False):
             if low < len(self.spread) and len(candidates) > FEW_CANDIDATES:
@@ -162,7 +201,9 @@ class _Search:
         return candidates
 
     def sizes(self, row: int, candidates: Array, values: slice = slice(None)) -> Array:
-        """(len(candidates),) float64: distances from a query to reference samples, or the part that some values make up."""
+        """(len(candidates),) float64: distances from a query to reference samples, or the part that
+        some values make up.
+        """
         query, rows = self.queries[row, values], self.reference[candidates, values]
         if self.norm == "l2":
             change = torch.from_numpy(rows).float() - torch.from_numpy(query).float()
@@ -172,13 +213,21 @@ class _Search:
         if rows.dtype == np.uint8:
             gap = np.maximum(rows, query)
             gap -= np.minimum(rows, query)
-            return np.asarray(gap.max(1) if self.norm == "linf" else gap.sum(1, dtype=np.int64), dtype=np.float64)
+            return np.asarray(
+                gap.max(1) if self.norm == "linf" else gap.sum(1, dtype=np.int64), dtype=np.float64
+            )
         gap = np.abs(rows - query)
-        return np.asarray(gap.max(1) if self.norm == "linf" else gap.sum(1, dtype=np.float64), dtype=np.float64)
+        return np.asarray(
+            gap.max(1) if self.norm == "linf" else gap.sum(1, dtype=np.float64), dtype=np.float64
+        )
 
 
 def _frequent(reference: Array) -> Array:
     """(d,) the most frequent of all values in bytes; of other numbers, each value's smallest."""
     if reference.dtype == np.uint8:
-        return np.full(reference.shape[1], np.bincount(reference.ravel(), minlength=256).argmax(), dtype=np.uint8)
+        return np.full(
+            reference.shape[1],
+            np.bincount(reference.ravel(), minlength=256).argmax(),
+            dtype=np.uint8,
+        )
     return np.asarray(reference.min(0))

@@ -11,13 +11,16 @@ BLOCK = 4096
 
 def linf(delta: Tensor) -> Tensor:
     """Largest absolute change."""
-    # Two reads and no copy; some twenty times faster on a CPU than vector_norm(ord=inf) or aminmax along rows.
+    # Two reads and no copy; some twenty times faster on a CPU than vector_norm(ord=inf) or aminmax
+    # along rows.
     flat = delta.flatten(1)
     return torch.maximum(flat.amax(1), flat.amin(1).neg_())
 
 
 def l2(delta: Tensor) -> Tensor:
-    """Euclidean length; of long rows by blocks, since float32 sums of some 10**5 squares are off by 10**-5 of themselves."""
+    """Euclidean length; of long rows by blocks, since float32 sums of some 10**5 squares are off by
+    10**-5 of themselves.
+    """
     flat = delta.flatten(1)
     if flat.shape[1] <= BLOCK:
         size: Tensor = torch.linalg.vector_norm(flat, dim=1)
@@ -31,7 +34,9 @@ def l2(delta: Tensor) -> Tensor:
 
 def l1(delta: Tensor) -> Tensor:
     """Sum of absolute changes."""
-    return delta.flatten(1).abs().sum(1)  # four times as fast on a CPU as vector_norm(ord=1) along rows
+    return (
+        delta.flatten(1).abs().sum(1)
+    )  # four times as fast on a CPU as vector_norm(ord=1) along rows
 
 
 def l0(delta: Tensor) -> Tensor:

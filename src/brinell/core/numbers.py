@@ -10,6 +10,10 @@ def parse_decimal(text: str) -> float:
     if suffix or "/" in below:
         raise ValueError(f"{text!r} is no number")
     try:
-        return float(Fraction(above.strip()) / (Fraction(below.strip()) if slash else 1) / (100 if percent else 1))
+        return float(
+            Fraction(above.strip())
+            / (Fraction(below.strip()) if slash else 1)
+            / (100 if percent else 1)
+        )
     except (ZeroDivisionError, OverflowError):
         raise ValueError(f"{text!r} is no number") from None

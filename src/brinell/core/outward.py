@@ -1,19 +1,27 @@
-"""Escapes text for a terminal, a table or a page, so foreign text cannot act as a control sequence or markup."""
+"""Escapes text for a terminal, a table or a page, so foreign text cannot act as a control sequence
+or markup.
+"""
 
 import unicodedata
 
 ACTING = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Categories of characters that move a cursor, change colours, reverse the order of writing or are not to be seen."""
+"""Categories of characters that move a cursor, change colours, reverse the order of writing or
+are not to be seen."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "|")
 """With these a cell begins that a spreadsheet calculates."""
 
 
 def printable(text: str) -> str:
-    """`text` with each character that acts on a terminal written as JSON escapes it; line breaks stay."""
+    """`text` with each character that acts on a terminal written as JSON escapes it; line breaks
+    stay.
+    """
     if text.isascii() and text.replace("\n", " ").isprintable():
         return text
     return "".join(
-        _escape(character) if character != "\n" and unicodedata.category(character) in ACTING else character for character in text
+        _escape(character)
+        if character != "\n" and unicodedata.category(character) in ACTING
+        else character
+        for character in text
     )
 
 
@@ -23,7 +31,9 @@ def _escape(character: str) -> str:
 
 
 def cell(value: object) -> object:
-    """A cell of a table: None as an empty one, and a text that would be calculated behind an apostrophe."""
+    """A cell of a table: None as an empty one, and a text that would be calculated behind an
+    apostrophe.
+    """
     if value is None:
         return ""
     if not isinstance(value, str):

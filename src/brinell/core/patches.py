@@ -1,8 +1,10 @@
-"""A grid of patches over the last axes of an input: segments of a signal, rectangles of an image, blocks of a video.
+"""A grid of patches over the last axes of an input: segments of a signal, rectangles of an image,
+blocks of a video.
 
-Pure functions of shapes, for any number of axes. The axes before those that the patches divide go with every patch as a whole:
-`patch=(4, 4)` on an image (C, H, W) takes all channels of a square, `patch=(1, 4, 4)` each channel by itself. A *place* is a
-position in the divided axes, counted flat, the last axis running fastest; it holds one value for each entry of the axes before.
+Pure functions of shapes, for any number of axes. The axes before those that the patches divide go
+with every patch as a whole: `patch=(4, 4)` on an image (C, H, W) takes all channels of a square,
+`patch=(1, 4, 4)` each channel by itself. A *place* is a position in the divided axes, counted flat,
+the last axis running fastest; it holds one value for each entry of the axes before.
 """
 
 import itertools
@@ -20,18 +22,22 @@ AXES: dict[Kind, int] = {"vector": 1, "signal": 1, "image": 2, "video": 3}
 """How many of an input's last axes a patch of one side length divides."""
 
 ALONG = {1: 64, 2: 16, 3: 8}
-"""About how many patches an axis is cut into where nobody says, by the number of axes that are divided."""
+"""About how many patches an axis is cut into where nobody says, by the number of axes that are
+divided."""
 
 
 def sides(written: int | str, axes: int) -> tuple[int, ...]:
-    """Sides as people write them: 4 is the same along every axis, 4x16x16 one for each of the last axes, the last one last.
+    """Sides as people write them: 4 is the same along every axis, 4x16x16 one for each of the last
+    axes, the last one last.
 
     Raises:
         ValueError: neither a whole number nor several joined by x.
     """
     parts = str(written).split("x")
     if not all(part.isascii() and part.isdecimal() for part in parts):
-        raise ValueError(f"{written!r} are no sides: write one for all axes (4), or one for each (4x16x16)")
+        raise ValueError(
+            f"{written!r} are no sides: write one for all axes (4), or one for each (4x16x16)"
+        )
     sides_of_patch = tuple(int(part) for part in parts)
     return sides_of_patch * axes if len(sides_of_patch) == 1 else sides_of_patch
 
@@ -40,8 +46,9 @@ def sides(written: int | str, axes: int) -> tuple[int, ...]:
 class PatchGrid:
     """Patches of one form at even distances, which together cover every place.
 
-    Patches start at every `stride`-th place of an axis until one reaches its end; what sticks out there is cut off, so the last
-    patches may be smaller. Patches are numbered flat over the lattice that they form, the last axis running fastest.
+    Patches start at every `stride`-th place of an axis until one reaches its end; what sticks out
+    there is cut off, so the last patches may be smaller. Patches are numbered flat over the lattice
+    that they form, the last axis running fastest.
     """
 
     shape: tuple[int, ...]
@@ -49,24 +56,32 @@ class PatchGrid:
     patch: tuple[int, ...]
     """Sides of a patch along the last axes of the input."""
     stride: tuple[int, ...] | None = None
-    """From one patch to the next along each axis; None for the sides of a patch, which then do not overlap."""
+    """From one patch to the next along each axis; None for the sides of a patch, which then do
+    not overlap."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.patch) <= len(self.shape) or len(self.steps) != len(self.patch):
-            raise RequestError(f"patch {self.patch} with stride {self.steps} does not fit an input of shape {self.shape}")
+            raise RequestError(
+                f"patch {self.patch} with stride {self.steps} does not fit an "
+                f"input of shape {self.shape}"
+            )
         for side, step, length in zip(self.patch, self.steps, self.places_along, strict=True):
             if not 1 <= side <= length:
                 raise RequestError(
-                    f"patch {self.patch} does not fit an input of shape {self.shape}: a side must be between 1 and {length}"
+                    f"patch {self.patch} does not fit an input of shape "
+                    f"{self.shape}: a side must be between 1 and {length}"
                 )
             if not 1 <= step <= side:
                 raise RequestError(
-                    f"stride {self.steps} with patch {self.patch}: a stride must be between 1 and the patch's side"
+                    f"stride {self.steps} with patch {self.patch}: a stride must "
+                    "be between 1 and the patch's side"
                 )
 
     @classmethod
     def over(cls, domain: Domain, side: int, stride: int | None = None) -> "PatchGrid":
-        """Patches of one side length: over time, over height and width, or over time, height and width of a video."""
+        """Patches of one side length: over time, over height and width, or over time, height and
+        width of a video.
+        """
         axes = AXES[domain.kind]
         return cls(domain.shape, (side,) * axes, None if stride is None else (stride,) * axes)
 
@@ -74,7 +89,9 @@ class PatchGrid:
     def usual(cls, domain: Domain) -> "PatchGrid":
         """The patches where nobody names a side: about 64, 16 x 16 or 8 x 8 x 8 in all."""
         lengths = domain.shape[-AXES[domain.kind] :]
-        return cls(domain.shape, tuple(max(1, round(length / ALONG[len(lengths)])) for length in lengths))
+        return cls(
+            domain.shape, tuple(max(1, round(length / ALONG[len(lengths)])) for length in lengths)
+        )
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -107,11 +124,18 @@ class PatchGrid:
 
     @cached_property
     def members(self) -> Tensor:
-        """(patches, volume) int64: the places of each patch. What is cut off at an edge repeats the place next to it."""
+        """(patches, volume) int64: the places of each patch.
+
+        What is cut off at an edge repeats the place next to it.
+        """
         flat = torch.zeros(1, 1, dtype=torch.int64)
         for length, positions in zip(self.places_along, self._positions, strict=True):
             positions = positions.clamp_max(length - 1)
-            flat = (flat[:, None, :, None] * length + positions[None, :, None, :]).flatten(2).flatten(0, 1)
+            flat = (
+                (flat[:, None, :, None] * length + positions[None, :, None, :])
+                .flatten(2)
+                .flatten(0, 1)
+            )
         return flat
 
     @cached_property
@@ -119,18 +143,26 @@ class PatchGrid:
         """(patches, volume) bool: which of the `members` are not repeated."""
         is_inside = torch.ones(1, 1, dtype=torch.bool)
         for length, positions in zip(self.places_along, self._positions, strict=True):
-            is_inside = (is_inside[:, None, :, None] & (positions < length)[None, :, None, :]).flatten(2).flatten(0, 1)
+            is_inside = (
+                (is_inside[:, None, :, None] & (positions < length)[None, :, None, :])
+                .flatten(2)
+                .flatten(0, 1)
+            )
         return is_inside
 
     @property
     def _positions(self) -> list[Tensor]:
         """For each axis (patches along it, side): positions on it, also those beyond its end."""
         counts = zip(self.lattice, self.patch, self.steps, strict=True)
-        return [torch.arange(count)[:, None] * step + torch.arange(side) for count, side, step in counts]
+        return [
+            torch.arange(count)[:, None] * step + torch.arange(side) for count, side, step in counts
+        ]
 
     @cached_property
     def covers(self) -> Tensor:
-        """(places, depth) int64: the patches over each place, ascending, filled up with `len(self)`."""
+        """(places, depth) int64: the patches over each place, ascending, filled up with
+        `len(self)`.
+        """
         patch, slot = self.not_repeated.nonzero(as_tuple=True)
         place, order = torch.sort(self.members[patch, slot], stable=True)
         first = torch.searchsorted(place, place)
@@ -141,7 +173,9 @@ class PatchGrid:
 
     @cached_property
     def neighbours(self) -> Tensor:
-        """(patches, 2 * axes) int64: the patch before and after along each axis, -1 beyond the edge."""
+        """(patches, 2 * axes) int64: the patch before and after along each axis, -1 beyond the
+        edge.
+        """
         number = torch.arange(len(self)).reshape(self.lattice)
         shifts = []
         for axis, count in enumerate(self.lattice):
@@ -156,8 +190,12 @@ class PatchGrid:
         """(patches, axes) float32: the middle of each patch, 0 to 1 along each divided axis."""
         axes = []
         for length, positions in zip(self.places_along, self._positions, strict=True):
-            axes.append((positions[:, 0] + positions[:, -1].clamp_max(length - 1) + 1) / (2 * length))
-        return torch.tensor(list(itertools.product(*(axis.tolist() for axis in axes))), dtype=torch.float32)
+            axes.append(
+                (positions[:, 0] + positions[:, -1].clamp_max(length - 1) + 1) / (2 * length)
+            )
+        return torch.tensor(
+            list(itertools.product(*(axis.tolist() for axis in axes))), dtype=torch.float32
+        )
 
     def covered_values(self, selection: Tensor) -> Tensor:
         """(n, *shape) bool: the values that the chosen patches (n, patches) bool cover."""

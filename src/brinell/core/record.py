@@ -1,4 +1,7 @@
-"""The per-sample record: one row for each sample and stage that attacked it. Every figure is computed from these rows."""
+"""The per-sample record: one row for each sample and stage that attacked it.
+
+Every figure is computed from these rows.
+"""
 
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -19,21 +22,24 @@ class Outcome(StrEnum):
     CORRECT = "correct"
     """Clean row: the model is right on the untouched input."""
     MISCLASSIFIED = "misclassified"
-    """Clean row: the model is wrong on the untouched input; it counts as broken at every eps, and no attack is spent on it."""
+    """Clean row: the model is wrong on the untouched input; it counts as broken at every eps,
+    and no attack is spent on it."""
     UNMET = "unmet"
-    """Clean row of a run with a criterion of probability: the untouched input does not meet it, whatever class is predicted."""
+    """Clean row of a run with a criterion of probability: the untouched input does not meet it,
+    whatever class is predicted."""
     MET = "met"
-    """Clean row: the untouched input meets the run's criterion of probability; it counts as broken at every eps, and no attack is
-    spent on it."""
+    """Clean row: the untouched input meets the run's criterion of probability; it counts as
+    broken at every eps, and no attack is spent on it."""
     BROKEN = "broken"
     """The attack found an adversarial input, whose smallest budget is `broken`."""
     SURVIVED = "survived"
     """The attack ran at `attacked` and found nothing."""
     SPARED = "spared"
-    """Earlier attacks left the sample so far from the boundary that this one was not run (the stage's `within`), it was not drawn
-    (`share`), or its own budget is 0."""
+    """Earlier attacks left the sample so far from the boundary that this one was not run (the
+    stage's `within`), it was not drawn (`share`), or its own budget is 0."""
     FAILED = "failed"
-    """The sample could not be judged, as where a server refuses it; the manifest gives the reason (`failed`)."""
+    """The sample could not be judged, as where a server refuses it; the manifest gives the
+    reason (`failed`)."""
 
 
 class Column(NamedTuple):
@@ -57,7 +63,9 @@ class Columns:
 
 
 def column(kind: str, doc: str, *, null: bool = False, zero: bool = False) -> Any:
-    """A field of a dataclass of records: rows as columns, each a (rows,) array, a masked one where it may be null."""
+    """A field of a dataclass of records: rows as columns, each a (rows,) array, a masked one where
+    it may be null.
+    """
     return field(metadata={"column": Column(kind, doc, null, zero)})
 
 
@@ -68,7 +76,10 @@ def columns_of(records: Any) -> dict[str, Column]:
 
 @dataclass(frozen=True, kw_only=True)
 class Records(Columns):
-    """Rows as columns, each a (rows,) array. Columns that may be null are masked arrays, so that no number stands for "none"."""
+    """Rows as columns, each a (rows,) array.
+
+    Columns that may be null are masked arrays, so that no number stands for "none".
+    """
 
     model: np.ndarray[Any, Any] = column("string", "name of the model in the run")
     sample_id: np.ndarray[Any, Any] = column("int64", "position of the sample in the data")
@@ -76,53 +87,78 @@ class Records(Columns):
     target: np.ndarray[Any, Any] = column(
         "int32", "target class of a targeted attack; null where any wrong class counts", null=True
     )
-    clean_pred: np.ndarray[Any, Any] = column("int32", "class predicted for the untouched input; -1 where the model fails on it")
+    clean_pred: np.ndarray[Any, Any] = column(
+        "int32", "class predicted for the untouched input; -1 where the model fails on it"
+    )
     clean_confidence: np.ndarray[Any, Any] = column("float32", "softmax probability of that class")
-    attack: np.ndarray[Any, Any] = column("string", "the stage's name, or `clean` for the first check")
+    attack: np.ndarray[Any, Any] = column(
+        "string", "the stage's name, or `clean` for the first check"
+    )
     distance: np.ndarray[Any, Any] = column("string", "norm in which budgets are measured")
     unit: np.ndarray[Any, Any] = column(
-        "float64", "unit of the sample's budgets in the units of the data: 1, or what the sample was recommended"
+        "float64",
+        "unit of the sample's budgets in the units of the data: 1, or what the "
+        "sample was recommended",
     )
     attacked: np.ndarray[Any, Any] = column(
-        "float64", "the largest budget at which the stage attacked the sample; null in clean and spared rows", null=True
+        "float64",
+        "the largest budget at which the stage attacked the sample; null in clean and spared rows",
+        null=True,
     )
-    broken: np.ndarray[Any, Any] = column("float64", "the smallest budget at which it broke the sample; null for none", null=True)
+    broken: np.ndarray[Any, Any] = column(
+        "float64", "the smallest budget at which it broke the sample; null for none", null=True
+    )
     outcome: np.ndarray[Any, Any] = column("string", "one of Outcome")
-    adv_pred: np.ndarray[Any, Any] = column("int32", "class predicted for the closest adversarial input", null=True)
-    adv_confidence: np.ndarray[Any, Any] = column("float32", "softmax probability of that class", null=True)
+    adv_pred: np.ndarray[Any, Any] = column(
+        "int32", "class predicted for the closest adversarial input", null=True
+    )
+    adv_confidence: np.ndarray[Any, Any] = column(
+        "float32", "softmax probability of that class", null=True
+    )
     adv_margin: np.ndarray[Any, Any] = column(
         "float32",
-        "best other logit minus the true one at the adversarial input, judged again: positive, but for those on the boundary "
+        "best other logit minus the true one at the adversarial input, judged "
+        "again: positive, but for those on the boundary "
         "of a random model",
         null=True,
     )
     margin: np.ndarray[Any, Any] = column(
         "float32",
-        "largest margin that was seen at the budget where the attack failed, in logits: a wrong class minus the true one, so it "
+        "largest margin that was seen at the budget where the attack failed, in "
+        "logits: a wrong class minus the true one, so it "
         "is negative; of a clean row, that of the untouched input",
         null=True,
     )
     linf: np.ndarray[Any, Any] = column("float32", "Linf size of the perturbation", null=True)
     l2: np.ndarray[Any, Any] = column("float32", "L2 size", null=True)
     l1: np.ndarray[Any, Any] = column("float32", "L1 size", null=True)
-    l0: np.ndarray[Any, Any] = column("float32", "number of values changed, each channel counted", null=True)
+    l0: np.ndarray[Any, Any] = column(
+        "float32", "number of values changed, each channel counted", null=True
+    )
     quantised_pred: np.ndarray[Any, Any] = column(
         "int32",
-        "class predicted after rounding to the data's storage levels (8-bit images), towards the clean input where the nearest "
+        "class predicted after rounding to the data's storage levels (8-bit "
+        "images), towards the clean input where the nearest "
         "levels would leave the budget; on the nearest levels where that is no adversarial example",
         null=True,
     )
-    quantised_within: np.ndarray[Any, Any] = column("bool", "whether that rounded input is within the budget", null=True)
-    forwards: np.ndarray[Any, Any] = column("int64", "forward evaluations of the stage, each EOT sample counted", zero=True)
+    quantised_within: np.ndarray[Any, Any] = column(
+        "bool", "whether that rounded input is within the budget", null=True
+    )
+    forwards: np.ndarray[Any, Any] = column(
+        "int64", "forward evaluations of the stage, each EOT sample counted", zero=True
+    )
     backwards: np.ndarray[Any, Any] = column("int64", "backward evaluations", zero=True)
     judge_forwards: np.ndarray[Any, Any] = column(
         "int64",
-        "forwards spent on judging adversarial examples again: near the boundary, quantised and, with EOT, as found",
+        "forwards spent on judging adversarial examples again: near the "
+        "boundary, quantised and, with EOT, as found",
         zero=True,
     )
     surrogate_passes: np.ndarray[Any, Any] = column(
         "int64",
-        "passes of surrogates whose gradients the attack followed, each a forward and a backward of one of them; they count "
+        "passes of surrogates whose gradients the attack followed, each a "
+        "forward and a backward of one of them; they count "
         "apart from the queries of the model",
         zero=True,
     )

@@ -1,8 +1,10 @@
-"""Criteria for models that answer a map with one class for each pixel: the truth is a mask, and an answer is a flattened map.
+"""Criteria for models that answer a map with one class for each pixel: the truth is a mask, and an
+answer is a flattened map.
 
-A map of `classes` x h x w logits reaches the ledger as (n, classes * h * w). Attacks that ask for scores or labels are shown two
-classes instead, 0 and a margin, and the true one is the first: so every such attack runs unchanged. Losses are means over the
-valid pixels of a picture (`attacks.apgd_map`).
+A map of `classes` x h x w logits reaches the ledger as (n, classes * h * w). Attacks that ask for
+scores or labels are shown two classes instead, 0 and a margin, and the true one is the first: so
+every such attack runs unchanged. Losses are means over the valid pixels of a picture
+(`attacks.apgd_map`).
 """
 
 from abc import ABC, abstractmethod
@@ -21,7 +23,8 @@ IGNORED = 255
 """The value of a mask's pixel that has no true class: no figure and no loss counts it."""
 
 SPREAD = 20.0
-"""Largest minus smallest logit of a pixel, as a mean over a picture, to which losses scale logits: about that of DeepLabV3."""
+"""Largest minus smallest logit of a pixel, as a mean over a picture, to which losses scale
+logits: about that of DeepLabV3."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +61,8 @@ class MapCriterion(TwoClasses, ABC):
         return self.masks.masked_fill(self.masks == IGNORED, 0)
 
     def beyond(self, pixels: Tensor, threshold: float) -> Tensor:
-        """(n,): by how many pixels, as a share of the valid ones, `pixels` (n, h, w) bool reach a threshold.
+        """(n,): by how many pixels, as a share of the valid ones, `pixels` (n, h, w) bool reach a
+        threshold.
 
         Whole pixels are needed, and half of one decides, so that no rounding does.
         """
@@ -70,11 +74,17 @@ class MapCriterion(TwoClasses, ABC):
     def mean(self, pixels: Tensor) -> Tensor:
         """(n,): mean of (n, h, w) values over the valid pixels."""
         valid = self.valid
-        total = torch.where(valid, pixels, torch.zeros((), device=pixels.device, dtype=pixels.dtype)).flatten(1).sum(1)
+        total = (
+            torch.where(valid, pixels, torch.zeros((), device=pixels.device, dtype=pixels.dtype))
+            .flatten(1)
+            .sum(1)
+        )
         return total / valid.flatten(1).sum(1).clamp_min(1)
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
-        """(n,): margins; their gradient is that of the mean masked margin of the pixels, since a count has none."""
+        """(n,): margins; their gradient is that of the mean masked margin of the pixels, since a
+        count has none.
+        """
         maps = self.maps(logits)
         value = self.margins(maps)
         if not logits.requires_grad:
@@ -83,19 +93,24 @@ class MapCriterion(TwoClasses, ABC):
         return value.detach() + slope - slope.detach()
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
-        """(n,): mean of a loss of single pixels over the valid ones, of logits whose scale is `rescaled`."""
+        """(n,): mean of a loss of single pixels over the valid ones, of logits whose scale is
+        `rescaled`.
+        """
         return self.mean_loss(loss, self.rescaled(self.maps(logits)))
 
     def rescaled(self, maps: Tensor) -> Tensor:
         """(n, classes, h, w): maps with the mean spread `SPREAD` in each picture.
 
-        The scale of its logits changes no decision of a network. Without this step it would change attacks: if logits are small,
-        the cross-entropy weighs all pixels alike, and if they are large, it has no gradient.
+        The scale of its logits changes no decision of a network. Without this step it would change
+        attacks: if logits are small, the cross-entropy weighs all pixels alike, and if they are
+        large, it has no gradient.
         """
         return maps * self.scale(maps)[:, None, None, None]
 
     def scale(self, maps: Tensor) -> Tensor:
-        """(n,): the factors by which `rescaled` multiplies maps; 1 where all logits of a picture are alike, or not finite."""
+        """(n,): the factors by which `rescaled` multiplies maps; 1 where all logits of a picture
+        are alike, or not finite.
+        """
         maps = maps.detach()
         spread = self.mean(maps.amax(1) - maps.amin(1))
         return torch.where((spread > 0) & (spread < torch.inf), SPREAD / spread, 1.0)
@@ -104,10 +119,11 @@ class MapCriterion(TwoClasses, ABC):
         return self.mean(loss(maps, self.truth))
 
     def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
-        """(n, 2): 0 and the margin; where the criterion is not met, less by 0 to 2 the farther the pixels are from their goal.
+        """(n, 2): 0 and the margin; where the criterion is not met, less by 0 to 2 the farther the
+        pixels are from their goal.
 
-        A count stands still while no pixel changes its class, so that a search by counts alone would see nothing. The scale of
-        logits does not change what it sees.
+        A count stands still while no pixel changes its class, so that a search by counts alone
+        would see nothing. The scale of logits does not change what it sees.
         """
         if margin is not None:
             return torch.stack((torch.zeros_like(margin), margin), 1)
@@ -123,12 +139,16 @@ class MapCriterion(TwoClasses, ABC):
         expected = self.classes * self.masks.shape[1:].numel()
         if classes != expected:
             raise RequestError(
-                f"the model answers {classes} numbers, and a map of {self.classes} classes on masks of "
-                f"{self.masks.shape[2]} x {self.masks.shape[1]} pixels has {expected}: choose the model of this data"
+                f"the model answers {classes} numbers, and a map of "
+                f"{self.classes} classes on masks of "
+                f"{self.masks.shape[2]} x {self.masks.shape[1]} pixels has "
+                f"{expected}: choose the model of this data"
             )
 
     def describe(self) -> dict[str, Any]:
-        return {"name": self.name} | {key: value for key, value in vars(self).items() if not isinstance(value, Tensor)}
+        return {"name": self.name} | {
+            key: value for key, value in vars(self).items() if not isinstance(value, Tensor)
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +180,9 @@ class PictureIoU(MapCriterion):
 
 @dataclass(frozen=True, kw_only=True)
 class ClassGone(MapCriterion):
-    """At most a share of the pixels of one class still has that class; a picture without the class never meets it."""
+    """At most a share of the pixels of one class still has that class; a picture without the class
+    never meets it.
+    """
 
     label: int
     share: float = 0.0
@@ -174,7 +196,11 @@ class ClassGone(MapCriterion):
     def margins(self, maps: Tensor) -> Tensor:
         pixels = self.masks == self.label
         total = pixels.flatten(1).sum(1)
-        remaining = (losses.correct(maps, torch.full_like(self.masks, self.label)) & pixels).flatten(1).sum(1)
+        remaining = (
+            (losses.correct(maps, torch.full_like(self.masks, self.label)) & pixels)
+            .flatten(1)
+            .sum(1)
+        )
         margin = (self.share * total - remaining + 0.5) / total.clamp_min(1)
         return torch.where(total > 0, margin, -1.0)
 
@@ -203,13 +229,19 @@ class TargetMap(MapCriterion):
 
 
 def nearness(logits: Tensor, y: Tensor, scale: Tensor) -> Tensor:
-    """The sigmoid of the scaled margin of each pixel: above a half where it is wrong, and the smaller the surer it is right."""
+    """The sigmoid of the scaled margin of each pixel: above a half where it is wrong, and the
+    smaller the surer it is right.
+    """
     return (losses.margin(logits, y) * scale[:, None, None]).sigmoid()
 
 
 def confusion(predicted: Tensor, masks: Tensor, classes: int) -> Tensor:
-    """(n, classes, classes) int64: valid pixels of each picture by true class (rows) and predicted class (columns)."""
+    """(n, classes, classes) int64: valid pixels of each picture by true class (rows) and predicted
+    class (columns).
+    """
     valid = masks != IGNORED
     picture = torch.arange(len(masks), device=masks.device)[:, None, None]
     index = ((picture * classes + masks) * classes + predicted)[valid]
-    return torch.bincount(index, minlength=len(masks) * classes * classes).reshape(len(masks), classes, classes)
+    return torch.bincount(index, minlength=len(masks) * classes * classes).reshape(
+        len(masks), classes, classes
+    )

@@ -1,4 +1,6 @@
-"""Marks on the fields of requests and plugins: the kind of name in their text, and the limits of their values."""
+"""Marks on the fields of requests and plugins: the kind of name in their text, and the limits of
+their values.
+"""
 
 from collections.abc import Iterable
 from dataclasses import fields
@@ -7,7 +9,8 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 MOST_COUNT = 10_000_000
-"""Largest value of a setting that counts something: steps, restarts, samples. A seed may be larger."""
+"""Largest value of a setting that counts something: steps, restarts, samples. A seed may be
+larger."""
 MOST_SEED = 2**32 - 1
 """Largest seed, for which products with epochs and calls stay within the 64 bits of a generator."""
 
@@ -17,14 +20,18 @@ Suite = Literal["calibrated", "published"]
 
 
 class Names(NamedTuple):
-    """Marks a text field that names something which would be run, opened or asked: `Annotated[str, Names("model")]`."""
+    """Marks a text field that names something which would be run, opened or asked: `Annotated[str,
+    Names("model")]`.
+    """
 
     kind: str
     """A kind of plug-in, such as model or distortion, or budgets, file, folder."""
 
 
 def mark_of(hint: Any, metadata: Iterable[Any] = (), of: Any = Names) -> Any:
-    """The mark of a field, from its metadata or else from its type; None for a field without such a mark."""
+    """The mark of a field, from its metadata or else from its type; None for a field without such a
+    mark.
+    """
     mark = next((candidate for candidate in metadata if isinstance(candidate, of)), None)
     if mark is None and get_origin(hint) is Annotated:
         hint, *beside = get_args(hint)
@@ -33,7 +40,9 @@ def mark_of(hint: Any, metadata: Iterable[Any] = (), of: Any = Names) -> Any:
 
 
 def number_type(hint: Any) -> type[int] | type[float] | None:
-    """The type of the numbers that a field holds, alone, in a tuple or beside listed words; None for other fields."""
+    """The type of the numbers that a field holds, alone, in a tuple or beside listed words; None
+    for other fields.
+    """
     parts = [part for part in get_args(hint) if part is not Ellipsis]
     if get_origin(hint) is Annotated:
         return number_type(parts[0])
@@ -41,7 +50,11 @@ def number_type(hint: Any) -> type[int] | type[float] | None:
         return hint  # type: ignore[no-any-return]
     if get_origin(hint) not in (tuple, Union, UnionType):
         return None
-    kinds = {number_type(part) for part in parts if part is not NoneType and get_origin(part) is not Literal}
+    kinds = {
+        number_type(part)
+        for part in parts
+        if part is not NoneType and get_origin(part) is not Literal
+    }
     return kinds.pop() if len(kinds) == 1 else None
 
 
@@ -55,7 +68,9 @@ def listed_words(hint: Any) -> tuple[str, ...]:
 
 
 def is_text(text: str) -> bool:
-    """True if a text can be written to a file and be a file name: it has no NUL and no unpaired surrogate."""
+    """True if a text can be written to a file and be a file name: it has no NUL and no unpaired
+    surrogate.
+    """
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -70,9 +85,13 @@ class Range(NamedTuple):
         low, high = (float(end) for end in self.text[1:-1].split(","))
         is_open, closed = self.text[0] == "(", self.text[-1] == "]"
         if not (value > low if is_open else value >= low):
-            raise ValueError(f"{name} is {value}; it must be {'above' if is_open else 'at least'} {low:g}")
+            raise ValueError(
+                f"{name} is {value}; it must be {'above' if is_open else 'at least'} {low:g}"
+            )
         if not (value <= high if closed else value < high):
-            raise ValueError(f"{name} is {value}; it must be {'at most' if closed else 'below'} {high:,g}")
+            raise ValueError(
+                f"{name} is {value}; it must be {'at most' if closed else 'below'} {high:,g}"
+            )
 
 
 Count = Annotated[int, Range("[1, inf)")]

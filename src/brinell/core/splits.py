@@ -17,7 +17,8 @@ def stratified(labels: np.ndarray[Any, Any], share: float, seed: int) -> tuple[I
 
     Args:
         labels: (n,) integers.
-        share: part of each class that goes to the second list, between 0 and 1; rounded to whole samples.
+        share: part of each class that goes to the second list, between 0 and 1; rounded to whole
+            samples.
         seed: another seed, another split.
 
     Returns:
@@ -25,7 +26,9 @@ def stratified(labels: np.ndarray[Any, Any], share: float, seed: int) -> tuple[I
     """
     second: list[int] = []
     for label in np.unique(labels):
-        members = sorted(np.flatnonzero(labels == label).tolist(), key=lambda index: _rank(seed, index))
+        members = sorted(
+            np.flatnonzero(labels == label).tolist(), key=lambda index: _rank(seed, index)
+        )
         second += members[: round(share * len(members))]
     in_second = np.zeros(len(labels), dtype=bool)
     in_second[second] = True
@@ -33,15 +36,18 @@ def stratified(labels: np.ndarray[Any, Any], share: float, seed: int) -> tuple[I
 
 
 def turns(groups: np.ndarray[Any, Any]) -> Indices:
-    """An order in which groups take turns: the first sample of each, then the second of each that has one, and so on.
+    """An order in which groups take turns: the first sample of each, then the second of each that
+    has one, and so on.
 
-    Data that is stored patient after patient, or class after class, so holds all of them in its first samples.
+    Data that is stored patient after patient, or class after class, so holds all of them in its
+    first samples.
 
     Args:
         groups: (n,) anything that can be sorted, such as the numbers of patients.
 
     Returns:
-        (n,) the positions in the new order; within a round groups are sorted, within a group samples keep their order.
+        (n,) the positions in the new order; within a round groups are sorted, within a group
+            samples keep their order.
     """
     _, group = np.unique(groups, return_inverse=True)
     by_group = np.argsort(group, kind="stable")
@@ -56,14 +62,17 @@ def _rank(seed: int, index: int) -> bytes:
 
 
 def digits(split: str) -> tuple[np.ndarray[Any, np.dtype[np.float32]], Indices]:
-    """The part `train` (70 %) or `test` of scikit-learn's digits: images (m, 1, 8, 8) in [0, 1] and labels (m,).
+    """The part `train` (70 %) or `test` of scikit-learn's digits: images (m, 1, 8, 8) in [0, 1] and
+    labels (m,).
 
-    `digits-cnn` learns from the one and is audited on the other. The file is read here, because the import of
-    `sklearn.datasets` takes a second.
+    `digits-cnn` learns from the one and is audited on the other. The file is read here, because the
+    import of `sklearn.datasets` takes a second.
     """
     package = importlib.util.find_spec("sklearn")
     assert package is not None and package.submodule_search_locations is not None
-    table = np.loadtxt(Path(package.submodule_search_locations[0]) / "datasets/data/digits.csv.gz", delimiter=",")
+    table = np.loadtxt(
+        Path(package.submodule_search_locations[0]) / "datasets/data/digits.csv.gz", delimiter=","
+    )
     images, labels = table[:, :-1].reshape(-1, 1, 8, 8), table[:, -1].astype(np.int64)
     train, test = stratified(labels, share=0.3, seed=0)
     keep = train if split == "train" else test

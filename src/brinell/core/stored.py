@@ -1,4 +1,6 @@
-"""Safetensors files of others: the text in their header, and their arrays, each no larger than the file."""
+"""Safetensors files of others: the text in their header, and their arrays, each no larger than the
+file.
+"""
 
 import json
 import math
@@ -23,7 +25,9 @@ KINDS = {
 METADATA = "__metadata__"
 
 
-def read(path: Path, most: int = bounded.MOST_TEXT) -> tuple[dict[str, str], dict[str, Array], bytes]:
+def read(
+    path: Path, most: int = bounded.MOST_TEXT
+) -> tuple[dict[str, str], dict[str, Array], bytes]:
     """The texts of a file by name, its arrays by name, and its bytes.
 
     Args:
@@ -50,7 +54,8 @@ def places(content: Any) -> Places:
     """Positions of the arrays in a file (bytes, or mapped).
 
     Raises:
-        ValueError, KeyError, TypeError, AttributeError, RecursionError: the content is not in safetensors format.
+        ValueError, KeyError, TypeError, AttributeError, RecursionError: the content is not in
+            safetensors format.
     """
     start, header = _header(content)
     return {name: (start, place) for name, place in header.items() if name != METADATA}

@@ -1,8 +1,9 @@
 """Random numbers as a pure function of (run seed, sample, plugin, restart, draw).
 
-A `Streams` holds one 64-bit key per sample. Drawing twice from the same streams gives the same numbers; `fold` derives new
-ones. So order, batch size, device and number of workers cannot change what a sample is given, and no generator is shared.
-The generator is SplitMix64 used by counter (Steele, Lea & Flood 2014, Fast splittable pseudorandom number generators).
+A `Streams` holds one 64-bit key per sample. Drawing twice from the same streams gives the same
+numbers; `fold` derives new ones. So order, batch size, device and number of workers cannot change
+what a sample is given, and no generator is shared. The generator is SplitMix64 used by counter
+(Steele, Lea & Flood 2014, Fast splittable pseudorandom number generators).
 """
 
 import hashlib
@@ -19,7 +20,8 @@ _MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
 _MIX_2 = 0x94D049BB133111EB - (1 << 64)
 
 CACHED = 2**16
-"""Numbers that are drawn together on a CPU: seven times faster than where each step goes through main memory."""
+"""Numbers that are drawn together on a CPU: seven times faster than where each step goes through
+main memory."""
 
 
 def _shift_right(z: Tensor, bits: int) -> Tensor:
@@ -72,15 +74,21 @@ class Streams:
 
     def bits(self, *shape: int) -> Tensor:
         """(n, *shape) int64, all 64 bits random."""
-        values = torch.empty(len(self), math.prod(shape), dtype=torch.int64, device=self.keys.device)
+        values = torch.empty(
+            len(self), math.prod(shape), dtype=torch.int64, device=self.keys.device
+        )
         for rows, bits in self._parts(values.shape[1]):
             values[rows] = bits
         return values.reshape(len(self), *shape)
 
     def _parts(self, count: int) -> Iterator[tuple[slice, Tensor]]:
-        """`count` numbers of each stream, for some of them at a time: on a CPU as many as its cache holds."""
+        """`count` numbers of each stream, for some of them at a time: on a CPU as many as its cache
+        holds.
+        """
         counter = torch.arange(1, count + 1, device=self.keys.device, dtype=torch.int64) * _GAMMA
-        step = max(1, CACHED // max(1, count)) if self.keys.device.type == "cpu" else max(1, len(self))
+        step = (
+            max(1, CACHED // max(1, count)) if self.keys.device.type == "cpu" else max(1, len(self))
+        )
         for start in range(0, len(self), step):
             bits = self.keys[start : start + step, None] + counter
             _mix_in_place(bits)
@@ -105,9 +113,11 @@ class Streams:
 
 @contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Context in which the global generators of random numbers start at a seed; their states are restored at the end.
+    """Context in which the global generators of random numbers start at a seed; their states are
+    restored at the end.
 
-    A user's factory draws its first weights there, and layers such as dropout draw on `device`, the processor or a CUDA device.
+    A user's factory draws its first weights there, and layers such as dropout draw on `device`, the
+    processor or a CUDA device.
     """
     cuda = []
     if device is not None and device.type == "cuda":
@@ -123,7 +133,9 @@ def initial(network: nn.Module, rng: torch.Generator) -> None:
     """Give a network on the meta device weights on the CPU: layers as in He et al. 2015, biases 0."""
     for part in network.modules():
         for name, tensor in list(part.named_parameters(recurse=False)):
-            values = torch.zeros(tensor.shape)  # `to_empty` would import sympy, for most of a second
+            values = torch.zeros(
+                tensor.shape
+            )  # `to_empty` would import sympy, for most of a second
             if tensor.ndim > 1:
                 nn.init.kaiming_uniform_(values, nonlinearity="relu", generator=rng)
             setattr(part, name, nn.Parameter(values))

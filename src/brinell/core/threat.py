@@ -1,4 +1,6 @@
-"""The threat model: inputs within `eps` of the clean one, inside the bounds of the data, and the criterion of success."""
+"""The threat model: inputs within `eps` of the clean one, inside the bounds of the data, and the
+criterion of success.
+"""
 
 from dataclasses import dataclass, replace
 from functools import cache
@@ -14,7 +16,10 @@ from brinell.core.streams import Streams
 
 @runtime_checkable
 class Distance(Protocol):
-    """A norm on perturbations `delta` (n, *shape). Every method is a pure function, `eps` is (n,)."""
+    """A norm on perturbations `delta` (n, *shape).
+
+    Every method is a pure function, `eps` is (n,).
+    """
 
     @property
     def name(self) -> str:
@@ -24,10 +29,15 @@ class Distance(Protocol):
         """(n,): the norm of each perturbation."""
 
     def project(self, delta: Tensor, eps: Tensor) -> Tensor:
-        """The nearest perturbation of size at most eps. It may be written into `delta`, which must not be used afterwards."""
+        """The nearest perturbation of size at most eps.
+
+        It may be written into `delta`, which must not be used afterwards.
+        """
 
     def ascent(self, grad: Tensor) -> Tensor:
-        """The perturbation of size 1 along which a function with gradient `grad` rises fastest; 0 where `grad` is 0."""
+        """The perturbation of size 1 along which a function with gradient `grad` rises fastest; 0
+        where `grad` is 0.
+        """
 
     def sample(self, rng: Streams, shape: tuple[int, ...]) -> Tensor:
         """(n, *shape): perturbations drawn uniformly from the unit ball."""
@@ -38,16 +48,21 @@ class Distance(Protocol):
 
 @runtime_checkable
 class Relative(Protocol):
-    """A distance that depends on the clean input as well as on the change, such as one between embeddings.
+    """A distance that depends on the clean input as well as on the change, such as one between
+    embeddings.
 
-    It implements `Distance` too: attacks use its methods on changes to scale their steps, but the ledger never judges by them.
+    It implements `Distance` too: attacks use its methods on changes to scale their steps, but the
+    ledger never judges by them.
     """
 
     def measure(self, x: Tensor, x0: Tensor) -> Tensor:
         """(n,): how far each of `x` (n, *shape) is from its clean input in `x0`."""
 
     def into(self, x: Tensor, x0: Tensor, eps: Tensor, domain: Domain) -> Tensor:
-        """`x` moved within eps (n,) of `x0` and into the bounds, both at once. Neither argument is written into."""
+        """`x` moved within eps (n,) of `x0` and into the bounds, both at once.
+
+        Neither argument is written into.
+        """
 
 
 @cache
@@ -56,7 +71,10 @@ def _is_relative(kind: type) -> bool:
 
 
 def is_relative(distance: Distance) -> TypeGuard[Relative]:
-    """True if a distance depends on the clean input. An `isinstance` check of a protocol is too slow for every query."""
+    """True if a distance depends on the clean input.
+
+    An `isinstance` check of a protocol is too slow for every query.
+    """
     return _is_relative(type(distance))
 
 
@@ -78,7 +96,8 @@ class Threat:
     def project(self, x: Tensor, x0: Tensor) -> Tensor:
         """`x` moved into the set around `x0`.
 
-        First onto the ball, then into the box; since x0 lies in the box the second step never leaves the ball of a norm.
+        First onto the ball, then into the box; since x0 lies in the box the second step never
+        leaves the ball of a norm.
         """
         if is_relative(self.distance):
             return self.distance.into(x, x0, self.eps, self.domain)
@@ -95,7 +114,9 @@ def size(distance: Distance, x: Tensor, x0: Tensor) -> Tensor:
 
 
 def extent(distance: Distance, domain: Domain) -> float:
-    """A distance that no change within the bounds exceeds; infinite where it depends on more than the change."""
+    """A distance that no change within the bounds exceeds; infinite where it depends on more than
+    the change.
+    """
     if is_relative(distance):
         return float("inf")
     free = domain.free
@@ -104,11 +125,13 @@ def extent(distance: Distance, domain: Domain) -> float:
 
 
 def tolerance(eps: Tensor, distance: Distance, domain: Domain) -> Tensor:
-    """Slack for comparing a measured distance with `eps`: one part in 10**5, and at least what rounding can add.
+    """Slack for comparing a measured distance with `eps`: one part in 10**5, and at least what
+    rounding can add.
 
-    Adding a perturbation to an input rounds each value by at most `domain.rounding`. No perturbation grows by more than the size
-    of such an error in every value, which is the triangle inequality. What L0 counts is not rounded: a value that was left alone
-    is the clean one exactly, and one more is too many.
+    Adding a perturbation to an input rounds each value by at most `domain.rounding`. No
+    perturbation grows by more than the size of such an error in every value, which is the triangle
+    inequality. What L0 counts is not rounded: a value that was left alone is the clean one exactly,
+    and one more is too many.
     """
     if distance.name == "l0":
         return torch.zeros_like(eps)

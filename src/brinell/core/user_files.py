@@ -1,4 +1,6 @@
-"""Files of the user's own: Python files with the factory of a model, a distortion, an attack; and a folder that no run owns."""
+"""Files of the user's own: Python files with the factory of a model, a distortion, an attack; and a
+folder that no run owns.
+"""
 
 import ast
 import hashlib
@@ -24,11 +26,14 @@ PREFIX = "brinell_scratch_"
 MOST_ENTRIES = 1000
 """Largest number of entries of a folder among which a path is looked for."""
 _HOME = re.compile(r"(?:^|(?<=[:=+,(]))~[^\s/\\:=+,()?&]*(?=$|[/\\?&+,)])")
-"""A home folder, where a path can begin in a text: at its start, after a name and its colon, or as the value of an option."""
+"""A home folder, where a path can begin in a text: at its start, after a name and its colon, or
+as the value of an option."""
 
 
 def expand_home(text: str) -> str:
-    """A path, or a spec such as `npz:~/x.npz?classes=~/names.txt`, with home folders in full; other texts as they are."""
+    """A path, or a spec such as `npz:~/x.npz?classes=~/names.txt`, with home folders in full; other
+    texts as they are.
+    """
     return _HOME.sub(lambda match: os.path.expanduser(match[0]), text)
 
 
@@ -38,16 +43,23 @@ def user_path(path: str | os.PathLike[str]) -> Path:
 
 
 def is_windows_path(text: str) -> bool:
-    """True for a path that begins with the letter of a drive, such as `C:/data/x.npz`, with slashes of either kind."""
+    """True for a path that begins with the letter of a drive, such as `C:/data/x.npz`, with slashes
+    of either kind.
+    """
     return DRIVE.match(text) is not None
 
 
 def path_hint(path: str | os.PathLike[str]) -> str:
-    """The end of a message about a path that does not exist, with the most similar existing path; empty if there is none."""
+    """The end of a message about a path that does not exist, with the most similar existing path;
+    empty if there is none.
+    """
     text = os.fspath(path)
     if os.sep == "/" and is_windows_path(text):
         mounted = f"/mnt/{text[0].lower()}/{text[3:]}".replace("\\", "/")
-        return f"; it is a path of Windows, and this is another system: write where the drive is mounted here, such as {mounted}"
+        return (
+            "; it is a path of Windows, and this is another system: write where the "
+            f"drive is mounted here, such as {mounted}"
+        )
     if os.sep == "/" and "\\" in text:
         return f"; paths have slashes here: write {text.replace(chr(92), '/')}"
     missing = Path(text)
@@ -55,7 +67,11 @@ def path_hint(path: str | os.PathLike[str]) -> str:
         missing = missing.parent
     folder = missing.parent
     try:
-        entries = [entry.name for entry in islice(folder.iterdir(), MOST_ENTRIES) if not entry.name.startswith(".")]
+        entries = [
+            entry.name
+            for entry in islice(folder.iterdir(), MOST_ENTRIES)
+            if not entry.name.startswith(".")
+        ]
     except OSError:
         return ""
     remainder = Path(text).relative_to(missing)
@@ -69,19 +85,25 @@ def existing_path(path: str, kind: Literal["file", "folder"], spec: str) -> Path
         raise RequestError(f"no {kind} was named: write {spec}")
     location = Path(path).expanduser()
     if not (location.is_file() if kind == "file" else location.is_dir()):
-        raise RequestError(f"there is no {kind} {location}: check the path in {spec}{path_hint(location)}")
+        raise RequestError(
+            f"there is no {kind} {location}: check the path in {spec}{path_hint(location)}"
+        )
     return location
 
 
 def check_foreign(path: str | os.PathLike[str]) -> None:
-    """Refuse a path of another system, which would become the name of one folder or file here; one that exists is fine."""
+    """Refuse a path of another system, which would become the name of one folder or file here; one
+    that exists is fine.
+    """
     text = os.fspath(path)
     if os.sep == "/" and (is_windows_path(text) or "\\" in text) and not os.path.exists(text):
         raise RequestError(f"there is no file or folder {text}{path_hint(text)}")
 
 
 def top_level_statements(file: Path) -> list[ast.stmt]:
-    """The top-level statements of a Python file; none if it cannot be read, which the later run of the file reports."""
+    """The top-level statements of a Python file; none if it cannot be read, which the later run of
+    the file reports.
+    """
     try:
         return ast.parse(bounded.read(file, bounded.MOST_TEXT)).body
     except (OSError, SyntaxError, ValueError, RequestError):
@@ -89,7 +111,9 @@ def top_level_statements(file: Path) -> list[ast.stmt]:
 
 
 def bound_names(file: Path) -> list[str]:
-    """Names of functions and classes of a Python file, by definition or by assignment of a name, a lambda or a partial."""
+    """Names of functions and classes of a Python file, by definition or by assignment of a name, a
+    lambda or a partial.
+    """
     names: dict[str, None] = {}
     for node in top_level_statements(file):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -109,7 +133,9 @@ def _is_function(value: ast.expr) -> bool:
 
 @contextmanager
 def folder_on_path(file: Path) -> Iterator[None]:
-    """Put the folder of a file first on `sys.path`, as for `python FILE.py`; modules beside another file are forgotten."""
+    """Put the folder of a file first on `sys.path`, as for `python FILE.py`; modules beside another
+    file are forgotten.
+    """
     folder, path = os.path.realpath(file.parent), list(sys.path)
     for name in [name for name, other in _MODULES_BESIDE.items() if other != folder]:
         sys.modules.pop(name, None)
@@ -123,8 +149,13 @@ def folder_on_path(file: Path) -> Iterator[None]:
         sys.path[:] = path
         for name in sys.modules.keys() - earlier:
             module = sys.modules[name]
-            origin = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")
-            if os.path.realpath(origin).startswith(folder + os.sep) and "site-packages" not in origin:
+            origin = getattr(module, "__file__", None) or next(
+                iter(getattr(module, "__path__", ())), ""
+            )
+            if (
+                os.path.realpath(origin).startswith(folder + os.sep)
+                and "site-packages" not in origin
+            ):
                 _MODULES_BESIDE[name] = folder
 
 
@@ -133,9 +164,13 @@ _MODULES_BESIDE: dict[str, str] = {}
 
 
 def import_file(path: Path) -> ModuleType:
-    """Run the code of a file and return it as a module with a unique name; it imports the modules of its folder."""
+    """Run the code of a file and return it as a module with a unique name; it imports the modules
+    of its folder.
+    """
     if not path.is_file():
-        raise RequestError(f"there is no file {path}: check the path before the colon{path_hint(path)}")
+        raise RequestError(
+            f"there is no file {path}: check the path before the colon{path_hint(path)}"
+        )
     if path.suffix != ".py":
         raise RequestError(f"{path} is not a Python file")
     for name in _MODULES_BESIDE:
@@ -144,7 +179,9 @@ def import_file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(module_name(path), os.path.realpath(path))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and inspect look a class up by the name of its module
+    sys.modules[spec.name] = (
+        module  # dataclasses and inspect look a class up by the name of its module
+    )
     try:
         with folder_on_path(path):
             spec.loader.exec_module(module)
@@ -154,11 +191,14 @@ def import_file(path: Path) -> ModuleType:
 
 
 def failure_text(problem: str, error: BaseException, file: Path) -> str:
-    """The line for an error that the code of a file raised; what to do about it where a module is missing."""
+    """The line for an error that the code of a file raised; what to do about it where a module is
+    missing.
+    """
     if isinstance(error, ModuleNotFoundError) and error.name:
         top, folder = error.name.partition(".")[0], Path(os.path.realpath(file)).parent
         return (
-            f"{problem}: it imports {error.name}, which is neither in its folder {folder} nor installed: pip install {top}, or "
+            f"{problem}: it imports {error.name}, which is neither in its folder "
+            f"{folder} nor installed: pip install {top}, or "
             f"put {top}.py into that folder"
         )
     return f"{problem} with {type(error).__name__}: {one_line(error)}"
@@ -180,22 +220,40 @@ def hash_code(file: Path, digest_size: int = 64, *, siblings: bool = True) -> st
 
 
 def modules_beside(file: Path) -> list[Path]:
-    """The Python files beside a file that its imports lead to, of a package all, in the order of names; no code runs."""
+    """The Python files beside a file that its imports lead to, of a package all, in the order of
+    names; no code runs.
+    """
     folder = Path(os.path.realpath(file.parent))
     waiting, files = [Path(os.path.realpath(file))], set[Path]()
     while waiting:
         source = waiting.pop()
         files.add(source)
         nodes = [node for statement in top_level_statements(source) for node in ast.walk(statement)]
-        names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-        names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+        names = [
+            alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names
+        ]
+        names += [
+            node.module
+            for node in nodes
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level
+        ]
         for name in {name.partition(".")[0] for name in names}:
-            candidates = [folder / f"{name}.py"] if (folder / f"{name}.py").is_file() else (folder / name).rglob("*.py")
+            candidates = (
+                [folder / f"{name}.py"]
+                if (folder / f"{name}.py").is_file()
+                else (folder / name).rglob("*.py")
+            )
             waiting += [path for path in candidates if path not in files]
     return sorted(files - {Path(os.path.realpath(file))})
 
 
 def cache_folder() -> Path:
-    """Folder of the user's cached files: BRINELL_CACHE, or brinell/ in XDG_CACHE_HOME or ~/.cache; it may not exist yet."""
+    """Folder of the user's cached files: BRINELL_CACHE, or brinell/ in XDG_CACHE_HOME or ~/.cache;
+    it may not exist yet.
+    """
     folder = os.environ.get("BRINELL_CACHE")
-    return Path(folder) if folder else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "brinell"
+    return (
+        Path(folder)
+        if folder
+        else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "brinell"
+    )

@@ -29,12 +29,14 @@ ELONGATION = 4
 SHORTEST_SIGNAL = 32
 """Fewest values per channel that make a row a signal by its smoothness alone."""
 SMOOTH = 0.5
-"""Largest ratio of the mean step between neighbours to the deviation, in a signal that is sampled finely enough."""
+"""Largest ratio of the mean step between neighbours to the deviation, in a signal that is
+sampled finely enough."""
 FLOAT = np.dtype(np.float32)
 DARK = 127
 """Largest value of bytes that are not taken for the levels of an image of 8 bits."""
 TOLERANCE = 1e-6
-"""Share of the width of the bounds by which a value may exceed them; such values are moved onto the bound."""
+"""Share of the width of the bounds by which a value may exceed them; such values are moved onto
+the bound."""
 BLOCK = 1 << 22
 """Bytes read at once when a whole array is scanned."""
 SAMPLE = 256
@@ -64,19 +66,25 @@ class Arrangement:
         return block.transpose(self.axes).reshape(len(block), *self.shape)
 
 
-def kind_of(shape: tuple[int, ...], dtype: "np.dtype[Any]", *, named_signal: bool = False) -> Kind | None:
-    """Kind of stored inputs (n, *stored) by their axes, for which nothing is said; None for a number of axes without one.
+def kind_of(
+    shape: tuple[int, ...], dtype: "np.dtype[Any]", *, named_signal: bool = False
+) -> Kind | None:
+    """Kind of stored inputs (n, *stored) by their axes, for which nothing is said; None for a
+    number of axes without one.
 
     Args:
         dtype: type of its values; bytes are rather pictures than signals.
-        named_signal: True if the name of the array, or its sampling rate, says that it holds signals.
+        named_signal: True if the name of the array, or its sampling rate, says that it holds
+            signals.
     """
     sides = shape[1:]
     if named_signal and len(sides) in (1, 2):
         return "signal"
     if len(sides) == 2:
         narrow, long = sorted(sides)
-        elongated = narrow == 1 or (ELONGATION * narrow <= long and dtype.kind != "b" and dtype != np.uint8)
+        elongated = narrow == 1 or (
+            ELONGATION * narrow <= long and dtype.kind != "b" and dtype != np.uint8
+        )
         return "signal" if elongated else "image"
     return {1: "vector", 3: "image", 4: "video"}.get(len(sides))  # type: ignore[return-value]
 
@@ -90,22 +98,27 @@ def arrange(
     named_signal: bool = False,
     subject: str = "the array of inputs",
 ) -> Arrangement:
-    """Decide how stored inputs become inputs with channels first; refuses shapes that can be read in several ways.
+    """Decide how stored inputs become inputs with channels first; refuses shapes that can be read
+    in several ways.
 
     Args:
         shape: shape of the array, samples first.
         kind: kind of the inputs; by default `kind_of` decides.
-        layout: position of the channels; by default the axis of size 1, 3 or 4, else the shortest; of a signal the first,
-            unless it is the longer one by far.
+        layout: position of the channels; by default the axis of size 1, 3 or 4, else the shortest;
+            of a signal the first, unless it is the longer one by far.
     """
     sides, order = len(shape) - 1, tuple(range(len(shape)))
     if kind is None and not 1 <= sides <= 4:
-        raise RequestError(f"{subject} has shape {shape}; inputs need 1 to 4 axes after the one of the samples")
+        raise RequestError(
+            f"{subject} has shape {shape}; inputs need 1 to 4 axes after the one of the samples"
+        )
     kind = kind or kind_of(shape, dtype, named_signal=named_signal) or "vector"
     if kind != "vector" and sides == AXES[kind] - 1:
         return Arrangement(kind=kind, shape=(1, *shape[1:]), axes=order)
     if sides != AXES[kind]:
-        raise RequestError(f"{subject} has shape {shape}, which is no list of {kind}s; give the option kind=")
+        raise RequestError(
+            f"{subject} has shape {shape}, which is no list of {kind}s; give the option kind="
+        )
     if kind == "vector" or (layout or _layout(shape, kind, subject)) == "first":
         return Arrangement(kind=kind, shape=shape[1:], axes=order)
     return Arrangement(kind=kind, shape=(shape[-1], *shape[1:-1]), axes=(0, sides, *order[1:-1]))
@@ -117,29 +130,41 @@ def _layout(shape: tuple[int, ...], kind: Kind, subject: str) -> Layout:
     if kind == "signal":
         return "last" if ELONGATION * last <= first and last < first else "first"
     if kind == "video" and middle[0] in CHANNELS and first not in CHANNELS and last not in CHANNELS:
-        raise RequestError(f"{subject} has shape {shape} with frames before channels: write x.swapaxes(1, 2)")
+        raise RequestError(
+            f"{subject} has shape {shape} with frames before channels: write x.swapaxes(1, 2)"
+        )
     if (first in CHANNELS) != (last in CHANNELS):
         return "first" if first in CHANNELS else "last"
     if first < min(*middle, last):
         return "first"
     if last < min(first, *middle):
         return "last"
-    raise RequestError(f"{subject} has shape {shape}, whose channels could be first or last: give layout=first or layout=last")
+    raise RequestError(
+        f"{subject} has shape {shape}, whose channels could be first or last: "
+        "give layout=first or layout=last"
+    )
 
 
 def looks_like_signals(x: "Array | Rows", kind: Kind) -> bool:
-    """True if inputs (n, *stored) that are read as vectors or grey images change smoothly along one axis, as signals do.
+    """True if inputs (n, *stored) that are read as vectors or grey images change smoothly along one
+    axis, as signals do.
 
-    Whole numbers from 0 to 255, or such numbers divided by 255, are flattened pictures rather than signals.
+    Whole numbers from 0 to 255, or such numbers divided by 255, are flattened pictures rather than
+    signals.
     """
     if kind == "signal" or x.ndim not in (2, 3) or max(x.shape[1:]) < SHORTEST_SIGNAL:
         return kind == "signal"
     x = np.asarray(x[:SAMPLE], dtype=np.float64)
     spread, low, high = float(x.std()), float(x.min()), float(x.max())
     scaled = x * (255 if high <= 1 else 1)
-    if spread == 0 or (low >= 0 and high <= 255 and bool((np.abs(scaled - np.round(scaled)) < 1e-3).all())):
+    if spread == 0 or (
+        low >= 0 and high <= 255 and bool((np.abs(scaled - np.round(scaled)) < 1e-3).all())
+    ):
         return False
-    steps = [np.abs(np.diff(x, axis=axis)).mean() if x.shape[axis] > 1 else np.inf for axis in range(1, x.ndim)]
+    steps = [
+        np.abs(np.diff(x, axis=axis)).mean() if x.shape[axis] > 1 else np.inf
+        for axis in range(1, x.ndim)
+    ]
     axis_of_time = int(np.argmax(x.shape[1:]))
     return steps[axis_of_time] < SMOOTH * spread and all(
         step >= SMOOTH * spread for axis, step in enumerate(steps) if axis != axis_of_time
@@ -147,16 +172,27 @@ def looks_like_signals(x: "Array | Rows", kind: Kind) -> bool:
 
 
 def reading_note(x: "Array | Rows", arrangement: Arrangement) -> tuple[str, ...]:
-    """A note on a reading that the axes alone decided, with the option for the other one; empty if there is only one."""
+    """A note on a reading that the axes alone decided, with the option for the other one; empty if
+    there is only one.
+    """
     sides = x.shape[1:]
     if len(sides) == 1 and arrangement.kind == "vector" and looks_like_signals(x, "vector"):
-        return (f"rows of {sides[0]} values that change smoothly are read as vectors: give kind=signal if they are signals",)
+        return (
+            f"rows of {sides[0]} values that change smoothly are read as vectors: "
+            "give kind=signal if they are signals",
+        )
     if len(sides) != 2 or 1 in sides or x.dtype == np.uint8:
         return ()
     if arrangement.kind == "image":
-        return (f"inputs of shape {sides} are read as grey images: give kind=signal for signals of {sides[0]} channels",)
+        return (
+            f"inputs of shape {sides} are read as grey images: give kind=signal "
+            f"for signals of {sides[0]} channels",
+        )
     channels, length = arrangement.shape
-    text = f"inputs of shape {sides} are read as signals of {channels} channels with {length} values each"
+    text = (
+        f"inputs of shape {sides} are read as signals of {channels} channels with "
+        f"{length} values each"
+    )
     return (f"{text}: give kind=image for grey images",)
 
 
@@ -178,9 +214,13 @@ class Facts:
 
 
 class BoundsError(RequestError):
-    """Stored values that leave their bounds, or bytes that are not the levels of an image of 8 bits."""
+    """Stored values that leave their bounds, or bytes that are not the levels of an image of 8
+    bits.
+    """
 
-    def __init__(self, problem: str, remedy: str, x: "Array | Rows", kind: Kind, facts: Facts) -> None:
+    def __init__(
+        self, problem: str, remedy: str, x: "Array | Rows", kind: Kind, facts: Facts
+    ) -> None:
         super().__init__(problem, remedy=remedy)
         self.x, self.kind, self.facts = x, kind, facts
 
@@ -221,31 +261,52 @@ def domain_of(
 ) -> tuple[Domain, float]:
     """The domain of stored inputs, and the number by which to divide stored values.
 
-    Bytes without bounds or divisor are divided by 255, and refused if none exceeds 127. Everything else is divided by `divide`
-    and must then lie between `low` (default 0) and `high` (default 1). The storage levels are 256 for bytes and for images whose
-    values all are multiples of 1/255, the whole numbers between the bounds for integers, none otherwise; `levels` overrides this
-    (0 for none).
+    Bytes without bounds or divisor are divided by 255, and refused if none exceeds 127. Everything
+    else is divided by `divide` and must then lie between `low` (default 0) and `high` (default 1).
+    The storage levels are 256 for bytes and for images whose values all are multiples of 1/255, the
+    whole numbers between the bounds for integers, none otherwise; `levels` overrides this (0 for
+    none).
     """
     lower, upper = 0.0 if low is None else float(low), 1.0 if high is None else float(high)
     facts, grid = scan(x, subject), 256
     if x.dtype == np.uint8 and low is None and high is None and divide is None:
         divide = 255.0
         if 0 < facts.maximum <= DARK:
-            problem = f"{subject} holds bytes up to {facts.maximum:g}, which would be divided by 255"
+            problem = (
+                f"{subject} holds bytes up to {facts.maximum:g}, which would be divided by 255"
+            )
             raise BoundsError(problem, "give their scale by divide=", x, arrangement.kind, facts)
     else:
         divide = divide or 1.0
         slack = TOLERANCE * (upper - lower)
         minimum, maximum = facts.minimum / divide, facts.maximum / divide
         if minimum < lower - slack or maximum > upper + slack:
-            problem = f"{subject} holds values from {minimum:g} to {maximum:g}, outside the bounds {lower:g} to {upper:g}"
-            raise BoundsError(problem, "give bounds that hold them, or divide the values", x, arrangement.kind, facts)
+            problem = (
+                f"{subject} holds values from {minimum:g} to {maximum:g}, outside the "
+                f"bounds {lower:g} to {upper:g}"
+            )
+            raise BoundsError(
+                problem,
+                "give bounds that hold them, or divide the values",
+                x,
+                arrangement.kind,
+                facts,
+            )
         if x.dtype.kind != "f":
             grid = round((upper - lower) * divide) + 1 if upper > lower else 0
-        elif not (arrangement.kind in ("image", "video") and facts.bytes8 and (lower, upper) == (0, 1)):
+        elif not (
+            arrangement.kind in ("image", "video") and facts.bytes8 and (lower, upper) == (0, 1)
+        ):
             grid = 0
     grid = grid if levels is None else levels
-    domain = make_domain(subject, kind=arrangement.kind, shape=arrangement.shape, low=lower, high=upper, levels=grid or None)
+    domain = make_domain(
+        subject,
+        kind=arrangement.kind,
+        shape=arrangement.shape,
+        low=lower,
+        high=upper,
+        levels=grid or None,
+    )
     return domain, divide
 
 
@@ -261,7 +322,9 @@ def make_domain(subject: object, **settings: Any) -> Domain:
 
 
 class Rows(ABC):
-    """Inputs (n, *shape) that are created on demand, with the part of an array's interface that `StoredArrays` needs."""
+    """Inputs (n, *shape) that are created on demand, with the part of an array's interface that
+    `StoredArrays` needs.
+    """
 
     def __init__(self, n: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.shape, self.ndim, self.dtype = (n, *shape), 1 + len(shape), dtype
@@ -290,8 +353,10 @@ class StoredArrays:
         domain: domain of the inputs, after the division.
         groups: (n,) group of each input, such as its patient, if known.
         arrangement: converts stored inputs to channels first; None if they already are.
-        divisor: divisor of stored values; None if they are the inputs themselves, and the digest then names no divisor.
-        fixed_channels: (n, k) float32: the last k channels of signals, each constant over time, in the domain's units.
+        divisor: divisor of stored values; None if they are the inputs themselves, and the digest
+            then names no divisor.
+        fixed_channels: (n, k) float32: the last k channels of signals, each constant over time, in
+            the domain's units.
         digest: hashes the content, if that is cheaper than to scan all inputs.
         truth: arrays with the truth about parts of inputs, which the digest covers.
     """
@@ -338,14 +403,23 @@ class StoredArrays:
         x = torch.from_numpy(block.astype(np.float32, order="C"))
         x = x.div_(self._divisor) if self._divisor not in (None, 1) else x
         if self._fixed_channels is not None:
-            x = torch.cat([x, torch.from_numpy(self._fixed_channels[positions])[:, :, None].expand(-1, -1, x.shape[2])], 1)
+            x = torch.cat(
+                [
+                    x,
+                    torch.from_numpy(self._fixed_channels[positions])[:, :, None].expand(
+                        -1, -1, x.shape[2]
+                    ),
+                ],
+                1,
+            )
         return self.domain.clamp(x)
 
     def digest(self) -> str:
         """Hash of the content: inputs, labels and the names of the classes, all in order.
 
-        For arrays it covers the domain and the inputs channels first, so it is the same in any layout or file format. For folders
-        it covers the files' bytes and the conversion to inputs; file names do not count.
+        For arrays it covers the domain and the inputs channels first, so it is the same in any
+        layout or file format. For folders it covers the files' bytes and the conversion to inputs;
+        file names do not count.
         """
         if not self._digest:
             text = "\n".join((self._content(), *self.classes))
@@ -358,7 +432,10 @@ class StoredArrays:
         for rows in blocks(self._x):
             hash.update(little_endian_bytes(self._arrangement(rows)))
         hash.update(little_endian_bytes(self._y))
-        for part in (*(() if self._fixed_channels is None else (self._fixed_channels,)), *self._truth):
+        for part in (
+            *(() if self._fixed_channels is None else (self._fixed_channels,)),
+            *self._truth,
+        ):
             hash.update(little_endian_bytes(part))
         return hash.hexdigest()
 

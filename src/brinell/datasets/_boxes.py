@@ -15,10 +15,14 @@ from brinell.core.errors import RequestError, one_line, short
 from brinell.core.record import Array
 
 SLACK = 1.0
-"""Pixels by which a box may exceed its picture, as rounding in annotations does; such boxes are cut at the border."""
+"""Pixels by which a box may exceed its picture, as rounding in annotations does; such boxes are
+cut at the border."""
 FRACTIONS = 8
 """Pixels of a picture's side above which boxes that end at 1 are fractions of it."""
-FORMS = "boxes.json (files, boxes and labels, or COCO's images, annotations and categories), or annotations/*.xml of VOC"
+FORMS = (
+    "boxes.json (files, boxes and labels, or COCO's images, annotations and "
+    "categories), or annotations/*.xml of VOC"
+)
 
 
 class Annotation(NamedTuple):
@@ -36,14 +40,24 @@ def make_objects(boxes: Any, labels: Any, crowd: Any, subject: str) -> Objects:
 
     corners = as_array(boxes, f"boxes of {subject}") if np.size(boxes) else np.zeros((0, 4))
     classes = as_array(labels, f"labels of {subject}") if np.size(labels) else np.zeros(0, np.int64)
-    marks = np.zeros(len(classes), bool) if crowd is None else np.asarray(crowd).astype(bool).reshape(-1)
+    marks = (
+        np.zeros(len(classes), bool)
+        if crowd is None
+        else np.asarray(crowd).astype(bool).reshape(-1)
+    )
     if corners.ndim != 2 or corners.shape[1] != 4 or corners.dtype.kind not in "iuf":
-        raise RequestError(f"the boxes of {subject} have shape {corners.shape}: give four corners x0, y0, x1, y1 for each")
+        raise RequestError(
+            f"the boxes of {subject} have shape {corners.shape}: give four "
+            "corners x0, y0, x1, y1 for each"
+        )
     if classes.ndim != 1 or classes.dtype.kind not in "iu":
-        raise RequestError(f"the labels of {subject} are {short(labels)}: give the number of a class for each box")
+        raise RequestError(
+            f"the labels of {subject} are {short(labels)}: give the number of a class for each box"
+        )
     if not len(corners) == len(classes) == len(marks):
         raise RequestError(
-            f"{subject} has {len(corners)} boxes, {len(classes)} labels and {len(marks)} marks of crowds: give one each"
+            f"{subject} has {len(corners)} boxes, {len(classes)} labels and "
+            f"{len(marks)} marks of crowds: give one each"
         )
     return Objects(boxes=corners.astype(np.float64), labels=classes.astype(np.int64), crowd=marks)
 
@@ -58,38 +72,48 @@ def check_objects(objects: Objects, size: tuple[int, int], classes: int, subject
     empty = ((boxes[:, 2] <= boxes[:, 0]) | (boxes[:, 3] <= boxes[:, 1])).nonzero()[0]
     if len(empty):
         raise RequestError(
-            f"box {empty[0]} of {subject} is {_text(boxes[empty[0]])} and has no area as corners x0, y0, x1, y1: "
+            f"box {empty[0]} of {subject} is {_text(boxes[empty[0]])} and has no "
+            "area as corners x0, y0, x1, y1: "
             f"{_other_form(boxes, size)}"
         )
     if boxes.max() <= 1 and min(size) > FRACTIONS:
         raise RequestError(
-            f"all boxes of {subject} end at {boxes.max():g}, in a picture of {width} x {height} pixels: if they are fractions, "
+            f"all boxes of {subject} end at {boxes.max():g}, in a picture of "
+            f"{width} x {height} pixels: if they are fractions, "
             "multiply them by its sides"
         )
     low, high = boxes[:, :2].min(1), np.maximum(boxes[:, 2] - width, boxes[:, 3] - height)
     outside = ((low < -SLACK) | (high > SLACK)).nonzero()[0]
     if len(outside):
         raise RequestError(
-            f"box {outside[0]} of {subject} is {_text(boxes[outside[0]])}, outside of the picture of {width} x {height} pixels: "
+            f"box {outside[0]} of {subject} is {_text(boxes[outside[0]])}, "
+            f"outside of the picture of {width} x {height} pixels: "
             "give corners in pixels of the picture"
         )
     if (wrong := objects.labels[(objects.labels < 0) | (objects.labels >= classes)]).size:
         raise RequestError(
-            f"{subject} has an object of class {wrong[0]}, and there are classes 0 to {classes - 1}: name every class, or count "
+            f"{subject} has an object of class {wrong[0]}, and there are classes "
+            f"0 to {classes - 1}: name every class, or count "
             "the labels from 0"
         )
     return replace(objects, boxes=np.clip(boxes, 0, [width, height, width, height]))
 
 
 def _other_form(boxes: Array, size: tuple[int, int]) -> str:
-    """What to do about boxes (k, 4) that are not corners: convert what fits into the picture otherwise."""
+    """What to do about boxes (k, 4) that are not corners: convert what fits into the picture
+    otherwise.
+    """
     first, sides, limit = boxes[:, :2], boxes[:, 2:], np.array(size[::-1]) + SLACK
     remedies = []
     if (sides > 0).all():
         if (first >= -SLACK).all() and (first + sides <= limit).all():
-            remedies.append("if they are a corner and sides, add the corner to the sides (x1 = x0 + width)")
+            remedies.append(
+                "if they are a corner and sides, add the corner to the sides (x1 = x0 + width)"
+            )
         if (first - sides / 2 >= -SLACK).all() and (first + sides / 2 <= limit).all():
-            remedies.append("if they are centre and sides, write centre - sides / 2 and centre + sides / 2")
+            remedies.append(
+                "if they are centre and sides, write centre - sides / 2 and centre + sides / 2"
+            )
     return "; ".join(remedies) or "write x0 < x1 and y0 < y1, or drop it"
 
 
@@ -112,7 +136,9 @@ def _text(box: Array) -> str:
 
 def read_annotations(folder: Path) -> tuple[list[Annotation], tuple[str, ...]]:
     """The annotated pictures of a folder in order, and the names of the classes."""
-    files = [path for path in (folder / "boxes.json", *sorted(folder.glob("*.json"))) if path.is_file()]
+    files = [
+        path for path in (folder / "boxes.json", *sorted(folder.glob("*.json"))) if path.is_file()
+    ]
     if files:
         return _read_json(files[0])
     for name in ("annotations", "Annotations"):
@@ -128,12 +154,17 @@ def _read_json(file: Path) -> tuple[list[Annotation], tuple[str, ...]]:
             return _read_coco(content, file)
         return [
             Annotation(
-                name := entry["file"], make_objects(entry["boxes"], entry["labels"], entry.get("crowd"), f"{name} in {file}")
+                name := entry["file"],
+                make_objects(
+                    entry["boxes"], entry["labels"], entry.get("crowd"), f"{name} in {file}"
+                ),
             )
             for entry in content["images"]
         ], tuple(map(str, content["classes"]))
     except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
-        raise RequestError(f"{file} is incomplete ({type(error).__name__}: {one_line(error)}): give {FORMS}") from None
+        raise RequestError(
+            f"{file} is incomplete ({type(error).__name__}: {one_line(error)}): give {FORMS}"
+        ) from None
 
 
 def _read_coco(content: Mapping[str, Any], file: Path) -> tuple[list[Annotation], tuple[str, ...]]:
@@ -144,25 +175,41 @@ def _read_coco(content: Mapping[str, Any], file: Path) -> tuple[list[Annotation]
     for entry in content["annotations"]:
         if entry["category_id"] not in place:
             raise RequestError(
-                f"{file} has an object of category {entry['category_id']}, which is not listed: add it to categories"
+                f"{file} has an object of category {entry['category_id']}, which "
+                "is not listed: add it to categories"
             )
         if entry["image_id"] not in rows:
-            raise RequestError(f"{file} has an object in image {entry['image_id']}, which is not listed: add it to images")
+            raise RequestError(
+                f"{file} has an object in image {entry['image_id']}, which is not "
+                "listed: add it to images"
+            )
         x, y, width, height = entry["bbox"]
         rows[entry["image_id"]].append(
-            ((x, y, x + width, y + height), place[entry["category_id"]], bool(entry.get("iscrowd", 0)))
+            (
+                (x, y, x + width, y + height),
+                place[entry["category_id"]],
+                bool(entry.get("iscrowd", 0)),
+            )
         )
     pictures = []
     for entry in content["images"]:
-        boxes, labels, crowd = zip(*rows[entry["id"]], strict=True) if rows[entry["id"]] else ((), (), ())
+        boxes, labels, crowd = (
+            zip(*rows[entry["id"]], strict=True) if rows[entry["id"]] else ((), (), ())
+        )
         name = str(entry["file_name"])
         pictures.append(Annotation(name, make_objects(boxes, labels, crowd, f"{name} in {file}")))
     return pictures, tuple(str(entry["name"]) for entry in categories)
 
 
 def _read_voc(files: Sequence[Path]) -> tuple[list[Annotation], tuple[str, ...]]:
-    """VOC's files, one for each picture. Classes count in sorted order; what is marked difficult is nothing to find."""
-    pictures, names = [], sorted({name for file in files for _, name, _ in voc_rows(voc_root(file), file)})
+    """VOC's files, one for each picture.
+
+    Classes count in sorted order; what is marked difficult is nothing to find.
+    """
+    pictures, names = (
+        [],
+        sorted({name for file in files for _, name, _ in voc_rows(voc_root(file), file)}),
+    )
     for file in files:
         root = voc_root(file)
         rows = list(voc_rows(root, file))
@@ -176,7 +223,9 @@ def voc_root(file: Path) -> tree.Element:
     """The content of a file of VOC; refuses definitions of entities, which such files never hold."""
     content = bounded.read(file, bounded.MOST_TEXT)
     if b"<!" in content.replace(b"<!--", b""):
-        raise RequestError(f"{file} holds a declaration (<!...>), which no annotation needs: remove it")
+        raise RequestError(
+            f"{file} holds a declaration (<!...>), which no annotation needs: remove it"
+        )
     try:
         return tree.fromstring(content)
     except tree.ParseError as error:
@@ -190,8 +239,14 @@ def voc_rows(root: tree.Element, file: Path) -> Iterator[tuple[tuple[float, ...]
         try:
             corners = [float(box.findtext(key) or "") for key in ("xmin", "ymin", "xmax", "ymax")]  # type: ignore[union-attr]
         except (AttributeError, ValueError):
-            raise RequestError(f"{file} has an object without xmin, ymin, xmax and ymax: add them") from None
+            raise RequestError(
+                f"{file} has an object without xmin, ymin, xmax and ymax: add them"
+            ) from None
         name = (entry.findtext("name") or "").strip()
         if not name:
             raise RequestError(f"{file} has an object without a name: add its class")
-        yield (corners[0] - 1, corners[1] - 1, corners[2], corners[3]), name, entry.findtext("difficult") == "1"
+        yield (
+            (corners[0] - 1, corners[1] - 1, corners[2], corners[3]),
+            name,
+            entry.findtext("difficult") == "1",
+        )

@@ -1,4 +1,6 @@
-"""Columns of tables and data frames as vectors: numbers in their units, and categories, which no attack changes."""
+"""Columns of tables and data frames as vectors: numbers in their units, and categories, which no
+attack changes.
+"""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -22,34 +24,50 @@ def vectors_of(
 ) -> tuple[Array, Domain, tuple[str, ...]]:
     """Vectors (n, d) float32 of these columns, their domain, and notes on the decisions made.
 
-    Numbers are scaled from their bounds to [0, 1], so that a budget is a share of a column's range. Texts and truth values become
-    codes into their sorted values. Categories, constant columns and those in `fixed` keep their units; no attack changes them.
+    Numbers are scaled from their bounds to [0, 1], so that a budget is a share of a column's range.
+    Texts and truth values become codes into their sorted values. Categories, constant columns and
+    those in `fixed` keep their units; no attack changes them.
 
     Args:
         columns: (n,) numbers, texts or truth values of each column, none missing.
         bounds: range of a column; by default its smallest and largest value.
         fixed: names of columns that no attack may change.
-        missing: (n,) bool for each column: rows without a value, where another one stands in `columns`. Further columns mark
-            them, by which the model gets NaN; no attack changes them.
+        missing: (n,) bool for each column: rows without a value, where another one stands in
+            `columns`. Further columns mark them, by which the model gets NaN; no attack changes
+            them.
     """
     values, parts, ends = list[Array](), list[Column](), list[tuple[float, float]]()
     for name, column in columns.items():
         if column.dtype.kind not in "iuf":
             if name in bounds:
-                raise RequestError(f"bounds name {name!r} of {subject}, which holds categories: they have none")
-            categories, codes = np.unique(column.astype(bool if column.dtype.kind == "b" else str), return_inverse=True)
+                raise RequestError(
+                    f"bounds name {name!r} of {subject}, which holds categories: they have none"
+                )
+            categories, codes = np.unique(
+                column.astype(bool if column.dtype.kind == "b" else str), return_inverse=True
+            )
             values.append(codes.reshape(-1))
-            parts.append(Column(name, fixed=True, values=() if column.dtype.kind == "b" else tuple(map(str, categories))))
+            parts.append(
+                Column(
+                    name,
+                    fixed=True,
+                    values=() if column.dtype.kind == "b" else tuple(map(str, categories)),
+                )
+            )
             ends.append((0.0, float(max(1, len(categories) - 1))))
             continue
         x = column.astype(np.float64)
         if not np.isfinite(x).all():
-            raise RequestError(f"column {name} of {subject} holds NaN or infinity: fill those rows or leave them out")
+            raise RequestError(
+                f"column {name} of {subject} holds NaN or infinity: fill those "
+                "rows or leave them out"
+            )
         low, high = bounds.get(name, (float(x.min()), float(x.max())))
         if len(outside := np.flatnonzero((x < low) | (x > high))):
             row = int(outside[0])
             raise RequestError(
-                f"column {name} of {subject} holds {x[row]:g} in row {row + 1}, outside its bounds {low:g} to {high:g}: widen "
+                f"column {name} of {subject} holds {x[row]:g} in row {row + 1}, "
+                f"outside its bounds {low:g} to {high:g}: widen "
                 "them"
             )
         is_fixed = low == high or name in fixed
@@ -62,22 +80,38 @@ def vectors_of(
         parts.append(Column(f"{name} is missing", fixed=True, marks=name))
         ends.append((0.0, 1.0))
     low_ends, high_ends = zip(*ends, strict=True)
-    domain = make_domain(subject, kind="vector", shape=(len(parts),), low=low_ends, high=high_ends, columns=tuple(parts))
-    open_, closed = ([part.name for part in parts if part.fixed is fixed_] for fixed_ in (False, True))
+    domain = make_domain(
+        subject,
+        kind="vector",
+        shape=(len(parts),),
+        low=low_ends,
+        high=high_ends,
+        columns=tuple(parts),
+    )
+    open_, closed = (
+        [part.name for part in parts if part.fixed is fixed_] for fixed_ in (False, True)
+    )
     scaled = [name for name in open_ if name not in bounds]
     notes: tuple[str, ...] = (
-        (f"bounds are the least and the largest value in the data for {first_names(scaled)}",) if scaled else ()
+        (f"bounds are the least and the largest value in the data for {first_names(scaled)}",)
+        if scaled
+        else ()
     )
     notes += (f"no attack changes {first_names(closed)}",) if closed else ()
     if holes:
         count = int(np.any(list(holes.values()), axis=0).sum())
-        notes += (f"{count} of {len(values[0])} rows miss values: the model gets them as NaN, and no attack changes them",)
+        notes += (
+            f"{count} of {len(values[0])} rows miss values: the model gets them "
+            "as NaN, and no attack changes them",
+        )
     return np.stack(values, 1).astype(np.float32), domain, notes
 
 
 def first_names(names: list[str]) -> str:
     """The first names of a list, and the number of the others."""
-    return ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+    return ", ".join(names[:MOST_NAMES]) + (
+        f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    )
 
 
 def fill(column: Array, empty: Array, subject: object) -> Array:
@@ -91,7 +125,8 @@ def fill(column: Array, empty: Array, subject: object) -> Array:
 def complete_rows(
     missing: Mapping[str, Array], choice: str, subject: object, header: int = 1, keep: str = ""
 ) -> tuple[Array, str]:
-    """Positions of the rows without a missing value, and a text about the others, empty if there are none.
+    """Positions of the rows without a missing value, and a text about the others, empty if there
+    are none.
 
     Args:
         missing: (n,) bool of each column: the rows without a value.
@@ -104,12 +139,20 @@ def complete_rows(
         return np.arange(len(holes)), ""
     row = int(holes.argmax())
     name = next(name for name in missing if missing[name][row])
-    problem = f"column {name} of {subject} has no value in line {row + 1 + header} ({int(holes.sum())} of {len(holes)} rows)"
+    problem = (
+        f"column {name} of {subject} has no value in line {row + 1 + header} "
+        f"({int(holes.sum())} of {len(holes)} rows)"
+    )
     if choice != "skip":
-        raise RequestError(f"{problem}: fill it, leave those rows out by missing=skip, or leave out the column{keep}")
+        raise RequestError(
+            f"{problem}: fill it, leave those rows out by missing=skip, or leave "
+            f"out the column{keep}"
+        )
     if holes.all():
         raise RequestError(f"{problem}, and no row is complete: there is nothing to audit")
-    return np.flatnonzero(~holes), f"{int(holes.sum())} of {len(holes)} rows of {subject} have missing values: skipped"
+    return np.flatnonzero(
+        ~holes
+    ), f"{int(holes.sum())} of {len(holes)} rows of {subject} have missing values: skipped"
 
 
 def text_of(value: Any) -> str:

@@ -31,7 +31,9 @@ def csv_file(file: Path) -> Iterator[IO[str]]:
 
 
 def first_row(file: Path) -> list[str]:
-    """The cells of a CSV file's first line, whatever the length of the file; empty for an empty file."""
+    """The cells of a CSV file's first line, whatever the length of the file; empty for an empty
+    file.
+    """
     try:
         with bounded.open_regular(file) as stream:
             line = stream.readline(LONGEST_LINE)
@@ -39,7 +41,10 @@ def first_row(file: Path) -> list[str]:
     except (OSError, csv.Error, UnicodeDecodeError) as error:
         raise read_error(file, error) from None
     if len(line) == LONGEST_LINE or len(cells) > bounded.MOST_COLUMNS:
-        raise RequestError(f"{file} has a first line of {len(line)} bytes and {len(cells)} columns: it is no table of inputs")
+        raise RequestError(
+            f"{file} has a first line of {len(line)} bytes and {len(cells)} "
+            "columns: it is no table of inputs"
+        )
     return cells
 
 
@@ -52,24 +57,40 @@ def read_error(subject: object, error: Exception) -> RequestError:
 
 
 def array_of(
-    content: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, subject: object, order: str = "C"
+    content: bytes,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    offset: int,
+    subject: object,
+    order: str = "C",
 ) -> Array:
     """An array of some shape in the bytes of a file."""
     if min(shape, default=1) < 0 or not dtype.itemsize:
-        raise RequestError(f"{subject} is damaged: its shape is {shape} and its type {dtype}; fetch it again")
+        raise RequestError(
+            f"{subject} is damaged: its shape is {shape} and its type {dtype}; fetch it again"
+        )
     if 0 in shape:
-        raise RequestError(f"{subject} has shape {shape} and holds nothing: there is nothing to audit")
+        raise RequestError(
+            f"{subject} has shape {shape} and holds nothing: there is nothing to audit"
+        )
     count = math.prod(shape)
     if len(content) < offset + dtype.itemsize * count:
         need = offset + dtype.itemsize * count
-        raise RequestError(f"{subject} is cut short: {len(content)} bytes where {need} are needed; fetch it again")
-    return np.frombuffer(content, dtype, count, offset).reshape(shape, order="F" if order == "F" else "C")
+        raise RequestError(
+            f"{subject} is cut short: {len(content)} bytes where {need} are needed; fetch it again"
+        )
+    return np.frombuffer(content, dtype, count, offset).reshape(
+        shape, order="F" if order == "F" else "C"
+    )
 
 
 def npz_array(archive: zipfile.ZipFile, name: str, file: Path) -> Array:
     """An array of a NumPy archive; refuses damage, pickled objects, and undue growth."""
     subject = f"array {name} of {file}"
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
     try:
         entry = archive.getinfo(name + ".npy")
         bounded.check_unpacked_size(entry.file_size, entry.compress_size, subject, bounded.ON_DISK)
@@ -81,11 +102,14 @@ def npz_array(archive: zipfile.ZipFile, name: str, file: Path) -> Array:
         shape, fortran, dtype = readers[version](stream)
     except RequestError:
         raise
-    except Exception as error:  # the header is Python that numpy reads, and it raises whatever comes its way
+    except (
+        Exception
+    ) as error:  # the header is Python that numpy reads, and it raises whatever comes its way
         raise read_error(subject, error) from None
     if dtype.hasobject:
         raise RequestError(
-            f"{subject} holds Python objects (a pickle), which are never loaded: save it as an array of plain numbers"
+            f"{subject} holds Python objects (a pickle), which are never loaded: "
+            "save it as an array of plain numbers"
         )
     if not shape:
         raise RequestError(f"{subject} is a single value, not an array")

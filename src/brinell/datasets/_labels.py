@@ -10,7 +10,8 @@ from brinell.core.errors import RequestError, short
 from brinell.core.record import Array
 
 MULTI_LABEL = (
-    "several labels per sample (multi-label) are not supported; audit one label at a time: its column (0 or 1) as the class, and "
+    "several labels per sample (multi-label) are not supported; audit one label "
+    "at a time: its column (0 or 1) as the class, and "
     "a model that answers its score alone"
 )
 """What to do about samples of several classes."""
@@ -27,14 +28,20 @@ def check_labels(y: Array, n: int, subject: str = "the array of labels") -> Labe
         per_sample = np.count_nonzero(y, axis=1)
         if (per_sample != 1).any():
             raise RequestError(
-                f"{subject} gives {int(per_sample.max())} classes to some samples and {int(per_sample.min())} to others: "
+                f"{subject} gives {int(per_sample.max())} classes to some samples "
+                f"and {int(per_sample.min())} to others: "
                 f"{MULTI_LABEL}"
             )
         y = y.argmax(1)
     if y.ndim != 1:
-        raise RequestError(f"{subject} has shape {y.shape}; labels are one whole number per sample (of one-hot rows, the argmax)")
+        raise RequestError(
+            f"{subject} has shape {y.shape}; labels are one whole number per "
+            "sample (of one-hot rows, the argmax)"
+        )
     if len(y) != n:
-        raise RequestError(f"{subject} holds {len(y)} labels for {n} inputs: they must belong together one to one")
+        raise RequestError(
+            f"{subject} holds {len(y)} labels for {n} inputs: they must belong together one to one"
+        )
     if n == 0:
         raise RequestError(f"{subject} is empty: there is nothing to audit")
     if y.dtype.kind not in "iuf" or (y.dtype.kind == "f" and not bool((y == np.floor(y)).all())):
@@ -43,11 +50,15 @@ def check_labels(y: Array, n: int, subject: str = "the array of labels") -> Labe
         rows = np.flatnonzero(y < 0)
         places = ", ".join(map(str, rows[:MOST_LISTED])) + ", ..." * (len(rows) > MOST_LISTED)
         raise RequestError(
-            f"{subject} holds the label {int(y.min())}; labels are counted from 0: drop the samples whose label is below 0 "
+            f"{subject} holds the label {int(y.min())}; labels are counted from "
+            "0: drop the samples whose label is below 0 "
             f"({len(rows)} of {n}, at {places}), or count the labels from 0"
         )
     if y.max() >= MOST_CLASSES:
-        raise RequestError(f"{subject} holds the label {int(y.max())}; labels are below {MOST_CLASSES}: count them from 0 on")
+        raise RequestError(
+            f"{subject} holds the label {int(y.max())}; labels are below "
+            f"{MOST_CLASSES}: count them from 0 on"
+        )
     return y.astype(np.int64)
 
 
@@ -57,10 +68,15 @@ def encode_labels(
     """The labels as numbers, the names of the classes if known, and notes on the decisions made.
 
     Args:
-        labels: (n,) numbers or texts, or one-hot rows; -1 and 1, as estimators of two classes have them, become 0 and 1.
+        labels: (n,) numbers or texts, or one-hot rows; -1 and 1, as estimators of two classes have
+            them, become 0 and 1.
         named: names that the data have.
     """
-    if unnamed := [name for name in classes or () if not isinstance(name, str | int | float | bytes | np.generic)]:
+    if unnamed := [
+        name
+        for name in classes or ()
+        if not isinstance(name, str | int | float | bytes | np.generic)
+    ]:
         raise RequestError(f"classes holds {short(unnamed[0])}: give each class a name")
     names = _texts(classes) if classes is not None else tuple(named) or None
     if labels.dtype.kind not in "US":
@@ -71,21 +87,45 @@ def encode_labels(
     names_in_order = names or texts
     if missing := [text for text in texts if text not in names_in_order]:
         raise RequestError(
-            f"there is a label {missing[0]!r}, and the classes are {', '.join(names_in_order[:8])}: name every class"
+            f"there is a label {missing[0]!r}, and the classes are "
+            f"{', '.join(names_in_order[:8])}: name every class"
         )
-    notes = () if names else (f"labels are texts, whose classes count in sorted order: {', '.join(names_in_order[:8])}",)
-    return np.array([names_in_order.index(str(label)) for label in labels.ravel()]).reshape(labels.shape), names_in_order, notes
+    notes = (
+        ()
+        if names
+        else (
+            "labels are texts, whose classes count in sorted order: "
+            f"{', '.join(names_in_order[:8])}",
+        )
+    )
+    return (
+        np.array([names_in_order.index(str(label)) for label in labels.ravel()]).reshape(
+            labels.shape
+        ),
+        names_in_order,
+        notes,
+    )
 
 
 def class_names(
-    names: Sequence[object] | None, labels: Array, subject: str = "the list of class names", *, unique: bool = True
+    names: Sequence[object] | None,
+    labels: Array,
+    subject: str = "the list of class names",
+    *,
+    unique: bool = True,
 ) -> tuple[str, ...]:
-    """The names of the classes as text, or "0", "1", ... up to the largest label; a name that occurs twice is refused."""
+    """The names of the classes as text, or "0", "1", ...
+
+    up to the largest label; a name that occurs twice is refused.
+    """
     classes = int(labels.max()) + 1
     if names is None:
         return tuple(map(str, range(classes)))
     if len(names) < classes:
-        raise RequestError(f"{subject} has {len(names)} names, but the labels go up to {classes - 1}: name every class")
+        raise RequestError(
+            f"{subject} has {len(names)} names, but the labels go up to "
+            f"{classes - 1}: name every class"
+        )
     texts = _texts(names)
     if unique:
         check_unique(texts, subject)
@@ -93,4 +133,6 @@ def class_names(
 
 
 def _texts(names: Sequence[object]) -> tuple[str, ...]:
-    return tuple(name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names)
+    return tuple(
+        name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names
+    )

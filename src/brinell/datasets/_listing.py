@@ -1,4 +1,6 @@
-"""Files of a folder with their labels, from subfolders or a list, and pictures that are decoded on demand."""
+"""Files of a folder with their labels, from subfolders or a list, and pictures that are decoded on
+demand.
+"""
 
 import csv
 import hashlib
@@ -37,7 +39,9 @@ class Listing(NamedTuple):
 
 
 def digest_of(settings: str, arrays: Iterable[Array], files: Iterable[Path]) -> str:
-    """Hash of a conversion to inputs, of labels or other arrays, and of the bytes of files, whose names do not count."""
+    """Hash of a conversion to inputs, of labels or other arrays, and of the bytes of files, whose
+    names do not count.
+    """
     hash = hashlib.blake2b(settings.encode(), digest_size=16)
     for array in arrays:
         hash.update(little_endian_bytes(array))
@@ -52,27 +56,49 @@ def digest_of(settings: str, arrays: Iterable[Array], files: Iterable[Path]) -> 
 
 def listing_of(folder: Path, suffixes: frozenset[str], subject: str, subfolder: str) -> Listing:
     """The files of a folder with their labels."""
-    return _table(folder, subfolder) if (folder / "labels.csv").is_file() else _tree(folder, suffixes, subject)
+    return (
+        _table(folder, subfolder)
+        if (folder / "labels.csv").is_file()
+        else _tree(folder, suffixes, subject)
+    )
 
 
 def _tree(folder: Path, suffixes: frozenset[str], subject: str) -> Listing:
     groups, hidden = dict[str, list[Path]](), list[Path]()
-    for place in sorted(folder.glob("[!.]*"), key=lambda place: (len(place.name) if place.name.isdecimal() else 0, place.name)):
-        files = sorted(file for file in place.rglob("*") if file.suffix.lower() in suffixes and file.is_file())
-        is_hidden = [any(part.startswith(".") for part in file.relative_to(place).parts) for file in files]
+    for place in sorted(
+        folder.glob("[!.]*"),
+        key=lambda place: (len(place.name) if place.name.isdecimal() else 0, place.name),
+    ):
+        files = sorted(
+            file for file in place.rglob("*") if file.suffix.lower() in suffixes and file.is_file()
+        )
+        is_hidden = [
+            any(part.startswith(".") for part in file.relative_to(place).parts) for file in files
+        ]
         if not all(is_hidden):
-            groups[place.name] = [file for file, flag in zip(files, is_hidden, strict=True) if not flag]
+            groups[place.name] = [
+                file for file, flag in zip(files, is_hidden, strict=True) if not flag
+            ]
             hidden += [file for file, flag in zip(files, is_hidden, strict=True) if flag]
     notes = (f"{len(hidden)} hidden files are left out, such as {hidden[0]}",) if hidden else ()
     if not groups:
-        raise RequestError(f"{folder} has neither a labels.csv nor a subfolder with {subject}: give it one subfolder per class")
+        raise RequestError(
+            f"{folder} has neither a labels.csv nor a subfolder with {subject}: "
+            "give it one subfolder per class"
+        )
     classes = classes_of(folder) or Classes.of(groups)
     if unknown := [name for name in groups if name not in classes.lookup]:
         raise RequestError(
-            f"{folder}: the subfolder {unknown[0]!r} is no class of *classes.json: rename it, or take the list away"
+            f"{folder}: the subfolder {unknown[0]!r} is no class of "
+            "*classes.json: rename it, or take the list away"
         )
     files = [file for group in groups.values() for file in group]
-    return Listing(files, classes.labels(name for name, group in groups.items() for _ in group), classes.names, notes)
+    return Listing(
+        files,
+        classes.labels(name for name, group in groups.items() for _ in group),
+        classes.names,
+        notes,
+    )
 
 
 def _table(folder: Path, subfolder: str) -> Listing:
@@ -84,22 +110,36 @@ def _table(folder: Path, subfolder: str) -> Listing:
     column = next((name for name in COLUMNS if name in rows[0]), None)
     if column is None or "file" not in rows[0]:
         raise RequestError(
-            f"{table} has the columns {', '.join(map(str, rows[0]))}; it needs file and one of {', '.join(COLUMNS)}"
+            f"{table} has the columns {', '.join(map(str, rows[0]))}; it needs "
+            f"file and one of {', '.join(COLUMNS)}"
         )
     classes = classes_of(folder)
     files = [_listed_path(folder, row["file"], table, subfolder) for row in rows]
     texts = [row[column] or "" for row in rows]
     if all(text.strip().isdecimal() for text in texts):
-        numbers = [int(text) if len(text) < LONGEST_LABEL else bounded.MOST_CLASSES for text in texts]
+        numbers = [
+            int(text) if len(text) < LONGEST_LABEL else bounded.MOST_CLASSES for text in texts
+        ]
         labels = np.minimum(np.array(numbers, dtype=object), bounded.MOST_CLASSES).astype(np.int64)
         check_labels(labels, len(labels), f"column {column} of {table}")
-        names_by_label = {label: row["name"] for label, row in zip(labels.tolist(), rows, strict=True) if row.get("name")}
+        names_by_label = {
+            label: row["name"]
+            for label, row in zip(labels.tolist(), rows, strict=True)
+            if row.get("name")
+        }
         names = classes.names if classes else _fill(names_by_label, int(labels.max()) + 1)
         # ImageNet has two cranes and two maillots.
-        return Listing(files, labels, class_names(names, labels, f"the list of classes of {folder}", unique=False))
+        return Listing(
+            files,
+            labels,
+            class_names(names, labels, f"the list of classes of {folder}", unique=False),
+        )
     classes = classes or Classes.of(sorted(set(texts)))
     if bad := [text for text in texts if not text or text not in classes.lookup]:
-        raise RequestError(f"{table} has the label {bad[0]!r} in column {column}: write class indices, or names of *classes.json")
+        raise RequestError(
+            f"{table} has the label {bad[0]!r} in column {column}: write class "
+            "indices, or names of *classes.json"
+        )
     return Listing(files, classes.labels(texts), classes.names)
 
 
@@ -111,7 +151,10 @@ def _listed_path(folder: Path, name: str | None, table: Path, subfolder: str) ->
     for location in (name or "", f"{subfolder}/{name or ''}"):
         if bounded.path_inside(folder, location, table, links=True).is_file():
             return folder / location
-    raise RequestError(f"{table} lists {name!r}, which is neither beside it nor in {subfolder}/: fetch it, or drop the row")
+    raise RequestError(
+        f"{table} lists {name!r}, which is neither beside it nor in {subfolder}/: "
+        "fetch it, or drop the row"
+    )
 
 
 class Classes(NamedTuple):
@@ -135,18 +178,29 @@ def classes_of(folder: Path) -> Classes | None:
     if not files:
         return None
     if len(files) > 1:
-        raise RequestError(f"{folder} has {files[0].name} and {files[1].name}: leave one list of classes")
+        raise RequestError(
+            f"{folder} has {files[0].name} and {files[1].name}: leave one list of classes"
+        )
     try:
         content = bounded.json_of(files[0])
-        entries = [entry if isinstance(entry, dict) else {"index": index, "name": entry} for index, entry in enumerate(content)]
+        entries = [
+            entry if isinstance(entry, dict) else {"index": index, "name": entry}
+            for index, entry in enumerate(content)
+        ]
         names_by_label = {int(entry["index"]): str(entry["name"]) for entry in entries}
         if not 0 <= min(names_by_label) <= max(names_by_label) < bounded.MOST_CLASSES:
             raise ValueError(f"indices from {min(names_by_label)} to {max(names_by_label)}")
-        lookup = {str(entry[key]): int(entry["index"]) for key in ("name", "wnid") for entry in entries if key in entry}
+        lookup = {
+            str(entry[key]): int(entry["index"])
+            for key in ("name", "wnid")
+            for entry in entries
+            if key in entry
+        }
         return Classes(tuple(_fill(names_by_label, max(names_by_label) + 1)), lookup)
     except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
         raise RequestError(
-            f"{files[0]} is no list of names or of {{index, name}} ({error!r}): correct it, or remove it"
+            f"{files[0]} is no list of names or of {{index, name}} ({error!r}): "
+            "correct it, or remove it"
         ) from None
 
 
@@ -158,11 +212,16 @@ class Pictures(Rows):
 
     Args:
         shape: channels (1 for grey, 3 for RGB), height and width.
-        fit: crop brings the shorter side to its length and crops the centre, stretch ignores proportions; none keeps the pixels,
-            which must have that size.
+        fit: crop brings the shorter side to its length and crops the centre, stretch ignores
+            proportions; none keeps the pixels, which must have that size.
     """
 
-    def __init__(self, files: Sequence[Path], shape: tuple[int, ...], fit: Literal["crop", "stretch", "none"] = "none") -> None:
+    def __init__(
+        self,
+        files: Sequence[Path],
+        shape: tuple[int, ...],
+        fit: Literal["crop", "stretch", "none"] = "none",
+    ) -> None:
         super().__init__(len(files), shape, np.dtype(np.uint8))
         self._files, self._fit = files, fit
 
@@ -171,7 +230,9 @@ class Pictures(Rows):
         file, (channels, height, width) = self._files[index], self.shape[1:]
         with open_picture(file) as original:
             if original.mode.startswith(("I", "F")):
-                raise RequestError(f"{file} has {original.mode} pixels of more than 8 bits: convert it to 8 bits")
+                raise RequestError(
+                    f"{file} has {original.mode} pixels of more than 8 bits: convert it to 8 bits"
+                )
             image = ImageOps.exif_transpose(original).convert("RGB" if channels == 3 else "L")
             if self._fit == "crop":
                 image = crop_centre(image, height)
@@ -180,28 +241,40 @@ class Pictures(Rows):
             pixels = np.array(image, dtype=np.uint8)
         if pixels.shape[:2] != (height, width):
             raise RequestError(
-                f"{file} is {pixels.shape[1]} x {pixels.shape[0]} now, not {width} x {height}: leave the folder alone"
+                f"{file} is {pixels.shape[1]} x {pixels.shape[0]} now, not "
+                f"{width} x {height}: leave the folder alone"
             )
         return pixels.reshape(height, width, -1).transpose(2, 0, 1)
 
 
 def sizes_of(files: Sequence[Path]) -> tuple[list[tuple[int, int]], tuple[str, ...]]:
-    """Height and width of each picture, upright by its EXIF orientation, and a note on those that lie on a side."""
+    """Height and width of each picture, upright by its EXIF orientation, and a note on those that
+    lie on a side.
+    """
     sizes, turned = [], 0
     for file in files:
         with open_picture(file) as image:
             orientation = image.getexif().get(ORIENTATION, 1)
             sizes.append(image.size if orientation >= SIDEWAYS else image.size[::-1])
             turned += orientation != 1
-    return sizes, (f"{turned} of {len(files)} pictures are turned upright by their EXIF orientation",) if turned else ()
+    return sizes, (
+        f"{turned} of {len(files)} pictures are turned upright by their EXIF orientation",
+    ) if turned else ()
 
 
-def one_size(files: Sequence[Path], sizes: Sequence[tuple[int, int]], remedy: str) -> tuple[int, int]:
-    """The height and width that all pictures share; refuses others, and names the option that is the `remedy`."""
+def one_size(
+    files: Sequence[Path], sizes: Sequence[tuple[int, int]], remedy: str
+) -> tuple[int, int]:
+    """The height and width that all pictures share; refuses others, and names the option that is
+    the `remedy`.
+    """
     for file, size in zip(files, sizes, strict=True):
         if size != sizes[0]:
             first = f"{files[0]} is {sizes[0][1]} x {sizes[0][0]}"
-            raise RequestError(f"{first} and {file} is {size[1]} x {size[0]}: bring them to one size with the option {remedy}")
+            raise RequestError(
+                f"{first} and {file} is {size[1]} x {size[0]}: bring them to one "
+                f"size with the option {remedy}"
+            )
     return sizes[0]
 
 
@@ -210,30 +283,48 @@ def picture_path(folder: Path, name: str, table: object) -> Path:
     bounded.path_inside(folder, f"images/{name}", table, links=True)
     path = folder / "images" / name
     if not path.is_file():
-        raise RequestError(f"{table} lists {name!r}, which is not in {folder}/images: fetch it, or drop its entry")
+        raise RequestError(
+            f"{table} lists {name!r}, which is not in {folder}/images: fetch it, or drop its entry"
+        )
     return path
 
 
 @contextmanager
 def open_picture(file: Path) -> Iterator[Image.Image]:
-    """A picture, opened but not decoded: of a format that Pillow decodes by itself, and of bounded size.
+    """A picture, opened but not decoded: of a format that Pillow decodes by itself, and of bounded
+    size.
 
-    Formats are listed because Pillow starts other programs for the rest, such as an interpreter of PostScript.
+    Formats are listed because Pillow starts other programs for the rest, such as an interpreter of
+    PostScript.
     """
-    with bounded.decoding(file, DECODED), warnings.catch_warnings(), bounded.open_regular(file) as stream:
-        warnings.simplefilter("ignore")  # of its size, which is checked here, and of what a damaged file holds
+    with (
+        bounded.decoding(file, DECODED),
+        warnings.catch_warnings(),
+        bounded.open_regular(file) as stream,
+    ):
+        warnings.simplefilter(
+            "ignore"
+        )  # of its size, which is checked here, and of what a damaged file holds
         with Image.open(stream, formats=FORMATS) as image:
             width, height = image.size
             if width * height > bounded.MOST_PIXELS:
-                raise RequestError(f"{file} is {width} x {height}, more than {bounded.MOST_PIXELS} pixels: make it smaller")
+                raise RequestError(
+                    f"{file} is {width} x {height}, more than "
+                    f"{bounded.MOST_PIXELS} pixels: make it smaller"
+                )
             yield image
 
 
-def crop_centre(image: Image.Image, size: int, resampling: Image.Resampling = Image.Resampling.BILINEAR) -> Image.Image:
+def crop_centre(
+    image: Image.Image, size: int, resampling: Image.Resampling = Image.Resampling.BILINEAR
+) -> Image.Image:
     """A square from the centre, after the shorter side was resized to `size` pixels."""
     scale = size / min(image.size)
     if size * max(image.size) > bounded.MOST_PIXELS * min(image.size) / size:
-        raise ValueError(f"{image.size[0]} x {image.size[1]} pixels cannot be brought to {size} on the shorter side")
+        raise ValueError(
+            f"{image.size[0]} x {image.size[1]} pixels cannot be brought to "
+            f"{size} on the shorter side"
+        )
     width, height = (max(size, round(side * scale)) for side in image.size)
     image = image.resize((width, height), resampling)
     left, top = (width - size) // 2, (height - size) // 2

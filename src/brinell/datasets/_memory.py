@@ -1,8 +1,10 @@
-"""Objects of a Python program as a data set: what `brinell.audit(model, (x, y))` and `brinell.data` accept.
+"""Objects of a Python program as a data set: what `brinell.audit(model, (x, y))` and `brinell.data`
+accept.
 
-`_read` recognises an object (arrays, a data frame, a dict, a data set of torch, of MAITE or of Hugging Face, a loader) as inputs
-and labels; `from_arrays` numbers the labels, finds the channels and the domain, and returns an `ArrayDataset`. Input that can be
-read in two ways with different figures is refused: a dict with two columns of pictures, a loader that draws its samples, pictures
+`_read` recognises an object (arrays, a data frame, a dict, a data set of torch, of MAITE or of
+Hugging Face, a loader) as inputs and labels; `from_arrays` numbers the labels, finds the channels
+and the domain, and returns an `ArrayDataset`. Input that can be read in two ways with different
+figures is refused: a dict with two columns of pictures, a loader that draws its samples, pictures
 of different sizes.
 """
 
@@ -44,7 +46,20 @@ from brinell.datasets._masks import check_masks, mask_truth
 Missing = Literal["refuse", "skip", "keep"]
 Bounds = Literal["columns"] | tuple[Any, Any]
 
-INPUTS = ("x", "inputs", "input", "images", "image", "img", "pixel_values", "input_values", "signals", "signal", "audio", "video")
+INPUTS = (
+    "x",
+    "inputs",
+    "input",
+    "images",
+    "image",
+    "img",
+    "pixel_values",
+    "input_values",
+    "signals",
+    "signal",
+    "audio",
+    "video",
+)
 LABELS = ("y", "labels", "label", "targets", "target", "class", "fine_label")
 """Names of inputs and labels in dicts and tables, the most reliable first."""
 REPEATED = 16
@@ -52,10 +67,14 @@ REPEATED = 16
 
 
 class ArrayDataset(StoredArrays):
-    """Inputs that were given in Python; a torch Dataset is read item by item whenever inputs are needed."""
+    """Inputs that were given in Python; a torch Dataset is read item by item whenever inputs are
+    needed.
+    """
 
     def user_layout(self, x: Tensor) -> Tensor:
-        """(n, *shape) inputs in the order of axes of the user's arrays, as the user's function takes them."""
+        """(n, *shape) inputs in the order of axes of the user's arrays, as the user's function
+        takes them.
+        """
         axes = self._arrangement.axes
         if len(axes) == x.ndim - 1:  # grey pictures without an axis for their channels
             return x.squeeze(1)
@@ -84,24 +103,34 @@ def from_arrays(
 ) -> ArrayDataset:
     """A data set of objects in memory; the arguments are those of `brinell.data`.
 
-    Without bounds, bytes are divided by 255 and anything else must lie in [0, 1]. With bounds, values are taken unchanged.
-    Columns with separate bounds are scaled to [0, 1], so a budget is a share of a column's range; the model gets the columns in
-    their original units, as with `table:FILE`. A `domain` states kind, shape and bounds by itself.
+    Without bounds, bytes are divided by 255 and anything else must lie in [0, 1]. With bounds,
+    values are taken unchanged. Columns with separate bounds are scaled to [0, 1], so a budget is a
+    share of a column's range; the model gets the columns in their original units, as with
+    `table:FILE`. A `domain` states kind, shape and bounds by itself.
     """
     if masks is not None or boxes is not None:
         x = as_array(x, "inputs")
         y = np.zeros(len(x), dtype=np.int64)
     if classes is not None and (isinstance(classes, str) or not isinstance(classes, Sequence)):
-        raise RequestError(f"classes is {short(classes)}: give the names in a list, in the order of the model's answers")
+        raise RequestError(
+            f"classes is {short(classes)}: give the names in a list, in the order "
+            "of the model's answers"
+        )
     objects = None if boxes is None else _objects_of(boxes, len(x))
     if objects is not None and classes is None:
         classes = [
-            str(label) for label in range(1 + max((int(entry.labels.max()) for entry in objects if len(entry)), default=0))
+            str(label)
+            for label in range(
+                1 + max((int(entry.labels.max()) for entry in objects if len(entry)), default=0)
+            )
         ]
     if masks is not None:
         masks = as_array(masks, "masks")
         if masks.ndim != 3 or len(masks) != len(x):
-            raise RequestError(f"masks have shape {masks.shape} for {len(x)} pictures: give one (height, width) for each picture")
+            raise RequestError(
+                f"masks have shape {masks.shape} for {len(x)} pictures: give one "
+                "(height, width) for each picture"
+            )
         classes = check_masks(list(masks), classes, "masks")
     if missing not in get_args(Missing):
         raise RequestError(f"missing is {short(missing)}: it is {', '.join(get_args(Missing))}")
@@ -118,30 +147,48 @@ def from_arrays(
         raise RequestError(f"divide is {short(divide)}: give a number above 0, such as 255")
     plain: Any = bounds.tolist() if isinstance(bounds, np.ndarray | Tensor) else bounds
     pair = [float(end) for end in plain] if _is_pair(plain) else None
-    by_column = source.columns is not None or (bounds is not None and arrangement.kind == "vector" and pair is None)
+    by_column = source.columns is not None or (
+        bounds is not None and arrangement.kind == "vector" and pair is None
+    )
     divisor = 1.0
     if divide is not None and (domain is not None or by_column):
-        raise RequestError("divide is for inputs of one scale without a domain: divide the inputs, or leave it out")
+        raise RequestError(
+            "divide is for inputs of one scale without a domain: divide the inputs, or leave it out"
+        )
     if domain is not None:
         _check_bounds(inputs, domain)
     elif by_column:
         columns = source.columns
         if columns is None:
-            columns = {str(number): column for number, column in enumerate(np.asarray(inputs[:], dtype=np.float64).T)}
+            columns = {
+                str(number): column
+                for number, column in enumerate(np.asarray(inputs[:], dtype=np.float64).T)
+            }
         empty = {name: _is_empty(column) for name, column in columns.items()}
         for name, holes in empty.items():
             if missing == "refuse" and holes.any():
                 raise RequestError(
-                    f"column {name!r} has no value in {int(holes.sum())} of {len(holes)} rows: fill it, or write "
-                    "brinell.data(x, y, missing='keep'), which gives the model NaN, or missing='skip', which leaves rows out"
+                    f"column {name!r} has no value in {int(holes.sum())} of "
+                    f"{len(holes)} rows: fill it, or write "
+                    "brinell.data(x, y, missing='keep'), which gives the model "
+                    "NaN, or missing='skip', which leaves rows out"
                 )
             columns[name] = fill(columns[name], holes, f"column {name}")
         bounds_of = _bounds_of_columns(list(columns), plain)
-        inputs, domain, of_columns = vectors_of(columns, bounds_of, (), "the array of inputs", empty)
+        inputs, domain, of_columns = vectors_of(
+            columns, bounds_of, (), "the array of inputs", empty
+        )
         arrangement = Arrangement.identity(domain)
-        notes += ("budgets are shares of each column's range, and the model is asked in the columns' own units", *of_columns)
+        notes += (
+            "budgets are shares of each column's range, and the model is asked "
+            "in the columns' own units",
+            *of_columns,
+        )
     elif bounds is not None and pair is None:
-        raise RequestError(f"bounds of {arrangement.kind}s are two numbers, (low, high), and not {str(bounds)[:60]}")
+        raise RequestError(
+            f"bounds of {arrangement.kind}s are two numbers, (low, high), and not "
+            f"{str(bounds)[:60]}"
+        )
     else:
         low, high = pair or (None, None)
         domain, divisor = domain_of(inputs, arrangement, low=low, high=high, divide=divide)
@@ -151,16 +198,22 @@ def from_arrays(
     if masks is not None:
         if domain.kind != "image" or domain.shape[1:] != masks.shape[1:]:
             raise RequestError(
-                f"masks have {masks.shape[2]} x {masks.shape[1]} pixels, and inputs are {domain.kind}s of shape {domain.shape}: "
+                f"masks have {masks.shape[2]} x {masks.shape[1]} pixels, and "
+                f"inputs are {domain.kind}s of shape {domain.shape}: "
                 "give each picture a mask of its own size"
             )
         parts = [masks.astype(np.uint8)]
         truth = mask_truth(parts[0])
     if objects is not None:
         if domain.kind != "image":
-            raise RequestError(f"inputs are {domain.kind}s of shape {domain.shape}, and boxes are of pictures")
+            raise RequestError(
+                f"inputs are {domain.kind}s of shape {domain.shape}, and boxes are of pictures"
+            )
         size = (domain.shape[1], domain.shape[2])
-        objects = [check_objects(entry, size, len(names or ()), f"picture {number}") for number, entry in enumerate(objects)]
+        objects = [
+            check_objects(entry, size, len(names or ()), f"picture {number}")
+            for number, entry in enumerate(objects)
+        ]
         parts = [array for entry in objects for array in (entry.boxes, entry.labels, entry.crowd)]
         truth = object_truth(objects, "boxes")
     return ArrayDataset(
@@ -179,7 +232,10 @@ def from_arrays(
 def _objects_of(boxes: Any, count: int) -> list[Objects]:
     if not isinstance(boxes, list | tuple) or len(boxes) != count:
         amount = len(boxes) if hasattr(boxes, "__len__") else f"a {type(boxes).__name__}"
-        raise RequestError(f"boxes hold {amount} for {count} pictures: give a list with boxes and labels for each picture")
+        raise RequestError(
+            f"boxes hold {amount} for {count} pictures: give a list with boxes "
+            "and labels for each picture"
+        )
     objects = []
     for number, entry in enumerate(boxes):
         if isinstance(entry, Mapping) and {"boxes", "labels"} <= entry.keys():
@@ -187,32 +243,49 @@ def _objects_of(boxes: Any, count: int) -> list[Objects]:
         elif isinstance(entry, tuple | list) and len(entry) == 2:
             parts = entry[0], entry[1], None
         else:
-            raise RequestError(f"the objects of picture {number} are {short(entry)}: give a dict with boxes and labels")
+            raise RequestError(
+                f"the objects of picture {number} are {short(entry)}: give a dict "
+                "with boxes and labels"
+            )
         objects.append(make_objects(*parts, f"picture {number}"))
     return objects
 
 
-def _arrange(x: "Array | Rows", domain: Domain | None, kind: Kind | None, layout: Layout | None) -> Arrangement:
+def _arrange(
+    x: "Array | Rows", domain: Domain | None, kind: Kind | None, layout: Layout | None
+) -> Arrangement:
     if len(x.shape) < 2 or 0 in x.shape:
-        reason = "is empty: give at least one sample" if 0 in x.shape else "needs the samples first and then each input"
+        reason = (
+            "is empty: give at least one sample"
+            if 0 in x.shape
+            else "needs the samples first and then each input"
+        )
         raise RequestError(f"the array of inputs has shape {x.shape}; it {reason}")
     if domain is not None:
         if x.shape[1:] != domain.shape:
-            raise RequestError(f"inputs of shape {x.shape[1:]} do not live in a domain of shape {domain.shape}")
+            raise RequestError(
+                f"inputs of shape {x.shape[1:]} do not live in a domain of shape {domain.shape}"
+            )
         return Arrangement.identity(domain)
     if kind not in (None, *AXES):
         raise RequestError(f"kind is {short(kind)}; it is one of {', '.join(AXES)}")
     if layout not in (None, "first", "last"):
         raise RequestError(f"layout is {short(layout)}; it is first or last")
     if kind is None and kind_of(x.shape, x.dtype) is None:
-        raise RequestError(f"the array of inputs has shape {x.shape}; give a Domain that says what an input is")
+        raise RequestError(
+            f"the array of inputs has shape {x.shape}; give a Domain that says what an input is"
+        )
     return arrange(x.shape, kind=kind, layout=layout, dtype=x.dtype)
 
 
 def _is_number(value: Any) -> bool:
     """True for a real number, not a bool, that float holds."""
     with suppress(OverflowError, TypeError):
-        return isinstance(value, int | float | np.number) and not isinstance(value, bool) and math.isfinite(value)
+        return (
+            isinstance(value, int | float | np.number)
+            and not isinstance(value, bool)
+            and math.isfinite(value)
+        )
     return False
 
 
@@ -235,7 +308,8 @@ def _check_bounds(x: "Array | Rows", domain: Domain) -> None:
         if not domain.excess(values) <= slack:
             minimum, maximum = (float(value) for value in values.aminmax())
             raise RequestError(
-                f"inputs reach from {minimum:g} to {maximum:g}, outside the bounds {domain.low} to {domain.high} (or hold NaN): "
+                f"inputs reach from {minimum:g} to {maximum:g}, outside the "
+                f"bounds {domain.low} to {domain.high} (or hold NaN): "
                 "scale them, or give a domain that holds them"
             )
 
@@ -245,10 +319,14 @@ def _bounds_of_columns(names: list[str], bounds: Any) -> dict[str, tuple[float, 
     if bounds is None or (isinstance(bounds, str) and bounds == "columns"):
         return {}
     try:
-        low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), len(names)).tolist() for end in bounds)
+        low, high = (
+            np.broadcast_to(np.asarray(end, dtype=np.float64), len(names)).tolist()
+            for end in bounds
+        )
     except (TypeError, ValueError):
         raise RequestError(
-            f"bounds are (low, high), each a number or one for each of {len(names)} columns, or 'columns'"
+            "bounds are (low, high), each a number or one for each of "
+            f"{len(names)} columns, or 'columns'"
         ) from None
     return dict(zip(names, zip(low, high, strict=True), strict=True))
 
@@ -270,11 +348,14 @@ class _Source(NamedTuple):
     notes: tuple[str, ...] = ()
     """Decisions that were made because the user left them open."""
     layout: Layout | None = None
-    """The place of the channels of images, if the object says so: last in pictures of PIL, first by MAITE's protocol."""
+    """The place of the channels of images, if the object says so: last in pictures of PIL, first
+    by MAITE's protocol."""
 
 
 def _read(x: Any, y: Any = None) -> _Source:
-    """Recognise an object by its type, or `x` and `y` as inputs and labels; refuses objects with several readings."""
+    """Recognise an object by its type, or `x` and `y` as inputs and labels; refuses objects with
+    several readings.
+    """
     if y is None and isinstance(x, tuple) and len(x) == 2:
         x, y = x
     elif y is None:
@@ -282,49 +363,79 @@ def _read(x: Any, y: Any = None) -> _Source:
     if hasattr(x, "dtypes") and hasattr(x, "to_numpy"):  # a data frame
         return _Source(np.empty(x.shape, np.float32), _labels(y), columns=_columns_of_frame(x))
     if isinstance(x, Mapping) or callable(getattr(x, "keys", None)):
-        raise RequestError(f"the inputs are a {type(x).__name__}: name one array of it, (data['x'], data['y'])")
+        raise RequestError(
+            f"the inputs are a {type(x).__name__}: name one array of it, (data['x'], data['y'])"
+        )
     return _Source(as_array(x, "inputs"), _labels(y))
 
 
 def _columns_of_frame(frame: Any) -> dict[str, Array]:
-    """The columns of a data frame: numbers, truth values, or texts of anything else; NaN or None where there is no value."""
+    """The columns of a data frame: numbers, truth values, or texts of anything else; NaN or None
+    where there is no value.
+    """
     columns = {}
     for place, name in enumerate(map(str, frame.columns)):
         column = frame.iloc[:, place]
         kind, holes = getattr(column.dtype, "kind", "O"), column.isna().to_numpy()
         if kind in "iuf" or (kind == "b" and not holes.any()):
             columns[name] = column.to_numpy(
-                dtype=bool if kind == "b" else np.float64, **{"na_value": np.nan} if holes.any() else {}
+                dtype=bool if kind == "b" else np.float64,
+                **{"na_value": np.nan} if holes.any() else {},
             )
             continue
         values = column.to_numpy(dtype=object)
-        is_bool = kind == "b" or (kind == "O" and all(isinstance(value, bool | np.bool_) for value in values[~holes]))
+        is_bool = kind == "b" or (
+            kind == "O" and all(isinstance(value, bool | np.bool_) for value in values[~holes])
+        )
         columns[name] = np.array(
-            [None if hole else bool(v) if is_bool else str(v) for v, hole in zip(values, holes, strict=True)]
+            [
+                None if hole else bool(v) if is_bool else str(v)
+                for v, hole in zip(values, holes, strict=True)
+            ]
         )
     return columns
 
 
 def _is_empty(column: Array) -> Array:
     """(n,) bool: rows of a column without a value."""
-    return np.isnan(column) if column.dtype.kind == "f" else np.array([value is None for value in column.tolist()], dtype=bool)
+    return (
+        np.isnan(column)
+        if column.dtype.kind == "f"
+        else np.array([value is None for value in column.tolist()], dtype=bool)
+    )
 
 
 def _complete(source: "_Source") -> "_Source":
     """The rows of columns, or of a numeric table, that miss no value."""
-    columns = np.asarray(source.inputs).reshape(len(source.inputs), -1).T if source.columns is None else source.columns.values()
+    columns = (
+        np.asarray(source.inputs).reshape(len(source.inputs), -1).T
+        if source.columns is None
+        else source.columns.values()
+    )
     holes = np.any([_is_empty(column) for column in columns], axis=0)
     if holes.all():
         raise RequestError("every row misses a value: there is nothing to audit")
-    rest = {name: column[~holes] for name, column in source.columns.items()} if source.columns is not None else None
+    rest = (
+        {name: column[~holes] for name, column in source.columns.items()}
+        if source.columns is not None
+        else None
+    )
     note = (f"{int(holes.sum())} of {len(holes)} rows miss values: skipped",) if holes.any() else ()
-    return source._replace(inputs=source.inputs[~holes], labels=source.labels[~holes], columns=rest, notes=source.notes + note)
+    return source._replace(
+        inputs=source.inputs[~holes],
+        labels=source.labels[~holes],
+        columns=rest,
+        notes=source.notes + note,
+    )
 
 
 def _read_object(data: Any) -> _Source:
     """An object that holds inputs and labels together."""
     if hasattr(data, "dtypes") and hasattr(data, "to_numpy"):
-        raise RequestError("a data frame alone does not say which column is the class: give (frame[features], frame['class'])")
+        raise RequestError(
+            "a data frame alone does not say which column is the class: give "
+            "(frame[features], frame['class'])"
+        )
     if isinstance(data, np.ndarray | Tensor):
         raise RequestError(f"an array of shape {tuple(data.shape)} has no labels: give (x, y)")
     if isinstance(data, torch_data.DataLoader):
@@ -332,14 +443,18 @@ def _read_object(data: Any) -> _Source:
     if isinstance(data, Mapping):
         if data and all(hasattr(split, "column_names") for split in data.values()):
             splits = list(map(str, data))
-            raise RequestError(f"this holds the splits {', '.join(splits)}: name one of them, data['{splits[0]}']")
+            raise RequestError(
+                f"this holds the splits {', '.join(splits)}: name one of them, data['{splits[0]}']"
+            )
         return _read(*_columns_of(data, "the dict"))
     if hasattr(data, "features") and hasattr(data, "column_names"):
         return _read_hugging_face(data)
     if isinstance(data, torch_data.TensorDataset) and len(data.tensors) == 2:
         return _read(*data.tensors)
     if isinstance(data, torch_data.IterableDataset):
-        raise RequestError("an IterableDataset has no length and no places: give its arrays as (x, y)")
+        raise RequestError(
+            "an IterableDataset has no length and no places: give its arrays as (x, y)"
+        )
     if (metadata := metadata_of(data)) is not None:
         return _read_maite(data, metadata.classes)
     items = Items(data)
@@ -347,7 +462,9 @@ def _read_object(data: Any) -> _Source:
 
 
 def _names_in(data: Any) -> tuple[str, ...]:
-    """Names of the classes of a torch data set, or of the one that a subset or a loader is of; empty if none states any."""
+    """Names of the classes of a torch data set, or of the one that a subset or a loader is of;
+    empty if none states any.
+    """
     while isinstance(data, torch_data.Subset | torch_data.DataLoader):
         data = data.dataset
     with suppress(Exception):  # attributes of others may be code
@@ -367,36 +484,63 @@ def _read_maite(dataset: Any, names: tuple[str, ...]) -> _Source:
     def pair_of(item: Any) -> tuple[Any, Any]:
         if not isinstance(item, tuple | list) or len(item) != 3 or not isinstance(item[2], Mapping):
             raise RequestError(
-                "the data set has MAITE's metadata, and its items are not (image, target, metadata): give such items"
+                "the data set has MAITE's metadata, and its items are not "
+                "(image, target, metadata): give such items"
             )
         return item[0], item[1]
 
     items = Items(dataset, pair_of, np.empty(0))
-    targets = [_class_of(items.pair(index)[1], f"the target of item {index}") for index in range(len(items))]
+    targets = [
+        _class_of(items.pair(index)[1], f"the target of item {index}")
+        for index in range(len(items))
+    ]
     if len(lengths := {count for _, count, _ in targets}) > 1:
-        raise RequestError(f"the targets have {min(lengths)} to {max(lengths)} scores: give one for each class")
+        raise RequestError(
+            f"the targets have {min(lengths)} to {max(lengths)} scores: give one for each class"
+        )
     count = lengths.pop()
     if names and len(names) != count:
-        raise RequestError(f"index2label names {len(names)} classes, and the targets have {count} scores: name every class")
+        raise RequestError(
+            f"index2label names {len(names)} classes, and the targets have "
+            f"{count} scores: name every class"
+        )
     soft = sum(is_soft for _, _, is_soft in targets)
-    notes = (f"{soft} of {len(targets)} targets are distributions over classes: the largest score counts",) if soft else ()
+    notes = (
+        (
+            f"{soft} of {len(targets)} targets are distributions over classes: "
+            "the largest score counts",
+        )
+        if soft
+        else ()
+    )
     return _Source(
-        items, np.array([label for label, _, _ in targets]), names or tuple(map(str, range(count))), None, notes, "first"
+        items,
+        np.array([label for label, _, _ in targets]),
+        names or tuple(map(str, range(count))),
+        None,
+        notes,
+        "first",
     )
 
 
 def _class_of(target: Any, subject: str) -> tuple[int, int, bool]:
-    """The class of a target (its largest score), the number of classes, and whether the target is a distribution over several."""
+    """The class of a target (its largest score), the number of classes, and whether the target is a
+    distribution over several.
+    """
     scores = scores_of(target, subject)
     largest = np.flatnonzero(scores == scores.max())
     if len(largest) > 1 or scores[largest[0]] <= 0:
-        raise RequestError(f"{subject} is {short(scores.tolist())}, which names no single class: {MULTI_LABEL}")
+        raise RequestError(
+            f"{subject} is {short(scores.tolist())}, which names no single class: {MULTI_LABEL}"
+        )
     return int(largest[0]), len(scores), int(np.count_nonzero(scores)) > 1
 
 
 def _columns_of(mapping: Mapping[Any, Any], subject: str) -> tuple[Any, Any]:
     names = [str(key) for key in mapping]
-    return mapping[_column(names, INPUTS, subject, "inputs")], mapping[_column(names, LABELS, subject, "labels")]
+    return mapping[_column(names, INPUTS, subject, "inputs")], mapping[
+        _column(names, LABELS, subject, "labels")
+    ]
 
 
 def _column(names: Sequence[str], usual: Sequence[str], subject: str, role: str) -> str:
@@ -404,23 +548,36 @@ def _column(names: Sequence[str], usual: Sequence[str], subject: str, role: str)
     if len(candidates) != 1:
         ambiguous = f"{' and '.join(map(repr, candidates))} could be the {role} of {subject}"
         problem = ambiguous if candidates else f"{subject} names no {role}"
-        raise RequestError(f"{problem}; it has {', '.join(names) or 'nothing'}: give (x, y) with the two that count")
+        raise RequestError(
+            f"{problem}; it has {', '.join(names) or 'nothing'}: give (x, y) with "
+            "the two that count"
+        )
     return candidates[0]
 
 
 def _read_hugging_face(dataset: Any) -> _Source:
     if not hasattr(dataset, "__len__"):
-        raise RequestError("a streamed Hugging Face dataset has no length: load it without streaming=True, or a part of it")
+        raise RequestError(
+            "a streamed Hugging Face dataset has no length: load it without "
+            "streaming=True, or a part of it"
+        )
     kinds = {name: type(feature).__name__ for name, feature in dataset.features.items()}
 
     def column_of(kind: str, usual: Sequence[str], role: str) -> str:
         """The only column of this kind, else the one with a usual name."""
         typed = [name for name in kinds if kinds[name] == kind]
-        return typed[0] if len(typed) == 1 else _column(list(kinds), usual, "the Hugging Face dataset", role)
+        return (
+            typed[0]
+            if len(typed) == 1
+            else _column(list(kinds), usual, "the Hugging Face dataset", role)
+        )
 
     x, y = column_of("Image", INPUTS, "inputs"), column_of("ClassLabel", LABELS, "labels")
     if kinds[x] == "Audio":
-        raise RequestError(f"column {x!r} holds recordings: make an array of their samples, all of one length, and give (x, y)")
+        raise RequestError(
+            f"column {x!r} holds recordings: make an array of their samples, all "
+            "of one length, and give (x, y)"
+        )
     items = Items(dataset, lambda row: (row[x], row[y]), np.asarray(dataset[y][:]))
     note = f"inputs are the column {x!r} of the Hugging Face dataset, labels {y!r}"
     classes = tuple(map(str, dataset.features[y].names or ())) if kinds[y] == "ClassLabel" else ()
@@ -430,29 +587,57 @@ def _read_hugging_face(dataset: Any) -> _Source:
 def _read_loader(loader: Any) -> _Source:
     """The samples of a DataLoader's data set, in its own order."""
     sampler = type(loader.sampler).__name__
-    is_plain = loader.collate_fn is torch_data.default_collate and sampler in ("SequentialSampler", "RandomSampler")
-    if not is_plain or getattr(loader.sampler, "replacement", False) or not hasattr(loader.dataset, "__len__"):
+    is_plain = loader.collate_fn is torch_data.default_collate and sampler in (
+        "SequentialSampler",
+        "RandomSampler",
+    )
+    if (
+        not is_plain
+        or getattr(loader.sampler, "replacement", False)
+        or not hasattr(loader.dataset, "__len__")
+    ):
         raise RequestError(
-            f"the DataLoader draws its samples by a {sampler}, or changes them: give its data set, or their arrays as (x, y)"
+            f"the DataLoader draws its samples by a {sampler}, or changes them: "
+            "give its data set, or their arrays as (x, y)"
         )
     source = _read_object(loader.dataset)
-    note = f"the samples of the DataLoader's data set, in its own order and not in that of the {sampler}"
-    return source if sampler == "SequentialSampler" else source._replace(notes=(*source.notes, note))
+    note = (
+        "the samples of the DataLoader's data set, in its own order and not in that "
+        f"of the {sampler}"
+    )
+    return (
+        source if sampler == "SequentialSampler" else source._replace(notes=(*source.notes, note))
+    )
 
 
 class Items(Rows):
-    """The inputs of a torch Dataset of (input, label) pairs, or of another object with a length and items."""
+    """The inputs of a torch Dataset of (input, label) pairs, or of another object with a length and
+    items.
+    """
 
-    def __init__(self, items: Any, pair_of: Callable[[Any], tuple[Any, Any]] | None = None, labels: Array | None = None) -> None:
-        if not hasattr(items, "__getitem__") or not hasattr(items, "__len__") or isinstance(items, str | bytes):
+    def __init__(
+        self,
+        items: Any,
+        pair_of: Callable[[Any], tuple[Any, Any]] | None = None,
+        labels: Array | None = None,
+    ) -> None:
+        if (
+            not hasattr(items, "__getitem__")
+            or not hasattr(items, "__len__")
+            or isinstance(items, str | bytes)
+        ):
             raise RequestError(f"an object of type {type(items).__name__} is no data: give {FORMS}")
         try:
             count = len(items)
         except Exception as error:
-            raise RequestError(f"the length of the data set cannot be read ({one_line(error)})") from None
+            raise RequestError(
+                f"the length of the data set cannot be read ({one_line(error)})"
+            ) from None
         if not 0 < count <= MOST_COUNT:
             problem = (
-                f"has {count:,} samples: at most {MOST_COUNT:,} are read" if count else "is empty: there is nothing to audit"
+                f"has {count:,} samples: at most {MOST_COUNT:,} are read"
+                if count
+                else "is empty: there is nothing to audit"
             )
             raise RequestError(f"the data set {problem}")
         self._items, self._pair_of = items, pair_of
@@ -460,21 +645,29 @@ class Items(Rows):
         self.layout: Layout | None = None if isinstance(first, Tensor | np.ndarray) else "last"
         example = _input(first, 0)
         super().__init__(count, example.shape, example.dtype)
-        self.labels = _labels([self.pair(index)[1] for index in range(count)]) if labels is None else labels
+        self.labels = (
+            _labels([self.pair(index)[1] for index in range(count)]) if labels is None else labels
+        )
         self._check_repeatable(labels is None)
 
     def _check_repeatable(self, labelled: bool) -> None:
-        """Refuse items that are drawn anew each time they are read, as random augmentation does; `labelled` if with labels."""
+        """Refuse items that are drawn anew each time they are read, as random augmentation does;
+        `labelled` if with labels.
+        """
         indices = range(0, len(self), max(1, len(self) // REPEATED))[:REPEATED]
         changed = 0
         for index in indices:
             (x, _), (x_again, y_again) = self.pair(index), self.pair(index)
             equal = np.array_equal(_input(x, index), _input(x_again, index), equal_nan=True)
-            changed += not (equal and (not labelled or np.array_equal(_labels(y_again), self.labels[index])))
+            changed += not (
+                equal and (not labelled or np.array_equal(_labels(y_again), self.labels[index]))
+            )
         if changed:
             raise RequestError(
-                f"the data set answers differently each time: {changed} of {len(indices)} items changed between two readings; "
-                "take random transforms (crops, flips, noise) out of it, since an audit asks for each input several times"
+                f"the data set answers differently each time: {changed} of "
+                f"{len(indices)} items changed between two readings; "
+                "take random transforms (crops, flips, noise) out of it, since "
+                "an audit asks for each input several times"
             )
 
     def row(self, index: int) -> Array:
@@ -482,7 +675,8 @@ class Items(Rows):
         x = _input(self.pair(index)[0], index)
         if x.shape != self.shape[1:]:
             raise RequestError(
-                f"item {index} of the data set has shape {x.shape}, and item 0 {self.shape[1:]}: give it a transform that "
+                f"item {index} of the data set has shape {x.shape}, and item 0 "
+                f"{self.shape[1:]}: give it a transform that "
                 "brings all to one size"
             )
         return x
@@ -495,32 +689,52 @@ class Items(Rows):
         except BaseException as error:
             if not is_foreign(error):
                 raise
-            raise RequestError(f"{subject} cannot be read ({type(error).__name__}: {one_line(error)})") from None
+            raise RequestError(
+                f"{subject} cannot be read ({type(error).__name__}: {one_line(error)})"
+            ) from None
         if self._pair_of is not None:
             return self._pair_of(item)
         if isinstance(item, Mapping):
             return _columns_of(item, subject)
         if not isinstance(item, tuple | list) or len(item) != 2:
-            parts = f" of {len(item)} part{'s' * (len(item) != 1)}" if isinstance(item, tuple | list) else ""
+            parts = (
+                f" of {len(item)} part{'s' * (len(item) != 1)}"
+                if isinstance(item, tuple | list)
+                else ""
+            )
             raise RequestError(
-                f"{subject} is a {type(item).__name__}{parts}, and no (input, label) pair: give a data set or loader of (x, y)"
+                f"{subject} is a {type(item).__name__}{parts}, and no (input, "
+                "label) pair: give a data set or loader of (x, y)"
             )
         return item[0], item[1]
 
 
 def _labels(y: Any) -> Array:
-    """Labels as an array; refuses lists of different lengths, which hold the classes of each sample."""
-    rows = [len(row) for row in y if isinstance(row, list | tuple | set)] if isinstance(y, list | tuple) else []
+    """Labels as an array; refuses lists of different lengths, which hold the classes of each
+    sample.
+    """
+    rows = (
+        [len(row) for row in y if isinstance(row, list | tuple | set)]
+        if isinstance(y, list | tuple)
+        else []
+    )
     if len(set(rows)) > 1 and len(rows) == len(y):
-        raise RequestError(f"the labels name {min(rows)} to {max(rows)} classes for a sample: {MULTI_LABEL}")
+        raise RequestError(
+            f"the labels name {min(rows)} to {max(rows)} classes for a sample: {MULTI_LABEL}"
+        )
     return as_array(y, "labels")
 
 
 def _input(x: Any, index: int) -> Array:
     if hasattr(x, "getbands") and hasattr(x, "convert"):  # a picture of PIL
         if x.mode not in ("L", "RGB"):
-            raise RequestError(f"item {index} of the data set is a picture in mode {x.mode}: convert it to RGB or L")
+            raise RequestError(
+                f"item {index} of the data set is a picture in mode {x.mode}: "
+                "convert it to RGB or L"
+            )
         return np.asarray(x)
     if isinstance(x, Tensor | np.ndarray | list):
         return as_array(x, "inputs")
-    raise RequestError(f"item {index} of the data set is a {type(x).__name__}: give it a transform to a tensor")
+    raise RequestError(
+        f"item {index} of the data set is a {type(x).__name__}: give it a transform to a tensor"
+    )

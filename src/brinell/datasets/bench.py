@@ -1,4 +1,5 @@
-"""`bench:FOLDER`: the inputs of one level of a set that `brinell benchmark` made, for the evaluation of other models.
+"""`bench:FOLDER`: the inputs of one level of a set that `brinell benchmark` made, for the
+evaluation of other models.
 
 The inputs are exactly those that the set's source model received; of pictures they are in 8 bits.
 """
@@ -54,7 +55,8 @@ class Bench:
     path: str = ""
     """The folder that `brinell benchmark` wrote."""
     level: str = "adversarial"
-    """adversarial, clean, or a multiple of the adversarial example's L2 distance that the set holds, such as 4."""
+    """adversarial, clean, or a multiple of the adversarial example's L2 distance that the set
+    holds, such as 4."""
 
     def __call__(self) -> Dataset:
         """Open the folder."""
@@ -62,8 +64,15 @@ class Bench:
         manifest = manifest_of(folder)
         _check_files(folder, manifest)
         level, task = _level(self.level, manifest["facts"]["levels"]), task_of(manifest)
-        rows = [row for row in _rows(folder, _KEYS if task else [*_KEYS, "label"]) if row[2] == level and row[3]]
-        inputs = [(folder / "arrays" / f"{part}.safetensors", f"{sample}/{level:g}/input") for part, sample, *_ in rows]
+        rows = [
+            row
+            for row in _rows(folder, _KEYS if task else [*_KEYS, "label"])
+            if row[2] == level and row[3]
+        ]
+        inputs = [
+            (folder / "arrays" / f"{part}.safetensors", f"{sample}/{level:g}/input")
+            for part, sample, *_ in rows
+        ]
         if not inputs:
             raise RequestError(f"{folder} holds no input at level {self.level}: choose another")
         data = manifest["data"]
@@ -78,14 +87,17 @@ class Bench:
             divisor=None,
             info=DataInfo(
                 sampling=Sampling(
-                    **{key: sampling[key] for key in SamplingFacts.model_fields} | {"leads": tuple(sampling["leads"])}
+                    **{key: sampling[key] for key in SamplingFacts.model_fields}
+                    | {"leads": tuple(sampling["leads"])}
                 )
                 if sampling
                 else None,
                 published=True,
                 distorted=level > 0,
                 names=tuple(f"sample {sample}" for _, sample, *_ in rows),
-                truth=None if task is None else _truth(task, inputs, domain, tuple(data["classes"])),
+                truth=None
+                if task is None
+                else _truth(task, inputs, domain, tuple(data["classes"])),
             ),
         )
 
@@ -93,22 +105,33 @@ class Bench:
 _KEYS = ["sample_id", "level", "reached"]
 
 
-def _truth(task: Task, inputs: list[tuple[Path, str]], domain: Domain, classes: tuple[str, ...]) -> Truth:
+def _truth(
+    task: Task, inputs: list[tuple[Path, str]], domain: Domain, classes: tuple[str, ...]
+) -> Truth:
     arrays = [_tensor(file, f"{name.partition('/')[0]}/truth") for file, name in inputs]
     size = (domain.shape[1], domain.shape[2])
     if task == "segmentation":
         masks = [array.numpy() for array in arrays]
         if wrong := [mask.shape for mask in masks if mask.shape != size]:
-            raise RequestError(f"a mask of the set has shape {wrong[0]}, and its picture {size}: fetch the set again")
+            raise RequestError(
+                f"a mask of the set has shape {wrong[0]}, and its picture {size}: "
+                "fetch the set again"
+            )
         check_masks(masks, classes, "the set")
         return mask_truth(np.stack(masks))
     objects = []
     for array, (_, name) in zip(arrays, inputs, strict=True):
         if array.ndim != 2 or array.shape[1] != OBJECT:
-            raise RequestError(f"the objects of the set have shape {tuple(array.shape)}: fetch the set again")
+            raise RequestError(
+                f"the objects of the set have shape {tuple(array.shape)}: fetch the set again"
+            )
         table = array.double().numpy()
-        picture = Objects(boxes=table[:, :4], labels=table[:, 4].astype(np.int64), crowd=table[:, 5] > 0)
-        objects.append(check_objects(picture, size, len(classes), f"sample {name.partition('/')[0]}"))
+        picture = Objects(
+            boxes=table[:, :4], labels=table[:, 4].astype(np.int64), crowd=table[:, 5] > 0
+        )
+        objects.append(
+            check_objects(picture, size, len(classes), f"sample {name.partition('/')[0]}")
+        )
     return object_truth(objects, "the set")
 
 
@@ -121,7 +144,9 @@ def _tensor(file: Path, name: str) -> Any:
 
 
 class _Level(Rows):
-    """(n, *shape) float32: the inputs of one level, each read on demand from a named tensor of a file."""
+    """(n, *shape) float32: the inputs of one level, each read on demand from a named tensor of a
+    file.
+    """
 
     def __init__(self, inputs: list[tuple[Path, str]], domain: Domain) -> None:
         super().__init__(len(inputs), domain.shape, np.dtype(np.float32))
@@ -137,7 +162,11 @@ class _Level(Rows):
 def _check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Refuse a set whose tables and arrays are not those that its manifest lists."""
     remedy = "fetch the set again, or have brinell benchmark make it anew"
-    entries = {name: value for name, value in manifest["files"].items() if name.startswith(("data/", "arrays/"))}
+    entries = {
+        name: value
+        for name, value in manifest["files"].items()
+        if name.startswith(("data/", "arrays/"))
+    }
     files = [*folder.glob("data/*.parquet"), *folder.glob("arrays/*.safetensors")]
     present = {file.relative_to(folder).as_posix(): file for file in files}
     if missing := sorted(entries.keys() - present.keys()):
@@ -153,7 +182,10 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = bounded.json_of(file)
     except FileNotFoundError:
-        raise RequestError(f"{folder} is no finished benchmark set: it has no {MANIFEST}; brinell benchmark makes one") from None
+        raise RequestError(
+            f"{folder} is no finished benchmark set: it has no {MANIFEST}; "
+            "brinell benchmark makes one"
+        ) from None
     for kind in (Manifest, SetManifest):
         if problem := fault(manifest, kind):
             raise RequestError(f"{file} is damaged: {problem}; fetch the set again")
@@ -199,11 +231,15 @@ def pairs_of(folder: Path, level: float) -> list[tuple[int, int]]:
         level: one of its levels above 0.
 
     Returns:
-        For each pair the position of the clean input within level 0, and that of its counterpart within its level, both as
-            `Bench` counts them.
+        For each pair the position of the clean input within level 0, and that of its counterpart
+            within its level, both as `Bench` counts them.
     """
     rows = [row for row in _rows(folder, _KEYS) if row[3]]
-    clean = {sample: place for place, (_, sample, *_) in enumerate(row for row in rows if row[2] == 0)}
+    clean = {
+        sample: place for place, (_, sample, *_) in enumerate(row for row in rows if row[2] == 0)
+    }
     return [
-        (clean[sample], place) for place, (_, sample, *_) in enumerate(row for row in rows if row[2] == level) if sample in clean
+        (clean[sample], place)
+        for place, (_, sample, *_) in enumerate(row for row in rows if row[2] == level)
+        if sample in clean
     ]

@@ -1,6 +1,7 @@
 """`cifar10:DIR`: CIFAR-10 from the original files of the version for Python.
 
-Source and format: https://www.cs.toronto.edu/~kriz/cifar.html. The batches are pickles: only the published ones are read.
+Source and format: https://www.cs.toronto.edu/~kriz/cifar.html. The batches are pickles: only the
+published ones are read.
 """
 
 import hashlib
@@ -52,7 +53,10 @@ class Cifar10:
             if missing != files:
                 break
         if missing:
-            raise RequestError(f"there is no file {missing[0]}: name the folder of the version for Python, with all batches")
+            raise RequestError(
+                f"there is no file {missing[0]}: name the folder of the version "
+                "for Python, with all batches"
+            )
         batches = [_unpickle(path) for path in files]
         return StoredArrays(
             name=f"cifar10-{self.split}",
@@ -70,7 +74,11 @@ class _Unpickler(pickle.Unpickler):
     """Makes numpy's arrays and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        allowed = {"_reconstruct": np._core.multiarray._reconstruct, "ndarray": np.ndarray, "dtype": np.dtype}  # type: ignore[attr-defined]
+        allowed = {
+            "_reconstruct": np._core.multiarray._reconstruct,  # type: ignore[attr-defined]
+            "ndarray": np.ndarray,
+            "dtype": np.dtype,
+        }
         if module not in ("numpy", "numpy.core.multiarray") or name not in allowed:
             raise pickle.UnpicklingError(f"it names {module}.{name}")
         return allowed[name]
@@ -82,7 +90,8 @@ def _unpickle(path: Path) -> Any:
         content = file.read(MOST_BATCH)
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != PUBLISHED.get(path.name):
         raise RequestError(
-            f"{path} is not the file of CIFAR-10 that is published under this name, and no other pickle is read: fetch it again, "
+            f"{path} is not the file of CIFAR-10 that is published under this "
+            "name, and no other pickle is read: fetch it again, "
             "or save images and labels by numpy.savez('FILE.npz', x=images, y=labels)"
         )
     return _Unpickler(io.BytesIO(content), encoding="latin1").load()

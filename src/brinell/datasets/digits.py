@@ -1,7 +1,9 @@
-"""`digits`: 1,797 real handwritten digits of 8 x 8 pixels and 17 grey levels, as shipped with scikit-learn.
+"""`digits`: 1,797 real handwritten digits of 8 x 8 pixels and 17 grey levels, as shipped with
+scikit-learn.
 
-Source: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI repository, 1998 (its test set). The split is
-fixed: `digits-cnn` is trained on `train` (1,258 images) and audited on `test` (539).
+Source: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI repository, 1998
+(its test set). The split is fixed: `digits-cnn` is trained on `train` (1,258 images) and audited on
+`test` (539).
 """
 
 from dataclasses import dataclass
@@ -26,7 +28,10 @@ class Digits:
     def __call__(self) -> Dataset:
         """Read the digits."""
         if self.path:
-            raise RequestError(f"digits takes no path (it was given {self.path!r}): write digits or digits?split=train")
+            raise RequestError(
+                f"digits takes no path (it was given {self.path!r}): write digits "
+                "or digits?split=train"
+            )
         x, y = digits(self.split)
         return StoredArrays(
             name=f"digits-{self.split}",

@@ -1,10 +1,11 @@
 """`ecg-csv:FILE`: a table of heartbeats, one per row.
 
-Without a header, or with column numbers as header, the last column holds the label, as in the widely used tables made of
-MIT-BIH and PTB (187 values at 125 Hz between 0 and 1, then 0 to 4). With column names, the label's column is label, class,
-target or y, unless label= names another. All other columns are values, in their order, except those of groups= and leave=.
-Labels are whole numbers, or names. Such tables are often sorted by class: classes (or groups) take turns, so that the first
-samples contain all of them.
+Without a header, or with column numbers as header, the last column holds the label, as in the
+widely used tables made of MIT-BIH and PTB (187 values at 125 Hz between 0 and 1, then 0 to 4). With
+column names, the label's column is label, class, target or y, unless label= names another. All
+other columns are values, in their order, except those of groups= and leave=. Labels are whole
+numbers, or names. Such tables are often sorted by class: classes (or groups) take turns, so that
+the first samples contain all of them.
 """
 
 from dataclasses import dataclass
@@ -38,9 +39,11 @@ class EcgCsv(Checked):
     path: str = ""
     """The file."""
     label: str = ""
-    """Column of the label; by default label, class, target or y, or without a header the last column."""
+    """Column of the label; by default label, class, target or y, or without a header the last
+    column."""
     groups: str = ""
-    """Column of each beat's group, such as its patient; then groups take turns instead of classes."""
+    """Column of each beat's group, such as its patient; then groups take turns instead of
+    classes."""
     leave: tuple[str, ...] = ()
     """Columns that hold no values and are ignored, joined by +."""
     classes: tuple[str, ...] = ()
@@ -54,7 +57,8 @@ class EcgCsv(Checked):
     high: float = 1.0
     """Largest value allowed."""
     missing: Literal["refuse", "skip"] = "refuse"
-    """Treatment of a row with a missing value: refuse the file, or skip the row and report the number of such rows."""
+    """Treatment of a row with a missing value: refuse the file, or skip the row and report the
+    number of such rows."""
 
     def __call__(self) -> Dataset:
         """Read the file."""
@@ -62,7 +66,10 @@ class EcgCsv(Checked):
         table = _read(file)
         label, values = self._columns(table, file)
         names = [*values, label, *([self.groups] if self.groups else [])]
-        empty = {name: table.cells.column(name).is_null(nan_is_null=True).to_numpy(zero_copy_only=False) for name in names}
+        empty = {
+            name: table.cells.column(name).is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+            for name in names
+        }
         rows, skipped = complete_rows(empty, self.missing, file, int(table.header))
         x = np.stack([_values(table, name, file)[rows] for name in values], 1)
         column = table.cells.column(label).to_numpy(zero_copy_only=False)[rows]
@@ -70,7 +77,11 @@ class EcgCsv(Checked):
         codes, named, _ = encode_labels(texts, self.classes or None)
         labels = check_labels(codes, len(codes), f"the column of labels of {file}")
         classes = class_names(named, labels, "the option classes=")
-        groups = table.cells.column(self.groups).to_numpy(zero_copy_only=False)[rows].astype(str) if self.groups else labels
+        groups = (
+            table.cells.column(self.groups).to_numpy(zero_copy_only=False)[rows].astype(str)
+            if self.groups
+            else labels
+        )
         order = turns(groups)
         arrangement = arrange(x.shape, kind="signal")
         domain, _ = domain_of(x, arrangement, low=self.low, high=self.high, subject=str(file))
@@ -92,14 +103,21 @@ class EcgCsv(Checked):
         names = table.cells.column_names
         required = [name for name in (self.label, self.groups, *self.leave) if name]
         if absent := [name for name in required if name not in names]:
-            raise RequestError(f"{file} has no column {absent[0]!r}; it has {', '.join(names[:8])}, ... {names[-1]}")
+            raise RequestError(
+                f"{file} has no column {absent[0]!r}; it has "
+                f"{', '.join(names[:8])}, ... {names[-1]}"
+            )
         usual = next((name for name in LABELS if name in names), "")
         label = self.label or (usual if table.named else names[-1])
         if not label:
-            raise RequestError(f"{file} has no column called {' or '.join(LABELS)}: name the label's by label=")
+            raise RequestError(
+                f"{file} has no column called {' or '.join(LABELS)}: name the label's by label="
+            )
         values = [name for name in names if name not in (label, self.groups, *self.leave)]
         if not values:
-            raise RequestError(f"{file} has no column of values beside its label: one row holds one beat")
+            raise RequestError(
+                f"{file} has no column of values beside its label: one row holds one beat"
+            )
         return label, values
 
 
@@ -117,7 +135,9 @@ def _read(file: Path) -> _Table:
     first = first_row(file)
     if not first:
         raise RequestError(f"{file} is empty: one row holds one beat")
-    is_numbered = first in ([str(number + start) for number in range(len(first))] for start in (0, 1))
+    is_numbered = first in (
+        [str(number + start) for number in range(len(first))] for start in (0, 1)
+    )
     header = is_numbered or not all(_number(cell) for cell in first[:-1] or first)
     names = first if header else [str(number + 1) for number in range(len(first))]
     if repeated := [name for name in names if names.count(name) > 1]:
@@ -144,10 +164,15 @@ def _number(cell: str) -> bool:
 def _values(table: _Table, name: str, file: Path) -> Array:
     """(rows,) float32; missing values are NaN."""
     column = table.cells.column(name)
-    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_null(column.type)):
+    if not (
+        pa.types.is_integer(column.type)
+        or pa.types.is_floating(column.type)
+        or pa.types.is_null(column.type)
+    ):
         cells = [str(cell) for cell in column.to_pylist() if cell is not None]
         text = next((cell for cell in cells if not _number(cell)), cells[0])
         raise RequestError(
-            f"{file} holds {text!r} in column {name}, among the values: mend it, or name the column in label=, groups= or leave="
+            f"{file} holds {text!r} in column {name}, among the values: mend it, "
+            "or name the column in label=, groups= or leave="
         )
     return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float32)

@@ -1,8 +1,9 @@
 """`image-folder:DIR`: a folder of pictures, decoded on demand.
 
-The folder holds either one subfolder per class (sorted names are the labels), or a labels.csv with the column file and one of
-label, imagenet_index, class_index, index. The listed pictures lie in the folder or in images/. A file *classes.json, a list of
-names or of {"index", "name"}, gives the full list of classes; subfolders are then looked up in it by name or wnid.
+The folder holds either one subfolder per class (sorted names are the labels), or a labels.csv with
+the column file and one of label, imagenet_index, class_index, index. The listed pictures lie in the
+folder or in images/. A file *classes.json, a list of names or of {"index", "name"}, gives the full
+list of classes; subfolders are then looked up in it by name or wnid.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import StoredArrays
 from brinell.datasets._listing import Pictures, digest_of, listing_of, one_size, sizes_of
 
-SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"))
+SUFFIXES = frozenset(
+    (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
+)
 Mode = Literal["RGB", "L"]
 
 
@@ -27,8 +30,8 @@ class ImageFolder(Checked):
     path: str = ""
     """The folder."""
     size: Annotated[int, Range(f"[0, {MOST_SIDE}]")] = 0
-    """Resize the shorter side to this many pixels and crop the centre; 0 keeps the pictures unchanged, which must have one
-    size.
+    """Resize the shorter side to this many pixels and crop the centre; 0 keeps the pictures
+    unchanged, which must have one size.
     """
     mode: Mode = "RGB"
     """RGB, or L for grey."""
@@ -50,7 +53,8 @@ class ImageFolder(Checked):
             classes=listing.classes,
             divisor=255.0,
             info=DataInfo(
-                names=tuple(str(file).removeprefix(f"{folder}/") for file in listing.files), notes=listing.notes + notes
+                names=tuple(str(file).removeprefix(f"{folder}/") for file in listing.files),
+                notes=listing.notes + notes,
             ),
             digest=lambda: digest_of(settings, [listing.labels], listing.files),
         )

@@ -1,9 +1,10 @@
 """`masks:FOLDER?side=257&split=val2017`: pictures with the class of each pixel, for segmentation.
 
-The folder holds images/ with the pictures, and masks.npz, or masks/ with a PNG of the same name for each picture, whose
-pixel values are the classes. masks.npz holds `masks` (n, h, w), and may hold `files` (names of the pictures), `split` (a text for
-each picture) and `classes`; without `files` the sorted pictures count. 255 marks pixels that no figure counts. Pictures are made
-`side` pixels high and wide by bicubic interpolation, masks by the nearest pixel.
+The folder holds images/ with the pictures, and masks.npz, or masks/ with a PNG of the same name for
+each picture, whose pixel values are the classes. masks.npz holds `masks` (n, h, w), and may hold
+`files` (names of the pictures), `split` (a text for each picture) and `classes`; without `files`
+the sorted pictures count. 255 marks pixels that no figure counts. Pictures are made `side` pixels
+high and wide by bicubic interpolation, masks by the nearest pixel.
 """
 
 import zipfile
@@ -22,7 +23,15 @@ from brinell.core.settings import Checked, Range
 from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Array, StoredArrays
 from brinell.datasets._files import npz_array, read_error
-from brinell.datasets._listing import Pictures, classes_of, digest_of, one_size, open_picture, picture_path, sizes_of
+from brinell.datasets._listing import (
+    Pictures,
+    classes_of,
+    digest_of,
+    one_size,
+    open_picture,
+    picture_path,
+    sizes_of,
+)
 from brinell.datasets._masks import check_masks, mask_truth
 
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".ppm"))
@@ -35,7 +44,8 @@ class Masks(Checked):
     path: str = ""
     """The folder."""
     side: Annotated[int, Range(f"[0, {MOST_SIDE}]")] = 0
-    """Height and width in pixels to which pictures and masks are brought; 0 keeps them, which must have one size."""
+    """Height and width in pixels to which pictures and masks are brought; 0 keeps them, which
+    must have one size."""
     split: str = ""
     """Use the pictures of this split alone, by the array `split` of masks.npz; by default all."""
 
@@ -43,7 +53,10 @@ class Masks(Checked):
         """Read the masks, and the size of each picture."""
         folder = existing_path(self.path, "folder", "masks:FOLDER")
         if not (folder / "images").is_dir():
-            raise RequestError(f"{folder} has no folder images/: put the pictures there, and masks.npz or masks/ beside it")
+            raise RequestError(
+                f"{folder} has no folder images/: put the pictures there, and "
+                "masks.npz or masks/ beside it"
+            )
         if (folder / "masks.npz").is_file():
             files, masks, classes = self._archive(folder)
         else:
@@ -52,7 +65,8 @@ class Masks(Checked):
         for file, size, mask in zip(files, sizes, masks, strict=True):
             if size != mask.shape:
                 raise RequestError(
-                    f"{file} is {size[1]} x {size[0]} pixels and its mask {mask.shape[1]} x {mask.shape[0]}: give each picture a "
+                    f"{file} is {size[1]} x {size[0]} pixels and its mask "
+                    f"{mask.shape[1]} x {mask.shape[0]}: give each picture a "
                     "mask of its own size"
                 )
         names = check_masks(masks, classes, str(folder))
@@ -67,7 +81,9 @@ class Masks(Checked):
             domain=domain,
             classes=names,
             divisor=255.0,
-            info=DataInfo(names=tuple(file.name for file in files), truth=mask_truth(stored), notes=notes),
+            info=DataInfo(
+                names=tuple(file.name for file in files), truth=mask_truth(stored), notes=notes
+            ),
             digest=lambda: digest_of(f"{domain.text()} masks", [stored], files),
         )
 
@@ -83,7 +99,9 @@ class Masks(Checked):
         except (OSError, zipfile.BadZipFile) as error:
             raise read_error(file, error) from None
         if "masks" not in arrays or arrays["masks"].ndim != 3:
-            raise RequestError(f"{file} has no array masks of shape (pictures, height, width): save one")
+            raise RequestError(
+                f"{file} has no array masks of shape (pictures, height, width): save one"
+            )
         masks = arrays["masks"]
         names = (
             arrays["files"].astype(str).tolist()
@@ -91,7 +109,10 @@ class Masks(Checked):
             else [path.name for path in _list_pictures(folder / "images")]
         )
         if len(names) != len(masks):
-            raise RequestError(f"{file} has {len(masks)} masks, and there are {len(names)} pictures: give each picture one mask")
+            raise RequestError(
+                f"{file} has {len(masks)} masks, and there are {len(names)} "
+                "pictures: give each picture one mask"
+            )
         index = np.arange(len(masks))
         if self.split:
             splits = arrays.get("split", np.empty(0, dtype=str)).astype(str)
@@ -99,30 +120,44 @@ class Masks(Checked):
             if not len(index):
                 names_of_splits = ", ".join(sorted(set(splits.tolist()))) or "none"
                 raise RequestError(
-                    f"{file} has no split {self.split!r}; it has {names_of_splits}: name one of them, or leave split out"
+                    f"{file} has no split {self.split!r}; it has "
+                    f"{names_of_splits}: name one of them, or leave split out"
                 )
         files = [picture_path(folder, names[place], file) for place in index.tolist()]
-        return files, [masks[place] for place in index.tolist()], arrays["classes"].tolist() if "classes" in arrays else None
+        return (
+            files,
+            [masks[place] for place in index.tolist()],
+            arrays["classes"].tolist() if "classes" in arrays else None,
+        )
 
     def _pictures(self, folder: Path) -> tuple[list[Path], list[Array], list[str] | None]:
         if self.split:
-            raise RequestError("split= is for masks.npz with an array split: leave it out, or name the folder of that split")
+            raise RequestError(
+                "split= is for masks.npz with an array split: leave it out, or "
+                "name the folder of that split"
+            )
         files, masks = _list_pictures(folder / "images"), []
         for file in files:
             mask_file = folder / "masks" / f"{file.stem}.png"
             if not mask_file.is_file():
-                raise RequestError(f"there is no mask {mask_file}: save one for {file.name}, or masks.npz in {folder}")
+                raise RequestError(
+                    f"there is no mask {mask_file}: save one for {file.name}, or "
+                    f"masks.npz in {folder}"
+                )
             with open_picture(mask_file) as image:
                 if image.mode not in ("L", "P", "1"):
                     raise RequestError(
-                        f"{mask_file} has {image.mode} pixels: save the class of each pixel as a grey value of 8 bits"
+                        f"{mask_file} has {image.mode} pixels: save the class of "
+                        "each pixel as a grey value of 8 bits"
                     )
                 masks.append(np.array(image, dtype=np.uint8))
         classes = classes_of(folder)
         return files, masks, None if classes is None else list(classes.names)
 
     def _resized(self, mask: Array) -> Array:
-        """(side, side) uint8: a mask by its nearest pixels; the mask as it is where nothing is resized."""
+        """(side, side) uint8: a mask by its nearest pixels; the mask as it is where nothing is
+        resized.
+        """
         if not self.side:
             return mask.astype(np.uint8)
         image = Image.fromarray(mask.astype(np.uint8))

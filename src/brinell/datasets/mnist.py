@@ -1,4 +1,5 @@
-"""`mnist:DIR`: MNIST, or a data set in its form (Fashion-MNIST, ...), from the original idx files, packed by gzip or not.
+"""`mnist:DIR`: MNIST, or a data set in its form (Fashion-MNIST, ...), from the original idx files,
+packed by gzip or not.
 
 Format: http://yann.lecun.com/exdb/mnist, "the IDX file format".
 """
@@ -33,7 +34,8 @@ class Mnist:
     """MNIST from its original files."""
 
     path: str = ""
-    """Folder with train-images-idx3-ubyte, t10k-images-idx3-ubyte and so on, as they are or as .gz."""
+    """Folder with train-images-idx3-ubyte, t10k-images-idx3-ubyte and so on, as they are or as
+    .gz."""
     split: Literal["test", "train"] = "test"
     """Part of the data."""
 
@@ -45,7 +47,10 @@ class Mnist:
         x, y = _idx(images, 3), _idx(labels, 1)
         y = check_labels(y, len(x), str(labels))
         if y.max() > 9:
-            raise RequestError(f"{labels} holds the label {y.max()}, but MNIST has the classes 0 to 9: fetch it again")
+            raise RequestError(
+                f"{labels} holds the label {y.max()}, but MNIST has the classes 0 "
+                "to 9: fetch it again"
+            )
         arrangement = arrange(x.shape, kind="image", layout="first")
         return StoredArrays(
             name=f"mnist-{self.split}",
@@ -65,7 +70,9 @@ def _find(folder: Path, stem: str, kind: str) -> Path:
             for suffix in ("", ".gz"):
                 if (file := folder / place / (name + suffix)).is_file():
                     return file
-    raise RequestError(f"{folder} has no {stem}-{kind} (or .gz): name the folder of the original files")
+    raise RequestError(
+        f"{folder} has no {stem}-{kind} (or .gz): name the folder of the original files"
+    )
 
 
 def _idx(file: Path, axes: int) -> Array:
@@ -78,5 +85,10 @@ def _idx(file: Path, axes: int) -> Array:
     bounded.check_unpacked_size(len(content), file.stat().st_size, file)
     head = content[: 4 + 4 * axes]
     if len(head) < 4 + 4 * axes or head[:4] != bytes((0, 0, BYTES, axes)):
-        raise RequestError(f"{file} is no idx file of bytes with {axes} axes (it starts with {head[:4].hex()}): fetch it again")
-    return array_of(content, np.dtype(np.uint8), struct.unpack(f">{axes}I", head[4:]), len(head), file)
+        raise RequestError(
+            f"{file} is no idx file of bytes with {axes} axes (it starts with "
+            f"{head[:4].hex()}): fetch it again"
+        )
+    return array_of(
+        content, np.dtype(np.uint8), struct.unpack(f">{axes}I", head[4:]), len(head), file
+    )

@@ -1,9 +1,10 @@
 """`npz:FILE`: the arrays of a NumPy archive.
 
-Inputs are called x, images, clips or beats_uV, labels y or labels, class names classes; the options x= and y= name other
-arrays. Bytes are scaled to [0, 1]; other numbers are divided by divide=, or by the number divide of the archive, and must then
-lie in [0, 1] or between the options low= and high=. Channels may be last or first. For signals, fs (values per second) and
-r_index (the value at second 0) are read if the archive has them. Heartbeats may come with their rhythm (`rhythm=BEFORE+AFTER`,
+Inputs are called x, images, clips or beats_uV, labels y or labels, class names classes; the options
+x= and y= name other arrays. Bytes are scaled to [0, 1]; other numbers are divided by divide=, or by
+the number divide of the archive, and must then lie in [0, 1] or between the options low= and high=.
+Channels may be last or first. For signals, fs (values per second) and r_index (the value at second
+0) are read if the archive has them. Heartbeats may come with their rhythm (`rhythm=BEFORE+AFTER`,
 `brinell.datasets._rhythm`): further channels, which no attack changes.
 """
 
@@ -23,14 +24,36 @@ from brinell.core.errors import RequestError
 from brinell.core.settings import Checked, Positive
 from brinell.core.splits import turns
 from brinell.core.user_files import existing_path
-from brinell.datasets._arrays import Arrangement, Array, Layout, StoredArrays, arrange, domain_of, reading_note
+from brinell.datasets._arrays import (
+    Arrangement,
+    Array,
+    Layout,
+    StoredArrays,
+    arrange,
+    domain_of,
+    reading_note,
+)
 from brinell.datasets._files import npz_array, read_error
 from brinell.datasets._labels import check_labels, class_names, encode_labels
 from brinell.datasets._rhythm import rhythm, with_rhythm
 
 INPUTS = ("x", "images", "clips", "beats_uV")
 LABELS = ("y", "labels")
-SIGNALS = {"beats", "beat", "ecg", "eeg", "emg", "ppg", "signal", "signals", "audio", "wave", "waves", "waveforms", "heartbeats"}
+SIGNALS = {
+    "beats",
+    "beat",
+    "ecg",
+    "eeg",
+    "emg",
+    "ppg",
+    "signal",
+    "signals",
+    "audio",
+    "wave",
+    "waves",
+    "waveforms",
+    "heartbeats",
+}
 """Words in the name of an array that holds signals."""
 NUMBER_BYTES = 10_000
 """Maximum size of an array of one number in bytes, its header included."""
@@ -49,20 +72,24 @@ class Npz(Checked):
     y: str = ""
     """Name of the array of labels; by default y or labels."""
     kind: Kind | None = None
-    """Kind of the inputs; by default vector, image or video by the number of axes, and signal for an array named ecg, beats or
-    alike, or with a sampling rate fs."""
+    """Kind of the inputs; by default vector, image or video by the number of axes, and signal
+    for an array named ecg, beats or alike, or with a sampling rate fs."""
     layout: Layout | None = None
-    """Position of the channels; by default the axis of size 1, 3 or 4 (for a signal, the first axis)."""
+    """Position of the channels; by default the axis of size 1, 3 or 4 (for a signal, the first
+    axis)."""
     divide: Positive | None = None
-    """Divisor of the stored values: 1000 converts microvolts to millivolts; by default the archive's divide, 255 for bytes."""
+    """Divisor of the stored values: 1000 converts microvolts to millivolts; by default the
+    archive's divide, 255 for bytes."""
     low: float | None = None
     """Smallest value allowed, after the division; by default 0, and bytes are divided by 255."""
     high: float | None = None
     """Largest value allowed, like low; by default 1."""
     levels: int | None = None
-    """Number of values that a stored input can take, 0 for no rounding; by default inferred from the data."""
+    """Number of values that a stored input can take, 0 for no rounding; by default inferred from
+    the data."""
     groups: str = ""
-    """Array of each input's group, such as its patient; groups take turns, so that the first samples contain all of them."""
+    """Array of each input's group, such as its patient; groups take turns, so that the first
+    samples contain all of them."""
     only: tuple[str, ...] = ()
     """Groups to use, joined by +; by default all."""
     rate: float | None = None
@@ -70,8 +97,8 @@ class Npz(Checked):
     unit: str = ""
     """Unit of a signal's values, after the division."""
     rhythm: tuple[str, ...] = ()
-    """Two arrays of seconds, since the previous beat and until the next one, joined by +: they and the median of all intervals
-    of the beat's group become channels that no attack changes.
+    """Two arrays of seconds, since the previous beat and until the next one, joined by +: they and
+    the median of all intervals of the beat's group become channels that no attack changes.
     """
 
     def __post_init__(self) -> None:
@@ -79,37 +106,69 @@ class Npz(Checked):
         if self.only and not self.groups:
             raise ValueError("only= chooses groups: name their array by groups=")
         if self.rhythm and (len(self.rhythm) != 2 or not self.groups):
-            raise ValueError("rhythm= names two arrays, BEFORE+AFTER, and groups= the one that says which recording a beat is of")
+            raise ValueError(
+                "rhythm= names two arrays, BEFORE+AFTER, and groups= the one "
+                "that says which recording a beat is of"
+            )
 
     def __call__(self) -> Dataset:
         """Open the archive."""
         file = existing_path(self.path, "file", "npz:FILE")
         try:
             with zipfile.ZipFile(file) as archive:
-                names_in_archive = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+                names_in_archive = [
+                    name.removesuffix(".npy")
+                    for name in archive.namelist()
+                    if name.endswith(".npy")
+                ]
                 pick = partial(_pick, names=names_in_archive, file=file)
                 small = partial(_small, archive, file=file)
                 x_name, y_name = pick(self.x, INPUTS, option="x"), pick(self.y, LABELS, option="y")
                 x = npz_array(archive, x_name, file)
                 y, most = small(y_name, most_rows=len(x)), max(len(x), MOST_CLASSES)
                 names = small("classes", most_rows=most) if "classes" in names_in_archive else None
-                groups = small(pick(self.groups, (), option="groups"), most_rows=most) if self.groups else None
-                intervals = [small(pick(name, (), option="rhythm"), most_rows=most) for name in self.rhythm]
-                numbers: dict[str, float] = {name: _number(archive, name, file) for name in NUMBERS if name in names_in_archive}
+                groups = (
+                    small(pick(self.groups, (), option="groups"), most_rows=most)
+                    if self.groups
+                    else None
+                )
+                intervals = [
+                    small(pick(name, (), option="rhythm"), most_rows=most) for name in self.rhythm
+                ]
+                numbers: dict[str, float] = {
+                    name: _number(archive, name, file)
+                    for name in NUMBERS
+                    if name in names_in_archive
+                }
         except RequestError:
             raise
         except Exception as error:  # of a damaged archive the library raises whatever comes its way
             raise read_error(file, error) from None
         inputs = f"array {x_name} of {file}"
-        has_rate = "fs" in numbers or bool(set(x_name.lower().replace("-", "_").split("_")) & SIGNALS)
-        arrangement = arrange(x.shape, kind=self.kind, layout=self.layout, dtype=x.dtype, named_signal=has_rate, subject=inputs)
+        has_rate = "fs" in numbers or bool(
+            set(x_name.lower().replace("-", "_").split("_")) & SIGNALS
+        )
+        arrangement = arrange(
+            x.shape,
+            kind=self.kind,
+            layout=self.layout,
+            dtype=x.dtype,
+            named_signal=has_rate,
+            subject=inputs,
+        )
         y, class_texts, notes = encode_labels(y, None if names is None else names.tolist())
         labels = check_labels(y, len(x), f"array {y_name} of {file}")
         divide = numbers.get("divide") if self.divide is None else self.divide
         if divide is not None and not divide > 0:
             raise RequestError(f"array divide of {file} is {divide:g}: it must be above 0")
         domain, divisor = domain_of(
-            x, arrangement, low=self.low, high=self.high, levels=self.levels, divide=divide, subject=inputs
+            x,
+            arrangement,
+            low=self.low,
+            high=self.high,
+            levels=self.levels,
+            divide=divide,
+            subject=inputs,
         )
         if self.kind is None and self.layout is None and not has_rate:
             notes += reading_note(x, arrangement)
@@ -117,10 +176,15 @@ class Npz(Checked):
         fixed_channels = None
         if intervals and groups is not None:
             if arrangement.kind != "signal":
-                raise RequestError(f"{inputs} holds {arrangement.kind}s; a rhythm is for signals: give the option kind=signal")
+                raise RequestError(
+                    f"{inputs} holds {arrangement.kind}s; a rhythm is for "
+                    "signals: give the option kind=signal"
+                )
             # Before groups are chosen: a recording's median is that of all its beats.
             before, after = intervals
-            fixed_channels = rhythm(before, after, groups, f"rhythm={'+'.join(self.rhythm)} of {file}")[rows]
+            fixed_channels = rhythm(
+                before, after, groups, f"rhythm={'+'.join(self.rhythm)} of {file}"
+            )[rows]
             domain = with_rhythm(domain)
         return StoredArrays(
             name=file.stem,
@@ -138,19 +202,29 @@ class Npz(Checked):
     def _rows(self, groups: Array, n: int, file: Path) -> Array:
         subject = f"array {self.groups} of {file}"
         if groups.shape != (n,):
-            raise RequestError(f"{subject} has shape {groups.shape}; it must name a group for each of the {n} inputs")
+            raise RequestError(
+                f"{subject} has shape {groups.shape}; it must name a group for "
+                f"each of the {n} inputs"
+            )
         texts = groups.astype(str)
         if absent := sorted(set(self.only) - set(texts)):
-            raise RequestError(f"{subject} has no group {absent[0]!r}; it holds {', '.join(sorted(set(texts))[:50])}")
+            raise RequestError(
+                f"{subject} has no group {absent[0]!r}; it holds "
+                f"{', '.join(sorted(set(texts))[:50])}"
+            )
         rows = np.flatnonzero(np.isin(texts, self.only)) if self.only else np.arange(n)
         return rows[turns(groups[rows])]
 
-    def _sampling(self, arrangement: Arrangement, numbers: dict[str, float], file: Path) -> Sampling | None:
+    def _sampling(
+        self, arrangement: Arrangement, numbers: dict[str, float], file: Path
+    ) -> Sampling | None:
         rate = numbers.get("fs") if self.rate is None else self.rate
         if arrangement.kind != "signal" or rate is None:
             return None
         try:
-            return Sampling(rate=rate, unit=self.unit, start=-numbers.get("r_index", 0.0) / (rate or 1.0))
+            return Sampling(
+                rate=rate, unit=self.unit, start=-numbers.get("r_index", 0.0) / (rate or 1.0)
+            )
         except ValueError as error:
             raise RequestError(f"{file}: {error}; give the option rate=") from None
 
@@ -162,15 +236,23 @@ def _pick(requested: str, usual: tuple[str, ...], names: list[str], file: Path, 
     if option == "y" and not requested and len(names) == 1:
         raise RequestError(f"{file} holds {names[0]} alone, and no labels: save them too, as y")
     expected = repr(requested) if requested else " or ".join(usual)
-    raise RequestError(f"{file} has no array {expected}; it holds {', '.join(names) or 'none'}: name one by the option {option}=")
+    raise RequestError(
+        f"{file} has no array {expected}; it holds {', '.join(names) or 'none'}: "
+        f"name one by the option {option}="
+    )
 
 
 def _small(archive: zipfile.ZipFile, name: str, file: Path, most_rows: int) -> Array:
     """An array that is read into memory, with at most `most_rows` values."""
     values = npz_array(archive, name, file)
-    if len(values) > most_rows or values.nbytes > bounded.IN_MEMORY and values.nbytes > 1000 * most_rows:
+    if (
+        len(values) > most_rows
+        or values.nbytes > bounded.IN_MEMORY
+        and values.nbytes > 1000 * most_rows
+    ):
         raise RequestError(
-            f"array {name} of {file} has shape {values.shape}, where at most {most_rows} values belong: see what it is"
+            f"array {name} of {file} has shape {values.shape}, where at most "
+            f"{most_rows} values belong: see what it is"
         )
     return np.array(values)
 
@@ -181,4 +263,6 @@ def _number(archive: zipfile.ZipFile, name: str, file: Path) -> float:
             content = io.BytesIO(member.read(NUMBER_BYTES))
         return float(np.lib.format.read_array(content, allow_pickle=False).item())
     except Exception as error:
-        raise RequestError(f"array {name} of {file} is no single number ({error}): correct it, or remove it") from None
+        raise RequestError(
+            f"array {name} of {file} is no single number ({error}): correct it, or remove it"
+        ) from None

@@ -1,10 +1,11 @@
 """`table:FILE?label=COLUMN`: feature vectors from a CSV or Parquet file, one per row.
 
-Numbers are scaled from their bounds to [0, 1], so a budget is a share of a column's range, and one eps means the same in every
-column. A model gets the columns in their original units (`Domain.in_units`), and an estimator that was fitted on a data frame
-the texts of its categories. Bounds are given by the user; by default they are the smallest and the largest value in the file.
-Columns of text or of truth values are categories, coded by their sorted values from 0. No attack changes a category, a column
-named by `fixed`, or a constant column; such columns keep their units.
+Numbers are scaled from their bounds to [0, 1], so a budget is a share of a column's range, and one
+eps means the same in every column. A model gets the columns in their original units
+(`Domain.in_units`), and an estimator that was fitted on a data frame the texts of its categories.
+Bounds are given by the user; by default they are the smallest and the largest value in the file.
+Columns of text or of truth values are categories, coded by their sorted values from 0. No attack
+changes a category, a column named by `fixed`, or a constant column; such columns keep their units.
 """
 
 import math
@@ -42,7 +43,8 @@ class Table:
     label: str = ""
     """Column of the classes; by default label, target, class or y."""
     classes: tuple[str, ...] = ()
-    """Classes in the order in which the model answers, joined by +; by default those of the file, sorted."""
+    """Classes in the order in which the model answers, joined by +; by default those of the
+    file, sorted."""
     drop: tuple[str, ...] = ()
     """Columns to leave out, joined by +, such as row numbers or names."""
     fixed: tuple[str, ...] = ()
@@ -50,8 +52,8 @@ class Table:
     bounds: tuple[str, ...] = ()
     """COLUMN:LOW:HIGH, joined by +: range of a column; by default its range in the file."""
     missing: Literal["refuse", "skip", "keep"] = "refuse"
-    """Treatment of a row with a missing value: refuse the file, skip the row and report the number of such rows, or keep it: the
-    model gets NaN, and no attack changes it."""
+    """Treatment of a row with a missing value: refuse the file, skip the row and report the
+    number of such rows, or keep it: the model gets NaN, and no attack changes it."""
 
     def __call__(self) -> Dataset:
         """Read the file."""
@@ -65,21 +67,30 @@ class Table:
             columns_of_file = others if option == "drop" else features
             if unknown := [name for name in names if name not in columns_of_file]:
                 raise RequestError(
-                    f"{file} has no column {unknown[0]!r}, which {option}= names; it has {first_names(columns_of_file)}"
+                    f"{file} has no column {unknown[0]!r}, which {option}= names; "
+                    f"it has {first_names(columns_of_file)}"
                 )
         if not features:
-            raise RequestError(f"{file} has no column beside {label!r}: there is nothing to classify by")
+            raise RequestError(
+                f"{file} has no column beside {label!r}: there is nothing to classify by"
+            )
         columns = {name: _column(table, name, file) for name in [*features, label]}
         empty = {name: holes for name, (_, holes) in columns.items()}
         checked = {label: empty[label]} if self.missing == "keep" else empty
         keep = "" if self.missing == "keep" else "; missing=keep gives the model NaN"
         rows, skipped = complete_rows(checked, self.missing, file, keep=keep)
         values = {
-            name: fill(column.take(rows).to_numpy(zero_copy_only=False), empty[name][rows], f"column {name} of {file}")
+            name: fill(
+                column.take(rows).to_numpy(zero_copy_only=False),
+                empty[name][rows],
+                f"column {name} of {file}",
+            )
             for name, (column, _) in columns.items()
         }
         y, classes = self._labels(values.pop(label), label, file)
-        x, domain, notes = vectors_of(values, bounds, self.fixed, file, {name: empty[name][rows] for name in values})
+        x, domain, notes = vectors_of(
+            values, bounds, self.fixed, file, {name: empty[name][rows] for name in values}
+        )
         remarks = (Remark(ROWS_LEFT_OUT, skipped),) if skipped else ()
         info = DataInfo(notes=notes, remarks=remarks)
         return StoredArrays(name=file.stem, x=x, y=y, domain=domain, classes=classes, info=info)
@@ -87,12 +98,17 @@ class Table:
     def _label(self, table: pa.Table, file: Path) -> str:
         names = table.column_names
         if repeated := sorted({name for name in names if names.count(name) > 1}):
-            raise RequestError(f"{file} has two columns {repeated[0]!r}: give each a name of its own")
+            raise RequestError(
+                f"{file} has two columns {repeated[0]!r}: give each a name of its own"
+            )
         for name in (self.label,) if self.label else LABELS:
             if name in names:
                 return name
         expected = repr(self.label) if self.label else " or ".join(LABELS)
-        raise RequestError(f"{file} has no column {expected}; it has {first_names(names)}: name that of the classes, {SPEC}")
+        raise RequestError(
+            f"{file} has no column {expected}; it has {first_names(names)}: name "
+            f"that of the classes, {SPEC}"
+        )
 
     def _labels(self, values: Array, label: str, file: Path) -> tuple[Labels, tuple[str, ...]]:
         classes, y = np.unique(values, return_inverse=True)
@@ -101,8 +117,12 @@ class Table:
             return y.astype(np.int64).reshape(-1), tuple(names)
         check_unique(self.classes, "the option classes=")
         if missing := [name for name in names if name not in self.classes]:
-            raise RequestError(f"{file} has the class {missing[0]!r} in {label}, which classes= does not list")
-        return np.array([self.classes.index(name) for name in names], dtype=np.int64)[y.reshape(-1)], self.classes
+            raise RequestError(
+                f"{file} has the class {missing[0]!r} in {label}, which classes= does not list"
+            )
+        return np.array([self.classes.index(name) for name in names], dtype=np.int64)[
+            y.reshape(-1)
+        ], self.classes
 
 
 def _read(file: Path) -> pa.Table:
@@ -129,13 +149,20 @@ def _parquet(file: Path) -> pa.Table:
         texts = [field.name for field in kinds if _is_text(field.type)]
         parquet = pa.parquet.ParquetFile(stream, read_dictionary=texts)
         metadata = parquet.metadata
-        groups = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
-        bounded.check_unpacked_size(max(groups, 8 * metadata.num_rows * metadata.num_columns), packed, file)
+        groups = sum(
+            metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)
+        )
+        bounded.check_unpacked_size(
+            max(groups, 8 * metadata.num_rows * metadata.num_columns), packed, file
+        )
         table = parquet.read()
     for column in table.columns:
         if pa.types.is_dictionary(column.type):
             text_bytes = (
-                pa.compute.sum(pa.compute.binary_length(chunk.dictionary).take(chunk.indices)).as_py() for chunk in column.chunks
+                pa.compute.sum(
+                    pa.compute.binary_length(chunk.dictionary).take(chunk.indices)
+                ).as_py()
+                for chunk in column.chunks
             )
             bounded.check_unpacked_size(sum(length or 0 for length in text_bytes), packed, file)
     return table
@@ -150,8 +177,16 @@ def _column(table: pa.Table, name: str, file: Path) -> tuple[Any, Array]:
     if pa.types.is_decimal(kind):
         column = column.cast(pa.float64())
         kind = column.type
-    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or _is_text(kind)):
-        raise RequestError(f"column {name} of {file} holds {kind}, neither numbers nor text: convert it, or drop={name}")
+    if not (
+        pa.types.is_floating(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+        or _is_text(kind)
+    ):
+        raise RequestError(
+            f"column {name} of {file} holds {kind}, neither numbers nor text: "
+            f"convert it, or drop={name}"
+        )
     empty = column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
     if _is_text(kind):
         empty |= np.array([text is not None and not text.strip() for text in column.to_pylist()])
@@ -159,7 +194,9 @@ def _column(table: pa.Table, name: str, file: Path) -> tuple[Any, Array]:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
 
 
 def _parse_bounds(text: str) -> tuple[str, tuple[float, float]]:
@@ -170,4 +207,6 @@ def _parse_bounds(text: str) -> tuple[str, tuple[float, float]]:
             return name, bounds
     except ValueError:
         pass
-    raise RequestError(f"bounds={text}: write COLUMN:LOW:HIGH, the lower bound first, and + between columns")
+    raise RequestError(
+        f"bounds={text}: write COLUMN:LOW:HIGH, the lower bound first, and + between columns"
+    )

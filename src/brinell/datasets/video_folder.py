@@ -1,12 +1,12 @@
 """`video-folder:DIR`: a folder of videos, each with one or several clips, decoded on demand.
 
-The folder holds one subfolder per class, or a labels.csv, as for image-folder; listed files may lie in videos/. A clip is
-`frames` frames, every `stride`-th of the video in display order, whatever their times. Each video is decoded from its
-beginning, so a clip does not depend on the positions of key frames. Every clip is decoded only once and kept in memory. Rotation
-flags are ignored.
+The folder holds one subfolder per class, or a labels.csv, as for image-folder; listed files may lie
+in videos/. A clip is `frames` frames, every `stride`-th of the video in display order, whatever
+their times. Each video is decoded from its beginning, so a clip does not depend on the positions of
+key frames. Every clip is decoded only once and kept in memory. Rotation flags are ignored.
 
-A video that does not decode, or is shorter than a clip, is an unreadable sample; `unreadable` lists these samples with the
-reason. Needs PyAV: pip install 'brinell[video]'.
+A video that does not decode, or is shorter than a clip, is an unreadable sample; `unreadable` lists
+these samples with the reason. Needs PyAV: pip install 'brinell[video]'.
 """
 
 import importlib
@@ -28,9 +28,26 @@ from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Array, Rows, StoredArrays
 from brinell.datasets._listing import crop_centre, digest_of, listing_of
 
-SUFFIXES = frozenset((".mp4", ".avi", ".mkv", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv", ".flv", ".ogv", ".3gp", ".ts"))
+SUFFIXES = frozenset(
+    (
+        ".mp4",
+        ".avi",
+        ".mkv",
+        ".mov",
+        ".webm",
+        ".m4v",
+        ".mpg",
+        ".mpeg",
+        ".wmv",
+        ".flv",
+        ".ogv",
+        ".3gp",
+        ".ts",
+    )
+)
 FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,avi,matroska,webm,mpeg,mpegts,mpegvideo,asf,flv,ogg"
-"""Containers that FFmpeg may recognise, whatever the file is called; none of them refers to other files."""
+"""Containers that FFmpeg may recognise, whatever the file is called; none of them refers to
+other files."""
 OPENING = 20.0
 """Maximum number of seconds for opening a file."""
 
@@ -52,11 +69,15 @@ class VideoFolder(Checked):
     clips: Annotated[int, Range("[1, 10000]")] = 1
     """Number of clips of each video, at even distances; each is a separate sample."""
     size: Annotated[int, Range(f"[0, {MOST_SIDE}]")] = 112
-    """Resize the shorter side to this many pixels and crop the centre; 0 keeps the frames unchanged, which must have one size.
+    """Resize the shorter side to this many pixels and crop the centre; 0 keeps the frames
+    unchanged, which must have one size.
     """
 
     def __call__(self) -> Dataset:
-        """List the folder. Nothing is decoded yet, except that size=0 takes the size of the first video that opens."""
+        """List the folder.
+
+        Nothing is decoded yet, except that size=0 takes the size of the first video that opens.
+        """
         import_av()
         folder = existing_path(self.path, "folder", "video-folder:DIR")
         listing = listing_of(folder, SUFFIXES, "videos", "videos")
@@ -81,20 +102,28 @@ def import_av() -> Any:
     try:
         return importlib.import_module("av")
     except ImportError as error:
-        raise RequestError(f"video-folder needs PyAV ({error}): pip install 'brinell[video]'") from None
+        raise RequestError(
+            f"video-folder needs PyAV ({error}): pip install 'brinell[video]'"
+        ) from None
 
 
 class _Clips(Rows):
-    """(n, 3, frames, height, width) uint8: `settings.clips` clips of each video, one video after another."""
+    """(n, 3, frames, height, width) uint8: `settings.clips` clips of each video, one video after
+    another.
+    """
 
-    def __init__(self, files: Sequence[Path], shape: tuple[int, ...], settings: VideoFolder) -> None:
+    def __init__(
+        self, files: Sequence[Path], shape: tuple[int, ...], settings: VideoFolder
+    ) -> None:
         super().__init__(len(files) * settings.clips, shape, np.dtype(np.uint8))
         self._files, self._settings = files, settings
         self._clips: dict[int, Array] = {}
         self._failures: dict[int, str] = {}
 
     def unreadable(self, indices: Sequence[int]) -> dict[int, str]:
-        """The unreadable ones of these samples, each with the reason in one line; decodes those that were not decoded before."""
+        """The unreadable ones of these samples, each with the reason in one line; decodes those
+        that were not decoded before.
+        """
         for index in indices:
             with suppress(UnreadableError):
                 self.row(index)
@@ -113,7 +142,9 @@ class _Clips(Rows):
         return self._clips[index]
 
     def _read(self, file: Path, index: int) -> Array:
-        with _open_video(file) as container:  # packets are right for most formats, and far cheaper than decoding
+        with _open_video(
+            file
+        ) as container:  # packets are right for most formats, and far cheaper than decoding
             count = sum(1 for packet in container.demux(container.streams.video[0]) if packet.size)
         for _ in range(2):  # a second time where the file promises more frames than it holds
             frame_numbers, count, frames = self._frame_numbers(file, count, index), 0, list[Array]()
@@ -130,7 +161,8 @@ class _Clips(Rows):
         latest = count - spans
         if latest < 0:
             raise UnreadableError(
-                f"{file} has {count} frames, and a clip of {settings.frames} frames at stride {settings.stride} needs {spans}; "
+                f"{file} has {count} frames, and a clip of {settings.frames} "
+                f"frames at stride {settings.stride} needs {spans}; "
                 "take fewer frames, a smaller stride, or leave it out"
             )
         start = latest * (2 * (index % settings.clips) + 1) // (2 * settings.clips)
@@ -144,7 +176,8 @@ class _Clips(Rows):
             return np.asarray(crop_centre(Image.fromarray(pixels), height))
         if pixels.shape[:2] != (height, width):
             raise RequestError(
-                f"{file} is {pixels.shape[1]} x {pixels.shape[0]} and another video {width} x {height}: bring them to one size "
+                f"{file} is {pixels.shape[1]} x {pixels.shape[0]} and another "
+                f"video {width} x {height}: bring them to one size "
                 "with the option size=112 (shorter side, then centre crop)"
             )
         return pixels
@@ -163,11 +196,16 @@ def _open_video(file: Path) -> Iterator[Any]:
                 raise UnreadableError(f"{file} holds no video: take it out")
             codec = container.streams.video[0].codec_context
             if (codec.width or 0) * (codec.height or 0) > MOST_PIXELS:
-                raise UnreadableError(f"{file} says that it is {codec.width} x {codec.height}, more than any video: take it out")
+                raise UnreadableError(
+                    f"{file} says that it is {codec.width} x {codec.height}, more "
+                    "than any video: take it out"
+                )
             yield container
     except (av.FFmpegError, OSError, ValueError, MemoryError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UnreadableError(f"{file} does not decode ({reason}): fetch it again, or take it out") from None
+        raise UnreadableError(
+            f"{file} does not decode ({reason}): fetch it again, or take it out"
+        ) from None
 
 
 def _decode(file: Path) -> Iterator[Any]:

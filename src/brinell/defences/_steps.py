@@ -1,6 +1,8 @@
-"""Building blocks of defences that attack the network in training: noise, gradients to the input, and projected steps.
+"""Building blocks of defences that attack the network in training: noise, gradients to the input,
+and projected steps.
 
-No ledger counts queries or judges success here: training must be fast, and an audit measures the result.
+No ledger counts queries or judges success here: training must be fast, and an audit measures the
+result.
 """
 
 from collections.abc import Callable
@@ -33,7 +35,9 @@ class OnGradients(Checked):
 
 
 class WithoutBudget(Checked):
-    """Declarations of defences whose inputs do not depend on an eps: any kind of input, whatever eps is measured in."""
+    """Declarations of defences whose inputs do not depend on an eps: any kind of input, whatever
+    eps is measured in.
+    """
 
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "l1", "l0"})
@@ -56,7 +60,9 @@ class LearnsTheWorst:
 
 
 def gradient(network: Network, x: Tensor, loss: Loss) -> Tensor:
-    """(n, *shape) gradient of each sample's loss to its own input; no gradient to a weight is computed."""
+    """(n, *shape) gradient of each sample's loss to its own input; no gradient to a weight is
+    computed.
+    """
     leaf = x.detach().requires_grad_()
     with torch.enable_grad():
         (grad,) = torch.autograd.grad(loss(network(leaf)).sum(), leaf)
@@ -79,7 +85,9 @@ def noise(batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
 
 
 def stepped(x: Tensor, grad: Tensor, threat: Threat, size: float) -> Tensor:
-    """`x` and a step of `size` times eps along the steepest ascent of `grad`; neither is written into."""
+    """`x` and a step of `size` times eps along the steepest ascent of `grad`; neither is written
+    into.
+    """
     step: Tensor = threat.distance.ascent(grad)
     return step.mul_(per_sample(size * threat.eps, x)).add_(x)
 
@@ -100,15 +108,21 @@ def restore_fixed(x: Tensor, batch: Batch, threat: Threat) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class ClimbsTheGradient(OnGradients):
-    """A defence that attacks its network by projected gradient ascent, and learns from two answers to each input."""
+    """A defence that attacks its network by projected gradient ascent, and learns from two answers
+    to each input.
+    """
 
     steps: Count = 10
     """Gradient steps of the attack."""
     step_size: Annotated[float, Range("(0, 2]")] | None = None
     """Length of a step as a fraction of eps; none means 2.5 / steps."""
 
-    def climb(self, network: Network, batch: Batch, threat: Threat, start: Tensor, loss: Loss) -> Tensor:
-        """(n, *shape) the last iterate of projected gradient ascent from `start`, which need not lie in the ball."""
+    def climb(
+        self, network: Network, batch: Batch, threat: Threat, start: Tensor, loss: Loss
+    ) -> Tensor:
+        """(n, *shape) the last iterate of projected gradient ascent from `start`, which need not
+        lie in the ball.
+        """
         x = project(start, batch, threat)
         for _ in range(self.steps):
             grad = gradient(network, x, loss)
@@ -129,13 +143,17 @@ class ClimbsTheGradient(OnGradients):
 
 
 def divergence(clean: Tensor, attacked: Tensor) -> Tensor:
-    """(n,) Kullback-Leibler divergence of the probabilities of `attacked` from those of `clean`, both (n, classes) logits."""
+    """(n,) Kullback-Leibler divergence of the probabilities of `attacked` from those of `clean`,
+    both (n, classes) logits.
+    """
     log_p, log_q = clean.log_softmax(1), attacked.log_softmax(1)
     return (log_p.exp() * (log_p - log_q)).sum(1)
 
 
 def start_near(batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
-    """(n, *shape) close to the clean inputs, where the divergence from them has no gradient: the start of TRADES and MART."""
+    """(n, *shape) close to the clean inputs, where the divergence from them has no gradient: the
+    start of TRADES and MART.
+    """
     if threat.distance.name == "linf":
         return torch.empty_like(batch.x).normal_(0, START_RADIUS, generator=rng).add_(batch.x)
     return noise(batch, threat, rng).mul_(START_RADIUS).add_(batch.x)

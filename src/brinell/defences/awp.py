@@ -1,13 +1,17 @@
-"""AWP: the weights are attacked too, so that the loss is low in a neighbourhood of weights and not at one point.
+"""AWP: the weights are attacked too, so that the loss is low in a neighbourhood of weights and not
+at one point.
 
-Wu, Xia & Wang 2020, Adversarial weight perturbation helps robust generalization, section 4.3: on the adversarial batch the
-weights of each layer move along the gradient by gamma times the layer's norm, the update is computed there, and applied to the
-weights as they were.
+Wu, Xia & Wang 2020, Adversarial weight perturbation helps robust generalization, section 4.3: on
+the adversarial batch the weights of each layer move along the gradient by gamma times the layer's
+norm, the update is computed there, and applied to the weights as they were.
 
 Deviations:
-- The move is one step of exactly this length, from the first step on; the authors' code for TRADES begins after ten epochs.
-- In place of the proxy network of that code the network itself is asked; batch norm does not learn from that pass.
-- Weights of one dimension are left alone, biases and normalisation layers, as there; a position embedding is moved too.
+- The move is one step of exactly this length, from the first step on; the authors' code for TRADES
+  begins after ten epochs.
+- In place of the proxy network of that code the network itself is asked; batch norm does not learn
+  from that pass.
+- Weights of one dimension are left alone, biases and normalisation layers, as there; a position
+  embedding is moved too.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +31,8 @@ class AWP(Checked):
     """Perturb the weights to increase the loss during an update; combines with any other recipe."""
 
     gamma: Positive = 0.01
-    """Length of the move of each layer, as a share of the norm of its weights; the paper takes 0.005 with TRADES."""
+    """Length of the move of each layer, as a share of the norm of its weights; the paper takes
+    0.005 with TRADES."""
 
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "l1", "l0"})
@@ -35,7 +40,9 @@ class AWP(Checked):
 
     @contextmanager
     def perturbed(self, parameters: Sequence[Tensor], loss: Callable[[], Tensor]) -> Iterator[None]:
-        """The weights moved along the gradient of the loss; exactly as before when the context ends."""
+        """The weights moved along the gradient of the loss; exactly as before when the context
+        ends.
+        """
         weights = [parameter for parameter in parameters if parameter.ndim > 1]
         with torch.enable_grad():
             grads = torch.autograd.grad(loss(), weights, allow_unused=True)
@@ -44,7 +51,8 @@ class AWP(Checked):
             for weight, grad in zip(weights, grads, strict=True):
                 if grad is not None:
                     weight.add_(grad * (self.gamma * weight.norm() / grad.norm().clamp_min(1e-20)))
-        torch.clear_autocast_cache()  # under autocast the network would answer with its old weights otherwise
+        # Under autocast the network would answer with its old weights otherwise.
+        torch.clear_autocast_cache()
         try:
             yield
         finally:

@@ -1,7 +1,9 @@
-"""Training on a set that `brinell benchmark` made: the adversarial examples of the RLAB agent, learned with their true labels.
+"""Training on a set that `brinell benchmark` made: the adversarial examples of the RLAB agent,
+learned with their true labels.
 
-The inputs are ready-made, so a step costs what one of plain training does, and the network learns of attacks on an earlier state
-of itself. A set that was made from the data that the model is audited on is refused.
+The inputs are ready-made, so a step costs what one of plain training does, and the network learns
+of attacks on an earlier state of itself. A set that was made from the data that the model is
+audited on is refused.
 """
 
 from dataclasses import dataclass

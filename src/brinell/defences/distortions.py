@@ -1,7 +1,8 @@
-"""Training on distorted inputs: noise, blur, weather, lost samples; the distortions that audits place on patches.
+"""Training on distorted inputs: noise, blur, weather, lost samples; the distortions that audits
+place on patches.
 
-Each sample of a batch gets one distortion, at one severity, drawn again in every step. docs/reference/distortions.md describes
-the distortions and their severities.
+Each sample of a batch gets one distortion, at one severity, drawn again in every step.
+docs/reference/distortions.md describes the distortions and their severities.
 """
 
 from dataclasses import dataclass, field
@@ -41,6 +42,11 @@ class Distortions(WithoutBudget, LearnsTheWorst):
             draw = keys[rows].remainder(draws) if draws else torch.zeros_like(rows)
             if len(rows):
                 x[rows] = distorted(
-                    distortion, batch.x[rows], severity[rows], Streams(keys[rows]), domain=threat.domain, draw=draw
+                    distortion,
+                    batch.x[rows],
+                    severity[rows],
+                    Streams(keys[rows]),
+                    domain=threat.domain,
+                    draw=draw,
                 )
         return x

@@ -1,8 +1,9 @@
 """MART: inputs that are misclassified to begin with count more.
 
-Wang et al. 2020, Improving adversarial robustness requires revisiting misclassified examples, eq. 11: a cross-entropy of the
-adversarial input that also pushes the best wrong class down, and the divergence between the answers to the clean and to the
-adversarial input, weighted by how unsure the network is of the clean one.
+Wang et al. 2020, Improving adversarial robustness requires revisiting misclassified examples, eq.
+11: a cross-entropy of the adversarial input that also pushes the best wrong class down, and the
+divergence between the answers to the clean and to the adversarial input, weighted by how unsure the
+network is of the clean one.
 
 Deviations:
 - The length of a step is a fraction of eps, 2.5 / steps of it.
@@ -39,6 +40,8 @@ class MART(ClimbsTheGradient):
         """(n,) the boosted cross-entropy, and the weighted divergence."""
         clean, attacked = network(batch.x), network(x_adv)
         wrong = attacked.softmax(1).scatter(1, batch.y[:, None], 0.0).amax(1)
-        boosted = F.cross_entropy(attacked, batch.y, reduction="none") - torch.log(1 + SLACK - wrong)
+        boosted = F.cross_entropy(attacked, batch.y, reduction="none") - torch.log(
+            1 + SLACK - wrong
+        )
         unsure = 1 - clean.softmax(1).gather(1, batch.y[:, None])[:, 0]
         return boosted + self.weight * divergence(clean, attacked) * unsure

@@ -1,11 +1,14 @@
-"""N-FGSM: one step along the sign of the gradient from an input with strong noise, and nothing clipped to the ball.
+"""N-FGSM: one step along the sign of the gradient from an input with strong noise, and nothing
+clipped to the ball.
 
-de Jorge et al. 2022, Make some noise: reliable and efficient single-step adversarial training, Algorithm 1. The noise is drawn
-from a cube of k times eps and stays in the input that is learned from, which keeps single-step training from overfitting to its
-own step (catastrophic overfitting) over a wide range of eps.
+de Jorge et al. 2022, Make some noise: reliable and efficient single-step adversarial training,
+Algorithm 1. The noise is drawn from a cube of k times eps and stays in the input that is learned
+from, which keeps single-step training from overfitting to its own step (catastrophic overfitting)
+over a wide range of eps.
 
 Deviations:
-- Noise and step are kept within the bounds of the data, as in the authors' code; the paper leaves that open.
+- Noise and step are kept within the bounds of the data, as in the authors' code; the paper leaves
+  that open.
 - The attack meets the network in evaluation mode.
 """
 
@@ -16,12 +19,22 @@ from torch import Tensor
 
 from brinell.core.contracts import Batch, Network, Threat
 from brinell.core.settings import Positive
-from brinell.defences._steps import LearnsTheWorst, OnGradients, cross_entropy, gradient, noise, restore_fixed, stepped
+from brinell.defences._steps import (
+    LearnsTheWorst,
+    OnGradients,
+    cross_entropy,
+    gradient,
+    noise,
+    restore_fixed,
+    stepped,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NFGSM(OnGradients, LearnsTheWorst):
-    """Learn from one gradient step that begins at strong noise; about twice the time of plain training."""
+    """Learn from one gradient step that begins at strong noise; about twice the time of plain
+    training.
+    """
 
     noise: Positive = 2.0
     """The noise (k of the paper): a cube of this many times eps."""
@@ -34,7 +47,9 @@ class NFGSM(OnGradients, LearnsTheWorst):
         x = threat.domain.clamp(noise(batch, threat, rng).mul_(self.noise).add_(batch.x))
         x = restore_fixed(x, batch, threat)
         grad = gradient(network, x, cross_entropy(batch.y))
-        return restore_fixed(threat.domain.clamp(stepped(x, grad, threat, self.step_size)), batch, threat)
+        return restore_fixed(
+            threat.domain.clamp(stepped(x, grad, threat, self.step_size)), batch, threat
+        )
 
     def cost(self) -> tuple[int, int]:
         return 2, 2

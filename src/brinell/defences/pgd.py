@@ -1,10 +1,14 @@
-"""Adversarial training by PGD: each batch is replaced by what projected gradient ascent makes of it.
+"""Adversarial training by PGD: each batch is replaced by what projected gradient ascent makes of
+it.
 
-Madry et al. 2018, Towards deep learning models resistant to adversarial attacks, section 2.1 and eq. 2.1.
+Madry et al. 2018, Towards deep learning models resistant to adversarial attacks, section 2.1 and
+eq. 2.1.
 
 Deviations:
-- The attack meets the network in evaluation mode, as whoever attacks it later does; the paper's code attacks in training mode.
-- Seven steps of 2.5 / steps of eps by default, as the paper does for CIFAR-10 (7 steps of 2/255 at 8/255, which is the same).
+- The attack meets the network in evaluation mode, as whoever attacks it later does; the paper's
+  code attacks in training mode.
+- Seven steps of 2.5 / steps of eps by default, as the paper does for CIFAR-10 (7 steps of 2/255 at
+  8/255, which is the same).
 """
 
 from dataclasses import dataclass

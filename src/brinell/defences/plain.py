@@ -1,4 +1,6 @@
-"""Plain training on clean inputs: the baseline of the other recipes, and a part of mixtures with them."""
+"""Plain training on clean inputs: the baseline of the other recipes, and a part of mixtures with
+them.
+"""
 
 from dataclasses import dataclass
 

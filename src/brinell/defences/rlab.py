@@ -1,11 +1,13 @@
-"""Training against RLAB: distortions that its search places on the most sensitive patches, beside the clean inputs.
+"""Training against RLAB: distortions that its search places on the most sensitive patches, beside
+the clean inputs.
 
-Each batch is a round: RLAB attacks the network as it is, by its scores alone (Sarkar et al. 2023, arXiv 2310.18626, and 2024,
-arXiv 2403.18985), and the network learns from what was found and from the clean inputs alike. An input that was not fooled is
-learned at the largest margin that was reached. Every query is a forward of the training and is counted as one.
+Each batch is a round: RLAB attacks the network as it is, by its scores alone (Sarkar et al. 2023,
+arXiv 2310.18626, and 2024, arXiv 2403.18985), and the network learns from what was found and from
+the clean inputs alike. An input that was not fooled is learned at the largest margin that was
+reached. Every query is a forward of the training and is counted as one.
 
-Deviations from the attack: few queries an input, neither refinement nor clean-up, and greedy choices without surrogates; on
-images with the shipped prior.
+Deviations from the attack: few queries an input, neither refinement nor clean-up, and greedy
+choices without surrogates; on images with the shipped prior.
 """
 
 from dataclasses import dataclass, field
@@ -46,7 +48,9 @@ class Scores:
 class RLAB(OnGradients):
     """Learn clean inputs, and what RLAB makes of them by queries to the present network."""
 
-    distortions: tuple[Distortion, ...] = field(default=(GaussianNoise(),), metadata={"plugin": "distortion"})
+    distortions: tuple[Distortion, ...] = field(
+        default=(GaussianNoise(),), metadata={"plugin": "distortion"}
+    )
     """Names of the distortions to place on patches, joined by +."""
     patch: int | str = 0
     """Side of a patch in values, or one for each axis; 0: 64, 16 x 16 or 8**3 patches in all."""
@@ -61,15 +65,23 @@ class RLAB(OnGradients):
             raise ValueError("there are no distortions: name at least one")
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
-        """What RLAB finds within the budget; the strongest input that it asked about where it fools nothing."""
+        """What RLAB finds within the budget; the strongest input that it asked about where it fools
+        nothing.
+        """
         with torch.no_grad():
             classes = network(batch.x[:1]).shape[1]
         keys = torch.randint(-(2**62), 2**62, (len(batch),), generator=rng, device=batch.x.device)
         batch = Batch(ids=torch.arange(len(batch), device=batch.x.device), x=batch.x, y=batch.y)
         model = Scores(network, threat.domain, classes)
-        ledger = Ledger(model, batch, threat, access=Access.SCORES, batch_size=len(batch), strongest=True)
+        ledger = Ledger(
+            model, batch, threat, access=Access.SCORES, batch_size=len(batch), strongest=True
+        )
         domain = threat.domain.free
-        grid = PatchGrid(domain.shape, sides(self.patch, AXES[domain.kind])) if self.patch else PatchGrid.usual(domain)
+        grid = (
+            PatchGrid(domain.shape, sides(self.patch, AXES[domain.kind]))
+            if self.patch
+            else PatchGrid.usual(domain)
+        )
         agent = find_agent(choose_policy(DEFAULT, domain.kind).name)
         placement = Placement(
             grid=grid,
@@ -78,13 +90,22 @@ class RLAB(OnGradients):
             prior=agent.prior,
             slots=len(batch),
         )
-        run_episodes(ledger.oracle(), ledger.batch, ledger.threat, placement, Streams(keys), agent.policy(placement.choices))
+        run_episodes(
+            ledger.oracle(),
+            ledger.batch,
+            ledger.threat,
+            placement,
+            Streams(keys),
+            agent.policy(placement.choices),
+        )
         fooled = ledger.fooled.view(-1, *[1] * (batch.x.ndim - 1))
         return torch.where(fooled, ledger.best.closest, ledger.best.strongest)
 
     def loss(self, network: Network, batch: Batch, x_adv: Tensor) -> Tensor:
         """(n,) the mean of the cross-entropies of the clean and of the distorted inputs."""
-        clean, distorted = (F.cross_entropy(network(x), batch.y, reduction="none") for x in (batch.x, x_adv))
+        clean, distorted = (
+            F.cross_entropy(network(x), batch.y, reduction="none") for x in (batch.x, x_adv)
+        )
         return (clean + distorted) / 2
 
     def safer(self) -> str:
@@ -92,5 +113,7 @@ class RLAB(OnGradients):
         return ""
 
     def cost(self) -> tuple[int, int]:
-        """The query about the clean input and the steps, at most; two forwards and two backwards for the update."""
+        """The query about the clean input and the steps, at most; two forwards and two backwards
+        for the update.
+        """
         return self.steps + 3, 2

@@ -1,1 +1,3 @@
-"""One file for each detector: detectors learn from clean inputs alone and say how changed another input looks."""
+"""One file for each detector: detectors learn from clean inputs alone and say how changed another
+input looks.
+"""

@@ -11,9 +11,19 @@ SHARE = 0.2
 
 
 def most_frequent(x: Tensor, domain: Domain) -> tuple[Tensor, float]:
-    """(1, C, 1, ...) the value that each channel of (n, C, ...) inputs has most often, to half a level, and its share of all."""
+    """The value that each channel of (n, C, ...) inputs has most often, and its share of all.
+
+    The value is exact to half a level and has the shape (1, C, 1, ...).
+    """
     low, high = domain.bounds(x)
-    bins = ((x - low) / (high - low) * (BINS - 1)).round().long().clamp(0, BINS - 1).transpose(0, 1).flatten(1)
+    bins = (
+        ((x - low) / (high - low) * (BINS - 1))
+        .round()
+        .long()
+        .clamp(0, BINS - 1)
+        .transpose(0, 1)
+        .flatten(1)
+    )
     counts = torch.stack([torch.bincount(channel, minlength=BINS) for channel in bins])
     share = float(counts.max(1).values.sum() / bins.numel())
     mode = counts.argmax(1).to(x.dtype).reshape(1, -1, *[1] * (x.ndim - 2)) / (BINS - 1)

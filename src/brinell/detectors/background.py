@@ -1,10 +1,12 @@
 """Changed background pixels: how many values lie near the background without being it.
 
-Pictures of digits have a background of one exact value, so any change there is visible. A value counts as changed
-background where it differs from the background by more than rounding and by less than `near` of the range; strokes are farther
-away, and their soft edges are what clean inputs have too. The score is the share of such values.
+Pictures of digits have a background of one exact value, so any change there is visible. A value
+counts as changed background where it differs from the background by more than rounding and by less
+than `near` of the range; strokes are farther away, and their soft edges are what clean inputs have
+too. The score is the share of such values.
 
-Our own; the observation is that of the studies that ask which budgets are perceptible on MNIST. It sees no model.
+Our own; the observation is that of the studies that ask which budgets are perceptible on MNIST. It
+sees no model.
 """
 
 from dataclasses import dataclass
@@ -36,7 +38,8 @@ class Background(Checked):
         background, share = most_frequent(x, domain)
         if share < self.least:
             raise RequestError(
-                f"these inputs have no background: the most frequent value is {share:.0%} of all; leave the detector out"
+                "these inputs have no background: the most frequent value is "
+                f"{share:.0%} of all; leave the detector out"
             )
         low, high = domain.bounds(x)
         span, tolerance = high - low, 0.5 / BINS * (high - low)
@@ -45,7 +48,8 @@ class Background(Checked):
             """(n,): number of values that differ slightly from the background."""
             away = (x - background).abs()
             changed = ((away > tolerance) & (away < self.tolerance * span)).to(x.dtype)
-            # The count is flat; what leads back to the background is the distance of what was counted.
+            # The count is flat; what leads back to the background is the distance of what was
+            # counted.
             slope = changed * away / (self.tolerance * span)
             return (changed.detach() + slope - slope.detach()).flatten(1).mean(1)
 

@@ -1,11 +1,13 @@
 """Feature squeezing: does the answer change when the input is squeezed?
 
-Xu, Evans & Qi 2018, Feature squeezing: detecting adversarial examples in deep neural networks (NDSS), sections 3 and 5: the
-largest L1 distance between the probabilities for the input and for its squeezed forms, fewer bits per value and a median filter.
+Xu, Evans & Qi 2018, Feature squeezing: detecting adversarial examples in deep neural networks
+(NDSS), sections 3 and 5: the largest L1 distance between the probabilities for the input and for
+its squeezed forms, fewer bits per value and a median filter.
 
-Deviations: the fewest bits that cost at most one point of accuracy on the clean inputs are found here (the paper gives 1 for
-MNIST and 5 for CIFAR-10); non-local means is left out; the median takes the upper left of a 2 x 2 window as in the paper, and an
-axis of one dimension for signals. Rounding passes gradients straight through, so that an attack that knows the detector has some.
+Deviations: the fewest bits that cost at most one point of accuracy on the clean inputs are found
+here (the paper gives 1 for MNIST and 5 for CIFAR-10); non-local means is left out; the median takes
+the upper left of a 2 x 2 window as in the paper, and an axis of one dimension for signals. Rounding
+passes gradients straight through, so that an attack that knows the detector has some.
 """
 
 from dataclasses import dataclass
@@ -27,10 +29,13 @@ CHUNK = 256
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureSqueezing(Checked):
-    """Largest change of the probabilities when the input loses bits or goes through a median filter."""
+    """Largest change of the probabilities when the input loses bits or goes through a median
+    filter.
+    """
 
     bits: Annotated[int, Range(f"[0, {MOST}]")] = 0
-    """Bits per value after squeezing, 1 to 7; 0 takes the fewest that cost at most one point of clean accuracy."""
+    """Bits per value after squeezing, 1 to 7; 0 takes the fewest that cost at most one point of
+    clean accuracy."""
     window: Count = 2
     """Side of the median filter; 1 for none."""
 
@@ -47,7 +52,10 @@ class FeatureSqueezing(Checked):
             squeezed = [reduce_bits(x, bits, model.domain)]
             if self.window > 1:
                 squeezed.append(median(x, self.window))
-            changes = [(ask(model, squeezed_inputs).softmax(1) - plain).abs().sum(1) for squeezed_inputs in squeezed]
+            changes = [
+                (ask(model, squeezed_inputs).softmax(1) - plain).abs().sum(1)
+                for squeezed_inputs in squeezed
+            ]
             return torch.stack(changes).amax(0)
 
         return suspicion
@@ -57,16 +65,22 @@ def _fewest(x: Tensor, labels: Tensor, model: Model) -> int:
 
     def right(bits: int | None) -> float:
         """Accuracy with so many bits; None leaves the inputs as they are."""
-        parts = [part if bits is None else reduce_bits(part, bits, model.domain) for part in torch.split(x, CHUNK)]
+        parts = [
+            part if bits is None else reduce_bits(part, bits, model.domain)
+            for part in torch.split(x, CHUNK)
+        ]
         with torch.no_grad():
-            return float((torch.cat([ask(model, part).argmax(1) for part in parts]) == labels).float().mean())
+            return float(
+                (torch.cat([ask(model, part).argmax(1) for part in parts]) == labels).float().mean()
+            )
 
     clean = right(None)
     return next((bits for bits in range(1, MOST) if right(bits) >= clean - COST), MOST)
 
 
 def reduce_bits(x: Tensor, bits: int, domain: Domain) -> Tensor:
-    """(n, *shape) inputs rounded to 2**bits levels between the bounds; the gradient passes as if nothing were rounded.
+    """(n, *shape) inputs rounded to 2**bits levels between the bounds; the gradient passes as if
+    nothing were rounded.
 
     Values that may not change stay as they are.
     """
@@ -81,7 +95,9 @@ def reduce_bits(x: Tensor, bits: int, domain: Domain) -> Tensor:
 
 
 def median(x: Tensor, window: int) -> Tensor:
-    """(n, C, ..., L) inputs with each value replaced by the median of a window along the last two axes (the last for signals)."""
+    """(n, C, ..., L) inputs with each value replaced by the median of a window along the last two
+    axes (the last for signals).
+    """
     before, after = (window - 1) // 2, window // 2
     axes = 1 if x.ndim == 3 else 2
     flat = x.reshape(-1, 1, *x.shape[-axes:])

@@ -1,12 +1,13 @@
 """Mahalanobis distance of the features to the nearest class.
 
-Lee, Lee, Lee & Shin 2018, A simple unified framework for detecting out-of-distribution samples and adversarial attacks (NeurIPS),
-section 2.1: class means and one covariance shared by all classes, on the features before the last linear layer; the score is the
-smallest distance to a class mean.
+Lee, Lee, Lee & Shin 2018, A simple unified framework for detecting out-of-distribution samples and
+adversarial attacks (NeurIPS), section 2.1: class means and one covariance shared by all classes, on
+the features before the last linear layer; the score is the smallest distance to a class mean.
 
-Deviations: one layer, no weighted ensemble of layers and no input pre-processing (both are tuned on adversarial inputs, which a
-detector never sees here); the covariance is shrunk towards its diagonal mean by a hundredth so that it can be inverted. A model
-that shows no features is judged on its logits.
+Deviations: one layer, no weighted ensemble of layers and no input pre-processing (both are tuned on
+adversarial inputs, which a detector never sees here); the covariance is shrunk towards its diagonal
+mean by a hundredth so that it can be inverted. A model that shows no features is judged on its
+logits.
 """
 
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ class Mahalanobis(Checked):
         turn = whiten.T.float()
 
         def suspicion(x: Tensor) -> Tensor:
-            return torch.cdist(features_of(x).float() @ turn, centres, compute_mode="donot_use_mm_for_euclid_dist").amin(1)
+            return torch.cdist(
+                features_of(x).float() @ turn, centres, compute_mode="donot_use_mm_for_euclid_dist"
+            ).amin(1)
 
         return suspicion

@@ -1,4 +1,6 @@
-"""Networks that map inputs to points, written as a list of layers, so that a file can say what it holds and no code is loaded."""
+"""Networks that map inputs to points, written as a list of layers, so that a file can say what it
+holds and no code is loaded.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,8 +12,9 @@ from brinell.core.domain import Domain
 from brinell.core.errors import one_line
 
 Layers = Sequence[Sequence[Any]]
-"""Each layer as its name and its numbers: ["centre", mean, spread], ["conv2d", in, out, kernel, stride], ["linear", in, out],
-["relu"], ["flatten"], ["unit"]. No layer at all is the input itself, flattened."""
+"""Each layer as its name and its numbers: ["centre", mean, spread], ["conv2d", in, out, kernel,
+stride], ["linear", in, out], ["relu"], ["flatten"], ["unit"]. No layer at all is the input
+itself, flattened."""
 DIMENSIONS = 64
 """Values of an embedding."""
 CHANNELS = (16, 32)
@@ -75,24 +78,39 @@ def build(layers: Layers) -> nn.Sequential:
             try:
                 modules.append(_MAKE[name](*numbers))
             except (TypeError, RuntimeError) as error:
-                raise ValueError(f"layer {name} cannot be made of {numbers}: {one_line(error)}") from None
+                raise ValueError(
+                    f"layer {name} cannot be made of {numbers}: {one_line(error)}"
+                ) from None
     return nn.Sequential(*modules)
 
 
 def layers_for(domain: Domain, mean: float, spread: float) -> list[list[Any]]:
-    """A small network for inputs of this kind: convolutions along the axes of signals, images and videos, none for vectors.
+    """A small network for inputs of this kind: convolutions along the axes of signals, images and
+    videos, none for vectors.
 
-    The `mean` of all values is taken off first, and they are divided by their standard deviation, `spread`.
+    The `mean` of all values is taken off first, and they are divided by their standard deviation,
+    `spread`.
     """
     layers: list[list[Any]] = [["centre", mean, spread]]
     if domain.kind == "vector":
         values = domain.shape[0]
         width = max(4, min(HIDDEN, WEIGHTS // values))
-        layers += [["linear", values, width], ["relu"], ["linear", width, HIDDEN], ["relu"], ["linear", HIDDEN, DIMENSIONS]]
+        layers += [
+            ["linear", values, width],
+            ["relu"],
+            ["linear", width, HIDDEN],
+            ["relu"],
+            ["linear", HIDDEN, DIMENSIONS],
+        ]
         return [*layers, ["unit"]]
     into, *sides = domain.shape
     axes, out = len(sides), CHANNELS[0]
     while max(sides) > SMALLEST[axes] or len(layers) == 1:
         layers += [[f"conv{axes}d", into, out, KERNEL[axes], 2], ["relu"]]
         sides, into, out = [-(-side // 2) for side in sides], out, CHANNELS[1]
-    return [*layers, ["flatten"], ["linear", into * int(torch.Size(sides).numel()), DIMENSIONS], ["unit"]]
+    return [
+        *layers,
+        ["flatten"],
+        ["linear", into * int(torch.Size(sides).numel()), DIMENSIONS],
+        ["unit"],
+    ]

@@ -1,4 +1,7 @@
-"""Euclidean projections onto the balls of the norms, around zero. `eps` is (n,), one radius per sample."""
+"""Euclidean projections onto the balls of the norms, around zero.
+
+`eps` is (n,), one radius per sample.
+"""
 
 import torch
 from torch import Tensor
@@ -17,28 +20,42 @@ def project_linf(delta: Tensor, eps: Tensor, *, out: Tensor | None = None) -> Te
 
 
 def project_l2(delta: Tensor, eps: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Scale `delta` back to length eps where it is longer; shorter ones stay as they are. `out` may be `delta` itself."""
+    """Scale `delta` back to length eps where it is longer; shorter ones stay as they are.
+
+    `out` may be `delta` itself.
+    """
     length = l2(delta)
-    return torch.mul(delta, per_sample(torch.where(length > eps, eps / length.clamp_min(1e-30), 1.0), delta), out=out)
+    return torch.mul(
+        delta,
+        per_sample(torch.where(length > eps, eps / length.clamp_min(1e-30), 1.0), delta),
+        out=out,
+    )
 
 
 def steepest_value(grad: Tensor) -> Tensor:
     """A change of 1 in the value of each (n, *shape) with the steepest gradient."""
     flat = grad.flatten(1)
     steepest = flat.abs().argmax(1, keepdim=True)
-    return torch.zeros_like(flat).scatter_(1, steepest, flat.gather(1, steepest).sign()).reshape(grad.shape)
+    return (
+        torch.zeros_like(flat)
+        .scatter_(1, steepest, flat.gather(1, steepest).sign())
+        .reshape(grad.shape)
+    )
 
 
 def project_l1(delta: Tensor, eps: Tensor) -> Tensor:
-    """Soft-threshold `delta` to absolute sum eps: the threshold is the one at which what is left adds up to eps.
+    """Soft-threshold `delta` to absolute sum eps: the threshold is the one at which what is left
+    adds up to eps.
 
-    What is left is convex, decreasing and piecewise linear in the threshold, so Newton's method from below never overshoots and
-    ends exactly (Michelot 1986, A finite algorithm for finding the projection of a point onto the canonical simplex of R^n): a
-    handful of passes, each a tenth of the sort by which Duchi et al. 2008 find the same threshold.
+    What is left is convex, decreasing and piecewise linear in the threshold, so Newton's method
+    from below never overshoots and ends exactly (Michelot 1986, A finite algorithm for finding the
+    projection of a point onto the canonical simplex of R^n): a handful of passes, each a tenth of
+    the sort by which Duchi et al. 2008 find the same threshold.
     """
     flat = delta.flatten(1)
     size = flat.abs()
-    # Both lie below: the largest value alone leaves eps at most, and none loses more than the threshold.
+    # Both lie below: the largest value alone leaves eps at most, and none loses more than the
+    # threshold.
     threshold = torch.maximum(size.amax(1) - eps, (size.sum(1) - eps) / flat.shape[1]).clamp_min_(0)
     above = torch.empty_like(size)
     for _ in range(flat.shape[1]):
@@ -48,6 +65,7 @@ def project_l1(delta: Tensor, eps: Tensor) -> Tensor:
             break
         threshold = torch.maximum(threshold, following)
     shrunk = size.sub_(threshold[:, None]).clamp_min_(0)
-    # The subtraction rounds at the size of the values, which may be far above eps: scale what it left too long.
+    # The subtraction rounds at the size of the values, which may be far above eps: scale what it
+    # left too long.
     shrunk *= (eps / shrunk.sum(1).clamp_min(1e-30)).clamp_max(1)[:, None]
     return shrunk.copysign_(flat).reshape(delta.shape)

@@ -1,19 +1,24 @@
-"""Embedding: the distance between a network's embeddings of two inputs (`embedding:FILE`, written by `brinell train metric`).
+"""Embedding: the distance between a network's embeddings of two inputs (`embedding:FILE`, written
+by `brinell train metric`).
 
-The distance is the Euclidean one between the embeddings of an input and of its clean version, and eps is measured in it. Such a
-ball has no closed form: in pixels it may extend far along changes that the network ignores, up to the bounds of the data. It
-suits gradient attacks, which only need a projection into the ball.
+The distance is the Euclidean one between the embeddings of an input and of its clean version, and
+eps is measured in it. Such a ball has no closed form: in pixels it may extend far along changes
+that the network ignores, up to the bounds of the data. It suits gradient attacks, which only need a
+projection into the ball.
 
 Deviations from a projection:
-- A point outside the ball takes up to four Newton steps along the gradient of its distance; if the embedding is a scaled copy
-  of the input, one step ends at the nearest point of the ball. Bounds are kept after each step. A point that is still outside
-  moves along the segment to its clean input, by bisection: the result is in ball and bounds, but not always the nearest point.
-- Random starts are drawn in L2 at the scale of the file (the usual ratio of both distances) and then projected into the ball;
-  the steepest step, too, is that of L2 at this scale. Attacks derive step sizes from eps, and the scale converts them to pixels.
-- The ball is kept a ten-thousandth smaller than eps, since a float32 network answers slightly differently in another batch.
+- A point outside the ball takes up to four Newton steps along the gradient of its distance; if the
+  embedding is a scaled copy of the input, one step ends at the nearest point of the ball. Bounds
+  are kept after each step. A point that is still outside moves along the segment to its clean
+  input, by bisection: the result is in ball and bounds, but not always the nearest point.
+- Random starts are drawn in L2 at the scale of the file (the usual ratio of both distances) and
+  then projected into the ball; the steepest step, too, is that of L2 at this scale. Attacks derive
+  step sizes from eps, and the scale converts them to pixels.
+- The ball is kept a ten-thousandth smaller than eps, since a float32 network answers slightly
+  differently in another batch.
 
-Passes of the embedding do not count as queries: the attacker has the file. They cost time, and records count only passes of the
-model.
+Passes of the embedding do not count as queries: the attacker has the file. They cost time, and
+records count only passes of the model.
 """
 
 import hashlib
@@ -86,7 +91,11 @@ class Embedding:
     @cached_property
     def _loaded(self) -> _Loaded:
         """The network with its scale; the identity without a file."""
-        return _load(Path(self.path)) if self.path else _Loaded(embedding.build([["flatten"]]), 1.0, None, "identity")
+        return (
+            _load(Path(self.path))
+            if self.path
+            else _Loaded(embedding.build([["flatten"]]), 1.0, None, "identity")
+        )
 
     @property
     def scale(self) -> float:
@@ -96,12 +105,19 @@ class Embedding:
     def check(self, domain: Domain) -> None:
         """Refuse data that the file is not for."""
         if not self.path:
-            raise RequestError("the norm embedding names no file: write embedding:FILE, as brinell train metric wrote it")
+            raise RequestError(
+                "the norm embedding names no file: write embedding:FILE, as "
+                "brinell train metric wrote it"
+            )
         if domain.movable is not None:
-            raise RequestError("an embedding sees whole inputs, and some columns of this table are fixed: choose another norm")
+            raise RequestError(
+                "an embedding sees whole inputs, and some columns of this table "
+                "are fixed: choose another norm"
+            )
         if self._loaded.shape != domain.shape:
             raise RequestError(
-                f"{self.path} embeds inputs of shape {self._loaded.shape}, and these are {domain.shape}: train one on such data"
+                f"{self.path} embeds inputs of shape {self._loaded.shape}, and "
+                f"these are {domain.shape}: train one on such data"
             )
 
     def digest(self) -> str:
@@ -120,7 +136,9 @@ class Embedding:
         return norms.l2(self.embed(x) - self.embed(x0))
 
     def into(self, x: Tensor, x0: Tensor, eps: Tensor, domain: Domain) -> Tensor:
-        """Newton steps towards the ball, then bisection on the way to the clean input; see the module."""
+        """Newton steps towards the ball, then bisection on the way to the clean input; see the
+        module.
+        """
         goal = self.embed(x0)
         aim = (eps - torch.maximum(CLEARANCE * eps, ROUNDING * norms.l2(goal))).clamp_min(0)
         x, rows = x.clone(), torch.arange(len(x), device=x.device)
@@ -129,19 +147,24 @@ class Embedding:
             size, slope = self._slope(points, goal[rows])
             over = (size - aim[rows]).clamp_min(0)
             steep = norms.l2(slope).clamp_min(1e-12)
-            # No step longer than the way to the clean input: where the slope is flat, Newton's would lead anywhere.
+            # No step longer than the way to the clean input: where the slope is flat, Newton's
+            # would lead anywhere.
             length = torch.minimum(over / steep, norms.l2(points - x0[rows]))
             following = domain.clamp(points - slope * per_sample(length / steep, slope))
             x[rows] = following
             rows = rows[(following != points).flatten(1).any(1)]
             if not len(rows):
                 return x
-        x[rows] = domain.clamp(x[rows])  # for no Newton step at all; the segment to a clean input lies within the bounds
+        x[rows] = domain.clamp(
+            x[rows]
+        )  # for no Newton step at all; the segment to a clean input lies within the bounds
         self._draw_back(x, x0, goal, aim, rows)
         return x
 
     def _draw_back(self, x: Tensor, x0: Tensor, goal: Tensor, aim: Tensor, rows: Tensor) -> None:
-        """Move those of `rows` that are outside of the ball towards their clean inputs until they are within; `x` changes."""
+        """Move those of `rows` that are outside of the ball towards their clean inputs until they
+        are within; `x` changes.
+        """
         rows = rows[norms.l2(self.embed(x[rows]) - goal[rows]) > aim[rows]]
         if not len(rows):
             return
@@ -149,12 +172,17 @@ class Embedding:
         low, high = torch.zeros(len(rows), device=x.device), torch.ones(len(rows), device=x.device)
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
-            is_inside = norms.l2(self.embed(clean + per_sample(middle, change) * change) - goal[rows]) <= aim[rows]
+            is_inside = (
+                norms.l2(self.embed(clean + per_sample(middle, change) * change) - goal[rows])
+                <= aim[rows]
+            )
             low, high = torch.where(is_inside, middle, low), torch.where(is_inside, high, middle)
         x[rows] = clean + per_sample(low, change) * change
 
     def _slope(self, x: Tensor, goal: Tensor) -> tuple[Tensor, Tensor]:
-        """(n,) distances from `goal` (n, dimensions), and their gradients (n, *shape) to `x`; 0 at distance 0."""
+        """(n,) distances from `goal` (n, dimensions), and their gradients (n, *shape) to `x`; 0 at
+        distance 0.
+        """
         sizes, slopes = [], []
         with torch.enable_grad(), float32_products():
             for part, targets in zip(torch.split(x, CHUNK), torch.split(goal, CHUNK), strict=True):
@@ -162,7 +190,9 @@ class Embedding:
                 points = self._points(leaf)
                 gap = (points - targets).detach()
                 size = norms.l2(gap)
-                (slope,) = torch.autograd.grad((points * gap / size.clamp_min(1e-30)[:, None]).sum(), leaf)
+                (slope,) = torch.autograd.grad(
+                    (points * gap / size.clamp_min(1e-30)[:, None]).sum(), leaf
+                )
                 sizes.append(size)
                 slopes.append(slope)
         return torch.cat(sizes), torch.cat(slopes)
@@ -170,7 +200,9 @@ class Embedding:
     # What a change alone says: the lengths of steps.
 
     def size(self, delta: Tensor) -> Tensor:
-        """(n,): L2 over the scale, which is how far a change of that length usually leads; nothing is judged by it."""
+        """(n,): L2 over the scale, which is how far a change of that length usually leads; nothing
+        is judged by it.
+        """
         return norms.l2(delta) / self.scale
 
     def project(self, delta: Tensor, eps: Tensor) -> Tensor:
@@ -192,14 +224,24 @@ class Embedding:
 
 def _load(file: Path) -> _Loaded:
     if not file.is_file():
-        raise RequestError(f"there is no file {file}: make it with brinell train metric --out {file}")
+        raise RequestError(
+            f"there is no file {file}: make it with brinell train metric --out {file}"
+        )
     try:
         texts, arrays, content = stored.read(file, MOST)
         facts = json.loads(texts.get("brinell", "{}"))
     except (ValueError, OSError, RecursionError) as error:
-        raise RequestError(f"{file} is damaged or no safetensors file ({one_line(error)}): make it anew") from None
-    if not isinstance(facts, dict) or facts.get("format") != FORMAT or facts.get("kind") != "embedding":
-        raise RequestError(f"{file} holds no embedding of this version: make it with brinell train metric")
+        raise RequestError(
+            f"{file} is damaged or no safetensors file ({one_line(error)}): make it anew"
+        ) from None
+    if (
+        not isinstance(facts, dict)
+        or facts.get("format") != FORMAT
+        or facts.get("kind") != "embedding"
+    ):
+        raise RequestError(
+            f"{file} holds no embedding of this version: make it with brinell train metric"
+        )
     try:
         if problem := fault(facts, _Header):
             raise ValueError(problem)
@@ -209,11 +251,15 @@ def _load(file: Path) -> _Loaded:
         network = embedding.build(facts["layers"])
         network.load_state_dict(state, strict=True, assign=True)
         shape, scale = tuple(facts["domain"]["shape"]), float(facts["scale"])
-        if not 0 < scale < float("inf") or not all(bool(torch.isfinite(tensor).all()) for tensor in state.values()):
+        if not 0 < scale < float("inf") or not all(
+            bool(torch.isfinite(tensor).all()) for tensor in state.values()
+        ):
             raise ValueError("its numbers are not finite")
         with torch.no_grad():
             network(torch.zeros(1, *shape))
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise RequestError(f"{file} holds another network than it says ({one_line(error)}): make it anew") from None
+        raise RequestError(
+            f"{file} holds another network than it says ({one_line(error)}): make it anew"
+        ) from None
     digest = hashlib.blake2b(content, digest_size=16).hexdigest()
     return _Loaded(network.eval().requires_grad_(False), scale, shape, digest)

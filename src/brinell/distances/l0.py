@@ -1,6 +1,7 @@
 """L0: at most eps values may change, each channel counted, by as much as the bounds allow.
 
-It is not a norm: twice a perturbation is not larger. In place of draws from a unit ball, draws have values from -1 to 1.
+It is not a norm: twice a perturbation is not larger. In place of draws from a unit ball, draws have
+values from -1 to 1.
 """
 
 from dataclasses import dataclass
@@ -26,7 +27,9 @@ class L0:
         flat = delta.flatten(1)
         order = flat.abs().argsort(stable=True, dim=1, descending=True)
         dropped = torch.arange(flat.shape[1], device=delta.device) >= eps.floor()[:, None]
-        return flat.masked_fill(torch.zeros_like(dropped).scatter_(1, order, dropped), 0.0).reshape(delta.shape)
+        return flat.masked_fill(torch.zeros_like(dropped).scatter_(1, order, dropped), 0.0).reshape(
+            delta.shape
+        )
 
     def sample(self, rng: Streams, shape: tuple[int, ...]) -> Tensor:
         """One value, any of them, changed by anything from -1 to 1."""

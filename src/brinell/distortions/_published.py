@@ -1,8 +1,10 @@
-"""Helpers of the published corruptions: the choice of parameters, and operations on pictures that several of them use.
+"""Helpers of the published corruptions: the choice of parameters, and operations on pictures that
+several of them use.
 
-Hendrycks & Dietterich 2019, Benchmarking neural network robustness to common corruptions and perturbations, section 3 and
-appendix B. Parameters are those of CIFAR-10-C at 32 pixels a side and of ImageNet-C at 224; a picture gets the set whose side is
-nearer to its own in the logarithm. Between severities they are not equally strong, as those of `brinell.distortions` are.
+Hendrycks & Dietterich 2019, Benchmarking neural network robustness to common corruptions and
+perturbations, section 3 and appendix B. Parameters are those of CIFAR-10-C at 32 pixels a side and
+of ImageNet-C at 224; a picture gets the set whose side is nearer to its own in the logarithm.
+Between severities they are not equally strong, as those of `brinell.distortions` are.
 
 Deviation of all: the answer is not rounded to 8 bits. A stored set is, as its manifest says.
 """
@@ -25,7 +27,9 @@ GREY = (0.299, 0.587, 0.114)
 
 
 class Published(Drawn):
-    """A corruption of pictures (n, 1 or 3, height, width) in [0, 1], whose parameters at each severity are published."""
+    """A corruption of pictures (n, 1 or 3, height, width) in [0, 1], whose parameters at each
+    severity are published.
+    """
 
     domains = frozenset({"image"})
     suite = "published"
@@ -47,13 +51,18 @@ class Published(Drawn):
 
     @abstractmethod
     def distort(self, x: Tensor, parameters: Any, rng: Streams, /) -> Tensor:
-        """`x` (n, C, H, W) corrupted with the parameters of one severity; what leaves [0, 1] is clipped."""
+        """`x` (n, C, H, W) corrupted with the parameters of one severity; what leaves [0, 1] is
+        clipped.
+        """
 
 
-def smoothed(x: Tensor, deviation: float, *, truncate: float = 4.0, mode: str = "replicate") -> Tensor:
+def smoothed(
+    x: Tensor, deviation: float, *, truncate: float = 4.0, mode: str = "replicate"
+) -> Tensor:
     """(n, C, H, W) convolved with a Gaussian cut off after `truncate` deviations.
 
-    `mode` says what lies beyond the edge: replicate repeats the outermost pixel, symmetric mirrors with it.
+    `mode` says what lies beyond the edge: replicate repeats the outermost pixel, symmetric mirrors
+    with it.
     """
     radius = int(truncate * deviation + 0.5)
     if radius < 1:
@@ -71,17 +80,23 @@ def smoothed(x: Tensor, deviation: float, *, truncate: float = 4.0, mode: str = 
 
 
 def _beyond(side: int, radius: int, mode: str, device: torch.device) -> Tensor:
-    """(side + 2 * radius,): index of the value at each place of an axis that is padded on both sides."""
+    """(side + 2 * radius,): index of the value at each place of an axis that is padded on both
+    sides.
+    """
     positions = torch.arange(-radius, side + radius, device=device)
     if mode == "replicate":
         return positions.clamp(0, side - 1)
-    last = 2 * side - 1 if mode == "symmetric" else max(2 * (side - 1), 1)  # of mirrored pairs the sum of their numbers
+    last = (
+        2 * side - 1 if mode == "symmetric" else max(2 * (side - 1), 1)
+    )  # of mirrored pairs the sum of their numbers
     positions = positions % (last + (mode == "symmetric"))
     return torch.where(positions < side, positions, last - positions)
 
 
 def filtered(x: Tensor, kernel: Tensor) -> Tensor:
-    """(n, C, H, W) correlated with one kernel (k, k), k odd, mirrored at the edge without repeating the outermost pixel."""
+    """(n, C, H, W) correlated with one kernel (k, k), k odd, mirrored at the edge without repeating
+    the outermost pixel.
+    """
     radius = kernel.shape[0] // 2
     flat = x.reshape(-1, 1, *x.shape[-2:])
     for axis in (2, 3):
@@ -97,7 +112,9 @@ def brightness_of(x: Tensor) -> Tensor:
 
 
 def in_colour(shade: Tensor, colour: tuple[float, float, float], channels: int) -> Tensor:
-    """(n, channels, H, W): `shade` (n, 1, H, W) times `colour`; without three channels, times the brightness of `colour`."""
+    """(n, channels, H, W): `shade` (n, 1, H, W) times `colour`; without three channels, times the
+    brightness of `colour`.
+    """
     tone = torch.tensor(colour, device=shade.device).reshape(1, 3, 1, 1)
     return shade * (tone if channels == 3 else brightness_of(tone))
 
@@ -108,16 +125,21 @@ def zoomed(x: Tensor, factor: float) -> Tensor:
     inner = [math.ceil(side / factor) for side in (height, width)]
     top, left = (height - inner[0]) // 2, (width - inner[1]) // 2
     cut = x[..., top : top + inner[0], left : left + inner[1]]
-    size = [max(round(side * factor), length) for side, length in zip(inner, (height, width), strict=True)]
+    size = [
+        max(round(side * factor), length)
+        for side, length in zip(inner, (height, width), strict=True)
+    ]
     large = F.interpolate(cut, size=size, mode="bilinear", align_corners=True)
     down, right = (size[0] - height) // 2, (size[1] - width) // 2
     return large[..., down : down + height, right : right + width]
 
 
 def dragged(x: Tensor, radius: int, deviation: float, angle: Tensor) -> Tensor:
-    """Motion blur: (n, C, H, W) averaged along a line in one direction, with the falling half of a Gaussian as weights.
+    """Motion blur: (n, C, H, W) averaged along a line in one direction, with the falling half of a
+    Gaussian as weights.
 
-    The line has 2 * radius + 1 points, a pixel apart; angles (n,) are in radians, 0 to the right, growing downwards.
+    The line has 2 * radius + 1 points, a pixel apart; angles (n,) are in radians, 0 to the right,
+    growing downwards.
     """
     n, channels, height, width = x.shape
     steps = torch.arange(2 * radius + 1, device=x.device, dtype=x.dtype)
@@ -133,6 +155,10 @@ def dragged(x: Tensor, radius: int, deviation: float, angle: Tensor) -> Tensor:
             break
         at_row = (rows + down[:, step, None]).clamp(0, height - 1)
         at_column = (columns + right[:, step, None]).clamp(0, width - 1)
-        place = (at_row[:, :, None] * width + at_column[:, None, :]).reshape(n, 1, -1).expand(-1, channels, -1)
+        place = (
+            (at_row[:, :, None] * width + at_column[:, None, :])
+            .reshape(n, 1, -1)
+            .expand(-1, channels, -1)
+        )
         out += weights[step] * flat.gather(2, place).reshape(x.shape)
     return out

@@ -56,7 +56,10 @@ class Scale:
         low, high = (math.log(side) for side in SIDES)
         side = math.prod(frame(x)) ** (1 / len(frame(x)))
         share = min(1.0, max(0.0, (math.log(side) - low) / (high - low)))
-        levels = [(1 - share) * small + share * large for small, large in zip(self.small, self.large, strict=True)]
+        levels = [
+            (1 - share) * small + share * large
+            for small, large in zip(self.small, self.large, strict=True)
+        ]
         parameters: Tensor = torch.tensor(levels, device=x.device)[severity - 1]
         return parameters
 
@@ -68,7 +71,8 @@ class Drawn(Checked, ABC):
     suite: ClassVar[Suite] = "calibrated"
     """By default, only those of the suite calibrated are used where no distortion is named."""
     versions: ClassVar[int | None] = None
-    """How many versions of an input there are at a severity: None where they are random, 1 where nothing is left open."""
+    """How many versions of an input there are at a severity: None where they are random, 1 where
+    nothing is left open."""
 
     def draws(self, shape: tuple[int, ...]) -> int | None:
         """As many as there are `versions`, whatever the shape."""
@@ -81,7 +85,10 @@ def suite_of(distortion: object) -> Suite:
 
 
 class Scaled(Drawn):
-    """A distortion of one parameter, which a scale gives for each severity. A distortion need not be one of these."""
+    """A distortion of one parameter, which a scale gives for each severity.
+
+    A distortion need not be one of these.
+    """
 
     scale: ClassVar[Scale]
 
@@ -105,17 +112,24 @@ class Sampled(Scaled):
 
 
 def frame(x: Tensor) -> tuple[int, ...]:
-    """Sides of the picture in each input: height and width of images and of a video's frames, else the length."""
+    """Sides of the picture in each input: height and width of images and of a video's frames, else
+    the length.
+    """
     return tuple(x.shape[-2:]) if x.ndim >= 4 else tuple(x.shape[-1:])
 
 
 def planes(x: Tensor) -> Tensor:
-    """(n, planes, *frame): channels side by side, and every frame of a video with them. A view where that is possible."""
+    """(n, planes, *frame): channels side by side, and every frame of a video with them.
+
+    A view where that is possible.
+    """
     return x.reshape(len(x), -1, *frame(x))
 
 
 def by_level(x: Tensor, parameter: Tensor, function: Callable[[Tensor, float], Tensor]) -> Tensor:
-    """`function(rows of x, value)` for each value that occurs in `parameter` (n,), put together again."""
+    """`function(rows of x, value)` for each value that occurs in `parameter` (n,), put together
+    again.
+    """
     out = torch.empty_like(x)
     for value in torch.unique(parameter).tolist():
         rows = parameter == value
@@ -134,15 +148,31 @@ def middles(length: int, device: torch.device) -> Tensor:
 
 
 def each_picture(x: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tensor:
-    """Apply `change` to each picture in 8 bits; with other than one or three channels, channel by channel."""
+    """Apply `change` to each picture in 8 bits; with other than one or three channels, channel by
+    channel.
+    """
     n, channels, height, width = x.shape
     count = 3 if channels == 3 else 1
-    pixels = x.reshape(-1, count, height, width).movedim(1, -1).mul(255).round().to("cpu", torch.uint8).numpy()
+    pixels = (
+        x.reshape(-1, count, height, width)
+        .movedim(1, -1)
+        .mul(255)
+        .round()
+        .to("cpu", torch.uint8)
+        .numpy()
+    )
     pictures: list[Array] = []
     for picture in pixels:
         changed = change(Image.fromarray(picture if count == 3 else picture[..., 0]))
         pictures.append(np.asarray(changed).reshape(height, width, count))
-    return torch.from_numpy(np.stack(pictures)).to(x.device).movedim(-1, 1).to(x.dtype).div(255).reshape(x.shape)
+    return (
+        torch.from_numpy(np.stack(pictures))
+        .to(x.device)
+        .movedim(-1, 1)
+        .to(x.dtype)
+        .div(255)
+        .reshape(x.shape)
+    )
 
 
 def as_jpeg(picture: Image.Image, quality: int) -> Image.Image:

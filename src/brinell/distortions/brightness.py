@@ -11,7 +11,9 @@ from brinell.distortions._shared import Scale, Scaled, per_sample
 
 @dataclass(frozen=True, kw_only=True)
 class Brightness(Scaled):
-    """The same is added to every value, or taken from it: the first version is brighter, the second darker."""
+    """The same is added to every value, or taken from it: the first version is brighter, the second
+    darker.
+    """
 
     domains = frozenset({"image", "video", "signal"})
     versions = 2

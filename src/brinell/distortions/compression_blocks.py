@@ -1,4 +1,5 @@
-"""Compression blocks: data of a compressed video was lost, and blocks stand still, without detail, until the next key frame.
+"""Compression blocks: data of a compressed video was lost, and blocks stand still, without detail,
+until the next key frame.
 
 A model of what a decoder shows, made without one: between two key frames a random share of the
 blocks of a grid shows the mean of what the block held at the first of them, the same in all frames
@@ -42,12 +43,16 @@ class CompressionBlocks(Scaled):
             averages = _means(_means(x[:, :, start], rows, cells[0], 2), columns, cells[1], 3)
             group = slice(start, start + GROUP)
             mask = damaged[:, index][:, rows][:, :, columns][:, None, None]
-            out[:, :, group] = torch.where(mask, averages[:, :, rows][..., columns][:, :, None], x[:, :, group])
+            out[:, :, group] = torch.where(
+                mask, averages[:, :, rows][..., columns][:, :, None], x[:, :, group]
+            )
         return out
 
 
 def _means(x: Tensor, block: Tensor, count: int, axis: int) -> Tensor:
     """Means along an axis (n, C, H, W) of the values whose `block` is the same, `count` of them."""
     shape = [count if dim == axis else side for dim, side in enumerate(x.shape)]
-    members = torch.bincount(block, minlength=count).reshape([-1 if dim == axis else 1 for dim in range(x.ndim)])
+    members = torch.bincount(block, minlength=count).reshape(
+        [-1 if dim == axis else 1 for dim in range(x.ndim)]
+    )
     return torch.zeros(shape, device=x.device, dtype=x.dtype).index_add_(axis, block, x) / members

@@ -1,4 +1,6 @@
-"""Dead pixels: places of a sensor that always read the same. Lost samples of a signal, missing features of a vector.
+"""Dead pixels: places of a sensor that always read the same.
+
+Lost samples of a signal, missing features of a vector.
 
 A dead pixel is dead in all channels, and in every frame of a video.
 """

@@ -41,4 +41,6 @@ def _clouds(rng: Streams, sides: tuple[int, ...]) -> Tensor:
         smooth = torch.nn.functional.interpolate(noise, sides, mode="bilinear", align_corners=True)
         clouds += smooth[:, 0] / 2**octave
     least, most = clouds.amin((1, 2)), clouds.amax((1, 2))
-    return 0.5 + 0.5 * (clouds - per_sample(least, clouds)) / per_sample((most - least).clamp_min(1e-6), clouds)
+    return 0.5 + 0.5 * (clouds - per_sample(least, clouds)) / per_sample(
+        (most - least).clamp_min(1e-6), clouds
+    )

@@ -37,6 +37,8 @@ def _blur(x: Tensor, deviation: float) -> Tensor:
     kernel = (kernel / kernel.sum()).reshape(1, 1, -1)
     for axis in range(2, x.ndim):
         rows = x.movedim(axis, -1)
-        padded = torch.nn.functional.pad(rows.reshape(-1, 1, rows.shape[-1]), (radius, radius), mode="replicate")
+        padded = torch.nn.functional.pad(
+            rows.reshape(-1, 1, rows.shape[-1]), (radius, radius), mode="replicate"
+        )
         x = torch.nn.functional.conv1d(padded, kernel).reshape(rows.shape).movedim(-1, axis)
     return x

@@ -1,7 +1,9 @@
-"""Gaussian noise: an independent normal number is added to every value; the result is clipped to the bounds.
+"""Gaussian noise: an independent normal number is added to every value; the result is clipped to
+the bounds.
 
-Sensor and thermal noise. Hendrycks & Dietterich 2019, Benchmarking neural network robustness to common corruptions and
-perturbations, section 3; their severities are not used, since they differ in strength from distortion to distortion.
+Sensor and thermal noise. Hendrycks & Dietterich 2019, Benchmarking neural network robustness to
+common corruptions and perturbations, section 3; their severities are not used, since they differ in
+strength from distortion to distortion.
 """
 
 from dataclasses import dataclass
@@ -22,5 +24,7 @@ class GaussianNoise(Scaled):
     """Standard deviation, as a share of the range."""
 
     def distort(self, x: Tensor, deviation: Tensor, rng: Streams) -> Tensor:
-        keys, of = torch.unique(rng.keys, return_inverse=True)  # the severities of a draw share their noise
+        keys, of = torch.unique(
+            rng.keys, return_inverse=True
+        )  # the severities of a draw share their noise
         return (x + per_sample(deviation, x) * Streams(keys).normal(*x.shape[1:])[of]).clamp(0, 1)

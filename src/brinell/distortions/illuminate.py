@@ -1,6 +1,9 @@
-"""Illuminate: the light is turned up, or down. The name that RLAB's papers give to the filter that `brightness` is here.
+"""Illuminate: the light is turned up, or down.
 
-Sarkar et al. 2023, arXiv 2310.18626, and 2024, arXiv 2403.18985: filters for noise, blur, dead pixels and illumination.
+The name that RLAB's papers give to the filter that `brightness` is here.
+
+Sarkar et al. 2023, arXiv 2310.18626, and 2024, arXiv 2403.18985: filters for noise, blur, dead
+pixels and illumination.
 """
 
 from dataclasses import dataclass

@@ -1,11 +1,13 @@
-"""JPEG: block edges and lost detail of strong compression, by Pillow's encoder at its default subsampling.
+"""JPEG: block edges and lost detail of strong compression, by Pillow's encoder at its default
+subsampling.
 
-Images of one or three channels are stored as grey or colour; otherwise each channel is stored as a grey image. The input is
-rounded to 256 levels first, as the format requires. The frames of a video are compressed one by one.
+Images of one or three channels are stored as grey or colour; otherwise each channel is stored as a
+grey image. The input is rounded to 256 levels first, as the format requires. The frames of a video
+are compressed one by one.
 
-Limit: it is weaker than the highest severities of other distortions. At 32 pixels a side the lowest quality does not reach
-severity 5, at 224 not severities 4 and 5 (MS-SSIM 0.59 and 0.78). Below quality 5 the colours are lost too, which that measure
-hardly detects.
+Limit: it is weaker than the highest severities of other distortions. At 32 pixels a side the lowest
+quality does not reach severity 5, at 224 not severities 4 and 5 (MS-SSIM 0.59 and 0.78). Below
+quality 5 the colours are lost too, which that measure hardly detects.
 """
 
 from dataclasses import dataclass
@@ -29,5 +31,8 @@ class Jpeg(Scaled):
 
     def distort(self, x: Tensor, quality: Tensor, rng: Streams) -> Tensor:
         rows = zip(x.movedim(1, -3), quality.round().int().tolist(), strict=True)
-        stored = [each_picture(frames.reshape(-1, *frames.shape[-3:]), partial(as_jpeg, quality=value)) for frames, value in rows]
+        stored = [
+            each_picture(frames.reshape(-1, *frames.shape[-3:]), partial(as_jpeg, quality=value))
+            for frames, value in rows
+        ]
         return torch.stack(stored).reshape(x.movedim(1, -3).shape).movedim(-3, 1).contiguous()

@@ -28,7 +28,8 @@ class MainsHum(Sampled):
         super().__post_init__()
         if not 0 < self.frequency < self.rate / 2:
             raise ValueError(
-                f"frequency is {self.frequency:g} and rate {self.rate:g}; it must lie between 0 and half the rate, above which "
+                f"frequency is {self.frequency:g} and rate {self.rate:g}; it must "
+                "lie between 0 and half the rate, above which "
                 "signals hold nothing"
             )
 

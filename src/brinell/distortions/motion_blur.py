@@ -29,12 +29,16 @@ class MotionBlur(Scaled):
     def distort(self, x: Tensor, length: Tensor, rng: Streams) -> Tensor:
         angle = math.pi * rng.uniform(1)[:, 0]
         reach = torch.stack([torch.sin(angle), torch.cos(angle)], 1) * length[:, None] / 2
-        blurred = [_blur(plane, direction) for plane, direction in zip(planes(x), reach, strict=True)]
+        blurred = [
+            _blur(plane, direction) for plane, direction in zip(planes(x), reach, strict=True)
+        ]
         return torch.stack(blurred).reshape(x.shape).clamp(0, 1)
 
 
 def _blur(x: Tensor, reach: Tensor) -> Tensor:
-    """(planes, height, width) convolved with a segment from -reach to reach, (2,) in pixels down and to the right."""
+    """(planes, height, width) convolved with a segment from -reach to reach, (2,) in pixels down
+    and to the right.
+    """
     radius = math.ceil(float(reach.abs().max())) + 1
     count = DENSITY * 2 * radius
     positions = (torch.arange(count, device=x.device) + 0.5) / count * 2 - 1

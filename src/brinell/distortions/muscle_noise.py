@@ -1,7 +1,7 @@
 """Muscle noise: the electromyogram of muscles that tense beneath the electrodes.
 
-Normal noise without the frequencies below 20 Hz, which swells and fades once around a random moment. The noise differs between
-channels; the moment is the same.
+Normal noise without the frequencies below 20 Hz, which swells and fades once around a random
+moment. The noise differs between channels; the moment is the same.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,10 @@ class MuscleNoise(Sampled):
         length = x.shape[-1]
         heard = torch.fft.rfftfreq(length, 1 / self.rate, device=x.device) >= LOWEST
         spectrum = torch.fft.rfft(rng.fold("noise").normal(*x.shape[1:]))
-        noise = torch.fft.irfft(spectrum * heard, length) / heard.float().mean().clamp_min(1 / length).sqrt()
+        noise = (
+            torch.fft.irfft(spectrum * heard, length)
+            / heard.float().mean().clamp_min(1 / length).sqrt()
+        )
         moment = rng.fold("moment").uniform(1, 1)
         positions = middles(length, x.device)
         burst = torch.exp(-0.5 * ((positions - moment) / WIDTH) ** 2)

@@ -12,7 +12,9 @@ from brinell.distortions._published import Published, filtered
 
 @dataclass(frozen=True, kw_only=True)
 class DefocusBlur(Published):
-    """Every point of light becomes a disk of a radius in pixels, whose edge is softened by a Gaussian of a deviation."""
+    """Every point of light becomes a disk of a radius in pixels, whose edge is softened by a
+    Gaussian of a deviation.
+    """
 
     versions = 1
     small = ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1))
@@ -23,7 +25,9 @@ class DefocusBlur(Published):
 
 
 def disk(radius: float, deviation: float) -> Tensor:
-    """(k, k): a disk whose values sum to 1 before its edge is softened within 3 pixels, 5 for a radius above 8."""
+    """(k, k): a disk whose values sum to 1 before its edge is softened within 3 pixels, 5 for a
+    radius above 8.
+    """
     reach, soft = (8, 1) if radius <= 8 else (math.ceil(radius), 2)
     positions = torch.arange(-reach, reach + 1)
     sharp = ((positions[:, None] ** 2 + positions[None, :] ** 2) <= radius**2).float()

@@ -1,4 +1,6 @@
-"""Elastic transform as ImageNet-C and CIFAR-10-C define it (Hendrycks & Dietterich 2019, section 3)."""
+"""Elastic transform as ImageNet-C and CIFAR-10-C define it (Hendrycks & Dietterich 2019, section
+3).
+"""
 
 from dataclasses import dataclass
 
@@ -14,13 +16,20 @@ from brinell.distortions._published import Published, smoothed
 class ElasticTransform(Published):
     """Moved by a random field, at 32 pixels after a random affine map.
 
-    Parameters, in shares of the side: how far the field may move a pixel before it is smoothed, times a factor; the deviation of
-    the smoothing; and by how much three points of the picture move, which make the affine map.
-    At 224 pixels they are those of the imagecorruptions package, which has no affine map; those of ImageNet-C, whose first two
-    severities smooth over the whole picture, hardly deform anything but by their affine map.
+    Parameters, in shares of the side: how far the field may move a pixel before it is smoothed,
+    times a factor; the deviation of the smoothing; and by how much three points of the picture
+    move, which make the affine map. At 224 pixels they are those of the imagecorruptions package,
+    which has no affine map; those of ImageNet-C, whose first two severities smooth over the whole
+    picture, hardly deform anything but by their affine map.
     """
 
-    small = ((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03))
+    small = (
+        (0, 0, 0.08),
+        (0.05, 0.2, 0.07),
+        (0.08, 0.06, 0.06),
+        (0.1, 0.04, 0.05),
+        (0.1, 0.03, 0.03),
+    )
     large = tuple((0.005 * factor, 0.01, 0) for factor in (12.5, 16.25, 21.25, 25, 30))  # type: ignore[assignment]
     rising = False
     """At 32 pixels the field grows and the affine map shrinks."""
@@ -34,19 +43,31 @@ class ElasticTransform(Published):
             return x
         fields = rng.fold("field").uniform(2, height, width).mul_(2).sub_(1)
         # Smoothed in units of each side; of pictures that are not square by the mean of both.
-        fields = smoothed(fields, deviation * (height + width) / 2, truncate=3.0, mode="symmetric") * amplitude * height
-        rows, columns = (torch.arange(side, device=x.device, dtype=x.dtype) for side in (height, width))
+        fields = (
+            smoothed(fields, deviation * (height + width) / 2, truncate=3.0, mode="symmetric")
+            * amplitude
+            * height
+        )
+        rows, columns = (
+            torch.arange(side, device=x.device, dtype=x.dtype) for side in (height, width)
+        )
         down, right = rows[:, None] + fields[:, 1], columns[None, :] + fields[:, 0]
         grid = torch.stack([(2 * right + 1) / width - 1, (2 * down + 1) / height - 1], -1)
-        return F.grid_sample(x, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
+        return F.grid_sample(
+            x, grid, mode="bilinear", padding_mode="reflection", align_corners=False
+        )
 
 
 def _affine(x: Tensor, most: float, rng: Streams) -> Tensor:
-    """Three points about the middle, a third of the shorter side away from it, moved by up to so many pixels each way."""
+    """Three points about the middle, a third of the shorter side away from it, moved by up to so
+    many pixels each way.
+    """
     n, _, height, width = x.shape
     middle = torch.tensor([height // 2, width // 2], device=x.device, dtype=x.dtype)
     third = min(height, width) // 3
-    corners = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]], device=x.device) * third + middle
+    corners = (
+        torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]], device=x.device) * third + middle
+    )
     targets = corners + (rng.uniform(3, 2) * 2 - 1) * most
     units = torch.ones(n, 3, 1, device=x.device)
     # The map from the new picture back to the old one: corners = [moved, 1] @ back.

@@ -11,9 +11,11 @@ from brinell.distortions._published import Published
 
 @dataclass(frozen=True, kw_only=True)
 class Fog(Published):
-    """A fractal veil of a strength is added, and the sum scaled back to the brightness that the picture had.
+    """A fractal veil of a strength is added, and the sum scaled back to the brightness that the
+    picture had.
 
-    Parameters: the strength, and by how much the roughness of the fractal falls from one size to the next.
+    Parameters: the strength, and by how much the roughness of the fractal falls from one size to
+    the next.
     """
 
     small = ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75))
@@ -23,12 +25,16 @@ class Fog(Published):
         strength, decay = parameters
         height, width = x.shape[-2:]
         most = x.amax((1, 2, 3), keepdim=True)
-        veil = plasma(rng, 1 << (max(height, width) - 1).bit_length(), decay)[:, None, :height, :width]
+        veil = plasma(rng, 1 << (max(height, width) - 1).bit_length(), decay)[
+            :, None, :height, :width
+        ]
         return (x + strength * veil) * most / (most + strength)
 
 
 def plasma(rng: Streams, side: int, decay: float) -> Tensor:
-    """(n, side, side) in [0, 1]: fractals by the diamond-square algorithm on a torus; the side is a power of two."""
+    """(n, side, side) in [0, 1]: fractals by the diamond-square algorithm on a torus; the side is a
+    power of two.
+    """
     heights = torch.zeros(len(rng), side, side, device=rng.keys.device)
     rough, step, number = 100.0, side, 0
 
@@ -44,8 +50,12 @@ def plasma(rng: Streams, side: int, decay: float) -> Tensor:
         pairs = corners + corners.roll(-1, 1)
         heights[:, half::step, half::step] = mean(pairs + pairs.roll(-1, 2))
         corners, centres = heights[:, ::step, ::step], heights[:, half::step, half::step]
-        heights[:, ::step, half::step] = mean(centres + centres.roll(1, 1) + corners + corners.roll(-1, 2))
-        heights[:, half::step, ::step] = mean(centres + centres.roll(1, 2) + corners + corners.roll(-1, 1))
+        heights[:, ::step, half::step] = mean(
+            centres + centres.roll(1, 1) + corners + corners.roll(-1, 2)
+        )
+        heights[:, half::step, ::step] = mean(
+            centres + centres.roll(1, 2) + corners + corners.roll(-1, 1)
+        )
         step, rough = half, rough / decay
     least, most = heights.amin((1, 2), keepdim=True), heights.amax((1, 2), keepdim=True)
     return (heights - least) / (most - least).clamp_min(1e-12)

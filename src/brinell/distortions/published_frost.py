@@ -14,9 +14,10 @@ from brinell.distortions._published import Published, dragged, in_colour, smooth
 class Frost(Published):
     """So much of the picture, and so much of a layer of ice crystals.
 
-    Deviation: the published sets take the layer from six photographs of frosted windows, which are not theirs to give on. Here it
-    is drawn: needles of random directions, thin and bright, on a bluish ground, with the mean brightness (0.45) of such
-    photographs. Strengths are the published ones; pictures cannot be compared pixel by pixel.
+    Deviation: the published sets take the layer from six photographs of frosted windows, which are
+    not theirs to give on. Here it is drawn: needles of random directions, thin and bright, on a
+    bluish ground, with the mean brightness (0.45) of such photographs. Strengths are the published
+    ones; pictures cannot be compared pixel by pixel.
     """
 
     small = ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45))
@@ -26,7 +27,9 @@ class Frost(Published):
 
     def distort(self, x: Tensor, parameters: tuple[float, float], rng: Streams) -> Tensor:
         share, cover = parameters
-        return share * x + cover * in_colour(crystals(rng, x.shape[-2], x.shape[-1]), (0.92, 1.0, 1.08), x.shape[1])
+        return share * x + cover * in_colour(
+            crystals(rng, x.shape[-2], x.shape[-1]), (0.92, 1.0, 1.08), x.shape[1]
+        )
 
 
 def crystals(rng: Streams, height: int, width: int) -> Tensor:
@@ -38,7 +41,9 @@ def crystals(rng: Streams, height: int, width: int) -> Tensor:
         angle = rng.fold("way").fold(way).uniform(1)[:, 0] * 2 * math.pi
         needles += dragged(seeds[:, way, None], radius, radius / 2, angle)
     needles = needles / needles.amax((1, 2, 3), keepdim=True).clamp_min(1e-12)
-    ground = smoothed(rng.fold("ground").uniform(1, height, width), max(1.0, min(height, width) / 16))
+    ground = smoothed(
+        rng.fold("ground").uniform(1, height, width), max(1.0, min(height, width) / 16)
+    )
     ground = ground / ground.mean((1, 2, 3), keepdim=True)
     layer = (0.25 + needles) * ground
     return (0.45 * layer / layer.mean((1, 2, 3), keepdim=True)).clamp(0, 1)

@@ -12,10 +12,12 @@ from brinell.distortions._published import Published, smoothed
 
 @dataclass(frozen=True, kw_only=True)
 class GlassBlur(Published):
-    """Smoothed, then every pixel replaced by a random one near it, several times over, and smoothed again.
+    """Smoothed, then every pixel replaced by a random one near it, several times over, and smoothed
+    again.
 
-    Parameters: the deviation, how far a pixel is taken from, and how often. Pixels are gone through from below, each taking what
-    its neighbour holds by then, as in the published sets (whose code means to exchange the two and copies).
+    Parameters: the deviation, how far a pixel is taken from, and how often. Pixels are gone through
+    from below, each taking what its neighbour holds by then, as in the published sets (whose code
+    means to exchange the two and copies).
     """
 
     small = ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2))
@@ -31,7 +33,8 @@ class GlassBlur(Published):
         if not len(rows) or not len(columns):
             return smoothed(soft, deviation)
         moves = rng.integers(2 * reach, times, len(rows), len(columns), 2).sub_(reach)
-        # (H * W, n): which pixel of the smoothed picture is shown at each place; places first, so that a step is one row.
+        # (H * W, n): which pixel of the smoothed picture is shown at each place; places first, so
+        # that a step is one row.
         order = np.repeat(np.arange(height * width)[:, None], n, axis=1)
         samples = np.arange(n)
         moves_flat = (moves[..., 0] * width + moves[..., 1]).permute(1, 2, 3, 0).cpu().numpy()

@@ -21,6 +21,12 @@ class Pixelate(Published):
     def distort(self, x: Tensor, share: float, rng: Streams) -> Tensor:
         height, width = x.shape[-2:]
         size = max(1, int(width * share)), max(1, int(height * share))
-        # CIFAR-10-C enlarges by boxes, which mean two pixels where they meet; ImageNet-C shows the nearest one.
+        # CIFAR-10-C enlarges by boxes, which mean two pixels where they meet; ImageNet-C shows the
+        # nearest one.
         enlargement = Image.Resampling.BOX if share in self.small else Image.Resampling.NEAREST
-        return each_picture(x, lambda picture: picture.resize(size, Image.Resampling.BOX).resize((width, height), enlargement))
+        return each_picture(
+            x,
+            lambda picture: picture.resize(size, Image.Resampling.BOX).resize(
+                (width, height), enlargement
+            ),
+        )

@@ -11,7 +11,9 @@ from brinell.distortions._published import Published
 
 @dataclass(frozen=True, kw_only=True)
 class Saturate(Published):
-    """The saturation of each pixel times one number plus another, hue and value kept; what is grey counts as red."""
+    """The saturation of each pixel times one number plus another, hue and value kept; what is grey
+    counts as red.
+    """
 
     versions = 1
     small = ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2))

@@ -14,8 +14,9 @@ from brinell.distortions._published import Published, brightness_of, dragged, zo
 class Snow(Published):
     """The picture paler, and falling flakes over it, once more upside down.
 
-    Parameters: mean and deviation of the noise of which flakes are made, its enlargement, the level above which it is a flake,
-    half the length and the deviation of their fall, and how much of the picture stays as it was.
+    Parameters: mean and deviation of the noise of which flakes are made, its enlargement, the level
+    above which it is a flake, half the length and the deviation of their fall, and how much of the
+    picture stays as it was.
     """
 
     small = (
@@ -33,7 +34,12 @@ class Snow(Published):
         (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
     )
 
-    def distort(self, x: Tensor, parameters: tuple[float, float, float, float, int, float, float], rng: Streams) -> Tensor:
+    def distort(
+        self,
+        x: Tensor,
+        parameters: tuple[float, float, float, float, int, float, float],
+        rng: Streams,
+    ) -> Tensor:
         centre, deviation, zoom, level, radius, fall, share = parameters
         flakes = zoomed(centre + deviation * rng.fold("flakes").normal(1, *x.shape[-2:]), zoom)
         flakes = torch.where(flakes < level, 0.0, flakes).clamp(0, 1)

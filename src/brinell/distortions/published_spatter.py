@@ -17,10 +17,10 @@ MUD = (63 / 255, 42 / 255, 20 / 255)
 class Spatter(Published):
     """Drops of water (severities 1 to 3) or of mud on the lens.
 
-    Parameters: mean and deviation of noise, by how much it is smoothed, the level above which it is a drop, the strength of
-    water or the smoothing of mud, and whether it is mud. The edges of drops are shaded by the distance from them, equalised and
-    embossed; deviation: edges are those of the drops as they are and not Canny's of them, and distances go by steps
-    of 1 and 1.4 pixels.
+    Parameters: mean and deviation of noise, by how much it is smoothed, the level above which it is
+    a drop, the strength of water or the smoothing of mud, and whether it is mud. The edges of drops
+    are shaded by the distance from them, equalised and embossed; deviation: edges are those of the
+    drops as they are and not Canny's of them, and distances go by steps of 1 and 1.4 pixels.
     """
 
     small = (
@@ -40,7 +40,9 @@ class Spatter(Published):
     rising = False
     """Severities 1 to 3 are water, 4 and 5 are mud."""
 
-    def distort(self, x: Tensor, parameters: tuple[float, float, float, float, float, int], rng: Streams) -> Tensor:
+    def distort(
+        self, x: Tensor, parameters: tuple[float, float, float, float, float, int], rng: Streams
+    ) -> Tensor:
         centre, deviation, smooth, level, strength, mud = parameters
         liquid = smoothed(centre + deviation * rng.normal(1, *x.shape[-2:]), smooth)
         if mud:
@@ -54,17 +56,21 @@ class Spatter(Published):
 
 
 def relief(inside: Tensor) -> Tensor:
-    """(n, 1, H, W): shading of drops (n, 1, H, W) bool by how far each place is from the edge of one, at most 20 pixels."""
+    """(n, 1, H, W): shading of drops (n, 1, H, W) bool by how far each place is from the edge of
+    one, at most 20 pixels.
+    """
     filled = inside.to(torch.float32)
     edge = inside & (F.max_pool2d(1 - F.pad(filled, (1, 1, 1, 1), value=1.0), 3, stride=1) > 0)
     distance = torch.where(edge, 0.0, 20.0)
     for _ in range(20):
         wide = F.pad(distance, (1, 1, 1, 1), value=20.0)
         cross = torch.minimum(
-            torch.minimum(wide[:, :, :-2, 1:-1], wide[:, :, 2:, 1:-1]), torch.minimum(wide[:, :, 1:-1, :-2], wide[:, :, 1:-1, 2:])
+            torch.minimum(wide[:, :, :-2, 1:-1], wide[:, :, 2:, 1:-1]),
+            torch.minimum(wide[:, :, 1:-1, :-2], wide[:, :, 1:-1, 2:]),
         )
         slant = torch.minimum(
-            torch.minimum(wide[:, :, :-2, :-2], wide[:, :, 2:, 2:]), torch.minimum(wide[:, :, :-2, 2:], wide[:, :, 2:, :-2])
+            torch.minimum(wide[:, :, :-2, :-2], wide[:, :, 2:, 2:]),
+            torch.minimum(wide[:, :, :-2, 2:], wide[:, :, 2:, :-2]),
         )
         distance = torch.minimum(distance, torch.minimum(cross + 1, slant + 1.4))
     box = torch.full((3, 3), 1 / 9)
@@ -74,10 +80,14 @@ def relief(inside: Tensor) -> Tensor:
 
 
 def equalised(levels: Tensor) -> Tensor:
-    """(n, 1, H, W) whole numbers from 0 to 255, spread so that each picture's histogram is as even as can be."""
+    """(n, 1, H, W) whole numbers from 0 to 255, spread so that each picture's histogram is as even
+    as can be.
+    """
     n = len(levels)
     flat = levels.reshape(n, -1)
-    counts = torch.zeros(n, 256, device=levels.device).scatter_add_(1, flat, torch.ones_like(flat, dtype=torch.float32))
+    counts = torch.zeros(n, 256, device=levels.device).scatter_add_(
+        1, flat, torch.ones_like(flat, dtype=torch.float32)
+    )
     sums = counts.cumsum(1)
     first = torch.where(counts > 0, sums, torch.inf).amin(1, keepdim=True)
     table = ((sums - first) / (flat.shape[1] - first).clamp_min(1) * 255).clamp(0, 255).round()

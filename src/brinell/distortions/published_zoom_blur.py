@@ -11,7 +11,9 @@ from brinell.distortions._published import Published, zoomed
 
 @dataclass(frozen=True, kw_only=True)
 class ZoomBlur(Published):
-    """The mean of the picture and of its enlargements; parameters: the end of the factors, which begin at 1, and their step."""
+    """The mean of the picture and of its enlargements; parameters: the end of the factors, which
+    begin at 1, and their step.
+    """
 
     versions = 1
     small = ((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01))

@@ -1,4 +1,6 @@
-"""Salt and pepper: errors of transmission and of converters, each value for itself at one of its ends."""
+"""Salt and pepper: errors of transmission and of converters, each value for itself at one of its
+ends.
+"""
 
 from dataclasses import dataclass
 

@@ -28,7 +28,9 @@ class SignedPatch(Checked):
     """Multiplies the constant."""
 
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
-    scale: ClassVar[Scale] = Scale(small=(0.033, 0.051, 0.076, 0.11, 0.17), large=(0.036, 0.058, 0.093, 0.15, 0.24))
+    scale: ClassVar[Scale] = Scale(
+        small=(0.033, 0.051, 0.076, 0.11, 0.17), large=(0.036, 0.058, 0.093, 0.15, 0.24)
+    )
     """The constant, as a share of the range."""
 
     def draws(self, shape: tuple[int, ...]) -> int | None:

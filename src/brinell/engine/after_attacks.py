@@ -1,10 +1,12 @@
-"""Checks after the attacks: whether the model is still the one that was audited, and one like its copies.
+"""Checks after the attacks: whether the model is still the one that was audited, and one like its
+copies.
 
-A model may count its questions, remember inputs, adapt to them, or fit itself to its first batch; then attacks meet another model
-at each step, and each check that repeats a question meets the model after it saw clean inputs. So weights and early answers are
-compared with those of the beginning, and the model is opened anew, from its file or as a deep copy of what was in
-memory before the first question, and asked about inputs that the run keeps: adversarial ones, and robust samples. The audited
-model is asked the same in the same batches, so that no rounding explains a difference.
+A model may count its questions, remember inputs, adapt to them, or fit itself to its first batch;
+then attacks meet another model at each step, and each check that repeats a question meets the model
+after it saw clean inputs. So weights and early answers are compared with those of the beginning,
+and the model is opened anew, from its file or as a deep copy of what was in memory before the first
+question, and asked about inputs that the run keeps: adversarial ones, and robust samples. The
+audited model is asked the same in the same batches, so that no rounding explains a difference.
 """
 
 from collections.abc import Callable, Mapping
@@ -94,16 +96,25 @@ def changed_weights(context: AfterContext) -> Finding:
     text = "weights and buffers are those of the beginning"
     if not is_unchanged:
         text = (
-            "weights or buffers are no longer those of the beginning: the model learns, or keeps statistics, of what it is "
+            "weights or buffers are no longer those of the beginning: the model "
+            "learns, or keeps statistics, of what it is "
             "asked, so the attacks met several models; audit it with its state fixed"
         )
     return Finding(code=Code.WEIGHTS, passed=is_unchanged, text=text)
 
 
 def drift_until_the_end(context: AfterContext) -> Finding:
-    """Clean inputs are answered as at the beginning; what the check before the attacks found stays where they are."""
-    before = Finding(**context.checks[Code.DRIFT]) if Code.DRIFT in context.checks else Finding.not_made(Code.DRIFT, "no sample")
-    unsure = any(context.checks[code]["passed"] is False for code in PREREQUISITES if code in context.checks)
+    """Clean inputs are answered as at the beginning; what the check before the attacks found stays
+    where they are.
+    """
+    before = (
+        Finding(**context.checks[Code.DRIFT])
+        if Code.DRIFT in context.checks
+        else Finding.not_made(Code.DRIFT, "no sample")
+    )
+    unsure = any(
+        context.checks[code]["passed"] is False for code in PREREQUISITES if code in context.checks
+    )
     if context.plan.eot > 1 or unsure or not len(context.x):
         return before
     try:
@@ -116,18 +127,24 @@ def drift_until_the_end(context: AfterContext) -> Finding:
     close = max(CONFIDENCE_TOLERANCE, context.limit)
     lead = logits.gather(1, pred[:, None]) - logits.gather(1, first[:, None])
     changed = lead[:, 0] > close * losses.scale(logits, first)
-    changed |= (confidence - torch.as_tensor(context.clean.clean_confidence, device=logits.device)).abs() > close
+    changed |= (
+        confidence - torch.as_tensor(context.clean.clean_confidence, device=logits.device)
+    ).abs() > close
     if not changed.any():
         return before
     text = (
-        f"at the end the model answers {int(changed.sum())} of {len(changed)} clean inputs differently than at the beginning: "
-        "it keeps something of what it is asked, answers at random, or another one took its place; audit it with that state fixed"
+        f"at the end the model answers {int(changed.sum())} of {len(changed)} "
+        "clean inputs differently than at the beginning: "
+        "it keeps something of what it is asked, answers at random, or another "
+        "one took its place; audit it with that state fixed"
     )
     return Finding(code=Code.DRIFT, passed=False, text=text)
 
 
 def fresh_copy(context: AfterContext) -> Finding:
-    """A copy that has answered nothing gives the audited model's answers to inputs that the run keeps."""
+    """A copy that has answered nothing gives the audited model's answers to inputs that the run
+    keeps.
+    """
     model, x, limit = context.model, context.kept, context.limit
     if model.info.server is not None:
         raise NotMadeError("the model runs on another machine, where no copy can be made")
@@ -144,16 +161,25 @@ def fresh_copy(context: AfterContext) -> Finding:
         fresh = context.ask(copy, x)
     difference = answer_difference(context.ask(model, x), fresh)
     changed, figure = int((difference > limit).sum()), float(difference.amax())
-    text, cause = f"a copy that has answered nothing gives the same answers to {len(x)} inputs of the run", None
+    text, cause = (
+        f"a copy that has answered nothing gives the same answers to {len(x)} inputs of the run",
+        None,
+    )
     if changed and is_other:
         cause = "opened anew the model has other weights or other code"
-        text = f"{cause}: it draws its weights without a seed, or its file changed during the run; audit what stays the same"
+        text = (
+            f"{cause}: it draws its weights without a seed, or its file changed "
+            "during the run; audit what stays the same"
+        )
     elif changed:
         text = (
-            f"a copy of the model that has answered nothing answers {changed} of {len(x)} inputs of the run differently: the "
+            f"a copy of the model that has answered nothing answers {changed} of "
+            f"{len(x)} inputs of the run differently: the "
             "model counts, remembers or adapts; audit it with its state fixed"
         )
-    return Finding(code=Code.FRESH, passed=not changed, text=text, figure=figure, limit=limit, cause=cause)
+    return Finding(
+        code=Code.FRESH, passed=not changed, text=text, figure=figure, limit=limit, cause=cause
+    )
 
 
 AFTER_ATTACKS: dict[Code, Callable[[AfterContext], Finding]] = {

@@ -1,4 +1,6 @@
-"""The kind of answers that a model gives (logits, probabilities, ...), recognised once per run on clean samples."""
+"""The kind of answers that a model gives (logits, probabilities, ...), recognised once per run on
+clean samples.
+"""
 
 from typing import Any
 
@@ -17,7 +19,8 @@ SAMPLES = 16
 MAX_BYTES = 2**25
 """Approximate limit on the bytes of these samples."""
 COARSE = 1024
-"""Answers that lie on a grid of at most so many steps are rounded; bfloat16 has more between its smallest and largest logit."""
+"""Answers that lie on a grid of at most so many steps are rounded; bfloat16 has more between its
+smallest and largest logit."""
 MIN_NUMBERS = 64
 """Smallest number of answers for which a common grid is evidence of rounding."""
 ROUNDING = 1e-6
@@ -28,26 +31,39 @@ DESCRIPTIONS = {
     "log-probabilities": "answers are logarithms of probabilities, which are logits",
     "probabilities": "answers are probabilities (rows sum to 1): their logits stand in for them",
     "sigmoids": "answers are scores between 0 and 1, one per class: their logits stand in for them",
-    "logit": "answers are one logit of two classes: half of it is that of the second, minus half that of the first",
-    "probability": "answers are the probability of the second of two classes: its logit stands in for it",
-    "squashed": "answers are logits that the last function flattens: what goes into it stands in for them",
+    "logit": "answers are one logit of two classes: half of it is that of the second, "
+    "minus half that of the first",
+    "probability": "answers are the probability of the second of two classes: its logit stands "
+    "in for it",
+    "squashed": "answers are logits that the last function flattens: what goes into it "
+    "stands in for them",
     "one-hot": "answers are of one class alone, with the same numbers",
 }
 
 
 def with_logits(
-    model: Model, dataset: Dataset, manifest: dict[str, Any], device: torch.device | None = None, *, name: str | None = None
+    model: Model,
+    dataset: Dataset,
+    manifest: dict[str, Any],
+    device: torch.device | None = None,
+    *,
+    name: str | None = None,
 ) -> Model:
     """Return the model with its answers converted to logits.
 
-    The kind of answers is recognised on clean samples, unless the model declares it or answers maps or boxes. The option
-    `answers` of a model, or the keyword of the Python call, overrides it.
+    The kind of answers is recognised on clean samples, unless the model declares it or answers maps
+    or boxes. The option `answers` of a model, or the keyword of the Python call, overrides it.
 
-    The manifest stores the kind under `answers` (None for answers that need no conversion) and the cost under `probes`, both by
-    `name`, by default the model's own. A resumed run reads the kind there and asks nothing. ModelError refuses one number per
-    input that is neither a logit nor a probability, such as NaN.
+    The manifest stores the kind under `answers` (None for answers that need no conversion) and the
+    cost under `probes`, both by `name`, by default the model's own. A resumed run reads the kind
+    there and asks nothing. ModelError refuses one number per input that is neither a logit nor a
+    probability, such as NaN.
     """
-    if model.info.answers is not None or model.info.output is not None or model.access == Access.LABELS:
+    if (
+        model.info.answers is not None
+        or model.info.output is not None
+        or model.access == Access.LABELS
+    ):
         return model
     kinds, name = manifest.setdefault("answers", {}), name or model.name
     if name not in kinds:
@@ -57,47 +73,71 @@ def with_logits(
             costs["forwards"] += forwards
             costs["backwards"] += backwards
 
-        n, most = len(dataset.labels()), max(1, min(SAMPLES, MAX_BYTES // (4 * int(np.prod(dataset.domain.shape)))))
+        n, most = (
+            len(dataset.labels()),
+            max(1, min(SAMPLES, MAX_BYTES // (4 * int(np.prod(dataset.domain.shape))))),
+        )
         index = np.unique(np.linspace(0, n - 1, min(n, most)).astype(int)).tolist() if n else []
         unreadable = dataset.info.unreadable(index)
         readable = [sample for sample in index if sample not in unreadable]
         kinds[name] = None
         if readable:
-            kinds[name] = recognise_answers(model, dataset.load(readable).to(device or "cpu"), count).info.answers
+            kinds[name] = recognise_answers(
+                model, dataset.load(readable).to(device or "cpu"), count
+            ).info.answers
     converted = model if kinds[name] is None else LogitModel(model, kinds[name])
     if converted.classes < 2:
         raise ModelError(
-            f"model {model.name} answers one number, and on clean inputs it is none or not finite: say what it is by "
+            f"model {model.name} answers one number, and on clean inputs it is "
+            "none or not finite: say what it is by "
             "answers=logit or answers=probability"
         )
     return converted
 
 
 def check_answer_kind(logits: Tensor, model: Model) -> Finding:
-    """Check the answers (n, classes) to clean inputs: labels, and rounded ones, which hide small changes, fail it."""
+    """Check the answers (n, classes) to clean inputs: labels, and rounded ones, which hide small
+    changes, fail it.
+    """
     if model.access == Access.LABELS:
-        text = "answers are labels alone, so how near another class comes does not show: return scores"
-        return Finding(code=Code.ANSWERS, passed=False, text=text, cause="the answers are labels alone")
+        text = (
+            "answers are labels alone, so how near another class comes does not show: return scores"
+        )
+        return Finding(
+            code=Code.ANSWERS, passed=False, text=text, cause="the answers are labels alone"
+        )
     kind = model.info.answers or kind_of_answers(logits)
     answers = logits[:, 1:] - logits[:, :1] if kind in ("logit", "probability") else logits
     if kind in ("sigmoids", "probability"):
         answers = answers.sigmoid()
-    elif kind == "probabilities" and float(logits.amax()) < ROUNDING:  # otherwise they were read before the softmax
+    elif (
+        kind == "probabilities" and float(logits.amax()) < ROUNDING
+    ):  # otherwise they were read before the softmax
         answers = answers.exp()
     text = DESCRIPTIONS[kind]
-    half = next((name for dtype, name in HALF_PRECISIONS.items() if bool((logits.to(dtype).float() == logits).all())), None)
+    half = next(
+        (
+            name
+            for dtype, name in HALF_PRECISIONS.items()
+            if bool((logits.to(dtype).float() == logits).all())
+        ),
+        None,
+    )
     if kind not in CONVERSIONS and half:
         text += f", in {half}: a margin below its rounding says nothing"
     if step := grid(answers):
         text = (
-            f"{text}, rounded to multiples of {step:.2g}: changes below that do not show, so neither gradients nor scores lead "
+            f"{text}, rounded to multiples of {step:.2g}: changes below that do "
+            "not show, so neither gradients nor scores lead "
             "an attack; return them unrounded"
         )
     return Finding(code=Code.ANSWERS, passed=not step, text=text, figure=step)
 
 
 def grid(answers: Tensor) -> float | None:
-    """Step of the grid on which all answers lie; None if they are not rounded, or too few to decide."""
+    """Step of the grid on which all answers lie; None if they are not rounded, or too few to
+    decide.
+    """
     low, high = float(answers.amin()), float(answers.amax())
     if answers.numel() < MIN_NUMBERS or not low < high:
         return None
@@ -107,4 +147,8 @@ def grid(answers: Tensor) -> float | None:
     # Of as many multiples of a step as there are, the last tells its size best.
     step = 1 / round(1 / step)
     off = (values / step - (values / step).round()).abs().amax() * step
-    return None if 1 / step > COARSE or len(values) < 3 or float(off) > 2 * ROUNDING else step * (high - low)
+    return (
+        None
+        if 1 / step > COARSE or len(values) < 3 or float(off) > 2 * ROUNDING
+        else step * (high - low)
+    )

@@ -58,15 +58,19 @@ CASCADES: dict[str, tuple[str, ...]] = {
     "black-box": ("square?steps=5000",),
     "rand": ("apgd-ce?eot=20", "apgd-dlr?eot=20"),
 }
-"""Named sequences of stages: AutoAttack's three versions, that of the per-class study, Brinell's, and one without gradients."""
+"""Named sequences of stages: AutoAttack's three versions, that of the per-class study,
+Brinell's, and one without gradients."""
 ALIASES = {"autoattack": "standard"}
 CASCADE_DESCRIPTIONS = {
-    "fast": "the default: AutoAttack's verdict in a fraction of its time, and its full budget where gradients mislead",
-    "standard": "AutoAttack's standard version: APGD-CE, APGD-T, FAB-T and Square; compares with RobustBench",
+    "fast": "the default: AutoAttack's verdict in a fraction of its time, and its full "
+    "budget where gradients mislead",
+    "standard": "AutoAttack's standard version: APGD-CE, APGD-T, FAB-T and Square; compares "
+    "with RobustBench",
     "slides": "APGD-CE, APGD-DLR, FAB and Square, as the per-class study ran them",
     "plus": "AutoAttack's plus version: five restarts, and targeted and untargeted FAB",
     "black-box": "Square alone, for models that give scores and no gradients",
-    "rand": "AutoAttack's version for models that draw random numbers: APGD by the mean of 20 answers",
+    "rand": "AutoAttack's version for models that draw random numbers: APGD by the mean "
+    "of 20 answers",
 }
 
 
@@ -75,6 +79,8 @@ def check_attack_name(name: str) -> str:
     plugin, _ = PRESETS.get(name, (name, {}))
     plugin_names = plugins.names("attack")
     if plugin not in plugin_names and not plugins.is_scratch(plugin):
-        hint = suggestion(name, [*plugin_names, *PRESETS, *CASCADES, *ALIASES], "`brinell plugins` lists them")
+        hint = suggestion(
+            name, [*plugin_names, *PRESETS, *CASCADES, *ALIASES], "`brinell plugins` lists them"
+        )
         raise RequestError(f"there is no attack {name!r}{hint}")
     return plugin

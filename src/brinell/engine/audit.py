@@ -1,4 +1,6 @@
-"""Carries out the plan of an audit in a run folder, model after model; `model_audit` does the work on each."""
+"""Carries out the plan of an audit in a run folder, model after model; `model_audit` does the work
+on each.
+"""
 
 import json
 import time
@@ -32,16 +34,25 @@ def run_audit(
 ) -> Run:
     """Carry out a plan in the folder `out`, which with `resume` may hold part of the work.
 
-    `command` is the line that repeats the run, for the manifest; `pool` the workers that attack groups, or the channel that this
-    process serves as one of them; `audit` makes the audit of a model.
+    `command` is the line that repeats the run, for the manifest; `pool` the workers that attack
+    groups, or the channel that this process serves as one of them; `audit` makes the audit of a
+    model.
     """
     if isinstance(pool, Channel):
         pool.serve(AuditWorker(plan).answer)
     facts = plan_facts(plan)
 
     def work() -> None:
-        manifest = LAYOUT.head | provenance.start_record(plan.request, command) | json.loads(json.dumps(facts))
-        manifest |= provenance.machine_facts(plan.device) | {key: {} for key in ACCUMULATED} | stored_facts(out)
+        manifest = (
+            LAYOUT.head
+            | provenance.start_record(plan.request, command)
+            | json.loads(json.dumps(facts))
+        )
+        manifest |= (
+            provenance.machine_facts(plan.device)
+            | {key: {} for key in ACCUMULATED}
+            | stored_facts(out)
+        )
         folder = Run(out, manifest)
         for note in (*manifest["data"]["notes"], *plan.notes):
             progress.note(str(note))
@@ -52,8 +63,13 @@ def run_audit(
                 if manifest["answers"] != answers:
                     folder.save_facts()
                 failures = audit(plan, source, model, folder, progress, surrogates, pool)()
-            manifest["warnings"] += [{"code": code, "model": source.name, "text": text} for code, text in failures.items()]
-            manifest["seconds"][source.name] = manifest["seconds"].get(source.name, 0.0) + time.perf_counter() - start
+            manifest["warnings"] += [
+                {"code": code, "model": source.name, "text": text}
+                for code, text in failures.items()
+            ]
+            manifest["seconds"][source.name] = (
+                manifest["seconds"].get(source.name, 0.0) + time.perf_counter() - start
+            )
             folder.save_facts()
         LAYOUT.save(out, manifest | {"finished": provenance.timestamp()})
 
@@ -88,12 +104,19 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
     criterion = (plan.targeting or plan.threshold or MISCLASSIFIED).describe()
     if plan.request.reject_class is not None:
         criterion = {"name": NotRejected.name}  # the class is with the facts of each model
-    surrogates = [{"name": entry.name, "spec": entry.spec, **entry.facts} for entry in (*plan.surrogates, *plan.brought)]
+    surrogates = [
+        {"name": entry.name, "spec": entry.spec, **entry.facts}
+        for entry in (*plan.surrogates, *plan.brought)
+    ]
     return {
         "cell": plan_hash(plan),
         "seed": plan.request.seed,
-        "data": provenance.data_facts(plan.request.data, plan.dataset, plan.data_digest, len(plan.ids), plan.selection.method),
-        "models": [{"name": model.name, "spec": model.spec, **model.facts} for model in plan.models],
+        "data": provenance.data_facts(
+            plan.request.data, plan.dataset, plan.data_digest, len(plan.ids), plan.selection.method
+        ),
+        "models": [
+            {"name": model.name, "spec": model.spec, **model.facts} for model in plan.models
+        ],
         **({"surrogates": surrogates} if surrogates else {}),
         "criterion": criterion,
         "distance": plan.distance.name,
@@ -106,5 +129,8 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
             for model in plan.models
             for name, reason in model.skipped.items()
         ],
-        "warnings": [{"code": remark.code, "model": None, "text": remark.text} for remark in plan.dataset.info.remarks],
+        "warnings": [
+            {"code": remark.code, "model": None, "text": remark.text}
+            for remark in plan.dataset.info.remarks
+        ],
     }

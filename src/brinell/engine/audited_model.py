@@ -19,7 +19,10 @@ FAILED = "failed-samples"
 
 
 class AuditedModel:
-    """State that all parts of one model's audit share. The manifest records each reduction of the batch size."""
+    """State that all parts of one model's audit share.
+
+    The manifest records each reduction of the batch size.
+    """
 
     def __init__(
         self,
@@ -31,11 +34,19 @@ class AuditedModel:
         sizer: BatchSizer | None = None,
         surrogates: tuple[Model, ...] = (),
     ) -> None:
-        self.plan, self.source, self.model, self.run, self.progress = plan, source, model, run, progress
+        self.plan, self.source, self.model, self.run, self.progress = (
+            plan,
+            source,
+            model,
+            run,
+            progress,
+        )
         self.surrogates = surrogates
         self.rows: dict[str, Records] = {}
         """Rows of the first check and of the stages so far, by name."""
-        self.sizer = sizer or BatchSizer(plan.request.batch_size, lambda remark: self.note("memory", [remark]))
+        self.sizer = sizer or BatchSizer(
+            plan.request.batch_size, lambda remark: self.note("memory", [remark])
+        )
 
     def all_rows(self) -> Records:
         """The rows of the first check and of the stages so far."""
@@ -49,8 +60,12 @@ class AuditedModel:
         """Short name of a stage; other names, such as that of the clean check, stay as they are."""
         return next((stage.short or name for stage in self.plan.stages if stage.name == name), name)
 
-    def note(self, stage: str, remarks: Sequence[Remark], legend: Mapping[str, Any] | None = None) -> None:
-        """Record remarks and the legend in the manifest, each code once; entries of an interrupted run stay."""
+    def note(
+        self, stage: str, remarks: Sequence[Remark], legend: Mapping[str, Any] | None = None
+    ) -> None:
+        """Record remarks and the legend in the manifest, each code once; entries of an interrupted
+        run stay.
+        """
         if legend and not self.run.legend(self.source.name, stage):
             self._section("extras")[stage] = dict(legend)
             self.run.save_facts()
@@ -68,7 +83,9 @@ class AuditedModel:
         """Record that a sample cannot be judged."""
         self._section("failed").setdefault(stage, {})[str(sample)] = reason
         self.run.save_facts()
-        self.progress.warn(f"{self.source.name}, {stage}: sample {sample} cannot be judged: {reason}")
+        self.progress.warn(
+            f"{self.source.name}, {stage}: sample {sample} cannot be judged: {reason}"
+        )
 
     def failure_warning(self) -> dict[str, str]:
         """The warning that samples could not be judged, by its code; empty if there is none."""
@@ -78,7 +95,10 @@ class AuditedModel:
         first = next(iter(stages))
         sample, reason = next(iter(stages[first].items()))
         count = len({failed for samples in stages.values() for failed in samples})
-        text = f"{count} of {len(self.plan.ids)} samples could not be judged; the first: {sample} in {first}: {reason}"
+        text = (
+            f"{count} of {len(self.plan.ids)} samples could not be judged; the first: "
+            f"{sample} in {first}: {reason}"
+        )
         return {FAILED: text}
 
     def add_traffic(self, traffic: Mapping[str, int]) -> None:
@@ -87,12 +107,16 @@ class AuditedModel:
         total.update({kind: total.get(kind, 0) + count for kind, count in traffic.items()})
 
     def keep_facts(self) -> None:
-        """Record remarks of a remote model and the requests since the last call; both add up over sessions."""
+        """Record remarks of a remote model and the requests since the last call; both add up over
+        sessions.
+        """
         if server := self.model.info.server:
             self.note("model", server.remarks())
             self.add_traffic(dict(server.traffic()))
             self.run.save_facts()
 
     def _section(self, key: str) -> dict[str, Any]:
-        section: dict[str, Any] = self.run.manifest.setdefault(key, {}).setdefault(self.source.name, {})
+        section: dict[str, Any] = self.run.manifest.setdefault(key, {}).setdefault(
+            self.source.name, {}
+        )
         return section

@@ -1,4 +1,6 @@
-"""One attack on one batch: stage after stage on the samples that are still robust, without a run folder."""
+"""One attack on one batch: stage after stage on the samples that are still robust, without a run
+folder.
+"""
 
 import math
 import operator
@@ -43,25 +45,44 @@ def check_bounds(x: Tensor, domain: Domain, remedy: str = "") -> None:
     if not domain.excess(x) <= domain.slack:
         lowest, highest = (float(value) for value in x.aminmax())
         raise RequestError(
-            f"x holds values from {lowest:g} to {highest:g}, outside the bounds {domain.low:g} to {domain.high:g} "
-            f"(or NaN): {remedy or 'give bounds=(low, high); normalised inputs as they were before, with mean= and std='}"
+            f"x holds values from {lowest:g} to {highest:g}, outside the bounds "
+            f"{domain.low:g} to {domain.high:g} "
+            "(or NaN): "
+            f"{remedy or 'give bounds=(low, high); normalised inputs as they were before, with mean= and std='}"
         )
 
 
 def parse_labels(y: Any, n: int) -> Tensor:
-    """Parse the true classes to (n,) int64; refuses a wrong number of labels and values that are not classes."""
+    """Parse the true classes to (n,) int64; refuses a wrong number of labels and values that are
+    not classes.
+    """
     labels = as_tensor(y, "classes")
-    if labels.shape != (n,) or labels.is_floating_point() or labels.is_complex() or not n or int(labels.min()) < 0:
-        raise RequestError(f"y has shape {tuple(labels.shape)} and type {labels.dtype}: it holds {n} whole numbers from 0 on")
+    if (
+        labels.shape != (n,)
+        or labels.is_floating_point()
+        or labels.is_complex()
+        or not n
+        or int(labels.min()) < 0
+    ):
+        raise RequestError(
+            f"y has shape {tuple(labels.shape)} and type {labels.dtype}: it holds "
+            f"{n} whole numbers from 0 on"
+        )
     return labels.long()
 
 
 def parse_stages(attack: tuple[str, ...]) -> tuple[Stage, ...]:
-    """Build the stages of one or more attacks or of a cascade; refuses cascades that depend on the results of a full run."""
+    """Build the stages of one or more attacks or of a cascade; refuses cascades that depend on the
+    results of a full run.
+    """
     stages = build_stages(attack)
-    if any(stage.waits or (stage.turn.within, stage.turn.last) != (None, None) or stage.turn.share < 1 for stage in stages):
+    if any(
+        stage.waits or (stage.turn.within, stage.turn.last) != (None, None) or stage.turn.share < 1
+        for stage in stages
+    ):
         raise RequestError(
-            f"{', '.join(attack)} decides by what a whole run finds: call brinell.audit, or name attacks such as apgd-t, or "
+            f"{', '.join(attack)} decides by what a whole run finds: call "
+            "brinell.audit, or name attacks such as apgd-t, or "
             "standard"
         )
     return stages
@@ -74,31 +95,51 @@ def model_session(model: Model) -> AbstractContextManager[None]:
     return model.info.session(torch.device("cpu") if parameter is None else parameter.device)
 
 
-def parse_radii(eps: Any, n: int, distance: Distance, domain: Domain, stages: tuple[Stage, ...], device: torch.device) -> Tensor:
-    """Parse eps to the budget (n,) of each sample; None means the largest possible distance, for minimal attacks alone."""
+def parse_radii(
+    eps: Any,
+    n: int,
+    distance: Distance,
+    domain: Domain,
+    stages: tuple[Stage, ...],
+    device: torch.device,
+) -> Tensor:
+    """Parse eps to the budget (n,) of each sample; None means the largest possible distance, for
+    minimal attacks alone.
+    """
     if eps is None:
         if missing := [stage.name for stage in stages if stage.attack.family != "minimal"]:
-            raise RequestError(f"eps is missing, within which {missing[0]} searches: give a number, such as eps=8/255")
+            raise RequestError(
+                f"eps is missing, within which {missing[0]} searches: give a "
+                "number, such as eps=8/255"
+            )
         largest = extent(distance, domain)
         if not math.isfinite(largest):
-            raise RequestError(f"eps is missing, and {distance.name} has no largest distance: give a number")
+            raise RequestError(
+                f"eps is missing, and {distance.name} has no largest distance: give a number"
+            )
         return torch.full((n,), largest, device=device)
     if _is_list(eps):
         radii = torch.as_tensor(as_array(eps, "numbers of eps"), dtype=torch.float32)
         if radii.shape != (n,) or not bool((torch.isfinite(radii) & (radii >= 0)).all()):
-            raise RequestError(f"eps holds {len(radii)} numbers for {n} samples: give one, or one of 0 or more for each")
+            raise RequestError(
+                f"eps holds {len(radii)} numbers for {n} samples: give one, or "
+                "one of 0 or more for each"
+            )
         return radii.to(device)
     budgets = parse_eps(eps_text(eps))
     if len(budgets.values) != 1:
         raise RequestError(
-            f"eps {short(eps)} is {len(budgets.values)} budgets: brinell.attack takes one; for several call brinell.audit"
+            f"eps {short(eps)} is {len(budgets.values)} budgets: brinell.attack "
+            "takes one; for several call brinell.audit"
         )
     check_budgets(budgets, distance, domain)
     return torch.full((n,), budgets.values[0], device=device)
 
 
 def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple | range) or (not isinstance(value, str) and getattr(value, "ndim", 0) == 1)
+    return isinstance(value, list | tuple | range) or (
+        not isinstance(value, str) and getattr(value, "ndim", 0) == 1
+    )
 
 
 @dataclass
@@ -114,15 +155,20 @@ class BatchAttack:
     queries: int | None
     seed: int
 
-    def run(self, stages: tuple[Stage, ...], eps: Tensor, targeted: Any, worst: bool) -> dict[str, Tensor]:
-        """Attack the batch; return each sample's closest adversarial input (`worst`: that of the largest margin) and costs."""
+    def run(
+        self, stages: tuple[Stage, ...], eps: Tensor, targeted: Any, worst: bool
+    ) -> dict[str, Tensor]:
+        """Attack the batch; return each sample's closest adversarial input (`worst`: that of the
+        largest margin) and costs.
+        """
         n, device = len(self.x), self.x.device
         check_output(self.model, None)
         with torch.no_grad():
             logits = torch.cat([ask(self.model, part) for part in self.x.split(self.batch_size)])  # type: ignore[no-untyped-call]
         if int(self.y.max()) >= logits.shape[1]:
             raise RequestError(
-                f"y holds the class {int(self.y.max())}, and the model distinguishes {logits.shape[1]}: counted from 0"
+                f"y holds the class {int(self.y.max())}, and the model "
+                f"distinguishes {logits.shape[1]}: counted from 0"
             )
         criterion = self._criterion(targeted, logits)
         margin = criterion.margin(logits, self.y, self.x)
@@ -151,13 +197,22 @@ class BatchAttack:
             try:
                 text = targeted if isinstance(targeted, str) else str(operator.index(targeted))
             except Exception:
-                raise RequestError(f"targeted is {short(targeted)}: give a class, one for each sample, or 'random'") from None
+                raise RequestError(
+                    f"targeted is {short(targeted)}: give a class, one for each sample, or 'random'"
+                ) from None
             target = parse_targeting(text, names)
             assert target is not None
             target.check(self.model.name, logits.shape[1])
-            classes = target.classes(logits, self.y, Streams.of(self.seed, torch.arange(len(self.y), device=self.y.device)))
+            classes = target.classes(
+                logits,
+                self.y,
+                Streams.of(self.seed, torch.arange(len(self.y), device=self.y.device)),
+            )
         if bool((classes == self.y).any()):
-            raise RequestError("the target class of a sample is its own: leave such samples out, or aim at another class")
+            raise RequestError(
+                "the target class of a sample is its own: leave such samples "
+                "out, or aim at another class"
+            )
         criterion = Targeted(classes)
         criterion.check(logits.shape[1])
         return criterion
@@ -170,16 +225,25 @@ class BatchAttack:
             attack.check(self.domain)
 
     def _stage(
-        self, stage: Stage, rows: Tensor, eps: Tensor, criterion: Criterion, worst: bool, result: dict[str, Tensor]
+        self,
+        stage: Stage,
+        rows: Tensor,
+        eps: Tensor,
+        criterion: Criterion,
+        worst: bool,
+        result: dict[str, Tensor],
     ) -> None:
         """Run a stage on the samples of `rows` and write its finds into `result`."""
         x, y = self.x[rows], self.y[rows]
         attack_criterion = Worst(criterion) if worst else criterion
-        threat = Threat(distance=self.distance, eps=eps, domain=self.domain, criterion=attack_criterion)
+        threat = Threat(
+            distance=self.distance, eps=eps, domain=self.domain, criterion=attack_criterion
+        )
         minimal = stage.attack.family == "minimal"
         if worst and minimal:
             raise RequestError(
-                f"{stage.name} minimises the distance, and worst=True asks for the largest margin: take apgd or pgd"
+                f"{stage.name} minimises the distance, and worst=True asks for "
+                "the largest margin: take apgd or pgd"
             )
         ledger = Ledger(
             self.model,
@@ -193,7 +257,12 @@ class BatchAttack:
             eot=stage.eot,
             strongest=True,
         )
-        stage.attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(self.seed, rows).fold(stage.name))
+        stage.attack(
+            ledger.oracle(),
+            ledger.batch,
+            ledger.threat,
+            Streams.of(self.seed, rows).fold(stage.name),
+        )
         improved = ledger.best.margin > result["margin"][rows]
         fooled = improved & (ledger.best.margin > 0) if worst else ledger.fooled
         result["x_adv"][rows[improved]] = ledger.best.strongest[improved]

@@ -13,16 +13,18 @@ Result = TypeVar("Result")
 class BatchSizer:
     """A batch size that halves each time memory runs out.
 
-    A sample's results do not depend on the other samples of its batch, so smaller batches give the same results. Work that was
-    interrupted by the lack of memory is lost and does not appear in the counts of the records. Each halving calls `on_reduction`
-    with a remark.
+    A sample's results do not depend on the other samples of its batch, so smaller batches give the
+    same results. Work that was interrupted by the lack of memory is lost and does not appear in the
+    counts of the records. Each halving calls `on_reduction` with a remark.
     """
 
     def __init__(self, size: int, on_reduction: Callable[[Remark], None]) -> None:
         self.size, self._on_reduction = size, on_reduction
 
     def fit(self, work: Callable[[], Result]) -> Result:
-        """Call `work`, which reads `size`; halve the size and call it again while memory runs out, down to size 1."""
+        """Call `work`, which reads `size`; halve the size and call it again while memory runs out,
+        down to size 1.
+        """
         while True:
             try:
                 return work()
@@ -33,15 +35,19 @@ class BatchSizer:
                     if isinstance(error, MemoryShortError):
                         raise
                     raise MemoryShortError(
-                        f"an attack on one input alone does not fit into memory ({one_line(error)}): try "
-                        f"{option('device', 'cpu')}, or one with more memory; what was computed is kept"
+                        "an attack on one input alone does not fit into memory "
+                        f"({one_line(error)}): try "
+                        f"{option('device', 'cpu')}, or one with more memory; "
+                        "what was computed is kept"
                     ) from error
-            # Outside the except block, because the error references the memory of the failed attempt.
+            # Outside the except block, because the error references the memory of the failed
+            # attempt.
             release_memory()
             previous, self.size = self.size, self.size // 2
             self._on_reduction(
                 Remark(
                     f"batch-{self.size}",
-                    f"memory was short for batches of {previous} inputs: from there on they hold {self.size}",
+                    f"memory was short for batches of {previous} inputs: from "
+                    f"there on they hold {self.size}",
                 )
             )

@@ -1,17 +1,20 @@
 """Checks that the margin that a model shows reaches zero where its decision changes.
 
-The class that a model decides on and the scores that it shows may come from different computations. Then gradients and finite
-differences of the scores agree, attacks fail, and neither tells how near the decision boundary is. If scores decide, as in any
-network whose class is the argmax of continuous logits, the lead of the first class over the second is zero on the boundary.
+The class that a model decides on and the scores that it shows may come from different computations.
+Then gradients and finite differences of the scores agree, attacks fail, and neither tells how near
+the decision boundary is. If scores decide, as in any network whose class is the argmax of
+continuous logits, the lead of the first class over the second is zero on the boundary.
 
-On straight lines between inputs of different classes the check brackets the first change of class that it meets, and compares
-the lead on both sides of the bracket with that at the ends of the line (`JUMP`). A jump is a property of the single line, so one
-line suffices, and faults of a single class or of few samples are found if a line meets them. A lead that is continuous and stays
-large until just before the boundary (`NEAR`) is judged on all lines together, because healthy networks have a few such lines.
+On straight lines between inputs of different classes the check brackets the first change of class
+that it meets, and compares the lead on both sides of the bracket with that at the ends of the line
+(`JUMP`). A jump is a property of the single line, so one line suffices, and faults of a single
+class or of few samples are found if a line meets them. A lead that is continuous and stays large
+until just before the boundary (`NEAR`) is judged on all lines together, because healthy networks
+have a few such lines.
 
-The idea of testing an attack's failure by the decision comes from Chen & Gu 2020 (RayS, section 5); bracketing the boundary on a
-line is the first step of decision-based attacks (Brendel et al. 2018, section 3). No source for the comparison of leads is known.
-Figures: docs/results/checks.md.
+The idea of testing an attack's failure by the decision comes from Chen & Gu 2020 (RayS, section 5);
+bracketing the boundary on a line is the first step of decision-based attacks (Brendel et al. 2018,
+section 3). No source for the comparison of leads is known. Figures: docs/results/checks.md.
 """
 
 from dataclasses import dataclass
@@ -35,27 +38,33 @@ TURNS = 32
 SECANTS = 10
 """Among so many first questions two of three are secants; all others halve the bracket."""
 NARROW = 2.0**-20
-"""Width of the narrowest bracket, as a share of the line; float32 distinguishes few inputs within."""
+"""Width of the narrowest bracket, as a share of the line; float32 distinguishes few inputs
+within."""
 APART = 1e-3
-"""Two points at this share of a line or more from each other are apart: no continuous score is the same at both."""
+"""Two points at this share of a line or more from each other are apart: no continuous score is
+the same at both."""
 CLOSE = 0.05
 """A bracket is good if the leads on both sides are at most this share of the leads at the ends."""
 JUMP = 0.25
-"""Largest lead beside the boundary, as a share of that at the end of the line: healthy networks stay below `CLOSE`."""
+"""Largest lead beside the boundary, as a share of that at the end of the line: healthy networks
+stay below `CLOSE`."""
 FLOOR = 0.25
-"""Leads are compared with at least this share of the median clean one, below which they are of the size of rounding."""
+"""Leads are compared with at least this share of the median clean one, below which they are of
+the size of rounding."""
 NEAR = (0.02, 0.002, 0.0002)
 """Distances from the boundary, as shares of the way there, at which the lead is measured again."""
 STEEP = 0.5
 """A lead that is still above this share near the boundary is steep."""
 MAX_STEEP = (0.3, 0.1, 0.01)
-"""Share of the lines of healthy networks that are steep at most, for each of `NEAR` (docs/results/checks.md)."""
+"""Share of the lines of healthy networks that are steep at most, for each of `NEAR`
+(docs/results/checks.md)."""
 MIN_LINES = 12
 """Fewest lines with which the check can pass."""
 REMEDY = "the scores do not tell how near the decision is; attack by labels alone: --attack ray-s"
 
 SURVIVORS, EXAMPLES = 32, 16
-"""Largest numbers of robust samples that the check after the attacks asks about, and of adversarial examples."""
+"""Largest numbers of robust samples that the check after the attacks asks about, and of
+adversarial examples."""
 
 
 @dataclass(frozen=True)
@@ -87,22 +96,29 @@ class Crossings:
     after: Tensor
     """(n,): lead just after it, as a share of that at the end."""
     near: Tensor
-    """(n, len(NEAR)): lead at `NEAR` or farther from the boundary, as a share of that at the start."""
+    """(n, len(NEAR)): lead at `NEAR` or farther from the boundary, as a share of that at the
+    start."""
     classes: Tensor
     """(n, 2): the classes on both sides."""
     stepped: Tensor
-    """(n,) bool: two points of the line that are apart have the same answer to the last digit, as on a step."""
+    """(n,) bool: two points of the line that are apart have the same answer to the last digit,
+    as on a step."""
 
     def jumps(self) -> Tensor:
         """(n, 2) bool: the sides on which the lead does not go to zero."""
         return torch.stack([self.before, self.after], 1) > JUMP
 
     def are_steps(self) -> bool:
-        """True if lines with a jump have steps, and steps of one class differ in height, unlike a label with one confidence."""
+        """True if lines with a jump have steps, and steps of one class differ in height, unlike a
+        label with one confidence.
+        """
         on_jumps, first = self.stepped[self.jumps().any(1)].float(), self.classes[:, 0]
         if not len(on_jumps) or on_jumps.mean() <= 0.5:
             return False
-        groups = [self.before[self.stepped & (first == number)] for number in set(first[self.stepped].tolist())]
+        groups = [
+            self.before[self.stepped & (first == number)]
+            for number in set(first[self.stepped].tolist())
+        ]
         return any(bool(heights.min() < (1 - CLOSE) * heights.max()) for heights in groups)
 
     def steep(self) -> Tensor:
@@ -117,23 +133,32 @@ def lead(logits: Tensor) -> Tensor:
 
 
 def _lead_of(logits: Tensor, classes: Tensor) -> Tensor:
-    """(n,): logit of these classes (n,) minus the largest other one; negative where another class leads."""
+    """(n,): logit of these classes (n,) minus the largest other one; negative where another class
+    leads.
+    """
     score = logits.gather(1, classes[:, None])[:, 0]
     return score - logits.scatter(1, classes[:, None], -torch.inf).amax(1)
 
 
 def find_crossings(oracle: Oracle, lines: Lines, typical: Tensor) -> Crossings:
-    """Bracket the decision boundary on each line by halving and secants in turn, and measure the leads beside it.
+    """Bracket the decision boundary on each line by halving and secants in turn, and measure the
+    leads beside it.
 
-    A secant meets the boundary of a continuous lead after a few questions; where the lead jumps, the halving narrows the
-    bracket. Costs at most `TURNS` and `len(NEAR)` forwards a line, and some six on healthy networks. `typical` () is the median
-    lead on clean inputs.
+    A secant meets the boundary of a continuous lead after a few questions; where the lead jumps,
+    the halving narrows the bracket. Costs at most `TURNS` and `len(NEAR)` forwards a line, and some
+    six on healthy networks. `typical` () is the median lead on clean inputs.
     """
     classes, leads = lines.first.argmax(1), torch.stack([lead(lines.first), lead(lines.last)], 1)
     scale = torch.maximum(leads, FLOOR * typical).clamp_min(torch.finfo(leads.dtype).tiny)
     before, after = lines.first.clone(), lines.last.clone()
-    low, high = torch.zeros(len(classes), device=classes.device), torch.ones(len(classes), device=classes.device)
-    flat, flat_lead = torch.full_like(low, torch.inf), torch.zeros_like(low)  # the first point on the way that is not steep
+    low, high = (
+        torch.zeros(len(classes), device=classes.device),
+        torch.ones(len(classes), device=classes.device),
+    )
+    flat, flat_lead = (
+        torch.full_like(low, torch.inf),
+        torch.zeros_like(low),
+    )  # the first point on the way that is not steep
     stepped = torch.zeros_like(low, dtype=torch.bool)
     for turn in range(TURNS):
         gaps = torch.stack([_lead_of(before, classes), -_lead_of(after, classes)], 1)
@@ -146,7 +171,10 @@ def find_crossings(oracle: Oracle, lines: Lines, typical: Tensor) -> Crossings:
         agreement = logits.argmax(1) == classes[rows]
         is_equal = (logits == torch.where(agreement[:, None], before[rows], after[rows])).all(1)
         stepped[rows] |= is_equal & ((high - low)[rows] > APART)
-        low[rows], high[rows] = torch.where(agreement, middle, low[rows]), torch.where(agreement, high[rows], middle)
+        low[rows], high[rows] = (
+            torch.where(agreement, middle, low[rows]),
+            torch.where(agreement, high[rows], middle),
+        )
         before[rows] = torch.where(agreement[:, None], logits, before[rows])
         after[rows] = torch.where(agreement[:, None], after[rows], logits)
         share = lead(before) / scale[:, 0]
@@ -170,9 +198,11 @@ def find_crossings(oracle: Oracle, lines: Lines, typical: Tensor) -> Crossings:
 
 
 def _secant(gaps: Tensor, scale: Tensor) -> Tensor:
-    """(n,): where in the bracket a linear lead is close to 0, on the side of the boundary on which none is known.
+    """(n,): where in the bracket a linear lead is close to 0, on the side of the boundary on which
+    none is known.
 
-    `gaps` (n, 2) are the leads at both ends of the bracket, both positive; `scale` (n, 2) those at the ends of the line.
+    `gaps` (n, 2) are the leads at both ends of the bracket, both positive; `scale` (n, 2) those at
+    the ends of the line.
     """
     closeness = gaps[:, 0] <= CLOSE * scale[:, 0]
     target = CLOSE / 2 * torch.where(closeness, -scale[:, 1], scale[:, 0])
@@ -180,10 +210,11 @@ def _secant(gaps: Tensor, scale: Tensor) -> Tensor:
 
 
 def lines_between(oracle: Oracle, batch: Batch, logits: Tensor, *, free: bool) -> Lines:
-    """At most `LINES` lines between inputs of different classes, those of all classes in turn; none if there is one class only.
+    """At most `LINES` lines between inputs of different classes, those of all classes in turn; none
+    if there is one class only.
 
-    `logits` (n, classes) are the answers to the n inputs. Unless every value may change (`free`), the ends are asked about with
-    the fixed values of the samples at the starts.
+    `logits` (n, classes) are the answers to the n inputs. Unless every value may change (`free`),
+    the ends are asked about with the fixed values of the samples at the starts.
     """
     classes = logits.argmax(1)
     turns = torch.stack([(classes[:row] == classes[row]).sum() for row in range(len(classes))])
@@ -196,17 +227,27 @@ def lines_between(oracle: Oracle, batch: Batch, logits: Tensor, *, free: bool) -
             starts.append(row)
             ends.append(int(partners[0]))
     last = logits[ends] if free or not starts else oracle.scores(batch.ids[starts], batch.x[ends])
-    return crossing_lines(Lines(batch.ids[starts], batch.x[starts], batch.x[ends], logits[starts], last))
+    return crossing_lines(
+        Lines(batch.ids[starts], batch.x[starts], batch.x[ends], logits[starts], last)
+    )
 
 
 def crossing_lines(lines: Lines) -> Lines:
     """The lines whose ends the model assigns to different classes; there may be none."""
     differ = lines.first.argmax(1) != lines.last.argmax(1)
-    return Lines(lines.ids[differ], lines.start[differ], lines.end[differ], lines.first[differ], lines.last[differ])
+    return Lines(
+        lines.ids[differ],
+        lines.start[differ],
+        lines.end[differ],
+        lines.first[differ],
+        lines.last[differ],
+    )
 
 
 def boundary_margin(context: CheckContext) -> Finding:
-    """The margin that the model shows reaches zero where its decision changes, on lines between clean inputs."""
+    """The margin that the model shows reaches zero where its decision changes, on lines between
+    clean inputs.
+    """
     context.require(Access.SCORES)
     context.require_steady_answers()
     return _margin_of(context)
@@ -215,15 +256,23 @@ def boundary_margin(context: CheckContext) -> Finding:
 def survivor_margin(context: CheckContext) -> Finding:
     """The same on lines between samples that attacks left, others, and adversarial examples.
 
-    The check before the attacks asks about lines between clean inputs. If scores do not decide near a tenth of the samples, these
-    are a large part of those that are robust in the end.
+    The check before the attacks asks about lines between clean inputs. If scores do not decide near
+    a tenth of the samples, these are a large part of those that are robust in the end.
     """
     return _margin_of(context, code=Code.SURVIVORS, fewest=1)
 
 
 def _margin_of(context: CheckContext, **settings: Any) -> Finding:
     free = context.model.domain.movable is None
-    return check_margin(context.oracle, context.batch, context.first[0], context.domain, context.rng, free=free, **settings)
+    return check_margin(
+        context.oracle,
+        context.batch,
+        context.first[0],
+        context.domain,
+        context.rng,
+        free=free,
+        **settings,
+    )
 
 
 def check_margin(
@@ -237,10 +286,12 @@ def check_margin(
     code: Code = Code.BOUNDARY,
     fewest: int = MIN_LINES,
 ) -> Finding:
-    """Judge the margin on the lines between inputs of different classes; `fewest` lines are those with which it can pass.
+    """Judge the margin on the lines between inputs of different classes; `fewest` lines are those
+    with which it can pass.
 
-    If all inputs are of one class, the lines end at random inputs or at what mirrors the input in the bounds of the data. The
-    oracle is of a ledger whose threat is the whole domain; `logits` (n, classes) are its answers to the n inputs.
+    If all inputs are of one class, the lines end at random inputs or at what mirrors the input in
+    the bounds of the data. The oracle is of a ledger whose threat is the whole domain; `logits` (n,
+    classes) are its answers to the n inputs.
     """
     description = "lines between robust samples, others and adversarial examples"
     if code == Code.BOUNDARY:
@@ -252,30 +303,45 @@ def check_margin(
         random = low + (high - low) * rng.fold("line ends").uniform(*batch.x.shape[1:])
         starts = batch.ids[:LINES], batch.x[:LINES]
         parts = [
-            crossing_lines(Lines(*starts, end[:LINES], logits[:LINES], oracle.scores(starts[0], end[:LINES])))
+            crossing_lines(
+                Lines(*starts, end[:LINES], logits[:LINES], oracle.scores(starts[0], end[:LINES]))
+            )
             for end in (random, low + high - batch.x)
         ]
-        lines = Lines(*(torch.cat([getattr(part, name) for part in parts]) for name in vars(parts[0])))
+        lines = Lines(
+            *(torch.cat([getattr(part, name) for part in parts]) for name in vars(parts[0]))
+        )
     if not len(lines.ids):
         raise NotMadeError("the inputs and random ones are of one class")
-    return judge_crossings(code, find_crossings(oracle, lines, lead(logits).median()), description, fewest)
+    return judge_crossings(
+        code, find_crossings(oracle, lines, lead(logits).median()), description, fewest
+    )
 
 
 def judge_crossings(code: Code, crossings: Crossings, description: str, fewest: int) -> Finding:
-    """The finding on these crossings; `description` says what lines they are on, `fewest` how many it takes to pass.
+    """The finding on these crossings; `description` says what lines they are on, `fewest` how many
+    it takes to pass.
 
-    One jump fails: it is a property of its line. Steep lines fail by an exact test at each of `NEAR`. Scores that change in
-    steps, as those of trees, jump everywhere: nothing follows from it.
+    One jump fails: it is a property of its line. Steep lines fail by an exact test at each of
+    `NEAR`. Scores that change in steps, as those of trees, jump everywhere: nothing follows from
+    it.
     """
     jumps, n = crossings.jumps(), len(crossings.before)
     if crossings.are_steps():
-        raise NotMadeError("the scores change in steps, as those of trees, so no lead goes to zero; attack by labels alone")
+        raise NotMadeError(
+            "the scores change in steps, as those of trees, so no lead goes to "
+            "zero; attack by labels alone"
+        )
     if k := int(jumps.any(1).sum()):
-        leading, classes = torch.unique(crossings.classes[jumps]).tolist(), torch.unique(crossings.classes)
+        leading, classes = (
+            torch.unique(crossings.classes[jumps]).tolist(),
+            torch.unique(crossings.classes),
+        )
         is_few = len(leading) <= 3 and 2 * len(leading) <= len(classes)
         scope = f" (where class {' or '.join(map(str, leading))} leads)" if is_few else ""
         text = (
-            f"on {k} of {n} {description} the margin beside the decision boundary is above {100 * JUMP:.0f} % of the clean one"
+            f"on {k} of {n} {description} the margin beside the decision boundary "
+            f"is above {100 * JUMP:.0f} % of the clean one"
             f"{scope}: {REMEDY}"
         )
         return Finding(code=code, passed=False, text=text, figure=k / n, limit=0.0)
@@ -285,11 +351,17 @@ def judge_crossings(code: Code, crossings: Crossings, description: str, fewest: 
         error_rate += size
         if failed:
             text = (
-                f"on {round(n * share)} of {n} {description} the margin is above {100 * STEEP:.0f} % of the clean one at "
+                f"on {round(n * share)} of {n} {description} the margin is above "
+                f"{100 * STEEP:.0f} % of the clean one at "
                 f"{100 * (1 - distance):g} % of the way to the decision boundary: {REMEDY}"
             )
-            return Finding(code=code, passed=False, text=text, figure=share, limit=limit, error_rate=rate)
-    text, is_small = f"on all {n} {description} the margin goes to zero at the decision boundary", n < fewest
+            return Finding(
+                code=code, passed=False, text=text, figure=share, limit=limit, error_rate=rate
+            )
+    text, is_small = (
+        f"on all {n} {description} the margin goes to zero at the decision boundary",
+        n < fewest,
+    )
     return Finding(
         code=code,
         passed=None if is_small else True,

@@ -20,7 +20,10 @@ ATTACK_TITLES = {
     "square": "Square",
 }
 """Attacks whose names are not written in capitals."""
-GRADIENT_TITLES = {"repaired": "around what breaks the gradient (BPDA)", "surrogate": "along the surrogate's gradient"}
+GRADIENT_TITLES = {
+    "repaired": "around what breaks the gradient (BPDA)",
+    "surrogate": "along the surrogate's gradient",
+}
 CONDITION_TITLES = {
     "masked": "if gradients are masked",
     "blind": "if the gradient is missing or wrong",
@@ -37,16 +40,18 @@ COUNTED_SETTINGS = {"targets": 1, "steps": 1, "restarts": 2}
 class Turn:
     """Rule that selects which of the robust samples a stage attacks.
 
-    Except for `when`, the rule depends on each sample alone, not on the others. Shares are of the clean margin, the lead of the
-    true class on the clean input: 0 is the boundary.
+    Except for `when`, the rule depends on each sample alone, not on the others. Shares are of the
+    clean margin, the lead of the true class on the clean input: 0 is the boundary.
     """
 
     within: float | None = None
     """Only samples of whose clean margin earlier stages left at most this share."""
     last: float | None = None
-    """Only samples that the previous stage attacked, and of whose clean margin it left at most this share."""
+    """Only samples that the previous stage attacked, and of whose clean margin it left at most
+    this share."""
     share: float = 1.0
-    """Only this share of the samples, drawn by their ids, which estimates how the attack would do on all."""
+    """Only this share of the samples, drawn by their ids, which estimates how the attack would
+    do on all."""
     alone: bool = False
     """Every sample, as if no stage had run before (`alone=true`); for comparisons of attacks."""
     when: When | None = None
@@ -57,8 +62,12 @@ class Turn:
             if share is not None and not 0 <= share <= 1:
                 raise ValueError(f"{name} is {share:g}: it is a share from 0 to 1")
 
-    def spared_samples(self, clean: Array, nearest: Array, last: Array, *, draw: Array, waits: bool) -> Array:
-        """(n,) bool: the samples that are not attacked, by a number `draw` (n,) from 0 to 1 for each and the leads of `State`."""
+    def spared_samples(
+        self, clean: Array, nearest: Array, last: Array, *, draw: Array, waits: bool
+    ) -> Array:
+        """(n,) bool: the samples that are not attacked, by a number `draw` (n,) from 0 to 1 for
+        each and the leads of `State`.
+        """
         spared = (draw >= self.share) | waits
         for share, lead in ((self.within, nearest), (self.last, last)):
             if share is not None:
@@ -71,13 +80,16 @@ class Looks:
     """How a stage asks the model."""
 
     eot: int = 1
-    """Number of answers to each input whose mean (and mean gradient) the stage uses, for random models (EOT)."""
+    """Number of answers to each input whose mean (and mean gradient) the stage uses, for random
+    models (EOT)."""
     gradient: Source = "own"
     """The gradient that the attack follows."""
 
     def __post_init__(self) -> None:
         if self.eot < 1:
-            raise ValueError(f"eot is {self.eot}: it is the number of answers that are averaged, 1 or more")
+            raise ValueError(
+                f"eot is {self.eot}: it is the number of answers that are averaged, 1 or more"
+            )
 
 
 TURN_OPTIONS = tuple(field.name for kind in (Turn, Looks) for field in fields(kind))
@@ -101,7 +113,8 @@ class Stage:
     """Its restrictions in words: samples, condition and gradient; empty if there are none."""
 
     short: str = ""
-    """Short name, such as "APGD-T, 9 targets, 30 steps"; stages with different turns may share it."""
+    """Short name, such as "APGD-T, 9 targets, 30 steps"; stages with different turns may share
+    it."""
 
     @property
     def title(self) -> str:
@@ -119,27 +132,43 @@ class Stage:
         return self.gradient == "surrogate" or follows_surrogates(self.attack)
 
     def settings(self) -> dict[str, Any]:
-        """All settings of the attack, defaults included, with the content of files that they refer to."""
+        """All settings of the attack, defaults included, with the content of files that they refer
+        to.
+        """
         return plugins.settings_of(self.attack)
 
 
 def build_stages(specs: tuple[str, ...]) -> tuple[Stage, ...]:
     """Build the stages of a run, in order."""
     if not specs:
-        raise RequestError(f"no attack is named: give at least one {option('attack')}, such as apgd-ce")
-    stages = tuple(_build_stage(stage_spec) for spec in specs for stage_spec in CASCADES.get(ALIASES.get(spec, spec), (spec,)))
+        raise RequestError(
+            f"no attack is named: give at least one {option('attack')}, such as apgd-ce"
+        )
+    stages = tuple(
+        _build_stage(stage_spec)
+        for spec in specs
+        for stage_spec in CASCADES.get(ALIASES.get(spec, spec), (spec,))
+    )
     names = [stage.name for stage in stages]
     for name in names:
         if names.count(name) > 1:
-            raise RequestError(f"attack {name} is named twice: a stage runs once; change its settings or leave one out")
+            raise RequestError(
+                f"attack {name} is named twice: a stage runs once; change its "
+                "settings or leave one out"
+            )
     titles = [stage.title for stage in stages]
     return tuple(
-        stage if titles.count(stage.title) == 1 else replace(stage, label=f"{stage.label} ({stage.name})") for stage in stages
+        stage
+        if titles.count(stage.title) == 1
+        else replace(stage, label=f"{stage.label} ({stage.name})")
+        for stage in stages
     )
 
 
 def attacks_title(specs: tuple[str, ...], stages: tuple[Stage, ...]) -> str:
-    """Readable name of the attacks `specs` of a run with these `stages`, such as "fast cascade" or "APGD-CE, 100 steps"."""
+    """Readable name of the attacks `specs` of a run with these `stages`, such as "fast cascade" or
+    "APGD-CE, 100 steps".
+    """
     short = {stage.name: stage.short for stage in stages}
     return " + ".join(short.get(spec, f"{spec} cascade") for spec in specs)
 
@@ -147,20 +176,36 @@ def attacks_title(specs: tuple[str, ...], stages: tuple[Stage, ...]) -> str:
 def _build_stage(spec: str) -> Stage:
     name, path, options = plugins.parse(spec)
     if path:
-        raise RequestError(f"attack {spec!r} has a path {path!r}: settings are written {name}?key=value")
+        raise RequestError(
+            f"attack {spec!r} has a path {path!r}: settings are written {name}?key=value"
+        )
     own = {key: options.pop(key) for key in TURN_OPTIONS if key in options}
-    looks: Looks = plugins.build_class("attack", spec, Looks, {key: own.pop(key) for key in ("eot", "gradient") if key in own})
+    looks: Looks = plugins.build_class(
+        "attack", spec, Looks, {key: own.pop(key) for key in ("eot", "gradient") if key in own}
+    )
     turn: Turn = plugins.build_class("attack", spec, Turn, own)
     gradient, eot = looks.gradient, looks.eot
     plugin, (_, preset) = check_attack_name(name), PRESETS.get(name, (name, {}))
     attack: Attack = plugins.build("attack", plugin, preset | options)
     stops_at_eps = options.get("stop_at_eps") == "true"
     label = _label(
-        name, attack, {key: value for key, value in options.items() if not (stops_at_eps and key == "stop_at_eps")}, eot
+        name,
+        attack,
+        {
+            key: value
+            for key, value in options.items()
+            if not (stops_at_eps and key == "stop_at_eps")
+        },
+        eot,
     )
-    additions = [*["stop at eps"] * stops_at_eps, *([GRADIENT_TITLES[gradient]] if gradient in GRADIENT_TITLES else [])]
+    additions = [
+        *["stop at eps"] * stops_at_eps,
+        *([GRADIENT_TITLES[gradient]] if gradient in GRADIENT_TITLES else []),
+    ]
     kept_to = ", ".join([*additions, *_restrictions(turn)])
-    return Stage(spec, plugin, attack, turn, eot, gradient, label, kept_to, ", ".join([label, *additions]))
+    return Stage(
+        spec, plugin, attack, turn, eot, gradient, label, kept_to, ", ".join([label, *additions])
+    )
 
 
 def _label(name: str, attack: Attack, options: dict[str, str], eot: int) -> str:

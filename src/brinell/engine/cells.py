@@ -30,9 +30,19 @@ def plan_hash(plan: Plan) -> str:
         domain=list(plan.dataset.domain.to_json().values()),
         criterion=[request.targeted, None if plan.threshold is None else plan.threshold.describe()],
         stages=[
-            [stage.name, stage.plugin, stage.settings(), asdict(stage.turn), stage.eot, stage.gradient] for stage in plan.stages
+            [
+                stage.name,
+                stage.plugin,
+                stage.settings(),
+                asdict(stage.turn),
+                stage.eot,
+                stage.gradient,
+            ]
+            for stage in plan.stages
         ],
-        distance=[plan.distance.name, plan.distance.digest()] if isinstance(plan.distance, Filed) else plan.distance.name,
+        distance=[plan.distance.name, plan.distance.digest()]
+        if isinstance(plan.distance, Filed)
+        else plan.distance.name,
         eps=plan.levels.tolist(),
         units=None if plan.recommended is None else plan.units.tolist(),
         settings=[request.seed, request.queries, request.precision],

@@ -1,9 +1,10 @@
 """Checks of a model before any attack: whether attacks would overstate its robustness.
 
-Croce & Hein 2020, Reliable evaluation of adversarial robustness, and the checks of its code; Pintor et al. 2022, Indicators of
-attack failure; Carlini et al. 2019, On evaluating adversarial robustness. `core.checks.Code` describes each check, and
-docs/reference/checks.md what it compares, its error rate and what it cannot see. `analysis.indicators` makes further checks on
-the results of the attacks.
+Croce & Hein 2020, Reliable evaluation of adversarial robustness, and the checks of its code; Pintor
+et al. 2022, Indicators of attack failure; Carlini et al. 2019, On evaluating adversarial
+robustness. `core.checks.Code` describes each check, and docs/reference/checks.md what it compares,
+its error rate and what it cannot see. `analysis.indicators` makes further checks on the results of
+the attacks.
 """
 
 import torch
@@ -19,16 +20,24 @@ SAMPLES = 64
 """Number of samples on which the checks run."""
 LIMITS = {Code.ZERO: 0.05, Code.SATURATED: 0.05, Code.MISLEADING: 0.25, Code.UNCONSTRAINED: 0.05}
 """The share of samples that a check allows."""
-REMEDY = "what gradient attacks fail to break there is not shown to be robust; rely on those that need none (--attack black-box)"
+REMEDY = (
+    "what gradient attacks fail to break there is not shown to be robust; rely on "
+    "those that need none (--attack black-box)"
+)
 
 
 def check_answers(logits: Tensor, model: Model) -> None:
-    """Raise ModelError for answers that cannot be judged: another shape than (n, classes), NaN or infinity."""
+    """Raise ModelError for answers that cannot be judged: another shape than (n, classes), NaN or
+    infinity.
+    """
     if logits.ndim != 2 or logits.shape[1] != model.classes:
-        raise ModelError(f"model {model.name} answered {tuple(logits.shape)}, not (n, {model.classes})")
+        raise ModelError(
+            f"model {model.name} answered {tuple(logits.shape)}, not (n, {model.classes})"
+        )
     if not torch.isfinite(logits).all():
         raise ModelError(
-            f"model {model.name} answered NaN or infinity on clean inputs: look for overflow or a division by zero in it"
+            f"model {model.name} answered NaN or infinity on clean inputs: look "
+            "for overflow or a division by zero in it"
         )
 
 
@@ -41,8 +50,10 @@ def random_answers(context: CheckContext) -> Finding:
     text = f"{1 + len(repeats)} answers to each of {len(first)} inputs agree"
     if spread > limit:
         text = (
-            f"the model answers differently to the same input ({int(differ.sum())} of {len(first)} classes changed within "
-            f"{1 + len(repeats)} answers): what one answer shows or misses may be luck; --attack rand judges it by the mean of 20"
+            "the model answers differently to the same input "
+            f"({int(differ.sum())} of {len(first)} classes changed within "
+            f"{1 + len(repeats)} answers): what one answer shows or misses may be "
+            "luck; --attack rand judges it by the mean of 20"
         )
     return Finding(code=Code.RANDOM, passed=spread <= limit, text=text, figure=spread, limit=limit)
 
@@ -50,25 +61,38 @@ def random_answers(context: CheckContext) -> Finding:
 def kind_of_answers(context: CheckContext) -> Finding:
     """Answers are neither rounded nor labels, and their margins differ between inputs."""
     lead = boundary.lead(context.first[0])
-    is_constant = bool(lead.amax() - lead.amin() <= 1e-6 * lead.amax()) and bool((context.batch.x != context.batch.x[0]).any())
+    is_constant = bool(lead.amax() - lead.amin() <= 1e-6 * lead.amax()) and bool(
+        (context.batch.x != context.batch.x[0]).any()
+    )
     if context.model.access > Access.LABELS and is_constant:
         text = (
-            f"all {len(lead)} answers have the same margin, as after an argmax: they say which class and not by how much, so "
+            f"all {len(lead)} answers have the same margin, as after an argmax: "
+            "they say which class and not by how much, so "
             "neither gradients nor scores lead an attack; return what goes into the argmax"
         )
-        return Finding(code=Code.ANSWERS, passed=False, text=text, cause="the answers name a class and carry no scores")
+        return Finding(
+            code=Code.ANSWERS,
+            passed=False,
+            text=text,
+            cause="the answers name a class and carry no scores",
+        )
     return answers.check_answer_kind(context.first[0], context.model)
 
 
 def gradients_inside(context: CheckContext) -> Finding:
-    """The forward pass takes no gradients itself. A model that only switches them on is not noted."""
+    """The forward pass takes no gradients itself.
+
+    A model that only switches them on is not noted.
+    """
     context.require(Access.GRADIENTS)
     takes_gradients = context.first[1]
     text = "no gradient is taken within the model's own forward pass"
     if takes_gradients:
         text = (
-            "the model takes gradients within its own forward pass, as a defence that optimises at test time does: attacks do "
-            "not see through that; attack the model without it too, and read the robust accuracy as an upper bound"
+            "the model takes gradients within its own forward pass, as a defence "
+            "that optimises at test time does: attacks do "
+            "not see through that; attack the model without it too, and read the "
+            "robust accuracy as an upper bound"
         )
     return Finding(code=Code.GRADIENTS_INSIDE, passed=not takes_gradients, text=text)
 
@@ -80,14 +104,22 @@ def zero_gradients(context: CheckContext) -> Finding:
 
 
 def saturated_logits(context: CheckContext) -> Finding:
-    """The cross-entropy has a gradient where the margin has one, or attacks do not rest on it alone."""
+    """The cross-entropy has a gradient where the margin has one, or attacks do not rest on it
+    alone.
+    """
     blind = probes.has_gradient(context.margin.grad) & ~probes.has_gradient(context.ce.grad)
-    observation = "clean inputs have saturated logits: of cross-entropy and margin only the margin has a gradient"
+    observation = (
+        "clean inputs have saturated logits: of cross-entropy and margin only the "
+        "margin has a gradient"
+    )
     if context.climbs_margins and bool(blind.any()):
         text = f"{int(blind.sum())} of {len(blind)} {observation}, which attacks of this run follow"
-        return Finding(code=Code.SATURATED, passed=True, text=text, figure=float(blind.float().mean()))
+        return Finding(
+            code=Code.SATURATED, passed=True, text=text, figure=float(blind.float().mean())
+        )
     remedy = (
-        "attacks on the cross-entropy are blind there; use those on margins, such as apgd-dlr and apgd-t, or scale the logits"
+        "attacks on the cross-entropy are blind there; use those on margins, such as "
+        "apgd-dlr and apgd-t, or scale the logits"
     )
     return _share(Code.SATURATED, blind, observation, remedy)
 
@@ -99,7 +131,8 @@ def misleading_gradients(context: CheckContext) -> Finding:
     if not bool(visible.any()):
         raise NotMadeError("within the budget the answers do not change visibly")
     observation = (
-        "samples are led astray: a small step along the gradient, from the clean input or from where an attack leads, does not "
+        "samples are led astray: a small step along the gradient, from the clean "
+        "input or from where an attack leads, does not "
         "raise the loss as it promises"
     )
     return _share(Code.MISLEADING, failed[visible], observation, REMEDY)
@@ -118,8 +151,13 @@ def gradient_mismatch(context: CheckContext) -> Finding:
     else:
         figure, wrong = check.full_check()
         if figure != figure:
-            raise NotMadeError("within the budget hardly an answer changes by more than it is rounded")
-        text = f"finite differences disagree with the gradient by {figure:.2f}, where 0 is perfect and 1 is chance"
+            raise NotMadeError(
+                "within the budget hardly an answer changes by more than it is rounded"
+            )
+        text = (
+            f"finite differences disagree with the gradient by {figure:.2f}, where 0 "
+            "is perfect and 1 is chance"
+        )
         text += f": {REMEDY}" if wrong else ""
     few = n < MIN_SAMPLES and figure is None
     return Finding(
@@ -136,7 +174,10 @@ def gradient_mismatch(context: CheckContext) -> Finding:
 def unconstrained_failure(context: CheckContext) -> Finding:
     """Steps without a budget break every sample."""
     robust = probes.unbroken_samples(context)
-    observation = f"samples withstand {len(probes.STRIDES)} gradient steps that only the bounds of the data limit"
+    observation = (
+        f"samples withstand {len(probes.STRIDES)} gradient steps that only the bounds "
+        "of the data limit"
+    )
     return _share(Code.UNCONSTRAINED, robust, observation, REMEDY)
 
 
@@ -154,9 +195,11 @@ BEFORE_ATTACKS: dict[Code, Check] = {
     Code.BATCH: consistency.answers_by_batch,
     Code.MODE: consistency.training_mode,
 }
-"""The checks of a model on clean samples, in the order in which they are made: that of drift asks for early answers again.
+"""The checks of a model on clean samples, in the order in which they are made: that of drift asks
+for early answers again.
 
-They cost at most 33 forwards and 15 backwards a sample, and some 10 and 2 where one step fools the model.
+They cost at most 33 forwards and 15 backwards a sample, and some 10 and 2 where one step fools the
+model.
 """
 
 

@@ -20,21 +20,33 @@ from brinell.store.run import NO_ROWS
 
 
 def check_clean(audited: AuditedModel) -> Records:
-    """Predict all clean inputs, group after group, and save their rows; returns them, samples ascending."""
+    """Predict all clean inputs, group after group, and save their rows; returns them, samples
+    ascending.
+    """
     plan, run, name = audited.plan, audited.run, audited.source.name
     records = rows.concatenate([NO_ROWS, *(group for _, group in run.groups(name, CLEAN))])
     missing = np.flatnonzero(~np.isin(plan.ids, records.sample_id))
 
     def fail(index: int, error: ModelError) -> Records:
         audited.fail(CLEAN, int(plan.ids[index]), str(error))
-        return _rows(audited, np.array([index]), clean_pred=-1, clean_confidence=0.0, outcome=str(Outcome.FAILED))
+        return _rows(
+            audited,
+            np.array([index]),
+            clean_pred=-1,
+            clean_confidence=0.0,
+            outcome=str(Outcome.FAILED),
+        )
 
     for start in range(0, len(missing), plan.group_size):
         group = missing[start : start + plan.group_size]
-        parts = retry.run_in_halves(lambda index: _predict(audited, index), group, fail, audited.model, plan.device)
+        parts = retry.run_in_halves(
+            lambda index: _predict(audited, index), group, fail, audited.model, plan.device
+        )
         records = rows.concatenate([records, *parts])
         run.save_group(name, CLEAN, f"{plan.ids[group[0]]:012d}", rows.concatenate(parts), {}, {})
-        audited.progress.update_open(len(plan.ids) - len(records), int(is_open(records.outcome).sum()))
+        audited.progress.update_open(
+            len(plan.ids) - len(records), int(is_open(records.outcome).sum())
+        )
     records = rows.take(records, np.argsort(records.sample_id, kind="stable"))
     run.save_part(name, CLEAN, records)
     return records
@@ -50,7 +62,9 @@ def _predict(audited: AuditedModel, index: Array) -> Records:
     confidence, pred = (column.cpu().numpy() for column in losses.decision(logits))
     labels, targets = torch.as_tensor(plan.labels[index], device=logits.device), None
     if plan.targeting is not None:
-        streams = Streams.of(plan.request.seed, torch.as_tensor(plan.ids[index], device=logits.device))
+        streams = Streams.of(
+            plan.request.seed, torch.as_tensor(plan.ids[index], device=logits.device)
+        )
         targets = np.asarray(plan.targeting.classes(logits, labels, streams).cpu().numpy())
     criterion = make_criterion(targets, logits.device, audited.source.reject, plan.threshold)
     margin = criterion.margin(logits, labels, logits).cpu().numpy()

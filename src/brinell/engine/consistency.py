@@ -1,9 +1,11 @@
-"""Checks that an answer depends on its input alone: not on the batch, the row, the mode of the modules or earlier calls.
+"""Checks that an answer depends on its input alone: not on the batch, the row, the mode of the
+modules or earlier calls.
 
-During an attack a sample appears in many batches: with other samples, in another row, alone at the end. A classifier should
-answer it the same each time. Batch norm in training mode, noise drawn by row from a fixed seed, or a defence that adapts to its
-queries violate this. Such a model is robust by accident of the batch size, and no other check notices, because the same batch
-gets the same answers.
+During an attack a sample appears in many batches: with other samples, in another row, alone at the
+end. A classifier should answer it the same each time. Batch norm in training mode, noise drawn by
+row from a fixed seed, or a defence that adapts to its queries violate this. Such a model is robust
+by accident of the batch size, and no other check notices, because the same batch gets the same
+answers.
 """
 
 from typing import Any
@@ -23,11 +25,14 @@ from brinell.engine.context import CheckContext, NotMadeError, Repeat
 SINGLES = 8
 """Number of samples that are asked one at a time."""
 ANSWER_TOLERANCE = 1e-4
-"""Two answers to one input may differ by this share of the largest logit: kernels differ by some 1e-6."""
+"""Two answers to one input may differ by this share of the largest logit: kernels differ by some
+1e-6."""
 HALF_TOLERANCES = {torch.bfloat16: 8 * 2.0**-8, torch.float16: 8 * 2.0**-11}
-"""The same tolerance for half precision, and for accelerators, whose float32 products have the precision of float16."""
+"""The same tolerance for half precision, and for accelerators, whose float32 products have the
+precision of float16."""
 DRIFT_FACTOR = 3.0
-"""Answers drift if early and late calls differ by more than this multiple of the differences within each group."""
+"""Answers drift if early and late calls differ by more than this multiple of the differences
+within each group."""
 
 PREREQUISITES = (Code.RANDOM, Code.BATCH, Code.DRIFT)
 """Checks that must pass before a repeated query of a clean input is informative."""
@@ -47,7 +52,11 @@ class CallRecorder(TorchFunctionMode):
         if name == "batch_norm":
             self.by_batch |= bool(kwargs.get("training", args[5] if len(args) > 5 else False))
         answer = func(*args, **kwargs)
-        if isinstance(answer, Tensor) and answer.dtype in HALF_TOLERANCES and self.half != torch.bfloat16:
+        if (
+            isinstance(answer, Tensor)
+            and answer.dtype in HALF_TOLERANCES
+            and self.half != torch.bfloat16
+        ):
             self.half = answer.dtype
         return answer
 
@@ -63,23 +72,32 @@ def answers_drift(context: CheckContext) -> Finding:
     early, by_gradients = context.answers, False
     if context.model.access == Access.GRADIENTS:
         gradients = context.ce.logits
-        by_gradients = _largest_difference(first, late[0]) <= limit < _largest_difference(first, gradients) and all(
-            _largest_difference(gradients, answers) <= limit for answers in early[1:]
-        )
-    is_random = not by_gradients and max(_largest_difference(first, answers) for answers in early[1:]) > limit
+        by_gradients = _largest_difference(first, late[0]) <= limit < _largest_difference(
+            first, gradients
+        ) and all(_largest_difference(gradients, answers) <= limit for answers in early[1:])
+    is_random = (
+        not by_gradients
+        and max(_largest_difference(first, answers) for answers in early[1:]) > limit
+    )
     if is_random:
         late.append(context.ask(context.rows))
     context.repeat = Repeat(limit, by_gradients, watch.by_batch, is_random)
     between = min(_largest_difference(before, after) for before in early for after in late)
-    spread = max(_largest_difference(group[0], answers) for group in (early, late) for answers in group[1:] or group)
+    spread = max(
+        _largest_difference(group[0], answers)
+        for group in (early, late)
+        for answers in group[1:] or group
+    )
     drifts = between > limit and (not is_random or between > DRIFT_FACTOR * spread)
     if is_random and not drifts:
         raise NotMadeError("the same input is answered differently each time (random-answers)")
     text = "the same batches are answered as at the beginning"
     if drifts:
         text = (
-            "the same batches are answered differently than a few calls before: the model keeps something of what it is asked (a "
-            "counter, running statistics, weights that adapt), so an attack meets another model at each step; audit it with that "
+            "the same batches are answered differently than a few calls before: "
+            "the model keeps something of what it is asked (a "
+            "counter, running statistics, weights that adapt), so an attack "
+            "meets another model at each step; audit it with that "
             "state fixed"
         )
     return Finding(code=Code.DRIFT, passed=not drifts, text=text, figure=between, limit=limit)
@@ -87,11 +105,17 @@ def answers_drift(context: CheckContext) -> Finding:
 
 def answers_by_batch(context: CheckContext) -> Finding:
     """Answers to a sample depend neither on the other samples of its batch nor on its row there."""
-    if context.repeat is None or context.repeat.is_random or context.findings[Code.DRIFT].passed is False:
+    if (
+        context.repeat is None
+        or context.repeat.is_random
+        or context.findings[Code.DRIFT].passed is False
+    ):
         raise NotMadeError("the same input is answered differently each time")
     repeat, first, n = context.repeat, context.answers[0], len(context.batch)
     if context.batch_size == 1:
-        return Finding(code=Code.BATCH, passed=True, text="every input is asked alone (--batch-size 1)")
+        return Finding(
+            code=Code.BATCH, passed=True, text="every input is asked alone (--batch-size 1)"
+        )
     if n == 1:
         raise NotMadeError("it takes two inputs")
     index, limit = context.rows, repeat.limit
@@ -99,23 +123,34 @@ def answers_by_batch(context: CheckContext) -> Finding:
     for rows in (index[::2].flip(0), index[1::2].flip(0)):
         second[rows] = context.ask(rows)
     cause = ": it normalises by the batch (batch norm in training mode)" if repeat.by_batch else ""
-    remedy = "; put the model in evaluation mode, or ask for one input at a time with --batch-size 1"
+    remedy = (
+        "; put the model in evaluation mode, or ask for one input at a time with --batch-size 1"
+    )
     sample = index[:: max(1, n // SINGLES)][:SINGLES]
     try:
         single = torch.cat([context.ask(row[None]) for row in sample])
     except ModelError as error:
-        text = f"the model answers inputs in company and fails on one alone ({error}){cause}{remedy}"
+        text = (
+            f"the model answers inputs in company and fails on one alone ({error}){cause}{remedy}"
+        )
         return Finding(code=Code.BATCH, passed=False, text=text)
-    difference, single_difference = answer_difference(first, second), answer_difference(first[sample], single)
+    difference, single_difference = (
+        answer_difference(first, second),
+        answer_difference(first[sample], single),
+    )
     figure = max(float(difference.amax()), float(single_difference.amax()))
-    text = f"{n} inputs are answered alike in other batches and rows, and {len(sample)} of them alone"
+    text = (
+        f"{n} inputs are answered alike in other batches and rows, and {len(sample)} of them alone"
+    )
     if figure > limit:
         changed = int((first.argmax(1) != second.argmax(1)).sum())
         text = (
-            f"{int((difference > limit).sum())} of {n} inputs are answered differently in another batch or row "
+            f"{int((difference > limit).sum())} of {n} inputs are answered "
+            "differently in another batch or row "
             f"({changed} class{'' if changed == 1 else 'es'} changed), and "
             f"{int((single_difference > limit).sum())} of {len(sample)} alone{cause}; "
-            f"what an attack reaches depends on the batch size and on which samples are left{remedy}"
+            "what an attack reaches depends on the batch size and on which "
+            f"samples are left{remedy}"
         )
     return Finding(code=Code.BATCH, passed=figure <= limit, text=text, figure=figure, limit=limit)
 
@@ -126,28 +161,36 @@ def training_mode(context: CheckContext) -> Finding:
     if training is None:
         raise NotMadeError("the model is no torch module")
     parts, by_gradients = training(), context.repeat is not None and context.repeat.by_gradients
-    text = "every module is in evaluation mode after a call, and answers are the same where gradients are asked for"
+    text = (
+        "every module is in evaluation mode after a call, and answers are the same "
+        "where gradients are asked for"
+    )
     if parts:
         listing = ", ".join(parts[:3]) + (f" and {len(parts) - 3} more" if len(parts) > 3 else "")
         text = (
-            f"after a call modules are in training mode ({listing}): the model's forward pass puts them there, so batch norm "
+            f"after a call modules are in training mode ({listing}): the model's "
+            "forward pass puts them there, so batch norm "
             "and dropout answer as they do in training; take train() out of it"
         )
     elif by_gradients:
         text = (
-            "the model answers differently where gradients are asked for, so gradients belong to another model than the one that "
+            "the model answers differently where gradients are asked for, so "
+            "gradients belong to another model than the one that "
             "is judged; let it answer alike, whether or not gradients are on"
         )
     return Finding(code=Code.MODE, passed=not parts and not by_gradients, text=text)
 
 
 def answer_difference(first: Tensor, second: Tensor) -> Tensor:
-    """(n,): the largest difference of the answers (n, classes) to each input, as a share of the largest scale of all.
+    """(n,): the largest difference of the answers (n, classes) to each input, as a share of the
+    largest scale of all.
 
-    Logarithms of probabilities are compared as probabilities too, and the smaller difference counts: of a probability near 0 that
-    was rounded the logarithm means nothing.
+    Logarithms of probabilities are compared as probabilities too, and the smaller difference
+    counts: of a probability near 0 that was rounded the logarithm means nothing.
     """
-    shares = (first - second).abs() / torch.maximum(first.abs(), losses.scale(first, first.argmax(1)).amax())
+    shares = (first - second).abs() / torch.maximum(
+        first.abs(), losses.scale(first, first.argmax(1)).amax()
+    )
     difference = torch.where(first == second, 0.0, shares).nan_to_num(torch.inf).amax(1)
     if bool((first.logsumexp(1).abs() < ANSWER_TOLERANCE).all()):
         difference = torch.minimum(difference, (first.softmax(1) - second.softmax(1)).abs().amax(1))

@@ -36,10 +36,12 @@ class Repeat:
 
 
 class CheckContext:
-    """A model behind oracles that count, on samples that it classifies correctly, with ids 0 to n-1.
+    """A model behind oracles that count, on samples that it classifies correctly, with ids 0 to
+    n-1.
 
-    Answers that several checks need are asked for once. `eps` is the largest budget of the run, infinite where there is none;
-    `climbs_margins` says whether attacks of the run follow gradients of margins, and not of the cross-entropy alone.
+    Answers that several checks need are asked for once. `eps` is the largest budget of the run,
+    infinite where there is none; `climbs_margins` says whether attacks of the run follow gradients
+    of margins, and not of the cross-entropy alone.
     """
 
     def __init__(
@@ -58,7 +60,8 @@ class CheckContext:
         self.batch_size, self.climbs_margins = batch_size, climbs_margins
         self.clean, self._on_pass, self.further_forwards = batch, on_pass, 0
         self.ledgers: list[Ledger] = []
-        # Two of them, so that an input that fools the model by chance in one is not counted as a success in the other.
+        # Two of them, so that an input that fools the model by chance in one is not counted as a
+        # success in the other.
         self.oracle, self.attacked = (self.ledger(model).oracle() for _ in range(2))
         self.batch, self.domain = self.ledgers[0].batch, self.ledgers[0].threat.domain
         self.findings: dict[Code, Finding] = {}
@@ -66,7 +69,9 @@ class CheckContext:
         """The answers of the check of drift, which comes before the others of consistency."""
 
     def ledger(self, model: Model, eps: float = math.inf, *, minimal: bool = False) -> Ledger:
-        """A further ledger of a model on the same samples; the threat is the whole domain, or `eps` of it."""
+        """A further ledger of a model on the same samples; the threat is the whole domain, or `eps`
+        of it.
+        """
         reach = min(eps, extent(self.distance, model.domain))
         radius = torch.full((len(self.clean),), reach, device=self.clean.x.device)
         threat = Threat(distance=self.distance, eps=radius, domain=model.domain)
@@ -103,10 +108,14 @@ class CheckContext:
             raise NotMadeError("the same input is answered differently each time (random-answers)")
 
     def ask(self, rows: Tensor) -> Tensor:
-        """(m, classes): scores of some rows of the batch, or one-hot labels of a model that gives labels only."""
+        """(m, classes): scores of some rows of the batch, or one-hot labels of a model that gives
+        labels only.
+        """
         ids, x = self.batch.ids[rows], self.batch.x[rows]
         if self.model.access == Access.LABELS:
-            return torch.nn.functional.one_hot(self.oracle.labels(ids, x), self.model.classes).float()
+            return torch.nn.functional.one_hot(
+                self.oracle.labels(ids, x), self.model.classes
+            ).float()
         return self.oracle.scores(ids, x)
 
     @property
@@ -118,8 +127,8 @@ class CheckContext:
     def first(self) -> tuple[Tensor, bool]:
         """(n, classes): the first answers, and whether the model took gradients on the way to them.
 
-        The oracle asks without gradients, so nothing that is saved for a backward pass is fetched again, unless the model
-        switched gradients on and went backwards itself.
+        The oracle asks without gradients, so nothing that is saved for a backward pass is fetched
+        again, unless the model switched gradients on and went backwards itself.
         """
         fetched = False
 
@@ -134,7 +143,8 @@ class CheckContext:
             with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, fetch):
                 return self.ask(self.rows), fetched
         except ModelError:
-            # torch.func takes gradients too, and refuses to run beside these hooks. Any other failure fails again.
+            # torch.func takes gradients too, and refuses to run beside these hooks. Any other
+            # failure fails again.
             return self.ask(self.rows), True
 
     @cached_property
@@ -151,16 +161,24 @@ class CheckContext:
 
     @cached_property
     def answers(self) -> list[Tensor]:
-        """Two or more (n, classes) answers to the batch: the first, and those where gradients were asked for as well."""
+        """Two or more (n, classes) answers to the batch: the first, and those where gradients were
+        asked for as well.
+        """
         if self.model.access == Access.GRADIENTS:
             return [self.first[0], self.ce.logits, self.margin.logits]
         return [self.first[0], self.ask(self.rows)]
 
     @property
     def costs(self) -> tuple[int, int]:
-        """Forwards and backwards so far, with the questions by which the ledgers confirmed successes."""
-        forwards = sum(int((ledger.costs.forwards + ledger.confirmations).sum()) for ledger in self.ledgers)
-        return forwards + self.further_forwards, sum(int(ledger.costs.backwards.sum()) for ledger in self.ledgers)
+        """Forwards and backwards so far, with the questions by which the ledgers confirmed
+        successes.
+        """
+        forwards = sum(
+            int((ledger.costs.forwards + ledger.confirmations).sum()) for ledger in self.ledgers
+        )
+        return forwards + self.further_forwards, sum(
+            int(ledger.costs.backwards.sum()) for ledger in self.ledgers
+        )
 
 
 Check = Callable[[CheckContext], Finding]

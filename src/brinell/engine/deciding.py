@@ -1,13 +1,15 @@
 """Finds the scores inside a torch model that decide its class, where those that it shows do not.
 
-A model that shows other scores than those that its class comes from (`engine.boundary`) computes the latter on the way, as
-a tensor (n, classes). The search looks at every such tensor in the forward pass, also where it is computed without gradients.
-Its leading class must be that of the model on clean inputs and far from them, and its lead must go to zero at the decision
-boundary by the same check that the shown scores failed. Attacks then follow its gradient, while the model's own answer judges
-every input.
+A model that shows other scores than those that its class comes from (`engine.boundary`) computes
+the latter on the way, as a tensor (n, classes). The search looks at every such tensor in the
+forward pass, also where it is computed without gradients. Its leading class must be that of the
+model on clean inputs and far from them, and its lead must go to zero at the decision boundary by
+the same check that the shown scores failed. Attacks then follow its gradient, while the model's own
+answer judges every input.
 
-It is the adaptive attack by hand of Tramer et al. 2020 (On adaptive attacks to adversarial example defenses, section 4: attack
-the part that decides), made by a search. No source for the search itself is known.
+It is the adaptive attack by hand of Tramer et al. 2020 (On adaptive attacks to adversarial example
+defenses, section 4: attack the part that decides), made by a search. No source for the search
+itself is known.
 """
 
 from collections.abc import Callable
@@ -33,7 +35,8 @@ SAMPLES = 32
 MOST = 8
 """Largest number of tensors whose lead is followed to the decision boundary."""
 DISTANCES = (0.1, 0.5, 1.0)
-"""Distances from the clean inputs, as shares of the way to random ones, at which the leading classes are compared."""
+"""Distances from the clean inputs, as shares of the way to random ones, at which the leading
+classes are compared."""
 SAME = 1e-3
 """Largest relative difference of scores that say the same."""
 
@@ -42,7 +45,8 @@ Scores = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class ClassTensors(TorchFunctionMode):
-    """Keeps the tensors (n, classes) of floating-point numbers that operations return, by the number of the operation.
+    """Keeps the tensors (n, classes) of floating-point numbers that operations return, by the
+    number of the operation.
 
     With `only`, it keeps the tensor of this operation alone.
     """
@@ -55,7 +59,11 @@ class ClassTensors(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         answer = func(*args, **(kwargs or {}))
-        if isinstance(answer, Tensor) and tuple(answer.shape) == self.shape and answer.is_floating_point():
+        if (
+            isinstance(answer, Tensor)
+            and tuple(answer.shape) == self.shape
+            and answer.is_floating_point()
+        ):
             if self.only in (None, self.count):
                 self.tensors[self.count] = answer.clone()  # what follows may write into it
             self.count += 1
@@ -63,7 +71,10 @@ class ClassTensors(TorchFunctionMode):
 
 
 class DecidingModel(Converted):
-    """The scores within a model in place of those that it shows. Where they lead elsewhere than its answer, the answer counts."""
+    """The scores within a model in place of those that it shows.
+
+    Where they lead elsewhere than its answer, the answer counts.
+    """
 
     def __init__(self, model: Model, scores: Scores) -> None:
         super().__init__(model, "", model.classes)
@@ -79,7 +90,9 @@ class DecidingModel(Converted):
 
 
 def with_scores_of(model: Model, surrogate: Model) -> DecidingModel:
-    """The scores of a surrogate in place of those that a model shows; the model's own class judges every input."""
+    """The scores of a surrogate in place of those that a model shows; the model's own class judges
+    every input.
+    """
     return DecidingModel(model, lambda x: (surrogate.predict(x), model.predict(x)))
 
 
@@ -87,7 +100,10 @@ def _scores_of_operation(model: Model, number: int, attach: bool) -> Scores:
     """The result of one operation of the forward pass, which runs without gradients if `attach`."""
 
     def scores(x: Tensor) -> tuple[Tensor, Tensor]:
-        with StraightThrough(attach=True) if attach else nullcontext(), ClassTensors(len(x), model.classes, number) as mode:
+        with (
+            StraightThrough(attach=True) if attach else nullcontext(),
+            ClassTensors(len(x), model.classes, number) as mode,
+        ):
             answers = model.predict(x)
         if number not in mode.tensors:
             raise ModelError(f"model {model.name} computes other operations for other inputs")
@@ -97,9 +113,11 @@ def _scores_of_operation(model: Model, number: int, attach: bool) -> Scores:
 
 
 def _list_candidates(model: Model, x: Tensor) -> list[Scores]:
-    """Scores within a model that lead to its class on inputs (n, *shape), each once, those near the end first.
+    """Scores within a model that lead to its class on inputs (n, *shape), each once, those near the
+    end first.
 
-    Those that say what the model shows are left out. Probabilities come last, since they flatten where a model is sure.
+    Those that say what the model shows are left out. Probabilities come last, since they flatten
+    where a model is sure.
     """
     leaf = x.detach().requires_grad_()
     with torch.enable_grad(), ClassTensors(len(x), model.classes) as mode:
@@ -107,20 +125,31 @@ def _list_candidates(model: Model, x: Tensor) -> list[Scores]:
     history, candidates = [shown], list[tuple[bool, Scores]]()
     for number, tensor in sorted(mode.tensors.items(), reverse=True):
         scores = tensor.detach().float()
-        leads = bool(torch.isfinite(scores).all()) and torch.equal(scores.argmax(1), shown.argmax(1))
+        leads = bool(torch.isfinite(scores).all()) and torch.equal(
+            scores.argmax(1), shown.argmax(1)
+        )
         if not leads or any(torch.equal(scores, known) for known in history):
             continue
         history.append(scores)
         if not _says_the_same(scores, shown):
             sums = scores.sum(1)
-            is_bounded = bool((scores <= 1).all()) or bool(sums.amax() - sums.amin() <= SAME * sums.amax())
+            is_bounded = bool((scores <= 1).all()) or bool(
+                sums.amax() - sums.amin() <= SAME * sums.amax()
+            )
             are_probabilities = bool((scores >= 0).all()) and is_bounded
-            candidates.append((are_probabilities, _scores_of_operation(model, number, attach=not tensor.requires_grad)))
+            candidates.append(
+                (
+                    are_probabilities,
+                    _scores_of_operation(model, number, attach=not tensor.requires_grad),
+                )
+            )
     return [scores for _, scores in sorted(candidates, key=lambda candidate: candidate[0])]
 
 
 def _says_the_same(scores: Tensor, shown: Tensor) -> bool:
-    """True if scores (n, classes) are the shown ones but for a factor, a shift, a softmax or a sigmoid."""
+    """True if scores (n, classes) are the shown ones but for a factor, a shift, a softmax or a
+    sigmoid.
+    """
     leads = boundary.lead(scores), boundary.lead(shown)
     factor = leads[0] / leads[1].clamp_min(torch.finfo(shown.dtype).tiny)
     pairs = ((scores, shown), (shown, scores))
@@ -132,9 +161,11 @@ def _says_the_same(scores: Tensor, shown: Tensor) -> bool:
 
 
 def find_deciding_scores(context: CheckContext) -> Repair | None:
-    """Find the inner scores of a model whose maximum is its class; None if it computes none with gradients.
+    """Find the inner scores of a model whose maximum is its class; None if it computes none with
+    gradients.
 
-    Of several, such as logits and their probabilities, those count with whose gradient finite differences agree.
+    Of several, such as logits and their probabilities, those count with whose gradient finite
+    differences agree.
     """
     model, x = context.model, context.clean.x
     low, high = model.domain.bounds(x)
@@ -150,7 +181,8 @@ def find_deciding_scores(context: CheckContext) -> Repair | None:
         disagreement = disagreement_of(context, candidate)
         if best is None or disagreement < best.disagreement:
             text = (
-                f"attacked with {DECIDING_SCORES}: their lead goes to zero at the decision boundary, and finite differences "
+                f"attacked with {DECIDING_SCORES}: their lead goes to zero at the "
+                "decision boundary, and finite differences "
                 f"disagree by {disagreement:.2f}"
             )
             best = Repair(candidate, DECIDING_SCORES, text, disagreement)
@@ -160,9 +192,18 @@ def find_deciding_scores(context: CheckContext) -> Repair | None:
 
 
 def _decides(context: CheckContext, model: Model) -> bool:
-    oracle, batch, domain = context.ledger(model, minimal=True).oracle(), context.batch, context.domain
+    oracle, batch, domain = (
+        context.ledger(model, minimal=True).oracle(),
+        context.batch,
+        context.domain,
+    )
     logits = oracle.scores(batch.ids, batch.x)
     try:
-        return boundary.check_margin(oracle, batch, logits, domain, context.rng, free=domain.movable is None).passed is not False
+        return (
+            boundary.check_margin(
+                oracle, batch, logits, domain, context.rng, free=domain.movable is None
+            ).passed
+            is not False
+        )
     except NotMadeError:
         return False

@@ -43,7 +43,9 @@ def parse_budget(text: str) -> float:
     """The one budget, above 0, of a command that takes no more."""
     values = parse_eps(text).values
     if len(values) != 1 or not values[0] > 0:
-        raise RequestError(f"eps is {text!r}: write one budget above 0, such as {values[-1] or 1:g}")
+        raise RequestError(
+            f"eps is {text!r}: write one budget above 0, such as {values[-1] or 1:g}"
+        )
     return float(values[0])
 
 
@@ -52,28 +54,42 @@ def parse_eps(text: str) -> Budgets:
     if comma := re.search(r"(?<![\d./:,])(\d+),(\d+)(?![\d./:,])|(\d+),(0\d+)", text):
         integer, decimals = filter(None, comma.groups())
         raise RequestError(
-            f"eps {comma[0]!r} may be a decimal comma: write {integer}.{decimals}, or {integer}, {decimals} with a space "
+            f"eps {comma[0]!r} may be a decimal comma: write "
+            f"{integer}.{decimals}, or {integer}, {decimals} with a space "
             "for a list"
         )
     fractions: dict[Fraction, str] = {}
     items = text.split(",")
     if len(items) > MOST_POINTS:
-        raise RequestError(f"eps lists {len(items)} budgets, and a grid has {MOST_POINTS} at most: leave some out")
+        raise RequestError(
+            f"eps lists {len(items)} budgets, and a grid has {MOST_POINTS} at most: leave some out"
+        )
     for item in items:
         values = _expand(item.strip())
-        denominators = [Fraction(end.partition("/")[2].strip()) for end in item.split(":")[:2] if "/" in end]
+        denominators = [
+            Fraction(end.partition("/")[2].strip()) for end in item.split(":")[:2] if "/" in end
+        ]
         bottom = max((int(d) for d in denominators if d.denominator == 1), default=1)
         for value in values:
             is_decimal = bottom == 1 or value == 0
-            fractions.setdefault(value, f"{float(value):.6g}" if is_decimal else f"{float(value * bottom):.6g}/{bottom}")
+            fractions.setdefault(
+                value,
+                f"{float(value):.6g}" if is_decimal else f"{float(value * bottom):.6g}/{bottom}",
+            )
         if len(fractions) > MOST_POINTS:
-            raise RequestError(f"eps has more than {MOST_POINTS} budgets, and a grid has as many at most: leave some out")
+            raise RequestError(
+                f"eps has more than {MOST_POINTS} budgets, and a grid has as many "
+                "at most: leave some out"
+            )
     ordered = sorted(fractions)
-    return Budgets(tuple(float(value) for value in ordered), tuple(fractions[value] for value in ordered))
+    return Budgets(
+        tuple(float(value) for value in ordered), tuple(fractions[value] for value in ordered)
+    )
 
 
 def check_budgets(budgets: Budgets, distance: "Distance", domain: Domain) -> None:
-    """Refuse budgets that make no sense: more than all of the range, or a small part of one of its levels.
+    """Refuse budgets that make no sense: more than all of the range, or a small part of one of its
+    levels.
 
     A distance without a finite extent (`Relative`) permits all.
     """
@@ -84,24 +100,50 @@ def check_budgets(budgets: Budgets, distance: "Distance", domain: Domain) -> Non
         return
     low, high = domain.free.bounds()
     width, largest, text = float((high - low).max()), budgets.values[-1], budgets.texts[-1]
-    span, name = f"{float(low.min()):g} to {float(high.max()):g}", distance.name.replace("l", "L", 1)
+    span, name = (
+        f"{float(low.min()):g} to {float(high.max()):g}",
+        distance.name.replace("l", "L", 1),
+    )
     if name == "L0":
         if 0 < largest < 1:
-            raise RequestError(f"eps {text} in L0 changes no value: budgets are numbers of values there, such as 1 or 20")
+            raise RequestError(
+                f"eps {text} in L0 changes no value: budgets are numbers of "
+                "values there, such as 1 or 20"
+            )
         if largest > diameter:
-            raise RequestError(f"eps {text} in L0 is more than the {diameter:g} values of an input: every one may be changed")
+            raise RequestError(
+                f"eps {text} in L0 is more than the {diameter:g} values of an "
+                "input: every one may be changed"
+            )
         return
     if largest > diameter:
-        problem = "lets every value take any other" if name == "Linf" else f"is more than any change can be, {diameter:.4g}"
-        suggestion = (
-            f"{largest:g}/255" if 1 <= largest <= 64 and width == 1 else f"{'8/255' if name == 'Linf' else '1 %'} of the range"
+        problem = (
+            "lets every value take any other"
+            if name == "Linf"
+            else f"is more than any change can be, {diameter:.4g}"
         )
-        raise RequestError(f"eps {text} in {name} {problem}, for the data lie in {span}: did you mean {suggestion}?")
-    # Data in units of their own may be finer than 8 bits, unless they are known to be stored, or are as wide as bytes.
-    level = width / (domain.levels - 1) if domain.levels else width / 255 if width >= 64 else width / 1020
+        suggestion = (
+            f"{largest:g}/255"
+            if 1 <= largest <= 64 and width == 1
+            else f"{'8/255' if name == 'Linf' else '1 %'} of the range"
+        )
+        raise RequestError(
+            f"eps {text} in {name} {problem}, for the data lie in {span}: did you "
+            f"mean {suggestion}?"
+        )
+    # Data in units of their own may be finer than 8 bits, unless they are known to be stored, or
+    # are as wide as bytes.
+    level = (
+        width / (domain.levels - 1)
+        if domain.levels
+        else width / 255
+        if width >= 64
+        else width / 1020
+    )
     if width > 2 and 0 < largest < level:
         raise RequestError(
-            f"eps {text} is {largest / width:.2g} of the range of the data, which lie in {span}: budgets are in their units, so "
+            f"eps {text} is {largest / width:.2g} of the range of the data, which "
+            f"lie in {span}: budgets are in their units, so "
             f"for {text} of the range write {largest * width:.6g}"
         )
 
@@ -111,14 +153,21 @@ def _expand(item: str) -> list[Fraction]:
     if len(ends) == 1:
         return [_number(item)]
     if len(ends) != 3:
-        raise RequestError(f"eps range {item!r} has {len(ends)} parts: write from:to:points, such as 0:8/255:9")
+        raise RequestError(
+            f"eps range {item!r} has {len(ends)} parts: write from:to:points, such as 0:8/255:9"
+        )
     low, high = _number(ends[0]), _number(ends[1])
     if not ends[2].isdecimal() or ends[2].lstrip("0") in ("", "1"):
-        raise RequestError(f"eps range {item!r} ends in {ends[2]!r}: the number of points is an integer of at least 2")
+        raise RequestError(
+            f"eps range {item!r} ends in {ends[2]!r}: the number of points is an "
+            "integer of at least 2"
+        )
     if low >= high:
         raise RequestError(f"eps range {item!r} does not rise: write the smaller budget first")
     if len(ends[2]) > 9 or (points := int(ends[2])) > MOST_POINTS:
-        raise RequestError(f"eps range {item[:40]!r} has more than {MOST_POINTS} points: write fewer")
+        raise RequestError(
+            f"eps range {item[:40]!r} has more than {MOST_POINTS} points: write fewer"
+        )
     return [low + (high - low) * step / (points - 1) for step in range(points)]
 
 
@@ -127,11 +176,15 @@ def _number(text: str) -> Fraction:
         top, slash, bottom = text.partition("/")
         value = _exact(top) / _exact(bottom) if slash else _exact(text)
     except (ValueError, ZeroDivisionError):
-        raise RequestError(f"eps {text!r} is no number: write 0.3, 8/255, a list 1/255,2/255 or a range 0:8/255:9") from None
+        raise RequestError(
+            f"eps {text!r} is no number: write 0.3, 8/255, a list 1/255,2/255 or a range 0:8/255:9"
+        ) from None
     if value < 0:
         raise RequestError(f"eps {text!r} is negative: a budget is 0 or more")
     if value > MOST_BUDGET:
-        raise RequestError(f"eps {short(text)} is above {MOST_BUDGET:g}, the largest budget: give a smaller one")
+        raise RequestError(
+            f"eps {short(text)} is above {MOST_BUDGET:g}, the largest budget: give a smaller one"
+        )
     return value
 
 

@@ -1,8 +1,10 @@
-"""Who answers the tasks of a command: this process, or workers that answer at once (design/0025-executor.md).
+"""Who answers the tasks of a command: this process, or workers that answer at once
+(design/0025-executor.md).
 
-The driver owns the folder. It cuts tasks in one order, submits each that is ready, and takes answers as they come. A worker runs
-the same command up to the point where tasks are answered, and serves there. So workers share nothing but tasks and answers, and a
-task whose worker dies is answered by another.
+The driver owns the folder. It cuts tasks in one order, submits each that is ready, and takes
+answers as they come. A worker runs the same command up to the point where tasks are answered, and
+serves there. So workers share nothing but tasks and answers, and a task whose worker dies is
+answered by another.
 """
 
 from abc import ABC, abstractmethod
@@ -22,7 +24,8 @@ class Executor(Protocol):
     """Answers tasks."""
 
     spread: int
-    """Number of groups over which the work is spread, whatever the number of workers; 1 in this process."""
+    """Number of groups over which the work is spread, whatever the number of workers; 1 in this
+    process."""
 
     def start(self, shared: Mapping[str, Any]) -> None:
         """Give all workers the values that the driver found out before the first task."""
@@ -58,7 +61,9 @@ class WorkerDiedError(Exception):
 
 
 class Pool(ABC):
-    """Workers that answer tasks at once, each one task at a time; a subclass says how they are reached."""
+    """Workers that answer tasks at once, each one task at a time; a subclass says how they are
+    reached.
+    """
 
     spread = 16
 
@@ -104,7 +109,9 @@ class Pool(ABC):
                 return key, self.result(handle)
             except WorkerDiedError as error:
                 if deaths + 1 == MOST_DEATHS:
-                    raise StoppedError(f"{MOST_DEATHS} workers died over one task ({error}): they may lack memory") from error
+                    raise StoppedError(
+                        f"{MOST_DEATHS} workers died over one task ({error}): they may lack memory"
+                    ) from error
                 self._waiting.appendleft((key, task, deaths + 1))
 
 
@@ -113,7 +120,10 @@ class Channel:
 
     def __init__(self, shared: Mapping[str, Any]) -> None:
         self.shared = shared
-        self._tasks, self._answers = SimpleQueue[Any](), SimpleQueue[tuple[Any, BaseException | None]]()
+        self._tasks, self._answers = (
+            SimpleQueue[Any](),
+            SimpleQueue[tuple[Any, BaseException | None]](),
+        )
 
     def serve(self, answer: Callable[[Any], Any]) -> NoReturn:
         """Answer tasks until the process ends; an error goes to the driver, like an answer."""
@@ -126,7 +136,9 @@ class Channel:
 
 
 class Worker:
-    """A worker: a thread that runs the command until it serves the channel, and the tasks that go to it."""
+    """A worker: a thread that runs the command until it serves the channel, and the tasks that go
+    to it.
+    """
 
     def __init__(self, command: Callable[[Channel], object], shared: Mapping[str, Any]) -> None:
         self._channel = Channel(shared)
@@ -142,5 +154,7 @@ class Worker:
     def _run(self, command: Callable[[Channel], object]) -> None:
         try:
             command(self._channel)
-        except BaseException as error:  # it ended before it served: the first task is answered by this
+        except (
+            BaseException
+        ) as error:  # it ended before it served: the first task is answered by this
             self._channel._answers.put((None, error))

@@ -65,7 +65,10 @@ class GroupTask:
 
     def select(self, rows: Array) -> "GroupTask":
         """The samples at some places in the group."""
-        columns = {name: getattr(self, name)[rows] for name in ("index", "level", "clean_pred", "clean_confidence")}
+        columns = {
+            name: getattr(self, name)[rows]
+            for name in ("index", "level", "clean_pred", "clean_confidence")
+        }
         return replace(self, target=None if self.target is None else self.target[rows], **columns)
 
 
@@ -95,7 +98,9 @@ def merge_results(parts: Sequence[Result]) -> Result:
 
 
 def run_attack(setting: AttackSetting, task: GroupTask, batch_size: int) -> Result:
-    """Attack a group, shrink its adversarial examples to the smallest budgets that they fit, judge them, and build the rows."""
+    """Attack a group, shrink its adversarial examples to the smallest budgets that they fit, judge
+    them, and build the rows.
+    """
     plan, stage, device = setting.plan, setting.stage, setting.plan.device
     samples, unit = plan.ids[task.index], plan.units[task.index]
     x = plan.dataset.load(samples.tolist()).to(device)
@@ -131,25 +136,45 @@ def run_attack(setting: AttackSetting, task: GroupTask, batch_size: int) -> Resu
     broken = level_of(ledger.best.distance, levels, threat.distance, threat.domain).cpu().numpy()
     fooled = broken < levels.shape[1]
     index = np.flatnonzero(fooled)
-    columns = _judge(setting, task, x, ledger, index, plan.levels[broken[fooled]] * unit[index], batch_size)
+    columns = _judge(
+        setting, task, x, ledger, index, plan.levels[broken[fooled]] * unit[index], batch_size
+    )
     forwards, backwards = ledger.costs.forwards.cpu().numpy(), ledger.costs.backwards.cpu().numpy()
-    seconds = (time.perf_counter() - start) * (forwards + backwards) / max(1, (forwards + backwards).sum())
-    passes, judging = ledger.costs.surrogate_passes.cpu().numpy(), ledger.confirmations.cpu().numpy()
+    seconds = (
+        (time.perf_counter() - start)
+        * (forwards + backwards)
+        / max(1, (forwards + backwards).sum())
+    )
+    passes, judging = (
+        ledger.costs.surrogate_passes.cpu().numpy(),
+        ledger.confirmations.cpu().numpy(),
+    )
     judging[index] += columns.pop("judge_forwards")
     costs = {"forwards": forwards, "backwards": backwards, "judge_forwards": judging}
     costs |= {"surrogate_passes": passes, "seconds": seconds}
-    margins = np.ma.masked_where(fooled | ~np.isfinite(margin := ledger.best.margin.cpu().numpy()), margin)
-    masked = {name: np.ma.MaskedArray(np.zeros(len(fooled), values.dtype), mask=True) for name, values in columns.items()}
+    margins = np.ma.masked_where(
+        fooled | ~np.isfinite(margin := ledger.best.margin.cpu().numpy()), margin
+    )
+    masked = {
+        name: np.ma.MaskedArray(np.zeros(len(fooled), values.dtype), mask=True)
+        for name, values in columns.items()
+    }
     for name, values in columns.items():
         masked[name][index] = values
     outcome = np.where(fooled, str(Outcome.BROKEN), str(Outcome.SURVIVED))
     lowest = np.ma.masked_where(~fooled, np.append(plan.levels, np.inf)[broken])
     attacked = plan.levels[task.level]
-    records = make_rows(setting, task, outcome, attacked=attacked, broken=lowest, margin=margins, **masked, **costs)
+    records = make_rows(
+        setting, task, outcome, attacked=attacked, broken=lowest, margin=margins, **masked, **costs
+    )
     closest = ledger.best.closest.cpu().numpy()
     arrays = {int(samples[row]): closest[row] for row in index}
     return Result(
-        records=records, arrays=arrays, remarks=tuple(extras.remarks), extras=_by_sample(samples, extras), legend=extras.legend
+        records=records,
+        arrays=arrays,
+        remarks=tuple(extras.remarks),
+        extras=_by_sample(samples, extras),
+        legend=extras.legend,
     )
 
 
@@ -158,9 +183,15 @@ def _by_sample(samples: Array, extras: Extras) -> dict[int, dict[str, Array]]:
         raise ContractError("the attack's extras have no legend, so that nobody could read them")
     for name, column in extras.arrays.items():
         if not column.ndim or len(column) != len(samples):
-            raise ContractError(f"the attack's extras {name!r} have shape {tuple(column.shape)} for {len(samples)} samples")
+            raise ContractError(
+                f"the attack's extras {name!r} have shape {tuple(column.shape)} "
+                f"for {len(samples)} samples"
+            )
     arrays = {name: column.cpu().numpy() for name, column in extras.arrays.items()}
-    return {int(sample): {name: column[row] for name, column in arrays.items()} for row, sample in enumerate(samples)}
+    return {
+        int(sample): {name: column[row] for name, column in arrays.items()}
+        for row, sample in enumerate(samples)
+    }
 
 
 def _gather_levels(levels: Tensor, level: Tensor) -> Tensor:
@@ -168,12 +199,16 @@ def _gather_levels(levels: Tensor, level: Tensor) -> Tensor:
 
 
 def level_of(distances: Tensor, levels: Tensor, distance: Distance, domain: Domain) -> Tensor:
-    """(n,) index of the smallest of its levels (n, levels) that each distance fits into; the number of levels where none does."""
+    """(n,) index of the smallest of its levels (n, levels) that each distance fits into; the number
+    of levels where none does.
+    """
     return (distances[:, None] > levels + tolerance(levels, distance, domain)).sum(1)
 
 
 def _shrink(ledger: Ledger, levels: Tensor) -> None:
-    """Shrink each adversarial example by bisection over the lower levels; the ledger counts one forward per step."""
+    """Shrink each adversarial example by bisection over the lower levels; the ledger counts one
+    forward per step.
+    """
     oracle, batch, threat = ledger.oracle(), ledger.batch, ledger.threat
     succeeded = level_of(ledger.best.distance, levels, threat.distance, threat.domain)
     failed = torch.full_like(succeeded, -1)
@@ -191,9 +226,17 @@ def _shrink(ledger: Ledger, levels: Tensor) -> None:
 
 
 def _judge(
-    setting: AttackSetting, task: GroupTask, clean: Tensor, ledger: Ledger, fooled: Array, eps: Array, batch_size: int
+    setting: AttackSetting,
+    task: GroupTask,
+    clean: Tensor,
+    ledger: Ledger,
+    fooled: Array,
+    eps: Array,
+    batch_size: int,
 ) -> dict[str, Array]:
-    """Columns of the adversarial examples: the prediction that the ledger recorded, that of the stored input, and all norms."""
+    """Columns of the adversarial examples: the prediction that the ledger recorded, that of the
+    stored input, and all norms.
+    """
     distance, domain, eot = setting.plan.distance, setting.plan.dataset.domain, setting.stage.eot
     index = torch.as_tensor(fooled, device=clean.device)
     x, x0 = ledger.best.closest[index], clean[index]
@@ -201,7 +244,8 @@ def _judge(
     criterion = setting.criterion(task.target).select(index)
     limit = torch.as_tensor(eps, dtype=torch.float32, device=x.device)
     limit = limit + tolerance(limit, distance, domain)
-    # Inside eps where that is adversarial, else on the nearest levels, which may be within the next larger eps.
+    # Inside eps where that is adversarial, else on the nearest levels, which may be within the next
+    # larger eps.
     rounded, stored = domain.round(x), quantise(x, x0, limit, distance, domain)
     model = setting.model.model if isinstance(setting.model, DecidingModel) else setting.model
     stored_logits = predict(model, stored, batch_size, eot)
@@ -209,7 +253,10 @@ def _judge(
     needs_rounding &= criterion.margin(stored_logits, y, stored) <= 0 if len(y) else needs_rounding
     if bool(needs_rounding.any()):
         rounded_logits = predict(model, rounded[needs_rounding], batch_size, eot)
-        stored[needs_rounding], stored_logits[needs_rounding] = rounded[needs_rounding], rounded_logits
+        stored[needs_rounding], stored_logits[needs_rounding] = (
+            rounded[needs_rounding],
+            rounded_logits,
+        )
     # Where the model draws random numbers, a second mean of the input as found shows what was luck.
     repeat = model is not setting.model or (eot > 1 and domain.levels is not None)
     if repeat:
@@ -235,9 +282,14 @@ def _judge(
 
 
 def make_criterion(
-    target: Array | None, device: torch.device, reject: int | None = None, threshold: WrittenCriterion | None = None
+    target: Array | None,
+    device: torch.device,
+    reject: int | None = None,
+    threshold: WrittenCriterion | None = None,
 ) -> Criterion:
-    """The criterion of samples: the `threshold` of the run, their target classes (n,), or any class but the `reject` class."""
+    """The criterion of samples: the `threshold` of the run, their target classes (n,), or any class
+    but the `reject` class.
+    """
     if threshold is not None:
         return threshold
     if target is not None:
@@ -250,7 +302,9 @@ def column_or_null(column: Array | None, n: int) -> Array:
     return np.ma.MaskedArray(np.zeros(n, np.int32), mask=True) if column is None else column
 
 
-def make_rows(setting: AttackSetting, task: GroupTask, outcome: Array | str, **columns: Any) -> Records:
+def make_rows(
+    setting: AttackSetting, task: GroupTask, outcome: Array | str, **columns: Any
+) -> Records:
     """One row for each sample of a group, with what came of its attack."""
     plan, index = setting.plan, task.index
     return rows.build(
@@ -271,7 +325,9 @@ def make_rows(setting: AttackSetting, task: GroupTask, outcome: Array | str, **c
 
 
 def predict(model: Model, x: Tensor, batch_size: int, eot: int = 1) -> Tensor:
-    """(n, classes) logits in batches, outside any ledger; with eot above 1, the mean of several answers."""
+    """(n, classes) logits in batches, outside any ledger; with eot above 1, the mean of several
+    answers.
+    """
     averaged = EOT(model, eot)
     with torch.no_grad():
         answers = [averaged.mean(part) for part in torch.split(x, batch_size)] if len(x) else []

@@ -13,7 +13,14 @@ from brinell.core.model import Model
 from brinell.core.record import Array, Outcome
 from brinell.engine.answers import with_logits
 from brinell.engine.batch_sizer import BatchSizer
-from brinell.engine.group_attack import AttackSetting, GroupTask, Result, make_rows, merge_results, run_attack
+from brinell.engine.group_attack import (
+    AttackSetting,
+    GroupTask,
+    Result,
+    make_rows,
+    merge_results,
+    run_attack,
+)
 from brinell.engine.plan import BATCHES, ModelSource, Plan
 from brinell.engine.retry import run_in_halves
 
@@ -54,7 +61,11 @@ class GroupWorker:
             single = task.select(np.array([row]))
             failed[int(setting.plan.ids[single.index[0]])] = str(error)
             attacked = setting.plan.levels[single.level]
-            return Result(records=make_rows(setting, single, str(Outcome.FAILED), attacked=attacked), arrays={}, remarks=())
+            return Result(
+                records=make_rows(setting, single, str(Outcome.FAILED), attacked=attacked),
+                arrays={},
+                remarks=(),
+            )
 
         def attack(rows: Array) -> Result:
             return run_attack(setting, task.select(rows), size)
@@ -62,12 +73,18 @@ class GroupWorker:
         parts = np.split(np.arange(n), range(BATCHES * size, n, BATCHES * size))
         device = setting.plan.device
         return merge_results(
-            [result for rows in parts for result in run_in_halves(attack, rows, fail_row, setting.model, device)]
+            [
+                result
+                for rows in parts
+                for result in run_in_halves(attack, rows, fail_row, setting.model, device)
+            ]
         )
 
 
 class AuditWorker:
-    """Answers the groups of an audit in a process that serves the driver; holds one model at a time."""
+    """Answers the groups of an audit in a process that serves the driver; holds one model at a
+    time.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._sessions = plan, ExitStack()
@@ -80,18 +97,28 @@ class AuditWorker:
             self._sessions.close()
             self._source = next(source for source in plan.models if source.name == task.model)
             manifest = {"answers": dict(task.answers), "probes": {}}
-            self._model, self._surrogates = open_models(plan, self._source, manifest, self._sessions)
+            self._model, self._surrogates = open_models(
+                plan, self._source, manifest, self._sessions
+            )
             self._shortages: list[Remark] = []
             self._sizer = BatchSizer(plan.request.batch_size, self._shortages.append)
         stage = next(stage for stage in plan.stages if stage.name == task.stage)
-        setting = AttackSetting(plan=plan, source=self._source, model=self._model, stage=stage, surrogates=self._surrogates)
+        setting = AttackSetting(
+            plan=plan,
+            source=self._source,
+            model=self._model,
+            stage=stage,
+            surrogates=self._surrogates,
+        )
         return GroupWorker(setting, self._sizer, self._shortages).answer(task)
 
 
 def open_models(
     plan: Plan, source: ModelSource, manifest: dict[str, Any], sessions: ExitStack
 ) -> tuple[Model, tuple[Model, ...]]:
-    """A model and the surrogates of a plan, each prepared for calls until `sessions` end; the manifest keeps their kinds."""
+    """A model and the surrogates of a plan, each prepared for calls until `sessions` end; the
+    manifest keeps their kinds.
+    """
     model, networks = source.open(), [surrogate.open() for surrogate in plan.surrogates]
     for network in (model, *networks):
         sessions.enter_context(network.info.session(plan.device))

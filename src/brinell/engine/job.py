@@ -35,20 +35,24 @@ class Job:
 def make_folder(job: Job, work: Callable[[], object], *, resume: bool) -> None:
     """Begin or resume a folder and lock it; `work` makes what is missing, the manifest last.
 
-    Until the folder is complete, `.parts/plan.json` says whose it is. A complete folder is not changed any more.
+    Until the folder is complete, `.parts/plan.json` says whose it is. A complete folder is not
+    changed any more.
     """
     layout, path = job.layout, job.path
     previous, plan = layout.begin(path, resume=resume), path / PLAN
     with layout.lock(path):
         if all(file == plan or file.name.startswith("once-") for file in plan.parent.glob("*")):
-            shutil.rmtree(plan.parent, ignore_errors=True)  # it stopped before anything was computed
+            shutil.rmtree(
+                plan.parent, ignore_errors=True
+            )  # it stopped before anything was computed
         if previous or plan.exists():
             record = previous or read_record(plan)
             if record.get("cell") != job.cell:
                 refuse_request(job, record["request"])
             if not resume:
                 raise RequestError(
-                    f"{path} holds {with_article(layout.noun)} that is not whole: add {option('resume')} to go on "
+                    f"{path} holds {with_article(layout.noun)} that is not whole: "
+                    f"add {option('resume')} to go on "
                     f"with it, or choose another {option('out')}"
                 )
         if not previous:
@@ -64,22 +68,38 @@ def read_record(file: Path) -> dict[str, Any]:
     try:
         record = bounded.json_of(file)
     except (OSError, RequestError) as error:
-        raise RequestError(f"{file} is damaged ({error}): delete it and go on with {option('resume')}") from None
+        raise RequestError(
+            f"{file} is damaged ({error}): delete it and go on with {option('resume')}"
+        ) from None
     if not isinstance(record, dict):
         raise RequestError(f"{file} is damaged: delete it and go on with {option('resume')}")
     return record
 
 
 def settings_text(layout: Layout, request: BaseRequest, command: str, folder: Path) -> str:
-    """Text of the request file: settings, the command that repeats a request with objects in memory, and the user's mark."""
-    repeat_command = command if IN_MEMORY in request.model_dump_json() else f"{layout.command} {REQUEST}"
+    """Text of the request file: settings, the command that repeats a request with objects in
+    memory, and the user's mark.
+    """
+    repeat_command = (
+        command if IN_MEMORY in request.model_dump_json() else f"{layout.command} {REQUEST}"
+    )
     return trust.add_mark(folder, toml.dump(request, repeat_command))
 
 
 def refuse_request(job: Job, previous: Mapping[str, Any]) -> NoReturn:
     """Raise RequestError for a second request in a folder; the message lists the differences."""
     settings = job.request.model_dump(mode="json")
-    changed = [key for key in settings if previous.get(key) != settings[key] and key not in job.ignored]
-    words = ", ".join(f"{key} was {previous.get(key)!r} and is {settings[key]!r}" for key in changed)
-    fallback = "the data, the weights, something else that it reads, or brinell itself has changed since it began"
-    raise RequestError(f"{job.path} holds another {job.layout.noun} ({words or fallback}): choose another {option('out')}")
+    changed = [
+        key for key in settings if previous.get(key) != settings[key] and key not in job.ignored
+    ]
+    words = ", ".join(
+        f"{key} was {previous.get(key)!r} and is {settings[key]!r}" for key in changed
+    )
+    fallback = (
+        "the data, the weights, something else that it reads, or brinell itself has "
+        "changed since it began"
+    )
+    raise RequestError(
+        f"{job.path} holds another {job.layout.noun} ({words or fallback}): "
+        f"choose another {option('out')}"
+    )

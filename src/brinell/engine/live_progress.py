@@ -35,22 +35,42 @@ class _Stage:
 
 
 class LiveProgress:
-    """Shows the stage, the robust samples, the rate, and the remaining time of the whole run. A context manager.
+    """Shows the stage, the robust samples, the rate, and the remaining time of the whole run.
 
-    The remaining time is an estimate: the expected passes at the rate of the run so far. `quiet` leaves warnings; `verbose`
-    reports stages without samples, too. The stream is standard error by default; only terminals get a live line.
+    A context manager.
+
+    The remaining time is an estimate: the expected passes at the rate of the run so far. `quiet`
+    leaves warnings; `verbose` reports stages without samples, too. The stream is standard error by
+    default; only terminals get a live line.
     """
 
     def __init__(
-        self, *, quiet: bool = False, verbose: bool = False, warnings: bool = True, stream: TextIO | None = None
+        self,
+        *,
+        quiet: bool = False,
+        verbose: bool = False,
+        warnings: bool = True,
+        stream: TextIO | None = None,
     ) -> None:
         self._quiet, self._verbose, self._warnings = quiet, verbose, warnings
         self._console = Console(file=stream, stderr=stream is None)
         self._live = self._console.is_terminal and not self._console.is_jupyter and not quiet
-        title = TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+        title = TextColumn(
+            "{task.description}",
+            markup=False,
+            table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
+        )
         note = TextColumn("{task.fields[note]}", markup=False, table_column=Column(no_wrap=True))
         bar = BarColumn(bar_width=12 if self._console.width >= 100 else 8)
-        self._bar = Progress(title, bar, note, console=self._console, transient=True, expand=True, disable=not self._live)
+        self._bar = Progress(
+            title,
+            bar,
+            note,
+            console=self._console,
+            transient=True,
+            expand=True,
+            disable=not self._live,
+        )
         self._task = self._bar.add_task("", total=None, note="")
         self._stage = _Stage()
         self._passes = self._of_model = 0
@@ -63,7 +83,12 @@ class LiveProgress:
         self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._end_stage(report=kind is None)
         self._bar.stop()
 
@@ -73,7 +98,10 @@ class LiveProgress:
         model, stage = printable(model), printable(stage)
         if model != self._stage.model:
             self._of_model, self._robust = 0, None
-        self._stage, self._forecast = _Stage(model, stage, samples, passes, open_samples=samples), None
+        self._stage, self._forecast = (
+            _Stage(model, stage, samples, passes, open_samples=samples),
+            None,
+        )
         self._reported = time.monotonic()
         if samples:
             self._refresh()
@@ -108,19 +136,28 @@ class LiveProgress:
         """Show the current progress in the live line; elsewhere print it once a minute."""
         moment, stage = time.monotonic(), self._stage
         self._refreshed = moment
-        note = f"{stage.open_samples:,} open" if self._robust is None else f"{self._robust:,} robust"
+        note = (
+            f"{stage.open_samples:,} open" if self._robust is None else f"{self._robust:,} robust"
+        )
         if stage.passes and (self._console.width >= 100 or not self._live):
             note += f", {stage.passes / max(stage.seconds(), 1e-9):,.0f} passes/s"
         passes, total = self._passes + stage.passes, None
         if self._forecast is not None and passes:
             later, models = self._forecast
-            # The passes of this stage that are left, or those in proportion to the open samples if that is less.
+            # The passes of this stage that are left, or those in proportion to the open samples if
+            # that is less.
             open_ = stage.expected * stage.open_samples / stage.samples if stage.samples else 0.0
             remaining = max(min(stage.expected - stage.passes, open_), open_ / 10) + later
             remaining += models * (self._of_model + stage.passes + remaining)
             note = f"{note}, about {duration(remaining * (moment - self._start) / passes)} left"
             total = passes + remaining
-        self._bar.update(self._task, completed=passes, total=total, description=f"{stage.model} {stage.name}", note=note)
+        self._bar.update(
+            self._task,
+            completed=passes,
+            total=total,
+            description=f"{stage.model} {stage.name}",
+            note=note,
+        )
         if not self._live and not self._quiet and moment - self._reported > REPORT_INTERVAL:
             self._reported = moment
             self._print(f"{stage.model} {stage.name}: {note}")
@@ -131,12 +168,18 @@ class LiveProgress:
             return
         self._passes, self._of_model = self._passes + stage.passes, self._of_model + stage.passes
         if report and not self._quiet and (stage.samples or self._verbose):
-            cost = f"{stage.forwards:,} forwards, {duration(stage.seconds())}" if stage.samples else "nothing to do"
+            cost = (
+                f"{stage.forwards:,} forwards, {duration(stage.seconds())}"
+                if stage.samples
+                else "nothing to do"
+            )
             self._print(f"{stage.model} {stage.name}: {stage.samples:,} samples, {cost}")
         self._stage = _Stage(model=stage.model)
 
     def _print(self, text: str) -> None:
-        self._console.print(f"brinell: {printable(text)}", markup=False, highlight=False, soft_wrap=True)
+        self._console.print(
+            f"brinell: {printable(text)}", markup=False, highlight=False, soft_wrap=True
+        )
 
 
 def duration(seconds: float) -> str:

@@ -1,8 +1,8 @@
 """The most frequent mistakes, in one table: what is seen of each, and the line to type.
 
-A mistake is about a path, about stored values outside their bounds, or about answers to clean inputs. One about answers fits
-where the change that it names makes the model far better on the samples at hand. If two explanations fit as well, both are
-named. Anything else is refused plainly.
+A mistake is about a path, about stored values outside their bounds, or about answers to clean
+inputs. One about answers fits where the change that it names makes the model far better on the
+samples at hand. If two explanations fit as well, both are named. Anything else is refused plainly.
 """
 
 import math
@@ -79,11 +79,24 @@ class PathRow(NamedTuple):
 SAVE_ARRAYS = "save inputs and labels by numpy.savez('FILE.npz', x=inputs, y=labels)"
 PATHS = (
     PathRow("dataset", (".npy",), "it holds one array and no labels", SAVE_ARRAYS),
-    PathRow("dataset", (".pt", ".pth", ".pkl", ".pickle", ".h5", ".mat", ".safetensors"), "such files are not read", SAVE_ARRAYS),
     PathRow(
-        "dataset", (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".7z"), "it is packed", "unpack it, and name what it holds"
+        "dataset",
+        (".pt", ".pth", ".pkl", ".pickle", ".h5", ".mat", ".safetensors"),
+        "such files are not read",
+        SAVE_ARRAYS,
     ),
-    PathRow("dataset", (".png", ".jpg", ".jpeg"), "it is one picture", "name the folder that holds a folder for each class"),
+    PathRow(
+        "dataset",
+        (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".7z"),
+        "it is packed",
+        "unpack it, and name what it holds",
+    ),
+    PathRow(
+        "dataset",
+        (".png", ".jpg", ".jpeg"),
+        "it is one picture",
+        "name the folder that holds a folder for each class",
+    ),
     PathRow(
         "model",
         TORCH,
@@ -95,7 +108,9 @@ PATHS = (
         "model",
         TORCH,
         "it is a pickle of a whole module, which runs code when it is loaded, so it never is",
-        "where the module is at hand, call safetensors.torch.save_file(model.state_dict(), '{stem}.safetensors'), and write "
+        "where the module is at hand, call "
+        "safetensors.torch.save_file(model.state_dict(), '{stem}.safetensors'), "
+        "and write "
         "model.py:FACTORY?weights={stem}.safetensors",
         _is_whole_module,
     ),
@@ -103,7 +118,8 @@ PATHS = (
         "model",
         TORCH,
         "it holds weights, which do not say which network they belong to",
-        "write model.py:FACTORY?weights={path}, where FACTORY is a function in model.py that returns the network",
+        "write model.py:FACTORY?weights={path}, where FACTORY is a function in "
+        "model.py that returns the network",
     ),
     PathRow(
         "model",
@@ -121,7 +137,8 @@ PATHS = (
         "model",
         (".h5", ".keras", ".tflite", ".pb"),
         "it is of TensorFlow, which is not opened here",
-        "make it {stem}.onnx by python -m tf2onnx.convert, or hand brinell.audit a function from Python",
+        "make it {stem}.onnx by python -m tf2onnx.convert, or hand brinell.audit "
+        "a function from Python",
     ),
 )
 
@@ -130,7 +147,10 @@ def mistake_of_path(kind: str, path: Path) -> Mistake | None:
     """The mistake that keeps a path from being the data, or the model."""
     for row in PATHS:
         if row.kind == kind and path.name.lower().endswith(row.endings) and row.holds(path):
-            return Mistake(row.evidence, row.line.format(path=path, stem=path.parent / path.name.partition(".")[0]))
+            return Mistake(
+                row.evidence,
+                row.line.format(path=path, stem=path.parent / path.name.partition(".")[0]),
+            )
     return None
 
 
@@ -177,7 +197,11 @@ VALUES = (
     ValueRow(
         lambda v: v.is_wave and v.top > 1,
         "they look like signals in their own unit",
-        lambda v: {"kind": "signal", "low": -_twice(v.top) if v.low < 0 else 0, "high": _twice(v.top)},
+        lambda v: {
+            "kind": "signal",
+            "low": -_twice(v.top) if v.low < 0 else 0,
+            "high": _twice(v.top),
+        },
     ),
     ValueRow(
         lambda v: not v.is_wave and v.integral and 0 <= v.low and v.high <= 127,
@@ -186,7 +210,9 @@ VALUES = (
         "write {options}; for dark pictures of 8 bits, divide by 255",
     ),
     ValueRow(
-        lambda v: not v.is_wave and 0 <= v.low and 127 < v.high <= (TOPS[-1] if v.integral else 255),
+        lambda v: (
+            not v.is_wave and 0 <= v.low and 127 < v.high <= (TOPS[-1] if v.integral else 255)
+        ),
         "they reach from 0 to {high:g}, as pictures of 8 bits or more",
         lambda v: {"divide": next(top for top in TOPS if v.high <= top)},
     ),
@@ -196,22 +222,31 @@ VALUES = (
         lambda v: {"low": -1, "high": 1},
     ),
     ValueRow(
-        lambda v: not v.is_wave and v.kind in ("image", "video") and v.low < -0.2 and 1 < v.top <= 10,
+        lambda v: (
+            not v.is_wave and v.kind in ("image", "video") and v.low < -0.2 and 1 < v.top <= 10
+        ),
         "they look normalised",
         lambda v: {"low": -math.ceil(v.top), "high": math.ceil(v.top)},
-        "take the normalisation out of the data, or write {options} for a model that takes them as they are",
+        "take the normalisation out of the data, or write {options} for a model "
+        "that takes them as they are",
     ),
     ValueRow(
-        lambda v: not (v.is_wave or v.integral) and v.low >= -OVERSHOOT and 0.5 < v.high <= 1 + OVERSHOOT,
+        lambda v: (
+            not (v.is_wave or v.integral) and v.low >= -OVERSHOOT and 0.5 < v.high <= 1 + OVERSHOOT
+        ),
         "they leave 0 to 1 a little, as resized pictures do",
-        lambda v: {"low": math.floor(100 * min(v.low, 0)) / 100, "high": math.ceil(100 * max(v.high, 1)) / 100},
+        lambda v: {
+            "low": math.floor(100 * min(v.low, 0)) / 100,
+            "high": math.ceil(100 * max(v.high, 1)) / 100,
+        },
         "write {options}, or clip them",
     ),
     ValueRow(
         lambda v: v.kind == "vector" and not v.is_wave and not v.integral,
         "where each column has a range of its own",
         lambda v: {},
-        "write brinell.data(x, y, bounds='columns'), or save them as FILE.csv and write table:FILE.csv",
+        "write brinell.data(x, y, bounds='columns'), or save them as FILE.csv "
+        "and write table:FILE.csv",
     ),
 )
 
@@ -225,13 +260,22 @@ def explain(error: BoundsError, write: Callable[[Mapping[str, Any]], str]) -> Re
 
     `write` writes options of data down, as a spec or as a call of `brinell.data`.
     """
-    facts, is_wave = error.facts, looks_like_signals(error.x, error.kind) and error.x.dtype.kind != "u"
+    facts, is_wave = (
+        error.facts,
+        looks_like_signals(error.x, error.kind) and error.x.dtype.kind != "u",
+    )
     values = Values(facts.minimum, facts.maximum, facts.integral, error.kind, is_wave)
     lines = []
     for row in VALUES:
         if row.fits(values):
-            options = {name: f"{value:.6g}" if name != "kind" else value for name, value in row.options(values).items()}
-            lines.append(f"{row.evidence.format(high=values.high)}: {row.line.format(options=write(options))}")
+            options = {
+                name: f"{value:.6g}" if name != "kind" else value
+                for name, value in row.options(values).items()
+            }
+            lines.append(
+                f"{row.evidence.format(high=values.high)}: "
+                f"{row.line.format(options=write(options))}"
+            )
     return RequestError(error.problem, remedy="; or ".join(lines[:2])) if lines else error
 
 
@@ -264,11 +308,15 @@ class Answers:
     batch_size: int = 128
     forwards: int = 0
 
-    def changed(self, change: Callable[["Tensor"], "Tensor"], text: str, line: str) -> Mistake | None:
+    def changed(
+        self, change: Callable[["Tensor"], "Tensor"], text: str, line: str
+    ) -> Mistake | None:
         """The mistake, if the model is far better with the inputs changed."""
         self.forwards += len(self.index)
         pred = self._predict(change(self.x))
-        return _if_far_better(self.pred[self.index], pred, self.labels[self.index], self.model.classes, text, line)
+        return _if_far_better(
+            self.pred[self.index], pred, self.labels[self.index], self.model.classes, text, line
+        )
 
     def _predict(self, x: "Tensor") -> Array:
         """(n,) classes; none where the model fails."""
@@ -278,14 +326,24 @@ class Answers:
 
         try:
             with torch.no_grad():
-                logits = torch.cat([ask(self.model, part) for part in torch.split(x, self.batch_size)])
+                logits = torch.cat(
+                    [ask(self.model, part) for part in torch.split(x, self.batch_size)]
+                )
         except ModelError:
             return np.full(len(x), NEVER)
-        return logits.argmax(1).cpu().numpy() if bool(torch.isfinite(logits).all()) else np.full(len(x), NEVER)
+        return (
+            logits.argmax(1).cpu().numpy()
+            if bool(torch.isfinite(logits).all())
+            else np.full(len(x), NEVER)
+        )
 
 
-def _if_far_better(pred: Array, mended: Array, labels: Array, classes: int, text: str, line: str) -> Mistake | None:
-    """The mistake, if answers (n,) with it mended are right far more often, and more often than by chance."""
+def _if_far_better(
+    pred: Array, mended: Array, labels: Array, classes: int, text: str, line: str
+) -> Mistake | None:
+    """The mistake, if answers (n,) with it mended are right far more often, and more often than by
+    chance.
+    """
     n, correct, k = len(labels), int((pred == labels).sum()), int((mended == labels).sum())
     interval = wilson(k, n)
     if k < LEAST_RATE * n or interval is None or interval.low <= chance(mended, labels, classes):
@@ -295,30 +353,46 @@ def _if_far_better(pred: Array, mended: Array, labels: Array, classes: int, text
 
 
 def chance(pred: Array, labels: Array, classes: int) -> float:
-    """Expected accuracy of answers independent of the inputs; 1 / classes if all labels are of one class."""
+    """Expected accuracy of answers independent of the inputs; 1 / classes if all labels are of one
+    class.
+    """
     if len(np.unique(labels)) < 2:
         return 1 / classes
     count = int(max(pred.max(), labels.max())) + 1
-    predicted, true = (np.bincount(values.clip(0), minlength=count) / len(values) for values in (pred, labels))
+    predicted, true = (
+        np.bincount(values.clip(0), minlength=count) / len(values) for values in (pred, labels)
+    )
     return float(predicted @ true)
 
 
 def is_far_better(correct: int, improved: int, n: int) -> bool:
-    """True if `improved` of `n` is significantly more than `correct` of `n`: their intervals do not overlap."""
+    """True if `improved` of `n` is significantly more than `correct` of `n`: their intervals do not
+    overlap.
+    """
     interval, improved_interval = wilson(correct, n), wilson(improved, n)
-    return interval is not None and improved_interval is not None and improved_interval.low > interval.high
+    return (
+        interval is not None
+        and improved_interval is not None
+        and improved_interval.low > interval.high
+    )
 
 
 def _scaled(
     text: str, mean: tuple[float, ...], std: tuple[float, ...], *, of_bytes: bool | None = None
 ) -> Callable[[Answers], Mistake | None]:
-    """True of a model that wants (u - mean) / std of pictures u in [0, 1]; `of_bytes`: only in [0, 255], or not."""
+    """True of a model that wants (u - mean) / std of pictures u in [0, 1]; `of_bytes`: only in [0,
+    255], or not.
+    """
 
     def entry(answers: Answers) -> Mistake | None:
         domain = answers.model.domain
         is_flat = domain.kind == "vector" and not domain.columns and domain.shape[0] >= MIN_PIXELS
         channels = 1 if is_flat else domain.shape[0]
-        if not (domain.kind in ("image", "video") or is_flat) or isinstance(domain.low, tuple) or isinstance(domain.high, tuple):
+        if (
+            not (domain.kind in ("image", "video") or is_flat)
+            or isinstance(domain.low, tuple)
+            or isinstance(domain.high, tuple)
+        ):
             return None
         is_bytes = (domain.low, domain.high) == (0, 255)
         if len(mean) not in (1, channels) or domain.low < 0 or of_bytes not in (None, is_bytes):
@@ -336,23 +410,48 @@ def _begin(answers: Answers, mean: Sequence[float], std: Sequence[float]) -> str
     """How a model is made to begin with (x - mean) / std."""
     means, stds = ([float(f"{value:.6g}") for value in values] for values in (mean, std))
     if answers.spec.startswith("onnx:"):
-        return f"write mean={'+'.join(f'{m:g}' for m in means)}&std={'+'.join(f'{s:g}' for s in stds)} in the model's options"
+        return (
+            "write "
+            f"mean={'+'.join(f'{m:g}' for m in means)}&std={'+'.join(f'{s:g}' for s in stds)} "
+            "in the model's options"
+        )
     if not answers.spec:
-        return f"give mean={means if len(means) > 1 else means[0]}, std={stds if len(stds) > 1 else stds[0]}"
+        return (
+            f"give mean={means if len(means) > 1 else means[0]}, "
+            f"std={stds if len(stds) > 1 else stds[0]}"
+        )
     if not any(means) and len(stds) == 1:
-        return f"let the model begin with x = x {f'* {1 / stds[0]:g}' if stds[0] < 1 else f'/ {stds[0]:g}'}"
-    return f"let the model begin with x = (x - mean) / std, mean {', '.join(map(str, means))} and std {', '.join(map(str, stds))}"
+        return (
+            "let the model begin with x = x "
+            f"{f'* {1 / stds[0]:g}' if stds[0] < 1 else f'/ {stds[0]:g}'}"
+        )
+    return (
+        "let the model begin with x = (x - mean) / std, mean "
+        f"{', '.join(map(str, means))} and std {', '.join(map(str, stds))}"
+    )
 
 
 def _changed(
-    kind: str, change: Callable[["Tensor"], "Tensor"], text: str, code: str, first: str = "", *, channels: int = 0
+    kind: str,
+    change: Callable[["Tensor"], "Tensor"],
+    text: str,
+    code: str,
+    first: str = "",
+    *,
+    channels: int = 0,
 ) -> Callable[[Answers], Mistake | None]:
-    """True of a model that wants inputs of a kind, and of so many channels, changed as the code says."""
+    """True of a model that wants inputs of a kind, and of so many channels, changed as the code
+    says.
+    """
 
     def entry(answers: Answers) -> Mistake | None:
         domain = answers.model.domain
         fits = domain.kind == kind and channels in (0, domain.shape[0]) and not domain.columns
-        return answers.changed(change, text, f"{first}let the model begin with x = {code}") if fits else None
+        return (
+            answers.changed(change, text, f"{first}let the model begin with x = {code}")
+            if fits
+            else None
+        )
 
     return entry
 
@@ -363,13 +462,19 @@ def _shifted(step: int, text: str, line: str) -> Callable[[Answers], Mistake | N
     def entry(answers: Answers) -> Mistake | None:
         pred, labels = answers.pred, answers.labels
         fits = labels.max() > 1 and labels.min() + step >= 0
-        return _if_far_better(pred, pred - step, labels, answers.model.classes, text, line) if fits else None
+        return (
+            _if_far_better(pred, pred - step, labels, answers.model.classes, text, line)
+            if fits
+            else None
+        )
 
     return entry
 
 
 def _in_another_order(answers: Answers) -> Mistake | None:
-    """Classes of the model in another order, judged by halves: each by the order that fits the other, so that none is made up."""
+    """Classes of the model in another order, judged by halves: each by the order that fits the
+    other, so that none is made up.
+    """
     pred, y, n = answers.pred, answers.labels, len(answers.labels)
     halves = np.lexsort((np.arange(n), y))[::2], np.lexsort((np.arange(n), y))[1::2]
     orders = [_match(pred[half], y[half]) for half in halves]
@@ -379,13 +484,32 @@ def _in_another_order(answers: Answers) -> Mistake | None:
     order = _match(pred, y)
     if len({label - answer for answer, label in order.items()}) == 1:
         return None
-    names = [answers.classes[label] if label < len(answers.classes) else str(label) for label in range(int(y.max()) + 1)]
-    swaps = [f"{answer} is {names[label]}" for answer, label in sorted(order.items()) if answer != label]
-    listing = ", ".join(swaps[:MOST_LISTED]) + (f" and {len(swaps) - MOST_LISTED} more" if len(swaps) > MOST_LISTED else "")
-    is_known = sorted(order) == list(range(answers.model.classes)) and all(half == order for half in orders)
+    names = [
+        answers.classes[label] if label < len(answers.classes) else str(label)
+        for label in range(int(y.max()) + 1)
+    ]
+    swaps = [
+        f"{answer} is {names[label]}" for answer, label in sorted(order.items()) if answer != label
+    ]
+    listing = ", ".join(swaps[:MOST_LISTED]) + (
+        f" and {len(swaps) - MOST_LISTED} more" if len(swaps) > MOST_LISTED else ""
+    )
+    is_known = sorted(order) == list(range(answers.model.classes)) and all(
+        half == order for half in orders
+    )
     option = option_text([names[order[answer]] for answer in sorted(order)]) if is_known else ""
-    line = f"name the model's classes by its option {option or 'class_names=, as it is documented where the model comes from'}"
-    return _if_far_better(pred, mended, y, answers.model.classes, f"with its classes in another order ({listing})", line)
+    line = (
+        "name the model's classes by its option "
+        f"{option or 'class_names=, as it is documented where the model comes from'}"
+    )
+    return _if_far_better(
+        pred,
+        mended,
+        y,
+        answers.model.classes,
+        f"with its classes in another order ({listing})",
+        line,
+    )
 
 
 def _match(pred: Array, labels: Array) -> dict[int, int]:
@@ -411,9 +535,20 @@ ANSWERS = (
     _scaled("divided by 255", (0.0,), (1.0,), of_bytes=True),
     _scaled("from 0 to 255", (0.0,), (1 / 255,), of_bytes=False),
     _scaled("from 0 to 16", (0.0,), (1 / 16,)),
-    *(_scaled(f"normalised by mean and std of {name}", mean, std) for name, (mean, std) in NORMALISATIONS.items()),
-    _changed("image", lambda x: x.flip(1), "with channels in the order BGR", "x.flip(1)", channels=3),
-    _changed("signal", lambda x: x * 1000, "with inputs multiplied by 1000", "x * 1000", "give the signals in microvolts, or "),
+    *(
+        _scaled(f"normalised by mean and std of {name}", mean, std)
+        for name, (mean, std) in NORMALISATIONS.items()
+    ),
+    _changed(
+        "image", lambda x: x.flip(1), "with channels in the order BGR", "x.flip(1)", channels=3
+    ),
+    _changed(
+        "signal",
+        lambda x: x * 1000,
+        "with inputs multiplied by 1000",
+        "x * 1000",
+        "give the signals in microvolts, or ",
+    ),
     _changed(
         "signal",
         lambda x: x / 1000,
@@ -435,5 +570,9 @@ ANSWERS = (
 
 def mistakes_of(answers: Answers) -> list[Mistake]:
     """The best explanation of wrong answers, and one that explains them as well."""
-    explanations = sorted(filter(None, (entry(answers) for entry in ANSWERS)), key=lambda mistake: -mistake.rate)
-    return [mistake for mistake in explanations if mistake.rate >= explanations[0].rate - AS_GOOD][:2]
+    explanations = sorted(
+        filter(None, (entry(answers) for entry in ANSWERS)), key=lambda mistake: -mistake.rate
+    )
+    return [mistake for mistake in explanations if mistake.rate >= explanations[0].rate - AS_GOOD][
+        :2
+    ]

@@ -1,4 +1,6 @@
-"""The audit of one model: the clean check, then the stages, in which each sample descends through the budgets."""
+"""The audit of one model: the clean check, then the stages, in which each sample descends through
+the budgets.
+"""
 
 from dataclasses import replace
 
@@ -39,7 +41,13 @@ class ModelAudit:
         surrogates: tuple[Model, ...] = (),
         pool: Pool | None = None,
     ) -> None:
-        self.plan, self.source, self.run, self.progress, self.pool = plan, source, run, progress, pool
+        self.plan, self.source, self.run, self.progress, self.pool = (
+            plan,
+            source,
+            run,
+            progress,
+            pool,
+        )
         self.audited = AuditedModel(plan, source, model, run, progress, surrogates=surrogates)
         self.checks = ModelChecks(self.audited)
 
@@ -58,7 +66,9 @@ class ModelAudit:
                     if plain and stage is plain[-1]:
                         failed |= self.checks.survivor_checks(state)
             self._keep_gallery()
-            return failed | self.checks.final_checks(beginning, state) | self.audited.failure_warning()
+            return (
+                failed | self.checks.final_checks(beginning, state) | self.audited.failure_warning()
+            )
         finally:
             self.audited.keep_facts()
 
@@ -76,7 +86,8 @@ class ModelAudit:
             k = int((state.clean_pred == self.source.reject).sum())
             share = f" ({100 * k / n:.1f} %)" if n else ""
             text = (
-                f"{k} of {n} clean inputs{share} are rejected (class {self.source.reject}) and count as not correct; no rejected "
+                f"{k} of {n} clean inputs{share} are rejected (class "
+                f"{self.source.reject}) and count as not correct; no rejected "
                 "input is a success"
             )
             self.audited.note(CLEAN, [Remark("rejected", text)])
@@ -84,20 +95,33 @@ class ModelAudit:
 
     def _note_skipped_stages(self) -> None:
         waits = {stage.name for stage in self.plan.stages if stage.waits}
-        skipped = {name: reason for name, reason in self.source.skipped.items() if name not in waits}
+        skipped = {
+            name: reason for name, reason in self.source.skipped.items() if name not in waits
+        }
         for reason in dict.fromkeys(skipped.values()):
             names = [self.audited.short_name(name) for name in skipped if skipped[name] == reason]
-            listing = "; ".join(names[:MAX_LISTED]) + (f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else "")
+            listing = "; ".join(names[:MAX_LISTED]) + (
+                f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+            )
             self.progress.note(f"{self.source.name}: left out {listing}: {reason}")
 
     def _keep_gallery(self) -> None:
-        """Save the clean inputs of some fooled samples for the gallery: classes in turn, closest examples first."""
+        """Save the clean inputs of some fooled samples for the gallery: classes in turn, closest
+        examples first.
+        """
         records = self.audited.all_rows()
         fooled = np.flatnonzero(has_broken(records))
         ids, eps, labels = records.sample_id[fooled], records.broken[fooled], records.label[fooled]
         order = np.lexsort((ids, eps))
-        order = order[np.sort(np.unique(ids[order], return_index=True)[1])]  # the closest example of each sample
-        limit = max(1, min(GALLERY_SAMPLES, GALLERY_BYTES // (4 * int(np.prod(self.plan.dataset.domain.shape)))))
+        order = order[
+            np.sort(np.unique(ids[order], return_index=True)[1])
+        ]  # the closest example of each sample
+        limit = max(
+            1,
+            min(
+                GALLERY_SAMPLES, GALLERY_BYTES // (4 * int(np.prod(self.plan.dataset.domain.shape)))
+            ),
+        )
         turns = [
             (turn, label, row)
             for label in np.unique(labels).tolist()
@@ -109,7 +133,10 @@ class ModelAudit:
             self.run.save_clean(self.source.name, dict(zip(samples, inputs, strict=True)))
 
     def _run_stage(self, stage: Stage, state: State) -> dict[str, str]:
-        """Run a stage, or load its rows, and update the state. Returns the checks that the stage failed."""
+        """Run a stage, or load its rows, and update the state.
+
+        Returns the checks that the stage failed.
+        """
         records = self._stage_rows(stage, state)
         self.audited.rows[stage.name] = records
         open_, nearest, level = state.correct & (state.broken > 0), state.nearest, state.broken - 1
@@ -125,7 +152,12 @@ class ModelAudit:
         compared = open_ & (draw_shares(self.plan, stage) < stage.turn.share)
         reach[~compared | (reach <= nearest)] = np.nan
         return self.checks.probe_ahead(
-            stage, state, level, reach, int(compared.sum()), sum(self.plan.cost_once(self.source, stage))
+            stage,
+            state,
+            level,
+            reach,
+            int(compared.sum()),
+            sum(self.plan.cost_once(self.source, stage)),
         )
 
     def _stage_rows(self, stage: Stage, state: State) -> Records:
@@ -136,36 +168,65 @@ class ModelAudit:
             return self.run.part(self.source.name, stage.name)
         before = self._state_before(stage, state)
         followed = self.checks.gradient_models.get(stage.gradient, self.audited.model)
-        pool = self.pool if followed is self.audited.model else None  # what checks built stays in this process
-        run = AttackRun(self.audited, stage, before, self._spared_samples(stage, before), followed, pool)
+        pool = (
+            self.pool if followed is self.audited.model else None
+        )  # what checks built stays in this process
+        run = AttackRun(
+            self.audited, stage, before, self._spared_samples(stage, before), followed, pool
+        )
         self._announce_stage(stage, len(run.samples), before)
         return run()
 
     def _state_before(self, stage: Stage, state: State) -> State:
-        """The state that a stage begins with: one that runs alone takes no notice of what others broke."""
-        return replace(state, broken=np.full_like(state.broken, len(self.plan.levels))) if stage.turn.alone else state
+        """The state that a stage begins with: one that runs alone takes no notice of what others
+        broke.
+        """
+        return (
+            replace(state, broken=np.full_like(state.broken, len(self.plan.levels)))
+            if stage.turn.alone
+            else state
+        )
 
     def _spared_samples(self, stage: Stage, state: State) -> Array:
         return spared_samples(self.plan, stage, state, waits=self.checks.waits(stage))
 
     def _is_probe(self, stage: Stage) -> bool:
         """True if the stage does not ascend the loss along gradients and an earlier stage does."""
-        climbs = [stage_.attack.access == Access.GRADIENTS and stage_.attack.family == "budgeted" for stage_ in self.plan.stages]
+        climbs = [
+            stage_.attack.access == Access.GRADIENTS and stage_.attack.family == "budgeted"
+            for stage_ in self.plan.stages
+        ]
         position = self.plan.stages.index(stage)
-        return self.audited.model.access == Access.GRADIENTS and not climbs[position] and any(climbs[:position])
+        return (
+            self.audited.model.access == Access.GRADIENTS
+            and not climbs[position]
+            and any(climbs[:position])
+        )
 
     def _announce_stage(self, stage: Stage, samples: int, state: State) -> None:
-        """Report the start of a stage: its number, its samples, and the forecast of the stages after it."""
+        """Report the start of a stage: its number, its samples, and the forecast of the stages
+        after it.
+        """
         stages, names = self.plan.stages, [source.name for source in self.plan.models]
         number = stages.index(stage) + 1
-        later = [entry for entry in stages[number:] if entry.name not in self.source.skipped and not self.checks.waits(entry)]
+        later = [
+            entry
+            for entry in stages[number:]
+            if entry.name not in self.source.skipped and not self.checks.waits(entry)
+        ]
         passes = samples * sum(self.plan.cost_once(self.source, stage))
-        self.progress.stage(self.source.name, f"{number}/{len(stages)} {stage.short or stage.name}", samples, passes)
-        # The forecast takes the samples that are near the boundary now for those that later stages will find there.
+        self.progress.stage(
+            self.source.name, f"{number}/{len(stages)} {stage.short or stage.name}", samples, passes
+        )
+        # The forecast takes the samples that are near the boundary now for those that later stages
+        # will find there.
         current = replace(state, last=state.nearest)
         open_ = state.correct & (state.broken > 0)
         remaining = {
-            entry.name: int((open_ & ~self._spared_samples(entry, current)).sum()) * sum(self.plan.cost_once(self.source, entry))
+            entry.name: int((open_ & ~self._spared_samples(entry, current)).sum())
+            * sum(self.plan.cost_once(self.source, entry))
             for entry in later
         }
-        self.progress.forecast({stage.name: passes} | remaining, len(names) - names.index(self.source.name) - 1)
+        self.progress.forecast(
+            {stage.name: passes} | remaining, len(names) - names.index(self.source.name) - 1
+        )

@@ -1,4 +1,6 @@
-"""The checks on one model before and after the stages of an audit, and the consequences of an alarm."""
+"""The checks on one model before and after the stages of an audit, and the consequences of an
+alarm.
+"""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -42,14 +44,21 @@ class ModelChecks:
     """The checks on one model, kept in the manifest of its run."""
 
     def __init__(self, audited: AuditedModel) -> None:
-        self.audited, self.plan, self.source, self.model = audited, audited.plan, audited.source, audited.model
+        self.audited, self.plan, self.source, self.model = (
+            audited,
+            audited.plan,
+            audited.source,
+            audited.model,
+        )
         self.run, self.progress, self._sizer = audited.run, audited.progress, audited.sizer
         self._seeks_scores = self.plan.threshold is None
-        """True if scores may take the place of the shown ones: they have the model's class, but not its probabilities."""
+        """True if scores may take the place of the shown ones: they have the model's class, but
+        not its probabilities."""
         self.conditions: set[str] = set()
         """Conditions of waiting stages that hold (`engine.adaptive.When`)."""
         self.is_flat = False
-        """True if no clean input has a gradient: stages for masked gradients that follow the model's own are left out."""
+        """True if no clean input has a gradient: stages for masked gradients that follow the
+        model's own are left out."""
         self._repair_record: dict[str, Any] = {"forwards": 0, "backwards": 0}
         self._surrogate = mean_of(audited.surrogates) if audited.surrogates else None
         self.gradient_models: dict[str, Model] = {"own": self.model}
@@ -58,14 +67,18 @@ class ModelChecks:
             self.gradient_models["surrogate"] = with_surrogate(self.model, self._surrogate)
 
     def _right(self, state: State) -> Array:
-        """(n,) bool: samples that attacks may break and that the model classifies correctly, as the checks need them."""
+        """(n,) bool: samples that attacks may break and that the model classifies correctly, as the
+        checks need them.
+        """
         return np.asarray(state.correct & (state.clean_pred == self.plan.labels))
 
     def waits(self, stage: Stage) -> bool:
         """True if the stage waits for a condition that does not hold, or cannot help."""
         when = stage.turn.when
         follows = stage.gradient == "own" and stage.attack.access == Access.GRADIENTS
-        holds = when is None or (when in self.conditions and not (when == "masked" and self.is_flat and follows))
+        holds = when is None or (
+            when in self.conditions and not (when == "masked" and self.is_flat and follows)
+        )
         return not holds or stage.gradient not in self.gradient_models
 
     def failed_checks(self, state: State) -> dict[str, str]:
@@ -81,33 +94,53 @@ class ModelChecks:
         findings, forwards, backwards = *self._clean_accuracy(state), 0
         if self._right(state).any():
             context = self._context(state)
-            self.progress.stage(self.source.name, "checks", len(context.batch), 29 * len(context.batch))
+            self.progress.stage(
+                self.source.name, "checks", len(context.batch), 29 * len(context.batch)
+            )
             findings += context.make(BEFORE_ATTACKS)
             forwards, backwards = forwards + context.costs[0], context.costs[1]
         self._keep(findings, forwards, backwards)
 
     def _keep(self, findings: Sequence[Finding], forwards: int, backwards: int) -> None:
-        """Keep findings in the manifest in the place of earlier ones of the same code, and add their cost."""
+        """Keep findings in the manifest in the place of earlier ones of the same code, and add
+        their cost.
+        """
         records = self.run.manifest["checks"].setdefault(self.source.name, [])
         codes = {finding.code for finding in findings}
-        records[:] = [record for record in records if record["code"] not in codes] + [asdict(finding) for finding in findings]
-        costs = self.run.manifest.setdefault("probes", {}).setdefault(self.source.name, {"forwards": 0, "backwards": 0})
-        costs |= {"forwards": costs["forwards"] + forwards, "backwards": costs["backwards"] + backwards}
+        records[:] = [record for record in records if record["code"] not in codes] + [
+            asdict(finding) for finding in findings
+        ]
+        costs = self.run.manifest.setdefault("probes", {}).setdefault(
+            self.source.name, {"forwards": 0, "backwards": 0}
+        )
+        costs |= {
+            "forwards": costs["forwards"] + forwards,
+            "backwards": costs["backwards"] + backwards,
+        }
         self.run.save_facts()
 
     @property
     def _known(self) -> dict[str, Mapping[str, Any]]:
-        return {str(record["code"]): record for record in self.run.manifest["checks"][self.source.name]}
+        return {
+            str(record["code"]): record for record in self.run.manifest["checks"][self.source.name]
+        }
 
     def _failures(self, codes: Collection[str] = tuple(Code)) -> dict[str, str]:
         recorded = self._known
-        failures = {code: str(recorded[code]["text"]) for code in recorded if code in codes and recorded[code]["passed"] is False}
+        failures = {
+            code: str(recorded[code]["text"])
+            for code in recorded
+            if code in codes and recorded[code]["passed"] is False
+        }
         for text in failures.values():
             self.progress.warn(f"{self.source.name}: {text}")
         return failures
 
     def survivor_checks(self, state: State) -> dict[str, str]:
-        """Check the margin on robust samples; return it by its code if it failed. A failure starts waiting stages."""
+        """Check the margin on robust samples; return it by its code if it failed.
+
+        A failure starts waiting stages.
+        """
         if not self._right(state).any() or not len(self.plan.levels):
             return {}
         if Code.SURVIVORS not in self._known:
@@ -121,7 +154,10 @@ class ModelChecks:
         plan, robust, costs = self.plan, self._robust(state), (0, 0)
         before = self._known.get(Code.BOUNDARY, {})
         if before.get("passed") is not True and before.get("reason") != TOO_FEW:
-            reason = str(before.get("reason") or "the scores do not decide on lines between clean inputs already")
+            reason = str(
+                before.get("reason")
+                or "the scores do not decide on lines between clean inputs already"
+            )
             finding = Finding.not_made(Code.SURVIVORS, reason)
         elif not len(robust):
             finding = Finding(code=Code.SURVIVORS, passed=True, text="no sample is robust")
@@ -129,21 +165,34 @@ class ModelChecks:
             index = robust[evenly_spaced(len(robust), boundary.SURVIVORS)]
             x = torch.cat([self.audited.load(plan.ids[index]), *self._adversarial_examples()])
             ids = torch.arange(len(x), device=x.device)
-            batch, rng = Batch(ids=ids, x=x, y=torch.zeros_like(ids)), Streams.of(plan.request.seed, ids)
-            context = CheckContext(self.model, batch, plan.distance, math.inf, rng, batch_size=self._sizer.size)
+            batch, rng = (
+                Batch(ids=ids, x=x, y=torch.zeros_like(ids)),
+                Streams.of(plan.request.seed, ids),
+            )
+            context = CheckContext(
+                self.model, batch, plan.distance, math.inf, rng, batch_size=self._sizer.size
+            )
             (finding,) = context.make({Code.SURVIVORS: boundary.survivor_margin})
             costs = context.costs
         self._keep([finding], *costs)
 
     def _robust(self, state: State) -> Array:
-        """Positions of the samples that are right untouched and robust at the largest budget, if it is above 0."""
-        return np.flatnonzero(self._right(state) & (state.broken == len(self.plan.levels)) & (self.plan.units > 0))
+        """Positions of the samples that are right untouched and robust at the largest budget, if it
+        is above 0.
+        """
+        return np.flatnonzero(
+            self._right(state) & (state.broken == len(self.plan.levels)) & (self.plan.units > 0)
+        )
 
     def _adversarial_examples(self) -> tuple[Tensor, Tensor]:
-        """Clean inputs (m, *shape) of a few samples with an adversarial example in the run folder, and these examples."""
+        """Clean inputs (m, *shape) of a few samples with an adversarial example in the run folder,
+        and these examples.
+        """
         records = self.audited.all_rows()
         stage_names = [stage.name for stage in self.plan.stages if not stage.waits]
-        rows_ = np.flatnonzero(has_broken(records) & np.isin(records.attack.astype(str), stage_names))
+        rows_ = np.flatnonzero(
+            has_broken(records) & np.isin(records.attack.astype(str), stage_names)
+        )
         rows_ = rows_[np.unique(records.sample_id[rows_], return_index=True)[1]]
         rows_ = rows_[evenly_spaced(len(rows_), boundary.EXAMPLES)] if len(rows_) else rows_
         examples: dict[int, Array] = {}
@@ -154,7 +203,9 @@ class ModelChecks:
         if not len(ids):
             none = torch.zeros(0, *self.plan.dataset.domain.shape, device=self.plan.device)
             return none, none
-        inputs = torch.as_tensor(np.stack([examples[int(sample)] for sample in ids]), device=self.plan.device)
+        inputs = torch.as_tensor(
+            np.stack([examples[int(sample)] for sample in ids]), device=self.plan.device
+        )
         return self.audited.load(ids), inputs
 
     def final_checks(self, beginning: Identity, state: State) -> dict[str, str]:
@@ -164,9 +215,15 @@ class ModelChecks:
             return {}  # nothing was attacked, or these checks exist already
         clean = self.audited.rows[CLEAN]
         index = np.flatnonzero(clean.outcome != Outcome.FAILED)
-        clean = rows.take(clean, index[evenly_spaced(len(index), DRIFT_SAMPLES)] if len(index) else index)
+        clean = rows.take(
+            clean, index[evenly_spaced(len(index), DRIFT_SAMPLES)] if len(index) else index
+        )
         robust, (_, adversarial) = self._robust(state), self._adversarial_examples()
-        robust = robust[evenly_spaced(len(robust), max(1, INPUTS - len(adversarial)))] if len(robust) else robust
+        robust = (
+            robust[evenly_spaced(len(robust), max(1, INPUTS - len(adversarial)))]
+            if len(robust)
+            else robust
+        )
         context = AfterContext(
             model=self.model,
             beginning=beginning,
@@ -182,16 +239,22 @@ class ModelChecks:
         self._keep(findings, context.forwards, 0)
         return self._failures([finding.code for finding in findings])
 
-    def probe_ahead(self, stage: Stage, state: State, level: Array, reach: Array, compared: int, passes: int) -> dict[str, str]:
-        """Check that a probe does not outdo the attacks before it that climb the loss; a failure starts waiting stages.
+    def probe_ahead(
+        self, stage: Stage, state: State, level: Array, reach: Array, compared: int, passes: int
+    ) -> dict[str, str]:
+        """Check that a probe does not outdo the attacks before it that climb the loss; a failure
+        starts waiting stages.
 
-        `level` (n,) is that at which it attacked each sample, `reach` (n,) the margin from which others come as near as it came:
-        infinite for samples that it broke, NaN for those on which it is not ahead. It attacked `compared` samples and spends at
-        most `passes` forwards and backwards on one.
+        `level` (n,) is that at which it attacked each sample, `reach` (n,) the margin from which
+        others come as near as it came: infinite for samples that it broke, NaN for those on which
+        it is not ahead. It attacked `compared` samples and spends at most `passes` forwards and
+        backwards on one.
         """
         plan, recorded = self.plan, self._known.get(Code.PROBE_AHEAD)
         opening = f"{self.audited.short_name(stage.name)}, "
-        if recorded is not None and (recorded["passed"] is False or recorded["text"].startswith(opening)):
+        if recorded is not None and (
+            recorded["passed"] is False or recorded["text"].startswith(opening)
+        ):
             return self._heed_probe(opening)  # a resumed run knows what a later probe found, too
         index = np.flatnonzero(~np.isnan(reach))
         if not is_ahead(len(index), compared):
@@ -203,21 +266,29 @@ class ModelChecks:
         target = None if state.target is None else state.target[index]
         threat = Threat(
             distance=plan.distance,
-            eps=torch.as_tensor(plan.levels[level[index]] * plan.units[index], dtype=torch.float32, device=x.device),
+            eps=torch.as_tensor(
+                plan.levels[level[index]] * plan.units[index], dtype=torch.float32, device=x.device
+            ),
             domain=self.model.domain,
             criterion=make_criterion(target, x.device, self.source.reject, plan.threshold),
         )
         reached = torch.as_tensor(reach[index], dtype=torch.float32, device=x.device)
-        rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids[index], device=x.device)).fold("probe ahead")
+        rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids[index], device=x.device)).fold(
+            "probe ahead"
+        )
         model, counts = self.gradient_models["own"], (count, compared)
         finding, *costs = self._sizer.fit(
-            lambda: check_lead(model, opening, batch, threat, reached, counts, passes, rng, self._sizer.size)
+            lambda: check_lead(
+                model, opening, batch, threat, reached, counts, passes, rng, self._sizer.size
+            )
         )
         self._keep([finding], *costs)
         return self._heed_probe(opening)
 
     def _heed_probe(self, opening: str) -> dict[str, str]:
-        """The failed check of a probe, by its code, if its text begins so; it starts stages for masked gradients."""
+        """The failed check of a probe, by its code, if its text begins so; it starts stages for
+        masked gradients.
+        """
         if not self._known[Code.PROBE_AHEAD]["text"].startswith(opening):
             return {}
         failures = self._failures([Code.PROBE_AHEAD])
@@ -225,22 +296,41 @@ class ModelChecks:
         return failures
 
     def adapt(self, failed: dict[str, str], state: State, *, late: bool = False) -> None:
-        """Decide which waiting stages run, and with which gradients; `late` is true if attacks have run.
+        """Decide which waiting stages run, and with which gradients; `late` is true if attacks have
+        run.
 
-        If the scores that decide are found before the first attack, all attacks follow them, and what the checks say of the
-        scores that are shown does not matter.
+        If the scores that decide are found before the first attack, all attacks follow them, and
+        what the checks say of the scores that are shown does not matter.
         """
         if not late:
             self.is_flat = Code.ZERO in failed and self._known[Code.ZERO]["figure"] == 1
-        waiting = [stage for stage in self.plan.stages if stage.waits and stage.name not in self.source.skipped]
+        waiting = [
+            stage
+            for stage in self.plan.stages
+            if stage.waits and stage.name not in self.source.skipped
+        ]
         waits = any(stage.gradient == "repaired" for stage in waiting)
-        needs_repair = failed.keys() & ((REPAIRABLE if waits else frozenset()) | (frozenset() if late else DETACHED | COARSE))
-        seeks = waits and not late and self._seeks_scores and bool(state.correct.any())  # that nobody shows, and that may decide
-        repaired = self._sizer.fit(lambda: self._repair(failed, state)) if needs_repair or seeks else None
-        if repaired is not None and repaired.decides and not late and failed.keys() & (DETACHED | COARSE):
+        needs_repair = failed.keys() & (
+            (REPAIRABLE if waits else frozenset()) | (frozenset() if late else DETACHED | COARSE)
+        )
+        seeks = (
+            waits and not late and self._seeks_scores and bool(state.correct.any())
+        )  # that nobody shows, and that may decide
+        repaired = (
+            self._sizer.fit(lambda: self._repair(failed, state)) if needs_repair or seeks else None
+        )
+        if (
+            repaired is not None
+            and repaired.decides
+            and not late
+            and failed.keys() & (DETACHED | COARSE)
+        ):
             self._follow_deciding_scores(repaired.model, state)
             self.is_flat = False
-            failed, repaired = {code: text for code, text in failed.items() if code == Code.RANDOM}, None
+            failed, repaired = (
+                {code: text for code, text in failed.items() if code == Code.RANDOM},
+                None,
+            )
         plain = {stage.name for stage in self.plan.stages if not stage.waits}
         self.conditions |= conditions(
             failed,
@@ -252,37 +342,58 @@ class ModelChecks:
             self.gradient_models["surrogate"] = with_scores_of(self.model, self._surrogate)
 
     def _follow_deciding_scores(self, model: Model, state: State) -> None:
-        """Let all attacks follow the scores that decide, and measure the lead on clean inputs by them."""
+        """Let all attacks follow the scores that decide, and measure the lead on clean inputs by
+        them.
+        """
         self.gradient_models["own"] = self.gradient_models.pop("repaired")
         index = np.flatnonzero(state.correct)
         for part in np.array_split(index, max(1, math.ceil(len(index) / self._sizer.size))):
             x = self.audited.load(self.plan.ids[part])
             y = torch.as_tensor(self.plan.labels[part], device=x.device).long()
-            criterion = make_criterion(None if state.target is None else state.target[part], x.device, self.source.reject)
+            criterion = make_criterion(
+                None if state.target is None else state.target[part], x.device, self.source.reject
+            )
             margin = criterion.margin(predict(model, x, self._sizer.size), y, x).cpu().numpy()
             state.clean_margin[part], state.nearest[part] = -margin, margin
-        self._repair_record |= {"from_start": True, "forwards": self._repair_record["forwards"] + len(index)}
+        self._repair_record |= {
+            "from_start": True,
+            "forwards": self._repair_record["forwards"] + len(index),
+        }
         self.run.manifest["repairs"][self.source.name] = self._repair_record
         self.run.save_facts()
 
     def _repair(self, failed: dict[str, str], state: State) -> Repair | None:
-        """Find a repair of the gradient or reject class that failed its check; record it in the manifest with its cost."""
+        """Find a repair of the gradient or reject class that failed its check; record it in the
+        manifest with its cost.
+        """
         context, repaired = self._context(state), None
         n, broken = len(context.batch), failed.keys() & (REPAIRABLE | COARSE)
-        self.progress.stage(self.source.name, *(("repair", n, 120 * n) if broken else ("inner scores", n, 256)))
+        self.progress.stage(
+            self.source.name, *(("repair", n, 120 * n) if broken else ("inner scores", n, 256))
+        )
         if self.model.access == Access.GRADIENTS and self._seeks_scores:
             repaired = find_deciding_scores(context)
-            repaired = repaired if repaired is None or repaired.decides or failed.keys() & (DETACHED | COARSE) else None
+            repaired = (
+                repaired
+                if repaired is None or repaired.decides or failed.keys() & (DETACHED | COARSE)
+                else None
+            )
         if repaired is None and failed.keys() & GRADIENT_FAILURES:
             repaired = find_repair(context)
         costs = context.costs
         record = self._repair_record
-        record |= {"forwards": record["forwards"] + costs[0], "backwards": record["backwards"] + costs[1]}
+        record |= {
+            "forwards": record["forwards"] + costs[0],
+            "backwards": record["backwards"] + costs[1],
+        }
         if repaired is not None:
             self.gradient_models["repaired"] = repaired.model
             self.audited.note("checks", [Remark("gradient-repaired", repaired.text)])
             figure = repaired.disagreement
-            record |= {"way": repaired.substitute, "disagreement": figure if math.isfinite(figure) else None}
+            record |= {
+                "way": repaired.substitute,
+                "disagreement": figure if math.isfinite(figure) else None,
+            }
         self.run.manifest.setdefault("repairs", {})[self.source.name] = record
         self.run.save_facts()
         return repaired
@@ -306,10 +417,15 @@ class ModelChecks:
     def _context(self, state: State) -> CheckContext:
         """The model on a few clean samples that it classifies correctly.
 
-        They are spread over the data, which may be sorted by class. They do not depend on the batch size.
+        They are spread over the data, which may be sorted by class. They do not depend on the batch
+        size.
         """
         plan, right = self.plan, np.flatnonzero(self._right(state))
-        count = min(SAMPLES, len(right), max(2, GROUP_BYTES // (4 * int(np.prod(plan.dataset.domain.shape)))))
+        count = min(
+            SAMPLES,
+            len(right),
+            max(2, GROUP_BYTES // (4 * int(np.prod(plan.dataset.domain.shape)))),
+        )
         index = right[evenly_spaced(len(right), count)]
         x = self.audited.load(plan.ids[index])
         y = torch.as_tensor(plan.labels[index], device=x.device).long()
@@ -318,12 +434,17 @@ class ModelChecks:
             Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y),
             plan.distance,
             float(plan.levels[-1] * np.median(plan.units[index])) if len(plan.levels) else math.inf,
-            Streams.of(plan.request.seed, torch.as_tensor(plan.ids[index], device=x.device)).fold("checks"),
+            Streams.of(plan.request.seed, torch.as_tensor(plan.ids[index], device=x.device)).fold(
+                "checks"
+            ),
             batch_size=self._sizer.size,
             on_pass=self.progress.count_passes,
             climbs_margins=any(
                 stage.attack.access == Access.GRADIENTS
-                and stage.settings().get("loss", "ce" if stage.attack.family == "budgeted" else "margin") != "ce"
+                and stage.settings().get(
+                    "loss", "ce" if stage.attack.family == "budgeted" else "margin"
+                )
+                != "ce"
                 for stage in plan.stages
                 if not stage.waits and stage.name not in self.source.skipped
             ),

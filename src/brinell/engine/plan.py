@@ -1,4 +1,7 @@
-"""From a request to a plan: the stages that will run, those that cannot, and the largest cost. No attack runs here."""
+"""From a request to a plan: the stages that will run, those that cannot, and the largest cost.
+
+No attack runs here.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +11,14 @@ import numpy as np
 import torch
 
 from brinell.core.class_names import check_unique
-from brinell.core.contracts import BringsSurrogates, ChoosesData, Dataset, KnowsClasses, TriesInputs, check_complete
+from brinell.core.contracts import (
+    BringsSurrogates,
+    ChoosesData,
+    Dataset,
+    KnowsClasses,
+    TriesInputs,
+    check_complete,
+)
 from brinell.core.criterion import WrittenCriterion
 from brinell.core.domain import Domain
 from brinell.core.eot import question_cost
@@ -24,7 +34,12 @@ from brinell.engine.selection import Select, Selection, choose_samples, missing_
 from brinell.engine.sources import build_source, open_data
 from brinell.engine.spelling import expand_spec
 from brinell.engine.surrogates import check_class_names, check_gradients, surrogate_notes
-from brinell.engine.targeting import Targeting, attackable_samples, parse_reject_class, parse_targeting
+from brinell.engine.targeting import (
+    Targeting,
+    attackable_samples,
+    parse_reject_class,
+    parse_targeting,
+)
 from brinell.engine.texts import norm_advice
 from brinell.engine.thresholds import check_threshold, resolve_threshold
 from brinell.models._answers import count_classes
@@ -32,14 +47,16 @@ from brinell.models._class_order import in_order_of
 from brinell.models._content import model_copier
 
 CLASS_NAMES = "class_names"
-"""The option by which a spec of any model names its classes, in the order of the model's answers."""
+"""The option by which a spec of any model names its classes, in the order of the model's
+answers."""
 NO_EARLIER_ATTACK = "no attack before it can run, so it would be kept from every sample"
 TRIAL_SAMPLES = 4
 """Number of samples on which an attack tests what it places."""
 BATCHES = 4
 """Largest number of full batches in one group."""
 GROUP_BYTES = 32 * 2**20
-"""Approximate limit on the bytes of inputs in one group; the attack needs about ten times as much."""
+"""Approximate limit on the bytes of inputs in one group; the attack needs about ten times as
+much."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +67,8 @@ class ModelSource:
     spec: str
     open: Callable[[], Model]
     copy: Callable[[], Model]
-    """Returns a copy of the model that has answered nothing of the audit; raises ModelError if there is none."""
+    """Returns a copy of the model that has answered nothing of the audit; raises ModelError if
+    there is none."""
     facts: dict[str, Any]
     """For the manifest: digest, architecture, parameters, classes, access."""
     skipped: dict[str, str]
@@ -110,7 +128,9 @@ class Plan:
 
     @property
     def eot(self) -> int:
-        """Number of answers that the clean check averages: the largest eot of the stages without a condition."""
+        """Number of answers that the clean check averages: the largest eot of the stages without a
+        condition.
+        """
         return max((stage.eot for stage in self.stages if not stage.waits), default=1)
 
     def cost(self, model: ModelSource, stage: Stage) -> tuple[int, int]:
@@ -124,30 +144,42 @@ class Plan:
 
     def cost_once(self, model: ModelSource, stage: Stage) -> tuple[int, int]:
         """Largest number of forwards and backwards of a stage on one sample at one budget."""
-        forwards, backwards = (stage.eot * passes for passes in stage.attack.cost(model.facts["classes"]))
+        forwards, backwards = (
+            stage.eot * passes for passes in stage.attack.cost(model.facts["classes"])
+        )
         repeated = min(forwards, backwards) if self.request.precision != "float32" else 0
         forwards, backwards = forwards + repeated, backwards + repeated
-        return forwards if self.request.queries is None else min(forwards, self.request.queries), backwards
+        return forwards if self.request.queries is None else min(
+            forwards, self.request.queries
+        ), backwards
 
 
 def make_plan(
-    request: Request, *, dataset: Dataset | None = None, models: tuple[Model, ...] = (), recommended: SampleBudgets | None = None
+    request: Request,
+    *,
+    dataset: Dataset | None = None,
+    models: tuple[Model, ...] = (),
+    recommended: SampleBudgets | None = None,
 ) -> Plan:
     """Resolve a request; raise for anything that does not fit before any computation.
 
-    Data and models in memory take the place of those that the request names, and `recommended` budgets of its eps.
+    Data and models in memory take the place of those that the request names, and `recommended`
+    budgets of its eps.
     """
     stages = _drop_unused_surrogates(build_stages(request.attack), request)
     for stage in stages:
         minimum = question_cost(stage.eot, request.precision)
         if request.queries is not None and request.queries < minimum:
             raise RequestError(
-                f"queries is {request.queries}, and {stage.name} spends {minimum} on one question: allow as many or more"
+                f"queries is {request.queries}, and {stage.name} spends {minimum} "
+                "on one question: allow as many or more"
             )
     distance = open_distance(request.norm)
     device = choose_device(request.device)
     dataset = open_data(request.data) if dataset is None else dataset
-    request = request.model_copy(update={"eps": request.eps or usual_eps(dataset.domain, distance.name)})
+    request = request.model_copy(
+        update={"eps": request.eps or usual_eps(dataset.domain, distance.name)}
+    )
     if isinstance(distance, ChoosesData):
         distance.check(dataset.domain)
     for stage in stages:
@@ -155,35 +187,59 @@ def make_plan(
             stage.attack.check(dataset.domain.free)
     labels, classes = np.asarray(dataset.labels(), dtype=np.int64), tuple(dataset.classes)
     selection = select_samples(request, dataset)
-    target, threshold = parse_targeting(request.targeted, classes), resolve_threshold(request, classes)
+    target, threshold = (
+        parse_targeting(request.targeted, classes),
+        resolve_threshold(request, classes),
+    )
     ids = selection.ids[attackable_samples(labels[selection.ids], target, threshold)]
-    unreadable = unreadable_samples(dataset, ids.tolist())  # refused if none is readable; others fail one by one
-    budgets, units, provenance = recommended or SampleBudgets(parse_eps(str(request.eps)), np.ones(len(labels)), None)
-    surrogates = tuple(_surrogate_source(spec, model_opener(spec, dataset)) for spec in request.surrogate)
+    unreadable = unreadable_samples(
+        dataset, ids.tolist()
+    )  # refused if none is readable; others fail one by one
+    budgets, units, provenance = recommended or SampleBudgets(
+        parse_eps(str(request.eps)), np.ones(len(labels)), None
+    )
+    surrogates = tuple(
+        _surrogate_source(spec, model_opener(spec, dataset)) for spec in request.surrogate
+    )
     for source in surrogates:
         check_gradients(source.open())
     brought = _brought_surrogates(stages, dataset)
     if recommended is None:
         check_budgets(budgets, distance, dataset.domain)
     openers = (
-        [(spec, opener, opener) for spec in request.model for opener in [model_opener(spec, dataset)]]
+        [
+            (spec, opener, opener)
+            for spec in request.model
+            for opener in [model_opener(spec, dataset)]
+        ]
         if not models
         else [("", _constant_opener(model), model_copier(model)) for model in models]
     )
     notes = missing_class_notes(labels[selection.ids], classes)
     readable = [sample for sample in ids.tolist() if sample not in unreadable]
-    notes += _input_notes(stages, dataset, readable, distance, max(budgets.values) * float(np.median(units[ids])))
+    notes += _input_notes(
+        stages, dataset, readable, distance, max(budgets.values) * float(np.median(units[ids]))
+    )
     shared = distance, stages, target is not None
-    sources = tuple(_make_source(spec, opener, copy, dataset, *shared, request) for spec, opener, copy in openers)
+    sources = tuple(
+        _make_source(spec, opener, copy, dataset, *shared, request)
+        for spec, opener, copy in openers
+    )
     check_names([source.name for source in sources])
     count = max(len(classes), int(labels.max(initial=0)) + 1)
     notes += [
-        f"{source.name} tells {count + 1} classes apart, and the data has {count}: if it rejects inputs by class {count}, add "
+        f"{source.name} tells {count + 1} classes apart, and the data has "
+        f"{count}: if it rejects inputs by class {count}, add "
         f"{option('reject_class', str(count))}, and such an input is no success"
         for source in sources
         if source.reject is None and count > 1 and source.facts["classes"] == count + 1
     ]
-    notes += surrogate_notes(*([(entry.name, entry.facts) for entry in part] for part in ((*surrogates, *brought), sources)))
+    notes += surrogate_notes(
+        *(
+            [(entry.name, entry.facts) for entry in part]
+            for part in ((*surrogates, *brought), sources)
+        )
+    )
     if target is not None:
         for source in sources:
             target.check(source.name, source.facts["classes"])
@@ -212,9 +268,15 @@ def make_plan(
     )
 
 
-def _input_notes(stages: tuple[Stage, ...], dataset: Dataset, readable: list[int], distance: Distance, eps: float) -> list[str]:
+def _input_notes(
+    stages: tuple[Stage, ...], dataset: Dataset, readable: list[int], distance: Distance, eps: float
+) -> list[str]:
     attacks = [stage.attack for stage in stages if dataset.domain.kind in stage.attack.domains]
-    trying = [attack for attack in attacks if isinstance(attack, TriesInputs) and distance.name in attack.distances]
+    trying = [
+        attack
+        for attack in attacks
+        if isinstance(attack, TriesInputs) and distance.name in attack.distances
+    ]
     if not trying:
         return []
     samples = readable[:: max(1, len(readable) // TRIAL_SAMPLES)][:TRIAL_SAMPLES]
@@ -227,10 +289,14 @@ def _drop_unused_surrogates(stages: tuple[Stage, ...], request: Request) -> tupl
     followers = [stage.name for stage in stages if stage.gradient == "surrogate"]
     requested = [name for name in followers if name in request.attack]
     if requested and not request.surrogate:
-        raise RequestError(f"attack {requested[0]} follows a surrogate, and none is named: add {option('surrogate', 'MODEL')}")
+        raise RequestError(
+            f"attack {requested[0]} follows a surrogate, and none is named: add "
+            f"{option('surrogate', 'MODEL')}"
+        )
     if request.surrogate and not any(stage.follows_surrogates for stage in stages):
         raise RequestError(
-            f"{option('surrogate')} is named, and no attack follows it: ask for {option('attack', 'rlab')} or "
+            f"{option('surrogate')} is named, and no attack follows it: ask for "
+            f"{option('attack', 'rlab')} or "
             f"{option('attack', 'fast')}, or write ?gradient=surrogate behind an attack"
         )
     return tuple(stage for stage in stages if stage.gradient != "surrogate" or request.surrogate)
@@ -238,7 +304,9 @@ def _drop_unused_surrogates(stages: tuple[Stage, ...], request: Request) -> tupl
 
 def _surrogate_source(spec: str, opener: Callable[[], Model]) -> ModelSource:
     model: Model = check_complete(Model, opener())
-    return ModelSource(name=model.name, spec=spec, open=opener, copy=opener, facts=model_facts(model), skipped={})
+    return ModelSource(
+        name=model.name, spec=spec, open=opener, copy=opener, facts=model_facts(model), skipped={}
+    )
 
 
 def _brought_surrogates(stages: tuple[Stage, ...], dataset: Dataset) -> tuple[ModelSource, ...]:
@@ -253,16 +321,28 @@ def _brought_surrogates(stages: tuple[Stage, ...], dataset: Dataset) -> tuple[Mo
 
 
 def select_samples(request: Request, dataset: Dataset) -> Selection:
-    """The samples of an audit. Recommended budgets are known of the first ones, which are taken unless the request says how."""
+    """The samples of an audit.
+
+    Recommended budgets are known of the first ones, which are taken unless the request says how.
+    """
     default: Select = "first" if str(request.eps).startswith("recommended") else "stratified"
     return choose_samples(request.samples, request.seed, dataset, default=default)
 
 
 def usual_eps(domain: Domain, distance: str) -> str:
-    """The field's usual budgets: up to 8/255 or 0.2 in Linf, up to 1 in L2, in eight steps; other data have none."""
-    if domain.kind != "image" or (domain.low, domain.high) != (0.0, 1.0) or distance not in ("linf", "l2"):
+    """The field's usual budgets: up to 8/255 or 0.2 in Linf, up to 1 in L2, in eight steps; other
+    data have none.
+    """
+    if (
+        domain.kind != "image"
+        or (domain.low, domain.high) != (0.0, 1.0)
+        or distance not in ("linf", "l2")
+    ):
         example = "0:20:5 (numbers of values)" if distance == "l0" else "0:0.1:9"
-        raise RequestError(f"there is no usual eps for {domain.kind} data in {distance}: give {option('eps')}, such as {example}")
+        raise RequestError(
+            f"there is no usual eps for {domain.kind} data in {distance}: give "
+            f"{option('eps')}, such as {example}"
+        )
     if distance == "l2":
         return "0:1:9"
     return "0:8/255:9" if domain.levels == 256 else "0:0.2:9"
@@ -279,7 +359,9 @@ def unreadable_samples(dataset: Dataset, ids: Sequence[int]) -> Mapping[int, str
     unreadable = dataset.info.unreadable(ids)
     if len(ids) and len(unreadable) == len(ids):
         reason = next(iter(unreadable.values()))
-        raise RequestError(f"none of the {len(ids)} samples of {dataset.name} can be read; the first: {reason}")
+        raise RequestError(
+            f"none of the {len(ids)} samples of {dataset.name} can be read; the first: {reason}"
+        )
     return unreadable
 
 
@@ -292,14 +374,21 @@ def choose_device(name: str) -> torch.device:
         torch.empty(1, device=device).cpu()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0)]
+        gpus = [
+            f"cuda:{number}"
+            for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
+        ]
         devices = ", ".join(["cpu", *gpus, *["mps"] * torch.backends.mps.is_available()])
-        raise RequestError(f"device {name!r} cannot be used ({reason}): choose {devices}, or auto") from None
+        raise RequestError(
+            f"device {name!r} cannot be used ({reason}): choose {devices}, or auto"
+        ) from None
     return device
 
 
 def model_opener(spec: str, dataset: Dataset) -> Callable[[], Model]:
-    """Return a function that opens the model a spec names; `engine.answers.with_logits` turns its answers into logits."""
+    """Return a function that opens the model a spec names; `engine.answers.with_logits` turns its
+    answers into logits.
+    """
     spec, class_names = split_class_names(expand_spec("model", spec))
     plugin = build_source("model", spec)
 
@@ -333,25 +422,45 @@ def _make_source(
     facts = model_facts(model)
     skipped: dict[str, str] = {}
     for stage in stages:
-        is_first = (stage.turn.within, stage.turn.last) != (None, None) and len(skipped) == stages.index(stage)
-        if reason := skip_reason(stage, model, distance, targeted=targeted) or (NO_EARLIER_ATTACK if is_first else ""):
+        is_first = (stage.turn.within, stage.turn.last) != (None, None) and len(
+            skipped
+        ) == stages.index(stage)
+        if reason := skip_reason(stage, model, distance, targeted=targeted) or (
+            NO_EARLIER_ATTACK if is_first else ""
+        ):
             skipped[stage.name] = reason
     if len(skipped) == len(stages):
         raise RequestError(_no_stage_message(stages, skipped, model, distance))
-    reject = parse_reject_class(request.reject_class, tuple(dataset.classes), facts["classes"], targeted)
+    reject = parse_reject_class(
+        request.reject_class, tuple(dataset.classes), facts["classes"], targeted
+    )
     facts |= {} if reject is None else {"reject_class": reject}
-    return ModelSource(name=model.name, spec=spec, open=opener, copy=copy, facts=facts, skipped=skipped, reject=reject)
+    return ModelSource(
+        name=model.name,
+        spec=spec,
+        open=opener,
+        copy=copy,
+        facts=facts,
+        skipped=skipped,
+        reject=reject,
+    )
 
 
 def split_class_names(spec: str) -> tuple[str, tuple[str, ...]]:
-    """A model's spec without the option `class_names`, which every model takes, and the names that it states."""
+    """A model's spec without the option `class_names`, which every model takes, and the names that
+    it states.
+    """
     body, mark, query = spec.partition("?")
     pairs = query.split("&") if mark else []
     stated = [pair.partition("=")[2] for pair in pairs if pair.startswith(f"{CLASS_NAMES}=")]
     if not stated:
         return spec, ()
     if len(stated) > 1 or not stated[0]:
-        raise RequestError(f"{spec!r} names its classes {'twice' if stated[0] else 'by nothing'}: write {CLASS_NAMES}=NAME+NAME")
+        raise RequestError(
+            f"{spec!r} names its classes "
+            f"{'twice' if stated[0] else 'by nothing'}: write "
+            f"{CLASS_NAMES}=NAME+NAME"
+        )
     names = tuple(stated[0].split("+"))
     check_unique(names, f"the option {CLASS_NAMES}=")
     options = "&".join(pair for pair in pairs if not pair.startswith(f"{CLASS_NAMES}="))
@@ -373,17 +482,31 @@ def model_facts(model: Model) -> dict[str, Any]:
     }
 
 
-def _no_stage_message(stages: tuple[Stage, ...], skipped: dict[str, str], model: Model, distance: Distance) -> str:
-    reasons = {reason: [name for name in skipped if skipped[name] == reason] for reason in skipped.values()}
+def _no_stage_message(
+    stages: tuple[Stage, ...], skipped: dict[str, str], model: Model, distance: Distance
+) -> str:
+    reasons = {
+        reason: [name for name in skipped if skipped[name] == reason] for reason in skipped.values()
+    }
     listing = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
     line = f"no attack can run on {model.name} ({listing})"
-    blind = model.access < Access.GRADIENTS and any(stage.attack.access > model.access for stage in stages)
+    blind = model.access < Access.GRADIENTS and any(
+        stage.attack.access > model.access for stage in stages
+    )
     if not blind:
-        distances = [stage.attack.distances for stage in stages if distance.name not in stage.attack.distances]
+        distances = [
+            stage.attack.distances
+            for stage in stages
+            if distance.name not in stage.attack.distances
+        ]
         return f"{line}{norm_advice({name for names in distances for name in names})}"
     if model.access == Access.LABELS:
         return f"{line}: ask for {option('attack', 'hop-skip-jump')}, which needs labels only"
-    alternative = f", or name the model as {model.info.gradients} for attacks by gradients" if model.info.gradients else ""
+    alternative = (
+        f", or name the model as {model.info.gradients} for attacks by gradients"
+        if model.info.gradients
+        else ""
+    )
     return f"{line}: ask for {option('attack', 'black-box')}, which needs scores only{alternative}"
 
 
@@ -391,13 +514,18 @@ def skip_reason(stage: Stage, model: Model, distance: Distance, *, targeted: boo
     """Reason why a stage cannot run on a model; empty if it can."""
     attack = stage.attack
     if stage.gradient != "surrogate" and attack.access > model.access:
-        return f"it needs {attack.access.name.lower()}, and the model gives {model.access.name.lower()} only"
+        return (
+            f"it needs {attack.access.name.lower()}, and the model gives "
+            f"{model.access.name.lower()} only"
+        )
     if targeted and not attack.targeted:
         return "it cannot be led to a target class"
     if distance.name not in attack.distances:
         return f"it works in {', '.join(sorted(attack.distances))}, not in {distance.name}"
     if model.domain.kind not in attack.domains:
-        return f"it works on {', '.join(sorted(attack.domains))} inputs, not on a {model.domain.kind}"
+        return (
+            f"it works on {', '.join(sorted(attack.domains))} inputs, not on a {model.domain.kind}"
+        )
     return ""
 
 
@@ -405,4 +533,7 @@ def check_names(names: Sequence[str]) -> None:
     """Raise RequestError if two models have the same name."""
     for name in names:
         if names.count(name) > 1:
-            raise RequestError(f"two models are called {name!r}: give one of them another name with the option name=")
+            raise RequestError(
+                f"two models are called {name!r}: give one of them another name "
+                "with the option name="
+            )

@@ -1,8 +1,10 @@
-"""Check that no attack which does not follow gradients outdoes those that do: then gradients mislead.
+"""Check that no attack which does not follow gradients outdoes those that do: then gradients
+mislead.
 
-Square asks about the margin, the boundary walk about the boundary; the attacks before them climb other losses, some for a few
-steps. So where a probe seems to be ahead, APGD on the margin attacks the same samples with as many passes, and only what the
-probe is still ahead on counts (Croce & Hein 2020 compare success alone).
+Square asks about the margin, the boundary walk about the boundary; the attacks before them climb
+other losses, some for a few steps. So where a probe seems to be ahead, APGD on the margin attacks
+the same samples with as many passes, and only what the probe is still ahead on counts (Croce & Hein
+2020 compare success alone).
 """
 
 from torch import Tensor
@@ -19,8 +21,8 @@ from brinell.core.threat import Threat
 AHEAD = 0.1
 """A probe is ahead on a sample if it leaves less of the clean margin, by at least this share."""
 LIMIT = 0.05
-"""Share of the robust samples on which a probe may be ahead: on networks whose gradients lead none to 4 % were seen, and 10 % or
-more on masked ones (design/0005-fast.md)."""
+"""Share of the robust samples on which a probe may be ahead: on networks whose gradients lead
+none to 4 % were seen, and 10 % or more on masked ones (design/0005-fast.md)."""
 SAMPLES = 64
 """Largest number of samples on which both are compared."""
 
@@ -43,19 +45,27 @@ def check_lead(
 ) -> tuple[Finding, int, int]:
     """Make the comparison; return the finding, and the forwards and backwards that it cost.
 
-    The batch holds at most `SAMPLES` samples on which the probe is ahead, with ids 0 to n-1, and `counts` how many these are and
-    how many it attacked. `reach` (n,) is the margin that it reached, from which it counts as ahead: infinite where it broke the
-    sample. It spends at most `passes` forwards and backwards on a sample; the text begins with its name, `opening`.
+    The batch holds at most `SAMPLES` samples on which the probe is ahead, with ids 0 to n-1, and
+    `counts` how many these are and how many it attacked. `reach` (n,) is the margin that it
+    reached, from which it counts as ahead: infinite where it broke the sample. It spends at most
+    `passes` forwards and backwards on a sample; the text begins with its name, `opening`.
     """
     ledger = Ledger(model, batch, threat, batch_size=batch_size)
-    climb: Attack = plugins.build("attack", "apgd", {"loss": "margin", "steps": max(1, passes // 2)})
+    climb: Attack = plugins.build(
+        "attack", "apgd", {"loss": "margin", "steps": max(1, passes // 2)}
+    )
     climb(ledger.oracle(), ledger.batch, ledger.threat, rng)
     behind = ledger.fooled | (ledger.best.margin >= reach)
     count, compared = round(counts[0] * float((~behind).float().mean())), counts[1]
     observation = (
-        f"{opening}which does not climb the loss, broke {count} of {compared} samples or came nearer to it than APGD on the "
+        f"{opening}which does not climb the loss, broke {count} of {compared} "
+        "samples or came nearer to it than APGD on the "
         "margin with as many passes"
     )
-    remedy = "the gradients mislead, and attacks that follow them overestimate the model's robustness"
-    finding = Finding.of_share(Code.PROBE_AHEAD, count, compared, LIMIT, observation, remedy, fewest=1)
+    remedy = (
+        "the gradients mislead, and attacks that follow them overestimate the model's robustness"
+    )
+    finding = Finding.of_share(
+        Code.PROBE_AHEAD, count, compared, LIMIT, observation, remedy, fewest=1
+    )
     return finding, int(ledger.costs.forwards.sum()), int(ledger.costs.backwards.sum())

@@ -35,8 +35,12 @@ def timestamp() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def data_facts(spec: str, dataset: Dataset, digest: str, n: int, select: str = "first") -> dict[str, Any]:
-    """Facts about the data: `n` samples of a data set, their selection method (`engine.selection`), and the domain."""
+def data_facts(
+    spec: str, dataset: Dataset, digest: str, n: int, select: str = "first"
+) -> dict[str, Any]:
+    """Facts about the data: `n` samples of a data set, their selection method (`engine.selection`),
+    and the domain.
+    """
     info = dataset.info
     return {
         "spec": spec,
@@ -56,8 +60,14 @@ def machine_facts(device: torch.device) -> dict[str, Any]:
     """Facts about the machine, Python and the libraries that figures depend on."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     return {
-        "versions": {"python": platform.python_version()} | {library: _version(library) for library in LIBRARIES},
-        "hardware": {"device": name, "cpu": _cpu(), "threads": torch.get_num_threads(), "cores": os.cpu_count()},
+        "versions": {"python": platform.python_version()}
+        | {library: _version(library) for library in LIBRARIES},
+        "hardware": {
+            "device": name,
+            "cpu": _cpu(),
+            "threads": torch.get_num_threads(),
+            "cores": os.cpu_count(),
+        },
     }
 
 
@@ -71,7 +81,10 @@ def _version(name: str) -> str | None:
 def _cpu() -> str:
     file = Path("/proc/cpuinfo")
     lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.processor(),
+    )
 
 
 def revision() -> str | None:
@@ -80,7 +93,16 @@ def revision() -> str | None:
     try:
         words = ["git", "describe", "--always", "--dirty=+dirty", "--abbrev=12"]
         answer = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=10)
-        tracked = subprocess.run(["git", "ls-files", "--error-unmatch", __file__], cwd=folder, capture_output=True, timeout=10)
+        tracked = subprocess.run(
+            ["git", "ls-files", "--error-unmatch", __file__],
+            cwd=folder,
+            capture_output=True,
+            timeout=10,
+        )
     except (OSError, subprocess.SubprocessError):
         return None
-    return answer.stdout.strip() or None if answer.returncode == 0 and tracked.returncode == 0 else None
+    return (
+        answer.stdout.strip() or None
+        if answer.returncode == 0 and tracked.returncode == 0
+        else None
+    )

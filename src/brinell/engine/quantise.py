@@ -1,8 +1,10 @@
-"""Quantised adversarial examples: inputs on the levels in which inputs are stored, within the budget.
+"""Quantised adversarial examples: inputs on the levels in which inputs are stored, within the
+budget.
 
-Rounding to the nearest level may move a value by half a level, and so out of a ball whose radius is not a whole number of
-levels, such as 0.1 or 0.3 on 8-bit images. Such an input takes the nearest level on the side of the clean input, for as few
-values as necessary. So every judged input is one that the adversary could have stored and that the budget allows.
+Rounding to the nearest level may move a value by half a level, and so out of a ball whose radius is
+not a whole number of levels, such as 0.1 or 0.3 on 8-bit images. Such an input takes the nearest
+level on the side of the clean input, for as few values as necessary. So every judged input is one
+that the adversary could have stored and that the budget allows.
 """
 
 import torch
@@ -14,14 +16,20 @@ from brinell.core.threat import Distance, size
 
 
 def quantise(x: Tensor, x0: Tensor, limit: Tensor, distance: Distance, domain: Domain) -> Tensor:
-    """Round inputs (n, *shape) to the levels of the domain, within `limit` (n,) of the clean ones `x0` where possible.
+    """Round inputs (n, *shape) to the levels of the domain, within `limit` (n,) of the clean ones
+    `x0` where possible.
 
-    Clean inputs that lie on levels themselves, as stored ones do, satisfy every norm. Where the nearest levels exceed the limit
-    of a sample, some of its values move one level towards the clean input: as few as necessary, those closest to the middle
-    between two levels first. If that does not suffice, the sample stays on the nearest levels.
+    Clean inputs that lie on levels themselves, as stored ones do, satisfy every norm. Where the
+    nearest levels exceed the limit of a sample, some of its values move one level towards the clean
+    input: as few as necessary, those closest to the middle between two levels first. If that does
+    not suffice, the sample stays on the nearest levels.
     """
     nearest = domain.round(x)
-    too_far = size(distance, nearest, x0) > limit if domain.levels else torch.zeros(len(x), dtype=torch.bool, device=x.device)
+    too_far = (
+        size(distance, nearest, x0) > limit
+        if domain.levels
+        else torch.zeros(len(x), dtype=torch.bool, device=x.device)
+    )
     if not bool(too_far.any()):
         return nearest
     x, x0, rounded, limit = x[too_far], x0[too_far], nearest[too_far], limit[too_far]
@@ -40,14 +48,24 @@ def quantise(x: Tensor, x0: Tensor, limit: Tensor, distance: Distance, domain: D
 
 
 def _move_fewest_inward(
-    x: Tensor, x0: Tensor, rounded: Tensor, inward: Tensor, away: Tensor, limit: Tensor, distance: Distance
+    x: Tensor,
+    x0: Tensor,
+    rounded: Tensor,
+    inward: Tensor,
+    away: Tensor,
+    limit: Tensor,
+    distance: Distance,
 ) -> Tensor:
-    """`rounded` with the fewest values of `inward` that bring it within the limit, by bisection; with all if no number does."""
+    """`rounded` with the fewest values of `inward` that bring it within the limit, by bisection;
+    with all if no number does.
+    """
     cost = torch.where(away, (inward - x).abs() - (rounded - x).abs(), torch.inf).flatten(1)
     rank = cost.argsort(stable=True, dim=1).argsort(dim=1).reshape(x.shape)
     too_few, enough = torch.zeros_like(limit).long(), away.flatten(1).sum(1)
     while bool((enough - too_few > 1).any()):
         middle = (too_few + enough) // 2
-        fits = size(distance, torch.where(rank < per_sample(middle, x), inward, rounded), x0) <= limit
+        fits = (
+            size(distance, torch.where(rank < per_sample(middle, x), inward, rounded), x0) <= limit
+        )
         too_few, enough = torch.where(fits, too_few, middle), torch.where(fits, middle, enough)
     return torch.where(rank < per_sample(enough, x), inward, rounded)

@@ -1,4 +1,6 @@
-"""Workers on Ray: actors on this machine or on a cluster, each with one GPU where the command uses GPUs."""
+"""Workers on Ray: actors on this machine or on a cluster, each with one GPU where the command uses
+GPUs.
+"""
 
 import os
 import secrets
@@ -10,9 +12,12 @@ from brinell.engine.executor import Channel, Pool, Worker, WorkerDiedError
 
 
 class RayPool(Pool):
-    """As many actors as the cluster has GPUs or, without them, processors. Ray starts an actor again whose machine is lost.
+    """As many actors as the cluster has GPUs or, without them, processors.
 
-    The option `on` is `ray`, which starts a cluster on this machine, or `ray:ADDRESS`; `command` is sent to the workers.
+    Ray starts an actor again whose machine is lost.
+
+    The option `on` is `ray`, which starts a cluster on this machine, or `ray:ADDRESS`; `command` is
+    sent to the workers.
     """
 
     def __init__(self, on: str, command: Callable[[Channel], object], *, gpus: bool) -> None:
@@ -24,17 +29,27 @@ class RayPool(Pool):
         try:
             import ray
         except ImportError:
-            raise RequestError("Ray is not installed, which starts workers: pip install 'brinell[ray]'") from None
+            raise RequestError(
+                "Ray is not installed, which starts workers: pip install 'brinell[ray]'"
+            ) from None
         if not address:
-            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # from Ray 2.60 on; else it writes one into the home
+            os.environ.setdefault(
+                "RAY_AUTH_TOKEN", secrets.token_hex(32)
+            )  # from Ray 2.60 on; else it writes one into the home
         try:
             ray.init(address=address or "local", log_to_driver=False, ignore_reinit_error=True)
-        except Exception as error:  # what does not start is the machine's affair, and Ray has no class of errors for it
+        except Exception as error:
+            # What does not start is the machine's affair, and Ray has no class of errors for it.
             ray.shutdown()
             if address:
-                text = f"Ray cannot be reached ({one_line(error, 150)}): correct the address in {option('on')}"
+                text = (
+                    f"Ray cannot be reached ({one_line(error, 150)}): correct the "
+                    f"address in {option('on')}"
+                )
                 raise RequestError(text) from None
-            text = f"Ray did not start on this machine, which may be too busy ({one_line(error, 150)})"
+            text = (
+                f"Ray did not start on this machine, which may be too busy ({one_line(error, 150)})"
+            )
             raise StoppedError(f"{text}: try again, or leave out {option('on')}") from None
         self._ray, self._command, self._gpus = ray, command, gpus
 

@@ -1,9 +1,10 @@
 """Repairs of a gradient that is missing or wrong: the same answers with another gradient.
 
-Backward pass differentiable approximation (Athalye, Carlini & Wagner 2018, Obfuscated gradients give a false sense of security,
-section 4.1): wherever a model rounds, detaches or decides, the identity or a smooth function lends its gradient, and the answers
-stay the model's own (`engine.straight_through`). With a surrogate the gradient is that of another model (Papernot et al. 2017,
-Practical black-box attacks against machine learning).
+Backward pass differentiable approximation (Athalye, Carlini & Wagner 2018, Obfuscated gradients
+give a false sense of security, section 4.1): wherever a model rounds, detaches or decides, the
+identity or a smooth function lends its gradient, and the answers stay the model's own
+(`engine.straight_through`). With a surrogate the gradient is that of another model (Papernot et al.
+2017, Practical black-box attacks against machine learning).
 """
 
 from collections.abc import Callable
@@ -38,7 +39,9 @@ CLIMB_STEPS = 8
 
 
 class SubstituteGradient(Converted):
-    """The answers of a model with another gradient: that of `differentiable`, from inputs (n, *shape) to the same answers."""
+    """The answers of a model with another gradient: that of `differentiable`, from inputs (n,
+    *shape) to the same answers.
+    """
 
     def __init__(self, model: Model, differentiable: Callable[[Tensor], Tensor]) -> None:
         super().__init__(model, "", model.classes)
@@ -49,8 +52,12 @@ class SubstituteGradient(Converted):
         return self._differentiable(x) if x.requires_grad else self.model.predict(x)
 
 
-def with_straight_through(model: Model, *, attach: bool, decide: bool = False) -> SubstituteGradient:
-    """Replace a model's gradient by one straight through roundings; arguments as in `StraightThrough`."""
+def with_straight_through(
+    model: Model, *, attach: bool, decide: bool = False
+) -> SubstituteGradient:
+    """Replace a model's gradient by one straight through roundings; arguments as in
+    `StraightThrough`.
+    """
 
     def differentiable(x: Tensor) -> Tensor:
         with StraightThrough(attach=attach, decide=decide):
@@ -84,14 +91,17 @@ class Repair:
 
     @property
     def decides(self) -> bool:
-        """True if it shows the scores that decide, and finite differences agree with their gradient."""
+        """True if it shows the scores that decide, and finite differences agree with their
+        gradient.
+        """
         return self.substitute == DECIDING_SCORES and self.disagreement <= GOOD
 
 
 def attempt(work: Callable[[], Result]) -> Result | None:
     """Return the result of `work`, or None if the model fails in it.
 
-    Out-of-memory errors are raised again, because `engine.batch_sizer` handles them by smaller batches.
+    Out-of-memory errors are raised again, because `engine.batch_sizer` handles them by smaller
+    batches.
     """
     try:
         return work()
@@ -102,7 +112,9 @@ def attempt(work: Callable[[], Result]) -> Result | None:
 
 
 def repair_candidates(model: Model, x: Tensor) -> dict[str, Model]:
-    """Straight-through gradients by description, each of which changes more calls on inputs x (n, *shape) than the one before."""
+    """Straight-through gradients by description, each of which changes more calls on inputs x (n,
+    *shape) than the one before.
+    """
     candidates: dict[str, Model] = {}
     most_changed, leaf = 0, x.detach().requires_grad_()
     for description, attach, decide in STRAIGHT:
@@ -116,11 +128,12 @@ def repair_candidates(model: Model, x: Tensor) -> dict[str, Model]:
 
 
 def find_repair(context: CheckContext) -> Repair | None:
-    """Find the best repair of a gradient that is missing or wrong; None if no repair raises the margin.
+    """Find the best repair of a gradient that is missing or wrong; None if no repair raises the
+    margin.
 
-    Of several repairs, the one wins whose gradient raises the margin most in a few steps within the budget. Finite differences
-    then measure whether it is the gradient of the answers. A gradient that passes straight through a rounding never is, even if
-    it raises the margin.
+    Of several repairs, the one wins whose gradient raises the margin most in a few steps within the
+    budget. Finite differences then measure whether it is the gradient of the answers. A gradient
+    that passes straight through a rounding never is, even if it raises the margin.
     """
     repairs = repair_candidates(context.model, context.batch.x[:2])
     rises = {
@@ -133,7 +146,8 @@ def find_repair(context: CheckContext) -> Repair | None:
         return None
     disagreement = disagreement_of(context, repairs[best])
     message = (
-        f"attacked with {best} (BPDA): {CLIMB_STEPS} steps raise the margin by {rise:.3g} in the mean, and finite differences "
+        f"attacked with {best} (BPDA): {CLIMB_STEPS} steps raise the margin by "
+        f"{rise:.3g} in the mean, and finite differences "
         f"disagree by {disagreement:.2f}"
     )
     return Repair(repairs[best], best, message, disagreement)
@@ -151,12 +165,16 @@ def _climb(ledger: Ledger) -> float:
 
 
 def disagreement_of(context: CheckContext, model: Model) -> float:
-    """Disagreement of finite differences with a model's gradient; infinity if the model fails, 1 if the gradient is zero."""
+    """Disagreement of finite differences with a model's gradient; infinity if the model fails, 1 if
+    the gradient is zero.
+    """
     oracle, batch = context.ledger(model, minimal=True).oracle(), context.batch
 
     def measure() -> float:
         grad = oracle.gradient(batch.ids, batch.x).grad
-        return GradientCheck(context, oracle, grad).full_check()[0] if bool((grad != 0).any()) else 1.0
+        return (
+            GradientCheck(context, oracle, grad).full_check()[0] if bool((grad != 0).any()) else 1.0
+        )
 
     disagreement = attempt(measure)
     return torch.inf if disagreement is None else disagreement

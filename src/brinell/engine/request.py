@@ -1,7 +1,8 @@
-"""Requests of users: the options of the command line, keys of a TOML file and keywords of the Python call.
+"""Requests of users: the options of the command line, keys of a TOML file and keywords of the
+Python call.
 
-Each is a field of a request, and the text under the field is its help. A request is importable without torch, so that `brinell
-VERB --help` stays fast.
+Each is a field of a request, and the text under the field is its help. A request is importable
+without torch, so that `brinell VERB --help` stays fast.
 """
 
 from collections.abc import Mapping
@@ -9,7 +10,15 @@ from dataclasses import fields
 from pathlib import PurePath
 from typing import Annotated, Any, Literal, get_origin
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from brinell.core.errors import RequestError
@@ -31,7 +40,8 @@ DistanceSpec = Annotated[str, Names("distance")]
 Budgets = Annotated[str, Names("budgets")]
 Folder = Annotated[str, Names("folder")]
 File = Annotated[str, Names("file")]
-"""Types of texts that refer to something; trust, spelling and the reference read the type from the field (`names_of`)."""
+"""Types of texts that refer to something; trust, spelling and the reference read the type from
+the field (`names_of`)."""
 
 ALL = "all"
 """A number of samples: as many as the data have."""
@@ -44,13 +54,22 @@ def _check_samples(value: Any) -> Any:
         return value
     if isinstance(count, str) and count.isdecimal():
         count = int(count)
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1 or (colon and method not in METHODS):
-        raise PydanticCustomError("samples", "it must be a whole number above 0, all, or first:N, stratified:N or random:N")
+    if (
+        not isinstance(count, int)
+        or isinstance(count, bool)
+        or count < 1
+        or (colon and method not in METHODS)
+    ):
+        raise PydanticCustomError(
+            "samples",
+            "it must be a whole number above 0, all, or first:N, stratified:N or random:N",
+        )
     return value if colon else count
 
 
 SampleCount = Annotated[int | str | None, BeforeValidator(_check_samples)]
-"""A number of samples, behind the way to select them where one is named, or all; None for the default of the verb."""
+"""A number of samples, behind the way to select them where one is named, or all; None for the
+default of the verb."""
 Seed = Annotated[int, Field(ge=0, description="The seed of every random number.")]
 BatchSize = Annotated[int, Field(ge=1, description="The most inputs shown to the model at once.")]
 DEVICES = ("auto", "cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "meta")
@@ -67,13 +86,18 @@ def _check_device(name: str) -> str:
 Device = Annotated[
     str,
     AfterValidator(_check_device),
-    Field(description="The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one."),
+    Field(
+        description="The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where "
+        "there is one."
+    ),
 ]
 """Options that several verbs have; what belongs to one verb has its text under its field."""
 
 
 def _read_numbers(annotation: Any, value: Any) -> Any:
-    """Texts of a field of numbers as numbers, fractions and percentages too; pydantic refuses everything else."""
+    """Texts of a field of numbers as numbers, fractions and percentages too; pydantic refuses
+    everything else.
+    """
     kind = number_type(annotation)
     if kind is None:
         return value
@@ -86,9 +110,13 @@ def _read_numbers(annotation: Any, value: Any) -> Any:
 
 
 class BaseRequest(BaseModel):
-    """Base of all requests: nothing beyond the fields; one text or number in place of a tuple stands for a tuple of one."""
+    """Base of all requests: nothing beyond the fields; one text or number in place of a tuple
+    stands for a tuple of one.
+    """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
     @field_validator("*", mode="before")
     @classmethod
@@ -97,10 +125,14 @@ class BaseRequest(BaseModel):
         name = str(info.field_name)
         annotation = cls.model_fields[name].annotation
         value = _read_numbers(annotation, value)
-        is_single = isinstance(value, str) or (isinstance(value, int) and number_type(annotation) is int)
+        is_single = isinstance(value, str) or (
+            isinstance(value, int) and number_type(annotation) is int
+        )
         if get_origin(annotation) is not tuple:
             return value
-        if not is_single and not isinstance(value, list | tuple | set | frozenset | range):  # others may have no end
+        if not is_single and not isinstance(
+            value, list | tuple | set | frozenset | range
+        ):  # others may have no end
             raise PydanticCustomError("list", "give one, or several in a list")
         if not is_single and not value and cls.model_fields[name].get_default() != ():
             raise PydanticCustomError("list", "give at least one")
@@ -113,7 +145,11 @@ class BaseRequest(BaseModel):
         for text in value if isinstance(value, tuple) else (value,):
             if isinstance(text, str) and not is_text(text):
                 raise PydanticCustomError("text", "a text holds neither NUL nor half a character")
-            if isinstance(text, str) and (mark := cls.names_of(str(info.field_name))) and mark.kind in ("folder", "file"):
+            if (
+                isinstance(text, str)
+                and (mark := cls.names_of(str(info.field_name)))
+                and mark.kind in ("folder", "file")
+            ):
                 try:
                     check_foreign(text)
                 except RequestError as error:
@@ -122,12 +158,16 @@ class BaseRequest(BaseModel):
         if isinstance(value, int | float) and value > most:
             raise PydanticCustomError("most", f"it is at most {most:,}")
         if isinstance(value, tuple) and len(value) > MOST_NAMED:
-            raise PydanticCustomError("most", f"at most {MOST_NAMED:,} are given, and these are {len(value):,}")
+            raise PydanticCustomError(
+                "most", f"at most {MOST_NAMED:,} are given, and these are {len(value):,}"
+            )
         return value
 
     @classmethod
     def with_paths(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Values of a request whose paths and specs have home folders in full; the type of a field says whether it names one."""
+        """Values of a request whose paths and specs have home folders in full; the type of a field
+        says whether it names one.
+        """
 
         def full(value: Any) -> Any:
             return expand_home(str(value)) if isinstance(value, str | PurePath) else value
@@ -136,7 +176,10 @@ class BaseRequest(BaseModel):
             return type(value)(map(full, value)) if type(value) in (list, tuple) else full(value)
 
         marks = {name: cls.names_of(name) for name in values}
-        return {name: all_full(value) if (mark := marks[name]) and mark.kind else value for name, value in values.items()}
+        return {
+            name: all_full(value) if (mark := marks[name]) and mark.kind else value
+            for name, value in values.items()
+        }
 
     @classmethod
     def names_of(cls, setting: str) -> Names | None:
@@ -146,12 +189,20 @@ class BaseRequest(BaseModel):
 
     def settings(self, kind: type[Any]) -> dict[str, Any]:
         """The values of the fields that this request has in common with a dataclass of settings."""
-        return {field.name: getattr(self, field.name) for field in fields(kind) if field.name in type(self).model_fields}
+        return {
+            field.name: getattr(self, field.name)
+            for field in fields(kind)
+            if field.name in type(self).model_fields
+        }
 
 
 def count_samples(samples: int | str | None, total: int, default: int | None = None) -> int:
     """The number of samples that a setting takes of `total`: at most as many as there are."""
-    return total if samples == ALL else min(total, int(str(samples or default or total).rpartition(":")[2]))
+    return (
+        total
+        if samples == ALL
+        else min(total, int(str(samples or default or total).rpartition(":")[2]))
+    )
 
 
 def as_many(samples: int | str | None, count: int) -> int | str:
@@ -164,43 +215,52 @@ class Request(BaseRequest):
     """Request of `brinell audit`."""
 
     data: DataSpec = "digits"
-    """The data: FILE.npz, FILE.csv, a folder that holds a folder for each class, or by name as digits, cifar10:DIR, mnist:DIR and
-    what `brinell plugins dataset` lists; options follow as ?option=value."""
+    """The data: FILE.npz, FILE.csv, a folder that holds a folder for each class, or by name as
+    digits, cifar10:DIR, mnist:DIR and what `brinell plugins dataset` lists; options follow as
+    ?option=value."""
     model: tuple[ModelSpec, ...] = ("digits-cnn",)
-    """A model: model.py:FACTORY?weights=FILE, where FACTORY is a function that returns the module, FILE.onnx, FILE.skops, or by
-    name as digits-cnn, timm:NAME?weights=FILE and what `brinell plugins model` lists."""
+    """A model: model.py:FACTORY?weights=FILE, where FACTORY is a function that returns the
+    module, FILE.onnx, FILE.skops, or by name as digits-cnn, timm:NAME?weights=FILE and what
+    `brinell plugins model` lists."""
     norm: DistanceSpec = "linf"
     """The distance in which eps is measured: linf, l2, l1, l0, or embedding:FILE."""
     eps: Annotated[Budgets | None, JOINED] = None
-    """The budgets: 8/255, a list 1/255,2/255, or from:to:points as in 0:8/255:9; recommended, or recommended:FOLDER of
-    brinell epsilon, gives each sample its own. Default: the field's usual budgets for images."""
+    """The budgets: 8/255, a list 1/255,2/255, or from:to:points as in 0:8/255:9; recommended, or
+    recommended:FOLDER of brinell epsilon, gives each sample its own. Default: the field's usual
+    budgets for images."""
     attack: tuple[AttackSpec, ...] = ("fast",)
-    """A cascade, fast, standard (also autoattack), slides, plus, rand or black-box; or an attack, such as apgd-ce or
-    pgd?steps=50&restarts=3. They run in the order given, each on the samples that are still robust. For masks sea, too."""
+    """A cascade, fast, standard (also autoattack), slides, plus, rand or black-box; or an
+    attack, such as apgd-ce or pgd?steps=50&restarts=3. They run in the order given, each on the
+    samples that are still robust. For masks sea, too."""
     samples: SampleCount = None
-    """The number of samples, or all; behind first:, stratified: (drawn by class) or random: where you choose how, as in
-    random:500. Default: 1000, or all where there are fewer, the first of published test sets (mnist, cifar10, bench, digits),
-    else stratified."""
+    """The number of samples, or all; behind first:, stratified: (drawn by class) or random:
+    where you choose how, as in random:500. Default: 1000, or all where there are fewer, the
+    first of published test sets (mnist, cifar10, bench, digits), else stratified."""
     targeted: str | None = None
-    """The class that the attacks aim at: a class by name or number, least-likely, or random. Samples of that class are left out.
-    Default: untargeted, any wrong class counts."""
+    """The class that the attacks aim at: a class by name or number, least-likely, or random.
+    Samples of that class are left out. Default: untargeted, any wrong class counts."""
     queries: int | None = Field(default=None, ge=1)
-    """The forward evaluations that each attack may spend on a sample at each eps. Default: no limit."""
+    """The forward evaluations that each attack may spend on a sample at each eps. Default: no
+    limit."""
     seed: Seed = 0
     device: Device = "auto"
     surrogate: tuple[ModelSpec, ...] = ()
-    """A network of the same task, named like --model, whose gradients attacks follow: rlab, which learns from the answers of the
-    model how far to trust it, and those of fast as well. It has the same classes. Several are named by repeating it."""
+    """A network of the same task, named like --model, whose gradients attacks follow: rlab,
+    which learns from the answers of the model how far to trust it, and those of fast as well. It
+    has the same classes. Several are named by repeating it."""
     criterion: str | None = None
-    """What counts in place of misclassification: top5, where the true class is not among the first five, or a threshold on a
-    probability, "true<0.1" (the class is wrong, and the true one has less than 0.1) or "class=cat>0.9" (inputs of other classes
-    with more than 0.9 for cat). The run then states the share of inputs that do not meet it, which is not robust accuracy. For
-    masks pixels:0.5, iou:0.3, gone:CLASS or target:CLASS; for boxes missed:0.5, false:20, mislabelled, misplaced, joined by +,
-    with @0.6 for the score of shown boxes. Default: misclassification, all pixels, or all four errors of boxes."""
+    """What counts in place of misclassification: top5, where the true class is not among the
+    first five, or a threshold on a probability, "true<0.1" (the class is wrong, and the true one
+    has less than 0.1) or "class=cat>0.9" (inputs of other classes with more than 0.9 for cat).
+    The run then states the share of inputs that do not meet it, which is not robust accuracy.
+    For masks pixels:0.5, iou:0.3, gone:CLASS or target:CLASS; for boxes missed:0.5, false:20,
+    mislabelled, misplaced, joined by +, with @0.6 for the score of shown boxes. Default:
+    misclassification, all pixels, or all four errors of boxes."""
     reject_class: str | None = None
-    """The class by which the model rejects inputs: a name, a number, or last. A rejected input is not an adversarial example, and
-    a rejected clean input is not correct. Default: no reject class, so every class except the true one counts."""
+    """The class by which the model rejects inputs: a name, a number, or last. A rejected input
+    is not an adversarial example, and a rejected clean input is not correct. Default: no reject
+    class, so every class except the true one counts."""
     batch_size: BatchSize = 128
     precision: Literal["float32", "tf32"] = "float32"
-    """The precision of the gradients: float32, or tf32, several times faster on GPUs. Every success is judged in
-    float32."""
+    """The precision of the gradients: float32, or tf32, several times faster on GPUs. Every
+    success is judged in float32."""

@@ -15,12 +15,18 @@ Answer = TypeVar("Answer")
 
 
 def run_in_halves(
-    work: Callable[[Array], Answer], index: Array, fail: Callable[[int, ModelError], Answer], model: Model, device: torch.device
+    work: Callable[[Array], Answer],
+    index: Array,
+    fail: Callable[[int, ModelError], Answer],
+    model: Model,
+    device: torch.device,
 ) -> list[Answer]:
-    """Call `work` on the positions `index` (n,); split into halves on failure, down to single samples, which `fail` handles.
+    """Call `work` on the positions `index` (n,); split into halves on failure, down to single
+    samples, which `fail` handles.
 
-    A sample's results do not depend on the other samples, so failed samples do not affect them. If the model fails on a single
-    sample, it is asked about another input; if it fails on that too, the error is raised.
+    A sample's results do not depend on the other samples, so failed samples do not affect them. If
+    the model fails on a single sample, it is asked about another input; if it fails on that too,
+    the error is raised.
     """
     try:
         return [work(index)]
@@ -35,4 +41,8 @@ def run_in_halves(
                 if not is_answered:
                     raise
             return [fail(int(index[0]), error)]
-        return [part for half in np.split(index, [len(index) // 2]) for part in run_in_halves(work, half, fail, model, device)]
+        return [
+            part
+            for half in np.split(index, [len(index) // 2])
+            for part in run_in_halves(work, half, fail, model, device)
+        ]

@@ -28,15 +28,20 @@ class Selection:
     def text(self, total: int) -> str:
         """Description in words, such as «20 of 2000 samples, stratified by class»."""
         prefix = {"all": "all ", "first": "the first "}.get(self.method, "")
-        suffix = {"stratified": ", drawn stratified by class", "random": ", drawn at random"}.get(self.method, "")
+        suffix = {"stratified": ", drawn stratified by class", "random": ", drawn at random"}.get(
+            self.method, ""
+        )
         return f"{prefix}{len(self.ids)} of {total} samples{suffix}"
 
 
-def choose_samples(samples: int | str | None, seed: int, dataset: Dataset, *, default: Select = "stratified") -> Selection:
-    """Select the samples of a request, which gives their number, behind a method where it names one.
+def choose_samples(
+    samples: int | str | None, seed: int, dataset: Dataset, *, default: Select = "stratified"
+) -> Selection:
+    """Select the samples of a request, which gives their number, behind a method where it names
+    one.
 
-    Unless the request gives a method, published test sets keep their order, so that figures are comparable with the literature;
-    of other data samples are drawn by the `default` method.
+    Unless the request gives a method, published test sets keep their order, so that figures are
+    comparable with the literature; of other data samples are drawn by the `default` method.
     """
     labels = np.asarray(dataset.labels(), dtype=np.int64)
     total = len(labels)
@@ -44,28 +49,39 @@ def choose_samples(samples: int | str | None, seed: int, dataset: Dataset, *, de
         raise RequestError(f"data {dataset.name} holds no sample: nothing to audit")
     method, _, count = str(samples or "").rpartition(":")
     if count.isdecimal() and int(count) > total:
-        raise RequestError(f"samples is {samples}, and {dataset.name} has {total}: ask for that many at most, or for all")
+        raise RequestError(
+            f"samples is {samples}, and {dataset.name} has {total}: ask for that "
+            "many at most, or for all"
+        )
     n = count_samples(samples, total, DEFAULT_SAMPLES)
     method = method or ("first" if dataset.info.published else default)
     if n == total or method == "first":
         return Selection(ids=np.arange(n, dtype=np.int64), method="all" if n == total else method)
     if len(np.unique(labels)) == 1:
-        method = "random"  # data with one class, or with masks or boxes: there is nothing to stratify by
+        method = (
+            "random"  # data with one class, or with masks or boxes: there is nothing to stratify by
+        )
     draw = Streams.of(seed, torch.arange(total)).fold("select").uniform().numpy()
-    order = np.lexsort((np.arange(total), draw)) if method == "random" else stratified_order(labels, draw)
+    order = (
+        np.lexsort((np.arange(total), draw))
+        if method == "random"
+        else stratified_order(labels, draw)
+    )
     return Selection(ids=np.sort(order[:n]), method=method)
 
 
 def stratified_order(labels: Array, draw: Array) -> Array:
     """Order samples (n,) so that every prefix is stratified by class.
 
-    The first sample of every class comes before the second of any. A larger selection holds every smaller one. `draw` are (n,)
-    random numbers.
+    The first sample of every class comes before the second of any. A larger selection holds every
+    smaller one. `draw` are (n,) random numbers.
     """
     by_class = np.lexsort((draw, labels))
     _, first, counts = np.unique(labels[by_class], return_index=True, return_counts=True)
     place = np.empty(len(labels))
-    place[by_class] = (np.arange(len(labels)) - np.repeat(first, counts)) / np.repeat(counts, counts)
+    place[by_class] = (np.arange(len(labels)) - np.repeat(first, counts)) / np.repeat(
+        counts, counts
+    )
     return np.lexsort((draw, place))
 
 
@@ -77,6 +93,7 @@ def missing_class_notes(labels: Array, classes: tuple[str, ...]) -> list[str]:
         return []
     listing = ", ".join(absent[:5]) + (f" and {len(absent) - 5} more" if len(absent) > 5 else "")
     return [
-        f"{len(absent)} of {len(classes)} classes have no sample among the {len(labels)} of this run ({listing}): "
+        f"{len(absent)} of {len(classes)} classes have no sample among the "
+        f"{len(labels)} of this run ({listing}): "
         "nothing is known about them"
     ]

@@ -20,13 +20,18 @@ DENSE = ("masks", "boxes")
 def build_source(kind: str, spec: str) -> Any:
     """The plugin that a spec names, with its settings."""
     if spec.startswith(f"{IN_MEMORY}:"):
-        raise RequestError(f"{kind} {spec!r} was given in memory, from Python: repeat it there, with the same objects")
+        raise RequestError(
+            f"{kind} {spec!r} was given in memory, from Python: repeat it there, "
+            "with the same objects"
+        )
     name, path, options = plugins.parse(spec)
     return plugins.build(kind, name, options | ({"path": path} if path else {}))
 
 
 def open_data(spec: str, *, truth: bool = False) -> Dataset:
-    """The data set that a spec names; `truth` says that the truth about parts of inputs is understood."""
+    """The data set that a spec names; `truth` says that the truth about parts of inputs is
+    understood.
+    """
     expanded = expand_spec("dataset", spec)
     try:
         dataset: Dataset = build_source("dataset", expanded)()
@@ -60,6 +65,7 @@ def check_labelled(dataset: Dataset) -> None:
     if truth is not None:
         subject = "a mask" if truth.task == "segmentation" else "objects"
         raise RequestError(
-            f"{dataset.name} holds {subject} for each picture, and here one class for each input is needed: brinell audit and "
+            f"{dataset.name} holds {subject} for each picture, and here one class "
+            "for each input is needed: brinell audit and "
             "brinell transfer take such data"
         )

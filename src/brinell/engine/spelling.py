@@ -1,6 +1,8 @@
-"""Bare paths, such as `FILE.npz`, a folder of class folders or `model.onnx`, as the specs that they stand for.
+"""Bare paths, such as `FILE.npz`, a folder of class folders or `model.onnx`, as the specs that they
+stand for.
 
-Nothing is run and nothing is read but names of files, of a Python file its text, and of a folder its manifest.
+Nothing is run and nothing is read but names of files, of a Python file its text, and of a folder
+its manifest.
 """
 
 import ast
@@ -12,7 +14,13 @@ from typing import Any, Literal
 
 from brinell import plugins
 from brinell.core.errors import RequestError
-from brinell.core.user_files import bound_names, expand_home, is_windows_path, path_hint, top_level_statements
+from brinell.core.user_files import (
+    bound_names,
+    expand_home,
+    is_windows_path,
+    path_hint,
+    top_level_statements,
+)
 from brinell.engine.mistakes import mistake_of_path
 from brinell.engine.request import BaseRequest
 from brinell.store.folder import verb_of
@@ -30,7 +38,9 @@ ORIGINALS = {
     "cifar10": ("test_batch*", "cifar-10-batches-*/test_batch*"),
     "mnist": ("t10k-images*", "raw/t10k-images*", "MNIST/raw/t10k-images*"),
 }
-PICTURES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"))
+PICTURES = frozenset(
+    (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
+)
 VIDEOS = frozenset((".mp4", ".avi", ".mkv", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv"))
 MAX_ENTRIES = 1000
 """Largest number of entries of a folder that are inspected."""
@@ -47,7 +57,9 @@ def expand_spec(kind: Kind, spec: str) -> str:
     if ":" in body and not is_windows_path(body):
         file, _, part = body.partition(":")
         if Path(file).suffix.lower() in FILES[kind]:
-            raise RequestError(f"{subject} {body!r} cannot be read: {file} has no part {part!r}, write {file}")
+            raise RequestError(
+                f"{subject} {body!r} cannot be read: {file} has no part {part!r}, write {file}"
+            )
         return spec
     if os.path.isdir(body):
         return f"{_folder_plugin(kind, path)}:{body.rstrip('/') or '/'}{mark}{options}"
@@ -58,14 +70,19 @@ def expand_spec(kind: Kind, spec: str) -> str:
         raise RequestError(f"{subject} {body!r} cannot be read: {mistake}")
     if suffix and os.path.isfile(body):
         endings = ", ".join(FILES[kind])
-        raise RequestError(f"{subject} {body!r} cannot be read: it ends with {suffix}, and not with one of {endings}")
+        raise RequestError(
+            f"{subject} {body!r} cannot be read: it ends with {suffix}, and not "
+            f"with one of {endings}"
+        )
     if "/" in body or "\\" in body or suffix[1:2].isalpha():
         raise RequestError(f"there is no file or folder {body}: check the path{path_hint(body)}")
     return spec
 
 
 def expand_specs(values: Mapping[str, Any], request: type[BaseRequest]) -> dict[str, Any]:
-    """Expand every bare path in the values of a request (`expand_spec`); other values stay as they are."""
+    """Expand every bare path in the values of a request (`expand_spec`); other values stay as they
+    are.
+    """
     expanded = dict(values)
     for key, value in values.items():
         mark = request.names_of(key)
@@ -80,40 +97,67 @@ def expand_specs(values: Mapping[str, Any], request: type[BaseRequest]) -> dict[
 
 
 def _function_spec(body: str) -> str:
-    """`FILE.py:FACTORY` where a body names a function of a Python file; empty for a class of a plugin and anything else."""
+    """`FILE.py:FACTORY` where a body names a function of a Python file; empty for a class of a
+    plugin and anything else.
+    """
     source, _, name = body.rpartition(":")
     if source.endswith(".py"):
-        classes = [node for node in top_level_statements(Path(source)) if isinstance(node, ast.ClassDef) and node.decorator_list]
+        classes = [
+            node
+            for node in top_level_statements(Path(source))
+            if isinstance(node, ast.ClassDef) and node.decorator_list
+        ]
         return "" if name in [node.name for node in classes] else body
     if not body.endswith(".py"):
         return ""
     names = [name for name in bound_names(Path(body)) if not name.startswith("_")]
-    hint = f"it has {', '.join(names[:6])}" if names else "a function without arguments that returns it"
+    hint = (
+        f"it has {', '.join(names[:6])}"
+        if names
+        else "a function without arguments that returns it"
+    )
     raise RequestError(
-        f"the model {body!r} names no function: write {body}:{names[0] if len(names) == 1 else 'FACTORY'} ({hint})"
+        f"the model {body!r} names no function: write "
+        f"{body}:{names[0] if len(names) == 1 else 'FACTORY'} ({hint})"
     )
 
 
 def _folder_plugin(kind: Kind, folder: Path) -> str:
     if kind == "model" and (folder / "config.json").is_file():
-        raise RequestError(f"the model {folder} is a folder that save_pretrained wrote: write hf:{folder}")
+        raise RequestError(
+            f"the model {folder} is a folder that save_pretrained wrote: write hf:{folder}"
+        )
     if kind == "model":
-        raise RequestError(f"the model {folder} is a folder: name the file in it, as FILE.onnx, FILE.skops or model.py:FACTORY")
+        raise RequestError(
+            f"the model {folder} is a folder: name the file in it, as FILE.onnx, "
+            "FILE.skops or model.py:FACTORY"
+        )
     if verb_of(folder) == "benchmark":
         return "bench"
     for name, patterns in ORIGINALS.items():
         if any(next(folder.glob(pattern), None) for pattern in patterns):
             return name
-    below, direct = ({file.suffix.lower() for file in islice(folder.glob(pattern), MAX_ENTRIES)} for pattern in ("*/*", "*"))
+    below, direct = (
+        {file.suffix.lower() for file in islice(folder.glob(pattern), MAX_ENTRIES)}
+        for pattern in ("*/*", "*")
+    )
     for name, suffixes in (("image-folder", PICTURES), ("video-folder", VIDEOS)):
         if suffixes & below or ((folder / "labels.csv").is_file() and suffixes & direct):
             return name
     if direct & (PICTURES | VIDEOS):
-        remedy = "its files have no classes: put them in a folder for each class, or list them with their labels in labels.csv"
-    elif files := [file for suffix in FILES["dataset"] for file in sorted(folder.glob(f"*{suffix}"))]:
+        remedy = (
+            "its files have no classes: put them in a folder for each class, or list "
+            "them with their labels in labels.csv"
+        )
+    elif files := [
+        file for suffix in FILES["dataset"] for file in sorted(folder.glob(f"*{suffix}"))
+    ]:
         remedy = f"name the file, as {files[0]}"
     elif (folder / "run.toml").is_file():
         remedy = "it is a run, whose data is named in its run.toml"
     else:
-        remedy = "write NAME:DIR with a NAME of `brinell plugins dataset`, or name a folder that holds a folder for each class"
+        remedy = (
+            "write NAME:DIR with a NAME of `brinell plugins dataset`, or name a "
+            "folder that holds a folder for each class"
+        )
     raise RequestError(f"the data {folder} is not recognised: {remedy}")

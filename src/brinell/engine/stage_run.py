@@ -1,7 +1,9 @@
-"""One stage of one model's audit, group after group, from the samples that are open to the part that holds its rows.
+"""One stage of one model's audit, group after group, from the samples that are open to the part
+that holds its rows.
 
-Groups are cut by what came of the groups before, in one order. A resumed run forms the same groups, and those with rows in the
-run folder are not attacked again (design/0002-run-folder.md, design/0003-sweep.md).
+Groups are cut by what came of the groups before, in one order. A resumed run forms the same groups,
+and those with rows in the run folder are not attacked again (design/0002-run-folder.md,
+design/0003-sweep.md).
 """
 
 from collections import deque
@@ -22,7 +24,8 @@ from brinell.store import rows
 from brinell.store.run import merge_attacks
 
 SMALLEST = 8
-"""Samples of the smallest group that is cut while others are under way: tasks of fewer cost more than they save."""
+"""Samples of the smallest group that is cut while others are under way: tasks of fewer cost more
+than they save."""
 
 
 @dataclass
@@ -33,18 +36,21 @@ class OpenGroup:
     """(n,): positions of its samples in the run."""
     level: Array
     answer: tuple[Array, Array] | None = None
-    """(n,) the smallest level broken, the number of levels for none; (n,) bool: true if the stage is finished with the sample."""
+    """(n,) the smallest level broken, the number of levels for none; (n,) bool: true if the
+    stage is finished with the sample."""
 
 
 class GroupQueue:
     """The groups of a stage, cut one after another by what came of the ones before.
 
-    Samples wait in a queue; those of a group that are not done with go to its end, at the next level below the one broken. One
-    process alone takes as many from the front as fit, attacks them, and does it again. The same groups come of it when a group is
-    cut as soon as the queue holds a full one, and answers are taken in in the order of the groups: what is put to the end of a
-    queue changes nothing at its front. So several groups can be attacked at once. Samples that do not fill a group wait until
-    fewer than `spare` groups are under way (1 for one process): counted when answers are taken in, and so the same whoever is
-    faster. `broken` holds the smallest level at which each sample of the run was broken before.
+    Samples wait in a queue; those of a group that are not done with go to its end, at the next
+    level below the one broken. One process alone takes as many from the front as fit, attacks them,
+    and does it again. The same groups come of it when a group is cut as soon as the queue holds a
+    full one, and answers are taken in in the order of the groups: what is put to the end of a queue
+    changes nothing at its front. So several groups can be attacked at once. Samples that do not
+    fill a group wait until fewer than `spare` groups are under way (1 for one process): counted
+    when answers are taken in, and so the same whoever is faster. `broken` holds the smallest level
+    at which each sample of the run was broken before.
     """
 
     def __init__(self, samples: Array, broken: Array, size: int, spare: int = 1) -> None:
@@ -60,7 +66,10 @@ class GroupQueue:
         return len(self._queue) + sum(len(group.index) for group in self.groups)
 
     def advance(self) -> list[OpenGroup]:
-        """Take in the answers of groups, and cut the groups that they decide. Returns those that are new."""
+        """Take in the answers of groups, and cut the groups that they decide.
+
+        Returns those that are new.
+        """
         new = list[OpenGroup]()
         while True:
             while self._is_due():
@@ -75,19 +84,30 @@ class GroupQueue:
 
     def _is_due(self) -> bool:
         waiting, under_way = len(self._queue), len(self.groups)
-        return waiting >= self._size or (waiting >= SMALLEST and under_way < self._spare) or bool(waiting and not under_way)
+        return (
+            waiting >= self._size
+            or (waiting >= SMALLEST and under_way < self._spare)
+            or bool(waiting and not under_way)
+        )
 
 
 class AttackRun:
     """The run of a stage, in which each sample descends through the budgets.
 
-    Groups are cut by what came of the ones before (`GroupQueue`), so a resumed run cuts the same ones, and takes the rows of
-    those in the folder. With another batch size it cuts others, and attacks them all. It attacks no sample of `spared` (n,) and
-    asks the model `followed`; without a `pool` this process attacks the groups.
+    Groups are cut by what came of the ones before (`GroupQueue`), so a resumed run cuts the same
+    ones, and takes the rows of those in the folder. With another batch size it cuts others, and
+    attacks them all. It attacks no sample of `spared` (n,) and asks the model `followed`; without a
+    `pool` this process attacks the groups.
     """
 
     def __init__(
-        self, audited: AuditedModel, stage: Stage, state: State, spared: Array, followed: Model, pool: Pool | None = None
+        self,
+        audited: AuditedModel,
+        stage: Stage,
+        state: State,
+        spared: Array,
+        followed: Model,
+        pool: Pool | None = None,
     ) -> None:
         plan = audited.plan
         self.audited, self.plan, self.run, self.name = audited, plan, audited.run, stage.name
@@ -110,7 +130,9 @@ class AttackRun:
         self._stage, self._state, self._spared, self._pool = stage, state, spared, pool
 
     def __call__(self) -> Records:
-        """Attack group after group until no sample is open, and save the rows of the stage; returns them."""
+        """Attack group after group until no sample is open, and save the rows of the stage; returns
+        them.
+        """
         stored = dict(self.run.groups(*self._place))
         while True:
             for group in self.queue.advance():
@@ -157,21 +179,35 @@ class AttackRun:
         self.audited.note(self.name, result.remarks, result.legend)
         self.audited.add_traffic(answer.traffic)
         if self._pool is not None:
-            self.audited.progress.count_passes(int(result.records.forwards.sum()), int(result.records.backwards.sum()))
-        self.run.save_group(*self._place, self._key(group), result.records, result.arrays, result.extras)
+            self.audited.progress.count_passes(
+                int(result.records.forwards.sum()), int(result.records.backwards.sum())
+            )
+        self.run.save_group(
+            *self._place, self._key(group), result.records, result.arrays, result.extras
+        )
         self._add_answers(group, result.records)
 
     def _add_answers(self, group: OpenGroup, records: Records) -> None:
         levels = self.plan.levels
-        broken = np.where(has_broken(records), np.searchsorted(levels, np.ma.getdata(records.broken)), len(levels))
-        group.answer = broken, (broken == 0) | (broken == len(levels)) | (self._stage.attack.family == "minimal")
+        broken = np.where(
+            has_broken(records), np.searchsorted(levels, np.ma.getdata(records.broken)), len(levels)
+        )
+        group.answer = (
+            broken,
+            (broken == 0) | (broken == len(levels)) | (self._stage.attack.family == "minimal"),
+        )
         self._groups.append(records)
 
     def _rows(self) -> Records:
         """One row for each sample that the stage attacked or, if it attacked any, spared."""
         state = self._state
-        merged, is_spared = merge_attacks(self._groups), state.correct & self._spared & (state.broken > 0)
+        merged, is_spared = (
+            merge_attacks(self._groups),
+            state.correct & self._spared & (state.broken > 0),
+        )
         index = np.flatnonzero(is_spared & bool(self._groups))
-        spared_rows = make_rows(self._setting, self._task(OpenGroup(index, state.broken[index])), str(Outcome.SPARED))
+        spared_rows = make_rows(
+            self._setting, self._task(OpenGroup(index, state.broken[index])), str(Outcome.SPARED)
+        )
         records = rows.concatenate([merged, spared_rows])
         return rows.take(records, np.argsort(records.sample_id, kind="stable"))

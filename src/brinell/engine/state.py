@@ -23,18 +23,21 @@ class State:
     clean_pred: Array
     clean_confidence: Array
     correct: Array
-    """(n,) bool: samples that attacks may break: the model is right on them, or they do not meet a criterion of probability."""
+    """(n,) bool: samples that attacks may break: the model is right on them, or they do not meet
+    a criterion of probability."""
     failed: Array
     """(n,) bool: samples that could not be judged in the clean check."""
     broken: Array
-    """Index of the smallest level that any attack so far broke the sample at; the number of levels for none."""
+    """Index of the smallest level that any attack so far broke the sample at; the number of
+    levels for none."""
     clean_margin: Array
     """Lead of the true class on the clean input, in logits."""
     nearest: Array
-    """Largest lead of a wrong class that attacks reached which failed at the current budget; minus the clean margin before the
-    first attack."""
+    """Largest lead of a wrong class that attacks reached which failed at the current budget;
+    minus the clean margin before the first attack."""
     last: Array
-    """The same for the previous stage; minus infinity if it did not attack the sample, or broke it."""
+    """The same for the previous stage; minus infinity if it did not attack the sample, or broke
+    it."""
 
     @classmethod
     def from_clean(cls, clean: Records, levels: Array, *, targeted: bool) -> "State":
@@ -52,20 +55,28 @@ class State:
         )
 
     def update(self, records: Records, ids: Array, levels: Array) -> Array:
-        """Update the state with the rows of a stage; return the positions of the samples that it broke.
+        """Update the state with the rows of a stage; return the positions of the samples that it
+        broke.
 
         The `ids` (n,) and the positive `levels` ascend.
         """
         nearest, index = self.nearest, np.searchsorted(ids, records.sample_id)
         broken = has_broken(records)
-        np.minimum.at(self.broken, index[broken], np.searchsorted(levels, np.ma.getdata(records.broken)[broken]))
+        np.minimum.at(
+            self.broken,
+            index[broken],
+            np.searchsorted(levels, np.ma.getdata(records.broken)[broken]),
+        )
         self.last = np.full(len(ids), -np.inf)
         has_margin = ~np.ma.getmaskarray(records.margin)
         self.last[index[has_margin]] = np.ma.getdata(records.margin)[has_margin]
         self.nearest = np.maximum(nearest, self.last)
-        # What came near at a larger budget says nothing of this one; a minimal attack does not tell where it failed.
+        # What came near at a larger budget says nothing of this one; a minimal attack does not tell
+        # where it failed.
         fooled = index[broken]
-        self.nearest[fooled] = np.where(np.isinf(self.last[fooled]), nearest[fooled], self.last[fooled])
+        self.nearest[fooled] = np.where(
+            np.isinf(self.last[fooled]), nearest[fooled], self.last[fooled]
+        )
         return fooled
 
 
@@ -75,11 +86,17 @@ def is_open(outcome: Array) -> Array:
 
 
 def draw_shares(plan: Plan, stage: Stage) -> Array:
-    """(n,) random number from 0 to 1 per sample, independent of the other samples; a stage attacks those below its share.
+    """(n,) random number from 0 to 1 per sample, independent of the other samples; a stage attacks
+    those below its share.
 
     In small runs they are smaller, so that a share is `LEAST_SHARE` samples at least.
     """
-    draws = Streams.of(plan.request.seed, torch.as_tensor(plan.ids)).fold(f"share {stage.name}").uniform().numpy()
+    draws = (
+        Streams.of(plan.request.seed, torch.as_tensor(plan.ids))
+        .fold(f"share {stage.name}")
+        .uniform()
+        .numpy()
+    )
     return np.asarray(draws * min(1.0, len(plan.ids) * stage.turn.share / LEAST_SHARE))
 
 

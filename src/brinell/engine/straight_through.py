@@ -1,11 +1,13 @@
 """Gradients through the roundings and detachments of a model, anywhere in its code.
 
-The straight-through estimator (Bengio, Léonard & Courville 2013, Estimating or propagating gradients through stochastic neurons,
-section 4) in the hands of an attacker, as in backward pass differentiable approximation (Athalye, Carlini & Wagner 2018, section
-4.1): a rounding keeps its values and gets the gradient of the identity; what is detached, or computed without gradients, gets
-the gradient that it would have had; a comparison that is made a number gets that of a sigmoid, and a one-hot code of a largest
-value that of a softmax. Torch functions are caught while the model runs, so that no module has to be named; what runs
-outside torch, within a custom autograd function or in a compiled graph is not seen.
+The straight-through estimator (Bengio, Léonard & Courville 2013, Estimating or propagating
+gradients through stochastic neurons, section 4) in the hands of an attacker, as in backward pass
+differentiable approximation (Athalye, Carlini & Wagner 2018, section 4.1): a rounding keeps its
+values and gets the gradient of the identity; what is detached, or computed without gradients, gets
+the gradient that it would have had; a comparison that is made a number gets that of a sigmoid, and
+a one-hot code of a largest value that of a softmax. Torch functions are caught while the model
+runs, so that no module has to be named; what runs outside torch, within a custom autograd function
+or in a compiled graph is not seen.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,11 +23,13 @@ ROUNDINGS: frozenset[Callable[..., Any]] = frozenset(
 )
 """Functions that keep their values and get the gradient of the identity."""
 SIGNS: frozenset[Callable[..., Any]] = frozenset({torch.sign, torch.sgn, Tensor.sign, Tensor.sgn})
-"""Functions that get the gradient of the identity within 1 of zero (Hubara et al. 2016, Binarized neural networks, section
-1.3)."""
+"""Functions that get the gradient of the identity within 1 of zero (Hubara et al. 2016,
+Binarized neural networks, section 1.3)."""
 NUMBERS = frozenset({Tensor.item, Tensor.__float__, Tensor.__int__})
 """Functions that make a number of a tensor, with which no gradient goes on."""
-DETACHMENTS: frozenset[Callable[..., Any]] = frozenset({torch.detach, Tensor.detach, Tensor.data.__get__})  # type: ignore[attr-defined]
+DETACHMENTS: frozenset[Callable[..., Any]] = frozenset(
+    {torch.detach, Tensor.detach, Tensor.data.__get__}  # type: ignore[attr-defined]
+)
 """Functions that are skipped."""
 IN_PLACE: dict[Callable[..., Any], Callable[..., Any]] = {
     getattr(room, f"{name}_"): getattr(Tensor, name)
@@ -38,14 +42,27 @@ SWITCHES: frozenset[Callable[..., Any]] = frozenset({torch._C._set_grad_enabled}
 """Functions that switch gradients off; skipped as well."""
 COMPARISONS: dict[Callable[..., Any], int] = {
     getattr(room, name): sign
-    for sign, names in ((1, ("gt", "ge", "__gt__", "__ge__")), (-1, ("lt", "le", "__lt__", "__le__")))
+    for sign, names in (
+        (1, ("gt", "ge", "__gt__", "__ge__")),
+        (-1, ("lt", "le", "__lt__", "__le__")),
+    )
     for name in names
     for room in (torch, Tensor)
     if hasattr(room, name)
 }
 """Comparisons, each with the sign of its left side."""
 CONVERSIONS: frozenset[Callable[..., Any]] = frozenset(
-    {Tensor.float, Tensor.double, Tensor.to, Tensor.type, Tensor.type_as, Tensor.mul, Tensor.__mul__, Tensor.__rmul__, torch.mul}
+    {
+        Tensor.float,
+        Tensor.double,
+        Tensor.to,
+        Tensor.type,
+        Tensor.type_as,
+        Tensor.mul,
+        Tensor.__mul__,
+        Tensor.__rmul__,
+        torch.mul,
+    }
 )
 """Functions that convert a decision to a number, directly or in a product."""
 
@@ -53,8 +70,8 @@ CONVERSIONS: frozenset[Callable[..., Any]] = frozenset(
 class StraightThrough(TorchFunctionMode):
     """A context in which gradients pass straight through roundings.
 
-    With `attach`, detachments and switches to no-gradient mode are skipped as well. With `decide`, comparisons and argmax that
-    become numbers get a gradient.
+    With `attach`, detachments and switches to no-gradient mode are skipped as well. With `decide`,
+    comparisons and argmax that become numbers get a gradient.
     """
 
     def __init__(self, *, attach: bool, decide: bool = False) -> None:
@@ -65,7 +82,11 @@ class StraightThrough(TorchFunctionMode):
         """Decisions of the model, each with its smooth values, by id."""
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: Sequence[Any],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         if func in IN_PLACE:
@@ -87,27 +108,49 @@ class StraightThrough(TorchFunctionMode):
             return out.detach() + (identity - identity.detach())
         return self._soften_decision(func, args, kwargs, out) if self._decide else out
 
-    def _write(self, func: Callable[..., Any], types: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The call of a function that writes into its input, with the gradient of the one that does not."""
+    def _write(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """The call of a function that writes into its input, with the gradient of the one that does
+        not.
+        """
         if IN_PLACE[func] is Tensor.detach and self._attach:
             self.changed_calls += 1
             return args[0]
         if IN_PLACE[func] is Tensor.detach or not _floats(args[0]):
             return func(*args, **kwargs)
-        return args[0].copy_(self.__torch_function__(IN_PLACE[func], types, (args[0].clone(), *args[1:]), kwargs))
+        return args[0].copy_(
+            self.__torch_function__(IN_PLACE[func], types, (args[0].clone(), *args[1:]), kwargs)
+        )
 
-    def _soften_decision(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Tensor:
+    def _soften_decision(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
+    ) -> Tensor:
         """Record a decision, or give a number made from one the gradient of its smooth values."""
         if func in COMPARISONS and any(_floats(arg) for arg in args):
             lead = COMPARISONS[func] * (args[0] - args[1])
             self._soft[id(out)] = out, torch.sigmoid(4 * lead / lead.detach().std().clamp_min(1e-6))
-        elif func in (torch.argmax, Tensor.argmax) and _floats(args[0]) and len([*args[1:], *kwargs.values()]) == 1:
+        elif (
+            func in (torch.argmax, Tensor.argmax)
+            and _floats(args[0])
+            and len([*args[1:], *kwargs.values()]) == 1
+        ):
             axis = next(iter([*args[1:], *kwargs.values()]))
             self._soft[id(out)] = out, args[0].movedim(axis, -1).softmax(-1)
-        elif func is torch.nn.functional.one_hot and (soft := self._soft_values(args[0])) is not None:
+        elif (
+            func is torch.nn.functional.one_hot and (soft := self._soft_values(args[0])) is not None
+        ):
             if soft.shape == out.shape:
                 self._soft[id(out)] = out, soft
-        elif func is torch.where and _floats(out) and (soft := self._soft_values(args[0])) is not None:
+        elif (
+            func is torch.where
+            and _floats(out)
+            and (soft := self._soft_values(args[0])) is not None
+        ):
             self.changed_calls += 1
             move = soft * (torch.as_tensor(args[1]) - torch.as_tensor(args[2])).detach().to(out)
             return out + (move - move.detach())
@@ -122,7 +165,13 @@ class StraightThrough(TorchFunctionMode):
             if soft is None:
                 continue
             factor: Any = args[1 - position] if len(args) > 1 else 1.0
-            move = soft * factor.detach() if _floats(factor) else soft * factor if isinstance(factor, float) else soft
+            move = (
+                soft * factor.detach()
+                if _floats(factor)
+                else soft * factor
+                if isinstance(factor, float)
+                else soft
+            )
             if move.shape == out.shape:
                 self.changed_calls += 1
                 return out + (move - move.detach())

@@ -1,4 +1,6 @@
-"""Surrogates of an audit: what they must give, their relation to the models under test, and their mean."""
+"""Surrogates of an audit: what they must give, their relation to the models under test, and their
+mean.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,22 +14,33 @@ from brinell.models._answers import random_inputs
 
 
 def check_gradients(model: Model) -> None:
-    """Refuse a surrogate that gives no gradients on random inputs, or takes inputs of another shape."""
+    """Refuse a surrogate that gives no gradients on random inputs, or takes inputs of another
+    shape.
+    """
     if model.access < Access.GRADIENTS:
-        raise RequestError(f"the surrogate {model.name} gives {model.access.name.lower()} only: name one that gives gradients")
+        raise RequestError(
+            f"the surrogate {model.name} gives {model.access.name.lower()} only: "
+            "name one that gives gradients"
+        )
     x = random_inputs(model.domain, 4).requires_grad_()
     try:
         with torch.enable_grad(), model.info.session(torch.device("cpu")):
             logits = ask(model, x)
             value = logits.softmax(1)[:, 0].sum() if logits.shape[1] > 1 else logits.sum()
-            (grad,) = torch.autograd.grad(value, x, allow_unused=True) if value.requires_grad else (None,)
+            (grad,) = (
+                torch.autograd.grad(value, x, allow_unused=True) if value.requires_grad else (None,)
+            )
     except (ModelError, RuntimeError) as error:
         shape = "x".join(map(str, model.domain.shape))
         raise RequestError(
-            f"the surrogate {model.name} cannot be asked about inputs of {shape} ({error}): name a network for this data"
+            f"the surrogate {model.name} cannot be asked about inputs of {shape} "
+            f"({error}): name a network for this data"
         ) from None
     if grad is None or not bool(grad.any()):
-        raise RequestError(f"the surrogate {model.name} gives no gradients to follow: name a differentiable network")
+        raise RequestError(
+            f"the surrogate {model.name} gives no gradients to follow: name a "
+            "differentiable network"
+        )
 
 
 def check_class_names(model: Model, names: Sequence[str], data: str) -> None:
@@ -35,7 +48,8 @@ def check_class_names(model: Model, names: Sequence[str], data: str) -> None:
     learned = model.info.class_names
     if learned and names and tuple(learned) != tuple(names):
         raise RequestError(
-            f"{model.name} tells {short(', '.join(learned))} apart, and {data} has {short(', '.join(names))}: train a policy on "
+            f"{model.name} tells {short(', '.join(learned))} apart, and {data} "
+            f"has {short(', '.join(names))}: train a policy on "
             "this data by brinell train agent, or leave out policy="
         )
 
@@ -45,31 +59,39 @@ Named = Sequence[tuple[str, Mapping[str, Any]]]
 
 
 def surrogate_notes(surrogates: Named, models: Named) -> list[str]:
-    """Notes on surrogates that are models under test; refuses those with other classes, and two of one name or content."""
+    """Notes on surrogates that are models under test; refuses those with other classes, and two of
+    one name or content.
+    """
     notes = []
     names, digests = [name for name, _ in surrogates], [facts["digest"] for _, facts in surrogates]
     for name, facts in surrogates:
         if names.count(name) > 1 or digests.count(facts["digest"]) > 1:
-            raise RequestError(f"the surrogate {name} is named twice: name each once, and tell them apart by the option name=")
+            raise RequestError(
+                f"the surrogate {name} is named twice: name each once, and tell "
+                "them apart by the option name="
+            )
         for model, model_facts in models:
             if facts["classes"] != model_facts["classes"]:
                 raise RequestError(
-                    f"the surrogate {name} tells {facts['classes']} classes apart, and {model} {model_facts['classes']}: name a "
+                    f"the surrogate {name} tells {facts['classes']} classes "
+                    f"apart, and {model} {model_facts['classes']}: name a "
                     "network with the classes of the model under test"
                 )
             if facts["digest"] == model_facts["digest"]:
                 notes.append(
-                    f"the surrogate {name} is the model under test itself: attacks follow its own gradients, so the figures of "
+                    f"the surrogate {name} is the model under test itself: "
+                    "attacks follow its own gradients, so the figures of "
                     f"{model} are white-box"
                 )
     return notes
 
 
 class MeanModel:
-    """The mean of the logits of several models (Liu et al. 2017, Delving into transferable adversarial examples).
+    """The mean of the logits of several models (Liu et al. 2017, Delving into transferable
+    adversarial examples).
 
-    Of three fusions, that of logits makes the examples that transfer best (Dong et al. 2018, Boosting adversarial attacks with
-    momentum, section 3.3).
+    Of three fusions, that of logits makes the examples that transfer best (Dong et al. 2018,
+    Boosting adversarial attacks with momentum, section 3.3).
     """
 
     info = ModelInfo(answers="logits")
@@ -77,7 +99,9 @@ class MeanModel:
     def __init__(self, models: Sequence[Model]) -> None:
         if len({model.classes for model in models}) > 1:
             counts = ", ".join(f"{model.name} {model.classes}" for model in models)
-            raise RequestError(f"models with different numbers of classes cannot be attacked as one: {counts}")
+            raise RequestError(
+                f"models with different numbers of classes cannot be attacked as one: {counts}"
+            )
         self._models, self.name = tuple(models), " and ".join(model.name for model in models)
         self.access = Access(min(model.access for model in models))
         self.domain, self.classes = models[0].domain, models[0].classes

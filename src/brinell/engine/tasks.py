@@ -1,7 +1,7 @@
 """Tasks whose answer is more than a class: the class of each pixel, or the boxes of objects.
 
-A `Task` is all that a study must know to attack such a model, ask it and write its answers into rows; `analysis.pictures` makes
-figures of them.
+A `Task` is all that a study must know to attack such a model, ask it and write its answers into
+rows; `analysis.pictures` makes figures of them.
 """
 
 import json
@@ -24,34 +24,48 @@ from brinell.core.errors import RequestError, option
 from brinell.core.losses import predicted_classes
 from brinell.core.model import Access, Model
 from brinell.core.record import Array
-from brinell.core.segmentation import IGNORED, ClassGone, MapCriterion, PictureIoU, PixelShare, TargetMap, confusion
+from brinell.core.segmentation import (
+    IGNORED,
+    ClassGone,
+    MapCriterion,
+    PictureIoU,
+    PixelShare,
+    TargetMap,
+    confusion,
+)
 from brinell.models._detections import UNSUPPRESSED, box_form, mistakes_of_boxes
 from brinell.models._maps import MapModel, holds_probabilities, mistakes_of_maps
 
 SEA = "sea"
 """The cascade of four losses, the usual attack on maps."""
 ALL = {FALSE: 100.0}
-"""Numbers at which an attack ends if nobody names any: a picture full of false boxes; all objects for the other errors."""
+"""Numbers at which an attack ends if nobody names any: a picture full of false boxes; all
+objects for the other errors."""
 SHOWN = 0.4
 """Score above which boxes are shown, if nobody names one."""
 MAP_FORMS = "pixels, pixels:0.5, iou:0.3, gone:CLASS or target:CLASS"
 BOX_FORMS = (
-    "missed, false, mislabelled, misplaced, or missed:0.5 and false:20 to stop there, several joined by +; @0.6 at the end "
+    "missed, false, mislabelled, misplaced, or missed:0.5 and false:20 to stop "
+    "there, several joined by +; @0.6 at the end "
     "counts boxes with scores above 0.6"
 )
 CHUNK = 16
 """Pictures whose truth is looked at together."""
 PIXELS, SCORES = 2, 6
-"""Decimals of corners and of scores in a row; figures are made from the rows, so that they decide."""
+"""Decimals of corners and of scores in a row; figures are made from the rows, so that they
+decide."""
 STEPS = (0.3, 0.1, 0.03, 0.01)
 """Lengths of the change by which a slope is measured (Euclidean, of the whole picture)."""
 TOLERANCE = 0.1
-"""Largest relative difference between the measured slope and the gradient, at the best of these lengths."""
+"""Largest relative difference between the measured slope and the gradient, at the best of these
+lengths."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task(ABC):
-    """A model that answers maps or boxes, fitted to data with a truth about them, and the criteria of success."""
+    """A model that answers maps or boxes, fitted to data with a truth about them, and the criteria
+    of success.
+    """
 
     model: Model
     dataset: Dataset
@@ -79,14 +93,20 @@ class Task(ABC):
         """The criterion of an aim, the first by default, aligned with these samples."""
 
     @abstractmethod
-    def columns(self, answers: Tensor, ids: Sequence[int], *, truth: bool = False) -> dict[str, Any]:
-        """Answers to inputs of these samples as the columns `valid`, `wrong` and `answer`; with the objects for `truth`."""
+    def columns(
+        self, answers: Tensor, ids: Sequence[int], *, truth: bool = False
+    ) -> dict[str, Any]:
+        """Answers to inputs of these samples as the columns `valid`, `wrong` and `answer`; with the
+        objects for `truth`.
+        """
 
     @abstractmethod
     def smooth(self, ids: Sequence[int]) -> Callable[[Tensor], Tensor]:
         """A function of answers with a slope, whose gradient attacks follow."""
 
-    def views(self, x: Tensor, strongest: Tensor, ids: Sequence[int], batch_size: int) -> dict[str, Tensor]:
+    def views(
+        self, x: Tensor, strongest: Tensor, ids: Sequence[int], batch_size: int
+    ) -> dict[str, Tensor]:
         """(n, ...) bytes by which a page shows pictures before and after an attack, by name."""
         low, high = self.dataset.domain.bounds(x)
         return {"picture": ((x - low) / (high - low) * 255).round()}
@@ -96,15 +116,28 @@ class Task(ABC):
         """What explains that answers to clean inputs of these samples are wrong."""
 
     def checks(self, ids: Sequence[int]) -> list[dict[str, Any]]:
-        """Checks of the model: whether a mistake explains its answers to samples, and whether its gradient leads on the first."""
+        """Checks of the model: whether a mistake explains its answers to samples, and whether its
+        gradient leads on the first.
+        """
         with self.model.info.session(self.device):
             x = self.dataset.load(ids).to(self.device)
             mistakes = self.mistakes(self.ask(x, 1), ids)
-            text = "; or ".join(mistakes) or f"no mistake explains the answers to {len(ids)} clean pictures"
-            found = [{"code": Code.CLEAN, "passed": not mistakes, "text": f"without an attack {text}" if mistakes else text}]
+            text = (
+                "; or ".join(mistakes)
+                or f"no mistake explains the answers to {len(ids)} clean pictures"
+            )
+            found = [
+                {
+                    "code": Code.CLEAN,
+                    "passed": not mistakes,
+                    "text": f"without an attack {text}" if mistakes else text,
+                }
+            ]
             if self.model.access == Access.GRADIENTS:
                 smooth = self.smooth(ids[:1])
-                found.append(check_gradient(lambda inputs: smooth(self.model.predict(inputs)), x[:1]))
+                found.append(
+                    check_gradient(lambda inputs: smooth(self.model.predict(inputs)), x[:1])
+                )
             return found
 
     def truth(self, ids: Sequence[int]) -> Any:
@@ -120,49 +153,83 @@ class Task(ABC):
     def hopeless(self, ids: Sequence[int]) -> dict[int, str]:
         """Samples on which no input can meet the criterion, with the reason."""
         reason, parts = f"it has no {self.unit} that {self.text} counts", range(0, len(ids), CHUNK)
-        attackable = [flag for start in parts for flag in self.criterion(ids[start : start + CHUNK]).attackable.tolist()]
+        attackable = [
+            flag
+            for start in parts
+            for flag in self.criterion(ids[start : start + CHUNK]).attackable.tolist()
+        ]
         return {sample: reason for sample, flag in zip(ids, attackable, strict=True) if not flag}
 
 
 def open_task(
-    dataset: Dataset, model: Model, text: str | None, first: Sequence[int], device: torch.device, *, single: bool = True
+    dataset: Dataset,
+    model: Model,
+    text: str | None,
+    first: Sequence[int],
+    device: torch.device,
+    *,
+    single: bool = True,
 ) -> Task:
     """Fit a model to data with masks or objects, and read the criterion.
 
-    The criterion `text` is by default half of the pixels or objects, or without `single`, which demands one aim, all pixels and
-    all kinds of errors. Answers are checked on the sample `first`, at the cost of a forward.
+    The criterion `text` is by default half of the pixels or objects, or without `single`, which
+    demands one aim, all pixels and all kinds of errors. Answers are checked on the sample `first`,
+    at the cost of a forward.
     """
     assert dataset.info.truth is not None
     if dataset.info.truth.task == "segmentation":
         text = text or ("pixels:0.5" if single else "pixels")
         name, value = read_map_criterion(text, dataset.classes)
         maps = fit_maps(model, dataset, first, device)
-        return MapTask(model=maps, dataset=dataset, text=text, device=device, name=name, value=value)
+        return MapTask(
+            model=maps, dataset=dataset, text=text, device=device, name=name, value=value
+        )
     text = text or ("missed:0.5" if single else "+".join(ERRORS))
     ends, shown = read_box_criterion(text)
     if single and len(ends) > 1:
-        raise RequestError(f"criterion is {text!r}, and here one kind of error ends the search: write one, such as missed:0.5")
+        raise RequestError(
+            f"criterion is {text!r}, and here one kind of error ends the search: "
+            "write one, such as missed:0.5"
+        )
     check_boxes(model, dataset, first, device)
     return BoxTask(model=model, dataset=dataset, text=text, device=device, ends=ends, shown=shown)
 
 
 def check_gradient(value: Callable[[Tensor], Tensor], x: Tensor) -> dict[str, Any]:
-    """The check of the manifest whether the gradient of a function of an input (1, *shape) is its slope: code, passed, text."""
+    """The check of the manifest whether the gradient of a function of an input (1, *shape) is its
+    slope: code, passed, text.
+    """
     with torch.enable_grad():
         leaf = x.clone().requires_grad_()
         loss = value(leaf)
-        grad = torch.autograd.grad(loss.sum(), leaf, allow_unused=True)[0] if loss.requires_grad else None
+        grad = (
+            torch.autograd.grad(loss.sum(), leaf, allow_unused=True)[0]
+            if loss.requires_grad
+            else None
+        )
     length = 0.0 if grad is None else float(grad.norm())
     if grad is None or length == 0 or not math.isfinite(length):
-        text = "the gradient of the answers is missing, zero or not finite: take attacks without gradients, such as square"
+        text = (
+            "the gradient of the answers is missing, zero or not finite: take "
+            "attacks without gradients, such as square"
+        )
         return {"code": "gradient", "passed": False, "text": text}
     direction = grad / length
     with torch.no_grad():
-        slopes = [float((value(x + h * direction) - value(x - h * direction)).double()) / (2 * h) for h in STEPS]
+        slopes = [
+            float((value(x + h * direction) - value(x - h * direction)).double()) / (2 * h)
+            for h in STEPS
+        ]
     error = min(abs(slope - length) / length for slope in slopes)
-    text = f"the slope of the answers along their gradient differs from the gradient's length by {100 * error:.2g} %"
+    text = (
+        "the slope of the answers along their gradient differs from the gradient's "
+        f"length by {100 * error:.2g} %"
+    )
     if error > TOLERANCE:
-        text += ": the gradient is that of another function, so add attacks without gradients, such as square"
+        text += (
+            ": the gradient is that of another function, so add attacks without "
+            "gradients, such as square"
+        )
     return {"code": "gradient", "passed": error <= TOLERANCE, "text": text}
 
 
@@ -190,7 +257,12 @@ class MapTask(Task):
         if self.name == "gone":
             return ClassGone(masks=masks, classes=classes, label=int(self.value))
         if self.name == "target":
-            return TargetMap(masks=masks, classes=classes, targets=torch.full_like(masks, int(self.value)), threshold=1.0)
+            return TargetMap(
+                masks=masks,
+                classes=classes,
+                targets=torch.full_like(masks, int(self.value)),
+                threshold=1.0,
+            )
         if self.name == "iou":
             return PictureIoU(masks=masks, classes=classes, below=self.value)
         return PixelShare(masks=masks, classes=classes, threshold=self.value)
@@ -201,33 +273,56 @@ class MapTask(Task):
     def _masks(self, ids: Sequence[int]) -> Tensor:
         return torch.from_numpy(np.asarray(self.truth(ids), dtype=np.int64)).to(self.device)
 
-    def columns(self, answers: Tensor, ids: Sequence[int], *, truth: bool = False) -> dict[str, Any]:
-        return pixel_columns(confusion(predicted_classes(self._maps(answers)), self._masks(ids), self.model.output.classes))
+    def columns(
+        self, answers: Tensor, ids: Sequence[int], *, truth: bool = False
+    ) -> dict[str, Any]:
+        return pixel_columns(
+            confusion(
+                predicted_classes(self._maps(answers)), self._masks(ids), self.model.output.classes
+            )
+        )
 
     def smooth(self, ids: Sequence[int]) -> Callable[[Tensor], Tensor]:
         criterion = PixelShare(masks=self._masks(ids), classes=self.model.output.classes)
         return lambda answers: criterion.mean_loss(losses.margin, criterion.maps(answers))
 
-    def views(self, x: Tensor, strongest: Tensor, ids: Sequence[int], batch_size: int) -> dict[str, Tensor]:
-        before, after = (predicted_classes(self._maps(self.ask(inputs, batch_size))) for inputs in (x, strongest))
-        return super().views(x, strongest, ids, batch_size) | {"mask": self._masks(ids), "before": before, "after": after}
+    def views(
+        self, x: Tensor, strongest: Tensor, ids: Sequence[int], batch_size: int
+    ) -> dict[str, Tensor]:
+        before, after = (
+            predicted_classes(self._maps(self.ask(inputs, batch_size))) for inputs in (x, strongest)
+        )
+        return super().views(x, strongest, ids, batch_size) | {
+            "mask": self._masks(ids),
+            "before": before,
+            "after": after,
+        }
 
     def mistakes(self, answers: Tensor, ids: Sequence[int]) -> list[str]:
-        return mistakes_of_maps(predicted_classes(self._maps(answers)), self._masks(ids), self.model.output.classes)
+        return mistakes_of_maps(
+            predicted_classes(self._maps(answers)), self._masks(ids), self.model.output.classes
+        )
 
     def checks(self, ids: Sequence[int]) -> list[dict[str, Any]]:
         with self.model.info.session(self.device):
-            ordered = self._maps(self.ask(self.dataset.load(ids[:1]).to(self.device), 1)).sort(1).values
+            ordered = (
+                self._maps(self.ask(self.dataset.load(ids[:1]).to(self.device), 1)).sort(1).values
+            )
         level = ordered.shape[1] == 2 or bool((ordered[:, 0] == ordered[:, -2]).all())
         alone = level and len(torch.unique(ordered[:, -1] - ordered[:, -2])) == 1
         text = "the model answers scores for each pixel"
         if alone:
-            text = "the model answers the class of each pixel alone (argmax), by which no attack is led: return logits"
+            text = (
+                "the model answers the class of each pixel alone (argmax), by which "
+                "no attack is led: return logits"
+            )
         return [{"code": "argmax", "passed": not alone, "text": text}, *super().checks(ids)]
 
 
 def pixel_columns(counts: Tensor) -> dict[str, Any]:
-    """The columns of counts (n, classes, classes) of pixels by true and predicted class: valid pixels, wrong ones, the counts."""
+    """The columns of counts (n, classes, classes) of pixels by true and predicted class: valid
+    pixels, wrong ones, the counts.
+    """
     matrices = counts.cpu().numpy()
     valid, right = matrices.sum((1, 2)), matrices.diagonal(axis1=1, axis2=2).sum(1)
     answers = np.array([pack_pairs(matrix) for matrix in matrices], dtype=object)
@@ -235,26 +330,40 @@ def pixel_columns(counts: Tensor) -> dict[str, Any]:
 
 
 def pack_pairs(counts: Array) -> str:
-    """Counts (classes, classes) of pixels as [true class, predicted class, pixels] of each pair that occurs."""
+    """Counts (classes, classes) of pixels as [true class, predicted class, pixels] of each pair
+    that occurs.
+    """
     true, predicted = np.nonzero(counts)
     pairs = [[int(t), int(p), int(counts[t, p])] for t, p in zip(true, predicted, strict=True)]
     return json.dumps(pairs, separators=(",", ":"))
 
 
-def fit_maps(model: Model, dataset: Dataset, first: Sequence[int], device: torch.device) -> MapModel:
+def fit_maps(
+    model: Model, dataset: Dataset, first: Sequence[int], device: torch.device
+) -> MapModel:
     """The model with maps of logits as large as the pictures."""
     full = MapModel(model)
     classes = len(dataset.classes)
     if full.output.classes < classes:
         assert dataset.info.truth is not None
-        values = sorted({*np.unique(dataset.info.truth.load(range(min(len(dataset), CHUNK)))).tolist()} - {IGNORED})
-        renumber = f", or number {', '.join(map(str, values))} from 0" if len(values) <= full.output.classes else ""
+        values = sorted(
+            {*np.unique(dataset.info.truth.load(range(min(len(dataset), CHUNK)))).tolist()}
+            - {IGNORED}
+        )
+        renumber = (
+            f", or number {', '.join(map(str, values))} from 0"
+            if len(values) <= full.output.classes
+            else ""
+        )
         raise RequestError(
-            f"model {model.name} tells {full.output.classes} classes apart, and the masks have {classes}: choose the model of "
+            f"model {model.name} tells {full.output.classes} classes apart, and "
+            f"the masks have {classes}: choose the model of "
             f"this data{renumber}"
         )
     with model.info.session(device):
-        return MapModel(model, probabilities=holds_probabilities(model, dataset.load(first).to(device)))
+        return MapModel(
+            model, probabilities=holds_probabilities(model, dataset.load(first).to(device))
+        )
 
 
 def read_map_criterion(text: str, names: Sequence[str]) -> tuple[str, float]:
@@ -272,7 +381,9 @@ def read_map_criterion(text: str, names: Sequence[str]) -> tuple[str, float]:
         share = 0.0
     if 0 < share <= 1 and (name == "pixels" or (name == "iou" and colon)):
         return name, share
-    raise RequestError(f"criterion is {text!r}: write {option('criterion', MAP_FORMS)} for data with masks")
+    raise RequestError(
+        f"criterion is {text!r}: write {option('criterion', MAP_FORMS)} for data with masks"
+    )
 
 
 # Boxes
@@ -284,7 +395,8 @@ class BoxTask(Task):
 
     kind, unit = "detection", "object"
     ends: Mapping[Error, float]
-    """The kinds of errors that are attacked, each with the share of objects, or the number of boxes, at which an attack ends."""
+    """The kinds of errors that are attacked, each with the share of objects, or the number of
+    boxes, at which an attack ends."""
 
     @property
     def aims(self) -> tuple[str, ...]:
@@ -292,7 +404,11 @@ class BoxTask(Task):
 
     @property
     def usual_attack(self) -> str:
-        return "apgd-map?steps=25&wide=false" if self.model.access == Access.GRADIENTS else "square?steps=500"
+        return (
+            "apgd-map?steps=25&wide=false"
+            if self.model.access == Access.GRADIENTS
+            else "square?steps=500"
+        )
 
     @property
     def form(self) -> BoxForm:
@@ -304,43 +420,72 @@ class BoxTask(Task):
     def criterion(self, ids: Sequence[int], aim: str = "") -> BoxCriterion:
         error = cast(Error, aim or next(iter(self.ends)))
         scene, end = Scene.of(self.truth(ids), self.device), self.ends.get(error, 1.0)
-        return BoxCriterion(error=error, scene=scene, form=self.form, least_score=self.shown, threshold=end)
+        return BoxCriterion(
+            error=error, scene=scene, form=self.form, least_score=self.shown, threshold=end
+        )
 
-    def columns(self, answers: Tensor, ids: Sequence[int], *, truth: bool = False) -> dict[str, Any]:
-        return object_columns(self.form.decode(answers, LEAST), self.truth(ids), self.shown, truth=truth)
+    def columns(
+        self, answers: Tensor, ids: Sequence[int], *, truth: bool = False
+    ) -> dict[str, Any]:
+        return object_columns(
+            self.form.decode(answers, LEAST), self.truth(ids), self.shown, truth=truth
+        )
 
     def mistakes(self, answers: Tensor, ids: Sequence[int]) -> list[str]:
-        return mistakes_of_boxes(self.form.unflatten(answers), self.form, self.truth(ids), self.shown)
+        return mistakes_of_boxes(
+            self.form.unflatten(answers), self.form, self.truth(ids), self.shown
+        )
 
     def smooth(self, ids: Sequence[int]) -> Callable[[Tensor], Tensor]:
         criterion = self.criterion(ids, "missed" if self.truth(ids)[0].count else "false")
-        return lambda answers: criterion.loss(torch.zeros_like, answers, torch.zeros(1, device=answers.device))
+        return lambda answers: criterion.loss(
+            torch.zeros_like, answers, torch.zeros(1, device=answers.device)
+        )
 
 
 def object_columns(
     found: Sequence[Detections], objects: Sequence[Objects], shown: float, *, truth: bool = False
 ) -> dict[str, Any]:
-    """The columns of boxes: objects, those that no shown box finds, and the boxes, with the objects for `truth`."""
+    """The columns of boxes: objects, those that no shown box finds, and the boxes, with the objects
+    for `truth`.
+    """
     pairs = list(zip(found, objects, strict=True))
     outcomes = [judge(boxes.select_above(shown), picture) for boxes, picture in pairs]
     return {
         "valid": np.array([picture.count for picture in objects]),
-        "wrong": np.array([sum(outcome.count(error) for error in ERRORS if error != FALSE) for outcome in outcomes]),
-        "answer": np.array([pack_boxes(boxes, picture if truth else None) for boxes, picture in pairs], dtype=object),
+        "wrong": np.array(
+            [
+                sum(outcome.count(error) for error in ERRORS if error != FALSE)
+                for outcome in outcomes
+            ]
+        ),
+        "answer": np.array(
+            [pack_boxes(boxes, picture if truth else None) for boxes, picture in pairs],
+            dtype=object,
+        ),
     }
 
 
 def pack_boxes(boxes: Detections, objects: Objects | None) -> str:
-    """Boxes as [x0, y0, x1, y1, class, score], and objects as [x0, y0, x1, y1, class, 1 for a crowd]."""
-    content = {"boxes": _entries(boxes.boxes, boxes.labels, np.round(boxes.scores, SCORES).tolist())}
+    """Boxes as [x0, y0, x1, y1, class, score], and objects as [x0, y0, x1, y1, class, 1 for a
+    crowd].
+    """
+    content = {
+        "boxes": _entries(boxes.boxes, boxes.labels, np.round(boxes.scores, SCORES).tolist())
+    }
     if objects is not None:
-        content["objects"] = _entries(objects.boxes, objects.labels, objects.crowd.astype(int).tolist())
+        content["objects"] = _entries(
+            objects.boxes, objects.labels, objects.crowd.astype(int).tolist()
+        )
     return json.dumps(content, separators=(",", ":"))
 
 
 def _entries(boxes: Array, labels: Array, values: Sequence[Any]) -> list[list[Any]]:
     corners = np.round(boxes.astype(np.float64), PIXELS).tolist()
-    return [[*corner, label, value] for corner, label, value in zip(corners, labels.tolist(), values, strict=True)]
+    return [
+        [*corner, label, value]
+        for corner, label, value in zip(corners, labels.tolist(), values, strict=True)
+    ]
 
 
 def check_boxes(model: Model, dataset: Dataset, first: Sequence[int], device: torch.device) -> None:
@@ -348,13 +493,16 @@ def check_boxes(model: Model, dataset: Dataset, first: Sequence[int], device: to
     form = model.info.output
     if not isinstance(form, BoxForm):
         raise RequestError(
-            f"model {model.name} answers no boxes: return (n, candidates, 4 + classes), or lists of boxes, scores and labels; "
+            f"model {model.name} answers no boxes: return (n, candidates, 4 + "
+            "classes), or lists of boxes, scores and labels; "
             "decode=FILE.py:FUNCTION names a function that makes them of a raw output"
         )
     if form.classes != len(dataset.classes):
         raise RequestError(
-            f"model {model.name} tells {form.classes} classes apart, and the boxes have {len(dataset.classes)}: choose the model "
-            "of this data, without a class for the background and a column of objectness, by which scores are multiplied"
+            f"model {model.name} tells {form.classes} classes apart, and the "
+            f"boxes have {len(dataset.classes)}: choose the model "
+            "of this data, without a class for the background and a column of "
+            "objectness, by which scores are multiplied"
         )
     with model.info.session(device), torch.no_grad():
         answer = model.predict(dataset.load(first).to(device))
@@ -363,8 +511,12 @@ def check_boxes(model: Model, dataset: Dataset, first: Sequence[int], device: to
 
 
 def read_box_criterion(text: str) -> tuple[dict[Error, float], float]:
-    """The errors that a criterion names, with the share or number at which each is met, and the score of shown boxes."""
-    refusal = RequestError(f"criterion is {text!r}: write {option('criterion', BOX_FORMS)} for data with boxes")
+    """The errors that a criterion names, with the share or number at which each is met, and the
+    score of shown boxes.
+    """
+    refusal = RequestError(
+        f"criterion is {text!r}: write {option('criterion', BOX_FORMS)} for data with boxes"
+    )
     parts, at, least = text.partition("@")
     ends: dict[Error, float] = {}
     try:

@@ -18,23 +18,40 @@ NORMS = {"inf": "linf", "infinity": "linf", "2": "l2", "1": "l1", "0": "l0"}
 
 
 def settings_texts(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as a request has them: eps, norm and device as texts, paths as texts, numbers of numpy and torch as Python's."""
-    converters: dict[str, Callable[[Any], Any]] = {"eps": eps_text, "budgets": eps_text, "norm": norm_text, "device": device_text}
-    return {name: converters.get(name, _plain)(value) for name, value in settings.items() if value is not None}
+    """Settings as a request has them: eps, norm and device as texts, paths as texts, numbers of
+    numpy and torch as Python's.
+    """
+    converters: dict[str, Callable[[Any], Any]] = {
+        "eps": eps_text,
+        "budgets": eps_text,
+        "norm": norm_text,
+        "device": device_text,
+    }
+    return {
+        name: converters.get(name, _plain)(value)
+        for name, value in settings.items()
+        if value is not None
+    }
 
 
 def eps_text(value: Any) -> str:
-    """Budgets as a text: a number, a text, or any list, array or tensor of these; anything else is refused.
+    """Budgets as a text: a number, a text, or any list, array or tensor of these; anything else is
+    refused.
 
-    Multiples of 1/255 are written as such, so that 8/255 reads the same whether it was a float or a text.
+    Multiples of 1/255 are written as such, so that 8/255 reads the same whether it was a float or a
+    text.
     """
     if isinstance(value, str):
         return value
-    if isinstance(value, Tensor | np.ndarray) or (hasattr(value, "tolist") and not isinstance(value, np.generic)):
+    if isinstance(value, Tensor | np.ndarray) or (
+        hasattr(value, "tolist") and not isinstance(value, np.generic)
+    ):
         value = as_array(value, "numbers of eps").tolist()
     if isinstance(value, list | tuple | set | range):
         if not value:
-            raise RequestError("eps is an empty list: give a number, such as 8/255, or a list of numbers")
+            raise RequestError(
+                "eps is an empty list: give a number, such as 8/255, or a list of numbers"
+            )
         if any(isinstance(element, list | tuple | set | range) for element in value):
             raise RequestError(f"eps is {short(value)}, a list of lists: give one list of numbers")
         return ", ".join(eps_text(element) for element in value)
@@ -44,7 +61,8 @@ def eps_text(value: Any) -> str:
         number = math.nan
     if isinstance(value, bool) or not math.isfinite(number):
         raise RequestError(
-            f"eps is {short(value)}: give a number such as 8/255, a list of numbers, or a text such as '0:8/255:9'"
+            f"eps is {short(value)}: give a number such as 8/255, a list of "
+            "numbers, or a text such as '0:8/255:9'"
         )
     slack = 1e-6 if isinstance(value, np.floating) and value.dtype != np.float64 else 1e-12
     of_255 = round(number * 255)
@@ -64,7 +82,9 @@ def norm_text(value: Any) -> Any:
     name = re.sub(r"[-_]", "", text.lower()).replace("∞", "inf")
     norm = NORMS.get(name) or NORMS.get(name.removeprefix("l"))
     if norm is None and (is_number or not isinstance(value, str | Path)):
-        raise RequestError(f"norm is {short(value)}: it is np.inf, 2, 1 or 0, or a text such as 'linf'")
+        raise RequestError(
+            f"norm is {short(value)}: it is np.inf, 2, 1 or 0, or a text such as 'linf'"
+        )
     return norm or text.lower()
 
 
@@ -73,12 +93,17 @@ def device_text(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"cuda:{value}"
     if not isinstance(value, str | torch.device):
-        raise RequestError(f"device is {short(value)}: give a text such as 'cpu' or 'cuda:1', a torch.device, or a GPU's number")
+        raise RequestError(
+            f"device is {short(value)}: give a text such as 'cpu' or 'cuda:1', a "
+            "torch.device, or a GPU's number"
+        )
     return str(value)
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic) or (isinstance(value, np.ndarray | Tensor) and value.ndim == 0):
+    if isinstance(value, np.generic) or (
+        isinstance(value, np.ndarray | Tensor) and value.ndim == 0
+    ):
         try:
             return value.item()
         except Exception:  # a tensor without values
@@ -87,6 +112,12 @@ def _plain(value: Any) -> Any:
 
 
 def norm_advice(distances: Collection[str]) -> str:
-    """The end of a message about an attack that works in these distances and not in the requested one; empty without a norm."""
+    """The end of a message about an attack that works in these distances and not in the requested
+    one; empty without a norm.
+    """
     norms = [norm for norm in NORMS.values() if norm in distances]
-    return f": add {' or '.join(option('norm', norm) for norm in dict.fromkeys(norms))}" if norms else ""
+    return (
+        f": add {' or '.join(option('norm', norm) for norm in dict.fromkeys(norms))}"
+        if norms
+        else ""
+    )

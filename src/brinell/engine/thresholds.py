@@ -1,4 +1,6 @@
-"""Criteria of classes as a user writes them: true<0.1 or class=cat>0.9 on probabilities, top5 on ranks."""
+"""Criteria of classes as a user writes them: true<0.1 or class=cat>0.9 on probabilities, top5 on
+ranks.
+"""
 
 import re
 
@@ -15,7 +17,10 @@ def resolve_threshold(request: Request, classes: tuple[str, ...]) -> WrittenCrit
     """The criterion of a request; None if it has none. Refuses one beside another criterion."""
     for name in ("targeted", "reject_class"):
         if request.criterion is not None and getattr(request, name) is not None:
-            raise RequestError(f"{option('criterion')} and {option(name)} each say what a success is: leave one of them out")
+            raise RequestError(
+                f"{option('criterion')} and {option(name)} each say what a "
+                "success is: leave one of them out"
+            )
     return parse_threshold(request.criterion, classes)
 
 
@@ -30,9 +35,12 @@ def parse_threshold(text: str | None, classes: tuple[str, ...]) -> WrittenCriter
         return TopK(int(top[1]))
     match = PATTERN.fullmatch(text.strip())
     if match is None:
-        true, wrong, first = (option("criterion", value) for value in ('"true<0.1"', '"class=NAME>0.9"', "top5"))
+        true, wrong, first = (
+            option("criterion", value) for value in ('"true<0.1"', '"class=NAME>0.9"', "top5")
+        )
         raise RequestError(
-            f"criterion {text!r} is not known: write {true} or {wrong}, thresholds on a probability, or {first} for data with a "
+            f"criterion {text!r} is not known: write {true} or {wrong}, "
+            f"thresholds on a probability, or {first} for data with a "
             "class for each input"
         )
     try:
@@ -41,13 +49,17 @@ def parse_threshold(text: str | None, classes: tuple[str, ...]) -> WrittenCriter
         value = float("nan")
     if not 0 < value < 1:
         raise RequestError(
-            f"criterion {text!r} needs a probability between 0 and 1, such as 0.1, and {match['value'].strip()} is none"
+            f"criterion {text!r} needs a probability between 0 and 1, such as "
+            f"0.1, and {match['value'].strip()} is none"
         )
     name = match["name"]
     if name is None:
         return Threshold(true_below=value, text=f"true<{value:g}")
     if name not in classes and not name.isdecimal():
-        raise RequestError(f"there is no class {name!r}{suggestion(name, classes)}: give a name or a number of a class")
+        raise RequestError(
+            f"there is no class {name!r}{suggestion(name, classes)}: give a name "
+            "or a number of a class"
+        )
     index = classes.index(name) if name in classes else int(name)
     name = classes[index] if index < len(classes) else name
     return Threshold(wrong_class=index, wrong_above=value, text=f"class={name}>{value:g}")
@@ -57,8 +69,12 @@ def check_threshold(threshold: WrittenCriterion, model: str, classes: int, acces
     """Refuse a criterion whose classes the model lacks, or whose scores its labels do not show."""
     if access == "labels":
         raise RequestError(
-            f"model {model} answers labels only, and criterion {threshold.text} is about scores: leave {option('criterion')} out"
+            f"model {model} answers labels only, and criterion {threshold.text} "
+            f"is about scores: leave {option('criterion')} out"
         )
     if threshold.wrong_class is not None and threshold.wrong_class >= classes:
-        raise RequestError(f"there is no class {threshold.wrong_class}: model {model} has the classes 0 to {classes - 1}")
+        raise RequestError(
+            f"there is no class {threshold.wrong_class}: model {model} has the "
+            f"classes 0 to {classes - 1}"
+        )
     threshold.check(classes)

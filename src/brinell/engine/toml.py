@@ -17,7 +17,12 @@ from brinell.engine.request import BaseRequest
 from brinell.engine.spelling import expand_specs
 
 Kind = TypeVar("Kind", bound=BaseRequest)
-LIMITS = {"greater_than_equal": "at least", "greater_than": "above", "less_than_equal": "at most", "less_than": "below"}
+LIMITS = {
+    "greater_than_equal": "at least",
+    "greater_than": "above",
+    "less_than_equal": "at most",
+    "less_than": "below",
+}
 """The meanings of pydantic's errors about limits."""
 NUMBERS = {"int": "a whole number", "float": "a number, such as 0.5, 8/255 or 50%"}
 """What is expected, by the beginning of pydantic's errors."""
@@ -36,7 +41,8 @@ def load(path: Path) -> dict[str, Any]:
     """The keys of a TOML file; refuses one that is not there, or no TOML."""
     if path.suffix != ".toml":
         raise RequestError(
-            f"{path} is no file of settings, which ends with .toml: name data by {option('data')} and a model "
+            f"{path} is no file of settings, which ends with .toml: name data by "
+            f"{option('data')} and a model "
             f"by {option('model')}"
         )
     try:
@@ -45,7 +51,8 @@ def load(path: Path) -> dict[str, Any]:
             return tomllib.loads(content.decode("utf-8"))
     except FileNotFoundError:
         raise RequestError(
-            f"there is no file {path}: name a TOML file such as the run.toml of an earlier run{path_hint(path)}"
+            f"there is no file {path}: name a TOML file such as the run.toml of "
+            f"an earlier run{path_hint(path)}"
         ) from None
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {one_line(error)}") from None
@@ -59,12 +66,26 @@ def parse_request(kind: type[Kind], values: dict[str, Any]) -> Kind:
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
-        location = ".".join([name.replace("_", "-"), *(str(part) for part in first["loc"][1:] if isinstance(part, int))])
+        location = ".".join(
+            [
+                name.replace("_", "-"),
+                *(str(part) for part in first["loc"][1:] if isinstance(part, int)),
+            ]
+        )
         if first["type"] == "missing":
-            raise RequestError(f"{location} is missing, and there is no default: give it as an option or in the file") from None
-        value = first["input"][0] if isinstance(first["input"], tuple) and len(first["input"]) == 1 else first["input"]
+            raise RequestError(
+                f"{location} is missing, and there is no default: give it as an "
+                "option or in the file"
+            ) from None
+        value = (
+            first["input"][0]
+            if isinstance(first["input"], tuple) and len(first["input"]) == 1
+            else first["input"]
+        )
         problem = _problem(first, kind.model_fields[name].annotation)
-        raise RequestError(f"{location} is {short(value)}: {problem[0].lower()}{problem[1:]}") from None
+        raise RequestError(
+            f"{location} is {short(value)}: {problem[0].lower()}{problem[1:]}"
+        ) from None
 
 
 def _problem(error: Any, annotation: Any) -> str:

@@ -1,4 +1,6 @@
-"""Building blocks of explainers: positions of the cells of a map, fill values for hidden parts, and queries in full batches."""
+"""Building blocks of explainers: positions of the cells of a map, fill values for hidden parts, and
+queries in full batches.
+"""
 
 import math
 from collections.abc import Callable, Iterator
@@ -11,7 +13,8 @@ from brinell.core.contracts import Batch, Domain, Oracle
 from brinell.core.patches import AXES
 
 ROWS = 512
-"""Inputs that are made at once, about: a multiple of any usual batch, so that the model's batches are full."""
+"""Inputs that are made at once, about: a multiple of any usual batch, so that the model's
+batches are full."""
 ROW_BYTES = 2**28
 """Approximate limit of the size of these inputs, in bytes."""
 BLUR = 1 / 4
@@ -29,18 +32,26 @@ def broadcast_maps(mask: Tensor, domain: Domain) -> Tensor:
     """Maps (..., *places) so that they broadcast against inputs (..., *shape)."""
     axes = AXES[domain.kind]
     channel_axes = len(domain.shape) - axes
-    return mask.reshape(*mask.shape[: mask.ndim - axes], *[1] * channel_axes, *mask.shape[mask.ndim - axes :])
+    return mask.reshape(
+        *mask.shape[: mask.ndim - axes], *[1] * channel_axes, *mask.shape[mask.ndim - axes :]
+    )
 
 
 def over_channels(values: Tensor, domain: Domain) -> Tensor:
     """(n, *places): the sum over the channels of what belongs to each value (n, *shape)."""
-    return values.flatten(1, -AXES[domain.kind] - 1).sum(1) if len(domain.shape) > AXES[domain.kind] else values
+    return (
+        values.flatten(1, -AXES[domain.kind] - 1).sum(1)
+        if len(domain.shape) > AXES[domain.kind]
+        else values
+    )
 
 
 def blurred(x: Tensor, domain: Domain, share: float = BLUR) -> Tensor:
-    """Inputs (n, *shape), or maps (n, *places), blurred along their places; the outermost value goes on beyond the edge.
+    """Inputs (n, *shape), or maps (n, *places), blurred along their places; the outermost value
+    goes on beyond the edge.
 
-    A vector, whose values stand in no order, becomes its middle: of each value that between the bounds.
+    A vector, whose values stand in no order, becomes its middle: of each value that between the
+    bounds.
     """
     if domain.kind == "vector":
         low, high = domain.bounds(x)
@@ -48,7 +59,9 @@ def blurred(x: Tensor, domain: Domain, share: float = BLUR) -> Tensor:
     sides = places_of(domain)
     deviation = max(share * max(sides), 0.5)
     radius = max(1, math.ceil(REACH * deviation))
-    kernel = torch.exp(-0.5 * (torch.arange(-radius, radius + 1, device=x.device, dtype=x.dtype) / deviation) ** 2)
+    kernel = torch.exp(
+        -0.5 * (torch.arange(-radius, radius + 1, device=x.device, dtype=x.dtype) / deviation) ** 2
+    )
     kernel = (kernel / kernel.sum()).reshape(1, 1, -1)
     for axis in range(x.ndim - len(sides), x.ndim):
         rows = x.movedim(axis, -1)
@@ -108,7 +121,8 @@ def masked_values(
         batch: the samples.
         domain: shape, bounds and kind of the inputs.
         count: masks of each sample.
-        masks: `masks(first, last)` gives (n, last - first, *places) in [0, 1], the masks of these numbers; 1 shows a place.
+        masks: `masks(first, last)` gives (n, last - first, *places) in [0, 1], the masks of these
+            numbers; 1 shows a place.
         fill: (n, *shape) values of hidden places.
         value: function of the answer that gives the figure of a mask.
 
@@ -125,7 +139,9 @@ def masked_values(
 
 
 def blend(x: Tensor, fill: Tensor, visible: Tensor, domain: Domain) -> Tensor:
-    """(n, k, *shape): mixtures of inputs and fill; `shown` (n, k, *places), 0 to 1, is the share of the input at each place."""
+    """(n, k, *shape): mixtures of inputs and fill; `shown` (n, k, *places), 0 to 1, is the share of
+    the input at each place.
+    """
     return domain.clamp(torch.lerp(fill[:, None], x[:, None], broadcast_maps(visible, domain)))
 
 

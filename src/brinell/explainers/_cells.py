@@ -1,8 +1,9 @@
 """A lattice of cells over the places of an input, and how alike cells are expected to matter.
 
-Cells that lie near each other, and more so cells that look alike, are taken to matter alike: the covariance of what they are
-worth is a mean over several lengths, each as the product of a Gaussian of their distance and one of the difference of their mean
-colours. So a thing that is of one piece is worth something as one piece, at whatever size it has.
+Cells that lie near each other, and more so cells that look alike, are taken to matter alike: the
+covariance of what they are worth is a mean over several lengths, each as the product of a Gaussian
+of their distance and one of the difference of their mean colours. So a thing that is of one piece
+is worth something as one piece, at whatever size it has.
 """
 
 import math
@@ -45,14 +46,21 @@ class Cells:
         """(cells, axes): the middle of each cell, in shares of the longest side."""
         longest = max(self.places)
         positions = [
-            (torch.arange(count) + 0.5) / count * length / longest for count, length in zip(self.counts, self.places, strict=True)
+            (torch.arange(count) + 0.5) / count * length / longest
+            for count, length in zip(self.counts, self.places, strict=True)
         ]
-        return torch.stack([axis.flatten() for axis in torch.meshgrid(*positions, indexing="ij")], 1)
+        return torch.stack(
+            [axis.flatten() for axis in torch.meshgrid(*positions, indexing="ij")], 1
+        )
 
     def means(self, x: Tensor) -> Tensor:
         """(n, cells, channels): the mean of each channel over each cell, of inputs (n, *shape)."""
         lattice = x.reshape(len(x), -1, *self.places)
-        pool: Callable[..., Tensor] = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[len(self.places) - 1]
+        pool: Callable[..., Tensor] = (
+            F.adaptive_avg_pool1d,
+            F.adaptive_avg_pool2d,
+            F.adaptive_avg_pool3d,
+        )[len(self.places) - 1]
         return pool(lattice, self.counts).flatten(2).mT
 
     def maps(self, values: Tensor) -> Tensor:
@@ -61,17 +69,19 @@ class Cells:
 
 
 SHARING = 0.2
-"""Length over which cells that look alike share what they are worth, in shares of the longest side."""
+"""Length over which cells that look alike share what they are worth, in shares of the longest
+side."""
 
 
 def bilateral_filter(worth: Tensor, x: Tensor, domain: Domain, cells: Cells, look: float) -> Tensor:
-    """Smooth the importance of cells (n, cells): each is averaged with nearby cells of similar appearance.
+    """Smooth the importance of cells (n, cells): each is averaged with nearby cells of similar
+    appearance.
 
-    A bilateral filter (Tomasi & Manduchi 1998) on cells. It uses the input and not the model, and it helps any map to
-    follow objects: to compare the positions of two maps, apply it to both.
+    A bilateral filter (Tomasi & Manduchi 1998) on cells. It uses the input and not the model, and
+    it helps any map to follow objects: to compare the positions of two maps, apply it to both.
 
-    `look` is the standard deviation of the Gaussian of mean colours, as a share of the spread of each of the inputs x (n,
-    *shape); 0 returns `worth` unchanged.
+    `look` is the standard deviation of the Gaussian of mean colours, as a share of the spread of
+    each of the inputs x (n, *shape); 0 returns `worth` unchanged.
     """
     if not look or domain.kind == "vector":
         return worth
@@ -82,7 +92,9 @@ def bilateral_filter(worth: Tensor, x: Tensor, domain: Domain, cells: Cells, loo
 
 
 def smooth_maps(maps: Tensor, x: Tensor, domain: Domain, look: float, most: int = 784) -> Tensor:
-    """Maps (n, *places) of another method, brought to cells and shared by look as those of RLAB; as they are for a look of 0."""
+    """Maps (n, *places) of another method, brought to cells and shared by look as those of RLAB; as
+    they are for a look of 0.
+    """
     if not look or domain.kind == "vector":
         return maps
     cells = Cells.over(domain, most)
@@ -91,16 +103,24 @@ def smooth_maps(maps: Tensor, x: Tensor, domain: Domain, look: float, most: int 
 
 
 def _colour_distances(x: Tensor, cells: Cells) -> Tensor:
-    """(n, cells, cells): squared distance of mean colours, in shares of the variance of the input's."""
+    """(n, cells, cells): squared distance of mean colours, in shares of the variance of the
+    input's.
+    """
     means = cells.means(x)
-    return torch.cdist(means, means).square() / means.var(1, keepdim=True).sum(2, keepdim=True).clamp_min(1e-12)
+    return torch.cdist(means, means).square() / means.var(1, keepdim=True).sum(
+        2, keepdim=True
+    ).clamp_min(1e-12)
 
 
-def covariance(x: Tensor, domain: Domain, cells: Cells, lengths: tuple[float, ...], colour: float) -> Tensor:
-    """(n, cells, cells): how alike cells of each input (n, *shape) are expected to matter, with ones on the diagonal.
+def covariance(
+    x: Tensor, domain: Domain, cells: Cells, lengths: tuple[float, ...], colour: float
+) -> Tensor:
+    """(n, cells, cells): how alike cells of each input (n, *shape) are expected to matter, with
+    ones on the diagonal.
 
-    `lengths` are standard deviations of the Gaussians of distance, in shares of the longest side, and `colour` that of the
-    Gaussian of mean colours, in shares of the input's own spread; 0 leaves colours out.
+    `lengths` are standard deviations of the Gaussians of distance, in shares of the longest side,
+    and `colour` that of the Gaussian of mean colours, in shares of the input's own spread; 0 leaves
+    colours out.
     """
     distances = torch.cdist(cells.centres, cells.centres).to(x.device).square()
     spatial = torch.stack([torch.exp(-distances / (2 * length**2)) for length in lengths]).mean(0)

@@ -1,4 +1,6 @@
-"""A control: the nearer to the middle, the more a place matters. Photographers put things there, so it is hard to beat.
+"""A control: the nearer to the middle, the more a place matters.
+
+Photographers put things there, so it is hard to beat.
 
 Of a video the middle of every frame. No deviations; there is nothing to deviate from.
 """
@@ -19,13 +21,17 @@ class Centre(Checked):
     """Nearness to the middle (a control)."""
 
     look: NotNegative = 0.0
-    """As in rlab: spread of colours within which places share their importance; 0 ignores colours."""
+    """As in rlab: spread of colours within which places share their importance; 0 ignores
+    colours."""
 
     access = Access.LABELS
     domains = frozenset({"image", "signal", "video"})
 
     def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
-        """(n, *places), 1 in the middle and less the farther from it, each side counted as 1. Asks nothing."""
+        """(n, *places), 1 in the middle and less the farther from it, each side counted as 1.
+
+        Asks nothing.
+        """
         places = places_of(domain)
         squares = torch.zeros(places, device=batch.x.device)
         for axis, length in list(enumerate(places))[-2:]:

@@ -1,10 +1,12 @@
-"""Grad-CAM: the activations of a layer, weighted by how much the class's logit depends on each channel.
+"""Grad-CAM: the activations of a layer, weighted by how much the class's logit depends on each
+channel.
 
-Selvaraju, Cogswell, Das, Vedantam, Parikh & Batra 2017, Grad-CAM, section 3. For transformers the tokens of the layer are put
-back on their grid, and tokens before them (class, registers) are left out. Without a layer named, it is the last convolution
-whose answer has more than one place (one behind the pooling has none to show), which takes a query more of the first sample; and
-in a network with attention the first normalisation of the last block with attention: behind that block only the class token
-matters, and gradients to all others are zero. No deviations.
+Selvaraju, Cogswell, Das, Vedantam, Parikh & Batra 2017, Grad-CAM, section 3. For transformers the
+tokens of the layer are put back on their grid, and tokens before them (class, registers) are left
+out. Without a layer named, it is the last convolution whose answer has more than one place (one
+behind the pooling has none to show), which takes a query more of the first sample; and in a network
+with attention the first normalisation of the last block with attention: behind that block only the
+class token matters, and gradients to all others are zero. No deviations.
 """
 
 import math
@@ -32,9 +34,11 @@ class GradCAM(Checked):
     """Activations of a layer weighted by their gradients (Grad-CAM)."""
 
     layer: str = ""
-    """Name of the layer as the module has it, such as features.12; by default the last one that fits."""
+    """Name of the layer as the module has it, such as features.12; by default the last one that
+    fits."""
     look: NotNegative = 0.0
-    """As in rlab: spread of colours within which places share their importance; 0 ignores colours."""
+    """As in rlab: spread of colours within which places share their importance; 0 ignores
+    colours."""
 
     access: ClassVar[Access] = Access.GRADIENTS
     domains: ClassVar[frozenset[Kind]] = frozenset({"image", "signal", "video"})
@@ -43,23 +47,32 @@ class GradCAM(Checked):
         """The explainer for this network."""
         layers = _layers(module)
         names = (self.layer,) if self.layer else usual_layers(module)
-        if (not names or names[0] not in layers) and any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
+        if (not names or names[0] not in layers) and any(
+            isinstance(part, torch.jit.ScriptModule) for part in module.modules()
+        ):
             raise RequestError(
-                "the network is a TorchScript program, whose layers cannot be watched: name a function that returns the module "
+                "the network is a TorchScript program, whose layers cannot be "
+                "watched: name a function that returns the module "
                 "before torch.jit, or leave grad-cam out"
             )
         if not names:
-            raise RequestError("the network has no convolution or attention layer, which Grad-CAM needs: leave grad-cam out")
+            raise RequestError(
+                "the network has no convolution or attention layer, which "
+                "Grad-CAM needs: leave grad-cam out"
+            )
         if self.layer and self.layer not in layers:
             last_layers = [layer_name for layer_name in layers if layer_name][-8:]
             raise RequestError(
-                f"the network has no layer {self.layer!r}; its last ones are {', '.join(last_layers)}: name one of its layers"
+                f"the network has no layer {self.layer!r}; its last ones are "
+                f"{', '.join(last_layers)}: name one of its layers"
             )
         return _AttachedGradCAM(tuple((name, layers[name]) for name in names), self.look)
 
     def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
         """Refuse: Grad-CAM needs the network, whose layers an oracle does not show."""
-        raise RequestError("Grad-CAM needs a torch module, and the model has none inside: leave grad-cam out")
+        raise RequestError(
+            "Grad-CAM needs a torch module, and the model has none inside: leave grad-cam out"
+        )
 
 
 @dataclass(frozen=True)
@@ -78,12 +91,19 @@ class _AttachedGradCAM:
         with _recorded(layer) as (activations, gradients):
             oracle.gradient(batch.ids, batch.x, class_logit)
         if not activations or len(gradients) != len(activations):
-            raise RequestError(f"the class does not depend on layer {name} in a way that gradients show: name another one")
+            raise RequestError(
+                f"the class does not depend on layer {name} in a way that "
+                "gradients show: name another one"
+            )
         maps = []
         for activation, gradient in zip(activations, gradients, strict=True):
-            weight = on_grid(gradient, places, name).mean(tuple(range(2, 2 + len(places))), keepdim=True)
+            weight = on_grid(gradient, places, name).mean(
+                tuple(range(2, 2 + len(places))), keepdim=True
+            )
             maps.append((on_grid(activation, places, name) * weight).sum(1).relu())
-        return smooth_maps(resized(torch.cat(maps)[:, None], places)[:, 0], batch.x, domain, self.look)
+        return smooth_maps(
+            resized(torch.cat(maps)[:, None], places)[:, 0], batch.x, domain, self.look
+        )
 
     def _choose_layer(self, oracle: Oracle, batch: Batch) -> tuple[str, nn.Module]:
         """The last layer that is called and whose answer has more than one place."""
@@ -99,19 +119,27 @@ class _AttachedGradCAM:
         with _watched(layers, note):
             oracle.scores(batch.ids[:1], batch.x[:1])
         if not fitting:
-            raise RequestError("no convolution of the network answers more than one place: name a layer, or leave grad-cam out")
+            raise RequestError(
+                "no convolution of the network answers more than one place: name "
+                "a layer, or leave grad-cam out"
+            )
         return fitting[-1], layers[fitting[-1]]
 
 
 def _layers(module: nn.Module) -> dict[str, nn.Module]:
-    return {name: part for name, part in module.named_modules() if not isinstance(part, torch.jit.ScriptModule)}
+    return {
+        name: part
+        for name, part in module.named_modules()
+        if not isinstance(part, torch.jit.ScriptModule)
+    }
 
 
 @contextmanager
 def _watched(layers: Mapping[str, nn.Module], note: Callable[[str, Any], None]) -> Iterator[None]:
     """Call `note` with the name and the answer of each call of these layers while the block runs."""
     handles = [
-        layer.register_forward_hook(lambda module, args, answer, name=name: note(name, answer)) for name, layer in layers.items()
+        layer.register_forward_hook(lambda module, args, answer, name=name: note(name, answer))
+        for name, layer in layers.items()
     ]
     try:
         yield
@@ -127,7 +155,9 @@ def _recorded(layer: nn.Module) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
     gradients: list[Tensor] = []
 
     def note(name: str, answer: Any) -> None:
-        """Record the activations of the layer, into which later code may write, and their gradients."""
+        """Record the activations of the layer, into which later code may write, and their
+        gradients.
+        """
         if isinstance(answer, Tensor) and answer.requires_grad:
             activations.append(answer.detach().clone())
             answer.register_hook(lambda gradient: gradients.append(gradient.detach()))  # type: ignore[no-untyped-call]
@@ -137,7 +167,9 @@ def _recorded(layer: nn.Module) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
 
 
 def on_grid(values: Tensor, places: tuple[int, ...], name: str) -> Tensor:
-    """(n, channels, *lattice): activations as a picture, from that or from tokens (n, tokens, channels) of an image."""
+    """(n, channels, *lattice): activations as a picture, from that or from tokens (n, tokens,
+    channels) of an image.
+    """
     axes = len(places)
     if values.ndim == 2 + axes:
         return values
@@ -147,13 +179,16 @@ def on_grid(values: Tensor, places: tuple[int, ...], name: str) -> Tensor:
         if tokens - side * side <= MOST_EXTRA and side > 1:
             return values[:, tokens - side * side :].mT.reshape(len(values), -1, side, side)
     raise RequestError(
-        f"layer {name} answers {tuple(values.shape[1:])} for an input of places {places}, which is no grid over it: "
+        f"layer {name} answers {tuple(values.shape[1:])} for an input of places "
+        f"{places}, which is no grid over it: "
         "name a convolution, or a layer of tokens that form a square"
     )
 
 
 def usual_layers(module: nn.Module) -> tuple[str, ...]:
-    """The layers to choose from where none is named, in the order of the network; none where none fits."""
+    """The layers to choose from where none is named, in the order of the network; none where none
+    fits.
+    """
     names = _layers(module)
     attention = [name for name, part in names.items() if "attention" in type(part).__name__.lower()]
     if attention:

@@ -1,7 +1,8 @@
 """Gradient: how steeply the class's logit depends on each place.
 
-Simonyan, Vedaldi & Zisserman 2014, Deep inside convolutional networks, section 3. Deviation: absolute values are added over the
-channels, where the paper takes the largest, so that no channel is lost.
+Simonyan, Vedaldi & Zisserman 2014, Deep inside convolutional networks, section 3. Deviation:
+absolute values are added over the channels, where the paper takes the largest, so that no channel
+is lost.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,10 @@
-"""Integrated gradients: gradients along the straight way from a baseline to the input, times the way.
+"""Integrated gradients: gradients along the straight way from a baseline to the input, times the
+way.
 
-Sundararajan, Taly & Yan 2017, Axiomatic attribution for deep networks, section 3; the integral by the midpoint rule. The values
-of an attribution add up to the difference of the class's logit between input and baseline. Deviation: of what the channels of a
-place get the absolute value of the sum counts, since a map says how much a place matters and not in which direction.
+Sundararajan, Taly & Yan 2017, Axiomatic attribution for deep networks, section 3; the integral by
+the midpoint rule. The values of an attribution add up to the difference of the class's logit
+between input and baseline. Deviation: of what the channels of a place get the absolute value of the
+sum counts, since a map says how much a place matters and not in which direction.
 """
 
 from dataclasses import dataclass
@@ -34,7 +36,11 @@ class IntegratedGradients(Checked):
 
     def attributions(self, oracle: Oracle, batch: Batch, domain: Domain) -> Tensor:
         """(n, *shape): what each value adds to the class's logit, signed."""
-        start = hidden_fill(batch.x, domain) if self.fill == "blur" else domain.bounds(batch.x)[0].expand_as(batch.x)
+        start = (
+            hidden_fill(batch.x, domain)
+            if self.fill == "blur"
+            else domain.bounds(batch.x)[0].expand_as(batch.x)
+        )
         difference, total = batch.x - start, torch.zeros_like(batch.x)
         for step in range(self.steps):
             x = domain.clamp(start + (step + 0.5) / self.steps * difference)

@@ -1,9 +1,10 @@
 """KernelSHAP on patches: Shapley values from a weighted linear model of the class probability.
 
-Lundberg & Lee 2017, A unified approach to interpreting model predictions, section 4.1. Subsets are drawn in pairs with their
-complements. Their sizes follow the weight of the Shapley kernel, so the regression weighs all subsets equally. Solving for the
-last patch makes the values of input and baseline exact. Deviations: the regression has a small ridge, because a patch has few
-queries, and the blurred input replaces hidden patches.
+Lundberg & Lee 2017, A unified approach to interpreting model predictions, section 4.1. Subsets are
+drawn in pairs with their complements. Their sizes follow the weight of the Shapley kernel, so the
+regression weighs all subsets equally. Solving for the last patch makes the values of input and
+baseline exact. Deviations: the regression has a small ridge, because a patch has few queries, and
+the blurred input replaces hidden patches.
 """
 
 from dataclasses import dataclass
@@ -34,7 +35,10 @@ class KernelSHAP(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.subsets % 2:
-            raise ValueError(f"subsets is {self.subsets}; it must be even, since each is asked about with its complement")
+            raise ValueError(
+                f"subsets is {self.subsets}; it must be even, since each is asked "
+                "about with its complement"
+            )
 
     def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
         """Shapley values as maps, (n, *places). Costs `subsets` + 2 forwards."""
@@ -50,13 +54,18 @@ class KernelSHAP(Checked):
             return coalitions[:, first:last, of_place].reshape(len(batch), -1, *places)
 
         parts = [
-            values for _, values in masked_values(oracle, batch, domain, coalitions.shape[1], masks, fill, class_probability)
+            values
+            for _, values in masked_values(
+                oracle, batch, domain, coalitions.shape[1], masks, fill, class_probability
+            )
         ]
         worth = _shapley(subsets, torch.cat(parts, 1), self.ridge)
         return worth[:, of_place].reshape(len(batch), *places)
 
     def _subsets(self, rng: Streams, patches: int) -> Tensor:
-        """Random subsets, (n, subsets, patches) of 0 and 1: each subset is followed by its complement."""
+        """Random subsets, (n, subsets, patches) of 0 and 1: each subset is followed by its
+        complement.
+        """
         sizes = torch.arange(1, patches, device=rng.keys.device)
         weight = 1.0 / (sizes * (patches - sizes))
         upto = (weight / weight.sum()).cumsum(0)
@@ -79,7 +88,9 @@ def _patch_of(places: tuple[int, ...], patches: int) -> Tensor:
 
 
 def _shapley(subsets: Tensor, values: Tensor, ridge: float) -> Tensor:
-    """Shapley value of each patch, (n, patches). They add up to the value of all patches minus the value of none.
+    """Shapley value of each patch, (n, patches).
+
+    They add up to the value of all patches minus the value of none.
 
     Args:
         subsets: (n, k, patches) of 0 and 1.

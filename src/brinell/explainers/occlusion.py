@@ -1,7 +1,8 @@
 """Occlusion: how much probability the class loses when a window is hidden, window after window.
 
-Zeiler & Fergus 2014, Visualizing and understanding convolutional networks, section 4.2. Deviations: the hidden window shows the
-blurred input and not grey, which would add edges; overlapping windows are averaged.
+Zeiler & Fergus 2014, Visualizing and understanding convolutional networks, section 4.2. Deviations:
+the hidden window shows the blurred input and not grey, which would add edges; overlapping windows
+are averaged.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ class Occlusion(Checked):
     """Probability lost when a window is hidden."""
 
     windows: Count = 14
-    """Windows along each axis of an image; of signals their square, of videos so many that there are as many in all."""
+    """Windows along each axis of an image; of signals their square, of videos so many that there
+    are as many in all."""
 
     access = Access.SCORES
     domains = frozenset(KINDS)
@@ -40,7 +42,9 @@ class Occlusion(Checked):
             return (1 - hides[first:last])[None].expand(len(batch), -1, *places)
 
         clean = clean_value(oracle, batch)
-        parts = [values for _, values in masked_values(oracle, batch, domain, len(grid), masks, fill)]
+        parts = [
+            values for _, values in masked_values(oracle, batch, domain, len(grid), masks, fill)
+        ]
         drops = clean[:, None] - torch.cat(parts, 1)
         maps: Tensor = torch.tensordot(drops, hides, 1) / hides.sum(0).clamp_min(1)
         return maps

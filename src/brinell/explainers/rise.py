@@ -1,9 +1,11 @@
-"""RISE: the mean of random masks, each weighted by the probability of the class when it alone shows.
+"""RISE: the mean of random masks, each weighted by the probability of the class when it alone
+shows.
 
-Petsiuk, Das & Saenko 2018, RISE: randomized input sampling for explanation of black-box models, section 3. Deviations: what a
-mask hides is replaced by the blurred input and not by zeros, as everywhere here (`fill=grey` takes the mean of the bounds); far
-fewer masks than the published 4,000 to 8,000, for whose number the budget of a comparison decides; the mean is taken over the
-weight that each place had, so that masks need not be of one size.
+Petsiuk, Das & Saenko 2018, RISE: randomized input sampling for explanation of black-box models,
+section 3. Deviations: what a mask hides is replaced by the blurred input and not by zeros, as
+everywhere here (`fill=grey` takes the mean of the bounds); far fewer masks than the published 4,000
+to 8,000, for whose number the budget of a comparison decides; the mean is taken over the weight
+that each place had, so that masks need not be of one size.
 """
 
 from collections.abc import Callable
@@ -52,16 +54,28 @@ class RISE(Checked):
         """Random cells, enlarged and shifted at random by less than a cell."""
         cells = tuple(min(self.cells, length) for length in places)
         step = tuple(-(-length // count) for length, count in zip(places, cells, strict=True))
-        size = tuple((count + 1) * cell_length for count, cell_length in zip(cells, step, strict=True))
-        coarse = (rng.uniform(self.masks, *(count + 1 for count in cells)) < self.keep_probability).float()
-        shifts = [rng.fold(f"shift {axis}").integers(cell_length, self.masks) for axis, cell_length in enumerate(step)]
+        size = tuple(
+            (count + 1) * cell_length for count, cell_length in zip(cells, step, strict=True)
+        )
+        coarse = (
+            rng.uniform(self.masks, *(count + 1 for count in cells)) < self.keep_probability
+        ).float()
+        shifts = [
+            rng.fold(f"shift {axis}").integers(cell_length, self.masks)
+            for axis, cell_length in enumerate(step)
+        ]
 
         def draw(first: int, last: int) -> Tensor:
             large = resized(coarse[:, first:last], size)
             for axis, (length, shift) in enumerate(zip(places, shifts, strict=True)):
                 positions = torch.arange(length, device=large.device) + shift[:, first:last, None]
-                index = positions.reshape(*positions.shape[:2], *[length if i == axis else 1 for i in range(len(places))])
-                large = large.gather(2 + axis, index.expand(*large.shape[: 2 + axis], length, *large.shape[3 + axis :]))
+                index = positions.reshape(
+                    *positions.shape[:2], *[length if i == axis else 1 for i in range(len(places))]
+                )
+                large = large.gather(
+                    2 + axis,
+                    index.expand(*large.shape[: 2 + axis], length, *large.shape[3 + axis :]),
+                )
             return large
 
         return draw

@@ -1,19 +1,24 @@
-"""RLAB's mask for explanation: queries show and hide regions of patches, and a linear model attributes the answers to cells.
+"""RLAB's mask for explanation: queries show and hide regions of patches, and a linear model
+attributes the answers to cells.
 
-The published mask is the trace of the attack, patch by patch (Sarkar et al. 2024, Benchmark generation framework with
-customizable distortions). A map of single patches says little about a decision that depends on several patches
-(docs/results/explain.md). So each region is queried twice: shown on the blurred input, and hidden in the clean input. Random
-regions have every size and follow the image: nearby cells of similar colour go together (`explainers._cells`). The linear model
-predicts the evidence for the class, which is its logit minus the mean logit. Its prior correlates nearby cells.
+The published mask is the trace of the attack, patch by patch (Sarkar et al. 2024, Benchmark
+generation framework with customizable distortions). A map of single patches says little about a
+decision that depends on several patches (docs/results/explain.md). So each region is queried twice:
+shown on the blurred input, and hidden in the clean input. Random regions have every size and follow
+the image: nearby cells of similar colour go together (`explainers._cells`). The linear model
+predicts the evidence for the class, which is its logit minus the mean logit. Its prior correlates
+nearby cells.
 
-Two priors answer two questions. `prior=broad` locates the object: its correlation length is a fifth of the input, and it treats
-the answers as very noisy. In this limit the posterior mean is the covariance of answers and regions, smoothed by the prior. A
-bilateral filter then averages nearby cells of similar colour. `prior=fitted` shows what the model follows: length and noise
-maximise the marginal likelihood of the answers (Rasmussen & Williams 2006, section 5.4.1), without a filter. The first overlaps
-objects better, the second predicts the model better (docs/results/explain.md).
+Two priors answer two questions. `prior=broad` locates the object: its correlation length is a fifth
+of the input, and it treats the answers as very noisy. In this limit the posterior mean is the
+covariance of answers and regions, smoothed by the prior. A bilateral filter then averages nearby
+cells of similar colour. `prior=fitted` shows what the model follows: length and noise maximise the
+marginal likelihood of the answers (Rasmussen & Williams 2006, section 5.4.1), without a filter. The
+first overlaps objects better, the second predicts the model better (docs/results/explain.md).
 
-Deviations from the attack's posterior (`rlab.sensitivity`): a cell has one weight and no gradient, its prior is correlated across
-places, and all answers are fitted at once. No query applies a distortion.
+Deviations from the attack's posterior (`rlab.sensitivity`): a cell has one weight and no gradient,
+its prior is correlated across places, and all answers are fitted at once. No query applies a
+distortion.
 """
 
 from dataclasses import dataclass
@@ -36,7 +41,8 @@ SMOOTH = 0.2
 LENGTHS = (0.04, 0.1, 0.2)
 """Candidate correlation lengths of the fitted prior, in shares of the longest side."""
 NOISES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-"""Candidate noise variances of the fitted prior, in shares of the mean prior variance of an answer."""
+"""Candidate noise variances of the fitted prior, in shares of the mean prior variance of an
+answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +56,8 @@ class RLAB(Checked):
     prior: Literal["fitted", "broad"] = "fitted"
     """fitted: explains what the model follows; broad: locates the object."""
     look: NotNegative = 0.12
-    """Colour scale of the bilateral filter of the broad prior, in shares of the input's standard deviation; 0 turns it off."""
+    """Colour scale of the bilateral filter of the broad prior, in shares of the input's standard
+    deviation; 0 turns it off."""
 
     access = Access.SCORES
     domains = frozenset(KINDS)
@@ -66,19 +73,29 @@ class RLAB(Checked):
         fill = hidden_fill(batch.x, domain)
         parts = masked_values(oracle, batch, domain, regions.shape[1], masks, fill, class_evidence)
         values = torch.cat([value for _, value in parts], 1)
-        values, centred = values - values.mean(1, keepdim=True), regions - regions.mean(1, keepdim=True)
+        values, centred = (
+            values - values.mean(1, keepdim=True),
+            regions - regions.mean(1, keepdim=True),
+        )
         if self.prior == "fitted":
             priors = [covariance(batch.x[:1], domain, cells, (length,), 0)[0] for length in LENGTHS]
-            worth = torch.stack([fit_worth(region, answer, priors) for region, answer in zip(centred, values, strict=True)])
+            worth = torch.stack(
+                [
+                    fit_worth(region, answer, priors)
+                    for region, answer in zip(centred, values, strict=True)
+                ]
+            )
             return cells.maps(worth[:, None])[:, 0]
         worth = torch.einsum("nk,nkc->nc", values, centred) / regions.shape[1]
         worth = worth @ covariance(batch.x[:1], domain, cells, (SMOOTH,), 0)[0]
         return cells.maps(bilateral_filter(worth, batch.x, domain, cells, self.look)[:, None])[:, 0]
 
     def _regions(self, x: Tensor, domain: Domain, cells: Cells, rng: Streams) -> Tensor:
-        """Random regions, (n, questions, cells) of 0 and 1: each region is followed by its complement.
+        """Random regions, (n, questions, cells) of 0 and 1: each region is followed by its
+        complement.
 
-        A region holds the cells in which a random field is largest: between a fifth and four fifths of all cells.
+        A region holds the cells in which a random field is largest: between a fifth and four fifths
+        of all cells.
         """
         pairs = self.questions // 2
         root = torch.linalg.cholesky(covariance(x, domain, cells, SIZES, ALIKE))
@@ -90,7 +107,8 @@ class RLAB(Checked):
 
 
 def fit_worth(regions: Tensor, values: Tensor, priors: list[Tensor]) -> Tensor:
-    """Posterior mean of the cells' weights, (cells,), under the prior and noise of largest marginal likelihood.
+    """Posterior mean of the cells' weights, (cells,), under the prior and noise of largest marginal
+    likelihood.
 
     Args:
         regions: (k, cells) the regions that were shown, minus their mean.
@@ -109,5 +127,8 @@ def fit_worth(regions: Tensor, values: Tensor, priors: list[Tensor]) -> Tensor:
             spread = roots.clamp_min(0) + noise
             likelihood = -len(values) * (turned.square() / spread).mean().log() - spread.log().sum()
             if likelihood > best:
-                best, worth = float(likelihood), (across @ (turns @ (turned / spread)) / scale).float()
+                best, worth = (
+                    float(likelihood),
+                    (across @ (turns @ (turned / spread)) / scale).float(),
+                )
     return worth

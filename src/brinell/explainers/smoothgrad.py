@@ -1,7 +1,8 @@
 """SmoothGrad: the gradient's absolute values, averaged over noisy copies of the input.
 
-Smilkov, Thorat, Kim, Viegas & Wattenberg 2017, SmoothGrad: removing noise by adding noise, section 3.2. Deviation: noisy copies
-are moved into the bounds, since the model is asked about nothing outside.
+Smilkov, Thorat, Kim, Viegas & Wattenberg 2017, SmoothGrad: removing noise by adding noise, section
+3.2. Deviation: noisy copies are moved into the bounds, since the model is asked about nothing
+outside.
 """
 
 from dataclasses import dataclass

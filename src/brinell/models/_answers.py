@@ -1,15 +1,18 @@
-"""Conversion of answers such as probabilities to logits: the kinds of answers, their recognition, and the formula of each kind.
+"""Conversion of answers such as probabilities to logits: the kinds of answers, their recognition,
+and the formula of each kind.
 
-The logarithm of a probability is a logit: its softmax is the probability again. So losses, confidences and margins mean what
-they mean for networks. Only a summand common to all classes is lost, and no loss depends on it. A score between 0 and 1 per
-class is the sigmoid of a logit. A single number for two classes is the logit of the second class minus that of the first, or
-the probability of the second. All conversions are increasing, so the leading class stays the same.
+The logarithm of a probability is a logit: its softmax is the probability again. So losses,
+confidences and margins mean what they mean for networks. Only a summand common to all classes is
+lost, and no loss depends on it. A score between 0 and 1 per class is the sigmoid of a logit. A
+single number for two classes is the logit of the second class minus that of the first, or the
+probability of the second. All conversions are increasing, so the leading class stays the same.
 
-If a torch module ends in a softmax or a sigmoid, the input of that function stands in for its output, whose gradient vanishes
-where float32 rounds probabilities above 1 - 6e-8 to 1. The same holds for a hyperbolic tangent or another function that flattens
-large logits, scaled or not. An input stands in only for the rows of an answer that the function, computed again, gives to the
-last digit; a model that corrects its probabilities afterwards is read by its answers. The leading class is always that of the
-answer as the model returned it.
+If a torch module ends in a softmax or a sigmoid, the input of that function stands in for its
+output, whose gradient vanishes where float32 rounds probabilities above 1 - 6e-8 to 1. The same
+holds for a hyperbolic tangent or another function that flattens large logits, scaled or not. An
+input stands in only for the rows of an answer that the function, computed again, gives to the last
+digit; a model that corrects its probabilities afterwards is read by its answers. The leading class
+is always that of the answer as the model returned it.
 """
 
 import hashlib
@@ -26,12 +29,16 @@ from brinell.core.errors import MemoryShortError, ModelError
 from brinell.core.model import MASKED, Access, Model, ModelInfo, as_logits, ask, led_by
 from brinell.core.streams import Streams
 
-Kind = Literal["logits", "probabilities", "log-probabilities", "sigmoids", "logit", "probability", "one-hot"]
-"""Kind of a model's answers. logit and probability are single numbers, of the second of two classes."""
+Kind = Literal[
+    "logits", "probabilities", "log-probabilities", "sigmoids", "logit", "probability", "one-hot"
+]
+"""Kind of a model's answers. logit and probability are single numbers, of the second of two
+classes."""
 KINDS: tuple[str, ...] = get_args(Kind)
 
 FLOOR = 2.0**-126
-"""The smallest probability that differs from 0: the smallest normal float32, whose logarithm is -87.3."""
+"""The smallest probability that differs from 0: the smallest normal float32, whose logarithm is
+-87.3."""
 CEILING = 1 - 2.0**-24
 """The largest float32 below 1, whose logit is 16.6."""
 SUM = 1e-3
@@ -46,13 +53,27 @@ SQUASHING = {
     **dict.fromkeys(("tanh", "softsign", "atan", "arctan", "erf"), SQUASHED),
 }
 SCALING = {"mul", "div", "true_divide", "add", "sub"}
-"""Functions that keep the order of answers if the second operand is a number, positive if it is a factor."""
-NEUTRAL = {"squeeze", "unsqueeze", "flatten", "view", "reshape", "float", "to", "contiguous", "clone", "index_select"}
+"""Functions that keep the order of answers if the second operand is a number, positive if it is
+a factor."""
+NEUTRAL = {
+    "squeeze",
+    "unsqueeze",
+    "flatten",
+    "view",
+    "reshape",
+    "float",
+    "to",
+    "contiguous",
+    "clone",
+    "index_select",
+}
 """Functions that act on an answer as they would act on the input of the softmax."""
 
 
 def random_inputs(domain: Domain, n: int) -> Tensor:
-    """(n, *shape) random inputs within the bounds, the same in every run; the answers to them show what a model answers."""
+    """(n, *shape) random inputs within the bounds, the same in every run; the answers to them show
+    what a model answers.
+    """
     low, high = domain.bounds()
     return low + (high - low) * Streams.of(0, torch.arange(n)).uniform(*domain.shape)
 
@@ -68,7 +89,9 @@ def logits_of_labels(labels: Tensor, classes: int) -> Tensor:
 
 
 def logits_of_sigmoids(scores: Tensor) -> Tensor:
-    """(n, classes) scores between 0 and 1, one per class, to (n, classes) float32 logits, none beyond `FLOOR` and `CEILING`."""
+    """(n, classes) scores between 0 and 1, one per class, to (n, classes) float32 logits, none
+    beyond `FLOOR` and `CEILING`.
+    """
     scores_inside = scores.clamp(FLOOR, CEILING)
     return (scores_inside.log() - (-scores_inside).log1p()).float()
 
@@ -96,7 +119,8 @@ def are_probabilities(answers: Tensor) -> bool:
 def kind_of_answers(answers: Tensor) -> Kind:
     """The kind that (n, classes) finite answers to real inputs look like; n is at least 1.
 
-    Scores between 0 and 1 that keep away from both ends may be logits as well, and count as logits: their order is the same.
+    Scores between 0 and 1 that keep away from both ends may be logits as well, and count as logits:
+    their order is the same.
     """
     unit = bool(((answers >= 0) & (answers <= 1)).all())
     if answers.shape[1] == 1:
@@ -105,7 +129,9 @@ def kind_of_answers(answers: Tensor) -> Kind:
     lower_answers = answers.masked_fill(answers == top, torch.inf)
     certain = len(answers) > 1 or bool(((answers == 0) | (answers == 1)).all())
     lower = lower_answers[torch.isfinite(lower_answers)]
-    if certain and bool(((answers == top).sum(1) == 1).all() and (top == top[0]).all() and (lower == lower[0]).all()):
+    if certain and bool(
+        ((answers == top).sum(1) == 1).all() and (top == top[0]).all() and (lower == lower[0]).all()
+    ):
         return "one-hot"
     if are_probabilities(answers):
         return "probabilities"
@@ -128,7 +154,9 @@ class _Squashed(NamedTuple):
 
 
 class SquashingInputs(TorchFunctionMode):
-    """Records the input of each softmax over classes and of each sigmoid, to stand in for the output."""
+    """Records the input of each softmax over classes and of each sigmoid, to stand in for the
+    output.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,23 +171,41 @@ class SquashingInputs(TorchFunctionMode):
             return answer
         inner = self._records.get(id(operand))
         if name in SQUASHING and (
-            name == "sigmoid" or (operand.ndim == 2 and kwargs.get("dim", args[1] if len(args) > 1 else -1) in (1, -1))
+            name == "sigmoid"
+            or (
+                operand.ndim == 2 and kwargs.get("dim", args[1] if len(args) > 1 else -1) in (1, -1)
+            )
         ):
-            answer = answer.clone()  # the model may write into it, and the function's gradient needs its output
-            self._records[id(answer)] = _Squashed(answer, operand, SQUASHING[name], lambda: func(*args, **kwargs))
+            answer = (
+                answer.clone()
+            )  # the model may write into it, and the function's gradient needs its output
+            self._records[id(answer)] = _Squashed(
+                answer, operand, SQUASHING[name], lambda: func(*args, **kwargs)
+            )
         elif inner is not None:
-            # The limit of masked classes in `ask` acts on an answer as on the input of the softmax, too.
+            # The limit of masked classes in `ask` acts on an answer as on the input of the softmax,
+            # too.
             neutral = name in NEUTRAL or (name == "clamp_min" and args[1:] == (MASKED,))
             factor = args[1] if len(args) == 2 else None
-            is_increasing = isinstance(factor, int | float) and (factor > 0 or name in ("add", "sub"))
+            is_increasing = isinstance(factor, int | float) and (
+                factor > 0 or name in ("add", "sub")
+            )
             if not neutral and not (name in SCALING and is_increasing):
                 return answer
-            logits, kind = (func(inner.logits, *args[1:], **kwargs), inner.kind) if neutral else (inner.logits, SQUASHED)
-            self._records[id(answer)] = _Squashed(answer, logits, kind, lambda: func(inner.repeat(), *args[1:], **kwargs))
+            logits, kind = (
+                (func(inner.logits, *args[1:], **kwargs), inner.kind)
+                if neutral
+                else (inner.logits, SQUASHED)
+            )
+            self._records[id(answer)] = _Squashed(
+                answer, logits, kind, lambda: func(inner.repeat(), *args[1:], **kwargs)
+            )
         return answer
 
     def before(self, answer: Tensor) -> tuple[Tensor, Tensor, str] | None:
-        """What stands in for an answer: logits, the rows (n,) bool that they explain to the last digit, and the kind."""
+        """What stands in for an answer: logits, the rows (n,) bool that they explain to the last
+        digit, and the kind.
+        """
         record = self._records.get(id(answer))
         if record is None or record.logits.shape != answer.shape:
             return None
@@ -171,7 +217,12 @@ class Converted:
     """A model whose answers are converted; everything else comes from the inner model."""
 
     def __init__(self, model: Model, step: str, classes: int, **facts: Any) -> None:
-        self.model, self.name, self.domain, self.access = model, model.name, model.domain, model.access
+        self.model, self.name, self.domain, self.access = (
+            model,
+            model.name,
+            model.domain,
+            model.access,
+        )
         self.classes, self._step, self._facts = classes, step, facts
 
     @property
@@ -184,14 +235,18 @@ class Converted:
         """Hash of the inner model's digest and of what is done to its answers."""
         if not self._step:
             return self.model.digest()
-        return hashlib.blake2b(f"{self.model.digest()} {self._step}".encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b(
+            f"{self.model.digest()} {self._step}".encode(), digest_size=16
+        ).hexdigest()
 
 
 class LogitModel(Converted):
     """A model whose answers of a known kind are converted to logits."""
 
     def __init__(self, model: Model, kind: str) -> None:
-        super().__init__(model, kind, 2 if kind in ("logit", "probability") else model.classes, answers=kind)
+        super().__init__(
+            model, kind, 2 if kind in ("logit", "probability") else model.classes, answers=kind
+        )
         self.kind = kind
 
     def predict(self, x: Tensor) -> Tensor:
@@ -209,7 +264,8 @@ class LogitModel(Converted):
             out_of_range = not bool(((answer >= -SUM) & (answer <= 1 + SUM)).all())
             if out_of_range and bool(torch.isfinite(answer).all()):
                 raise ModelError(
-                    f"the first answers of model {self.name} looked like {self.kind}, but now one is outside 0 to 1: say what "
+                    f"the first answers of model {self.name} looked like "
+                    f"{self.kind}, but now one is outside 0 to 1: say what "
                     "it answers, for example answers=logits"
                 )
         logits = CONVERSIONS.get(self.kind, as_logits)(answer)
@@ -222,23 +278,29 @@ class LogitModel(Converted):
 
 
 def count_classes(model: Model) -> int:
-    """Number of classes once the answers are logits: two if a model answers one number and does not state its kind."""
+    """Number of classes once the answers are logits: two if a model answers one number and does not
+    state its kind.
+    """
     if model.info.output is not None:
         return model.info.output.classes
     declared = model.info.answers is not None or model.access == Access.LABELS
     return 2 if model.classes == 1 and not declared else model.classes
 
 
-def recognise_answers(model: Model, x: Tensor, on_pass: Callable[[int, int], None] = lambda forwards, backwards: None) -> Model:
-    """The model with its answers converted to logits, by the kind that its answers to real inputs look like.
+def recognise_answers(
+    model: Model, x: Tensor, on_pass: Callable[[int, int], None] = lambda forwards, backwards: None
+) -> Model:
+    """The model with its answers converted to logits, by the kind that its answers to real inputs
+    look like.
 
-    The model is returned unchanged if it states the kind of its answers, if it fails on all inputs, or if its answers do not
-    have one column per class.
+    The model is returned unchanged if it states the kind of its answers, if it fails on all inputs,
+    or if its answers do not have one column per class.
 
     Args:
         model: the model to question.
         x: (n, *shape) real inputs, n at least 1.
-        on_pass: called before each question with the number of forward and backward passes that it costs.
+        on_pass: called before each question with the number of forward and backward passes that it
+            costs.
     """
     if model.info.answers is not None:
         return model

@@ -1,4 +1,6 @@
-"""Models whose answers are brought into the order of the data's classes, matched by their names (`core.class_names`)."""
+"""Models whose answers are brought into the order of the data's classes, matched by their names
+(`core.class_names`).
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,22 +26,34 @@ class OrderedModel(Converted):
 
     Args:
         model: the inner model.
-        order: for each answer its place in the answer of the inner model, or `NEVER`; empty if only the note is new.
+        order: for each answer its place in the answer of the inner model, or `NEVER`; empty if only
+            the note is new.
         class_names: names of the classes in the new order.
         note: what the reader of the report must know about the order.
     """
 
-    def __init__(self, model: Model, order: Sequence[int], class_names: Sequence[str], note: str) -> None:
+    def __init__(
+        self, model: Model, order: Sequence[int], class_names: Sequence[str], note: str
+    ) -> None:
         self.order, notes = tuple(order), (note,) if note else ()
         step, classes = str(self.order) if order else "", len(order) or model.classes
-        super().__init__(model, step, classes, class_names=tuple(class_names), class_order=self.order, notes=notes)
+        super().__init__(
+            model,
+            step,
+            classes,
+            class_names=tuple(class_names),
+            class_order=self.order,
+            notes=notes,
+        )
         self._never = torch.tensor([place == NEVER for place in order])
         self._index = torch.tensor([max(place, 0) for place in order])
 
     def predict(self, x: Tensor) -> Tensor:
         """Logits (n, classes) of inputs (n, *shape), in the order of the data's classes."""
         answer = self.model.predict(x)
-        if not self.order or answer.ndim != 2 or answer.shape[1] != self.model.classes:  # which whoever asks refuses
+        if (
+            not self.order or answer.ndim != 2 or answer.shape[1] != self.model.classes
+        ):  # which whoever asks refuses
             return answer
         ordered = answer.index_select(1, self._index.to(answer.device))
         if not bool(self._never.any()):
@@ -62,10 +76,15 @@ def in_order_of(model: Model, dataset: Dataset, class_names: Sequence[str] = ())
     if not match.order:
         return OrderedModel(model, (), names, match.note) if match.note or class_names else model
     if not declared and (model.classes == 1 or NEVER in match.order):
-        raise RequestError(f"{match.note}: say what model {model.name} answers by its option answers=, such as answers=logits")
+        raise RequestError(
+            f"{match.note}: say what model {model.name} answers by its option "
+            "answers=, such as answers=logits"
+        )
     ordered_names = [names[place] if names and place != NEVER else "" for place in match.order]
     ordered = [*dataset.classes, *ordered_names[len(dataset.classes) :]]
-    return OrderedModel(model, match.order, [name or str(place) for place, name in enumerate(ordered)], match.note)
+    return OrderedModel(
+        model, match.order, [name or str(place) for place, name in enumerate(ordered)], match.note
+    )
 
 
 def names_of_json(subject: str, content: Any) -> tuple[str, ...]:
@@ -73,15 +92,22 @@ def names_of_json(subject: str, content: Any) -> tuple[str, ...]:
     pairs: list[tuple[Any, Any]] = []
     if isinstance(content, Mapping):
         pairs = list(content.items())
-        if all(isinstance(value, int) for value in content.values()):  # names to numbers, as class_to_idx
+        if all(
+            isinstance(value, int) for value in content.values()
+        ):  # names to numbers, as class_to_idx
             pairs = [(number, name) for name, number in pairs]
-    elif isinstance(content, list) and all(isinstance(entry, Mapping) and {"index", "name"} <= entry.keys() for entry in content):
+    elif isinstance(content, list) and all(
+        isinstance(entry, Mapping) and {"index", "name"} <= entry.keys() for entry in content
+    ):
         pairs = [(entry["index"], entry["name"]) for entry in content]
-    elif isinstance(content, list) and not any(isinstance(entry, Mapping | list) for entry in content):
+    elif isinstance(content, list) and not any(
+        isinstance(entry, Mapping | list) for entry in content
+    ):
         pairs = list(enumerate(content))
     if not pairs:
         raise RequestError(
-            f"{subject} is no list of class names, of {{index, name}}, nor a mapping of numbers to names: correct it"
+            f"{subject} is no list of class names, of {{index, name}}, nor a "
+            "mapping of numbers to names: correct it"
         )
     names_by_number = {str(number): name for number, name in pairs}
     if len(names_by_number) < len(pairs):
@@ -90,7 +116,9 @@ def names_of_json(subject: str, content: Any) -> tuple[str, ...]:
 
 
 def names_beside(*files: str | Path) -> tuple[str, ...]:
-    """The names in the classes.json in the folder of the first of these files that has one; empty without one."""
+    """The names in the classes.json in the folder of the first of these files that has one; empty
+    without one.
+    """
     for file in files:
         beside = Path(file).expanduser().parent / CLASSES_FILE
         if str(file) and beside.is_file():
@@ -105,4 +133,6 @@ def names_of_config(network: object, name: str) -> tuple[str, ...]:
     inverse = getattr(config, "label2id", None)
     if not isinstance(mapping, Mapping) or not mapping:
         return ()
-    return names_of_mapping(f"id2label of {name}", mapping, inverse if isinstance(inverse, Mapping) else None)
+    return names_of_mapping(
+        f"id2label of {name}", mapping, inverse if isinstance(inverse, Mapping) else None
+    )

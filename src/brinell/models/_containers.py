@@ -1,9 +1,11 @@
-"""The network within what torch and people put around one: compilation, data parallelism, TorchScript, exported programs.
+"""The network within what torch and people put around one: compilation, data parallelism,
+TorchScript, exported programs.
 
-A compiled or parallel module is asked as the module inside, which gives the same answers and shows its layers; data parallelism
-over several GPUs stays. An exported program is asked by its module. Deeper within a network, compiled parts run uncompiled
-while it is asked. TorchScript and exported programs show no layers and have no source, so a digest takes their code
-from torch; an exported program that was made for one size of batch is asked in batches of that size.
+A compiled or parallel module is asked as the module inside, which gives the same answers and shows
+its layers; data parallelism over several GPUs stays. An exported program is asked by its module.
+Deeper within a network, compiled parts run uncompiled while it is asked. TorchScript and exported
+programs show no layers and have no source, so a digest takes their code from torch; an exported
+program that was made for one size of batch is asked in batches of that size.
 """
 
 import re
@@ -51,7 +53,9 @@ def unwrapped(model: Any) -> tuple[Any, tuple[str, ...]]:
 
 
 def parallel_over(model: Any) -> nn.Module | None:
-    """The container that shares the batches of a model out among several GPUs; None for any other model."""
+    """The container that shares the batches of a model out among several GPUs; None for any other
+    model.
+    """
     while is_compiled(model):
         model = model._orig_mod
     return model if isinstance(model, nn.DataParallel) and len(model.device_ids) > 1 else None
@@ -64,7 +68,9 @@ def is_compiled(module: Any) -> bool:
 
 
 def uncompiled() -> AbstractContextManager[Any]:
-    """Context in which no module runs compiled: a compiled graph hides its operations and is rebuilt for each batch size."""
+    """Context in which no module runs compiled: a compiled graph hides its operations and is
+    rebuilt for each batch size.
+    """
     if "torch._dynamo.eval_frame" not in sys.modules:
         return nullcontext()
     stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
@@ -72,7 +78,9 @@ def uncompiled() -> AbstractContextManager[Any]:
 
 
 def batch_of(module: Any) -> int | None:
-    """The only size of batch that an exported module takes; None for any size, and for other modules."""
+    """The only size of batch that an exported module takes; None for any size, and for other
+    modules.
+    """
     if not isinstance(module, torch.fx.GraphModule):
         return None
     inputs = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
@@ -94,7 +102,9 @@ class Holder(nn.Module):
 
 
 class FixedBatch(nn.Module):
-    """A module that takes batches of one size alone, asked with any number of inputs: the last batch is filled up."""
+    """A module that takes batches of one size alone, asked with any number of inputs: the last
+    batch is filled up.
+    """
 
     def __init__(self, module: nn.Module, size: int) -> None:
         super().__init__()
@@ -107,7 +117,11 @@ class FixedBatch(nn.Module):
         answers = [self.module(part) for part in full.split(self.size)]  # type: ignore[no-untyped-call]
 
         def join(*parts: Any) -> Any:
-            return torch.cat(parts)[: len(x)] if isinstance(parts[0], Tensor) and parts[0].ndim else parts[0]
+            return (
+                torch.cat(parts)[: len(x)]
+                if isinstance(parts[0], Tensor) and parts[0].ndim
+                else parts[0]
+            )
 
         return tree_map(join, *answers)
 
@@ -126,9 +140,12 @@ def is_training(part: nn.Module) -> bool:
 
 @contextmanager
 def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
-    """Set these modules to evaluation mode, as they are judged; restore all flags at the end. Exported modules have flags alone.
+    """Set these modules to evaluation mode, as they are judged; restore all flags at the end.
 
-    A GPU multiplies in full float32 meanwhile. Recurrent layers do without cuDNN, which refuses their gradients in this mode.
+    Exported modules have flags alone.
+
+    A GPU multiplies in full float32 meanwhile. Recurrent layers do without cuDNN, which refuses
+    their gradients in this mode.
     """
     flags = [(part, is_training(part)) for module in modules for part in module.modules()]
     cudnn = torch.backends.cudnn
@@ -164,7 +181,9 @@ def _set_flag(part: nn.Module, training: bool) -> None:
 
 
 def code_of(module: nn.Module) -> list[Any]:
-    """The code and the constants of TorchScript and of graphs, and values that are neither parameters nor buffers."""
+    """The code and the constants of TorchScript and of graphs, and values that are neither
+    parameters nor buffers.
+    """
     content: list[Any] = []
     for part in module.modules():
         if isinstance(part, torch.jit.ScriptModule):
@@ -172,7 +191,9 @@ def code_of(module: nn.Module) -> list[Any]:
         elif isinstance(part, torch.fx.GraphModule):
             content.append(part.code)
     names = {*dict(module.named_parameters()), *dict(module.named_buffers())}
-    content += [(name, _dense(value)) for name, value in module.state_dict().items() if name not in names]
+    content += [
+        (name, _dense(value)) for name, value in module.state_dict().items() if name not in names
+    ]
     return content
 
 

@@ -1,8 +1,10 @@
-"""The content of a model in memory: the parts that its functions refer to, a hash of them, and copies.
+"""The content of a model in memory: the parts that its functions refer to, a hash of them, and
+copies.
 
-Arrays count bit by bit; functions by their source and by the values that they refer to, defaults, closures and globals of the
-same file; classes of users by the source, defaults and closures of their functions. Nothing is pickled. An object of a library
-that cannot be inspected counts by its class; `models._function` adds the predicted classes on random inputs.
+Arrays count bit by bit; functions by their source and by the values that they refer to, defaults,
+closures and globals of the same file; classes of users by the source, defaults and closures of
+their functions. Nothing is pickled. An object of a library that cannot be inspected counts by its
+class; `models._function` adds the predicted classes on random inputs.
 """
 
 import copy
@@ -23,8 +25,21 @@ from torch import Tensor, nn
 from brinell.core.errors import ModelError, one_line
 from brinell.core.model import Model
 
-LIBRARIES = frozenset(("brinell", "numpy", "onnx2pytorch", "scipy", "sklearn", "timm", "torch", "torchvision", "transformers"))
-"""Packages whose functions and classes are known by name, and whose functions keep nothing between calls."""
+LIBRARIES = frozenset(
+    (
+        "brinell",
+        "numpy",
+        "onnx2pytorch",
+        "scipy",
+        "sklearn",
+        "timm",
+        "torch",
+        "torchvision",
+        "transformers",
+    )
+)
+"""Packages whose functions and classes are known by name, and whose functions keep nothing
+between calls."""
 COMPLETE = ("brinell", "builtins", "numpy", "scipy", "sklearn")
 """Packages whose objects hold their complete state."""
 DEEPEST = 60
@@ -47,16 +62,25 @@ def bound_values(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def global_references(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Names and values of the globals that a function uses, except modules and what other files define."""
+    """Names and values of the globals that a function uses, except modules and what other files
+    define.
+    """
     for name in _names(function.__code__):
         value = function.__globals__.get(name)
         foreign = getattr(value, "__module__", None) != function.__module__
-        if not isinstance(value, types.ModuleType | None) and not (isinstance(value, type | types.FunctionType) and foreign):
+        if not isinstance(value, types.ModuleType | None) and not (
+            isinstance(value, type | types.FunctionType) and foreign
+        ):
             yield name, value
 
 
 def _names(code: types.CodeType) -> list[str]:
-    inner = [name for constant in code.co_consts if isinstance(constant, types.CodeType) for name in _names(constant)]
+    inner = [
+        name
+        for constant in code.co_consts
+        if isinstance(constant, types.CodeType)
+        for name in _names(constant)
+    ]
     return sorted({*code.co_names, *inner})
 
 
@@ -91,7 +115,8 @@ def modules_in(root: Any) -> list[nn.Module]:
 
 
 def model_copier(model: Model) -> Callable[[], Model]:
-    """A function that returns deep copies of the model as it is now; each call raises ModelError if it cannot be copied.
+    """A function that returns deep copies of the model as it is now; each call raises ModelError if
+    it cannot be copied.
 
     Functions are shared, and so is what their closures hold, which the digest of a function covers.
     """
@@ -121,7 +146,10 @@ def _feed(hash: Any, value: Any, visited: dict[int, tuple[int, Any]], depth: int
     if id(value) in visited or depth > DEEPEST:
         hash.update(f"again {visited.get(id(value), (-1, None))[0]}\0".encode())
         return
-    visited[id(value)] = len(visited), value  # kept, so that no other thing comes to lie at its address
+    visited[id(value)] = (
+        len(visited),
+        value,
+    )  # kept, so that no other thing comes to lie at its address
     if isinstance(value, Tensor):
         value = value.detach().cpu().contiguous()
         hash.update(f"{value.dtype} {tuple(value.shape)}\0".encode())
@@ -133,7 +161,9 @@ def _feed(hash: Any, value: Any, visited: dict[int, tuple[int, Any]], depth: int
         _feed(hash, part, visited, depth + 1)
 
 
-def _array(hash: Any, x: np.ndarray[Any, Any], visited: dict[int, tuple[int, Any]], depth: int) -> None:
+def _array(
+    hash: Any, x: np.ndarray[Any, Any], visited: dict[int, tuple[int, Any]], depth: int
+) -> None:
     hash.update(f"array {x.dtype} {x.shape}\0".encode())
     if x.dtype.names:  # field by field: between them lies padding of no meaning
         for name in x.dtype.names:
@@ -148,7 +178,10 @@ def _array(hash: Any, x: np.ndarray[Any, Any], visited: dict[int, tuple[int, Any
 def _contents(value: Any) -> list[Any]:
     """The contents of a value, in an order that does not depend on the process."""
     if isinstance(value, nn.Module):
-        kinds = sorted({type(part) for part in value.modules()}, key=lambda kind: (kind.__module__, kind.__qualname__))
+        kinds = sorted(
+            {type(part) for part in value.modules()},
+            key=lambda kind: (kind.__module__, kind.__qualname__),
+        )
         text = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
         return [text, kinds, dict(value.named_parameters()), dict(value.named_buffers())]
     if isinstance(value, Mapping):
@@ -178,7 +211,10 @@ def _function(entry: Any) -> Any:
 
 
 def _definition(function: types.FunctionType) -> list[Any]:
-    """Source of a function, and what it was made with. Globals, which its calls may change, are left out."""
+    """Source of a function, and what it was made with.
+
+    Globals, which its calls may change, are left out.
+    """
     text: Any = _code(function.__code__)
     if function.__name__ != "<lambda>":  # several of which may share one line of source
         with suppress(OSError, TypeError):  # it was typed in and never saved
@@ -187,16 +223,25 @@ def _definition(function: types.FunctionType) -> list[Any]:
 
 
 def _code(code: types.CodeType) -> list[Any]:
-    constants = [_code(constant) if isinstance(constant, types.CodeType) else constant for constant in code.co_consts]
+    constants = [
+        _code(constant) if isinstance(constant, types.CodeType) else constant
+        for constant in code.co_consts
+    ]
     return [code.co_code, constants, list(code.co_names)]
 
 
 def _state(value: Any) -> list[Any]:
-    """The attributes of an object if they are known to be its complete state, the weights of a Keras model, otherwise nothing."""
+    """The attributes of an object if they are known to be its complete state, the weights of a
+    Keras model, otherwise nothing.
+    """
     if callable(weights := getattr(value, "get_weights", None)):
         return [np.asarray(weight) for weight in weights()]
     kind = type(value)
-    is_complete = kind.__module__.partition(".")[0] in COMPLETE or hasattr(value, "get_params") or is_users(kind)
+    is_complete = (
+        kind.__module__.partition(".")[0] in COMPLETE
+        or hasattr(value, "get_params")
+        or is_users(kind)
+    )
     if not is_complete or isinstance(value, types.ModuleType | types.BuiltinFunctionType):
         return []
     try:

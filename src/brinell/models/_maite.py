@@ -1,4 +1,6 @@
-"""A model by MAITE's protocol of image classification as a function of batches, which sees scores alone (`core.maite`)."""
+"""A model by MAITE's protocol of image classification as a function of batches, which sees scores
+alone (`core.maite`).
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,11 +18,13 @@ from brinell.core.record import Array
 class MaiteFunction:
     """Scores of a batch (n, C, H, W), asked of a model that takes a list of images (C, H, W).
 
-    By the protocol a model takes what the data hold. `byte_scale` is the number of bytes per unit of the domain where they hold
-    bytes, which it then gets as well; None for other data.
+    By the protocol a model takes what the data hold. `byte_scale` is the number of bytes per unit
+    of the domain where they hold bytes, which it then gets as well; None for other data.
     """
 
-    def __init__(self, model: Callable[[Any], Sequence[Any]], name: str, *, byte_scale: float | None) -> None:
+    def __init__(
+        self, model: Callable[[Any], Sequence[Any]], name: str, *, byte_scale: float | None
+    ) -> None:
         self.model, self.name, self.byte_scale = model, name, byte_scale
         self._form: Callable[[Array], Any] | None = None
 
@@ -45,7 +49,8 @@ class MaiteFunction:
             self._form = form
             return answer
         raise RequestError(
-            f"{self.name} takes no list of arrays of shape {images.shape[1:]} ({failures[0]}), nor of tensors "
+            f"{self.name} takes no list of arrays of shape {images.shape[1:]} "
+            f"({failures[0]}), nor of tensors "
             f"({failures[1]}): give it the shape of the data"
         )
 
@@ -60,11 +65,14 @@ class MaiteFunction:
         if len(rows) != n or len({len(row) for row in rows}) != 1:
             lengths = ", ".join(sorted({str(len(row)) for row in rows})) or "no"
             raise RequestError(
-                f"{self.name} answers {n} images with {len(rows)} targets of {lengths} scores: by MAITE's protocol it gives one "
+                f"{self.name} answers {n} images with {len(rows)} targets of "
+                f"{lengths} scores: by MAITE's protocol it gives one "
                 "row of scores for each, all of one length"
             )
         scores = np.stack(rows)
-        return torch.from_numpy(scores.astype(np.result_type(scores, np.float32)))  # whole numbers would be read as labels
+        return torch.from_numpy(
+            scores.astype(np.result_type(scores, np.float32))
+        )  # whole numbers would be read as labels
 
 
 FORMS: tuple[Callable[[Array], Any], ...] = (

@@ -1,4 +1,6 @@
-"""Models that answer maps: enlargement to the size of the input, logits in place of probabilities, and mistakes of maps."""
+"""Models that answer maps: enlargement to the size of the input, logits in place of probabilities,
+and mistakes of maps.
+"""
 
 from collections.abc import Sequence
 
@@ -12,7 +14,8 @@ from brinell.core.segmentation import IGNORED, confusion
 from brinell.models._answers import SUM, Converted, logits_of_probabilities
 
 LEAST, MOST, ALIKE = 0.4, 0.75, 0.03
-"""Least share that is right with a mistake mended, largest without, and the difference up to which two mistakes are named."""
+"""Least share that is right with a mistake mended, largest without, and the difference up to
+which two mistakes are named."""
 
 
 class MapModel(Converted):
@@ -22,12 +25,14 @@ class MapModel(Converted):
         output = model.info.output
         if not isinstance(output, MapOutput):
             raise RequestError(
-                f"model {model.name} answers no map: masks need a model with scores (n, classes, height, width) for each pixel"
+                f"model {model.name} answers no map: masks need a model with "
+                "scores (n, classes, height, width) for each pixel"
             )
         _, height, width = model.domain.shape
         if output.height > height or output.width > width:
             raise RequestError(
-                f"model {model.name} answers maps of {output.width} x {output.height} for pictures of {width} x {height}: let it "
+                f"model {model.name} answers maps of {output.width} x "
+                f"{output.height} for pictures of {width} x {height}: let it "
                 "answer one class for each pixel"
             )
         self._own, self._probabilities = output, probabilities
@@ -38,9 +43,19 @@ class MapModel(Converted):
             notes += (f"{model.name} answers probabilities: their logarithms stand in for logits",)
         if self._is_smaller:
             size, smaller = (f"{form.width} x {form.height}" for form in (self.output, output))
-            notes += (f"{model.name} answers maps of {smaller} for pictures of {size}: they are enlarged (bilinear)",)
+            notes += (
+                f"{model.name} answers maps of {smaller} for pictures of {size}: "
+                "they are enlarged (bilinear)",
+            )
         step = f"{self.output.shape} bilinear {probabilities}"
-        super().__init__(model, step, output.classes * height * width, output=self.output, answers="logits", notes=notes)
+        super().__init__(
+            model,
+            step,
+            output.classes * height * width,
+            output=self.output,
+            answers="logits",
+            notes=notes,
+        )
 
     def predict(self, x: Tensor) -> Tensor:
         """(n, classes * h * w): flattened maps of logits."""
@@ -55,7 +70,9 @@ class MapModel(Converted):
 
 
 def holds_probabilities(model: Model, x: Tensor) -> bool:
-    """True if each pixel of the maps for inputs (n, *shape) has a distribution over at least two classes."""
+    """True if each pixel of the maps for inputs (n, *shape) has a distribution over at least two
+    classes.
+    """
     output = model.info.output
     if output is None or output.classes < 2:
         return False
@@ -65,7 +82,9 @@ def holds_probabilities(model: Model, x: Tensor) -> bool:
 
 
 def mistakes_of_maps(predicted: Tensor, masks: Tensor, classes: int) -> list[str]:
-    """Explanations of predicted classes (n, h, w) that are not those of the masks: changes by which far more are right."""
+    """Explanations of predicted classes (n, h, w) that are not those of the masks: changes by which
+    far more are right.
+    """
     from scipy.optimize import linear_sum_assignment  # which takes longer than most checks
 
     valid = masks != IGNORED
@@ -75,25 +94,49 @@ def mistakes_of_maps(predicted: Tensor, masks: Tensor, classes: int) -> list[str
     if bool((answers == answers[0]).all()) and not bool((true == true[0]).all()):
         return [f"it answers class {int(answers[0])} in every pixel"]
     changes = [
-        (answers - 1, "with its class minus 1", "add 1 to the masks, or return logits[:, 1:] if its first class is a background"),
-        (answers + 1, "with its class plus 1", "take 1 from the masks, and write 255 where they hold 0"),
+        (
+            answers - 1,
+            "with its class minus 1",
+            "add 1 to the masks, or return logits[:, 1:] if its first class is a background",
+        ),
+        (
+            answers + 1,
+            "with its class plus 1",
+            "take 1 from the masks, and write 255 where they hold 0",
+        ),
     ]
     if predicted.shape[1] == predicted.shape[2]:
-        changes.append((predicted.transpose(1, 2)[valid], "with height and width exchanged", "return logits.transpose(2, 3)"))
-    mended = [(float((answer == true).double().mean()), words, line) for answer, words, line in changes]
-    labels, places = linear_sum_assignment(confusion(predicted, masks, classes).sum(0).cpu().numpy(), maximize=True)
+        changes.append(
+            (
+                predicted.transpose(1, 2)[valid],
+                "with height and width exchanged",
+                "return logits.transpose(2, 3)",
+            )
+        )
+    mended = [
+        (float((answer == true).double().mean()), words, line) for answer, words, line in changes
+    ]
+    labels, places = linear_sum_assignment(
+        confusion(predicted, masks, classes).sum(0).cpu().numpy(), maximize=True
+    )
     order = torch.as_tensor(labels[places.argsort()], device=true.device)
     if (share := float((order[answers] == true).double().mean())) > max(mended)[
         0
     ] + ALIKE:  # rare classes alone are matched better than by a shift
-        swaps = [f"{answer} is {label}" for answer, label in enumerate(order.tolist()) if answer != label and label in true]
+        swaps = [
+            f"{answer} is {label}"
+            for answer, label in enumerate(order.tolist())
+            if answer != label and label in true
+        ]
         words = f"with its classes in another order ({', '.join(swaps)})"
         mended.append((share, words, "return its logits in that of the data"))
     return explain(float((answers == true).double().mean()), mended, "pixels")
 
 
 def explain(plain: float, mended: Sequence[tuple[float, str, str]], units: str) -> list[str]:
-    """The changes (share that is right with it, its words, what to do) that explain a share that is right, at most two."""
+    """The changes (share that is right with it, its words, what to do) that explain a share that is
+    right, at most two.
+    """
     best = max((share for share, _, _ in mended), default=0.0)
     if best < LEAST or not (plain <= best / 2 or (plain <= MOST and 1 - best <= (1 - plain) / 3)):
         return []

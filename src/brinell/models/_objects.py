@@ -1,4 +1,5 @@
-"""Models that Python gives as objects: a module, a function, an estimator, a pipeline, a model by MAITE's protocol.
+"""Models that Python gives as objects: a module, a function, an estimator, a pipeline, a model by
+MAITE's protocol.
 
 The type of an object decides, never a trial: an object that fits no type is refused in one line.
 """
@@ -21,10 +22,17 @@ from brinell.models._function import FunctionModel
 from brinell.models._maite import MaiteFunction
 from brinell.models._outputs import Output
 from brinell.models._torch_model import TorchModel
-from brinell.models._transformers import is_pipeline, is_processor, unpack_pipeline, with_processor, without_processor
+from brinell.models._transformers import (
+    is_pipeline,
+    is_processor,
+    unpack_pipeline,
+    with_processor,
+    without_processor,
+)
 
 FORMS = (
-    "a torch module, a function of arrays, a fitted scikit-learn classifier, a pipeline of transformers, a model of MAITE, a "
+    "a torch module, a function of arrays, a fitted scikit-learn classifier, a "
+    "pipeline of transformers, a model of MAITE, a "
     "spec such as onnx:FILE or torch:FILE.py:FACTORY, or a list or dict of these"
 )
 
@@ -35,49 +43,83 @@ def maite_metadata(model: Any) -> Metadata | None:
 
 
 def preparation(preprocessing: Any, mean: Any, std: Any, domain: Domain) -> Any:
-    """Preprocessing of a model as one value: None, a processor, or foolbox's mapping with numbers as lists."""
+    """Preprocessing of a model as one value: None, a processor, or foolbox's mapping with numbers
+    as lists.
+    """
     values = {key: value for key, value in (("mean", mean), ("std", std)) if value is not None}
     if values and preprocessing is not None:
-        raise RequestError("mean and std are given twice: by themselves, and by preprocessing; leave one of the two out")
+        raise RequestError(
+            "mean and std are given twice: by themselves, and by preprocessing; "
+            "leave one of the two out"
+        )
     if preprocessing is None and not values or is_processor(preprocessing):
         return preprocessing
     if not isinstance(preprocessing, Mapping | None):
         raise RequestError(
-            f"preprocessing is of type {type(preprocessing).__name__}: give {{'mean': ..., 'std': ..., 'axis': -3}}, or for a "
+            f"preprocessing is of type {type(preprocessing).__name__}: give "
+            f"{{'mean': ..., 'std': ..., 'axis': -3}}, or for a "
             "module of transformers its processor"
         )
-    settings = values if preprocessing is None else {str(key): value for key, value in preprocessing.items()}
-    numbers = {key: _numbers(key, settings[key]) for key in ("mean", "std") if settings.get(key) is not None}
+    settings = (
+        values
+        if preprocessing is None
+        else {str(key): value for key, value in preprocessing.items()}
+    )
+    numbers = {
+        key: _numbers(key, settings[key])
+        for key in ("mean", "std")
+        if settings.get(key) is not None
+    }
     if any(value.size > 1 for value in numbers.values()) and values:
         settings["axis"] = -len(domain.shape)
     for key in ("axis", "flip_axis"):
         if not isinstance(settings.get(key), int | None):
-            raise RequestError(f"{key} of preprocessing is {short(settings[key])}: give a negative whole number, such as -3")
+            raise RequestError(
+                f"{key} of preprocessing is {short(settings[key])}: give a "
+                "negative whole number, such as -3"
+            )
     if settings.get("axis") is not None:
         return settings | {key: value.ravel().tolist() for key, value in numbers.items()}
-    return settings | {key: value.item() if value.size == 1 else value.tolist() for key, value in numbers.items()}
+    return settings | {
+        key: value.item() if value.size == 1 else value.tolist() for key, value in numbers.items()
+    }
 
 
 def _numbers(key: str, value: Any) -> np.ndarray[Any, Any]:
-    numbers = as_array(value, f"numbers of {key}") if not isinstance(value, str) else np.array(value)
+    numbers = (
+        as_array(value, f"numbers of {key}") if not isinstance(value, str) else np.array(value)
+    )
     if numbers.dtype.kind not in "iuf" or not numbers.size or not np.isfinite(numbers).all():
-        raise RequestError(f"{key} is {short(value)}: it is a number, or one number for each channel")
+        raise RequestError(
+            f"{key} is {short(value)}: it is a number, or one number for each channel"
+        )
     return numbers.astype(float)
 
 
-def wrap(model: Any, dataset: Dataset, name: str, preparation: Any, answers: str | None, output: Output) -> Model:
+def wrap(
+    model: Any, dataset: Dataset, name: str, preparation: Any, answers: str | None, output: Output
+) -> Model:
     """A model in memory over the domain of the data."""
     kind, domain, classes = _kind(model), dataset.domain, len(dataset.classes)
     if output is not None and kind not in ("torch module", "function"):
         raise RequestError(
-            f"{name} is a {kind}, and output is for modules and functions, whose answers may have several parts: leave it out"
+            f"{name} is a {kind}, and output is for modules and functions, whose "
+            "answers may have several parts: leave it out"
         )
     if preparation is not None and kind not in ("torch module", "function"):
-        raise RequestError(f"{name} is a {kind}, which takes inputs as they are: leave preprocessing, mean and std out")
+        raise RequestError(
+            f"{name} is a {kind}, which takes inputs as they are: leave "
+            "preprocessing, mean and std out"
+        )
     if is_processor(preparation) and kind != "torch module":
-        raise RequestError(f"a processor prepares a module of transformers, and {name} is none: give mean and std")
+        raise RequestError(
+            f"a processor prepares a module of transformers, and {name} is none: give mean and std"
+        )
     if answers == "labels" and kind in ("torch module", "model by MAITE's protocol"):
-        raise RequestError(f"{name} is a {kind}, which answers scores: for labels give a function that returns them")
+        raise RequestError(
+            f"{name} is a {kind}, which answers scores: for labels give a "
+            "function that returns them"
+        )
     match kind:
         case "pipeline":
             network, processor = unpack_pipeline(model)
@@ -90,12 +132,26 @@ def wrap(model: Any, dataset: Dataset, name: str, preparation: Any, answers: str
             function = MaiteFunction(model, name, byte_scale=getattr(dataset, "byte_scale", None))
             metadata = maite_metadata(model)
             assert metadata is not None, "by its kind"
-            return FunctionModel(function, domain, classes=classes, name=name, class_names=metadata.classes, labels=False)
+            return FunctionModel(
+                function,
+                domain,
+                classes=classes,
+                name=name,
+                class_names=metadata.classes,
+                labels=False,
+            )
         case "torch module" if is_processor(preparation):
             return with_processor(model, preparation, domain, name)
         case "torch module":
             build = without_processor if hasattr(model, "main_input_name") else TorchModel
-            return build(model, domain, name=name, preprocessing=preparation, output=output, data_classes=classes or None)
+            return build(
+                model,
+                domain,
+                name=name,
+                preprocessing=preparation,
+                output=output,
+                data_classes=classes or None,
+            )
         case "estimator":
             return _estimator(model, domain, name, answers)
         case "function":
@@ -126,18 +182,28 @@ def _kind(model: Any) -> str:
         if fits:
             return kind
     if isinstance(model, type):
-        raise RequestError(f"{model.__name__} is a class and no model: give an instance, {model.__name__}(...)")
+        raise RequestError(
+            f"{model.__name__} is a class and no model: give an instance, {model.__name__}(...)"
+        )
     raise RequestError(f"an object of type {type(model).__name__} is no model: give {FORMS}")
 
 
 def _estimator(estimator: Any, domain: Domain, name: str, answers: str | None) -> Model:
     from brinell.models.sklearn import of_estimator, process_settings
 
-    scores_of = {"probabilities": "probabilities", "labels": "labels", "logits": "decision", None: None}
+    scores_of = {
+        "probabilities": "probabilities",
+        "labels": "labels",
+        "logits": "decision",
+        None: None,
+    }
     if answers not in scores_of:
         raise RequestError(
-            f"answers is {short(answers)}, and a classifier of scikit-learn answers probabilities, logits or labels"
+            f"answers is {short(answers)}, and a classifier of scikit-learn "
+            "answers probabilities, logits or labels"
         )
     if process_settings(estimator):  # which the model turns off
         estimator = copy.deepcopy(estimator)
-    return of_estimator(estimator, domain, scores_of[answers], name=name, digest=digest_of(estimator))  # type: ignore[arg-type]
+    scores = scores_of[answers]
+    digest = digest_of(estimator)
+    return of_estimator(estimator, domain, scores, name=name, digest=digest)  # type: ignore[arg-type]

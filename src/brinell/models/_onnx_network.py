@@ -1,6 +1,7 @@
 """A network in ONNX as a module of torch, so that attacks get gradients and proofs see its layers.
 
-onnx2pytorch converts it, and its answers are compared with those of ONNX Runtime before anything uses them.
+onnx2pytorch converts it, and its answers are compared with those of ONNX Runtime before anything
+uses them.
 """
 
 import math
@@ -33,7 +34,9 @@ TOLERANCE = 1e-3
 class Rows(nn.Module):
     """The network on inputs (n, *shape) with the channels first."""
 
-    def __init__(self, network: nn.Module, last: bool, sides: tuple[int, ...] | None, dtype: Any) -> None:
+    def __init__(
+        self, network: nn.Module, last: bool, sides: tuple[int, ...] | None, dtype: Any
+    ) -> None:
         super().__init__()
         self.network, self._last, self._sides = network, last, sides
         self._dtype = torch.from_numpy(np.zeros(0, dtype)).dtype
@@ -46,7 +49,9 @@ class Rows(nn.Module):
 
 
 def convert_file(file: Path, output: str, *, before_softmax: bool) -> tuple[nn.Module, int | None]:
-    """The network of a file in torch, and the number of inputs that the file was exported for; None for any number."""
+    """The network of a file in torch, and the number of inputs that the file was exported for; None
+    for any number.
+    """
     import onnx
     from onnx2pytorch import ConvertModel
 
@@ -54,28 +59,38 @@ def convert_file(file: Path, output: str, *, before_softmax: bool) -> tuple[nn.M
     graph = model.graph
     if before_softmax:
         for node in graph.node:
-            axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), -1)
+            axis = next(
+                (attribute.i for attribute in node.attribute if attribute.name == "axis"), -1
+            )
             if output in node.output and node.op_type == "Softmax" and axis in (-1, 1):
                 output = str(node.input[0])
                 break
     del graph.output[:]
     graph.output.append(onnx.ValueInfoProto(name=output))
     constants = {tensor.name for tensor in graph.initializer}
-    lengths = next(port for port in graph.input if port.name not in constants).type.tensor_type.shape.dim
+    lengths = next(
+        port for port in graph.input if port.name not in constants
+    ).type.tensor_type.shape.dim
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what it guesses shows in the comparison
         network = ConvertModel(model).eval()
-    warnings.filterwarnings("ignore", "Using a non-tuple sequence", UserWarning)  # its Gather and Slice index by lists
+    warnings.filterwarnings(
+        "ignore", "Using a non-tuple sequence", UserWarning
+    )  # its Gather and Slice index by lists
     return network, int(lengths[0].dim_value) or None if lengths else None
 
 
 def convert(model: FunctionModel, file: Path, preprocessing: Mapping[str, Any]) -> TorchModel:
-    """The network of a file in torch, for any number of inputs at once or else for as many as the file was exported for."""
+    """The network of a file in torch, for any number of inputs at once or else for as many as the
+    file was exported for.
+    """
     source = model.module.function
     try:
         network, size = convert_file(file, model.path or source.outputs[0], before_softmax=True)
     except ImportError:
-        raise RequestError("onnx2pytorch is not installed, which gradients=true needs: pip install 'brinell[onnx]'") from None
+        raise RequestError(
+            "onnx2pytorch is not installed, which gradients=true needs: pip install 'brinell[onnx]'"
+        ) from None
     module = Rows(network, source.last, source.sides, source.dtype)
     try:
         return _compared(model, module, preprocessing)
@@ -85,7 +100,9 @@ def convert(model: FunctionModel, file: Path, preprocessing: Mapping[str, Any]) 
         return _compared(model, FixedBatch(module, size), preprocessing)
 
 
-def _compared(model: FunctionModel, module: nn.Module, preprocessing: Mapping[str, Any]) -> TorchModel:
+def _compared(
+    model: FunctionModel, module: nn.Module, preprocessing: Mapping[str, Any]
+) -> TorchModel:
     """The model around a converted network, once its answers are those of ONNX Runtime."""
     boxes, decode = model.info.output, model.module.function.decoder
     converted = TorchModel(
@@ -107,20 +124,29 @@ def _compared(model: FunctionModel, module: nn.Module, preprocessing: Mapping[st
         compare(*(part[..., :4] for part in candidates))
         compare(*(part[..., 4:] for part in candidates))
     else:
-        logits = [logits_of_probabilities(scores) if are_probabilities(scores) else scores for scores in answers]
+        logits = [
+            logits_of_probabilities(scores) if are_probabilities(scores) else scores
+            for scores in answers
+        ]
         compare(*(scores.double().log_softmax(1) for scores in logits))
     return converted
 
 
 def compare(expected: Tensor, answers: Tensor) -> None:
     """Compare the answers of ONNX Runtime with those in torch."""
-    difference = float((expected - answers).abs().max()) if expected.shape == answers.shape else float("inf")
+    difference = (
+        float((expected - answers).abs().max()) if expected.shape == answers.shape else float("inf")
+    )
     if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
-        raise ValueError(f"its answers differ from those of ONNX Runtime, by up to {difference:.3g}")
+        raise ValueError(
+            f"its answers differ from those of ONNX Runtime, by up to {difference:.3g}"
+        )
 
 
 class FlatNetwork:
-    """A network of a file that is asked with flattened inputs, and the same in torch where it can be converted."""
+    """A network of a file that is asked with flattened inputs, and the same in torch where it can
+    be converted.
+    """
 
     def __init__(self, network: Any, shape: tuple[int, ...], path: Path) -> None:
         self._network, self._shape = network, shape
@@ -142,5 +168,9 @@ class FlatNetwork:
     def answer(self, x: Array) -> Array:
         """(n, outputs) float64 of inputs (n, inputs) in the type of the network, by ONNX Runtime."""
         self.forwards += len(x)
-        outputs: Array = np.asarray(self._network(x.reshape(len(x), *self._shape))).reshape(len(x), -1).astype(np.float64)
+        outputs: Array = (
+            np.asarray(self._network(x.reshape(len(x), *self._shape)))
+            .reshape(len(x), -1)
+            .astype(np.float64)
+        )
         return outputs

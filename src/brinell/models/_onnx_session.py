@@ -34,10 +34,13 @@ def open_session(file: Path, threads: int = 1) -> Any:
     try:
         return session_of(str(file), threads)
     except ImportError:
-        raise RequestError("onnxruntime is not installed, which reads .onnx files: pip install 'brinell[onnx]'") from None
+        raise RequestError(
+            "onnxruntime is not installed, which reads .onnx files: pip install 'brinell[onnx]'"
+        ) from None
     except Exception as error:
         raise RequestError(
-            f"{file} is damaged or no ONNX file that ONNX Runtime can run ({one_line(error)}): export it again"
+            f"{file} is damaged or no ONNX file that ONNX Runtime can run "
+            f"({one_line(error)}): export it again"
         ) from None
 
 
@@ -48,7 +51,10 @@ def digest_of(file: Path) -> tuple[str, int]:
     for name in sorted(_beside(file, content)):
         place = bounded.path_inside(file.parent, name, file)
         if not place.is_file():
-            raise RequestError(f"{file} keeps weights in {name[:80]!r}, which is no file beside it: fetch it, or export it again")
+            raise RequestError(
+                f"{file} keeps weights in {name[:80]!r}, which is no file beside "
+                "it: fetch it, or export it again"
+            )
         with bounded.open_regular(place) as weights:
             while part := weights.read(1 << 22):
                 hash.update(part)
@@ -57,21 +63,32 @@ def digest_of(file: Path) -> tuple[str, int]:
 
 
 def _beside(file: Path, content: bytes) -> set[str]:
-    """Names of the files with external weights, as the tensors of the graph, its nodes and functions state them."""
+    """Names of the files with external weights, as the tensors of the graph, its nodes and
+    functions state them.
+    """
     try:
         import onnx
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     except ImportError:
-        raise RequestError("onnx is not installed, which lists the weights of .onnx files: pip install 'brinell[onnx]'") from None
+        raise RequestError(
+            "onnx is not installed, which lists the weights of .onnx files: pip "
+            "install 'brinell[onnx]'"
+        ) from None
     with bounded.decoding(file, len(content), WRONG_FORMAT):
         try:
             model = onnx.load_model_from_string(content)
         except DecodeError:
             raise RequestError(
-                f"{file} is damaged or no ONNX file: its content, which begins with the bytes {content[:4].hex(' ')}, is no "
+                f"{file} is damaged or no ONNX file: its content, which begins "
+                f"with the bytes {content[:4].hex(' ')}, is no "
                 "graph; export the network again by torch.onnx.export"
             ) from None
-        names = {entry.value for tensor in _tensors(model) for entry in tensor.external_data if entry.key == "location"}
+        names = {
+            entry.value
+            for tensor in _tensors(model)
+            for entry in tensor.external_data
+            if entry.key == "location"
+        }
     return names
 
 
@@ -86,9 +103,13 @@ def _tensors(message: Any) -> Iterator[Any]:
 
 
 def in_batches(
-    answer: Callable[["np.ndarray[Any, Any]"], "list[np.ndarray[Any, Any]]"], rows: "np.ndarray[Any, Any]", size: int | None
+    answer: Callable[["np.ndarray[Any, Any]"], "list[np.ndarray[Any, Any]]"],
+    rows: "np.ndarray[Any, Any]",
+    size: int | None,
 ) -> "list[np.ndarray[Any, Any]]":
-    """Outputs for all rows, in batches of the fixed size if there is one; the last batch is filled up with copies."""
+    """Outputs for all rows, in batches of the fixed size if there is one; the last batch is filled
+    up with copies.
+    """
     if size is None or size == len(rows):
         return answer(rows)
     parts = []

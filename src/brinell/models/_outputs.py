@@ -1,8 +1,9 @@
 """Answers of several parts (tuples, dicts, data classes): which part holds the logits.
 
-A part is named by its path, such as `logits`, `0` or `heads.1`. Without a name it is `logits` where a part has that name, or the
-only part with a row of scores for each input, of as many columns as the data have classes where that decides between several. A
-network that answers no rows but maps is read likewise; of its maps the one named `out` is read first, as in torchvision.
+A part is named by its path, such as `logits`, `0` or `heads.1`. Without a name it is `logits` where
+a part has that name, or the only part with a row of scores for each input, of as many columns as
+the data have classes where that decides between several. A network that answers no rows but maps is
+read likewise; of its maps the one named `out` is read first, as in torchvision.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,11 +24,18 @@ ARRAYS = (Tensor, np.ndarray)
 
 def has_parts(answer: Any) -> bool:
     """True if an answer has parts with names or places; a list of plain rows has none."""
-    if isinstance(answer, (*ARRAYS, str, bytes, int, float)) or answer is None or isinstance(answer, type):
+    if (
+        isinstance(answer, (*ARRAYS, str, bytes, int, float))
+        or answer is None
+        or isinstance(answer, type)
+    ):
         return False
     if isinstance(answer, list):
         return any(
-            isinstance(part, ARRAYS) and part.ndim > 1 or (not isinstance(part, list) and has_parts(part)) for part in answer
+            isinstance(part, ARRAYS)
+            and part.ndim > 1
+            or (not isinstance(part, list) and has_parts(part))
+            for part in answer
         )
     if isinstance(answer, tuple):
         return any(isinstance(part, ARRAYS) or has_parts(part) for part in answer)
@@ -71,7 +79,9 @@ def pick(answer: Any, path: str) -> Any:
     for key, part in values.items():
         if path == key or path.startswith(f"{key}."):
             return pick(part, path[len(key) + 1 :])
-    return getattr(answer, path, None) if "." not in path and not isinstance(answer, ARRAYS) else None
+    return (
+        getattr(answer, path, None) if "." not in path and not isinstance(answer, ARRAYS) else None
+    )
 
 
 def find_output(answer: Any, output: Output, n: int, classes: int | None, name: str) -> str:
@@ -80,7 +90,10 @@ def find_output(answer: Any, output: Output, n: int, classes: int | None, name: 
     if output is not None:
         if isinstance(pick(answer, str(output)), ARRAYS):
             return str(output)
-        raise RequestError(f"{name} answers no part {output!r}; {_listing(parts)}: take one of these by output=PART")
+        raise RequestError(
+            f"{name} answers no part {output!r}; {_listing(parts)}: take one of "
+            "these by output=PART"
+        )
     if not has_parts(answer):
         return ""
     if isinstance(pick(answer, "logits"), ARRAYS):
@@ -90,13 +103,21 @@ def find_output(answer: Any, output: Output, n: int, classes: int | None, name: 
     ]
     maps = [path for path, part in parts.items() if part.ndim == 4 and len(part) == n]
     candidates = rows or [path for path in maps if path == "out"] or maps
-    fitting = [path for path in candidates if parts[path].ndim > 1 and parts[path].shape[1] == classes]
+    fitting = [
+        path for path in candidates if parts[path].ndim > 1 and parts[path].shape[1] == classes
+    ]
     candidates = fitting or candidates
     if len(candidates) == 1:
         return candidates[0]
     hint = "several may be the logits: say which by output=PART"
-    remedy = hint if candidates else "none has a row or a map of scores for each input: wrap the model so that one has"
-    raise RequestError(f"{name} answers with a {type(answer).__name__}, {_listing(parts)}; {remedy}")
+    remedy = (
+        hint
+        if candidates
+        else "none has a row or a map of scores for each input: wrap the model so that one has"
+    )
+    raise RequestError(
+        f"{name} answers with a {type(answer).__name__}, {_listing(parts)}; {remedy}"
+    )
 
 
 def _listing(parts: Mapping[str, Any]) -> str:

@@ -1,4 +1,6 @@
-"""Any `torch.nn.Module` as a model, preprocessing included; its weights and training flags are left unchanged."""
+"""Any `torch.nn.Module` as a model, preprocessing included; its weights and training flags are left
+unchanged.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,32 +18,43 @@ from brinell.core.detection import BoxForm
 from brinell.core.errors import RequestError, one_line
 from brinell.core.model import MapOutput, ModelInfo, as_logits, check_exit
 from brinell.core.values import obstacle_of
-from brinell.models._containers import code_of, evaluation_mode, is_training, parallel_over, uncompiled, unwrapped
+from brinell.models._containers import (
+    code_of,
+    evaluation_mode,
+    is_training,
+    parallel_over,
+    uncompiled,
+    unwrapped,
+)
 from brinell.models._content import digest_of
 from brinell.models._detections import box_form, is_box_list, pad_boxes
 from brinell.models._outputs import Output, find_output, note_of, pick
 
 PREPROCESSING = ("mean", "std", "axis", "flip_axis")
-"""Keys of a preprocessing, as in foolbox: subtract `mean`, divide by `std`, both along `axis` (negative), then reverse
-`flip_axis`.
+"""Keys of a preprocessing, as in foolbox: subtract `mean`, divide by `std`, both along `axis`
+(negative), then reverse `flip_axis`.
 """
 
 
 class TorchModel:
     """A model around a module that takes the data's inputs and returns logits.
 
-    Inputs get gradients; weights do not: `torch.autograd.grad` to the input alone computes no weight gradient, whether the
-    parameters require one or not (measured on convolution, batch norm and linear layers: same time, same kernels, same bits).
+    Inputs get gradients; weights do not: `torch.autograd.grad` to the input alone computes no
+    weight gradient, whether the parameters require one or not (measured on convolution, batch norm
+    and linear layers: same time, same kernels, same bits).
 
     Args:
         module: takes (n, *shape), returns (n, classes) logits.
         classes: number of logits; None questions the module once, by `probe`.
-        preprocessing: as in foolbox, `dict(mean=..., std=..., axis=-3)`, applied to every input before the module.
-        bounds: the range (low, high) that preprocessing and module expect, such as (0, 255); by default the bounds of the
-            domain, or the units of the table's columns.
-        code: further text that determines the answers, such as the source of the module; part of the digest.
+        preprocessing: as in foolbox, `dict(mean=..., std=..., axis=-3)`, applied to every input
+            before the module.
+        bounds: the range (low, high) that preprocessing and module expect, such as (0, 255); by
+            default the bounds of the domain, or the units of the table's columns.
+        code: further text that determines the answers, such as the source of the module; part of
+            the digest.
         class_names: names of the classes in the order of the logits, if they are known.
-        output: the part of the answer that holds the logits (`models._outputs`), for a module that answers several.
+        output: the part of the answer that holds the logits (`models._outputs`), for a module that
+            answers several.
         data_classes: number of classes of the data, by which that part is found.
         map_output: the shape of an answer for each pixel, if `classes` is that of a flattened one.
         dtype: type of the module's inputs; by default that of its parameters.
@@ -69,16 +82,30 @@ class TorchModel:
         self._parallel = parallel_over(module)
         module, containers = unwrapped(module)
         if any(tensor.is_meta for tensor in chain(module.parameters(), module.buffers())):
-            raise RequestError(f"{name} is on the meta device, where weights have no values: load it to cpu or cuda")
+            raise RequestError(
+                f"{name} is on the meta device, where weights have no values: "
+                "load it to cpu or cuda"
+            )
         if any(weight.is_inference() for weight in module.parameters() if not is_lazy(weight)):
-            raise RequestError(f"{name} has weights of inference mode, which gradients do not pass: make it outside of that mode")
+            raise RequestError(
+                f"{name} has weights of inference mode, which gradients do not "
+                "pass: make it outside of that mode"
+            )
         self.module, self.domain, self.name, self.access = module, domain, name, Access.GRADIENTS
-        self._architecture, self._class_names, self._code = architecture or type(module).__name__, class_names, code
+        self._architecture, self._class_names, self._code = (
+            architecture or type(module).__name__,
+            class_names,
+            code,
+        )
         self._preprocessing, self._bounds = dict(preprocessing or {}), bounds
         self._flip: int | None = self._preprocessing.get("flip_axis")
-        self._dtype = dtype or next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+        self._dtype = dtype or next(
+            (p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32
+        )
         precise = torch.float64 if self._dtype == torch.float64 else torch.float32
-        self._scale, self._shift = (part.to(precise) for part in affine(domain, self._preprocessing, bounds))
+        self._scale, self._shift = (
+            part.to(precise) for part in affine(domain, self._preprocessing, bounds)
+        )
         self._identity = bool((self._scale == 1).all() and (self._shift == 0).all())
         self._notes = (*notes, *(f"{name} is asked {note}" for note in containers))
         self._output, self._data_classes = output, data_classes
@@ -91,7 +118,9 @@ class TorchModel:
 
     @property
     def info(self) -> ModelInfo:
-        """Architecture and number of parameters, and the model's optional abilities: features, a session."""
+        """Architecture and number of parameters, and the model's optional abilities: features, a
+        session.
+        """
         return ModelInfo(
             class_names=self._class_names,
             architecture=self._architecture,
@@ -103,13 +132,18 @@ class TorchModel:
             session=self.session,
             preprocessing={} if self._bounds is not None else self._preprocessing,
             notes=self._notes,
-            training=lambda: tuple(name or "the model" for name, part in self.module.named_modules() if is_training(part)),
+            training=lambda: tuple(
+                name or "the model"
+                for name, part in self.module.named_modules()
+                if is_training(part)
+            ),
         )
 
     def predict(self, x: Tensor) -> Tensor:
         """Logits (n, classes) of inputs (n, *shape) within the bounds, differentiable.
 
-        Outside a `session` each call opens a session for itself, so that an audit never updates a batch norm.
+        Outside a `session` each call opens a session for itself, so that an audit never updates a
+        batch norm.
         """
         if not self._open and any(is_training(part) for part in self.module.modules()):
             with self.session():
@@ -124,7 +158,9 @@ class TorchModel:
                 self._scale, self._shift = self._scale.to(device), self._shift.to(device)
             x = x * self._scale + self._shift
         if missing is not None:
-            x = x.masked_fill(missing, torch.nan)[:, [not column.marks for column in self.domain.columns]]
+            x = x.masked_fill(missing, torch.nan)[
+                :, [not column.marks for column in self.domain.columns]
+            ]
         if self._flip is not None:
             x = x.flip(self._flip)
         if self._stays:
@@ -142,7 +178,8 @@ class TorchModel:
             return unfit
         if logits.shape == (len(x),) and not logits.is_floating_point():
             raise RequestError(
-                f"{self.name} answers one whole number for each input, such as the predicted class: return the logits before "
+                f"{self.name} answers one whole number for each input, such as "
+                "the predicted class: return the logits before "
                 "argmax, or give a function of inputs with answers=labels"
             )
         if self._map is not None and logits.shape[1:] == self._map.shape:
@@ -156,11 +193,16 @@ class TorchModel:
         return logits_of(answer) if self.path is None else pick(answer, self.path)
 
     def features(self, x: Tensor) -> Tensor:
-        """(n, d) input of the last linear layer (the penultimate layer of papers); the logits if no linear layer exists."""
+        """(n, d) input of the last linear layer (the penultimate layer of papers); the logits if no
+        linear layer exists.
+        """
         inputs: list[Tensor] = []
         linear = [part for part in self.module.modules() if isinstance(part, nn.Linear)]
         # Copies, into which later code cannot write.
-        handles = [part.register_forward_pre_hook(lambda part, args: inputs.append(args[0].clone())) for part in linear]
+        handles = [
+            part.register_forward_pre_hook(lambda part, args: inputs.append(args[0].clone()))
+            for part in linear
+        ]
         try:
             logits = self.predict(x)
         finally:
@@ -170,14 +212,18 @@ class TorchModel:
         return penultimate.flatten(1)
 
     def probe(self) -> int:
-        """Number of logits, by one forward pass on an input of zeros; one more if the answer has several parts."""
+        """Number of logits, by one forward pass on an input of zeros; one more if the answer has
+        several parts.
+        """
         device = device_of(self.module) or torch.device("cpu")
         x = self.domain.clamp(torch.zeros(1, *self.domain.shape, device=device))
         version = x._version
         try:
             with self.session(), torch.no_grad():
                 answer: object = self._rows(self._ask(x), x)
-                if not isinstance(answer, Tensor):  # several parts: two inputs show which of them have rows
+                if not isinstance(
+                    answer, Tensor
+                ):  # several parts: two inputs show which of them have rows
                     pair = self._ask(x.expand(2, *x.shape[1:]))
                     self.path = find_output(pair, self._output, 2, self._data_classes, self.name)
                     self._notes += note_of(self.path, self._output, self.name)
@@ -185,42 +231,58 @@ class TorchModel:
         except BaseException as error:
             check_exit(self.name, error)
             raise RequestError(
-                f"{self.name} cannot take the data, {self.domain.kind}s of shape {self.domain.shape} ({type(error).__name__}: "
+                f"{self.name} cannot take the data, {self.domain.kind}s of shape "
+                f"{self.domain.shape} ({type(error).__name__}: "
                 f"{one_line(error)}): give it inputs of its own shape and type"
             ) from error
         if x._version != version:
             raise RequestError(
-                f"{self.name} writes into its input, which is needed again: write x = x - mean for x -= mean, and inplace=False"
+                f"{self.name} writes into its input, which is needed again: write "
+                "x = x - mean for x -= mean, and inplace=False"
             )
         return self.count_columns(answer)
 
     def count_columns(self, answer: Any) -> int:
-        """Number of logits in an answer, of a map or of boxes once they are flattened, whose form is noted."""
+        """Number of logits in an answer, of a map or of boxes once they are flattened, whose form
+        is noted.
+        """
         if not isinstance(answer, Tensor):
             kind = type(answer).__name__
-            raise RequestError(f"{self.name} answers with a {kind}, not with a tensor of logits: wrap it so that it does")
+            raise RequestError(
+                f"{self.name} answers with a {kind}, not with a tensor of logits: "
+                "wrap it so that it does"
+            )
         is_image, sides = self.domain.kind == "image", answer.shape[1:]
         if is_image and answer.ndim == 4 and math.prod(sides[1:]) > 1:
             self._map = MapOutput(classes=sides[0], height=sides[1], width=sides[2])
         elif is_image and sides == self.domain.shape[1:] and bool((answer == answer.round()).all()):
             raise RequestError(
-                f"{self.name} answers whole numbers of shape {tuple(answer.shape)}, such as the class of each pixel: return the "
+                f"{self.name} answers whole numbers of shape "
+                f"{tuple(answer.shape)}, such as the class of each pixel: return "
+                "the "
                 "logits (n, classes, height, width) before argmax"
             )
         elif is_image and answer.ndim == 3 and sides[1] > 4:
-            self._map = box_form(answer, len(answer), max(self.domain.shape[1:]), self.name, final=self._is_final)
+            self._map = box_form(
+                answer, len(answer), max(self.domain.shape[1:]), self.name, final=self._is_final
+            )
             if self._is_final:
-                self._notes += (f"{self.name} answers final boxes, without gradients: attacks ask it for scores",)
+                self._notes += (
+                    f"{self.name} answers final boxes, without gradients: attacks "
+                    "ask it for scores",
+                )
         elif answer.ndim != 2:
             raise RequestError(
-                f"{self.name} answers one input of the {self.domain.kind}s of shape {self.domain.shape} with shape "
+                f"{self.name} answers one input of the {self.domain.kind}s of "
+                f"shape {self.domain.shape} with shape "
                 f"{(1, *sides)}; it must give (1, classes) logits"
             )
         return math.prod(sides)
 
     @contextmanager
     def session(self, device: torch.device | str | None = None) -> Iterator[None]:
-        """Set the module to evaluation mode and move it to `device` if one is given; restore both at the end.
+        """Set the module to evaluation mode and move it to `device` if one is given; restore both
+        at the end.
 
         A module on several devices stays where it is: its weights may not fit on one.
         """
@@ -238,9 +300,22 @@ class TorchModel:
                 self.module.to(original_device)
 
     def digest(self) -> str:
-        """Hash of the module (structure, source of its classes, parameters, buffers) and its preprocessing; computed anew."""
-        scale, shift = (part.cpu().expand(1, *self.domain.shape) for part in (self._scale, self._shift))
-        return digest_of(self.module, code_of(self.module), self._code, scale, shift, self._flip, self.domain.text(), self.path)
+        """Hash of the module (structure, source of its classes, parameters, buffers) and its
+        preprocessing; computed anew.
+        """
+        scale, shift = (
+            part.cpu().expand(1, *self.domain.shape) for part in (self._scale, self._shift)
+        )
+        return digest_of(
+            self.module,
+            code_of(self.module),
+            self._code,
+            scale,
+            shift,
+            self._flip,
+            self.domain.text(),
+            self.path,
+        )
 
 
 def device_of(module: nn.Module) -> torch.device | None:
@@ -254,26 +329,43 @@ def devices_of(module: nn.Module) -> set[torch.device]:
 
 
 def logits_of(answer: Any) -> Any:
-    """The attribute or key `logits` of an answer, as models of transformers return it; otherwise the answer itself."""
+    """The attribute or key `logits` of an answer, as models of transformers return it; otherwise
+    the answer itself.
+    """
     if isinstance(answer, Tensor | np.ndarray):
         return answer
-    return answer.get("logits", answer) if isinstance(answer, dict) else getattr(answer, "logits", answer)
+    return (
+        answer.get("logits", answer)
+        if isinstance(answer, dict)
+        else getattr(answer, "logits", answer)
+    )
 
 
-def affine(domain: Domain, preprocessing: Mapping[str, Any], bounds: tuple[float, float] | None) -> tuple[Tensor, Tensor]:
+def affine(
+    domain: Domain, preprocessing: Mapping[str, Any], bounds: tuple[float, float] | None
+) -> tuple[Tensor, Tensor]:
     """Scale and shift (float64) that convert an input of the domain to the module's range."""
     if unknown := sorted(set(preprocessing) - set(PREPROCESSING)):
-        raise RequestError(f"preprocessing has no {unknown[0]!r}; it has {', '.join(PREPROCESSING)}")
+        raise RequestError(
+            f"preprocessing has no {unknown[0]!r}; it has {', '.join(PREPROCESSING)}"
+        )
     low, high = (bound.double() for bound in domain.bounds())
     origin = torch.zeros(1, *domain.shape, dtype=torch.float64)
     shift = domain.in_units(origin) if domain.columns else torch.zeros(1, dtype=torch.float64)
-    scale = domain.in_units(origin + 1) - shift if domain.columns else torch.ones(1, dtype=torch.float64)
+    scale = (
+        domain.in_units(origin + 1) - shift
+        if domain.columns
+        else torch.ones(1, dtype=torch.float64)
+    )
     if bounds is not None:
         if not bounds[0] < bounds[1]:
             raise RequestError(f"bounds {bounds}: the lower one must be the smaller")
         scale = (bounds[1] - bounds[0]) / (high - low)
         shift = bounds[0] - low * scale
-    mean, std = (_along(domain, preprocessing, key, default) for key, default in (("mean", 0.0), ("std", 1.0)))
+    mean, std = (
+        _along(domain, preprocessing, key, default)
+        for key, default in (("mean", 0.0), ("std", 1.0))
+    )
     if not bool((std != 0).all()):
         raise RequestError("preprocessing divides by a std of 0")
     scale, shift = scale / std, (shift - mean) / std
@@ -287,10 +379,16 @@ def _along(domain: Domain, preprocessing: Mapping[str, Any], key: str, default: 
     if numbers.ndim == 0:
         return numbers
     if axis is None and numbers.ndim == 1:
-        raise RequestError(f"preprocessing gives {len(numbers)} values of {key} and no axis; for images it is axis=-3")
+        raise RequestError(
+            f"preprocessing gives {len(numbers)} values of {key} and no axis; for "
+            "images it is axis=-3"
+        )
     if axis is not None:
         if numbers.ndim != 1 or not -axes <= axis < 0:
-            raise RequestError(f"preprocessing along axis {axis}: it must be -{axes} to -1, and {key} a list of numbers")
+            raise RequestError(
+                f"preprocessing along axis {axis}: it must be -{axes} to -1, and "
+                f"{key} a list of numbers"
+            )
         numbers = numbers.reshape(-1, *[1] * (-axis - 1))
     try:
         numbers.expand(1, *domain.shape)
@@ -298,9 +396,11 @@ def _along(domain: Domain, preprocessing: Mapping[str, Any], key: str, default: 
         if axis == -axes:
             channels = domain.shape[0]
             raise RequestError(
-                f"{key}= has {len(numbers)} values, and the inputs have {channels} channels: give one value, or one for each"
+                f"{key}= has {len(numbers)} values, and the inputs have "
+                f"{channels} channels: give one value, or one for each"
             ) from None
         raise RequestError(
-            f"preprocessing has a {key} of shape {tuple(numbers.shape)} for inputs of shape {domain.shape}"
+            f"preprocessing has a {key} of shape {tuple(numbers.shape)} for "
+            f"inputs of shape {domain.shape}"
         ) from None
     return numbers

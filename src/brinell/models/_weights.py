@@ -27,7 +27,9 @@ def read_weights(file: Path) -> dict[str, Tensor]:
         with bounded.decoding(file, file.stat().st_size, "no safetensors file"):
             return load_file(file)
     if not file.name.endswith((".pt", ".pth", ".pth.tar", ".th", ".bin", ".ckpt")):
-        raise RequestError(f"{file}: weights come as .safetensors, or as .pt or .pth that holds a state dict")
+        raise RequestError(
+            f"{file}: weights come as .safetensors, or as .pt or .pth that holds a state dict"
+        )
     return state_dict(read_torch(file), file)
 
 
@@ -38,13 +40,16 @@ def read_torch(file: Path) -> Any:
         with bounded.open_regular(file) as stream:
             start = stream.read(2)
         if start != b"PK" and start[:1] != b"\x80":
-            raise RequestError(f"{file} is no file of torch, whatever its ending: save model.state_dict() in it")
+            raise RequestError(
+                f"{file} is no file of torch, whatever its ending: save model.state_dict() in it"
+            )
         try:
             return torch.load(file, map_location="cpu", weights_only=True)
         except Exception as error:
             if "eights_only" in str(error) or "Unsupported" in str(error):
                 raise RequestError(
-                    f"{file} is a pickle of more than tensors, which is never loaded: save model.state_dict() as .safetensors"
+                    f"{file} is a pickle of more than tensors, which is never "
+                    "loaded: save model.state_dict() as .safetensors"
                 ) from None
             raise
 
@@ -55,10 +60,15 @@ def _check_packing(file: Path) -> None:
         if not zipfile.is_zipfile(stream):
             return
         with zipfile.ZipFile(stream) as archive:
-            bounded.check_unpacked_size(sum(member.file_size for member in archive.infolist()), file.stat().st_size, file)
-            if any(name.endswith(("/constants.pkl", "/archive_format")) for name in archive.namelist()):
+            bounded.check_unpacked_size(
+                sum(member.file_size for member in archive.infolist()), file.stat().st_size, file
+            )
+            if any(
+                name.endswith(("/constants.pkl", "/archive_format")) for name in archive.namelist()
+            ):
                 raise RequestError(
-                    f"{file} is a program with its weights: let a function of FILE.py return torch.jit.load({str(file)!r})"
+                    f"{file} is a program with its weights: let a function of "
+                    f"FILE.py return torch.jit.load({str(file)!r})"
                 )
 
 
@@ -68,8 +78,14 @@ def state_dict(content: Any, file: Path) -> dict[str, Tensor]:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
             break
-    if not isinstance(content, Mapping) or not content or not all(isinstance(value, Tensor) for value in content.values()):
-        raise RequestError(f"{file} holds no state dict (names to tensors): save model.state_dict()")
+    if (
+        not isinstance(content, Mapping)
+        or not content
+        or not all(isinstance(value, Tensor) for value in content.values())
+    ):
+        raise RequestError(
+            f"{file} holds no state dict (names to tensors): save model.state_dict()"
+        )
     state = {str(key): value for key, value in content.items()}
     for prefix in PREFIXES:
         if all(key.startswith(prefix) for key in state):
@@ -77,36 +93,66 @@ def state_dict(content: Any, file: Path) -> dict[str, Tensor]:
     return state
 
 
-def load_weights(module: nn.Module, state: Mapping[str, Tensor], source: str, remedy: str = "") -> None:
+def load_weights(
+    module: nn.Module, state: Mapping[str, Tensor], source: str, remedy: str = ""
+) -> None:
     """Load a state dict, key for key; values are cast to the type of the parameters.
 
-    A module on the meta device takes the tensors themselves, so no random weights are created first; a lazy layer also takes
-    their shapes.
+    A module on the meta device takes the tensors themselves, so no random weights are created
+    first; a lazy layer also takes their shapes.
     """
     parameters = module.state_dict()
     # Batch norm's counter of batches plays no part in an answer, and old checkpoints lack it.
-    missing = [key for key in parameters if key not in state and not key.endswith("num_batches_tracked")]
+    missing = [
+        key for key in parameters if key not in state and not key.endswith("num_batches_tracked")
+    ]
     unexpected = [key for key in state if key not in parameters]
     mismatched = [
-        key for key in parameters if key in state and not is_lazy(parameters[key]) and state[key].shape != parameters[key].shape
+        key
+        for key in parameters
+        if key in state
+        and not is_lazy(parameters[key])
+        and state[key].shape != parameters[key].shape
     ]
-    shapes = [f"{key} {tuple(state[key].shape)} for {tuple(parameters[key].shape)}" for key in mismatched]
-    problems_by_kind = [("missing", missing), ("unexpected", unexpected), ("of another shape", shapes)]
+    shapes = [
+        f"{key} {tuple(state[key].shape)} for {tuple(parameters[key].shape)}" for key in mismatched
+    ]
+    problems_by_kind = [
+        ("missing", missing),
+        ("unexpected", unexpected),
+        ("of another shape", shapes),
+    ]
     if problems := [
-        f"{len(keys)} {word} ({', '.join(keys[:3])}{', ...' * (len(keys) > 3)})" for word, keys in problems_by_kind if keys
+        f"{len(keys)} {word} ({', '.join(keys[:3])}{', ...' * (len(keys) > 3)})"
+        for word, keys in problems_by_kind
+        if keys
     ]:
         advice = "take the weights of this network"
-        if remedy and not missing and not unexpected and (classes := _classes_of_head(parameters, state, mismatched)):
+        if (
+            remedy
+            and not missing
+            and not unexpected
+            and (classes := _classes_of_head(parameters, state, mismatched))
+        ):
             advice = f"these weights are for {classes} classes: {remedy.format(classes=classes)}"
-        raise RequestError(f"{source} does not fit {type(module).__name__}: names {'; '.join(problems)}: {advice}")
+        raise RequestError(
+            f"{source} does not fit {type(module).__name__}: names {'; '.join(problems)}: {advice}"
+        )
     abstract = any(tensor.is_meta for tensor in parameters.values())
     if abstract:
-        state = {key: state.get(key, torch.zeros(value.shape)).to(value.dtype) for key, value in parameters.items()}
+        state = {
+            key: state.get(key, torch.zeros(value.shape)).to(value.dtype)
+            for key, value in parameters.items()
+        }
     module.load_state_dict(dict(state), strict=False, assign=abstract)
 
 
-def _classes_of_head(parameters: Mapping[str, Tensor], state: Mapping[str, Tensor], mismatched: list[str]) -> int | None:
-    """Number of classes of the weights, if all tensors of another shape differ in that alone; otherwise None."""
+def _classes_of_head(
+    parameters: Mapping[str, Tensor], state: Mapping[str, Tensor], mismatched: list[str]
+) -> int | None:
+    """Number of classes of the weights, if all tensors of another shape differ in that alone;
+    otherwise None.
+    """
     pairs = {(tuple(parameters[key].shape[:1]), tuple(state[key].shape[:1])) for key in mismatched}
     same_rest = all(parameters[key].shape[1:] == state[key].shape[1:] for key in mismatched)
     first, second = next(iter(pairs)) if len(pairs) == 1 else ((), ())

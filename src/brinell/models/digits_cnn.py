@@ -1,10 +1,11 @@
 """`digits-cnn`: a small network for the `digits`, trained on their train split on first use.
 
-Training takes some seconds and depends only on the recipe below. Weights and order of samples come from a separate generator,
-and training uses one thread, because sums differ by the number of threads (on busy cores two threads took 38 s and one took 3
-s). The weights are stored as safetensors in BRINELL_CACHE, or brinell/ in XDG_CACHE_HOME or ~/.cache. The network is trained
-without any defence, so that a first audit shows a falling curve. Narrower, wider and retrained networks serve to compare models:
-`digits-cnn?width=8`, `digits-cnn?seed=1`.
+Training takes some seconds and depends only on the recipe below. Weights and order of samples come
+from a separate generator, and training uses one thread, because sums differ by the number of
+threads (on busy cores two threads took 38 s and one took 3 s). The weights are stored as
+safetensors in BRINELL_CACHE, or brinell/ in XDG_CACHE_HOME or ~/.cache. The network is trained
+without any defence, so that a first audit shows a falling curve. Narrower, wider and retrained
+networks serve to compare models: `digits-cnn?width=8`, `digits-cnn?seed=1`.
 """
 
 import logging
@@ -31,7 +32,8 @@ from brinell.models._torch_model import TorchModel
 from brinell.models._weights import load_weights_file
 
 VERSION, PEAK_RATE, WEIGHT_DECAY, EPOCHS, BATCH_SIZE = 1, 0.01, 0.01, 12, 64
-"""The recipe. A change of it, of the network or of the data takes another version, and so another file in the cache."""
+"""The recipe. A change of it, of the network or of the data takes another version, and so
+another file in the cache."""
 
 _log = logging.getLogger(__name__)
 
@@ -43,28 +45,42 @@ class DigitsCnn(Checked):
     path: str = ""
     """Must stay empty: the network has no file."""
     width: Annotated[int, Range("[1, 64]")] = 16
-    """Channels of the first convolution; the second has twice as many, and the hidden layer four times."""
+    """Channels of the first convolution; the second has twice as many, and the hidden layer four
+    times."""
     seed: Whole = 0
-    """Seed of the weights and the order of samples; a different seed gives the same network, retrained."""
+    """Seed of the weights and the order of samples; a different seed gives the same network,
+    retrained."""
     weights: str = ""
-    """State dict used instead of the recipe's, as `brinell harden` writes it: .safetensors or .pt."""
+    """State dict used instead of the recipe's, as `brinell harden` writes it: .safetensors or
+    .pt."""
     name: str = ""
-    """Name in reports; by default digits-cnn with its deviations from the defaults, or the stem of the weights' file."""
+    """Name in reports; by default digits-cnn with its deviations from the defaults, or the stem
+    of the weights' file."""
 
     @property
     def display_name(self) -> str:
-        """Name in reports: the name that was set, or digits-cnn with its deviations from the defaults."""
+        """Name in reports: the name that was set, or digits-cnn with its deviations from the
+        defaults.
+        """
         if self.name or self.weights:
             return self.name or Path(self.weights).stem
-        return "digits-cnn" + f"-w{self.width}" * (self.width != 16) + f"-s{self.seed}" * (self.seed != 0)
+        return (
+            "digits-cnn"
+            + f"-w{self.width}" * (self.width != 16)
+            + f"-s{self.seed}" * (self.seed != 0)
+        )
 
     def __call__(self, domain: Domain) -> TorchModel:
         """The network, with the weights of a file, from the cache, or newly trained."""
         if self.path:
-            raise RequestError(f"digits-cnn takes no path (it was given {self.path!r}): write digits-cnn, or digits-cnn?width=8")
+            raise RequestError(
+                f"digits-cnn takes no path (it was given {self.path!r}): write "
+                "digits-cnn, or digits-cnn?width=8"
+            )
         if domain.shape != (1, 8, 8) or (domain.low, domain.high) != (0, 1):
             raise RequestError(
-                f"digits-cnn takes images of shape (1, 8, 8) in [0, 1], not {domain.shape}: audit it on "
+                "digits-cnn takes images of shape (1, 8, 8) in [0, 1], not "
+                f"{domain.shape}: audit it on "
                 f"{option('data', 'digits')}"
             )
         network = build(self.width, self.seed)
@@ -91,7 +107,10 @@ class DigitsCnn(Checked):
 
 
 def build(width: int = 16, seed: int = 0) -> nn.Sequential:
-    """The network with weights drawn from the recipe's generator. The global generator is not touched."""
+    """The network with weights drawn from the recipe's generator.
+
+    The global generator is not touched.
+    """
     with torch.device("meta"):
         network = nn.Sequential(
             nn.Conv2d(1, width, 3, padding=1),
@@ -109,7 +128,9 @@ def build(width: int = 16, seed: int = 0) -> nn.Sequential:
 
 
 def train(network: nn.Module, seed: int = 0) -> None:
-    """Train by the recipe: cross-entropy, with a learning rate that rises for a fifth of the steps and then falls to zero."""
+    """Train by the recipe: cross-entropy, with a learning rate that rises for a fifth of the steps
+    and then falls to zero.
+    """
     images, labels = digits("train")
     x, y = torch.from_numpy(images), torch.from_numpy(labels)
     rng = torch.Generator().manual_seed(seed + 1)
@@ -143,7 +164,9 @@ def _write_cache(network: nn.Module, file: Path) -> None:
         save_file(state, part, {"torch": torch.__version__})
         os.replace(part, file)
     except (OSError, SafetensorError) as error:
-        _log.warning("%s cannot be written (%s): digits-cnn will be trained again next time", file, error)
+        _log.warning(
+            "%s cannot be written (%s): digits-cnn will be trained again next time", file, error
+        )
     finally:
         with suppress(OSError):
             part.unlink()

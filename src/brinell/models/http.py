@@ -1,8 +1,10 @@
-"""`http(s)://HOST/v2/models/NAME`: a model behind a server of the Open Inference Protocol (V2), over REST with tensors as JSON.
+"""`http(s)://HOST/v2/models/NAME`: a model behind a server of the Open Inference Protocol (V2),
+over REST with tensors as JSON.
 
-KServe, Triton, OpenVINO Model Server and MLServer implement the protocol. The model's metadata give name, datatype and shape of
-its input; options give the rest. A bearer token is read from an environment variable and written nowhere. Each row of a request
-counts as one query; repeated requests are counted separately.
+KServe, Triton, OpenVINO Model Server and MLServer implement the protocol. The model's metadata give
+name, datatype and shape of its input; options give the rest. A bearer token is read from an
+environment variable and written nowhere. Each row of a request counts as one query; repeated
+requests are counted separately.
 """
 
 import hashlib
@@ -36,11 +38,14 @@ Layout = Literal["first", "last"]
 Value = TypeVar("Value")
 
 DATATYPES: dict[str, str] = {"FP16": "<f2", "FP32": "<f4", "FP64": "<f8"} | {
-    f"{kind}INT{8 * size}": f"<{kind.lower() or 'i'}{size}" for kind in ("U", "") for size in (1, 2, 4, 8)
+    f"{kind}INT{8 * size}": f"<{kind.lower() or 'i'}{size}"
+    for kind in ("U", "")
+    for size in (1, 2, 4, 8)
 }
 """Types of numbers by their names in the protocol, as NumPy's types."""
 PROBES = 4
-"""Number of random inputs whose answers show the form of the output. When in doubt, the first of them is sent again."""
+"""Number of random inputs whose answers show the form of the output. When in doubt, the first of
+them is sent again."""
 NOT_NOW = frozenset({408, 425, 429, 502, 503, 504})
 """Statuses that mean that the same request may succeed later."""
 UNAUTHORISED = frozenset({401, 403, 407})
@@ -53,7 +58,9 @@ class RefusedError(Exception):
 
 
 class UnusableError(RefusedError):
-    """The server responds with something other than an answer of the protocol; it may answer the same request later."""
+    """The server responds with something other than an answer of the protocol; it may answer the
+    same request later.
+    """
 
 
 class BusyError(Exception):
@@ -62,16 +69,20 @@ class BusyError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Http(Checked):
-    """A model behind a server of the Open Inference Protocol (KServe, Triton, OpenVINO Model Server, MLServer)."""
+    """A model behind a server of the Open Inference Protocol (KServe, Triton, OpenVINO Model
+    Server, MLServer).
+    """
 
     path: str = ""
     """The model's URL, `http://HOST:PORT/v2/models/NAME` or `.../NAME/versions/VERSION`."""
     name: str = ""
     """Name in reports; by default the name in the URL."""
     token_env: str = "BRINELL_TOKEN"
-    """Environment variable that holds a bearer token, if the server requires one; its name begins with BRINELL_."""
+    """Environment variable that holds a bearer token, if the server requires one; its name
+    begins with BRINELL_."""
     answers: Kind | Literal["labels"] | None = None
-    """Kind of the answers: labels, or scores such as logits or probabilities; by default inferred from the answers."""
+    """Kind of the answers: labels, or scores such as logits or probabilities; by default
+    inferred from the answers."""
     classes: Annotated[int, Range("[2, 100000]")] | None = None
     """Number of classes; required if the server answers labels only, otherwise checked."""
     input: str = ""
@@ -81,9 +92,11 @@ class Http(Checked):
     layout: Layout = "first"
     """Position of the channels in the server's input: first (NCHW) or last (NHWC)."""
     mean: tuple[float, ...] = ()
-    """Values to subtract from each channel, joined by `+`; a server of UINT8 gets 0 to 255, and they are in these units."""
+    """Values to subtract from each channel, joined by `+`; a server of UINT8 gets 0 to 255, and
+    they are in these units."""
     std: tuple[float, ...] = ()
-    """Values by which to divide each channel after that, joined by `+`: mean=0.5&std=0.5 sends -1 to 1 for 0 to 1."""
+    """Values by which to divide each channel after that, joined by `+`: mean=0.5&std=0.5 sends
+    -1 to 1 for 0 to 1."""
     rows: Annotated[int, Range("[1, 100000]")] = 64
     """Maximum number of inputs per request."""
     concurrency: Annotated[int, Range("[1, 256]")] = 4
@@ -99,26 +112,39 @@ class Http(Checked):
         super().__post_init__()
         if self.token_env and not self.token_env.startswith("BRINELL_"):
             raise ValueError(
-                f"token_env is {self.token_env!r}; only variables whose names begin with BRINELL_ are sent anywhere: put the "
+                f"token_env is {self.token_env!r}; only variables whose names "
+                "begin with BRINELL_ are sent anywhere: put the "
                 "token into one"
             )
 
     def __call__(self, domain: Domain) -> Model:
         """Read the model's metadata, and see the form of its answers by a few queries."""
         parts = urlsplit(self.path)
-        match = re.fullmatch(r"(.*?/v2/models/([^/]+)(?:/versions/[^/]+)?)(?:/infer)?/*", parts.path)
+        match = re.fullmatch(
+            r"(.*?/v2/models/([^/]+)(?:/versions/[^/]+)?)(?:/infer)?/*", parts.path
+        )
         if parts.scheme not in ("http", "https") or not parts.hostname or match is None:
-            raise RequestError(f"{self.path!r} is no model's URL: write http://HOST:PORT/v2/models/NAME")
+            raise RequestError(
+                f"{self.path!r} is no model's URL: write http://HOST:PORT/v2/models/NAME"
+            )
         if "@" in parts.netloc:
             raise RequestError(
-                "a URL with a password is kept in records: leave it out, and put a bearer token into BRINELL_TOKEN"
+                "a URL with a password is kept in records: leave it out, and put "
+                "a bearer token into BRINELL_TOKEN"
             )
-        model = RemoteModel(self, domain, Server(self, f"{parts.scheme}://{parts.netloc}{match[1]}"), self.name or match[2])
+        model = RemoteModel(
+            self,
+            domain,
+            Server(self, f"{parts.scheme}://{parts.netloc}{match[1]}"),
+            self.name or match[2],
+        )
         return model if self.answers in (None, "labels") else LogitModel(model, str(self.answers))
 
 
 class Server:
-    """The connection to one server, on which requests are repeated after a fault, with waits that double."""
+    """The connection to one server, on which requests are repeated after a fault, with waits that
+    double.
+    """
 
     def __init__(self, options: Http, url: str) -> None:
         try:
@@ -127,9 +153,13 @@ class Server:
             import tenacity
         except ImportError as error:
             raise RequestError(
-                f"{error.name} is not installed, which models behind a server need: pip install 'brinell[http]'"
+                f"{error.name} is not installed, which models behind a server "
+                "need: pip install 'brinell[http]'"
             ) from None
-        self.url, self.who = url, f"model {url.partition('/v2/models/')[2]} at {urlsplit(url).netloc}"
+        self.url, self.who = (
+            url,
+            f"model {url.partition('/v2/models/')[2]} at {urlsplit(url).netloc}",
+        )
         self.counts: Counter[str] = Counter()
         """Number of answered requests, and of failed attempts by cause."""
         self.interrupted, self._lock = threading.Event(), threading.Lock()
@@ -137,13 +167,17 @@ class Server:
         self._token = os.environ.get(options.token_env, "")
         if not self._token.isascii() or not self._token.isprintable() or " " in self._token:
             raise RequestError(
-                f"{options.token_env} holds no valid bearer token: it has characters that a header must not contain"
+                f"{options.token_env} holds no valid bearer token: it has "
+                "characters that a header must not contain"
             )
-        headers = {"User-Agent": f"brinell/{VERSION}"} | ({"Authorization": f"Bearer {self._token}"} if self._token else {})
+        headers = {"User-Agent": f"brinell/{VERSION}"} | (
+            {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        )
         self._client = httpx2.Client(timeout=options.timeout, headers=headers)
         self._retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type((BusyError, UnusableError)),
-            stop=tenacity.stop_after_attempt(self._attempts) | tenacity.stop_when_event_set(self.interrupted),
+            stop=tenacity.stop_after_attempt(self._attempts)
+            | tenacity.stop_when_event_set(self.interrupted),
             wait=tenacity.wait_exponential(options.backoff, LONGEST_WAIT),
             sleep=tenacity.sleep_using_event(self.interrupted),
             after=lambda state: self._count(str(state.outcome.exception())),  # type: ignore[union-attr]
@@ -152,12 +186,16 @@ class Server:
         weakref.finalize(self, self._client.close)
 
     def ask(self, place: str, read: Callable[[Any], Value], body: bytes | None = None) -> Value:
-        """What `read` makes of the JSON that the server answers to a GET, or to a POST if there is a body."""
+        """What `read` makes of the JSON that the server answers to a GET, or to a POST if there is
+        a body.
+        """
         try:
             value: Value = self._retrying(self._attempt, place, read, body)
         except BusyError as error:
             attempts = f"{self._attempts} attempts, " if self._attempts > 1 else ""
-            raise UnreachableError(f"{self.who} does not answer ({attempts}{error}): check the server, then try again") from None
+            raise UnreachableError(
+                f"{self.who} does not answer ({attempts}{error}): check the server, then try again"
+            ) from None
         self._count("requests")
         return value
 
@@ -170,7 +208,9 @@ class Server:
 
         headers = {} if body is None else {"Content-Type": "application/json"}
         try:
-            response = self._client.request("GET" if body is None else "POST", self.url + place, content=body, headers=headers)
+            response = self._client.request(
+                "GET" if body is None else "POST", self.url + place, content=body, headers=headers
+            )
         except httpx2.TimeoutException as error:
             raise BusyError(f"no answer in time ({type(error).__name__})") from None
         except httpx2.RequestError as error:
@@ -183,17 +223,33 @@ class Server:
         except (ValueError, RecursionError):
             content = None
         if response.status_code != 200:
-            reason = content["error"] if isinstance(content, dict) and "error" in content else response.text
+            reason = (
+                content["error"]
+                if isinstance(content, dict) and "error" in content
+                else response.text
+            )
             text = f"{status} {self._masked(str(reason)):.160}".strip()
             if response.status_code in UNAUTHORISED:
-                remedy = f"set {self._token_env or 'the variable of token_env='} to a bearer token that it accepts"
-                raise UnreachableError(f"{self.who} rejects the request without a valid token ({text}): {remedy}, then try again")
-            raise UnusableError(text) if response.status_code >= 500 else RefusedError(f"it answers {text}")
+                remedy = (
+                    f"set {self._token_env or 'the variable of token_env='} to a "
+                    "bearer token that it accepts"
+                )
+                raise UnreachableError(
+                    f"{self.who} rejects the request without a valid token "
+                    f"({text}): {remedy}, then try again"
+                )
+            raise (
+                UnusableError(text)
+                if response.status_code >= 500
+                else RefusedError(f"it answers {text}")
+            )
         try:
             return read(json.loads(self._masked(json.dumps(content))) if body is None else content)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             text = self._masked(str(error) if type(error) is ValueError else response.text)
-            raise UnusableError(f"it answers in another way than the protocol ({text:.160})") from None
+            raise UnusableError(
+                f"it answers in another way than the protocol ({text:.160})"
+            ) from None
 
     def _masked(self, text: str) -> str:
         """A text of the server's in one line, with the token masked."""
@@ -216,8 +272,8 @@ class Facts(NamedTuple):
 class RemoteModel:
     """A model on another machine: scores or labels, never gradients.
 
-    Inputs are sent in several requests at once. If the server fails on an input, or answers it with NaN, but still answers
-    others, SampleError is raised; if it answers none, UnreachableError.
+    Inputs are sent in several requests at once. If the server fails on an input, or answers it with
+    NaN, but still answers others, SampleError is raised; if it answers none, UnreachableError.
     """
 
     def __init__(self, options: Http, domain: Domain, server: Server, name: str) -> None:
@@ -226,9 +282,15 @@ class RemoteModel:
             self._facts = server.ask("", lambda metadata: _facts(options, domain, metadata))
         except RefusedError as error:
             remedy = "check the URL: it ends in /v2/models/NAME, and the model is loaded"
-            raise RequestError(f"{server.who} has no metadata of the Open Inference Protocol ({error}): {remedy}") from None
+            raise RequestError(
+                f"{server.who} has no metadata of the Open Inference Protocol ({error}): {remedy}"
+            ) from None
         bounds = (0.0, 255.0) if self._facts.datatype == "UINT8" and not domain.columns else None
-        parameters = {"mean": options.mean or None, "std": options.std or None, "axis": -len(domain.shape)}
+        parameters = {
+            "mean": options.mean or None,
+            "std": options.std or None,
+            "axis": -len(domain.shape),
+        }
         self._scale, self._shift = affine(domain, parameters, bounds)
         self._rows, self._inputs = self._facts.batch or options.rows, 0
         self._pool = ThreadPoolExecutor(options.concurrency, thread_name_prefix="brinell-http")
@@ -239,37 +301,64 @@ class RemoteModel:
         """(PROBES, *shape): inputs whose answers show the form of the output."""
         self._labels, self.classes = self._read_form()
         self.access = Access.LABELS if self._labels else Access.SCORES
-        self.info = ModelInfo(server=self, architecture=self._facts.platform, answers="one-hot" if self._labels else None)
+        self.info = ModelInfo(
+            server=self,
+            architecture=self._facts.platform,
+            answers="one-hot" if self._labels else None,
+        )
         self.served: dict[str, Any] = {
             "answers": "labels" if self._labels else "scores",
-            "input": {"name": self._facts.input, "datatype": self._facts.datatype, "shape": list(self._facts.shape)},
+            "input": {
+                "name": self._facts.input,
+                "datatype": self._facts.datatype,
+                "shape": list(self._facts.shape),
+            },
             "rows": self._rows,
         }
         """Facts about the server for the manifest."""
         self.traffic()  # what was asked here is not a query of any attack
 
     def _read_form(self) -> tuple[bool, int]:
-        """True if the answers are labels, and the number of scores or classes, from the answers to the probes."""
+        """True if the answers are labels, and the number of scores or classes, from the answers to
+        the probes.
+        """
         answers, classes = self._options.answers, self._options.classes
         try:
-            output = np.concatenate([self._answer(part) for part in torch.split(self.probes, self._rows)])
-            labels = answers == "labels" or (answers is None and output.dtype.kind in "iu" and output.size == len(output))
+            output = np.concatenate(
+                [self._answer(part) for part in torch.split(self.probes, self._rows)]
+            )
+            labels = answers == "labels" or (
+                answers is None and output.dtype.kind in "iu" and output.size == len(output)
+            )
             if labels and classes is None:
-                raise RequestError(f"model {self.name} answers labels: say how many classes there are with the option classes=")
+                raise RequestError(
+                    f"model {self.name} answers labels: say how many classes "
+                    "there are with the option classes="
+                )
             if output.ndim != 2 and not labels:
-                raise RefusedError(f"it answers {_first_values(output)} of shape {output.shape}, not a row of scores for each")
+                raise RefusedError(
+                    f"it answers {_first_values(output)} of shape {output.shape}, "
+                    "not a row of scores for each"
+                )
             classes = classes or int(output.shape[1])
             self._convert(output, labels, classes)
         except RefusedError as error:
-            remedy = "name what it answers by the options answers= and classes=, such as answers=labels&classes=10"
-            raise ModelError(f"model {self.name} is no classifier of the data's random inputs: {error}: {remedy}") from None
+            remedy = (
+                "name what it answers by the options answers= and classes=, such as "
+                "answers=labels&classes=10"
+            )
+            raise ModelError(
+                f"model {self.name} is no classifier of the data's random inputs: {error}: {remedy}"
+            ) from None
         return labels, classes
 
     def predict(self, x: Tensor) -> Tensor:
-        """Logits (n, classes) of inputs (n, *shape); a server of labels gives logits that are certain.
+        """Logits (n, classes) of inputs (n, *shape); a server of labels gives logits that are
+        certain.
 
         Raises:
-            SampleError: the server fails on some of these inputs, but still answers the first probe.
+            SampleError: the server fails on some of these inputs, but still answers the first
+                probe.
             UnreachableError: the server does not answer, or no longer gives usable answers.
         """
         self._server.interrupted.clear()
@@ -279,7 +368,9 @@ class RemoteModel:
             try:
                 self._logits(self.probes[:1])
             except RefusedError:
-                raise UnreachableError(f"{self._server.who} no longer works: {error}: check the server, then try again") from None
+                raise UnreachableError(
+                    f"{self._server.who} no longer works: {error}: check the server, then try again"
+                ) from None
             raise SampleError(f"model {self.name} fails on an input: {error}") from None
         except KeyboardInterrupt:
             self._server.interrupted.set()
@@ -290,20 +381,36 @@ class RemoteModel:
     def digest(self) -> str:
         """Hash of the address, the model's metadata, and the form of the requests.
 
-        The weights cannot be read from here. Asking for the first answers again checks that they stay the same.
+        The weights cannot be read from here. Asking for the first answers again checks that they
+        stay the same.
         """
-        options = replace(self._options, path=self._server.url, name="", rows=1, concurrency=1, timeout=1, retries=0, backoff=0)
+        options = replace(
+            self._options,
+            path=self._server.url,
+            name="",
+            rows=1,
+            concurrency=1,
+            timeout=1,
+            retries=0,
+            backoff=0,
+        )
         content = [repr(options), self.domain.text(), self.info.architecture, self.served]
         return hashlib.blake2b(repr(content).encode(), digest_size=16).hexdigest()
 
     def remarks(self) -> Sequence[Remark]:
         """Remarks for the reader on the form of the requests."""
-        labels = Remark("labels", "the server answers labels only: confidences in the records mean nothing")
-        rounded = Remark("rounded", f"inputs are sent as {self._facts.datatype}, rounded to whole numbers")
+        labels = Remark(
+            "labels", "the server answers labels only: confidences in the records mean nothing"
+        )
+        rounded = Remark(
+            "rounded", f"inputs are sent as {self._facts.datatype}, rounded to whole numbers"
+        )
         return [labels] * self._labels + [rounded] * _is_whole(self._facts.datatype)
 
     def traffic(self) -> dict[str, int]:
-        """Counts since the last call: inputs answered, requests answered, and failed attempts by cause."""
+        """Counts since the last call: inputs answered, requests answered, and failed attempts by
+        cause.
+        """
         counts = dict(self._server.counts) | ({"inputs": self._inputs} if self._inputs else {})
         self._server.counts.clear()
         self._inputs = 0
@@ -313,7 +420,9 @@ class RemoteModel:
         return self._convert(self._answer(x), self._labels, self.classes)
 
     def _answer(self, x: Tensor) -> Array:
-        import orjson  # writes a float32 in the few digits that it needs: half as long, and three times as fast, as Python does
+        # Writes a float32 in the few digits that it needs: half as long, and three times as fast,
+        # as Python does.
+        import orjson
 
         n, facts = len(x), self._facts
         values = x * self._scale + self._shift
@@ -321,21 +430,36 @@ class RemoteModel:
         values = values.movedim(1, -1) if self._options.layout == "last" else values
         if facts.batch is not None:
             values = torch.cat([values, values[-1:].expand(facts.batch - n, *values.shape[1:])])
-        array = np.ascontiguousarray(values.reshape(len(values), *facts.shape).numpy(), DATATYPES[facts.datatype])
-        head = {"name": facts.input, "shape": list(array.shape), "datatype": facts.datatype, "data": array.ravel()}
+        array = np.ascontiguousarray(
+            values.reshape(len(values), *facts.shape).numpy(), DATATYPES[facts.datatype]
+        )
+        head = {
+            "name": facts.input,
+            "shape": list(array.shape),
+            "datatype": facts.datatype,
+            "data": array.ravel(),
+        }
         outputs = {"outputs": [{"name": self._options.output}]} if self._options.output else {}
         body = orjson.dumps({"inputs": [head]} | outputs, option=orjson.OPT_SERIALIZE_NUMPY)
-        return self._server.ask("/infer", lambda content: read_output(content, self._options.output, len(array)), body)[:n]
+        return self._server.ask(
+            "/infer", lambda content: read_output(content, self._options.output, len(array)), body
+        )[:n]
 
     def _convert(self, output: Array, labels: bool, classes: int) -> Tensor:
         answer = torch.from_numpy(output.astype(np.float64))
         if labels:
             rows = answer.flatten(1) if answer.ndim > 1 else answer[:, None]
-            if rows.shape[1] != 1 or not bool(((rows >= 0) & (rows < classes) & (rows == rows.floor())).all()):
-                raise RefusedError(f"it answers {_first_values(output)}, no labels from 0 to {classes - 1}")
+            if rows.shape[1] != 1 or not bool(
+                ((rows >= 0) & (rows < classes) & (rows == rows.floor())).all()
+            ):
+                raise RefusedError(
+                    f"it answers {_first_values(output)}, no labels from 0 to {classes - 1}"
+                )
             return logits_of_labels(rows[:, 0], classes)
         if answer.shape[1:] != (classes,):
-            raise RefusedError(f"it answers shape {tuple(answer.shape)}, not {(len(answer), classes)}")
+            raise RefusedError(
+                f"it answers shape {tuple(answer.shape)}, not {(len(answer), classes)}"
+            )
         if not bool(answer.isfinite().all()):
             raise RefusedError("it answers NaN or infinity")
         return as_logits(answer)
@@ -347,31 +471,52 @@ def _facts(options: Http, domain: Domain, metadata: Any) -> Facts:
     name = options.input or (next(iter(entries)) if len(entries) == 1 else "")
     if not name or (entries and name not in entries):
         raise RequestError(
-            f"the model has the inputs {', '.join(entries) or 'of unknown names'}: name one by the option input=NAME"
+            "the model has the inputs "
+            f"{', '.join(entries) or 'of unknown names'}: name one by the option "
+            "input=NAME"
         )
     datatype = str(entries.get(name, {}).get("datatype", "FP32"))
     if datatype not in DATATYPES:
-        raise RequestError(f"input {name} has datatype {datatype}, and only numbers are sent: {', '.join(DATATYPES)}")
+        raise RequestError(
+            f"input {name} has datatype {datatype}, and only numbers are sent: "
+            f"{', '.join(DATATYPES)}"
+        )
     batch, *sides = [int(side) for side in entries.get(name, {}).get("shape") or (-1,)]
     sent = domain.shape if options.layout == "first" else (*domain.shape[1:], domain.shape[0])
-    if sides and (len(sides) != len(sent) or any(side not in (-1, length) for side, length in zip(sides, sent, strict=True))):
+    if sides and (
+        len(sides) != len(sent)
+        or any(side not in (-1, length) for side, length in zip(sides, sent, strict=True))
+    ):
         if len(sides) == len(sent) or math.prod(sides) != math.prod(sent):
             raise RequestError(
-                f"the server takes inputs of shape {tuple(sides)}, and the data, with layout={options.layout}, have {sent}: give "
+                f"the server takes inputs of shape {tuple(sides)}, and the data, "
+                f"with layout={options.layout}, have {sent}: give "
                 "the other layout=, or data of its shape"
             )
         sent = tuple(sides)
-    return Facts(name, datatype, sent, batch if batch > 0 else None, str(metadata.get("platform") or "") or None)
+    return Facts(
+        name,
+        datatype,
+        sent,
+        batch if batch > 0 else None,
+        str(metadata.get("platform") or "") or None,
+    )
 
 
 def read_output(content: Any, name: str, n: int) -> Array:
     """The output tensor of `n` rows in the content of a response; an empty name takes the only one."""
     tensors = {str(tensor["name"]): tensor for tensor in content["outputs"]}
     if name not in tensors and (name or len(tensors) != 1):
-        raise ValueError(f"{len(tensors)} outputs ({', '.join(tensors)}): name one with the option output=")
+        raise ValueError(
+            f"{len(tensors)} outputs ({', '.join(tensors)}): name one with the option output="
+        )
     tensor = tensors.get(name) or next(iter(tensors.values()))
-    with np.errstate(over="ignore"):  # values that do not fit become infinity, which is refused later
-        values: Array = np.array(tensor["data"], DATATYPES[tensor["datatype"]]).reshape(tensor["shape"])
+    with np.errstate(
+        over="ignore"
+    ):  # values that do not fit become infinity, which is refused later
+        values: Array = np.array(tensor["data"], DATATYPES[tensor["datatype"]]).reshape(
+            tensor["shape"]
+        )
     if values.ndim == 0 or len(values) != n:
         raise ValueError(f"shape {values.shape} to {n} inputs")
     return values
@@ -382,4 +527,6 @@ def _is_whole(datatype: str) -> bool:
 
 
 def _first_values(values: Array) -> str:
-    return ", ".join(f"{value:g}" for value in values.ravel()[:3].tolist()) + (", ..." if values.size > 3 else "")
+    return ", ".join(f"{value:g}" for value in values.ravel()[:3].tolist()) + (
+        ", ..." if values.size > 3 else ""
+    )

@@ -1,11 +1,13 @@
 """`onnx:FILE`: a network in ONNX, run by ONNX Runtime on the processor: scores, no gradients.
 
-`onnx:FILE?gradients=true` converts the network to torch: attacks by gradients, maps and proofs become possible. If the
-converted network does not give the answers of ONNX Runtime on random inputs, a note says so, and the scores remain.
+`onnx:FILE?gradients=true` converts the network to torch: attacks by gradients, maps and proofs
+become possible. If the converted network does not give the answers of ONNX Runtime on random
+inputs, a note says so, and the scores remain.
 
-The file takes one array of numbers, with the samples along its first axis. If that axis has a fixed length, inputs are sent in
-batches of that length, the last one filled up with copies. If the file takes flattened inputs, (784,) or (784, 1) for
-(1, 28, 28), they are sent in row order. Notes report both.
+The file takes one array of numbers, with the samples along its first axis. If that axis has a fixed
+length, inputs are sent in batches of that length, the last one filled up with copies. If the file
+takes flattened inputs, (784,) or (784, 1) for (1, 28, 28), they are sent in row order. Notes report
+both.
 """
 
 import ast
@@ -47,20 +49,25 @@ class Onnx(Checked):
     output: str = ""
     """Name of the output to read; by default the only one of shape (samples, classes)."""
     answers: Kind | None = None
-    """Kind of the answers, such as logits or probabilities; by default inferred from the answers to clean samples."""
+    """Kind of the answers, such as logits or probabilities; by default inferred from the answers
+    to clean samples."""
     layout: Layout | None = None
-    """Position of the channels in the file's input, first or last; by default read from its shape."""
+    """Position of the channels in the file's input, first or last; by default read from its
+    shape."""
     mean: tuple[float, ...] = ()
     """Values to subtract from the inputs first: one number, or one per channel joined by +."""
     std: tuple[float, ...] = ()
-    """Values by which to divide afterwards, like mean; 0.00392156862745098 converts 0 to 1 into 0 to 255."""
+    """Values by which to divide afterwards, like mean; 0.00392156862745098 converts 0 to 1 into
+    0 to 255."""
     gradients: bool = False
     """Convert the network to torch, so that it gives gradients and its layers can be bounded."""
     decode: str = ""
-    """`FILE.py:FUNCTION` for a detector: turns the output, a tensor of torch, into (n, candidates, 4 + classes), corners in
-    pixels and then a score from 0 to 1 for each class, before suppression."""
+    """`FILE.py:FUNCTION` for a detector: turns the output, a tensor of torch, into (n,
+    candidates, 4 + classes), corners in pixels and then a score from 0 to 1 for each class,
+    before suppression."""
     bgr: bool = False
-    """The file takes the channels in reverse order, blue first; mean and std are those of red, green and blue."""
+    """The file takes the channels in reverse order, blue first; mean and std are those of red,
+    green and blue."""
     threads: Annotated[int, Range("[1, 1024]")] = 1
     """Threads of ONNX Runtime."""
     name: str = ""
@@ -86,14 +93,25 @@ class Onnx(Checked):
         channels = -len(domain.shape)
         for key in ("mean", "std"):
             if len(getattr(self, key)) not in (0, 1, domain.shape[0]):
-                raise RequestError(f"{self.path}: {key} has {len(getattr(self, key))} numbers for {domain.shape[0]} channels")
+                raise RequestError(
+                    f"{self.path}: {key} has {len(getattr(self, key))} numbers "
+                    f"for {domain.shape[0]} channels"
+                )
         numbers = {key: list(values) for key in ("mean", "std") if (values := getattr(self, key))}
-        settings = {key: values if len(values) > 1 else values[0] for key, values in numbers.items()}
-        return ({"axis": channels} if numbers else {}) | settings | ({"flip_axis": channels} if self.bgr else {})
+        settings = {
+            key: values if len(values) > 1 else values[0] for key, values in numbers.items()
+        }
+        return (
+            ({"axis": channels} if numbers else {})
+            | settings
+            | ({"flip_axis": channels} if self.bgr else {})
+        )
 
 
 class Network:
-    """A session of ONNX Runtime as a function of arrays (n, *shape): the array of its output, or of all its outputs by name."""
+    """A session of ONNX Runtime as a function of arrays (n, *shape): the array of its output, or of
+    all its outputs by name.
+    """
 
     def __init__(self, session: Any, domain: Domain, options: Onnx, name: str) -> None:
         self.session, self.name = session, name
@@ -104,21 +122,32 @@ class Network:
         """Number of inputs that the file takes at once; None if any number is accepted."""
         self.outputs = [str(port.name) for port in session.get_outputs()]
         if options.output and options.output not in self.outputs:
-            raise RequestError(f"{name} has no output {options.output!r}; it has {', '.join(self.outputs)}")
+            raise RequestError(
+                f"{name} has no output {options.output!r}; it has {', '.join(self.outputs)}"
+            )
         self.outputs = [options.output] if options.output else self.outputs
-        decoder: tuple[Decoder | None, str] = open_decoder(options.decode) if options.decode else (None, "")
+        decoder: tuple[Decoder | None, str] = (
+            open_decoder(options.decode) if options.decode else (None, "")
+        )
         self.decoder, self.decoder_code = decoder
         self.notes: tuple[str, ...] = ()
         if self.sides is not None:
-            self.notes += (f"{name} takes inputs of shape {self.sides}: those of the data are flattened row by row",)
+            self.notes += (
+                f"{name} takes inputs of shape {self.sides}: those of the data "
+                "are flattened row by row",
+            )
         if self.batch is not None:
-            self.notes += (f"{name} was exported for batches of {self.batch}, and is asked in such batches",)
+            self.notes += (
+                f"{name} was exported for batches of {self.batch}, and is asked in such batches",
+            )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Network":
         """The function around a second session of the same network."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        content = getattr(self.session, "_model_path", None) or getattr(self.session, "_model_bytes", None)
+        content = getattr(self.session, "_model_path", None) or getattr(
+            self.session, "_model_bytes", None
+        )
         if not content:
             raise TypeError("its session does not say which file it runs")
         options = self.session.get_session_options()
@@ -129,20 +158,40 @@ class Network:
         """The scores; whole numbers beside them, such as labels, are left out."""
         rows = np.ascontiguousarray(np.moveaxis(x, 1, -1) if self.last else x, self.dtype)
         rows = rows if self.sides is None else rows.reshape(len(rows), *self.sides)
-        arrays = in_batches(lambda part: list(self.session.run(self.outputs, {self.input: part})), rows, self.batch)
+        arrays = in_batches(
+            lambda part: list(self.session.run(self.outputs, {self.input: part})), rows, self.batch
+        )
         pairs = zip(self.outputs, arrays, strict=True)
-        scores = {name: array for name, array in pairs if isinstance(array, np.ndarray) and array.dtype.kind == "f"}
+        scores = {
+            name: array
+            for name, array in pairs
+            if isinstance(array, np.ndarray) and array.dtype.kind == "f"
+        }
         if not scores:
-            raise RequestError(f"{self.name} answers with {', '.join(self.outputs)}, and none holds scores: export one that does")
+            raise RequestError(
+                f"{self.name} answers with {', '.join(self.outputs)}, and none "
+                "holds scores: export one that does"
+            )
         if len(scores) > 1:
             return scores
         (answer,) = scores.values()
-        return answer if self.decoder is None else decode_raw(self.decoder, torch.from_numpy(answer), self.name)
+        return (
+            answer
+            if self.decoder is None
+            else decode_raw(self.decoder, torch.from_numpy(answer), self.name)
+        )
 
 
-def model_of(network: Network, domain: Domain, options: Onnx, digest: str, file: Path | None = None) -> Model:
-    """The model around a network, in torch if its settings ask for gradients and ONNX Runtime gives the same answers."""
-    preprocessing, code = options.preprocessing(domain), f"{digest} {network.decoder_code} {network.last} {network.sides}"
+def model_of(
+    network: Network, domain: Domain, options: Onnx, digest: str, file: Path | None = None
+) -> Model:
+    """The model around a network, in torch if its settings ask for gradients and ONNX Runtime gives
+    the same answers.
+    """
+    preprocessing, code = (
+        options.preprocessing(domain),
+        f"{digest} {network.decoder_code} {network.last} {network.sides}",
+    )
     model = FunctionModel(
         network,
         domain,
@@ -156,7 +205,8 @@ def model_of(network: Network, domain: Domain, options: Onnx, digest: str, file:
         class_names=_class_names(network.session, network.name),
         architecture="ONNX",
         notes=network.notes,
-        gradients=f"onnx:{options.path}?gradients=true" * (bool(options.path) and not options.gradients),
+        gradients=f"onnx:{options.path}?gradients=true"
+        * (bool(options.path) and not options.gradients),
     )
     if options.gradients and file is not None:
         from brinell.models._onnx_network import convert
@@ -166,12 +216,17 @@ def model_of(network: Network, domain: Domain, options: Onnx, digest: str, file:
         except RequestError:
             raise
         except Exception as error:
-            model.add_note(f"{network.name} gives scores alone: it cannot be carried out in torch ({one_line(error, 160)})")
+            model.add_note(
+                f"{network.name} gives scores alone: it cannot be carried out in "
+                f"torch ({one_line(error, 160)})"
+            )
     return LogitModel(model, options.answers) if options.answers else model
 
 
 def _class_names(session: Any, name: str) -> tuple[str, ...]:
-    """The names of the classes in the metadata of a file: JSON, Python's text of a dict or list, or names joined by commas."""
+    """The names of the classes in the metadata of a file: JSON, Python's text of a dict or list, or
+    names joined by commas.
+    """
     metadata = dict(session.get_modelmeta().custom_metadata_map)
     key = next((key for key in METADATA if metadata.get(key)), None)
     if key is None:
@@ -191,31 +246,51 @@ def _only_input(session: Any, name: str) -> Any:
     if len(inputs) != 1:
         names = ", ".join(f"{entry.name} {entry.shape}" for entry in inputs)
         raise RequestError(
-            f"{name} has {len(inputs)} inputs ({names}): Brinell asks models of one; export it with the others fixed"
+            f"{name} has {len(inputs)} inputs ({names}): Brinell asks models of "
+            "one; export it with the others fixed"
         )
     entry = inputs[0]
     if entry.type not in TYPES:
-        raise RequestError(f"{name} takes {entry.type}, and inputs are real numbers: export it for {', '.join(TYPES)}")
+        raise RequestError(
+            f"{name} takes {entry.type}, and inputs are real numbers: export it "
+            f"for {', '.join(TYPES)}"
+        )
     return entry
 
 
-def _arrangement(shape: list[Any], domain: Domain, layout: Layout | None, name: str) -> tuple[bool, tuple[int, ...] | None]:
-    """True if the file takes the channels last, and the sides of flattened inputs, or None; refuses data of another shape."""
+def _arrangement(
+    shape: list[Any], domain: Domain, layout: Layout | None, name: str
+) -> tuple[bool, tuple[int, ...] | None]:
+    """True if the file takes the channels last, and the sides of flattened inputs, or None; refuses
+    data of another shape.
+    """
     first, last = domain.shape, (*domain.shape[1:], domain.shape[0])
     layouts: dict[Layout, tuple[int, ...]] = {"first": first, "last": last}
     for order in (layout,) if layout else tuple(layouts)[: len(first)]:
         pairs = zip(shape[1:], layouts[order], strict=False)
-        if len(shape) == 1 + len(first) and all(side == length for side, length in pairs if isinstance(side, int)):
+        if len(shape) == 1 + len(first) and all(
+            side == length for side, length in pairs if isinstance(side, int)
+        ):
             return order == "last", None
     sides = [side for side in shape[1:] if isinstance(side, int)]
-    if len(sides) != len(shape) - 1 or [side for side in sides if side != 1] != [math.prod(first)] or domain.columns:
+    if (
+        len(sides) != len(shape) - 1
+        or [side for side in sides if side != 1] != [math.prod(first)]
+        or domain.columns
+    ):
         if len(shape) == len(first):
             remedy = "export it with a first axis of any length"
-            raise RequestError(f"{name} takes one input of shape {shape} and has no axis for the samples: {remedy}")
-        raise RequestError(f"{name} takes inputs of shape {shape[1:]}, and the data has {domain.kind}s of shape {list(first)}")
+            raise RequestError(
+                f"{name} takes one input of shape {shape} and has no axis for the samples: {remedy}"
+            )
+        raise RequestError(
+            f"{name} takes inputs of shape {shape[1:]}, and the data has "
+            f"{domain.kind}s of shape {list(first)}"
+        )
     if len(first) > 1 and first[0] > 1 and layout is None:
         raise RequestError(
-            f"{name} takes inputs of shape {shape[1:]}, flattened from {list(first)} with the channels first or last: say it by "
+            f"{name} takes inputs of shape {shape[1:]}, flattened from "
+            f"{list(first)} with the channels first or last: say it by "
             "layout=first or layout=last"
         )
     return layout == "last", tuple(sides)

@@ -1,4 +1,6 @@
-"""`robustbench:NAME`: a network of RobustBench's model zoo (arXiv 2010.09670), by the package robustbench."""
+"""`robustbench:NAME`: a network of RobustBench's model zoo (arXiv 2010.09670), by the package
+robustbench.
+"""
 
 from dataclasses import dataclass
 
@@ -25,19 +27,27 @@ class RobustBench:
     def __call__(self, domain: Domain) -> TorchModel:
         """Let the package build the network and load its checkpoint."""
         if not self.path:
-            raise RequestError("'robustbench' names no model: write robustbench:NAME, such as robustbench:Carmon2019Unlabeled")
+            raise RequestError(
+                "'robustbench' names no model: write robustbench:NAME, such as "
+                "robustbench:Carmon2019Unlabeled"
+            )
         try:
             from robustbench.utils import load_model
         except Exception as error:
             raise RequestError(
-                f"the package robustbench cannot be imported ({type(error).__name__}: {one_line(error, 120)}): install it, or "
+                "the package robustbench cannot be imported "
+                f"({type(error).__name__}: {one_line(error, 120)}): install it, "
+                "or "
                 "write torch:FILE.py:FACTORY?weights=FILE"
             ) from error
         try:
-            network = load_model(self.path, model_dir=self.folder, dataset=self.dataset, threat_model=self.threat)
+            network = load_model(
+                self.path, model_dir=self.folder, dataset=self.dataset, threat_model=self.threat
+            )
         except Exception as error:
             raise RequestError(
-                f"the package robustbench cannot load {self.path} on {self.dataset} and {self.threat} ({type(error).__name__}: "
+                f"the package robustbench cannot load {self.path} on "
+                f"{self.dataset} and {self.threat} ({type(error).__name__}: "
                 f"{one_line(error, 200)}): check the name, or put the checkpoint into {self.folder}"
             ) from error
         return TorchModel(network.eval(), domain, name=self.name or self.path, bounds=(0.0, 1.0))

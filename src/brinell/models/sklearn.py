@@ -1,10 +1,12 @@
-"""`sklearn:FILE.skops`: a classifier of scikit-learn, or a pipeline that ends in one, saved by skops.
+"""`sklearn:FILE.skops`: a classifier of scikit-learn, or a pipeline that ends in one, saved by
+skops.
 
-A skops file is not a pickle, but it may name types whose construction runs code. Types that skops trusts by default are
-constructed; any other must be named by the option `trusted`, and the message lists those that are missing. A tree of
-scikit-learn is such a type, because skops does not check the numbers of its nodes. Probabilities are converted by their
-logarithm. Without probabilities the decision function is used, and without that the predicted class, which only label-only
-attacks can use.
+A skops file is not a pickle, but it may name types whose construction runs code. Types that skops
+trusts by default are constructed; any other must be named by the option `trusted`, and the message
+lists those that are missing. A tree of scikit-learn is such a type, because skops does not check
+the numbers of its nodes. Probabilities are converted by their logarithm. Without probabilities the
+decision function is used, and without that the predicted class, which only label-only attacks can
+use.
 """
 
 import hashlib
@@ -36,7 +38,11 @@ MOST_BYTES = 1 << 33
 SAVED_BY = re.compile(r'"_sklearn_version": \{[^{}]*?"content": "\\"([^"\\]+)')
 """Where a schema of skops names the version of scikit-learn."""
 Array = np.ndarray[Any, Any]
-METHODS: dict[Answers, str] = {"probabilities": "predict_proba", "decision": "decision_function", "labels": "predict"}
+METHODS: dict[Answers, str] = {
+    "probabilities": "predict_proba",
+    "decision": "decision_function",
+    "labels": "predict",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +52,11 @@ class Sklearn:
     path: str = ""
     """The file that `skops.io.dump` wrote."""
     trusted: tuple[str, ...] = ()
-    """Types in the file that you trust, joined by +, in addition to those that skops trusts by default."""
+    """Types in the file that you trust, joined by +, in addition to those that skops trusts by
+    default."""
     answers: Answers | None = None
-    """Answers to request: probabilities, decision or labels; by default the first of these that the model offers."""
+    """Answers to request: probabilities, decision or labels; by default the first of these that
+    the model offers."""
     name: str = ""
     """Name in reports; by default the stem of the file."""
 
@@ -63,7 +71,15 @@ class Sklearn:
         name = self.name or file.stem
         try:
             notes = (f"{name}{versions}",) if versions else ()
-            return of_estimator(estimator, domain, self.answers, name=name, digest=digest, source=str(file), notes=notes)
+            return of_estimator(
+                estimator,
+                domain,
+                self.answers,
+                name=name,
+                digest=digest,
+                source=str(file),
+                notes=notes,
+            )
         except RequestError as error:
             raise RequestError(f"{error}; it{versions}" if versions else str(error)) from None
 
@@ -78,14 +94,18 @@ def of_estimator(
     source: str = "the model",
     notes: tuple[str, ...] = (),
 ) -> Model:
-    """A model around an estimator, which is called once; settings of its number of processes become 1.
+    """A model around an estimator, which is called once; settings of its number of processes become
+    1.
 
     Inputs of any shape are flattened to vectors, in the units of their table.
     """
     answers = _choose_answers(estimator, answers, source)
     if settings := process_settings(estimator):
         estimator.set_params(**dict.fromkeys(settings, 1))
-    names = tuple(f"{entry:.12g}" if isinstance(entry, float | np.floating) else str(entry) for entry in estimator.classes_)
+    names = tuple(
+        f"{entry:.12g}" if isinstance(entry, float | np.floating) else str(entry)
+        for entry in estimator.classes_
+    )
     model = FunctionModel(
         Answering(estimator, METHODS[answers], _frame(estimator, domain, name)),
         domain,
@@ -102,9 +122,13 @@ def of_estimator(
     )
     if model.classes != (1 if answers == "decision" and len(names) == 2 else len(names)):
         raise RequestError(
-            f"{name} answers one input with {model.classes} scores for {len(names)} classes: it must be a classifier of one label"
+            f"{name} answers one input with {model.classes} scores for "
+            f"{len(names)} classes: it must be a classifier of one label"
         )
-    kind = {"probabilities": "probabilities", "decision": "logits" if len(names) > 2 else "logit"}.get(answers)
+    kind = {
+        "probabilities": "probabilities",
+        "decision": "logits" if len(names) > 2 else "logit",
+    }.get(answers)
     return LogitModel(model, kind) if kind else model
 
 
@@ -117,16 +141,23 @@ class Answering:
     def __call__(self, rows: Array) -> Array:
         """Scores, or the place of the predicted class among the classes."""
         with warnings.catch_warnings():
-            # scikit-learn warns of rows without names where it was fitted with some; they are matched when the model is opened.
+            # scikit-learn warns of rows without names where it was fitted with some; they are
+            # matched when the model is opened.
             warnings.simplefilter("ignore", UserWarning)
             answer = np.asarray(getattr(self.estimator, self.method)(self.frame(rows)))
-        return np.searchsorted(self.estimator.classes_, answer) if self.method == "predict" else answer
+        return (
+            np.searchsorted(self.estimator.classes_, answer) if self.method == "predict" else answer
+        )
 
 
 def process_settings(estimator: Any) -> list[str]:
-    """Names of the settings by which an estimator starts several processes, which would start anew for every query."""
+    """Names of the settings by which an estimator starts several processes, which would start anew
+    for every query.
+    """
     return [
-        key for key, value in estimator.get_params().items() if key.rpartition("__")[2] == "n_jobs" and value not in (None, 1)
+        key
+        for key, value in estimator.get_params().items()
+        if key.rpartition("__")[2] == "n_jobs" and value not in (None, 1)
     ]
 
 
@@ -134,18 +165,25 @@ def _load(file: Path, content: bytes, trusted: tuple[str, ...]) -> Any:
     try:
         import skops.io as skops
     except ImportError:
-        raise RequestError("skops is not installed, which reads .skops files: pip install 'brinell[sklearn]'") from None
+        raise RequestError(
+            "skops is not installed, which reads .skops files: pip install 'brinell[sklearn]'"
+        ) from None
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            bounded.check_unpacked_size(sum(member.file_size for member in archive.infolist()), len(content), file)
+            bounded.check_unpacked_size(
+                sum(member.file_size for member in archive.infolist()), len(content), file
+            )
         untrusted = sorted(skops.get_untrusted_types(data=content))
     except RequestError:
         raise
     except Exception as error:
-        raise RequestError(f"{file} is damaged or no skops file ({one_line(error)}): save it by skops.io.dump") from None
+        raise RequestError(
+            f"{file} is damaged or no skops file ({one_line(error)}): save it by skops.io.dump"
+        ) from None
     if unlisted := [type_name for type_name in untrusted if type_name not in trusted]:
         raise RequestError(
-            f"{file} holds types that skops does not trust by default ({', '.join(unlisted)}): if you know the origin of the "
+            f"{file} holds types that skops does not trust by default "
+            f"({', '.join(unlisted)}): if you know the origin of the "
             f"file, write {file}?trusted={'+'.join([*trusted, *unlisted])}"
         )
     try:
@@ -153,35 +191,54 @@ def _load(file: Path, content: bytes, trusted: tuple[str, ...]) -> Any:
             warnings.simplefilter("ignore", InconsistentVersionWarning)  # which a note says
             return skops.loads(content, trusted=untrusted)
     except Exception as error:
-        reason = _versions(content) or " was saved by another version of skops: save it by the one in use"
+        reason = (
+            _versions(content)
+            or " was saved by another version of skops: save it by the one in use"
+        )
         raise RequestError(f"{file} cannot be loaded ({one_line(error)}): it{reason}") from None
 
 
 def _versions(content: bytes) -> str:
-    """A clause about an estimator of another version of scikit-learn than the installed one; empty for the same."""
+    """A clause about an estimator of another version of scikit-learn than the installed one; empty
+    for the same.
+    """
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         saved = SAVED_BY.search(archive.read("schema.json").decode("utf-8", "replace"))
     if saved is None or saved[1] == sklearn.__version__:
         return ""
     return (
-        f" was saved by scikit-learn {saved[1]}, and {sklearn.__version__} is installed: install scikit-learn=={saved[1]}, or "
+        f" was saved by scikit-learn {saved[1]}, and {sklearn.__version__} is "
+        f"installed: install scikit-learn=={saved[1]}, or "
         "save it anew"
     )
 
 
 def _choose_answers(estimator: Any, answer_kind: Answers | None, file: str) -> Answers:
     if not hasattr(estimator, "predict") or not hasattr(estimator, "classes_"):
-        raise RequestError(f"{file} holds a {type(estimator).__name__}, which is no fitted classifier: it has no classes_")
-    if np.asarray(estimator.classes_, dtype=object).ndim != 1 or isinstance(estimator.classes_, list):
-        raise RequestError(f"{file} holds a {type(estimator).__name__} of several labels each: Brinell audits one label each")
+        raise RequestError(
+            f"{file} holds a {type(estimator).__name__}, which is no fitted "
+            "classifier: it has no classes_"
+        )
+    if np.asarray(estimator.classes_, dtype=object).ndim != 1 or isinstance(
+        estimator.classes_, list
+    ):
+        raise RequestError(
+            f"{file} holds a {type(estimator).__name__} of several labels each: "
+            "Brinell audits one label each"
+        )
     for kind in (answer_kind,) if answer_kind else METHODS:
         if hasattr(estimator, METHODS[kind]):
             return kind
-    raise RequestError(f"{file}: its {type(estimator).__name__} has no {METHODS[answer_kind or 'labels']}: leave answers= out")
+    raise RequestError(
+        f"{file}: its {type(estimator).__name__} has no "
+        f"{METHODS[answer_kind or 'labels']}: leave answers= out"
+    )
 
 
 def _frame(estimator: Any, domain: Domain, name: str) -> Callable[[Array], Any]:
-    """The function that converts rows to the estimator's input: columns in the order of the fit, categories as texts."""
+    """The function that converts rows to the estimator's input: columns in the order of the fit,
+    categories as texts.
+    """
     fitted = [str(fitted_name) for fitted_name in getattr(estimator, "feature_names_in_", ())]
     if not fitted or not domain.columns or domain.kind != "vector":
         return lambda rows: rows
@@ -189,10 +246,15 @@ def _frame(estimator: Any, domain: Domain, name: str) -> Callable[[Array], Any]:
     names = [column.name for column in columns]
     if missing := [fitted_name for fitted_name in fitted if fitted_name not in names]:
         raise RequestError(
-            f"{name} was fitted with a column {missing[0]!r}, which the data has not: it has {', '.join(names[:8])}"
+            f"{name} was fitted with a column {missing[0]!r}, which the data has "
+            f"not: it has {', '.join(names[:8])}"
         )
     order = [names.index(fitted_name) for fitted_name in fitted]
-    texts = {names[index]: np.array(values, dtype=object) for index in order if (values := columns[index].values)}
+    texts = {
+        names[index]: np.array(values, dtype=object)
+        for index in order
+        if (values := columns[index].values)
+    }
     try:
         import pandas
     except ImportError:
@@ -205,7 +267,9 @@ def _frame(estimator: Any, domain: Domain, name: str) -> Callable[[Array], Any]:
         frame_of_rows = pandas.DataFrame(rows[:, order], columns=fitted)
         for column, values in texts.items():
             codes = frame_of_rows[column].round().clip(0, len(values) - 1)
-            frame_of_rows[column] = np.where(codes.isna(), np.nan, values[codes.fillna(0).astype(int)])
+            frame_of_rows[column] = np.where(
+                codes.isna(), np.nan, values[codes.fillna(0).astype(int)]
+            )
         return frame_of_rows
 
     return frame

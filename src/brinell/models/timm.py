@@ -1,8 +1,9 @@
-"""`timm:NAME`: a network of PyTorch Image Models, behind the preparation of images that its data config states.
+"""`timm:NAME`: a network of PyTorch Image Models, behind the preparation of images that its data
+config states.
 
-NAME is a model's name with or without the tag of its weights (`resnet18.a1_in1k`), or `local-dir:FOLDER` and
-`hf-hub:REPOSITORY` as in timm. Weights come from your file, `weights=FILE.safetensors`, or from timm's download. Nothing but
-tensors is unpickled.
+NAME is a model's name with or without the tag of its weights (`resnet18.a1_in1k`), or
+`local-dir:FOLDER` and `hf-hub:REPOSITORY` as in timm. Weights come from your file,
+`weights=FILE.safetensors`, or from timm's download. Nothing but tensors is unpickled.
 """
 
 from dataclasses import dataclass
@@ -33,7 +34,8 @@ class Timm:
     classes: int = 0
     """Number of logits if `weights` has a number other than timm's; 0 for timm's."""
     resize: Resize = "auto"
-    """library: resize and crop as timm does; auto: the same, except for images that already have the network's size."""
+    """library: resize and crop as timm does; auto: the same, except for images that already have
+    the network's size."""
     name: str = ""
     """Name in reports; by default the name of the model."""
 
@@ -42,7 +44,10 @@ class Timm:
         timm = import_library("timm", self, "resnet18.a1_in1k?weights=FILE.safetensors")
         base = self.path.partition(".")[0]
         if ":" not in self.path and not timm.is_model(base):
-            raise RequestError(f"timm {timm.__version__} has no model {base!r}{suggestion(base, timm.list_models())}")
+            raise RequestError(
+                f"timm {timm.__version__} has no model "
+                f"{base!r}{suggestion(base, timm.list_models())}"
+            )
         network = self._network(timm)
         config = timm.data.resolve_model_data_config(network)
         return prepare(network, view_of(config), domain, self.resize, self.name or self.path)
@@ -52,12 +57,16 @@ class Timm:
         try:
             # Drawing the weights that are replaced next must not move the global generator.
             with torch.random.fork_rng(devices=[]):
-                network: nn.Module = timm.create_model(self.path, pretrained=not self.weights, **options)
+                network: nn.Module = timm.create_model(
+                    self.path, pretrained=not self.weights, **options
+                )
         except Exception as error:
             doing = "made" if self.weights else "made with timm's own weights"
             reason = f"{type(error).__name__}: {one_line(error, 200)}"
             remedy = "give a file of your own, weights=FILE.safetensors"
-            raise RequestError(f"timm:{self.path} cannot be {doing} ({reason}): {remedy}") from error
+            raise RequestError(
+                f"timm:{self.path} cannot be {doing} ({reason}): {remedy}"
+            ) from error
         if self.weights:
             load_weights_file(network, self.weights, HEAD)
         return network

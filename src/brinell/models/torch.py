@@ -1,13 +1,13 @@
 """`torch:FILE.py:FACTORY?weights=FILE`: a PyTorch module created by your function.
 
-The function is called with the options `args=key=value,key=value` as text and returns an `nn.Module`. The module takes inputs
-in the bounds of the data (normalisation inside) and returns logits. The file imports modules of its folder, as `python FILE.py`
-does; the function may return a TorchScript module, an exported program or a compiled one as well.
+The function is called with the options `args=key=value,key=value` as text and returns an
+`nn.Module`. The module takes inputs in the bounds of the data (normalisation inside) and returns
+logits. The file imports modules of its folder, as `python FILE.py` does; the function may return a
+TorchScript module, an exported program or a compiled one as well.
 
-Weights are a state dict: `.safetensors`, or `.pt`/`.pth` if torch can read it with `weights_only=True`; a pickled model is
-never loaded.
-A `classes.json` in the folder of the weights, or without weights in that of the Python file, names the classes in the order of
-the logits.
+Weights are a state dict: `.safetensors`, or `.pt`/`.pth` if torch can read it with
+`weights_only=True`; a pickled model is never loaded. A `classes.json` in the folder of the weights,
+or without weights in that of the Python file, names the classes in the order of the logits.
 """
 
 from collections.abc import Mapping
@@ -38,24 +38,26 @@ class TorchModule:
     path: str = ""
     """`FILE.py:FACTORY`: a function that returns the module."""
     weights: str = ""
-    """State dict, .safetensors or .pt; without it the module keeps the weights that the function set."""
+    """State dict, .safetensors or .pt; without it the module keeps the weights that the function
+    set."""
     args: str = ""
     """Arguments of the function, `key=value` joined by commas, passed as text."""
     name: str = ""
     """Name in reports; by default the stem of the weights' file, or the function."""
 
     answers: Kind | None = None
-    """Kind of the module's answers: logits, probabilities, log-probabilities, sigmoids (one score per class), or for two
-    classes one logit or probability; by default inferred from the answers to clean samples.
+    """Kind of the module's answers: logits, probabilities, log-probabilities, sigmoids (one score
+    per class), or for two classes one logit or probability; by default inferred from the answers to
+    clean samples.
     """
 
     output: str = ""
-    """Part of the answer that holds the logits, for a module that answers several: a name or a place, such as logits, 0 or
-    heads.1; by default the only part that fits.
+    """Part of the answer that holds the logits, for a module that answers several: a name or a
+    place, such as logits, 0 or heads.1; by default the only part that fits.
     """
     decode: str = ""
-    """`FILE.py:FUNCTION` for a detector: turns the module's raw output into (n, candidates, 4 + classes), corners in pixels and
-    then a score from 0 to 1 for each class, before suppression.
+    """`FILE.py:FUNCTION` for a detector: turns the module's raw output into (n, candidates, 4 +
+    classes), corners in pixels and then a score from 0 to 1 for each class, before suppression.
     """
 
     def __call__(self, domain: Domain) -> Model:
@@ -66,16 +68,23 @@ class TorchModule:
         """Create the module, load its weights, and call it once for the number of classes."""
         source, _, factory = self.path.rpartition(":")
         if not source or not factory:
-            raise RequestError(f"{'torch:' + self.path!r} names no function: write torch:FILE.py:FACTORY?weights=FILE")
+            raise RequestError(
+                f"{'torch:' + self.path!r} names no function: write "
+                "torch:FILE.py:FACTORY?weights=FILE"
+            )
         file = Path(source).expanduser()
         pairs = [part.partition("=") for part in self.args.split(",") if part]
         if bad := [key for key, equals, _ in pairs if not equals or not key.isidentifier()]:
-            raise RequestError(f"args={self.args}: {bad[0]!r} is no key=value; write args=key=value,key=value")
+            raise RequestError(
+                f"args={self.args}: {bad[0]!r} is no key=value; write args=key=value,key=value"
+            )
         with kept_defaults():
             module = _make(file, factory, {key: value for key, _, value in pairs})
         name = self.name or factory
         if self.weights:
-            load_weights_file(module, self.weights, f"let {factory} in {file} end in as many outputs")
+            load_weights_file(
+                module, self.weights, f"let {factory} in {file} end in as many outputs"
+            )
             name = self.name or Path(self.weights).stem
         code = f"{hash_code(file)} {factory} {self.args}"
         if self.decode:
@@ -92,7 +101,9 @@ class TorchModule:
             data_classes=classes,
         )
         if self.decode and not isinstance(model.info.output, BoxForm):
-            raise RequestError(f"decode={self.decode} gives no boxes: return (n, candidates, 4 + classes)")
+            raise RequestError(
+                f"decode={self.decode} gives no boxes: return (n, candidates, 4 + classes)"
+            )
         return LogitModel(model, self.answers) if self.answers else model
 
 
@@ -100,7 +111,11 @@ def _make(file: Path, factory: str, arguments: Mapping[str, str]) -> nn.Module:
     scope = import_file(file)
     entry = getattr(scope, factory, None)
     if not callable(entry):
-        names = sorted(name for name, value in vars(scope).items() if getattr(value, "__module__", "") == scope.__name__)
+        names = sorted(
+            name
+            for name, value in vars(scope).items()
+            if getattr(value, "__module__", "") == scope.__name__
+        )
         hint = suggestion(factory, names, f"it has {', '.join(names) or 'none'}")
         raise RequestError(f"{file} has no function {factory!r}{hint}")
     try:
@@ -110,5 +125,8 @@ def _make(file: Path, factory: str, arguments: Mapping[str, str]) -> nn.Module:
         raise RequestError(failure_text(f"{file}:{factory} failed", error, file)) from error
     module = module.module() if isinstance(module, torch.export.ExportedProgram) else module
     if not isinstance(module, nn.Module):
-        raise RequestError(f"{file}:{factory} returned {type(module).__name__}, and no nn.Module: let it return the network")
+        raise RequestError(
+            f"{file}:{factory} returned {type(module).__name__}, and no "
+            "nn.Module: let it return the network"
+        )
     return module

@@ -1,7 +1,9 @@
-"""`torchvision:NAME`: an image classifier of torchvision, behind the preparation of images that its weights state.
+"""`torchvision:NAME`: an image classifier of torchvision, behind the preparation of images that its
+weights state.
 
-Weights come from your file, `weights=FILE.pth`, or from torchvision's download; `version=IMAGENET1K_V2` selects one of several
-training recipes, each with its own preparation. Nothing but tensors is unpickled.
+Weights come from your file, `weights=FILE.pth`, or from torchvision's download;
+`version=IMAGENET1K_V2` selects one of several training recipes, each with its own preparation.
+Nothing but tensors is unpickled.
 """
 
 from dataclasses import dataclass
@@ -21,7 +23,8 @@ PUBLISHED_ARGUMENTS: dict[str, dict[str, Any]] = {
     "googlenet": {"transform_input": True, "aux_logits": True, "init_weights": False},
     "inception_v3": {"transform_input": True, "aux_logits": True, "init_weights": False},
 }
-"""Arguments with which torchvision creates networks for its published weights, if they differ from the defaults."""
+"""Arguments with which torchvision creates networks for its published weights, if they differ
+from the defaults."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +36,13 @@ class Torchvision:
     weights: str = ""
     """State dict, .pth or .safetensors; without it torchvision downloads its weights."""
     version: str = "DEFAULT"
-    """Version of torchvision's weights, such as IMAGENET1K_V1; applies to weights from a file too."""
+    """Version of torchvision's weights, such as IMAGENET1K_V1; applies to weights from a file
+    too."""
     classes: int = 0
     """Number of logits if `weights` has a number other than torchvision's; 0 for torchvision's."""
     resize: Resize = "auto"
-    """library: resize and crop as torchvision does; auto: the same, except for images that already have the network's size."""
+    """library: resize and crop as torchvision does; auto: the same, except for images that
+    already have the network's size."""
     name: str = ""
     """Name in reports; by default the name of the model."""
 
@@ -56,20 +61,31 @@ class Torchvision:
     def _published(self, models: Any) -> Any:
         names = models.list_models(module=models)
         if self.path not in names:
-            raise RequestError(f"torchvision has no image classifier {self.path!r}{suggestion(self.path, names)}")
+            raise RequestError(
+                f"torchvision has no image classifier {self.path!r}{suggestion(self.path, names)}"
+            )
         versions = models.get_model_weights(self.path)
         if self.version not in versions.__members__:
-            raise RequestError(f"{self.path} has no weights {self.version!r}; it has {', '.join(versions.__members__)}")
+            raise RequestError(
+                f"{self.path} has no weights {self.version!r}; it has "
+                f"{', '.join(versions.__members__)}"
+            )
         published = versions[self.version]
         if not published.meta.get("categories"):
-            raise RequestError(f"{self.version} of {self.path} are weights without a classifier: take another version")
+            raise RequestError(
+                f"{self.version} of {self.path} are weights without a classifier: "
+                "take another version"
+            )
         return published
 
     def _network(self, models: Any, classes: int) -> nn.Module:
         # Drawing the weights that are replaced next must not move the global generator.
         with torch.random.fork_rng(devices=[]):
             network: nn.Module = models.get_model(
-                self.path, weights=None, num_classes=classes, **PUBLISHED_ARGUMENTS.get(self.path, {})
+                self.path,
+                weights=None,
+                num_classes=classes,
+                **PUBLISHED_ARGUMENTS.get(self.path, {}),
             )
         return network
 
@@ -79,7 +95,8 @@ class Torchvision:
         except Exception as error:
             reason = f"{type(error).__name__}: {one_line(error, 200)}"
             raise RequestError(
-                f"the weights of torchvision:{self.path} cannot be fetched ({reason}): fetch {published.url} and name it, "
+                f"the weights of torchvision:{self.path} cannot be fetched "
+                f"({reason}): fetch {published.url} and name it, "
                 f"torchvision:{self.path}?weights=FILE"
             ) from error
 

@@ -1,1 +1,3 @@
-"""A report as a value, and its renderers: page, terminal, CSV, Markdown, notebook (DESIGN section 4)."""
+"""A report as a value, and its renderers: page, terminal, CSV, Markdown, notebook (DESIGN section
+4).
+"""

@@ -8,7 +8,19 @@ from typing import Any
 from brinell.analysis.inference import Rank
 from brinell.core.outward import cell as safe_cell
 from brinell.reports.numbers import is_proportion
-from brinell.reports.values import Claimed, Code, Detail, Link, Measure, Percent, Points, PValue, Report, Seconds, Table
+from brinell.reports.values import (
+    Claimed,
+    Code,
+    Detail,
+    Link,
+    Measure,
+    Percent,
+    Points,
+    PValue,
+    Report,
+    Seconds,
+    Table,
+)
 
 COUNTED, MEASURED = ("value", "low", "high", "k", "n"), ("value", "low", "high")
 
@@ -27,7 +39,9 @@ def csv_files(report: Report) -> dict[str, str]:
 
 
 def table_csv(table: Table) -> str:
-    """A table as CSV; the columns of shares and measures are named `column`, `column low` and so on."""
+    """A table as CSV; the columns of shares and measures are named `column`, `column low` and so
+    on.
+    """
     rows = table.rows[1:] if table.total else table.rows
     parts = [_parts(row[index] for row in rows) for index in range(len(table.columns))]
     head = [
@@ -35,12 +49,17 @@ def table_csv(table: Table) -> str:
         for name, group in zip(table.columns, parts, strict=True)
         for part in group
     ]
-    body = [[_value(value, part) for value, group in zip(row, parts, strict=True) for part in group] for row in rows]
+    body = [
+        [_value(value, part) for value, group in zip(row, parts, strict=True) for part in group]
+        for row in rows
+    ]
     return csv_text(head, body)
 
 
 def csv_text(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Rows as CSV: None is an empty cell, and a text that a spreadsheet would take for a formula begins with an apostrophe."""
+    """Rows as CSV: None is an empty cell, and a text that a spreadsheet would take for a formula
+    begins with an apostrophe.
+    """
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerows([[safe_cell(value) for value in row] for row in (head, *rows)])
@@ -52,7 +71,11 @@ def _parts(cells: Iterable[Any]) -> tuple[str, ...]:
     kinds = [value.value if isinstance(value, Detail) else value for value in cells]
     if any(is_proportion(value) for value in kinds):
         return COUNTED
-    return MEASURED if any(isinstance(value, Percent | Points | Measure | Rank) for value in kinds) else ("",)
+    return (
+        MEASURED
+        if any(isinstance(value, Percent | Points | Measure | Rank) for value in kinds)
+        else ("",)
+    )
 
 
 def _value(cell: Any, part: str) -> Any:

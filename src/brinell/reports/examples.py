@@ -1,7 +1,8 @@
-"""Adversarial examples of a run as pictures: the clean input, the enlarged perturbation, the adversarial input.
+"""Adversarial examples of a run as pictures: the clean input, the enlarged perturbation, the
+adversarial input.
 
-For attacks that place distortions on patches a mask is shown too: one colour for each distortion over the clean input, denser
-for higher severities.
+For attacks that place distortions on patches a mask is shown too: one colour for each distortion
+over the clean input, denser for higher severities.
 """
 
 import math
@@ -27,27 +28,44 @@ from brinell.store.run import Run
 COLUMNS = 5
 """Columns of a vector that are listed."""
 PER_MODEL, OF_LARGE, IN_ALL = 12, 6, 36
-"""Examples at most, of each model, of one with inputs of more than 64 x 64 places, and of all models on a page."""
-COLOURS = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233))
-"""Of the distortions, in the order in which they were named; told apart by those who see colours otherwise (Okabe & Ito 2008)."""
+"""Examples at most, of each model, of one with inputs of more than 64 x 64 places, and of all
+models on a page."""
+COLOURS = (
+    (0, 114, 178),
+    (213, 94, 0),
+    (0, 158, 115),
+    (204, 121, 167),
+    (230, 159, 0),
+    (86, 180, 233),
+)
+"""Of the distortions, in the order in which they were named; told apart by those who see colours
+otherwise (Okabe & Ito 2008)."""
 FADED = 0.45
 """Contrast that is left to the clean picture below the mask."""
 DENSITY = (0.45, 0.55, 0.65, 0.75, 0.85)
 """Of the colour at severities 1 to 5."""
 SIDE = 224
-"""Longest side of a mask in pixels; coarser inputs are enlarged by the page, finer ones shown smaller."""
+"""Longest side of a mask in pixels; coarser inputs are enlarged by the page, finer ones shown
+smaller."""
 TEXT = {
     "image": "In the middle the perturbation alone, enlarged by the factor below it, on grey.",
-    "signal": "Above the adversarial signal over the clean one, below the perturbation alone; what was touched is shaded.",
-    "vector": "The columns that moved most, in their own units: as they were, the change, as they are now.",
-    "video": "Of each quarter of a video the frame that changed most. In the middle the perturbation, "
-    "enlarged by the factor below it, on grey; then the adversarial video, with lines around what was touched.",
+    "signal": "Above the adversarial signal over the clean one, below the perturbation "
+    "alone; what was touched is shaded.",
+    "vector": "The columns that moved most, in their own units: as they were, the change, "
+    "as they are now.",
+    "video": "Of each quarter of a video the frame that changed most. In the middle the "
+    "perturbation, "
+    "enlarged by the factor below it, on grey; then the adversarial video, with "
+    "lines around what was touched.",
 }
 """By kind of input, what the pictures show."""
 
 
-def examples(run: Run, records: Records, model: str, *, models: int = 1) -> list[tuple[int, Example]]:
-    """Class and pictures of the closest adversarial example of each class, closest first, then further ones while there is room.
+def examples(
+    run: Run, records: Records, model: str, *, models: int = 1
+) -> list[tuple[int, Example]]:
+    """Class and pictures of the closest adversarial example of each class, closest first, then
+    further ones while there is room.
 
     Only the samples whose clean input the run keeps can be shown.
 
@@ -68,14 +86,23 @@ def examples(run: Run, records: Records, model: str, *, models: int = 1) -> list
     for attack in dict.fromkeys(records.attack.tolist()):
         at = np.flatnonzero(records.attack == attack)
         ids = records.sample_id[at].tolist()
-        inputs, placements = run.adversarial(model, attack, ids), placements_of(run, model, attack, ids)
+        inputs, placements = (
+            run.adversarial(model, attack, ids),
+            placements_of(run, model, attack, ids),
+        )
         names = run.legend(model, attack).get("distortions", [])
         colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
         for row, sample in zip(at.tolist(), ids, strict=True):
             if sample in inputs:
                 mask = _mask(run, records, row, placements.get(sample), clean[sample], colours)
-                anchor = f"sample-{sample}" if models == 1 else f"{model}-sample-{sample}".replace(" ", "-")
-                example = _example(run.manifest, records, row, clean[sample], inputs[sample], mask, anchor)
+                anchor = (
+                    f"sample-{sample}"
+                    if models == 1
+                    else f"{model}-sample-{sample}".replace(" ", "-")
+                )
+                example = _example(
+                    run.manifest, records, row, clean[sample], inputs[sample], mask, anchor
+                )
                 examples.append((row, int(records.label[row]), example))
     return [(label, example) for _, label, example in sorted(examples, key=lambda entry: entry[0])]
 
@@ -88,41 +115,64 @@ def _closest(records: Records, model: str, distance: str) -> Array:
 
 
 def _choose(records: Records, room: int) -> list[int]:
-    """Round after round the next adversarial example of every class, each round in the order of the closest."""
+    """Round after round the next adversarial example of every class, each round in the order of the
+    closest.
+    """
     by_class: dict[int, list[int]] = {}
     for row in np.lexsort((records.sample_id, np.ma.getdata(records.broken))).tolist():
         by_class.setdefault(int(records.label[row]), []).append(row)
-    return [row for turn in zip_longest(*by_class.values()) for row in turn if row is not None][:room]
+    return [row for turn in zip_longest(*by_class.values()) for row in turn if row is not None][
+        :room
+    ]
 
 
 Mask = tuple[Markup | None, list[tuple[str, str]], str]
 """A picture, its legend and what it cost."""
 
 
-def _example(manifest: Mapping[str, Any], records: Records, row: int, clean: Array, x: Array, mask: Mask, anchor: str) -> Example:
-    names, eps = class_names(manifest), dict(zip(manifest["eps"], manifest["eps_text"], strict=True))
+def _example(
+    manifest: Mapping[str, Any],
+    records: Records,
+    row: int,
+    clean: Array,
+    x: Array,
+    mask: Mask,
+    anchor: str,
+) -> Example:
+    names, eps = (
+        class_names(manifest),
+        dict(zip(manifest["eps"], manifest["eps_text"], strict=True)),
+    )
     label, before, after = (
-        class_name(names, int(column[row])) for column in (records.label, records.clean_pred, records.adv_pred)
+        class_name(names, int(column[row]))
+        for column in (records.label, records.clean_pred, records.adv_pred)
     )
     confidence = records.adv_confidence[row]
     captions = (
         f"{before}, {percent(float(records.clean_confidence[row]), 0)} sure",
         after if np.ma.is_masked(confidence) else f"{after}, {percent(float(confidence), 0)} sure",
     )
-    sample, size = int(records.sample_id[row]), float(sizes(records, str(manifest["distance"]))[row])
+    sample, size = (
+        int(records.sample_id[row]),
+        float(sizes(records, str(manifest["distance"]))[row]),
+    )
     title = f"sample {sample}, clean, {label}"
     pictures, legend, further = _pictures(manifest, clean, x, title, captions)
     picture, colours, cost = mask
     stages = {stage["name"]: stage.get("label", stage["name"]) for stage in manifest["stages"]}
     parts = [
-        f"Sample {sample}, true class {label}: broken within {eps.get(float(records.broken[row]), f'{records.broken[row]:g}')} "
+        f"Sample {sample}, true class {label}: broken within "
+        f"{eps.get(float(records.broken[row]), f'{records.broken[row]:g}')} "
         f"by {stages.get(str(records.attack[row]), records.attack[row])}",
         f"{distance(str(manifest['distance']))} {short(size)}" if math.isfinite(size) else "",
         further,
         cost,
     ]
     return Example(
-        pictures=[*pictures, *([] if picture is None else [Picture(picture, "where distortions are placed")])],
+        pictures=[
+            *pictures,
+            *([] if picture is None else [Picture(picture, "where distortions are placed")]),
+        ],
         caption="; ".join(filter(None, parts)),
         anchor=anchor,
         legend=[*legend, *colours],
@@ -133,24 +183,42 @@ def _example(manifest: Mapping[str, Any], records: Records, row: int, clean: Arr
 def _pictures(
     manifest: Mapping[str, Any], clean: Array, x: Array, title: str, captions: tuple[str, str]
 ) -> tuple[list[Picture], list[tuple[str, str]], str]:
-    """The views of one example by the kind of its input, their legend, and what else is to be said of it."""
+    """The views of one example by the kind of its input, their legend, and what else is to be said
+    of it.
+    """
     domain, sampling = manifest["data"]["domain"], manifest["data"].get("sampling")
     kind, columns = str(domain["kind"]), domain.get("columns", ())
     low, high = (float(np.mean(domain[end])) for end in ("low", "high"))
     if kind == "signal":
         fixed = [index for index, column in enumerate(columns) if column[3]]
-        beside = ", ".join(f"{columns[index][0]} {short(float(clean[index].mean()))}" for index in fixed)
+        beside = ", ".join(
+            f"{columns[index][0]} {short(float(clean[index].mean()))}" for index in fixed
+        )
         clean, x = (np.delete(array, fixed, axis=0) for array in (clean, x))
         views = [
-            Picture(traces.overlay(clean, x, sampling, title=f"adversarial, taken for {captions[1]}, over {title}")),
-            Picture(traces.perturbation(clean, x, sampling, title=f"perturbation of {title}"), "perturbation"),
+            Picture(
+                traces.overlay(
+                    clean, x, sampling, title=f"adversarial, taken for {captions[1]}, over {title}"
+                )
+            ),
+            Picture(
+                traces.perturbation(clean, x, sampling, title=f"perturbation of {title}"),
+                "perturbation",
+            ),
         ]
-        legend = [("var(--ref)", f"clean: {captions[0]}"), ("var(--s0)", f"adversarial: {captions[1]}")]
+        legend = [
+            ("var(--ref)", f"clean: {captions[0]}"),
+            ("var(--s0)", f"adversarial: {captions[1]}"),
+        ]
         touched = f"touched: {traces.describe_change(clean, x, sampling)}"
         return views, legend, f"{touched}; fixed: {beside}" if beside else touched
     if columns:
         before, change, after = changes(domain, clean, x)
-        return [Picture(before, captions[0]), Picture(change, "change"), Picture(after, captions[1])], [], ""
+        return (
+            [Picture(before, captions[0]), Picture(change, "change"), Picture(after, captions[1])],
+            [],
+            "",
+        )
     delta = np.asarray(x, np.float64) - np.asarray(clean, np.float64)
     factor = amplification(delta, high - low)
     views_of = {
@@ -158,7 +226,11 @@ def _pictures(
         f"perturbation enlarged {factor} times": (low + high) / 2 + factor * delta,
         f"adversarial, taken for {captions[1]}": x,
     }
-    texts = (captions[0], "perturbation" + (f" ×{NBSP}{whole(factor)}" if factor != 1 else ""), captions[1])
+    texts = (
+        captions[0],
+        "perturbation" + (f" ×{NBSP}{whole(factor)}" if factor != 1 else ""),
+        captions[1],
+    )
     if kind == "video":
         frames = frames_to_show(np.square(delta).sum((0, 2, 3)))  # the same of each view
         markups = [
@@ -171,27 +243,47 @@ def _pictures(
 
 
 def changes(domain: Mapping[str, Any], clean: Array, x: Array) -> list[Markup]:
-    """The columns that moved most between two rows (D,) as lists in HTML: as they were, the change, as they are now."""
+    """The columns that moved most between two rows (D,) as lists in HTML: as they were, the change,
+    as they are now.
+    """
     columns = domain["columns"]
-    zero, unit = (np.array([column[position] for column in columns], dtype=np.float64) for position in (1, 2))
+    zero, unit = (
+        np.array([column[position] for column in columns], dtype=np.float64) for position in (1, 2)
+    )
     delta = np.asarray(x, np.float64) - np.asarray(clean, np.float64)
     changed = [int(row) for row in np.argsort(-np.abs(delta), kind="stable") if delta[row] != 0]
     before, after = (zero + (unit - zero) * np.asarray(values, np.float64) for values in (clean, x))
     views: list[list[tuple[str, str]]] = [[], [], []]
     for row in changed[:COLUMNS]:
         for view, text in zip(
-            views, (f"{before[row]:.4g}", f"{after[row] - before[row]:+.3g}", f"{after[row]:.4g}"), strict=True
+            views,
+            (f"{before[row]:.4g}", f"{after[row] - before[row]:+.3g}", f"{after[row]:.4g}"),
+            strict=True,
         ):
             view.append((str(columns[row][0]), text))
-    remainder = Markup("<dt>and {} more</dt>").format(len(changed) - COLUMNS) if len(changed) > COLUMNS else Markup("")
-    lists = [Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(*entry) for entry in view) for view in views]
+    remainder = (
+        Markup("<dt>and {} more</dt>").format(len(changed) - COLUMNS)
+        if len(changed) > COLUMNS
+        else Markup("")
+    )
+    lists = [
+        Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(*entry) for entry in view)
+        for view in views
+    ]
     return [Markup('<dl class="changes">{}{}</dl>').format(items, remainder) for items in lists]
 
 
 def _mask(
-    run: Run, records: Records, row: int, placement: Placement | None, clean: Array, colours: Mapping[str, tuple[int, int, int]]
+    run: Run,
+    records: Records,
+    row: int,
+    placement: Placement | None,
+    clean: Array,
+    colours: Mapping[str, tuple[int, int, int]],
 ) -> Mask:
-    """Where an attack placed distortions, with the legend, and the patches, strength and queries that it took."""
+    """Where an attack placed distortions, with the legend, and the patches, strength and queries
+    that it took.
+    """
     if placement is None:
         return None, [], ""
     severities: dict[str, list[int]] = {}
@@ -200,9 +292,16 @@ def _mask(
     legend = []
     for name, levels in sorted(severities.items(), key=lambda entry: (-len(entry[1]), entry[0])):
         levels_text = JOINED_DASH.join(map(str, sorted({min(levels), max(levels)})))
-        legend.append((f"rgb{colours[name]}", f"{name} on {counted(len(levels), 'patch', 'patches')}, severity {levels_text}"))
+        legend.append(
+            (
+                f"rgb{colours[name]}",
+                f"{name} on {counted(len(levels), 'patch', 'patches')}, severity {levels_text}",
+            )
+        )
     patches = counted(len(placement.patches), "patch", "patches")
-    parts = [f"{whole(len(placement.standing))} of {patches}, {percent(placement.share())} of the input"]
+    parts = [
+        f"{whole(len(placement.standing))} of {patches}, {percent(placement.share())} of the input"
+    ]
     if run.manifest["distance"] != "l2":
         parts.append(f"L2 {short(float(records.l2[row]))}")
     queries = records.queries_to_success[row]
@@ -211,7 +310,11 @@ def _mask(
     domain = run.manifest["data"]["domain"]
     low, high = (float(np.mean(domain[end])) for end in ("low", "high"))
     sampling = run.manifest["data"].get("sampling")
-    return draw_mask(placement, np.asarray(clean, np.float64), colours, low, high, sampling), legend, "; ".join(parts)
+    return (
+        draw_mask(placement, np.asarray(clean, np.float64), colours, low, high, sampling),
+        legend,
+        "; ".join(parts),
+    )
 
 
 def draw_mask(
@@ -222,7 +325,9 @@ def draw_mask(
     high: float,
     sampling: Mapping[str, Any] | None = None,
 ) -> Markup | None:
-    """Distortions over the faded clean input, with values from `low` to `high`; None for vectors, whose columns are named."""
+    """Distortions over the faded clean input, with values from `low` to `high`; None for vectors,
+    whose columns are named.
+    """
     mask = placement.mask()
     if clean.ndim == 1:
         return None
@@ -231,7 +336,8 @@ def draw_mask(
         marks = [
             traces.Mark(
                 *ends,
-                f'fill="rgb{colours[standing.distortion]}" fill-opacity="{_density(standing.severity) / 2:.2f}"',
+                f'fill="rgb{colours[standing.distortion]}" '
+                f'fill-opacity="{_density(standing.severity) / 2:.2f}"',
                 f"{standing.distortion}, severity {standing.severity}",
             )
             for index, standing in enumerate(placement.standing)
@@ -241,11 +347,15 @@ def draw_mask(
     if mask.ndim == 3:  # of a video the frame that bears most
         frame = int((mask >= 0).sum((1, 2)).argmax())
         mask, clean, title = mask[frame], clean[:, frame], f"{title}, frame {frame + 1}"
-    grey = (np.clip((clean.reshape(-1, *mask.shape) - low) / ((high - low) or 1.0), 0, 1).mean(0) - 0.5) * FADED + 0.62
+    grey = (
+        np.clip((clean.reshape(-1, *mask.shape) - low) / ((high - low) or 1.0), 0, 1).mean(0) - 0.5
+    ) * FADED + 0.62
     pixels = np.repeat(np.clip(grey, 0, 1)[..., None] * 255, 3, axis=2)
     for index, standing in enumerate(placement.standing):
         covered, density = mask == index, _density(standing.severity)
-        pixels[covered] = (1 - density) * pixels[covered] + density * np.array(colours[standing.distortion])
+        pixels[covered] = (1 - density) * pixels[covered] + density * np.array(
+            colours[standing.distortion]
+        )
     return thumbnail(Image.fromarray(np.rint(pixels).astype(np.uint8)), SIDE, title)
 
 

@@ -1,7 +1,9 @@
-"""Figures as small inline SVG: colours and fonts come from the page's style sheet, so that light, dark and print all fit.
+"""Figures as small inline SVG: colours and fonts come from the page's style sheet, so that light,
+dark and print all fit.
 
-Drawn here and not by a plotting library: a curve is a few lines of SVG, the bytes are the same on every machine,
-every mark can carry its exact figures as a tooltip, and nothing has to be imported or patched to follow the reader's theme.
+Drawn here and not by a plotting library: a curve is a few lines of SVG, the bytes are the same on
+every machine, every mark can carry its exact figures as a tooltip, and nothing has to be imported
+or patched to follow the reader's theme.
 """
 
 import math
@@ -17,7 +19,8 @@ from brinell.reports.values import Curve, Series
 FONT, SMALL_FONT = 12.5, 11.5
 """Sizes of the letters of figures in the style sheet."""
 LETTER, LINE = 0.85, 1.4
-"""Width and height of a letter, as shares of its size, that figures leave room for: digits of Arial are two thirds as wide."""
+"""Width and height of a letter, as shares of its size, that figures leave room for: digits of
+Arial are two thirds as wide."""
 GAP = 6
 """Room between an axis and a text to the left of it."""
 
@@ -59,14 +62,18 @@ def legend(figure: Curve) -> Markup:
     """The names of the series of a figure beside samples of their lines; empty for a single one."""
     if len(figure.series) < 2:
         return Markup()
-    items = [Markup("<li>{}{}</li>").format(key(style), series.name) for style, series in enumerate(figure.series)]
+    items = [
+        Markup("<li>{}{}</li>").format(key(style), series.name)
+        for style, series in enumerate(figure.series)
+    ]
     return Markup('<ul class="legend">{}</ul>').format(Markup().join(items))
 
 
 def draw(figure: Curve, *, small: bool = False) -> Markup:
     """A figure as inline SVG; `small` for one of a grid of figures.
 
-    One line for each series, each later one on top, dashed and with smaller marks, so that lines that coincide can be seen.
+    One line for each series, each later one on top, dashed and with smaller marks, so that lines
+    that coincide can be seen.
     """
     frame = SMALL if small else LARGE
     positions = [position for position, _ in figure.ticks] + [
@@ -86,16 +93,26 @@ def draw(figure: Curve, *, small: bool = False) -> Markup:
 
     lines = (0.0, 0.5, 1.0) if small else (0.0, 0.25, 0.5, 0.75, 1.0)
     unit = "" if small else " %"
-    parts = [levels(frame, [(share, f"{100 * share:.0f}{unit}") for share in lines]), baseline(frame)]
+    parts = [
+        levels(frame, [(share, f"{100 * share:.0f}{unit}") for share in lines]),
+        baseline(frame),
+    ]
     marks = spaced(frame, [(x(position), text) for position, text in figure.ticks])
     parts += [tick(frame, *mark, line=True) for mark in marks]
     if not small:
         parts.append(axis_label(frame, figure.axis))
     if figure.fill and len(figure.series) > 1:
         upper, lower = (
-            [(x(position), _value(value)) for position, value in s.points if _value(value) is not None] for s in figure.series[:2]
+            [
+                (x(position), _value(value))
+                for position, value in s.points
+                if _value(value) is not None
+            ]
+            for s in figure.series[:2]
         )
-        corners = [f"{px:.1f},{frame.y(value or 0.0):.1f}" for px, value in [*upper, *reversed(lower)]]
+        corners = [
+            f"{px:.1f},{frame.y(value or 0.0):.1f}" for px, value in [*upper, *reversed(lower)]
+        ]
         parts.append(f'<polygon class="band s0" points="{" ".join(corners)}"/>')
     texts = dict(figure.ticks)
     for style, series in enumerate(figure.series):
@@ -114,16 +131,26 @@ def _value(value: Any) -> float | None:
     return share
 
 
-def _line(frame: Frame, series: Series, style: int, points: Sequence[tuple[float, str, Any]], radius: float) -> str:
+def _line(
+    frame: Frame,
+    series: Series,
+    style: int,
+    points: Sequence[tuple[float, str, Any]],
+    radius: float,
+) -> str:
     """One line with its band, and marks of this radius where it is above 0."""
     if not points:
         return ""
     parts = []
-    ends = [(x, getattr(value, "low", None), getattr(value, "high", None)) for x, _, value in points]
+    ends = [
+        (x, getattr(value, "low", None), getattr(value, "high", None)) for x, _, value in points
+    ]
     if series.band and all(low is not None and high is not None for _, low, high in ends):
         upper = [f"{x:.1f},{frame.y(high or 0.0):.1f}" for x, _, high in ends]
         lower = [f"{x:.1f},{frame.y(low or 0.0):.1f}" for x, low, _ in reversed(ends)]
-        parts.append(f'<polygon class="band {style_of(style)}" points="{" ".join(upper + lower)}"/>')
+        parts.append(
+            f'<polygon class="band {style_of(style)}" points="{" ".join(upper + lower)}"/>'
+        )
     line = " ".join(f"{x:.1f},{frame.y(_value(value) or 0.0):.1f}" for x, _, value in points)
     parts.append(f'<polyline class="line {style_of(style)}" points="{line}"/>')
     for x, text, value in points if radius else ():
@@ -134,7 +161,10 @@ def _line(frame: Frame, series: Series, style: int, points: Sequence[tuple[float
 
 def svg(frame: Frame, title: str, parts: Sequence[str], kind: str) -> Markup:
     """The parts as one inline SVG of this size; `kind` is a class of the style sheet."""
-    head = f'<svg class="figure {kind}" viewBox="0 0 {frame.width} {frame.height}" role="img" aria-label="{escape(title)}">'
+    head = (
+        f'<svg class="figure {kind}" viewBox="0 0 {frame.width} {frame.height}" '
+        f'role="img" aria-label="{escape(title)}">'
+    )
     return Markup(head + "".join(parts) + "</svg>")
 
 
@@ -143,30 +173,56 @@ def levels(frame: Frame, marks: Sequence[tuple[float, str]]) -> str:
     parts = []
     for share, text in marks:
         y = frame.y(share)
-        parts.append(f'<line class="grid" x1="{frame.left_edge}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="end" x="{frame.left_edge - GAP}" y="{y + 4:.1f}">{escape(text)}</text>')
+        parts.append(
+            f'<line class="grid" x1="{frame.left_edge}" x2="{frame.x(1):.1f}" '
+            f'y1="{y:.1f}" y2="{y:.1f}"/>'
+        )
+        parts.append(
+            f'<text class="end" x="{frame.left_edge - GAP}" y="{y + 4:.1f}">{escape(text)}</text>'
+        )
     return "".join(parts)
 
 
 def baseline(frame: Frame) -> str:
     """The line of the horizontal axis."""
     y = frame.y(0)
-    return f'<line class="axis" x1="{frame.left_edge}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+    return (
+        f'<line class="axis" x1="{frame.left_edge}" x2="{frame.x(1):.1f}" '
+        f'y1="{y:.1f}" y2="{y:.1f}"/>'
+    )
 
 
 def axis_label(frame: Frame, label: str) -> str:
-    """The text below the horizontal axis and its ticks; one that is too long for a wide font has its width set."""
+    """The text below the horizontal axis and its ticks; one that is too long for a wide font has
+    its width set.
+    """
     room = 2 * min(frame.x(0.5), frame.width - frame.x(0.5))
-    length = f' textLength="{room:.1f}" lengthAdjust="spacingAndGlyphs"' if frame.text_width(label) > room else ""
-    return f'<text class="mid label" x="{frame.x(0.5):.1f}" y="{frame.height - 6}"{length}>{escape(label)}</text>'
+    length = (
+        f' textLength="{room:.1f}" lengthAdjust="spacingAndGlyphs"'
+        if frame.text_width(label) > room
+        else ""
+    )
+    return (
+        f'<text class="mid label" x="{frame.x(0.5):.1f}" '
+        f'y="{frame.height - 6}"{length}>{escape(label)}</text>'
+    )
 
 
 def tick(frame: Frame, x: float, text: str, *, line: bool = False) -> str:
-    """The text of a tick, a line below that of the lowest level, and on demand a short line at the axis."""
+    """The text of a tick, a line below that of the lowest level, and on demand a short line at the
+    axis.
+    """
     anchor, position = _anchor(frame, x, text)
     y = frame.y(0)
-    short_line = f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{y:.1f}" y2="{y + 4:.1f}"/>' if line else ""
-    return f'{short_line}<text class="{anchor}" x="{position:.1f}" y="{y + 4 + LINE * frame.font:.1f}">{escape(text)}</text>'
+    short_line = (
+        f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{y:.1f}" y2="{y + 4:.1f}"/>'
+        if line
+        else ""
+    )
+    return (
+        f'{short_line}<text class="{anchor}" x="{position:.1f}" '
+        f'y="{y + 4 + LINE * frame.font:.1f}">{escape(text)}</text>'
+    )
 
 
 def _anchor(frame: Frame, x: float, text: str) -> tuple[str, float]:
@@ -185,7 +241,9 @@ def _extent(frame: Frame, x: float, text: str) -> tuple[float, float]:
 
 
 def spaced(frame: Frame, ticks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
-    """The ticks that fit beside each other, both ends if possible: every so many, or of uneven budgets whatever has room."""
+    """The ticks that fit beside each other, both ends if possible: every so many, or of uneven
+    budgets whatever has room.
+    """
     if frame.font < FONT:
         return fitting(frame, [ticks[-1], ticks[0]]) if len(ticks) > 1 else list(ticks)
     for step in range(1, len(ticks) + 1):
@@ -213,14 +271,22 @@ def style_of(style: int) -> str:
 
 
 def mark(style: int, x: float, y: float, radius: float, tip: str) -> str:
-    """A mark of a series, told apart by its shape as well as by its colour; `tip` is what it says when it is pointed at."""
+    """A mark of a series, told apart by its shape as well as by its colour; `tip` is what it says
+    when it is pointed at.
+    """
     tooltip = f"<title>{escape(tip)}</title>" if tip else ""
     if style % COLOURS == 0:
-        return f'<circle class="dot {style_of(style)}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}">{tooltip}</circle>'
-    corners = {1: (45, 135, 225, 315), 2: (270, 30, 150), 3: (0, 90, 180, 270), 4: (90, 210, 330)}[style % COLOURS]
+        return (
+            f'<circle class="dot {style_of(style)}" cx="{x:.1f}" cy="{y:.1f}" '
+            f'r="{radius:.1f}">{tooltip}</circle>'
+        )
+    corners = {1: (45, 135, 225, 315), 2: (270, 30, 150), 3: (0, 90, 180, 270), 4: (90, 210, 330)}[
+        style % COLOURS
+    ]
     size = radius * 1.25
     points = " ".join(
-        f"{x + size * math.cos(math.radians(angle)):.1f},{y + size * math.sin(math.radians(angle)):.1f}" for angle in corners
+        f"{x + size * math.cos(math.radians(angle)):.1f},{y + size * math.sin(math.radians(angle)):.1f}"
+        for angle in corners
     )
     return f'<polygon class="dot {style_of(style)}" points="{points}">{tooltip}</polygon>'
 
@@ -229,4 +295,7 @@ def key(style: int) -> Markup:
     """The sample of a series for a legend: its line and its mark."""
     line = f'<line class="line {style_of(style)}" x1="0" x2="{KEY}" y1="6" y2="6"/>'
     dot = mark(style, KEY / 2, 6, 3.2, "")
-    return Markup(f'<svg class="keyline" viewBox="0 0 {KEY} 12" width="{KEY}" height="12" aria-hidden="true">{line}{dot}</svg>')
+    return Markup(
+        f'<svg class="keyline" viewBox="0 0 {KEY} 12" width="{KEY}" height="12" '
+        f'aria-hidden="true">{line}{dot}</svg>'
+    )

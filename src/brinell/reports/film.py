@@ -21,7 +21,9 @@ VISIBLE = 0.02
 
 
 def frames_to_show(weight: Array) -> list[int]:
-    """Of each quarter of the frames (T,) the one that weighs most, or its first where all weigh the same."""
+    """Of each quarter of the frames (T,) the one that weighs most, or its first where all weigh the
+    same.
+    """
     parts = np.array_split(np.arange(len(weight)), min(STRIP_FRAMES, len(weight)))
     return [int(part[weight[part].argmax()]) for part in parts]
 
@@ -31,7 +33,10 @@ def thumbnail(image: Image.Image, side: int, title: str) -> Markup:
     if max(image.size) > side:
         image.thumbnail((side, side), Image.Resampling.LANCZOS)
     tiny = " tiny" if max(image.size) < 64 else ""
-    return Markup(f'<img class="thumb{tiny}" alt="{escape(title)}" title="{escape(title)}" src="{png(image)}">')
+    return Markup(
+        f'<img class="thumb{tiny}" alt="{escape(title)}" title="{escape(title)}" '
+        f'src="{png(image)}">'
+    )
 
 
 def film(
@@ -45,22 +50,32 @@ def film(
 ) -> Markup:
     """One video (C, T, H, W) with values from `low` to `high` as HTML: a strip of frames.
 
-    A line surrounds the places that differ from the `clean` video. `frames` are the numbers of the frames in the strip;
-    by default the first of each quarter.
+    A line surrounds the places that differ from the `clean` video. `frames` are the numbers of the
+    frames in the strip; by default the first of each quarter.
     """
     pixels = _pixels(array, low, high)
-    changed = None if clean is None else np.abs(array - clean).max(0) > VISIBLE * ((high - low) or 1.0)
+    changed = (
+        None if clean is None else np.abs(array - clean).max(0) > VISIBLE * ((high - low) or 1.0)
+    )
     numbers = frames or frames_to_show(np.zeros(len(pixels)))
-    stills = [_frame(pixels[number], None if changed is None else changed[number]) for number in numbers]
+    stills = [
+        _frame(pixels[number], None if changed is None else changed[number]) for number in numbers
+    ]
     strip = side_by_side(stills)
-    words = escape(f"{title}, frames {', '.join(str(number + 1) for number in numbers)} of {len(pixels)}")
+    words = escape(
+        f"{title}, frames {', '.join(str(number + 1) for number in numbers)} of {len(pixels)}"
+    )
     tiny = " tiny" if max(pixels.shape[1:3]) < SIDE else ""
     return Markup(f'<img class="strip{tiny}" alt="{words}" title="{words}" src="{png(strip)}">')
 
 
 def side_by_side(pictures: Sequence[Image.Image]) -> Image.Image:
     """Pictures of one height, a white line between each two."""
-    strip = Image.new("RGB", (sum(picture.width for picture in pictures) + len(pictures) - 1, pictures[0].height), "white")
+    strip = Image.new(
+        "RGB",
+        (sum(picture.width for picture in pictures) + len(pictures) - 1, pictures[0].height),
+        "white",
+    )
     offset = 0
     for picture in pictures:
         strip.paste(picture, (offset, 0))
@@ -71,7 +86,9 @@ def side_by_side(pictures: Sequence[Image.Image]) -> Image.Image:
 def boundary(region: Array) -> Array:
     """(H, W) bool: the places of a region at its edge, those at the border of the picture included."""
     around = np.pad(region, 1)
-    return np.asarray(region & ~(around[:-2, 1:-1] & around[2:, 1:-1] & around[1:-1, :-2] & around[1:-1, 2:]))
+    return np.asarray(
+        region & ~(around[:-2, 1:-1] & around[2:, 1:-1] & around[1:-1, :-2] & around[1:-1, 2:])
+    )
 
 
 def _pixels(array: Array, low: float, high: float) -> Array:
@@ -83,13 +100,22 @@ def _pixels(array: Array, low: float, high: float) -> Array:
 
 
 def _frame(pixels: Array, changed: Array | None) -> Image.Image:
-    """One frame at its size on the page, with a line of one pixel within the edge of what is touched."""
+    """One frame at its size on the page, with a line of one pixel within the edge of what is
+    touched.
+    """
     image = Image.fromarray(np.ascontiguousarray(pixels))
     if max(image.size) > SIDE:
         image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
     if changed is None or not changed.any():
         return image
-    mask = np.asarray(Image.fromarray(changed.astype(np.uint8) * 255).resize(image.size, Image.Resampling.NEAREST)) > 0
+    mask = (
+        np.asarray(
+            Image.fromarray(changed.astype(np.uint8) * 255).resize(
+                image.size, Image.Resampling.NEAREST
+            )
+        )
+        > 0
+    )
     marked = np.array(image)
     marked[boundary(mask)] = MARK
     return Image.fromarray(marked)

@@ -1,4 +1,6 @@
-"""A report as one self-contained HTML page: answer, next steps and figure first, then the blocks, the rest folded."""
+"""A report as one self-contained HTML page: answer, next steps and figure first, then the blocks,
+the rest folded.
+"""
 
 import base64
 import functools
@@ -23,7 +25,9 @@ SHADES = 10
 
 
 def write(folder: Path, report: Report) -> Path:
-    """Write `tables/*.csv` and `report.html`, which links to its neighbours; returns the path of the page."""
+    """Write `tables/*.csv` and `report.html`, which links to its neighbours; returns the path of
+    the page.
+    """
     for name, text in csv_files(report).items():
         write_text(folder / "tables" / name, text)
     write_text(folder / PAGE, page(replace(report, links=[*report.links, *neighbours(folder)])))
@@ -33,7 +37,10 @@ def write(folder: Path, report: Report) -> Path:
 def neighbours(folder: Path) -> list[Link]:
     """Links to the pages of the results that a folder lies in and that lie in it."""
     folder = folder.resolve()
-    above, folders = verb_of(folder.parent), sorted(path.parent.name for path in folder.glob(f"*/{MANIFEST}"))
+    above, folders = (
+        verb_of(folder.parent),
+        sorted(path.parent.name for path in folder.glob(f"*/{MANIFEST}")),
+    )
     up = [] if above is None else [Link(f"{above} (this is a part of it)", f"../{PAGE}")]
     return [*up, *(Link(name, f"{name}/{PAGE}") for name in folders)]
 
@@ -41,17 +48,29 @@ def neighbours(folder: Path) -> list[Link]:
 def page(report: Report) -> str:
     """The page of a report."""
     figure = next((block for block in report.blocks if isinstance(block, Curve)), None)
-    blocks = [block for block in report.blocks if block is not figure and not (isinstance(block, Table) and not block.page)]
+    blocks = [
+        block
+        for block in report.blocks
+        if block is not figure and not (isinstance(block, Table) and not block.page)
+    ]
     return render("page.html", report=report, figure=figure, blocks=blocks)
 
 
 def render(template: str | Path, **values: Any) -> str:
-    """A page from a template of this room, which holds style, script and policy, or from a file that extends such a template."""
-    code = (Path(__file__).parent / "templates" / "page.js").read_text(encoding="utf-8")  # the policy names its digest
+    """A page from a template of this room, which holds style, script and policy, or from a file
+    that extends such a template.
+    """
+    code = (Path(__file__).parent / "templates" / "page.js").read_text(
+        encoding="utf-8"
+    )  # the policy names its digest
     digest = f"sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}"
     shared = environment()
     try:
-        source = shared.get_template(template) if isinstance(template, str) else shared.from_string(template.read_text("utf-8"))
+        source = (
+            shared.get_template(template)
+            if isinstance(template, str)
+            else shared.from_string(template.read_text("utf-8"))
+        )
         return source.render(values | {"script": Markup(code), "script_digest": digest})
     except jinja2.UndefinedError as error:
         raise LookupError(str(error)) from None
@@ -79,7 +98,9 @@ def environment() -> jinja2.Environment:
         "left": lambda table, column: column > 0 and _is_text(table, column),
         "legend": figures.legend,
         "shade_text": shade_text,
-        "setting": lambda value: ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value),
+        "setting": lambda value: (
+            ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        ),
         "slug": slug,
     }
     return environment
@@ -94,11 +115,19 @@ def content(value: Any) -> Markup:
     if isinstance(value, Span):
         low, high = (100 * (share or 0.0) for share in (value.low, value.high))
         kind, label = "span" if low <= high else "span back", main_text(value)
-        rect = Markup('<rect x="{:.1f}" width="{:.1f}" height="8"/>').format(min(low, high), max(abs(high - low), 1))
-        return Markup('<svg class="{}" viewBox="0 0 100 8" role="img" aria-label="{}">{}</svg>').format(kind, label, rect)
+        rect = Markup('<rect x="{:.1f}" width="{:.1f}" height="8"/>').format(
+            min(low, high), max(abs(high - low), 1)
+        )
+        return Markup(
+            '<svg class="{}" viewBox="0 0 100 8" role="img" aria-label="{}">{}</svg>'
+        ).format(kind, label, rect)
     if isinstance(value, Code):
         return Markup("<code>{}</code>").format(value.text)
-    return escape(f"{main_text(value)}{NBSP}†" if isinstance(value, Seconds) and value.value is not None else main_text(value))
+    return escape(
+        f"{main_text(value)}{NBSP}†"
+        if isinstance(value, Seconds) and value.value is not None
+        else main_text(value)
+    )
 
 
 def shade_text(value: Any) -> tuple[str, str]:

@@ -17,9 +17,16 @@ def markdown(report: Report) -> str:
             case Table(folded=False, page=True):
                 parts += [f"### {safe(block.title)}", "\n".join(table_lines(block))]
             case Facts(folded=False):
-                parts.append("\n".join(f"- {safe(name)}: {safe(full_text(value))}" for name, value in block.facts))
+                parts.append(
+                    "\n".join(
+                        f"- {safe(name)}: {safe(full_text(value))}" for name, value in block.facts
+                    )
+                )
             case Prose(folded=False):
-                parts += [f"### {safe(block.title)}", "\n".join(f"- {safe(sentence)}" for sentence in block.sentences)]
+                parts += [
+                    f"### {safe(block.title)}",
+                    "\n".join(f"- {safe(sentence)}" for sentence in block.sentences),
+                ]
     steps = "\n".join(f"- {safe(step.text)} `{safe(step.command)}`" for step in report.steps)
     return "\n\n".join(filter(None, [*parts, steps])) + "\n"
 

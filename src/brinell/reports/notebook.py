@@ -15,5 +15,8 @@ def notebook(report: Report) -> str:
     text = page(report)
     if len(text) > PAGE_BYTES:
         return f"<div>{answer}</div>"
-    frame = f'<iframe sandbox="allow-scripts allow-downloads" style="width:100%;height:640px;border:0" srcdoc="{escape(text)}">'
+    frame = (
+        '<iframe sandbox="allow-scripts allow-downloads" '
+        f'style="width:100%;height:640px;border:0" srcdoc="{escape(text)}">'
+    )
     return f"<div>{answer}<details><summary>The page</summary>{frame}</iframe></details></div>"

@@ -1,9 +1,22 @@
-"""How numbers are written: percent with one digit, points with a sign, thin spaces between thousands, a dash for no data."""
+"""How numbers are written: percent with one digit, points with a sign, thin spaces between
+thousands, a dash for no data.
+"""
 
 from typing import Any
 
 from brinell.analysis.inference import Rank
-from brinell.reports.values import Claimed, Code, Detail, Link, Measure, Percent, Points, PValue, Seconds, Span
+from brinell.reports.values import (
+    Claimed,
+    Code,
+    Detail,
+    Link,
+    Measure,
+    Percent,
+    Points,
+    PValue,
+    Seconds,
+    Span,
+)
 
 NONE = "–"
 NBSP, THIN = "\u00a0", "\u202f"
@@ -19,7 +32,11 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 def interval(low: float | None, high: float | None) -> str:
     """An interval of shares, `68.1–74.3 %`; empty for none."""
-    return "" if low is None or high is None else f"{100 * low:.1f}{JOINED_DASH}{100 * high:.1f}{NBSP}%"
+    return (
+        ""
+        if low is None or high is None
+        else f"{100 * low:.1f}{JOINED_DASH}{100 * high:.1f}{NBSP}%"
+    )
 
 
 def points(value: float | None) -> str:
@@ -108,9 +125,13 @@ def main_text(value: Any) -> str:
         case Points():
             return points(value.value)
         case Measure():
-            return short(value.value) + (f"{NBSP}{value.unit}" if value.unit and value.value is not None else "")
+            return short(value.value) + (
+                f"{NBSP}{value.unit}" if value.unit and value.value is not None else ""
+            )
         case Rank():
-            return short(value.value) + (f" ({value.low} to {value.high})" if value.low < value.high else "")
+            return short(value.value) + (
+                f" ({value.low} to {value.high})" if value.low < value.high else ""
+            )
         case Span():
             return interval(value.low, value.high)
         case PValue():
@@ -132,7 +153,13 @@ def detail_text(value: Any) -> str:
     """The small text below a cell: an interval, or the text of a `Detail`; empty for none."""
     if isinstance(value, Detail):
         return "; ".join(filter(None, (detail_text(value.value), value.text)))
-    if value is None or isinstance(value, Rank | Span) or not hasattr(value, "low") or value.low is None or value.high is None:
+    if (
+        value is None
+        or isinstance(value, Rank | Span)
+        or not hasattr(value, "low")
+        or value.low is None
+        or value.high is None
+    ):
         return ""
     if isinstance(value, Points):
         return f"{points(value.low)} to {points(value.high)}"
@@ -147,7 +174,10 @@ def full_text(value: Any) -> str:
     if is_proportion(value):
         if value.value is None:
             return "no sample was judged"
-        details = (interval(value.low, value.high), f"{whole(value.k)}{NBSP}of{NBSP}{whole(value.n)}")
+        details = (
+            interval(value.low, value.high),
+            f"{whole(value.k)}{NBSP}of{NBSP}{whole(value.n)}",
+        )
         return f"{text} ({', '.join(filter(None, details))})"
     detail = detail_text(value)
     return f"{text} ({detail})" if detail else text

@@ -14,7 +14,9 @@ ENOUGH = 5
 
 
 def who_leads(standing: Standing) -> list[str]:
-    """The most robust models at the compared budget, who may be as robust, and who leads at other budgets."""
+    """The most robust models at the compared budget, who may be as robust, and who leads at other
+    budgets.
+    """
     return [_leaders(standing), *_crossings(standing)]
 
 
@@ -24,21 +26,28 @@ def _leaders(standing: Standing) -> str:
     value = percent(order.values[leaders[0]])
     names = listed([standing.names[leader] for leader in leaders])
     if len(leaders) == len(standing.names) > 1:
-        return f"{names} have the same robust accuracy at {text}: {value} of {counted(standing.n, 'sample')}."
+        return (
+            f"{names} have the same robust accuracy at {text}: {value} of "
+            f"{counted(standing.n, 'sample')}."
+        )
     rivals = sorted({rival for leader in leaders for rival in order.rivals(leader)} - set(leaders))
     if rivals:
         verb = "has" if len(leaders) == 1 else "have"
         return (
-            f"{names} {verb} the highest robust accuracy at {text}, {value}, but with {counted(standing.n, 'sample')} "
+            f"{names} {verb} the highest robust accuracy at {text}, {value}, but "
+            f"with {counted(standing.n, 'sample')} "
             f"{listed([standing.names[rival] for rival in rivals])} may be as robust."
         )
     verb = "is" if len(leaders) == 1 else "are"
     others = [name for model, name in enumerate(standing.names) if model not in leaders]
     if not others:
         return f"{names}, the only model, has a robust accuracy of {value} at {text}."
-    rest, correction = ("each other model", ", corrected for all pairs") if others[1:] else (others[0], "")
+    rest, correction = (
+        ("each other model", ", corrected for all pairs") if others[1:] else (others[0], "")
+    )
     return (
-        f"{names} {verb} the most robust at {text}, with {value}: {rest} is shown to be less robust (McNemar's test{correction})."
+        f"{names} {verb} the most robust at {text}, with {value}: {rest} is shown to "
+        f"be less robust (McNemar's test{correction})."
     )
 
 
@@ -51,19 +60,34 @@ def _crossings(standing: Standing) -> Iterator[str]:
         if not set(tied) & set(leaders):
             leads.setdefault(leaders[0], []).append(budget)
     for other, budgets in leads.items():
-        budget = max(budgets, key=lambda index: standing.orders[index].values[other] - standing.orders[index].values[leader])
+        budget = max(
+            budgets,
+            key=lambda index: (
+                standing.orders[index].values[other] - standing.orders[index].values[leader]
+            ),
+        )
         order = standing.orders[budget]
-        chance = "more than chance explains" if significant(order.p[other, leader]) else "which may be chance"
+        chance = (
+            "more than chance explains"
+            if significant(order.p[other, leader])
+            else "which may be chance"
+        )
         yield (
-            f"At {standing.texts[budget]} {standing.names[other]} leads with {percent(order.values[other])}, against "
+            f"At {standing.texts[budget]} {standing.names[other]} leads with "
+            f"{percent(order.values[other])}, against "
             f"{percent(order.values[leader])} for {standing.names[leader]}, {chance}."
         )
 
 
 def ranked(classes: Sequence[ClassResult], index: int) -> list[ClassResult]:
-    """Classes with samples enough, from the weakest to the strongest at one eps; of equal rates the better attested is first."""
+    """Classes with samples enough, from the weakest to the strongest at one eps; of equal rates the
+    better attested is first.
+    """
     eligible = [c for c in classes if c.robust[index].value is not None and c.n >= ENOUGH]
-    return sorted(eligible, key=lambda c: (c.robust[index].value or 0.0, c.robust[index].high or 1.0, c.class_))
+    return sorted(
+        eligible,
+        key=lambda c: (c.robust[index].value or 0.0, c.robust[index].high or 1.0, c.class_),
+    )
 
 
 def class_label(c: OfClass) -> str:
@@ -72,26 +96,42 @@ def class_label(c: OfClass) -> str:
 
 
 def weakest_classes(model: ModelResult, index: int) -> str:
-    """The weakest and the strongest class at the eps of this position, and how many others may be as weak or as strong."""
+    """The weakest and the strongest class at the eps of this position, and how many others may be
+    as weak or as strong.
+    """
     order = ranked(model.per_class, index)
     if len(model.per_class) < 2 or model.eps[index] == 0:
         return "There are no classes to tell apart."
     if len(order) < 2:
         most = counted(max(c.n for c in model.per_class), "sample")
-        return f"{most} per class at most, in {len(model.per_class)} classes, are too few to tell classes apart."
+        return (
+            f"{most} per class at most, in {len(model.per_class)} classes, are too "
+            "few to tell classes apart."
+        )
     worst, best, text = order[0].robust[index], order[-1].robust[index], model.eps_text[index]
     if worst.value == best.value:
         return f"All {len(order)} classes have the same rate at {text}: {percent(worst.value)}."
     tied = [c for c in order if c.robust[index].value == worst.value]
-    weakest = f"is {class_label(order[0])}" if len(tied) == 1 else f"are {listed([class_label(c) for c in tied])}"
-    rivals = compare_rates(np.array([c.robust[index].k for c in order]), np.array([c.robust[index].n for c in order]))
+    weakest = (
+        f"is {class_label(order[0])}"
+        if len(tied) == 1
+        else f"are {listed([class_label(c) for c in tied])}"
+    )
+    rivals = compare_rates(
+        np.array([c.robust[index].k for c in order]), np.array([c.robust[index].n for c in order])
+    )
     weak, strong, others = rivals.rivals(0), rivals.rivals(len(order) - 1), len(order) - 1
     if others in weak:
         doubt = " Chance may explain the order."
     else:
-        parts = [f"{len(group)} may be as {word}" for group, word in ((weak, "weak"), (strong, "strong")) if group]
+        parts = [
+            f"{len(group)} may be as {word}"
+            for group, word in ((weak, "weak"), (strong, "strong"))
+            if group
+        ]
         doubt = f" But of the other {others}, {' and '.join(parts)}." if parts else ""
     return (
-        f"At {text} the weakest {weakest} with {full_text(worst)}, the strongest {class_label(order[-1])} with {full_text(best)}."
+        f"At {text} the weakest {weakest} with {full_text(worst)}, the strongest "
+        f"{class_label(order[-1])} with {full_text(best)}."
         f"{doubt}"
     )

@@ -13,7 +13,9 @@ THUMBNAIL = 112
 
 
 def amplification(delta: Array, span: float) -> int:
-    """The largest of 1, 2, 5, 10, 20, 50, ... by which `delta` can be enlarged without leaving half the range either way."""
+    """The largest of 1, 2, 5, 10, 20, 50, ...
+    by which `delta` can be enlarged without leaving half the range either way.
+    """
     largest = float(np.abs(delta).max(initial=0.0))
     if largest <= 0:
         return 1
@@ -23,9 +25,11 @@ def amplification(delta: Array, span: float) -> int:
 
 
 def picture(array: Array, kind: str, low: float, high: float, *, title: str) -> Markup:
-    """One input with values from `low` to `high` as HTML, by its kind (signals that change: `report.traces`).
+    """One input with values from `low` to `high` as HTML, by its kind (signals that change:
+    `report.traces`).
 
-    A PNG for an image (C, H, W), a film strip for a video (C, T, H, W), lines for a signal (C, T) or a vector (D,).
+    A PNG for an image (C, H, W), a film strip for a video (C, T, H, W), lines for a signal (C, T)
+    or a vector (D,).
     """
     array = np.asarray(array, np.float64)
     if kind == "video" and array.ndim == 4:

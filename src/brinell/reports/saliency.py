@@ -1,6 +1,8 @@
-"""Saliency maps as pictures: important places are coloured, other places fade, and a line surrounds the most important places.
+"""Saliency maps as pictures: important places are coloured, other places fade, and a line surrounds
+the most important places.
 
-A single colour is readable for everybody and in print. The outline marks the places that the measures of the table refer to.
+A single colour is readable for everybody and in print. The outline marks the places that the
+measures of the table refer to.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +20,8 @@ from brinell.reports.traces import Mark, draw_signal, stretches
 SIDE = 224
 """Longest side of a picture in pixels."""
 MIN_SIDE = 112
-"""Smallest longest side of a picture in pixels. Smaller pictures are enlarged, so the outline stays thin."""
+"""Smallest longest side of a picture in pixels. Smaller pictures are enlarged, so the outline
+stays thin."""
 HEAT = np.array([230.0, 80.0, 0.0])
 """Colour of important places, as RGB."""
 OUTLINE, OBJECT = (0, 0, 0), (0, 200, 120)
@@ -44,7 +47,8 @@ def draw_overlay(
     sampling: Mapping[str, Any] | None,
     title: str,
 ) -> Markup:
-    """Draw a map over its input as HTML, or the input alone; of a vector, whose columns are named, nothing without a map.
+    """Draw a map over its input as HTML, or the input alone; of a vector, whose columns are named,
+    nothing without a map.
 
     Args:
         x: (*shape) the input.
@@ -62,7 +66,9 @@ def draw_overlay(
     shade = np.zeros(places) if values is None else scale_map(values)
     mask = np.zeros(places, bool) if values is None else largest(values, count)
     if kind == "image":
-        return thumbnail(_draw_image(levels, None if values is None else shade, mask, object_), SIDE, title)
+        return thumbnail(
+            _draw_image(levels, None if values is None else shade, mask, object_), SIDE, title
+        )
     if kind == "video":
         return thumbnail(_draw_frames(levels, shade, mask, object_), 2 * SIDE, title)
     if kind == "signal":
@@ -70,8 +76,12 @@ def draw_overlay(
     return Markup("") if values is None else _list_columns(values, domain, title)
 
 
-def _draw_image(levels: Array, shade: Array | None, mask: Array, object_: Array | None) -> Image.Image:
-    pixels = (levels if len(levels) == 3 else np.repeat(levels.mean(0, keepdims=True), 3, 0)).transpose(1, 2, 0) * 255
+def _draw_image(
+    levels: Array, shade: Array | None, mask: Array, object_: Array | None
+) -> Image.Image:
+    pixels = (
+        levels if len(levels) == 3 else np.repeat(levels.mean(0, keepdims=True), 3, 0)
+    ).transpose(1, 2, 0) * 255
     if shade is not None:
         grey = np.repeat(pixels.mean(2, keepdims=True), 3, 2) * 0.45 + 128
         weight = (0.75 * shade)[..., None]
@@ -87,24 +97,40 @@ def _draw_image(levels: Array, shade: Array | None, mask: Array, object_: Array 
 def _draw_frames(levels: Array, shade: Array, mask: Array, object_: Array | None) -> Image.Image:
     """Draw frames of a video (C, T, H, W) side by side: the most important frame of each quarter."""
     frames = [
-        _draw_image(levels[:, index], shade[index], mask[index], None if object_ is None else object_[index])
+        _draw_image(
+            levels[:, index], shade[index], mask[index], None if object_ is None else object_[index]
+        )
         for index in frames_to_show(shade.sum((1, 2)))
     ]
     return side_by_side(frames)
 
 
 def _draw_signal(
-    x: Array, shade: Array, mask: Array, object_: Array | None, sampling: Mapping[str, Any] | None, title: str
+    x: Array,
+    shade: Array,
+    mask: Array,
+    object_: Array | None,
+    sampling: Mapping[str, Any] | None,
+    title: str,
 ) -> Markup:
-    """Draw the first channels of a signal (C, T) with shaded important places. Bars mark the mask below and the object above."""
+    """Draw the first channels of a signal (C, T) with shaded important places.
+
+    Bars mark the mask below and the object above.
+    """
     tenths = np.ceil(10 * shade - 0.2)
     marks = [
-        Mark(first, last, f'fill="rgb{tuple(HEAT.astype(int).tolist())}" fill-opacity="{0.06 * tenth:.2f}"')
+        Mark(
+            first,
+            last,
+            f'fill="rgb{tuple(HEAT.astype(int).tolist())}" fill-opacity="{0.06 * tenth:.2f}"',
+        )
         for tenth in range(1, 11)
         for first, last in stretches(tenths == tenth)
     ]
     for region, bar, colour in ((mask, "below", OUTLINE), (object_, "above", OBJECT)):
-        marks += [Mark(*ends, f'fill="rgb{colour}"', bar=bar) for ends in stretches(region)] if region is not None else []  # type: ignore[arg-type]
+        if region is not None:
+            fill = f'fill="rgb{colour}"'
+            marks += [Mark(*ends, fill, bar=bar) for ends in stretches(region)]  # type: ignore[arg-type]
     return draw_signal([("s0", x)], marks, sampling, title=title)
 
 
@@ -115,8 +141,11 @@ def _list_columns(values: Array, domain: Mapping[str, Any], title: str) -> Marku
     shade = scale_map(values)
     indices: Sequence[int] = np.argsort(-values, kind="stable")[:COLUMNS].tolist()
     rows = "".join(
-        f'<li><b>{escape(names[index])}</b> <i style="display:inline-block;height:.6em;width:{60 * shade[index]:.0f}px;'
+        f"<li><b>{escape(names[index])}</b> <i "
+        f'style="display:inline-block;height:.6em;width:{60 * shade[index]:.0f}px;'
         f'background:rgb({int(HEAT[0])},{int(HEAT[1])},{int(HEAT[2])})"></i></li>'
         for index in indices
     )
-    return Markup(f'<ul title="{escape(title)}" style="list-style:none;margin:0;padding:0">{rows}</ul>')
+    return Markup(
+        f'<ul title="{escape(title)}" style="list-style:none;margin:0;padding:0">{rows}</ul>'
+    )

@@ -1,4 +1,6 @@
-"""What to do about the result of an audit: at most three commands, ordered by what they would change."""
+"""What to do about the result of an audit: at most three commands, ordered by what they would
+change.
+"""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -40,7 +42,9 @@ def _steps(manifest: Mapping[str, Any], model: ModelResult, index: int) -> Itera
     last, missing = model.robust_accuracy[-1], not_made(model.checks)
     if Code.CLEAN in failed:
         yield Step(
-            "Compare the order of classes and the preparation of inputs with those of the training, then audit again.", AGAIN
+            "Compare the order of classes and the preparation of inputs with "
+            "those of the training, then audit again.",
+            AGAIN,
         )
         return
     if last.value is None or last.eps == 0:
@@ -50,17 +54,35 @@ def _steps(manifest: Mapping[str, Any], model: ModelResult, index: int) -> Itera
         yield Step("Mend what the failed checks name, then audit again.", AGAIN)
         return
     if Code.RANDOM in failed:
-        yield Step("Attack the mean of several answers: the model answers at random.", f"{AGAIN} --attack rand")
+        yield Step(
+            "Attack the mean of several answers: the model answers at random.",
+            f"{AGAIN} --attack rand",
+        )
     elif last.k and failed & DETACHED:
-        yield Step("Attack by labels alone: the scores do not lead to the boundary.", f"{AGAIN} --attack 'ray-s?steps=100000'")
+        yield Step(
+            "Attack by labels alone: the scores do not lead to the boundary.",
+            f"{AGAIN} --attack 'ray-s?steps=100000'",
+        )
     elif last.k and failed & BROKEN.keys():
-        yield Step("Attack harder: the failed checks say that attacks were misled.", f"{AGAIN} --attack plus")
+        yield Step(
+            "Attack harder: the failed checks say that attacks were misled.",
+            f"{AGAIN} --attack plus",
+        )
     elif last.k and (model.weak or any(check.code in NEED_ANOTHER for check in missing)):
         yield Step("Stronger attacks may lower the figure.", f"{AGAIN} --attack fast")
-    is_small = any(check.reason == TOO_FEW for check in missing) or max((c.n for c in model.per_class), default=ENOUGH) < ENOUGH
+    is_small = (
+        any(check.reason == TOO_FEW for check in missing)
+        or max((c.n for c in model.per_class), default=ENOUGH) < ENOUGH
+    )
     if is_small and model.n < manifest["data"]["total"]:
-        samples = min(manifest["data"]["total"], max(4 * model.n, PER_CLASS * len(manifest["data"]["classes"])))
-        yield Step("The samples are too few to tell classes apart, or for some checks.", f"{AGAIN} --samples {samples}")
+        samples = min(
+            manifest["data"]["total"],
+            max(4 * model.n, PER_CLASS * len(manifest["data"]["classes"])),
+        )
+        yield Step(
+            "The samples are too few to tell classes apart, or for some checks.",
+            f"{AGAIN} --samples {samples}",
+        )
     if model.meaning is None:
         yield from _improvements(manifest, model, index)
     name = f" --model {shlex.quote(model.model)}" if len(manifest["models"]) > 1 else ""
@@ -76,25 +98,46 @@ def _steps(manifest: Mapping[str, Any], model: ModelResult, index: int) -> Itera
 
 
 def _improvements(manifest: Mapping[str, Any], model: ModelResult, index: int) -> Iterator[Step]:
-    """Explain the class that falls behind, and harden where less than half of the clean accuracy is left."""
+    """Explain the class that falls behind, and harden where less than half of the clean accuracy is
+    left.
+    """
     order, text = ranked(model.per_class, index), model.eps_text[index]
     rates = [c.robust[index] for c in order]
-    rivals = compare_rates(np.array([rate.k for rate in rates]), np.array([rate.n for rate in rates]))
+    rivals = compare_rates(
+        np.array([rate.k for rate in rates]), np.array([rate.n for rate in rates])
+    )
     # The weakest class falls behind if it is shown to be weaker than half of the others or more.
-    if len(order) > 1 and len(manifest["models"]) == 1 and 2 * len(rivals.above(0)) >= len(order) - 1:
-        yield Step(f"See on what {class_label(order[0])} depends, which falls behind at {text}.", "brinell explain --run FOLDER")
+    if (
+        len(order) > 1
+        and len(manifest["models"]) == 1
+        and 2 * len(rivals.above(0)) >= len(order) - 1
+    ):
+        yield Step(
+            f"See on what {class_label(order[0])} depends, which falls behind at {text}.",
+            "brinell explain --run FOLDER",
+        )
     half = (model.clean_accuracy.value or 0.0) / 2
     broken = [
         text
         for rate, text in zip(model.robust_accuracy, model.eps_text, strict=True)
         if rate.eps > 0 and (rate.value or 0.0) < half
     ]
-    spec, data = str(next(m["spec"] for m in manifest["models"] if m["name"] == model.model)), str(manifest["data"]["spec"])
+    spec, data = (
+        str(next(m["spec"] for m in manifest["models"] if m["name"] == model.model)),
+        str(manifest["data"]["spec"]),
+    )
     if broken and model.distance in ("linf", "l2") and not (spec + data).count(IN_MEMORY):
         norm = "" if model.distance == "linf" else " --norm l2"
         train = " --train TRAINING_DATA" if ":" in data else ""
-        command = f"brinell harden --data {shlex.quote(data)}{train} --model {shlex.quote(spec)}{norm} --eps {broken[0]}"
-        yield Step(f"Train the model to be robust at {broken[0]}, where less than half of its accuracy is left.", command)
+        command = (
+            f"brinell harden --data {shlex.quote(data)}{train} --model "
+            f"{shlex.quote(spec)}{norm} --eps {broken[0]}"
+        )
+        yield Step(
+            f"Train the model to be robust at {broken[0]}, where less than half "
+            "of its accuracy is left.",
+            command,
+        )
 
 
 def floor(rate: Rate) -> float:

@@ -1,4 +1,6 @@
-"""A report for a terminal: the answer, what qualifies it, the tables that belong to it, and what to do next; at any width."""
+"""A report for a terminal: the answer, what qualifies it, the tables that belong to it, and what to
+do next; at any width.
+"""
 
 import io
 from collections.abc import Iterator
@@ -17,12 +19,18 @@ from brinell.reports.values import Detail, Report, Span, Table
 WIDTH, BROAD = 80, 1000
 UNBROKEN = 24
 """Cells up to this length stay on one line where a table is narrow."""
-LEVELS = {"stop": ("incomplete:", "bold red"), "warn": ("warning:", "yellow"), "note": ("note:", "dim")}
+LEVELS = {
+    "stop": ("incomplete:", "bold red"),
+    "warn": ("warning:", "yellow"),
+    "note": ("note:", "dim"),
+}
 """Word and style of a note by its level."""
 
 
 def print_report(report: Report, console: Console, *, verbose: bool = False) -> None:
-    """Print a report: headline, further sentences, warnings, tables, steps; with `verbose` all notes."""
+    """Print a report: headline, further sentences, warnings, tables, steps; with `verbose` all
+    notes.
+    """
     stopped = any(note.level == "stop" for note in report.notes)
     first, *further = [_plain(sentence) for sentence in report.sentences] or [""]
     console.print(Text(first, style="bold red" if stopped else "bold"))
@@ -35,11 +43,20 @@ def print_report(report: Report, console: Console, *, verbose: bool = False) -> 
             console.print(Text(f"{word} {_plain(note.text)}", style=style))
     hidden = 0 if verbose else sum(note.level == "note" for note in report.notes)
     if hidden:
-        console.print(Text(f"{hidden} note{'s' * (hidden > 1)}: brinell -v shows {'them' if hidden > 1 else 'it'}", style="dim"))
+        console.print(
+            Text(
+                f"{hidden} note{'s' * (hidden > 1)}: brinell -v shows "
+                f"{'them' if hidden > 1 else 'it'}",
+                style="dim",
+            )
+        )
     for table in (block for block in report.blocks if isinstance(block, Table) and block.terminal):
         for form in ("intervals", "figures", "narrow"):
             grid = _grid(table, form)
-            if Measurement.get(console, console.options.update(width=BROAD), grid).maximum <= console.width:
+            if (
+                Measurement.get(console, console.options.update(width=BROAD), grid).maximum
+                <= console.width
+            ):
                 break
         console.print(grid)
     for step in report.steps:
@@ -50,16 +67,31 @@ def print_report(report: Report, console: Console, *, verbose: bool = False) -> 
 def lines(report: Report, width: int = WIDTH, *, verbose: bool = False) -> Iterator[str]:
     """The lines of a report without colours."""
     buffer = io.StringIO()
-    print_report(report, Console(file=buffer, width=width, color_system=None, highlight=False), verbose=verbose)
+    print_report(
+        report,
+        Console(file=buffer, width=width, color_system=None, highlight=False),
+        verbose=verbose,
+    )
     yield from (line.rstrip() for line in buffer.getvalue().splitlines())
 
 
 def _grid(table: Table, form: str) -> Grid:
-    """A table with numbers on the right, intervals dim beside them, and long texts wrapped; narrow: headings break first."""
+    """A table with numbers on the right, intervals dim beside them, and long texts wrapped; narrow:
+    headings break first.
+    """
     title = _plain(table.title) + ", in percent" * table.heat
     gap = (0, 1, 0, 0) if form == "narrow" else (0, 1)
-    grid = Grid(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False, padding=gap)
-    bars = {index for row in table.rows for index, value in enumerate(row) if isinstance(value, Span)}  # the page draws them
+    grid = Grid(
+        box=box.SIMPLE_HEAD,
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        pad_edge=False,
+        padding=gap,
+    )
+    bars = {
+        index for row in table.rows for index, value in enumerate(row) if isinstance(value, Span)
+    }  # the page draws them
     shown = [index for index in range(len(table.columns)) if index not in bars]
     for index in shown:
         numeric = index > 0 and any(not isinstance(row[index], str | None) for row in table.rows)
@@ -68,7 +100,9 @@ def _grid(table: Table, form: str) -> Grid:
         fixed = form == "narrow" and index > 0 and widest <= UNBROKEN
         if fixed:
             heading = fill(heading, max(widest, *map(len, heading.split())), break_long_words=False)
-        grid.add_column(heading, justify="right" if numeric else "left", overflow="fold", no_wrap=fixed)
+        grid.add_column(
+            heading, justify="right" if numeric else "left", overflow="fold", no_wrap=fixed
+        )
     for row in table.rows:
         grid.add_row(*(_cell(row[index], table, form) for index in shown))
     return grid
@@ -76,10 +110,18 @@ def _grid(table: Table, form: str) -> Grid:
 
 def _cell(value: object, table: Table, form: str) -> Text:
     share = share_of(value)
-    text = Text(f"{100 * share:.1f}" if table.heat and share is not None else _plain(main_text(value)))
+    text = Text(
+        f"{100 * share:.1f}" if table.heat and share is not None else _plain(main_text(value))
+    )
     if table.heat and share is not None and (share > 0.5) == table.reverse:
         text.stylize("red")
-    detail = detail_text(value) if form == "intervals" else value.text if isinstance(value, Detail) else ""
+    detail = (
+        detail_text(value)
+        if form == "intervals"
+        else value.text
+        if isinstance(value, Detail)
+        else ""
+    )
     if detail:
         text.append(f" {_plain(detail).removesuffix(' %' * table.heat)}", style="dim")
     return text

@@ -1,4 +1,6 @@
-"""Signals as they are read: seconds along, the signal's own unit upwards, and the stretches that an attack touched marked."""
+"""Signals as they are read: seconds along, the signal's own unit upwards, and the stretches that an
+attack touched marked.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,9 +17,11 @@ from brinell.reports.numbers import percent, short
 LANES = 3
 """Channels shown at most: those that changed most."""
 WIDTH, LANE, TALL, TOP, BELOW = 330, 66, 132, 20, 42
-"""Width of a figure, heights of a lane of several channels and of a single one, room above for the unit, below for the axis."""
+"""Width of a figure, heights of a lane of several channels and of a single one, room above for
+the unit, below for the axis."""
 POINTS = 240
-"""Points of a line at most. Of longer signals the lowest and the highest value of each stretch are drawn: no peak is lost."""
+"""Points of a line at most. Of longer signals the lowest and the highest value of each stretch
+are drawn: no peak is lost."""
 BAR = 4
 """Height of a bar at the edge of a lane."""
 ROUNDING = 1e-6
@@ -56,7 +60,9 @@ class Axes:
 
 
 def segments(clean: Array, adversarial: Array) -> list[tuple[int, int]]:
-    """Stretches [from, to) at which any channel of two signals (C, T) differs by more than rounding."""
+    """Stretches [from, to) at which any channel of two signals (C, T) differs by more than
+    rounding.
+    """
     clean, adversarial = np.asarray(clean, np.float64), np.asarray(adversarial, np.float64)
     slack = ROUNDING * max(np.abs(clean).max(initial=0.0), np.abs(adversarial).max(initial=0.0))
     return stretches((np.abs(adversarial - clean) > slack).any(0))
@@ -74,7 +80,9 @@ def describe_change(clean: Array, adversarial: Array, sampling: Mapping[str, Any
     length = clean.shape[-1]
     duration = f"{short(length / axes.rate)} s" if axes.rate else f"{length} values"
     places = f" ({len(touched)} places)" if len(touched) > 1 else ""
-    return f"{percent(sum(last - first for first, last in touched) / length, 0)} of {duration}{places}"
+    return (
+        f"{percent(sum(last - first for first, last in touched) / length, 0)} of {duration}{places}"
+    )
 
 
 class Mark(NamedTuple):
@@ -90,7 +98,9 @@ class Mark(NamedTuple):
     """Drawn as a bar at an edge of the lanes and not over their whole height."""
 
 
-def overlay(clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None, *, title: str) -> Markup:
+def overlay(
+    clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None, *, title: str
+) -> Markup:
     """An adversarial signal (C, T) over the clean one.
 
     `sampling` holds rate, unit, start and leads where the data has them.
@@ -99,24 +109,37 @@ def overlay(clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None
     return draw_signal([("ref", clean), ("s0", adversarial)], marks, sampling, title=title)
 
 
-def perturbation(clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None, *, title: str) -> Markup:
+def perturbation(
+    clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None, *, title: str
+) -> Markup:
     """The difference of two signals on its own scale; arguments as for `overlay`."""
     change = np.asarray(adversarial, np.float64) - np.asarray(clean, np.float64)
-    return draw_signal([("s1", change)], _touched(clean, adversarial, sampling), sampling, title=title)
+    return draw_signal(
+        [("s1", change)], _touched(clean, adversarial, sampling), sampling, title=title
+    )
 
 
 def _touched(clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None) -> list[Mark]:
     axes, marks = Axes.of(sampling), []
     for first, last in segments(clean, adversarial):
-        tip = f"touched from {axes.time_of(first):.3g} to {axes.time_of(last - 1):.3g}{' s' if axes.rate else ''}"
+        tip = (
+            f"touched from {axes.time_of(first):.3g} to "
+            f"{axes.time_of(last - 1):.3g}{' s' if axes.rate else ''}"
+        )
         marks.append(Mark(first, last, 'class="touched"', tip))
     return marks
 
 
 def draw_signal(
-    lines: Sequence[tuple[str, Array]], marks: Sequence[Mark], sampling: Mapping[str, Any] | None, *, title: str
+    lines: Sequence[tuple[str, Array]],
+    marks: Sequence[Mark],
+    sampling: Mapping[str, Any] | None,
+    *,
+    title: str,
 ) -> Markup:
-    """One or two signals, each a style and values (C, T), in lanes: the channels in which they differ most, or are largest."""
+    """One or two signals, each a style and values (C, T), in lanes: the channels in which they
+    differ most, or are largest.
+    """
     axes, (channels, length) = Axes.of(sampling), lines[0][1].shape
     first, last = np.asarray(lines[0][1], np.float64), np.asarray(lines[-1][1], np.float64)
     weight = np.abs(last - first * (len(lines) > 1)).sum(1)
@@ -142,9 +165,15 @@ def draw_signal(
             place = f'x="{frame.left_edge - GAP}" y="{frame.y(1) - 8:.1f}"'
             parts.append(f'<text class="end label" {place}>{escape(axes.unit)}</text>')
         for (style, _), of_line in zip(lines, values, strict=True):
-            parts.append(f'<polyline class="line {style}" points="{_points(frame, of_line[lane], least, most)}"/>')
+            parts.append(
+                f'<polyline class="line {style}" '
+                f'points="{_points(frame, of_line[lane], least, most)}"/>'
+            )
         if channels > 1:
-            parts.append(f'<text class="end label" x="{frame.x(1):.1f}" y="{top + 9}">{escape(axes.lead(channel))}</text>')
+            parts.append(
+                f'<text class="end label" x="{frame.x(1):.1f}" '
+                f'y="{top + 9}">{escape(axes.lead(channel))}</text>'
+            )
     parts += _seconds(frame, length, axes)
     return svg(size, title, parts, "signal")
 
@@ -152,23 +181,40 @@ def draw_signal(
 def _marks(frame: Frame, marks: Sequence[Mark], length: int) -> list[str]:
     parts = []
     for mark in marks:
-        # A value stands in the middle of the room that is marked for it; the outermost have half of it.
-        start, right = ((min(max(edge - 0.5, 0), length - 1)) / max(length - 1, 1) for edge in (mark.first, mark.last))
+        # A value stands in the middle of the room that is marked for it; the outermost have half of
+        # it.
+        start, right = (
+            (min(max(edge - 0.5, 0), length - 1)) / max(length - 1, 1)
+            for edge in (mark.first, mark.last)
+        )
         x, width = frame.x(start), max(frame.x(right) - frame.x(start), 1.0)
         y, height = frame.y(1), frame.y(0) - frame.y(1)
         if mark.bar:
             y, height = (frame.y(0) - BAR if mark.bar == "below" else y), BAR
         place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
-        parts.append(f"<rect {mark.look} {place}>{Markup('<title>{}</title>').format(mark.tip) if mark.tip else ''}</rect>")
+        parts.append(
+            f"<rect {mark.look} "
+            f"{place}>{Markup('<title>{}</title>').format(mark.tip) if mark.tip else ''}</rect>"
+        )
     return parts
 
 
 def _seconds(frame: Frame, length: int, axes: Axes) -> list[str]:
     first, last = axes.time_of(0), axes.time_of(length - 1)
-    ticks = [(frame.x((value - first) / ((last - first) or 1.0)), _written(value)) for value in _ticks(first, last, 8)]
+    ticks = [
+        (frame.x((value - first) / ((last - first) or 1.0)), _written(value))
+        for value in _ticks(first, last, 8)
+    ]
     name = "seconds" if axes.rate else "position"
-    label = f'<text class="end label" x="{frame.x(1):.1f}" y="{frame.y(0) + BELOW - 5:.1f}">{name}</text>'
-    return [baseline(frame), *(tick(frame, *place, line=True) for place in fitting(frame, ticks)), label]
+    label = (
+        f'<text class="end label" x="{frame.x(1):.1f}" '
+        f'y="{frame.y(0) + BELOW - 5:.1f}">{name}</text>'
+    )
+    return [
+        baseline(frame),
+        *(tick(frame, *place, line=True) for place in fitting(frame, ticks)),
+        label,
+    ]
 
 
 def _ticks(low: float, high: float, most: int) -> list[float]:
@@ -178,7 +224,10 @@ def _ticks(low: float, high: float, most: int) -> list[float]:
         return [low]
     power = 10.0 ** math.floor(math.log10(span / most))
     step = next(power * digit for digit in (1, 2, 5, 10, 20) if span / (power * digit) <= most)
-    return [number * step for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+    return [
+        number * step
+        for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    ]
 
 
 def _written(value: float) -> str:
@@ -194,4 +243,7 @@ def _points(frame: Frame, values: Array, low: float, high: float) -> str:
         ends = [sorted((part[values[part].argmin()], part[values[part].argmax()])) for part in cuts]
         positions = np.unique(np.array(ends).ravel())
     last = max(len(values) - 1, 1)
-    return " ".join(f"{frame.x(int(i) / last):.1f},{frame.y((float(values[i]) - low) / (high - low)):.1f}" for i in positions)
+    return " ".join(
+        f"{frame.x(int(i) / last):.1f},{frame.y((float(values[i]) - low) / (high - low)):.1f}"
+        for i in positions
+    )

@@ -1,6 +1,9 @@
-"""A study as values: sentences, tables, curves, pictures, facts and notes. How they look is decided by the renderers.
+"""A study as values: sentences, tables, curves, pictures, facts and notes.
 
-A study returns a `Report`; nothing else of it knows HTML, SVG, CSV, Markdown or the width of a terminal.
+How they look is decided by the renderers.
+
+A study returns a `Report`; nothing else of it knows HTML, SVG, CSV, Markdown or the width of a
+terminal.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +44,9 @@ class Points:
 
 @dataclass(frozen=True)
 class Span:
-    """From one share to another, 0 to 1, drawn as a bar on the page: proven to attacked; in another colour if it goes back."""
+    """From one share to another, 0 to 1, drawn as a bar on the page: proven to attacked; in another
+    colour if it goes back.
+    """
 
     low: float | None
     high: float | None
@@ -78,7 +83,10 @@ class Code:
 
 @dataclass(frozen=True)
 class Claimed:
-    """What no verification finds again, since it is the word of whoever made the folder. Durations are too; † marks both."""
+    """What no verification finds again, since it is the word of whoever made the folder.
+
+    Durations are too; † marks both.
+    """
 
     text: str
 
@@ -92,7 +100,8 @@ class Detail:
 
 
 Cell = Any
-"""None (no data), a text, a number, one of the values above, or a proportion: value, low, high, k and n, as a `Rate` has."""
+"""None (no data), a text, a number, one of the values above, or a proportion: value, low, high,
+k and n, as a `Rate` has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +120,8 @@ class Table:
     reverse: bool = False
     """True if the larger proportions are darker."""
     total: bool = False
-    """True if the first row is of all together: sorting leaves it in its place, and CSV leaves it out."""
+    """True if the first row is of all together: sorting leaves it in its place, and CSV leaves
+    it out."""
     folded: bool = False
     """True if the page opens with it folded."""
     terminal: bool = False
@@ -128,7 +138,8 @@ class Series:
 
     name: str
     points: Sequence[tuple[float, Any]]
-    """Position on the axis, and a proportion or a value with an interval, from 0 to 1; ascending."""
+    """Position on the axis, and a proportion or a value with an interval, from 0 to 1;
+    ascending."""
     band: bool = True
     """True if the interval is drawn."""
 

@@ -7,7 +7,17 @@ from itertools import count
 import numpy as np
 from PIL import Image, ImageDraw
 
-from brinell.core.boxes import FALSE, HIT, IGNORED, MISLABELLED, MISPLACED, MISSED, Detections, Objects, Outcomes
+from brinell.core.boxes import (
+    FALSE,
+    HIT,
+    IGNORED,
+    MISLABELLED,
+    MISPLACED,
+    MISSED,
+    Detections,
+    Objects,
+    Outcomes,
+)
 from brinell.core.record import Array
 from brinell.reports.film import thumbnail
 from brinell.reports.values import Picture
@@ -43,17 +53,24 @@ def colours_of(maps: Iterable[Array], classes: int) -> Colours:
 
 
 def _distinct() -> Iterator[tuple[int, int, int]]:
-    """Dark grey, the colours that everybody tells apart, and then hues that lie far apart, without end."""
+    """Dark grey, the colours that everybody tells apart, and then hues that lie far apart, without
+    end.
+    """
     yield 48, 48, 56
     yield from DISTINCT
     for number in count(1):
-        red, green, blue = colorsys.hsv_to_rgb(number * 0.618034 % 1, 0.65 + 0.3 * (number % 2), 0.95 - 0.25 * (number // 2 % 2))
+        red, green, blue = colorsys.hsv_to_rgb(
+            number * 0.618034 % 1, 0.65 + 0.3 * (number % 2), 0.95 - 0.25 * (number // 2 % 2)
+        )
         yield round(255 * red), round(255 * green), round(255 * blue)
 
 
 def draw_pixels(pixels: Array, caption: str) -> Picture:
     """(3, h, w) bytes."""
-    return Picture(thumbnail(Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0))), SIDE, caption), caption)
+    return Picture(
+        thumbnail(Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0))), SIDE, caption),
+        caption,
+    )
 
 
 def draw_map(classes: Array, colours: Colours, caption: str) -> Picture:
@@ -64,11 +81,15 @@ def draw_map(classes: Array, colours: Colours, caption: str) -> Picture:
     return Picture(thumbnail(Image.fromarray(palette[classes]), SIDE, caption), caption)
 
 
-def draw_boxes(pixels: Array, boxes: Detections, objects: Objects, outcomes: Outcomes, caption: str) -> Picture:
+def draw_boxes(
+    pixels: Array, boxes: Detections, objects: Objects, outcomes: Outcomes, caption: str
+) -> Picture:
     """(3, h, w) bytes with the boxes, coloured by outcome, and thin the objects that are missed."""
     image = Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0))).convert("RGB")
     scale = SIDE / max(image.size)
-    image = image.resize((round(image.width * scale), round(image.height * scale)), Image.Resampling.LANCZOS)
+    image = image.resize(
+        (round(image.width * scale), round(image.height * scale)), Image.Resampling.LANCZOS
+    )
     draw = ImageDraw.Draw(image)
     missed = [(corners, MISSED) for corners in objects.boxes[outcomes.objects == MISSED]]
     for corners, outcome in (*missed, *zip(boxes.boxes[::-1], outcomes.boxes[::-1], strict=True)):
@@ -78,6 +99,8 @@ def draw_boxes(pixels: Array, boxes: Detections, objects: Objects, outcomes: Out
     return Picture(thumbnail(image, SIDE, caption), caption)
 
 
-def legend_of(outcomes: Sequence[str] = (HIT, FALSE, MISLABELLED, MISPLACED, MISSED)) -> list[tuple[str, str]]:
+def legend_of(
+    outcomes: Sequence[str] = (HIT, FALSE, MISLABELLED, MISPLACED, MISSED),
+) -> list[tuple[str, str]]:
     """Colours and texts of outcomes of boxes."""
     return [(css(colour), text) for colour, text in (OUTCOMES[outcome] for outcome in outcomes)]

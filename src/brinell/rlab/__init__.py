@@ -1,1 +1,3 @@
-"""The agent of RLAB: its environment, its policies, the algorithms that train them, and what follows an episode."""
+"""The agent of RLAB: its environment, its policies, the algorithms that train them, and what
+follows an episode.
+"""

@@ -1,4 +1,6 @@
-"""An agent as a file of safetensors: its prior, its network, its surrogates, and in the header, as JSON, how it was made."""
+"""An agent as a file of safetensors: its prior, its network, its surrogates, and in the header, as
+JSON, how it was made.
+"""
 
 import hashlib
 import json
@@ -39,7 +41,8 @@ MOST_SURROGATES = 8
 OWN = "policy"
 """The agent among the players of its validation."""
 CURES = {
-    "strength": "the distortions at their strongest do not fill the budget: name others, or higher severities",
+    "strength": "the distortions at their strongest do not fill the budget: name others, or "
+    "higher severities",
     "eps": "most failures used up the budget: train at a larger eps",
     "queries": "most failures had budget left: allow more queries",
 }
@@ -71,7 +74,10 @@ class Header(Content):
 
 @dataclass(frozen=True, kw_only=True)
 class Agent:
-    """A prior and, where one was trained, a network. Without a network the agent acts by the greedy policy."""
+    """A prior and, where one was trained, a network.
+
+    Without a network the agent acts by the greedy policy.
+    """
 
     prior: Prior
     network: PatchNetwork | None = None
@@ -80,13 +86,19 @@ class Agent:
     domain: Domain | None = None
     """The inputs that it learned on; None for those of several kinds of data."""
     surrogates: tuple[SmallNetwork, ...] = ()
-    """Networks of the task whose gradients the episodes follow; all of one domain and with the same classes."""
+    """Networks of the task whose gradients the episodes follow; all of one domain and with the
+    same classes."""
     reward: Literal["margin", "dilution"] = "margin"
-    """The reward of the network: dilution for the papers' own agent, which chooses patches without predictions."""
+    """The reward of the network: dilution for the papers' own agent, which chooses patches
+    without predictions."""
 
     def to(self, device: torch.device) -> "Agent":
         """The agent with its networks on a device."""
-        for module in (self.prior, self.network, *(surrogate.module for surrogate in self.surrogates)):
+        for module in (
+            self.prior,
+            self.network,
+            *(surrogate.module for surrogate in self.surrogates),
+        ):
             if module is not None:
                 module.to(device)
         return self
@@ -99,16 +111,26 @@ class Agent:
 
     def rules(self, rules: Rules) -> Rules:
         """The rules by which it acts, from those of the episode."""
-        return replace(rules, candidates=1, reward=self.reward) if self.reward == "dilution" else rules
+        return (
+            replace(rules, candidates=1, reward=self.reward) if self.reward == "dilution" else rules
+        )
 
     def save(self, path: Path) -> None:
         """Write the file."""
-        tensors = {f"prior.{name}": value.cpu().contiguous() for name, value in self.prior.state_dict().items()}
+        tensors = {
+            f"prior.{name}": value.cpu().contiguous()
+            for name, value in self.prior.state_dict().items()
+        }
         if self.network is not None:
-            tensors |= {f"network.{name}": value.cpu().contiguous() for name, value in self.network.state_dict().items()}
+            tensors |= {
+                f"network.{name}": value.cpu().contiguous()
+                for name, value in self.network.state_dict().items()
+            }
         for number, surrogate in enumerate(self.surrogates):
             weights = surrogate.module.state_dict().items()
-            tensors |= {f"surrogates.{number}.{name}": value.cpu().contiguous() for name, value in weights}
+            tensors |= {
+                f"surrogates.{number}.{name}": value.cpu().contiguous() for name, value in weights
+            }
         form = {name: getattr(self.network, name, 0) for name in ("families", "width", "scale")}
         head = {"about": self.about or {}} | form
         head |= {
@@ -126,19 +148,30 @@ def load(path: Path) -> Agent:
     """The agent that `Agent.save` wrote."""
     if not path.is_file():
         raise RequestError(
-            f"there is no policy {str(path)!r}: name {', '.join(NAMES)} or a file that `brinell train agent` wrote"
+            f"there is no policy {str(path)!r}: name {', '.join(NAMES)} or a file "
+            "that `brinell train agent` wrote"
         )
     try:
         header, arrays, _ = stored.read(path)
         head = json.loads(header["brinell"])
     except (OSError, KeyError, TypeError, ValueError, RecursionError):
-        raise RequestError(f"{path} is no policy: name a file that `brinell train agent` wrote") from None
+        raise RequestError(
+            f"{path} is no policy: name a file that `brinell train agent` wrote"
+        ) from None
     if reason := fault(head, Header):
-        raise RequestError(f"{path} is damaged ({reason}): train it anew with `brinell train agent`")
+        raise RequestError(
+            f"{path} is damaged ({reason}): train it anew with `brinell train agent`"
+        )
     try:
-        return _assembled(path, Header.model_validate(head), {name: torch.from_numpy(array) for name, array in arrays.items()})
+        return _assembled(
+            path,
+            Header.model_validate(head),
+            {name: torch.from_numpy(array) for name, array in arrays.items()},
+        )
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise RequestError(f"{path} is damaged ({one_line(error, 200)}): train it anew with `brinell train agent`") from None
+        raise RequestError(
+            f"{path} is damaged ({one_line(error, 200)}): train it anew with `brinell train agent`"
+        ) from None
 
 
 def _assembled(path: Path, head: Header, tensors: dict[str, Tensor]) -> Agent:
@@ -159,19 +192,34 @@ def _assembled(path: Path, head: Header, tensors: dict[str, Tensor]) -> Agent:
         module = restored(domain, head.classes, form, _under(f"surrogates.{number}.", tensors))
         name = f"network {number + 1} of {path}"
         surrogates.append(SmallNetwork(module, form, domain, head.classes, head.class_names, name))
-    return Agent(prior=prior, network=network, about=head.about, domain=domain, surrogates=tuple(surrogates), reward=head.reward)
+    return Agent(
+        prior=prior,
+        network=network,
+        about=head.about,
+        domain=domain,
+        surrogates=tuple(surrogates),
+        reward=head.reward,
+    )
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): value
+        for name, value in tensors.items()
+        if name.startswith(prefix)
+    }
 
 
 def find_agent(name: str) -> Agent:
-    """The agent of one of `NAMES`, or that in a file; DEFAULT has none before `choose_policy` chose one for a kind of data."""
+    """The agent of one of `NAMES`, or that in a file; DEFAULT has none before `choose_policy` chose
+    one for a kind of data.
+    """
     if name == GREEDY:
         return Agent(prior=Prior())
     shipped = name in (PRIOR, PAPERS)
-    return load(Path(str(files("brinell.rlab").joinpath(f"{name}.safetensors"))) if shipped else Path(name))
+    return load(
+        Path(str(files("brinell.rlab").joinpath(f"{name}.safetensors"))) if shipped else Path(name)
+    )
 
 
 class Choice(NamedTuple):
@@ -186,13 +234,23 @@ def choose_policy(name: str, kind: Kind) -> Choice:
     if name != DEFAULT:
         return Choice(name, "it was asked for")
     if kind == "image":
-        reason = "on images it needs fewer queries than greedy, also on networks that it never saw (docs/results/rlab.md)"
+        reason = (
+            "on images it needs fewer queries than greedy, also on networks that it "
+            "never saw (docs/results/rlab.md)"
+        )
         return Choice(PRIOR, reason)
-    return Choice(GREEDY, "nothing that was learned elsewhere needs fewer queries on such data (docs/results/rlab.md)")
+    return Choice(
+        GREEDY,
+        "nothing that was learned elsewhere needs fewer queries on such data "
+        "(docs/results/rlab.md)",
+    )
 
 
 def fingerprint(name: str) -> str:
-    """Hash of an agent: its settings and all its weights. For the default, the hash of the shipped prior."""
+    """Hash of an agent: its settings and all its weights.
+
+    For the default, the hash of the shipped prior.
+    """
     agent = find_agent(PRIOR if name == DEFAULT else name)
     digest = hashlib.blake2b(digest_size=8)
     for module in (agent.prior, agent.network):
@@ -211,10 +269,22 @@ def verdict(record: Mapping[str, Any] | None) -> str:
     played = f"on {validation['inputs']} inputs that it did not learn from"
     failed = validation["inputs"] - validation["fooled"]
     if validation["cause"]:
-        return f"{played}, {failed} were not fooled, so the comparison says little; {CURES[validation['cause']]}"
+        return (
+            f"{played}, {failed} were not fooled, so the comparison says little; "
+            f"{CURES[validation['cause']]}"
+        )
     baseline = DEFAULT if DEFAULT in validation["ratios"] else GREEDY
     _, low, high = validation["ratios"][baseline]
-    result = f"needs {'fewer' if high < 1 else 'more' if low > 1 else 'not measurably fewer'} queries than {baseline}"
-    ratios = {name: ratio_text(value, Interval(low, high)) for name, (value, low, high) in validation["ratios"].items()}
-    means = ", ".join(f"{name} {validation['queries'][name]:.0f} ({text})" for name, text in ratios.items())
+    result = (
+        "needs "
+        f"{'fewer' if high < 1 else 'more' if low > 1 else 'not measurably fewer'} "
+        f"queries than {baseline}"
+    )
+    ratios = {
+        name: ratio_text(value, Interval(low, high))
+        for name, (value, low, high) in validation["ratios"].items()
+    }
+    means = ", ".join(
+        f"{name} {validation['queries'][name]:.0f} ({text})" for name, text in ratios.items()
+    )
     return f"{played}, the policy {result}: {validation['queries'][OWN]:.0f} in the mean; {means}"

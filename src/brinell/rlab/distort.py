@@ -1,8 +1,10 @@
-"""What may stand on a patch: distortions at each severity in each draw, made once per sample, and the inputs that they give.
+"""What may stand on a patch: distortions at each severity in each draw, made once per sample, and
+the inputs that they give.
 
-An input is a function of its assignment alone: each place shows the variant of the lowest-numbered patch over it that has one,
-and the clean value where no patch has one. So the order in which patches are distorted and cleared plays no part, clearing is the
-exact inverse of distorting, and the input that the model is asked about is bit by bit the one that is kept.
+An input is a function of its assignment alone: each place shows the variant of the lowest-numbered
+patch over it that has one, and the clean value where no patch has one. So the order in which
+patches are distorted and cleared plays no part, clearing is the exact inverse of distorting, and
+the input that the model is asked about is bit by bit the one that is kept.
 """
 
 import math
@@ -33,8 +35,8 @@ TOGETHER = 2**26
 ROOM = 2**24
 """Places that are looked at together."""
 CONCENTRATED = 2.0
-"""The distance of a wholly distorted input at least, in budgets, where severities are fitted: a quarter of the patches can then
-fill a budget in L2."""
+"""The distance of a wholly distorted input at least, in budgets, where severities are fitted: a
+quarter of the patches can then fill a budget in L2."""
 STRONGEST = 100.0
 """By how much a distortion is made stronger at most."""
 FULL = 0.9
@@ -50,25 +52,32 @@ class Variant(NamedTuple):
     severity: int
     draw: int
     fitted: bool = False
-    """True if it grows with a budget that the distortion at its strongest would not fill (`CONCENTRATED`)."""
+    """True if it grows with a budget that the distortion at its strongest would not fill
+    (`CONCENTRATED`)."""
 
 
 def variants(
-    distortions: Sequence[Distortion], domain: Domain, severities: Sequence[int] = SEVERITIES, draws: int = 4
+    distortions: Sequence[Distortion],
+    domain: Domain,
+    severities: Sequence[int] = SEVERITIES,
+    draws: int = 4,
 ) -> tuple[Variant, ...]:
-    """Every distortion at every severity in every draw; so many `draws` of each distortion whose draws are endless.
+    """Every distortion at every severity in every draw; so many `draws` of each distortion whose
+    draws are endless.
 
     Without severities these are all of them, fitted to the budget.
     """
     if set(severities) - set(SEVERITIES) or draws < 1:
         raise RequestError(
-            f"severities {list(severities)} and {draws} draws: severities are 1 to 5, and at least 1 draw is needed"
+            f"severities {list(severities)} and {draws} draws: severities are 1 "
+            "to 5, and at least 1 draw is needed"
         )
     for distortion in distortions:
         if domain.kind not in distortion.domains:
             kinds = ", ".join(sorted(distortion.domains))
             raise RequestError(
-                f"distortion {type(distortion).__name__} distorts {kinds}, and the data is of kind {domain.kind}: leave it out"
+                f"distortion {type(distortion).__name__} distorts {kinds}, and "
+                f"the data is of kind {domain.kind}: leave it out"
             )
     return tuple(
         Variant(distortion, severity, draw, not severities)
@@ -87,7 +96,8 @@ def distorted(
     domain: Domain,
     draw: Tensor | int = 0,
 ) -> Tensor:
-    """Distort inputs and check the result: the same shape, finite, within the bounds, `x` unchanged.
+    """Distort inputs and check the result: the same shape, finite, within the bounds, `x`
+    unchanged.
 
     Args:
         distortion: the distortion.
@@ -98,30 +108,45 @@ def distorted(
         draw: which version, counted from 0, one for all or (n,) int64.
 
     Returns:
-        (n, *shape) in the bounds. Values that the distortion did not change are those of `x`, bit by bit.
+        (n, *shape) in the bounds. Values that the distortion did not change are those of `x`, bit
+            by bit.
 
     Raises:
         ContractError: the distortion failed or broke its contract.
     """
     low, high = domain.bounds()
-    plain = not low.any() and bool((high == 1).all())  # on the processor, where a look costs nothing
+    plain = not low.any() and bool(
+        (high == 1).all()
+    )  # on the processor, where a look costs nothing
     low, high = domain.bounds(x)
     unit = x if plain else ((x - low) / (high - low)).clamp_(0, 1)
-    severity, draw = (torch.as_tensor(value, device=x.device).expand(len(x)) for value in (severity, draw))
+    severity, draw = (
+        torch.as_tensor(value, device=x.device).expand(len(x)) for value in (severity, draw)
+    )
     least, most = torch.stack(torch.aminmax(severity)).tolist()
     if least < SEVERITIES[0] or most > SEVERITIES[-1]:
-        raise RequestError(f"severity {severity.tolist()}: it must be between {SEVERITIES[0]} and {SEVERITIES[-1]}")
+        raise RequestError(
+            f"severity {severity.tolist()}: it must be between {SEVERITIES[0]} and {SEVERITIES[-1]}"
+        )
     before = unit._version
     numbers, index = torch.unique(draw, return_inverse=True)
-    keys = torch.stack([rng.fold(number).keys for number in numbers.tolist()]).gather(0, index[None])[0]
+    keys = torch.stack([rng.fold(number).keys for number in numbers.tolist()]).gather(
+        0, index[None]
+    )[0]
     arguments: list[Any] = [unit, severity, Streams(keys), draw]
     answer = _call(distortion, arguments)
     if unit._version != before:
-        raise _broken(distortion, "wrote into the inputs it was given; it must clone what it changes")
+        raise _broken(
+            distortion, "wrote into the inputs it was given; it must clone what it changes"
+        )
     _check(distortion, answer, x)
     # Within the slack only: an answer that leaves the bounds by more was refused.
     answer = answer.clamp(0, 1)
-    return answer if plain else domain.clamp(torch.where(answer == unit, x, low + (high - low) * answer))
+    return (
+        answer
+        if plain
+        else domain.clamp(torch.where(answer == unit, x, low + (high - low) * answer))
+    )
 
 
 def _call(distortion: Any, arguments: Sequence[Any]) -> Any:
@@ -130,40 +155,68 @@ def _call(distortion: Any, arguments: Sequence[Any]) -> Any:
     except BrinellError:
         raise
     except Exception as error:
-        raise _broken(distortion, f"failed with {type(error).__name__}: {one_line(error)}") from error
+        raise _broken(
+            distortion, f"failed with {type(error).__name__}: {one_line(error)}"
+        ) from error
 
 
 def _check(distortion: Distortion, answer: Any, x: Tensor) -> None:
     if not isinstance(answer, Tensor) or answer.shape != x.shape or answer.dtype != x.dtype:
-        kind = f"{tuple(answer.shape)} {answer.dtype}" if isinstance(answer, Tensor) else type(answer).__name__
-        raise _broken(distortion, f"made {kind} of {tuple(x.shape)} {x.dtype}; it must keep shape and type")
+        kind = (
+            f"{tuple(answer.shape)} {answer.dtype}"
+            if isinstance(answer, Tensor)
+            else type(answer).__name__
+        )
+        raise _broken(
+            distortion, f"made {kind} of {tuple(x.shape)} {x.dtype}; it must keep shape and type"
+        )
     least, most = torch.stack(torch.aminmax(answer)).tolist()
     if not (math.isfinite(least) and math.isfinite(most)):
         raise _broken(distortion, "answered NaN or infinity")
     if least < -SLACK or most > 1 + SLACK:
-        raise _broken(distortion, f"left the bounds by {max(-least, most - 1):.3g}; end it with .clamp(0, 1)")
+        raise _broken(
+            distortion, f"left the bounds by {max(-least, most - 1):.3g}; end it with .clamp(0, 1)"
+        )
 
 
 def vet(variants: Sequence[Variant], x: Tensor, rng: Streams, *, domain: Domain) -> None:
-    """Try each distortion on inputs x (n, *shape), at each severity that may be used, before any queries are spent.
+    """Try each distortion on inputs x (n, *shape), at each severity that may be used, before any
+    queries are spent.
 
     Raises:
-        ContractError: a distortion broke its contract, or gave two different results for the same input.
+        ContractError: a distortion broke its contract, or gave two different results for the same
+            input.
     """
     for distortion in {id(variant.distortion): variant.distortion for variant in variants}.values():
-        draws = {variant.severity: variant.draw for variant in reversed(variants) if variant.distortion is distortion}
+        draws = {
+            variant.severity: variant.draw
+            for variant in reversed(variants)
+            if variant.distortion is distortion
+        }
         numbers, index = sorted(draws), torch.arange(len(x), device=x.device).repeat(len(draws))
         severity = torch.tensor(numbers, device=x.device).repeat_interleave(len(x))
-        draw = torch.tensor([draws[number] for number in numbers], device=x.device).repeat_interleave(len(x))
-        first, two = (distorted(distortion, x[index], severity, rng.select(index), domain=domain, draw=draw) for _ in range(2))
+        draw = torch.tensor(
+            [draws[number] for number in numbers], device=x.device
+        ).repeat_interleave(len(x))
+        first, two = (
+            distorted(distortion, x[index], severity, rng.select(index), domain=domain, draw=draw)
+            for _ in range(2)
+        )
         if not torch.equal(first, two):
-            raise _broken(distortion, "gave two answers to the same input and streams; draw from the streams it is given")
+            raise _broken(
+                distortion,
+                "gave two answers to the same input and streams; draw from the streams it is given",
+            )
 
 
 def extremes(domain: Domain) -> Tensor:
-    """(3, *shape): inputs that are dark, bright and grey throughout, on which a division by what an input holds fails."""
+    """(3, *shape): inputs that are dark, bright and grey throughout, on which a division by what an
+    input holds fails.
+    """
     low, high = domain.bounds()
-    return torch.stack([(low + share * (high - low)).expand(1, *domain.shape)[0] for share in (0.0, 1.0, 0.5)])
+    return torch.stack(
+        [(low + share * (high - low)).expand(1, *domain.shape)[0] for share in (0.0, 1.0, 0.5)]
+    )
 
 
 def _broken(distortion: Distortion, rule: str) -> ContractError:
@@ -171,40 +224,58 @@ def _broken(distortion: Distortion, rule: str) -> ContractError:
 
 
 def pair_numbers(variants: tuple[Variant, ...], device: torch.device) -> Tensor:
-    """(variants,): numbers from 1 for each distortion at each severity; a single one is 0, since there is nothing to choose."""
+    """(variants,): numbers from 1 for each distortion at each severity; a single one is 0, since
+    there is nothing to choose.
+    """
     names = list(dict.fromkeys((id(variant.distortion), variant.severity) for variant in variants))
     offset = 0 if len(names) == 1 else 1
-    return torch.tensor([names.index((id(v.distortion), v.severity)) + offset for v in variants], device=device)
+    return torch.tensor(
+        [names.index((id(v.distortion), v.severity)) + offset for v in variants], device=device
+    )
 
 
 def wholes(variants: Sequence[Variant]) -> Tensor:
     """The strongest variants of each distortion, the first draws of all before the second ones."""
-    strongest = {id(variant.distortion): variant.severity for variant in sorted(variants, key=lambda variant_: variant_.severity)}
-    numbers = [index for index, one in enumerate(variants) if one.severity == strongest[id(one.distortion)]]
+    strongest = {
+        id(variant.distortion): variant.severity
+        for variant in sorted(variants, key=lambda variant_: variant_.severity)
+    }
+    numbers = [
+        index for index, one in enumerate(variants) if one.severity == strongest[id(one.distortion)]
+    ]
     return torch.tensor(sorted(numbers, key=lambda index: variants[index].draw)[:WHOLES])
 
 
 def pair_options(variants: tuple[Variant, ...]) -> int:
-    """Options of the distortion branch: any, and each pair of distortion and severity; 1 where there is one pair alone."""
+    """Options of the distortion branch: any, and each pair of distortion and severity; 1 where
+    there is one pair alone.
+    """
     return int(pair_numbers(variants, torch.device("cpu")).max()) + 1
 
 
 class DistortedInputs:
     """All variants of the samples in n slots, empty until `put`.
 
-    All variants of a distortion for a sample come from one call, always the same, so that they are bit by bit those of another
-    batch. On a device one call distorts many samples.
+    All variants of a distortion for a sample come from one call, always the same, so that they are
+    bit by bit those of another batch. On a device one call distorts many samples.
     """
 
-    def __init__(self, slots: int, domain: Domain, variants: Sequence[Variant], device: torch.device) -> None:
+    def __init__(
+        self, slots: int, domain: Domain, variants: Sequence[Variant], device: torch.device
+    ) -> None:
         if not variants:
-            raise RequestError("no distortion is left to place: name at least one that fits the data")
+            raise RequestError(
+                "no distortion is left to place: name at least one that fits the data"
+            )
         self.variants, self.domain = tuple(variants), domain
         # The clean inputs come last, so that CLEAN is their index too.
         self._values = torch.zeros(slots, len(variants) + 1, math.prod(domain.shape), device=device)
-        self.factor, self.fill = torch.ones(2, slots, len({id(variant.distortion) for variant in variants}), device=device)
-        """(n, distortions) each: by how much a distortion was made stronger to fit the budget; and the distance of an input that
-        it distorts as a whole at its strongest, in budgets, 1 where there is none."""
+        self.factor, self.fill = torch.ones(
+            2, slots, len({id(variant.distortion) for variant in variants}), device=device
+        )
+        """(n, distortions) each: by how much a distortion was made stronger to fit the budget;
+        and the distance of an input that it distorts as a whole at its strongest, in budgets, 1
+        where there is none."""
 
     def __len__(self) -> int:
         return len(self._values)
@@ -215,12 +286,23 @@ class DistortedInputs:
         return self._values[:, CLEAN].view(len(self), *self.domain.shape)
 
     def put(self, rows: Tensor, x: Tensor, rng: Streams, threat: Threat | None = None) -> None:
-        """Make everything of samples x (m, *shape), with a stream each, in the slots (m,), for the budgets of their threat."""
+        """Make everything of samples x (m, *shape), with a stream each, in the slots (m,), for the
+        budgets of their threat.
+        """
         self._values[rows, CLEAN] = x.flatten(1)
-        distortions = {id(variant.distortion): variant.distortion for variant in self.variants}.values()
+        distortions = {
+            id(variant.distortion): variant.distortion for variant in self.variants
+        }.values()
         for column, distortion in enumerate(distortions):
-            numbers = [number for number, variant in enumerate(self.variants) if variant.distortion is distortion]
-            severity, draw = (torch.tensor([self.variants[at][part] for at in numbers], device=x.device) for part in (1, 2))
+            numbers = [
+                number
+                for number, variant in enumerate(self.variants)
+                if variant.distortion is distortion
+            ]
+            severity, draw = (
+                torch.tensor([self.variants[at][part] for at in numbers], device=x.device)
+                for part in (1, 2)
+            )
             index, k = torch.tensor(numbers, device=x.device), len(numbers)
             size = 1 if x.device.type == "cpu" else max(1, TOGETHER // (k * x[0].numel()))
             for part in torch.split(torch.arange(len(rows), device=x.device), size):
@@ -236,21 +318,37 @@ class DistortedInputs:
             if threat is not None:
                 self._fit(rows, x, threat, index, severity, column)
 
-    def _fit(self, rows: Tensor, x: Tensor, threat: Threat, index: Tensor, severity: Tensor, column: int) -> None:
-        """Make the variants (k,) of a distortion stronger for slots (m,) whose budget it would not fill; say what it fills."""
+    def _fit(
+        self, rows: Tensor, x: Tensor, threat: Threat, index: Tensor, severity: Tensor, column: int
+    ) -> None:
+        """Make the variants (k,) of a distortion stronger for slots (m,) whose budget it would not
+        fill; say what it fills.
+        """
         strongest = index[severity == severity.max()]
-        sizes = [threat.distance.size(self.inputs(rows, number.expand(len(rows))) - x) for number in strongest]
+        sizes = [
+            threat.distance.size(self.inputs(rows, number.expand(len(rows))) - x)
+            for number in strongest
+        ]
         size = torch.stack(sizes).mean(0)
         limited = threat.eps < EXTENT * extent(threat.distance, self.domain)
         if self.variants[int(index[0])].fitted:
-            factor = torch.where(limited & (size > 0), CONCENTRATED * threat.eps / size.clamp_min(1e-12), 1.0).clamp(1, STRONGEST)
+            factor = torch.where(
+                limited & (size > 0), CONCENTRATED * threat.eps / size.clamp_min(1e-12), 1.0
+            ).clamp(1, STRONGEST)
             for row in (factor > 1).nonzero()[:, 0].tolist():
                 values, clean = self._values[rows[row], index], self._values[rows[row], CLEAN]
                 grown = clean + factor[row] * (values - clean)
-                self._values[rows[row], index] = self.domain.clamp(grown.view(len(index), *x.shape[1:])).flatten(1)
+                self._values[rows[row], index] = self.domain.clamp(
+                    grown.view(len(index), *x.shape[1:])
+                ).flatten(1)
             self.factor[rows, column] = factor
-            sizes = [threat.distance.size(self.inputs(rows, number.expand(len(rows))) - x) for number in strongest]
-        self.fill[rows, column] = torch.where(limited, torch.stack(sizes).amax(0) / threat.eps.clamp_min(1e-12), 1.0)
+            sizes = [
+                threat.distance.size(self.inputs(rows, number.expand(len(rows))) - x)
+                for number in strongest
+            ]
+        self.fill[rows, column] = torch.where(
+            limited, torch.stack(sizes).amax(0) / threat.eps.clamp_min(1e-12), 1.0
+        )
 
     def values(self, rows: Tensor, variants: Tensor, places: Tensor, channels: int) -> Tensor:
         """Values of distorted inputs at chosen places.
@@ -258,7 +356,8 @@ class DistortedInputs:
         Args:
             rows: (m,) slots.
             variants: (m, k) variant at each place, CLEAN for none.
-            places: (m, ..., k) int64 positions behind the channels, counted flat; (m, ..., 1) for the same in all k variants.
+            places: (m, ..., k) int64 positions behind the channels, counted flat; (m, ..., 1) for
+                the same in all k variants.
             channels: number of values at each place.
 
         Returns:
@@ -279,19 +378,29 @@ class DistortedInputs:
     def render(self, rows: Tensor, variant: Tensor, grid: PatchGrid) -> Tensor:
         """(m, *shape): the inputs of assignments (m, patches) to the samples in slots (m,)."""
         covers = covers_on(grid, rows.device)
-        padded = torch.cat([variant.long(), torch.full_like(variant[:, :1], CLEAN, dtype=torch.int64)], 1)
+        padded = torch.cat(
+            [variant.long(), torch.full_like(variant[:, :1], CLEAN, dtype=torch.int64)], 1
+        )
         places = torch.arange(grid.places, device=rows.device)
         parts = []
-        for part in torch.split(torch.arange(len(rows), device=rows.device), max(1, ROOM // covers.numel())):
+        for part in torch.split(
+            torch.arange(len(rows), device=rows.device), max(1, ROOM // covers.numel())
+        ):
             standing = padded[part][:, covers]
             lowest = (standing != CLEAN).to(torch.uint8).argmax(2, keepdim=True)
             current = standing.gather(2, lowest)[..., 0]
-            parts.append(self.values(rows[part], current, places.expand(len(part), -1), grid.channels))
+            parts.append(
+                self.values(rows[part], current, places.expand(len(part), -1), grid.channels)
+            )
         return torch.cat(parts).view(len(rows), *grid.shape)
 
 
-def strengths(variants: Sequence[Variant], x: Tensor, threat: Threat, rng: Streams) -> tuple[Tensor, Tensor]:
-    """(distortions,) each, without a query: medians over inputs x (n, *shape) of `DistortedInputs.factor` and `fill`."""
+def strengths(
+    variants: Sequence[Variant], x: Tensor, threat: Threat, rng: Streams
+) -> tuple[Tensor, Tensor]:
+    """(distortions,) each, without a query: medians over inputs x (n, *shape) of
+    `DistortedInputs.factor` and `fill`.
+    """
     strongest = tuple(variants[number] for number in wholes(variants).tolist())
     if not len(x):
         return torch.ones(0), torch.ones(0)
@@ -302,12 +411,27 @@ def strengths(variants: Sequence[Variant], x: Tensor, threat: Threat, rng: Strea
 
 
 def strength_remarks(names: Sequence[str], factors: Tensor, fills: Tensor) -> list[str]:
-    """Lines about the distortions, by name, that are made stronger to fit a budget, and about those that cannot fill it."""
+    """Lines about the distortions, by name, that are made stronger to fit a budget, and about those
+    that cannot fill it.
+    """
     remarks = []
-    if grown := [f"{name} {factor:.1f} times" for name, factor in zip(names, factors.tolist(), strict=False) if factor > 1]:
-        remarks.append(f"distortions made stronger than at severity 5, to fit eps: {', '.join(grown)}")
-    if weak := [f"{name} {fill:.2f}" for name, fill in zip(names, fills.tolist(), strict=False) if fill < FULL]:
-        text = f"distortions that at their strongest, on the whole input, do not fill eps: {', '.join(weak)} of it"
+    if grown := [
+        f"{name} {factor:.1f} times"
+        for name, factor in zip(names, factors.tolist(), strict=False)
+        if factor > 1
+    ]:
+        remarks.append(
+            f"distortions made stronger than at severity 5, to fit eps: {', '.join(grown)}"
+        )
+    if weak := [
+        f"{name} {fill:.2f}"
+        for name, fill in zip(names, fills.tolist(), strict=False)
+        if fill < FULL
+    ]:
+        text = (
+            "distortions that at their strongest, on the whole input, do not fill "
+            f"eps: {', '.join(weak)} of it"
+        )
         remarks.append(f"{text}; name others, or a smaller eps")
     return remarks
 

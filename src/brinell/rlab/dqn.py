@@ -1,13 +1,14 @@
 """DQN: dueling double deep Q-learning for actions that choose several options.
 
-Mnih et al. 2015, Human-level control through deep reinforcement learning; van Hasselt, Guez & Silver 2016, Deep reinforcement
-learning with double Q-learning, equation 4; Wang et al. 2016, Dueling network architectures, equation 9; Tavakoli, Pardo &
-Kormushev 2018, Action branching architectures, section 4.
+Mnih et al. 2015, Human-level control through deep reinforcement learning; van Hasselt, Guez &
+Silver 2016, Deep reinforcement learning with double Q-learning, equation 4; Wang et al. 2016,
+Dueling network architectures, equation 9; Tavakoli, Pardo & Kormushev 2018, Action branching
+architectures, section 4.
 
 Deviations:
-- An action chooses several options from each branch without replacement and has one Q (`policy.worth`), not one for each
-  branch: what the options pay together is learned from their common reward, and the best action is still found by sorting each
-  branch.
+- An action chooses several options from each branch without replacement and has one Q
+  (`policy.worth`), not one for each branch: what the options pay together is learned from their
+  common reward, and the best action is still found by sorting each branch.
 - Updates begin after a number of steps, and their number in a round does not depend on the slots.
 """
 
@@ -48,16 +49,24 @@ class Transition(NamedTuple):
 
 
 class Replay:
-    """The latest transitions, within a bound on rows and on bytes. Features of float32 are kept in 16 bits."""
+    """The latest transitions, within a bound on rows and on bytes.
+
+    Features of float32 are kept in 16 bits.
+    """
 
     def __init__(self, template: Transition, *, capacity: int, memory: int) -> None:
-        """Size the memory by any transitions: at most `capacity` rows and `memory` bytes, and two rounds of all slots."""
+        """Size the memory by any transitions: at most `capacity` rows and `memory` bytes, and two
+        rounds of all slots.
+        """
         sizes: list[int] = []
         mapped(lambda part: sizes.append(part[0].numel() * _kept_as(part).itemsize), template)
         self.capacity = max(2 * len(template.reward), min(capacity, memory // sum(sizes)))
         self._template: Transition = mapped(lambda part: part[:0], template)
         self.columns: Transition = mapped(
-            lambda part: torch.empty(self.capacity, *part.shape[1:], dtype=_kept_as(part), device=part.device), template
+            lambda part: torch.empty(
+                self.capacity, *part.shape[1:], dtype=_kept_as(part), device=part.device
+            ),
+            template,
         )
         self._taken = 0
 
@@ -69,12 +78,18 @@ class Replay:
         slots = mask.nonzero()[:, 0]
         rows = (self._taken + torch.arange(len(slots), device=mask.device)) % self.capacity
         self._taken += len(slots)
-        mapped(lambda column, new: column.index_copy_(0, rows, new[slots].to(column.dtype)), self.columns, transitions)
+        mapped(
+            lambda column, new: column.index_copy_(0, rows, new[slots].to(column.dtype)),
+            self.columns,
+            transitions,
+        )
 
     def sample(self, size: int, generator: torch.Generator) -> Transition:
         """So many transitions, drawn uniformly."""
         rows = torch.randint(len(self), (size,), generator=generator, device=generator.device)
-        transitions: Transition = mapped(lambda column, like: column[rows].to(like.dtype), self.columns, self._template)
+        transitions: Transition = mapped(
+            lambda column, like: column[rows].to(like.dtype), self.columns, self._template
+        )
         return transitions
 
 
@@ -95,7 +110,8 @@ class DQNSettings(Checked):
     updates: Count = 2
     """Gradient steps after each step of all slots."""
     warm_up: Whole = 640
-    """Steps of single slots before the first gradient step, all of them exploring as at the start."""
+    """Steps of single slots before the first gradient step, all of them exploring as at the
+    start."""
     target_every: Count = 200
     """Gradient steps from one copy of the network to the next."""
     epsilon_start: NotNegative = 0.2
@@ -103,7 +119,8 @@ class DQNSettings(Checked):
     epsilon_end: NotNegative = 0.05
     """The same in the end."""
     epsilon_steps: Whole = 20_000
-    """Steps of single slots until then; from step 0 to there it falls linearly, after the warm-up."""
+    """Steps of single slots until then; from step 0 to there it falls linearly, after the
+    warm-up."""
     capacity: int = 100_000
     """Most transitions in the replay memory."""
     memory: int = 2**29
@@ -118,17 +135,25 @@ class DQNSettings(Checked):
 
 
 @torch.no_grad()
-def target_of(sample: Transition, network: nn.Module, target: nn.Module, choices: tuple[int, ...]) -> Tensor:
-    """(n,): what Q should be: the reward, and the copy's value of the network's best action afterwards."""
+def target_of(
+    sample: Transition, network: nn.Module, target: nn.Module, choices: tuple[int, ...]
+) -> Tensor:
+    """(n,): what Q should be: the reward, and the copy's value of the network's best action
+    afterwards.
+    """
     later = sample.later
     chooser: Heads = network(later.features)
-    return sample.reward + sample.discount * worth(target(later.features), later.allowed, best(chooser.branches, later, choices))
+    return sample.reward + sample.discount * worth(
+        target(later.features), later.allowed, best(chooser.branches, later, choices)
+    )
 
 
 class DQN:
     """DQN at work on one environment. It begins with fresh episodes and advances by rounds."""
 
-    def __init__(self, settings: DQNSettings, network: nn.Module, environment: PatchSearch, seed: int) -> None:
+    def __init__(
+        self, settings: DQNSettings, network: nn.Module, environment: PatchSearch, seed: int
+    ) -> None:
         self.settings, self.network, self.environment = settings, network, environment
         self._parameters = list(network.parameters())
         self._target = copy.deepcopy(network).requires_grad_(False)
@@ -140,14 +165,20 @@ class DQN:
         self._loss: float | None = None
         self._ended: deque[tuple[float, float]] = deque(maxlen=EPISODES)
         # Double: a return is a sum of thousands of rewards.
-        self._running = torch.zeros(2, len(environment.alive), dtype=torch.float64, device=environment.alive.device)
+        self._running = torch.zeros(
+            2, len(environment.alive), dtype=torch.float64, device=environment.alive.device
+        )
 
-    def learn(self, *, steps: int | None = None, seconds: float | None = None, interval: int = 1000) -> Iterator[dict[str, Any]]:
-        """Advance by whole rounds until `steps` of single slots or `seconds` are spent, or the environment runs out of work.
+    def learn(
+        self, *, steps: int | None = None, seconds: float | None = None, interval: int = 1000
+    ) -> Iterator[dict[str, Any]]:
+        """Advance by whole rounds until `steps` of single slots or `seconds` are spent, or the
+        environment runs out of work.
 
-        There is a point of the training curve every so many steps, and always one at the end: `seconds` of this call; `steps` of
-        single slots, `updates` of the network and `episodes` so far; the `mean_return` and `mean_length` of the last 100
-        episodes, None before the first; the `loss` of the last round; `epsilon`, the probability of a random action.
+        There is a point of the training curve every so many steps, and always one at the end:
+        `seconds` of this call; `steps` of single slots, `updates` of the network and `episodes` so
+        far; the `mean_return` and `mean_length` of the last 100 episodes, None before the first;
+        the `loss` of the last round; `epsilon`, the probability of a random action.
         """
         began, reported = time.monotonic(), self.steps
         while bool(self.environment.alive.any()) and (steps is None or self.steps < steps):
@@ -164,8 +195,16 @@ class DQN:
 
     def _progress(self, seconds: float) -> dict[str, Any]:
         returns, lengths = zip(*self._ended, strict=True) if self._ended else ((), ())
-        counts = {"seconds": seconds, "steps": self.steps, "updates": self.updates, "episodes": self.episodes}
-        means = {name: sum(of) / len(of) if of else None for name, of in (("mean_return", returns), ("mean_length", lengths))}
+        counts = {
+            "seconds": seconds,
+            "steps": self.steps,
+            "updates": self.updates,
+            "episodes": self.episodes,
+        }
+        means = {
+            name: sum(of) / len(of) if of else None
+            for name, of in (("mean_return", returns), ("mean_length", lengths))
+        }
         return counts | means | {"loss": self._loss, "epsilon": self.settings.epsilon(self.steps)}
 
     @torch.no_grad()
@@ -173,9 +212,17 @@ class DQN:
         """A step in all slots; the memory with its transitions."""
         alive, before, action = self.environment.alive.clone(), self._observation, self._explore()
         step = self.environment.step(action)
-        transitions = Transition(before, action, step.reward, self.settings.gamma * (~step.terminated).float(), step.observation)
+        transitions = Transition(
+            before,
+            action,
+            step.reward,
+            self.settings.gamma * (~step.terminated).float(),
+            step.observation,
+        )
         if self._replay is None:
-            self._replay = Replay(transitions, capacity=self.settings.capacity, memory=self.settings.memory)
+            self._replay = Replay(
+                transitions, capacity=self.settings.capacity, memory=self.settings.memory
+            )
         self._replay.add(transitions, alive)
         self._observation = step.observation
         self.steps += int(alive.sum())
@@ -183,19 +230,25 @@ class DQN:
         finished = step.terminated | step.truncated
         if bool(finished.any()):
             self.episodes += int(finished.sum())
-            self._ended.extend((value, length) for value, length in self._running[:, finished].T.tolist())
+            self._ended.extend(
+                (value, length) for value, length in self._running[:, finished].T.tolist()
+            )
             self._running[:, finished] = 0
             self._observation = self.environment.reset(finished)
         return self._replay
 
     def _explore(self) -> Action:
-        """The best actions, or random ones: an independent draw decides for each branch of each slot."""
+        """The best actions, or random ones: an independent draw decides for each branch of each
+        slot.
+        """
         epsilon = self.settings.epsilon(self.steps)
         keys = [self._uniform(*allowed.shape) for allowed in self._observation.allowed]
         if epsilon < 1:
             heads: Heads = self.network(self._observation.features)
             for branch, outputs in enumerate(heads.branches):
-                keys[branch] = torch.where(self._uniform(len(outputs), 1) < epsilon, keys[branch], outputs)
+                keys[branch] = torch.where(
+                    self._uniform(len(outputs), 1) < epsilon, keys[branch], outputs
+                )
         return best(keys, self._observation, self.environment.choices)
 
     def _uniform(self, *shape: int) -> Tensor:
@@ -206,7 +259,9 @@ class DQN:
         for _ in range(settings.updates):
             sample = replay.sample(settings.batch_size, self._generator)
             expected = target_of(sample, self.network, self._target, self.environment.choices)
-            q = worth(self.network(sample.observation.features), sample.observation.allowed, sample.action)
+            q = worth(
+                self.network(sample.observation.features), sample.observation.allowed, sample.action
+            )
             loss = F.smooth_l1_loss(q, expected)
             self._optimizer.zero_grad()
             torch.autograd.backward(loss)
@@ -219,6 +274,7 @@ class DQN:
         self._loss = float(torch.stack(losses).mean())
         if not math.isfinite(self._loss):
             raise ContractError(
-                f"the loss became {self._loss} at step {self.steps}: a feature, a reward or an output is not finite; "
+                f"the loss became {self._loss} at step {self.steps}: a feature, a "
+                "reward or an output is not finite; "
                 "mend that, or lower the learning rate"
             )

@@ -1,12 +1,15 @@
-"""The state of episodes: rules and rewards, the record of all slots, what a policy sees and answers, and what came of a sample.
+"""The state of episodes: rules and rewards, the record of all slots, what a policy sees and
+answers, and what came of a sample.
 
-An episode is the search on one sample. n slots run one each, in lockstep; a slot whose episode has ended takes the next sample.
-An action chooses options from each branch without replacement, in order: patches to add to, patches to clear, and a distortion at
-a severity. That is the dual action of RLAB (arXiv 2403.18985).
+An episode is the search on one sample. n slots run one each, in lockstep; a slot whose episode has
+ended takes the next sample. An action chooses options from each branch without replacement, in
+order: patches to add to, patches to clear, and a distortion at a severity. That is the dual action
+of RLAB (arXiv 2403.18985).
 
-The reward of a step is by how much the margin rose, as a share of the clean input's margin, less the price of a query: the kept
-steps of an episode that succeeds add up to 1, so that no sample outweighs the others and no agent learns to put off the success.
-The papers' own reward, dilution of the true class's probability per L2, is that of the policy `dqn`.
+The reward of a step is by how much the margin rose, as a share of the clean input's margin, less
+the price of a query: the kept steps of an episode that succeeds add up to 1, so that no sample
+outweighs the others and no agent learns to put off the success. The papers' own reward, dilution of
+the true class's probability per L2, is that of the policy `dqn`.
 """
 
 import math
@@ -30,7 +33,8 @@ from brinell.rlab.prior import FEATURES, Prior
 # What a policy sees and answers
 
 Action = tuple[Tensor, ...]
-"""One (n, choices) int64 for each branch: positions among the options, -1 where nothing is chosen. No position twice in a row."""
+"""One (n, choices) int64 for each branch: positions among the options, -1 where nothing is
+chosen. No position twice in a row."""
 ADD, REMOVE, DISTORTION = 0, 1, 2
 """The branches of an action."""
 DYNAMIC = ("energy", "standing", "contribution", "removal", "share", "visits", "gain")
@@ -42,14 +46,19 @@ PATCH_FEATURES, WHOLE_FEATURES = FEATURES + len(DYNAMIC), 6
 
 
 class Observation(NamedTuple):
-    """Observation of n slots, the input of a policy. Rows of slots without an episode hold anything finite."""
+    """Observation of n slots, the input of a policy.
+
+    Rows of slots without an episode hold anything finite.
+    """
 
     features: dict[str, Tensor]
     """Each (n, ...): what the network reads."""
     allowed: tuple[Tensor, ...]
-    """One (n, options) bool for each branch. If a row allows fewer options than are required, all allowed ones are chosen."""
+    """One (n, options) bool for each branch. If a row allows fewer options than are required,
+    all allowed ones are chosen."""
     most: tuple[Tensor, ...] = ()
-    """One (n,) int64 for each branch: how many choices count this time; none for all that the environment names.
+    """One (n,) int64 for each branch: how many choices count this time; none for all that the
+    environment names.
 
     Choices beyond that number are not made, so no credit goes to what the environment would ignore.
     """
@@ -65,22 +74,30 @@ class Step(NamedTuple):
     terminated: Tensor
     """(n,) bool: the episode ended in a state that has no future."""
     truncated: Tensor
-    """(n,) bool: the episode was cut off, and its last state keeps its value, unless it also terminated there."""
+    """(n,) bool: the episode was cut off, and its last state keeps its value, unless it also
+    terminated there."""
 
 
 class Policy(Protocol):
     """Chooses the actions."""
 
     def act(self, observation: Observation, rng: Streams) -> Action:
-        """One option of each branch for each of n slots; `rng` has one stream for each slot, fresh at every step."""
+        """One option of each branch for each of n slots; `rng` has one stream for each slot, fresh
+        at every step.
+        """
 
 
 def mapped(change: Callable[..., Any], first: Any, *tables: Any) -> Any:
-    """`change` of the tensors at the same places in observations and actions; the answers take the form of `first`."""
+    """`change` of the tensors at the same places in observations and actions; the answers take the
+    form of `first`.
+    """
     if isinstance(first, Tensor):
         return change(first, *tables)
     if isinstance(first, dict):
-        return {name: mapped(change, part, *(table[name] for table in tables)) for name, part in first.items()}
+        return {
+            name: mapped(change, part, *(table[name] for table in tables))
+            for name, part in first.items()
+        }
     parts = [mapped(change, *parts) for parts in zip(first, *tables, strict=True)]
     return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
 
@@ -90,13 +107,15 @@ def mapped(change: Callable[..., Any], first: Any, *tables: Any) -> Any:
 QUERY = 0.005
 """Cost of a query, as a share of the clean input's margin."""
 QUOTIENT = 0.05
-"""The largest gain in dilution over L2, and so the price of its queries: about what a good step earns by the margin."""
+"""The largest gain in dilution over L2, and so the price of its queries: about what a good step
+earns by the margin."""
 LINE = 0.9
 """Probability above which the dilution is a straight line."""
 SHORTEST = 0.02
 """Least change in L2 that a dilution is divided by, as a share of the budget."""
 PACE = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
-"""Shares of an episode after which half as many patches are changed at once: Square's schedule (Andriushchenko et al. 2020)."""
+"""Shares of an episode after which half as many patches are changed at once: Square's schedule
+(Andriushchenko et al. 2020)."""
 SHRINK = 0.95
 """From the distance of one success to the one within which the next is looked for."""
 IDLE = 4
@@ -118,19 +137,22 @@ class Rules(Checked):
     temperature: NotNegative = 0.3
     """How far chance moves the choice of a variant, in deviations of what is not known about it."""
     candidates: Count = 4
-    """Patches that are compared for each one that a step changes: those of the best predictions are changed."""
+    """Patches that are compared for each one that a step changes: those of the best predictions
+    are changed."""
     offers: Count = 32
     """Variants that are compared for a patch in one step."""
     patience: Whole = 50
     """Queries without a gain after which an episode is stuck; 0 for never."""
     refine: Whole | None = 0
-    """Queries after the first success that look for one at a smaller distance; None for the steps that are left, as long as a
-    quarter of all steps brings one."""
+    """Queries after the first success that look for one at a smaller distance; None for the
+    steps that are left, as long as a quarter of all steps brings one."""
     reward: Literal["margin", "dilution"] = "margin"
     """The reward of a step: the rise of the margin, or as in the papers the dilution per L2."""
 
     def remainder(self, age: Tensor) -> Tensor:
-        """(n,): queries that may follow a success in the step after `age` (n,) ones, where no number is given."""
+        """(n,): queries that may follow a success in the step after `age` (n,) ones, where no
+        number is given.
+        """
         return (self.steps - age - 1).clamp_max(self.steps // IDLE)
 
     def changes(self, age: Tensor, patches: int) -> Tensor:
@@ -160,9 +182,15 @@ class Placement:
 
     @property
     def choices(self) -> tuple[int, int, int]:
-        """Patches compared at most, patches removed at most, and one choice of a distortion and severity."""
+        """Patches compared at most, patches removed at most, and one choice of a distortion and
+        severity.
+        """
         most = int(self.rules.changes(torch.zeros(1), len(self.grid)))
-        return min(most * self.rules.candidates, len(self.grid)), max(1, round(most * self.rules.removals)), 1
+        return (
+            min(most * self.rules.candidates, len(self.grid)),
+            max(1, round(most * self.rules.removals)),
+            1,
+        )
 
 
 def rise_of_margin(before: "Slots", margin: Tensor) -> Tensor:
@@ -171,20 +199,27 @@ def rise_of_margin(before: "Slots", margin: Tensor) -> Tensor:
     return (rise / before.start.abs().clamp_min(1e-6)).clamp(0, 1) - QUERY
 
 
-def dilution_per_l2(before: "Slots", x: Tensor, logits: Tensor, margin: Tensor, y: Tensor, clean: Tensor) -> Tensor:
-    """(m,): the papers' reward of a step from the state `before` to inputs x (m, *shape) with these answers.
+def dilution_per_l2(
+    before: "Slots", x: Tensor, logits: Tensor, margin: Tensor, y: Tensor, clean: Tensor
+) -> Tensor:
+    """(m,): the papers' reward of a step from the state `before` to inputs x (m, *shape) with these
+    answers.
 
-    It is the change of the dilution over that of the L2 (arXiv 2310.18626), where the step is kept. Such gains add up to nothing,
-    so the price of a query is the largest gain.
+    It is the change of the dilution over that of the L2 (arXiv 2310.18626), where the step is kept.
+    Such gains add up to nothing, so the price of a query is the largest gain.
     """
     longer = (norms.l2(x - clean) - norms.l2(before.x - clean)).abs()
     unit = torch.where(before.radius < torch.inf, before.radius, 1.0).clamp_min(1e-12)
-    quotient = (dilution(logits, y) - dilution(before.logits, y)) / (longer / unit).clamp_min(SHORTEST)
+    quotient = (dilution(logits, y) - dilution(before.logits, y)) / (longer / unit).clamp_min(
+        SHORTEST
+    )
     return QUOTIENT * (torch.where(margin > before.margin, quotient, 0).clamp(0, 1) - 1)
 
 
 def dilution(logits: Tensor, y: Tensor) -> Tensor:
-    """(n,): 1 / log10 p of the true class over its value at certainty; from -1 (p = 1) to 0 (p = 0), a line above `LINE`."""
+    """(n,): 1 / log10 p of the true class over its value at certainty; from -1 (p = 1) to 0 (p =
+    0), a line above `LINE`.
+    """
     p = logits.softmax(1).gather(1, y[:, None])[:, 0].clamp(1e-12, 1)
     slope, at_line = -math.log(10) / (LINE * math.log(LINE) ** 2), 1 / math.log10(LINE)
     value = torch.where(p > LINE, at_line + slope * (p - LINE), 1 / p.clamp_max(LINE).log10())
@@ -192,15 +227,21 @@ def dilution(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def aimed(margin: Tensor, logits: Tensor, y: Tensor, aim: Tensor) -> Tensor:
-    """(n,): the margins; while the true class leads, those of the class `aim` (n,) alone, where -1 aims at any class."""
+    """(n,): the margins; while the true class leads, those of the class `aim` (n,) alone, where -1
+    aims at any class.
+    """
     lead = losses.margin(logits, y)
     of_class = losses.targeted_margin(logits, y, aim.clamp_min(0)).clamp_max(0)
     return torch.where((aim >= 0) & (lead <= 0), torch.minimum(margin, of_class), margin)
 
 
 def any_class_counts(criterion: Criterion) -> bool:
-    """True if more than one leading class meets the criterion, so an episode may choose its target class."""
-    return not isinstance(criterion, Targeted) and not (isinstance(criterion, Probability) and criterion.wrong_class is not None)
+    """True if more than one leading class meets the criterion, so an episode may choose its target
+    class.
+    """
+    return not isinstance(criterion, Targeted) and not (
+        isinstance(criterion, Probability) and criterion.wrong_class is not None
+    )
 
 
 # The slots
@@ -271,14 +312,22 @@ class Slots(Columns):
         margin, start, radius, kept, mark = torch.zeros(5, n, device=device)
         visits, gain, energy = torch.zeros(3, n, patches, device=device)
         logits, clean, lead, tries = torch.zeros(4, n, classes, device=device)
-        variant, content = torch.full((n, patches), CLEAN, device=device), torch.zeros(n, patches, FEATURES, device=device)
+        variant, content = (
+            torch.full((n, patches), CLEAN, device=device),
+            torch.zeros(n, patches, FEATURES, device=device),
+        )
         input_columns = (x.clone(), x.clone(), variant, logits, margin, start, radius, kept, mark)
-        return cls(sample, streams, *input_columns, visits, gain, energy, content, aim, clean, lead, tries)
+        return cls(
+            sample, streams, *input_columns, visits, gain, energy, content, aim, clean, lead, tries
+        )
 
 
 @dataclass(frozen=True)
 class Counts(Columns):
-    """Counters of n slots, (n,) int64 on the host. They follow from what the host reads, so no device is asked for them."""
+    """Counters of n slots, (n,) int64 on the host.
+
+    They follow from what the host reads, so no device is asked for them.
+    """
 
     age: Tensor
     """Steps."""
@@ -334,23 +383,26 @@ class Outcomes(NamedTuple):
     success: Tensor
     """(n,) bool: True if the criterion was met."""
     variant: Tensor
-    """(n, patches) int16: the assignment that met it at the smallest distance, CLEAN everywhere for none."""
+    """(n, patches) int16: the assignment that met it at the smallest distance, CLEAN everywhere
+    for none."""
     eps: Tensor
     """(n,): the budget to which that assignment is to be fitted."""
     strength: Tensor
     """(n,): the share of the fitted distortion that is left after clean-up."""
     closest: Tensor
-    """(n, patches) int16: the assignment of the closest of all inputs that met the criterion, which after clean-up need not be
-    `variant`."""
+    """(n, patches) int16: the assignment of the closest of all inputs that met the criterion,
+    which after clean-up need not be `variant`."""
     steps: Tensor
     """(n,): queries after the first until the criterion was first met."""
     value: Tensor
-    """(n, patches): what each patch was predicted to contribute at that time, as a share of the clean input's margin; 0 for clean
-    patches."""
+    """(n, patches): what each patch was predicted to contribute at that time, as a share of the
+    clean input's margin; 0 for clean patches."""
     slope: Tensor
-    """(n, channels, places): the linear model's gradient at that time, which predicts the effect of other distortions."""
+    """(n, channels, places): the linear model's gradient at that time, which predicts the effect
+    of other distortions."""
     map: Tensor
-    """(n, patches, distortions): the sensitivity map (`rlab.sensitivity`) when the episode ended; NaN where there is none."""
+    """(n, patches, distortions): the sensitivity map (`rlab.sensitivity`) when the episode
+    ended; NaN where there is none."""
     size: Tensor
     """(n,): distance of the input at which the episode ended."""
 
@@ -360,7 +412,9 @@ class Outcomes(NamedTuple):
 
 
 def no_outcomes(eps: Tensor, grid: PatchGrid, distortions: int) -> Outcomes:
-    """Outcomes before the first step, for budgets (n,), the patches of a grid and a number of distortions."""
+    """Outcomes before the first step, for budgets (n,), the patches of a grid and a number of
+    distortions.
+    """
     n, patches = len(eps), len(grid)
     return Outcomes(
         success=torch.zeros(n, dtype=torch.bool, device=eps.device),
@@ -377,15 +431,23 @@ def no_outcomes(eps: Tensor, grid: PatchGrid, distortions: int) -> Outcomes:
 
 
 def rare_success(outcomes: Outcomes, budget: Tensor) -> list[Remark]:
-    """A remark where successes are rare while most failed episodes ended with a full budget (n,), infinite for none."""
+    """A remark where successes are rare while most failed episodes ended with a full budget (n,),
+    infinite for none.
+    """
     n, success = len(outcomes.success), int(outcomes.success.sum())
     failed = ~outcomes.success & budget.isfinite() & (budget > 0)
     full = outcomes.size[failed] >= FULL * budget[failed]
     interval = wilson(success, n)
-    if interval is None or not bool(failed.any()) or interval.high >= RARE or float(full.float().mean()) <= 0.5:
+    if (
+        interval is None
+        or not bool(failed.any())
+        or interval.high >= RARE
+        or float(full.float().mean()) <= 0.5
+    ):
         return []
     text = (
-        f"{success} of {n} samples were fooled, and {int(full.sum())} of {int(failed.sum())} failures ended with "
+        f"{success} of {n} samples were fooled, and {int(full.sum())} of "
+        f"{int(failed.sum())} failures ended with "
         "a full budget: other or more severe distortions may do what more steps will not"
     )
     return [Remark("distance-without-success", text)]

@@ -1,13 +1,14 @@
 """Inputs at chosen multiples of the distance of a first success, each a step further on one path.
 
-The path of a sample begins at its clean input. The distortion that clean-up left grows to its full strength; then further patches
-are distorted, one after another, in the order of the gains that the linear model predicts for them; when all are, everything
-grows by one factor, each value up to the bound of the data. Distances along the path are known without a query. Without overlap
-the distance never falls along it, so every multiple has one place.
+The path of a sample begins at its clean input. The distortion that clean-up left grows to its full
+strength; then further patches are distorted, one after another, in the order of the gains that the
+linear model predicts for them; when all are, everything grows by one factor, each value up to the
+bound of the data. Distances along the path are known without a query. Without overlap the distance
+never falls along it, so every multiple has one place.
 
-arXiv 2403.18985 and the released code of its authors distort on past the first success, patch after patch, and save the input
-when a multiple is passed. Deviation: an input lies at its multiple and not beyond, and a multiple that cannot be reached is not
-stored.
+arXiv 2403.18985 and the released code of its authors distort on past the first success, patch after
+patch, and save the input when a multiple is passed. Deviation: an input lies at its multiple and
+not beyond, and a multiple that cannot be reached is not stored.
 """
 
 from dataclasses import dataclass, replace
@@ -42,7 +43,8 @@ class Graded(NamedTuple):
     variant: Tensor
     """(n, patches) int64: the variant on each patch, CLEAN for nothing."""
     strength: Tensor
-    """(n, patches): the share of the distortion's change that is there; above 1 where everything has grown."""
+    """(n, patches): the share of the distortion's change that is there; above 1 where everything
+    has grown."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ class Path:
         standing: (n, patches) int64 the assignment at the flip.
         fitted: (n, *shape) its inputs at full strength within the budget of the episode.
         strength: (n,) the share of that which the flip needs.
-        order: (n, patches) int64 patches in the order in which they are added, those that are distorted at the flip first.
+        order: (n, patches) int64 patches in the order in which they are added, those that are
+            distorted at the flip first.
         offered: (n, patches) int64 what is put on each, CLEAN where nothing would change.
     """
 
@@ -72,9 +75,15 @@ class Path:
     offers: Tensor
 
     def stage(self, number: Tensor) -> Tensor:
-        """(n, patches): the assignment at the end of a stage (n,): 0 nothing, 1 the flip at full strength, then one more each."""
+        """(n, patches): the assignment at the end of a stage (n,): 0 nothing, 1 the flip at full
+        strength, then one more each.
+        """
         rank = torch.empty_like(self.order)
-        rank.scatter_(1, self.order, torch.arange(self.order.shape[1], device=self.order.device).expand_as(self.order))
+        rank.scatter_(
+            1,
+            self.order,
+            torch.arange(self.order.shape[1], device=self.order.device).expand_as(self.order),
+        )
         already = (self.standing != CLEAN).sum(1)
         added = (rank < (already + number - 1)[:, None]) & (number > 1)[:, None]
         variant = torch.where((self.standing == CLEAN) & added, self.offers, self.standing)
@@ -109,18 +118,27 @@ class Path:
             middle = (low + high) // 2
             short = norms.l2(self.inputs(middle) - self.clean) < distance
             moving = high - low > 1
-            low, high = torch.where(moving & short, middle, low), torch.where(moving & ~short, middle, high)
+            low, high = (
+                torch.where(moving & short, middle, low),
+                torch.where(moving & ~short, middle, high),
+            )
         x, share = self._between(low, high, distance)
         variant, before = self.stage(high), self.stage(low)
         strength = torch.where(variant != before, share[:, None], 1.0)
         grown, factor = self._grow(distance.float())
         reached = ~beyond | torch.isclose(norms.l2(grown - self.clean), distance.float(), rtol=1e-5)
-        x = torch.where(per_sample(reached, x), torch.where(per_sample(beyond, x), grown, x), self.clean)
+        x = torch.where(
+            per_sample(reached, x), torch.where(per_sample(beyond, x), grown, x), self.clean
+        )
         strength = torch.where(beyond[:, None], factor[:, None], strength)
-        return Graded(x, reached, variant, torch.where((variant != CLEAN) & reached[:, None], strength, 0.0))
+        return Graded(
+            x, reached, variant, torch.where((variant != CLEAN) & reached[:, None], strength, 0.0)
+        )
 
     def _between(self, low: Tensor, high: Tensor, distance: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs (n, *shape) on the way from one stage to the next, and how far along it (n,) they are."""
+        """Inputs (n, *shape) on the way from one stage to the next, and how far along it (n,) they
+        are.
+        """
         start, end = self.inputs(low), self.inputs(high)
         offset, step = (start - self.clean).flatten(1).double(), (end - start).flatten(1).double()
         # |here + t step| = distance, a quadratic equation with one root between 0 and 1.
@@ -131,7 +149,9 @@ class Path:
         return self.threat.domain.clamp(start + per_sample(share, start) * (end - start)), share
 
     def _grow(self, distance: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs (n, *shape) with all patches, and the factors (n,) by which their change has grown within the bounds."""
+        """Inputs (n, *shape) with all patches, and the factors (n,) by which their change has grown
+        within the bounds.
+        """
         change = self.inputs(self.last) - self.clean
         least, most = torch.ones_like(distance), torch.full_like(distance, LARGEST)
         for _ in range(DOUBLINGS):
@@ -143,11 +163,18 @@ class Path:
 
 
 def path(
-    batch: Batch, threat: Threat, rng: Streams, *, grid: PatchGrid, variants: tuple[Variant, ...], results: Outcomes
+    batch: Batch,
+    threat: Threat,
+    rng: Streams,
+    *,
+    grid: PatchGrid,
+    variants: tuple[Variant, ...],
+    results: Outcomes,
 ) -> Path:
     """The paths of samples whose episodes were run and met the criterion.
 
-    Batch, threat, streams, patches and variants are those of the episodes, and `results` is what became of them.
+    Batch, threat, streams, patches and variants are those of the episodes, and `results` is what
+    became of them.
     """
     rows = torch.arange(len(batch), device=batch.x.device)
     distorted = DistortedInputs(len(batch), threat.domain, variants, batch.x.device)
@@ -156,26 +183,39 @@ def path(
     end = distorted.render(rows, standing, grid)
     fitted = replace(threat, eps=results.eps).project(end.clone(), batch.x)
     promise, offers = _promises(distorted, grid, results.slope, rng.fold("grading"))
-    promise = torch.where(offers == CLEAN, -torch.inf, promise).masked_fill(standing != CLEAN, torch.inf)
+    promise = torch.where(offers == CLEAN, -torch.inf, promise).masked_fill(
+        standing != CLEAN, torch.inf
+    )
     order = promise.argsort(dim=1, descending=True, stable=True)
     return Path(batch.x, threat, distorted, grid, standing, fitted, results.strength, order, offers)
 
 
-def _promises(distorted: DistortedInputs, grid: PatchGrid, slope: Tensor, rng: Streams) -> tuple[Tensor, Tensor]:
-    """(n, patches): the highest predicted gain for its length of a variant on each patch, and that variant.
+def _promises(
+    distorted: DistortedInputs, grid: PatchGrid, slope: Tensor, rng: Streams
+) -> tuple[Tensor, Tensor]:
+    """(n, patches): the highest predicted gain for its length of a variant on each patch, and that
+    variant.
 
     If no gain is predicted, the variant is random; if no variant changes the patch, it is CLEAN.
     """
     n, patches = len(distorted), len(grid)
-    best, choice = torch.full((n, patches), -torch.inf, device=slope.device), torch.full((n, patches), CLEAN, device=slope.device)
+    best, choice = (
+        torch.full((n, patches), -torch.inf, device=slope.device),
+        torch.full((n, patches), CLEAN, device=slope.device),
+    )
     chance = rng.uniform(len(distorted.variants), patches)
     size = max(1, VALUES // slope[0].numel())
     for row in range(n):
         jitter = 1e-6 * slope[row].norm() + 1e-12
-        for numbers in torch.split(torch.arange(len(distorted.variants), device=slope.device), size):
+        for numbers in torch.split(
+            torch.arange(len(distorted.variants), device=slope.device), size
+        ):
             change = distorted.inputs(torch.full_like(numbers, row), numbers) - distorted.x[row]
             change = change.view(len(numbers), grid.channels, grid.places)
-            gain, square = sums((change * slope[row]).sum(1), grid), sums(change.square().sum(1), grid)
+            gain, square = (
+                sums((change * slope[row]).sum(1), grid),
+                sums(change.square().sum(1), grid),
+            )
             score = gain / square.sqrt().clamp_min(1e-12) + jitter * chance[row, numbers]
             top = score.masked_fill(square == 0, -torch.inf).max(0)
             improved = top.values > best[row]

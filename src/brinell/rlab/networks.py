@@ -1,4 +1,6 @@
-"""Small networks that a policy file brings as surrogates: convolutions for signals, images and video, layers for vectors."""
+"""Small networks that a policy file brings as surrogates: convolutions for signals, images and
+video, layers for vectors.
+"""
 
 import hashlib
 import math
@@ -17,11 +19,13 @@ from brinell.manifest import Content
 LIMIT = 2**20
 """Bytes of the weights of a network at most."""
 TYPICAL = {1: (256,), 2: (48, 48), 3: (16, 32, 32)}
-"""Lengths of the axes, by their number, that the convolutions see at most: means of neighbouring values shorten longer ones."""
+"""Lengths of the axes, by their number, that the convolutions see at most: means of neighbouring
+values shorten longer ones."""
 STRIDES = (1, 2, 2, 2, 2)
 """Strides of the convolutions."""
 GAIN, NOISE = 0.2, 0.1
-"""By how much the scale of an input varies in training, and the noise that is added, in deviations of the data."""
+"""By how much the scale of an input varies in training, and the noise that is added, in
+deviations of the data."""
 
 
 class Form(Content):
@@ -39,16 +43,23 @@ class Form(Content):
 
 
 FORMS: dict[Kind, tuple[Form, ...]] = {
-    "signal": tuple(Form(width=width, kernel=kernel) for width, kernel in ((32, 5), (20, 9), (24, 7))),
-    "image": tuple(Form(width=width, kernel=kernel) for width, kernel in ((32, 3), (20, 5), (40, 3))),
-    "video": tuple(Form(width=width, kernel=kernel) for width, kernel in ((16, 3), (24, 3), (20, 3))),
+    "signal": tuple(
+        Form(width=width, kernel=kernel) for width, kernel in ((32, 5), (20, 9), (24, 7))
+    ),
+    "image": tuple(
+        Form(width=width, kernel=kernel) for width, kernel in ((32, 3), (20, 5), (40, 3))
+    ),
+    "video": tuple(
+        Form(width=width, kernel=kernel) for width, kernel in ((16, 3), (24, 3), (20, 3))
+    ),
     "vector": tuple(Form(width=width, kernel=1) for width in (64, 96, 48)),
 }
 """Forms of the networks for each kind of data, in the order in which they are trained."""
 
 
 class Scaled(nn.Module):
-    """Inputs less the means of their channels, over the deviations; in training mode with another gain and noise for each.
+    """Inputs less the means of their channels, over the deviations; in training mode with another
+    gain and noise for each.
 
     Networks that were trained with noise share more of their gradients.
     """
@@ -71,7 +82,9 @@ class Scaled(nn.Module):
         return scaled * gain + NOISE * torch.randn_like(x)
 
     def measure(self, x: Tensor) -> None:
-        """Take means and deviations from inputs (n, *shape); a channel that is constant is left at its scale."""
+        """Take means and deviations from inputs (n, *shape); a channel that is constant is left at
+        its scale.
+        """
         axes = [0, *range(2, x.ndim)]
         deviation, mean = torch.std_mean(x, axes, keepdim=True, correction=0)
         self.mean.copy_(mean[0])
@@ -83,11 +96,19 @@ def build(domain: Domain, classes: int, form: Form) -> nn.Sequential:
     channels, lengths = domain.shape[0], domain.shape[1:]
     axes, width = len(lengths), form.width
     if not axes:
-        layers = [nn.Linear(channels, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, classes)]
+        layers = [
+            nn.Linear(channels, width),
+            nn.ReLU(),
+            nn.Linear(width, width),
+            nn.ReLU(),
+            nn.Linear(width, classes),
+        ]
         return nn.Sequential(Scaled(channels, 0), *layers)
     convolution = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[axes - 1]
     normalisation = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)[axes - 1]
-    factors = tuple(math.ceil(length / typical) for length, typical in zip(lengths, TYPICAL[axes], strict=True))
+    factors = tuple(
+        math.ceil(length / typical) for length, typical in zip(lengths, TYPICAL[axes], strict=True)
+    )
     parts: list[nn.Module] = [Scaled(channels, axes)]
     if max(factors) > 1:
         parts.append((nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)[axes - 1](factors, ceil_mode=True))  # type: ignore[arg-type]
@@ -102,11 +123,16 @@ def build(domain: Domain, classes: int, form: Form) -> nn.Sequential:
 def size(domain: Domain, classes: int, form: Form) -> int:
     """Bytes of the weights of such a network."""
     with torch.device("meta"):
-        return sum(value.numel() * value.element_size() for value in build(domain, classes, form).state_dict().values())
+        return sum(
+            value.numel() * value.element_size()
+            for value in build(domain, classes, form).state_dict().values()
+        )
 
 
 def fitting(domain: Domain, classes: int, form: Form) -> Form | None:
-    """The form, narrowed until its weights are small enough; None if the narrowest ones are too large."""
+    """The form, narrowed until its weights are small enough; None if the narrowest ones are too
+    large.
+    """
     width = form.width
     while width and size(domain, classes, Form(width=width, kernel=form.kernel)) > LIMIT:
         width = width * 7 // 8
@@ -114,17 +140,34 @@ def fitting(domain: Domain, classes: int, form: Form) -> Form | None:
 
 
 class SmallNetwork:
-    """A model around a small network made by `build`, in evaluation mode; `class_names` are empty if there are none."""
+    """A model around a small network made by `build`, in evaluation mode; `class_names` are empty
+    if there are none.
+    """
 
     access = Access.GRADIENTS
 
     def __init__(
-        self, module: nn.Module, form: Form, domain: Domain, classes: int, class_names: Sequence[str], name: str = "surrogate"
+        self,
+        module: nn.Module,
+        form: Form,
+        domain: Domain,
+        classes: int,
+        class_names: Sequence[str],
+        name: str = "surrogate",
     ) -> None:
-        self.module, self.form, self.domain, self.classes = module.eval().requires_grad_(False), form, domain, classes
+        self.module, self.form, self.domain, self.classes = (
+            module.eval().requires_grad_(False),
+            form,
+            domain,
+            classes,
+        )
         self.name = name
         parameters = sum(value.numel() for value in module.parameters())
-        self.info = ModelInfo(class_names=tuple(class_names), architecture=f"small network, {form.text}", parameters=parameters)
+        self.info = ModelInfo(
+            class_names=tuple(class_names),
+            architecture=f"small network, {form.text}",
+            parameters=parameters,
+        )
 
     def predict(self, x: Tensor) -> Tensor:
         """(n, *shape) inputs to (n, classes) logits."""
@@ -133,7 +176,9 @@ class SmallNetwork:
 
     def digest(self) -> str:
         """A hash of form and weights."""
-        digest = hashlib.blake2b(f"{self.form.text} {self.domain.text()} {self.classes}".encode(), digest_size=16)
+        digest = hashlib.blake2b(
+            f"{self.form.text} {self.domain.text()} {self.classes}".encode(), digest_size=16
+        )
         for value in self.module.state_dict().values():
             digest.update(value.cpu().numpy().tobytes())
         return digest.hexdigest()

@@ -12,7 +12,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from brinell.core.streams import Streams
-from brinell.rlab.episodes import ENERGY, PATCH_FEATURES, REMOVAL, WHOLE_FEATURES, Action, Observation
+from brinell.rlab.episodes import (
+    ENERGY,
+    PATCH_FEATURES,
+    REMOVAL,
+    WHOLE_FEATURES,
+    Action,
+    Observation,
+)
 from brinell.rlab.prior import linear
 
 
@@ -33,7 +40,9 @@ SHARP = 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class Greedy:
-    """The control without training: adds patches in proportion to the prior's energy, removes those predicted to help most."""
+    """The control without training: adds patches in proportion to the prior's energy, removes those
+    predicted to help most.
+    """
 
     choices: tuple[int, ...]
     """How many options each branch chooses."""
@@ -44,7 +53,11 @@ class Greedy:
         adds, removals, family = observation.allowed
         keys = patch[..., ENERGY] + gumbel(rng.fold("add").uniform(adds.shape[1]))
         any_distortion = torch.zeros(len(family), 1, dtype=torch.int64, device=family.device)
-        return top(keys, adds, self.choices[0]), top(patch[..., REMOVAL], removals, self.choices[1]), any_distortion
+        return (
+            top(keys, adds, self.choices[0]),
+            top(patch[..., REMOVAL], removals, self.choices[1]),
+            any_distortion,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +65,13 @@ class Learned:
     """Acts by a network: the options of the highest outputs, or a sample."""
 
     network: nn.Module
-    """Answers features with `Heads`; where a branch has other options than it was trained for, the first one is taken."""
+    """Answers features with `Heads`; where a branch has other options than it was trained for,
+    the first one is taken."""
     choices: tuple[int, ...]
     """How many options each branch chooses."""
     temperature: float = 0.0
-    """0 takes the options of the highest outputs; above 0 they are drawn in proportion to exp(output / temperature)."""
+    """0 takes the options of the highest outputs; above 0 they are drawn in proportion to
+    exp(output / temperature)."""
 
     @torch.no_grad()
     def act(self, observation: Observation, rng: Streams) -> Action:
@@ -64,40 +79,53 @@ class Learned:
         keys = list(self.network(observation.features).branches)
         for branch, allowed in enumerate(observation.allowed):
             if keys[branch].shape != allowed.shape:  # trained for other distortions: any of these
-                keys[branch] = functional.pad(keys[branch][:, :1], (0, allowed.shape[1] - 1), value=-torch.inf)
+                keys[branch] = functional.pad(
+                    keys[branch][:, :1], (0, allowed.shape[1] - 1), value=-torch.inf
+                )
             if self.temperature:
-                keys[branch] = keys[branch] / self.temperature + gumbel(rng.fold(branch).uniform(allowed.shape[1]))
+                keys[branch] = keys[branch] / self.temperature + gumbel(
+                    rng.fold(branch).uniform(allowed.shape[1])
+                )
         return best(keys, observation, self.choices)
 
 
 class PatchNetwork(nn.Module):
     """Features of an observation to `Heads` for adding, removing and the choice of a distortion.
 
-    One small network serves all patches, with pooled heads for the whole input, so that one policy serves grids of any size and
-    of one, two or three dimensions. Value and advantages are the dueling form of the papers' agent (Wang et al. 2016, Dueling
-    network architectures).
+    One small network serves all patches, with pooled heads for the whole input, so that one policy
+    serves grids of any size and of one, two or three dimensions. Value and advantages are the
+    dueling form of the papers' agent (Wang et al. 2016, Dueling network architectures).
 
     Args:
         families: options of the distortion branch; 1 if there is a single one.
         width: units of each layer.
-        scale: factor of the outputs: 1 for logits, a typical advantage for DQN. The greedy policy's ranking and the learned
-            outputs are both measured in it, so that one learning rate and one temperature suit every reward.
-        seed: seed of the initial weights. Those of the heads are zero, so that the network begins as `Greedy`.
+        scale: factor of the outputs: 1 for logits, a typical advantage for DQN. The greedy policy's
+            ranking and the learned outputs are both measured in it, so that one learning rate and
+            one temperature suit every reward.
+        seed: seed of the initial weights. Those of the heads are zero, so that the network begins
+            as `Greedy`.
     """
 
-    def __init__(self, families: int = 1, width: int = 48, scale: float = 1.0, seed: int = 0) -> None:
+    def __init__(
+        self, families: int = 1, width: int = 48, scale: float = 1.0, seed: int = 0
+    ) -> None:
         super().__init__()
         self.scale = scale
         self.families, self.width, first = families, width, torch.Generator().manual_seed(seed)
         self.look = nn.Sequential(
-            linear(PATCH_FEATURES + WHOLE_FEATURES, width, first), nn.ReLU(), linear(width, width, first), nn.ReLU()
+            linear(PATCH_FEATURES + WHOLE_FEATURES, width, first),
+            nn.ReLU(),
+            linear(width, width, first),
+            nn.ReLU(),
         )
         self.pool = nn.Sequential(linear(2 * width + WHOLE_FEATURES, width, first), nn.ReLU())
         self.patch, self.shift = linear(width, 2), linear(width, 2 * width)
         self.value, self.family = linear(width, 1), linear(width, families)
 
     def forward(self, features: dict[str, Tensor]) -> Heads:
-        """`patch` (n, patches, PATCH_FEATURES) and `whole` (n, WHOLE_FEATURES) to value and three branches."""
+        """`patch` (n, patches, PATCH_FEATURES) and `whole` (n, WHOLE_FEATURES) to value and three
+        branches.
+        """
         patch, whole_features = features["patch"].float(), features["whole"].float()
         wide = whole_features[:, None].expand(-1, patch.shape[1], -1)
         embedding = self.look(torch.cat([patch, wide], 2))
@@ -114,7 +142,9 @@ class PatchNetwork(nn.Module):
 
 
 def top(keys: Tensor, allowed: Tensor, choices: int) -> Tensor:
-    """(n, choices) int64: the allowed options with the highest `keys` (n, options), highest first; -1 where none is left."""
+    """(n, choices) int64: the allowed options with the highest `keys` (n, options), highest first;
+    -1 where none is left.
+    """
     k = min(choices, keys.shape[1])
     best = keys.masked_fill(~allowed, -torch.inf).topk(k, dim=1).indices
     best = torch.where(allowed.gather(1, best), best, -1)
@@ -124,34 +154,44 @@ def top(keys: Tensor, allowed: Tensor, choices: int) -> Tensor:
 def gumbel(uniform: Tensor) -> Tensor:
     """Standard Gumbel variables from uniform ones in [0, 1), finite for every one of them.
 
-    The `top` of logits plus these is a sample of the Plackett-Luce distribution, in order (Kool, van Hoof & Welling 2019,
-    Stochastic beams and where to find them, section 2.3). Values below 2**-24 count as that, which is less than torch resolves.
+    The `top` of logits plus these is a sample of the Plackett-Luce distribution, in order (Kool,
+    van Hoof & Welling 2019, Stochastic beams and where to find them, section 2.3). Values below
+    2**-24 count as that, which is less than torch resolves.
     """
     return -(-uniform.clamp(2.0**-24, 1 - 2.0**-24).log()).log()
 
 
 def best(keys: Iterable[Tensor], observation: Observation, choices: Sequence[int]) -> Action:
-    """The choices with the largest keys in each branch, at most `observation.most`; keys of a network maximise `worth`."""
-    action = tuple(top(*entries) for entries in zip(keys, observation.allowed, choices, strict=True))
+    """The choices with the largest keys in each branch, at most `observation.most`; keys of a
+    network maximise `worth`.
+    """
+    action = tuple(
+        top(*entries) for entries in zip(keys, observation.allowed, choices, strict=True)
+    )
     if not observation.most:
         return action
     ranks = [torch.arange(choice.shape[1], device=choice.device) for choice in action]
     return tuple(
-        choice.masked_fill(rank >= most[:, None], -1) for choice, rank, most in zip(action, ranks, observation.most, strict=True)
+        choice.masked_fill(rank >= most[:, None], -1)
+        for choice, rank, most in zip(action, ranks, observation.most, strict=True)
     )
 
 
 def worth(heads: Heads, allowed: Sequence[Tensor], action: Action) -> Tensor:
-    """(n,): Q of composite actions: the value plus the mean, over all choices of all branches, of the choices' advantages.
+    """(n,): Q of composite actions: the value plus the mean, over all choices of all branches, of
+    the choices' advantages.
 
-    Advantages are measured from their mean over the allowed options of the branch (Wang et al. 2016, Dueling network
-    architectures, equation 9; Tavakoli, Pardo & Kormushev 2018, Action branching architectures, equation 1). Tavakoli et al.
-    give each branch a separate Q and average their errors; here the action has one Q, which is exact if effects add up.
+    Advantages are measured from their mean over the allowed options of the branch (Wang et al.
+    2016, Dueling network architectures, equation 9; Tavakoli, Pardo & Kormushev 2018, Action
+    branching architectures, equation 1). Tavakoli et al. give each branch a separate Q and average
+    their errors; here the action has one Q, which is exact if effects add up.
 
     Without any choices Q is the value.
     """
     masks = [(choices >= 0).to(heads.value.dtype) for choices in action]
-    count = sum((choice.sum(1) for choice in masks), start=torch.zeros_like(heads.value)).clamp(min=1)
+    count = sum((choice.sum(1) for choice in masks), start=torch.zeros_like(heads.value)).clamp(
+        min=1
+    )
     total = heads.value
     for outputs, mask, choices, real in zip(heads.branches, allowed, action, masks, strict=True):
         share = torch.zeros_like(outputs).scatter_add_(1, choices.clamp(min=0), real)

@@ -1,12 +1,13 @@
 """Prior of the sensitivity of patches before the first query, learned from queries of other inputs.
 
-It has two parts, both of the covariance that `rlab.sensitivity` starts from: how much energy the gradient has on a patch, as a
-function of the content of the patch and its surroundings (one small network, the same for every patch), and how the channels of
-the gradient go together.
+It has two parts, both of the covariance that `rlab.sensitivity` starts from: how much energy the
+gradient has on a patch, as a function of the content of the patch and its surroundings (one small
+network, the same for every patch), and how the channels of the gradient go together.
 
-It is fitted to random distortions on a few patches of many inputs, and the answers of the model. The effect of a probe is taken
-as normal with mean 0 and the variance that `rlab.sensitivity` predicts, up to a factor for each input; energies and channel
-covariance are those under which the answers are most likely. Every probe is a query that the ledger behind the oracle counts.
+It is fitted to random distortions on a few patches of many inputs, and the answers of the model.
+The effect of a probe is taken as normal with mean 0 and the variance that `rlab.sensitivity`
+predicts, up to a factor for each input; energies and channel covariance are those under which the
+answers are most likely. Every probe is a query that the ledger behind the oracle counts.
 """
 
 from functools import lru_cache
@@ -36,7 +37,9 @@ LEAST = 0.02
 
 
 class Prior(nn.Module):
-    """Energies and channel covariance for inputs of so many `channels`, 0 for any; unfitted, every patch and channel is alike."""
+    """Energies and channel covariance for inputs of so many `channels`, 0 for any; unfitted, every
+    patch and channel is alike.
+    """
 
     covariance: Tensor
 
@@ -44,12 +47,18 @@ class Prior(nn.Module):
         super().__init__()
         first = torch.Generator().manual_seed(seed)
         self.network = nn.Sequential(
-            linear(FEATURES, WIDTH, first), nn.ReLU(), linear(WIDTH, WIDTH, first), nn.ReLU(), linear(WIDTH, 1)
+            linear(FEATURES, WIDTH, first),
+            nn.ReLU(),
+            linear(WIDTH, WIDTH, first),
+            nn.ReLU(),
+            linear(WIDTH, 1),
         )
         self.root = nn.Parameter(torch.eye(channels))
 
     def shares(self, content: Tensor) -> Tensor:
-        """(n, patches, FEATURES) to (n, patches): energies with mean 1 over the patches of an input."""
+        """(n, patches, FEATURES) to (n, patches): energies with mean 1 over the patches of an
+        input.
+        """
         energies: Tensor = self.network(content)[..., 0].softmax(1) * content.shape[1]
         return energies
 
@@ -65,10 +74,14 @@ class Prior(nn.Module):
 
     @torch.no_grad()
     def covariance_for(self, channels: int) -> Tensor | None:
-        """The covariance for inputs of so many channels, with a little of the identity; None where it was fitted on others."""
+        """The covariance for inputs of so many channels, with a little of the identity; None where
+        it was fitted on others.
+        """
         if not channels or self.root.shape[0] != channels:
             return None
-        return (1 - LEAST) * self.channel_covariance() + LEAST * torch.eye(channels, device=self.root.device)
+        return (1 - LEAST) * self.channel_covariance() + LEAST * torch.eye(
+            channels, device=self.root.device
+        )
 
 
 def to_places(energy: Tensor, grid: PatchGrid) -> Tensor:
@@ -80,9 +93,15 @@ def to_places(energy: Tensor, grid: PatchGrid) -> Tensor:
 
 
 def linear(inputs: int, outputs: int, generator: torch.Generator | None = None) -> nn.Linear:
-    """A linear layer: uniform weights within 1 / sqrt(inputs) from the generator, zeros without one."""
-    layer = nn.Linear(inputs, outputs, device="meta")  # `to_empty` would import sympy: more than a second
-    layer.weight, layer.bias = (nn.Parameter(torch.zeros(values.shape)) for values in (layer.weight, layer.bias))
+    """A linear layer: uniform weights within 1 / sqrt(inputs) from the generator, zeros without
+    one.
+    """
+    layer = nn.Linear(
+        inputs, outputs, device="meta"
+    )  # `to_empty` would import sympy: more than a second
+    layer.weight, layer.bias = (
+        nn.Parameter(torch.zeros(values.shape)) for values in (layer.weight, layer.bias)
+    )
     if generator is not None:
         with torch.no_grad():
             for values in (layer.weight, layer.bias):
@@ -104,7 +123,8 @@ class Probes(NamedTuple):
     patches: Tensor
     """(n, probes, together) int64: which patches were distorted."""
     moments: Tensor
-    """(n, probes, together, channels, channels): sums over the places of each patch of products of changes of two channels."""
+    """(n, probes, together, channels, channels): sums over the places of each patch of products
+    of changes of two channels."""
     effect: Tensor
     """(n, probes): by how much the margin rose, in logits."""
     prediction: Tensor
@@ -124,10 +144,12 @@ def probe(
     group_size: int = TOGETHER,
     scale: Tensor | None = None,
 ) -> Probes:
-    """Ask about each clean input, and about `probes` random distortions of a few patches each; the oracle must allow them all.
+    """Ask about each clean input, and about `probes` random distortions of a few patches each; the
+    oracle must allow them all.
 
-    `slopes` (n, surrogates, *shape) are gradients of surrogates at the clean inputs. `group_size` is the number of patches of
-    a probe, and `scale` (n,) the distance to which larger ones are scaled down; None leaves them.
+    `slopes` (n, surrogates, *shape) are gradients of surrogates at the clean inputs. `group_size`
+    is the number of patches of a probe, and `scale` (n,) the distance to which larger ones are
+    scaled down; None leaves them.
     """
     variants = variants[:: max(1, len(variants) // KINDS)]
     n, rows = len(batch), torch.arange(len(batch), device=batch.x.device)
@@ -151,16 +173,19 @@ def probe(
         variant = stream.fold("variant").integers(len(variants), group)
         places = members[selection]
         flat = places.flatten(1)
-        values = inputs.values(rows, variant[..., None].expand_as(places).flatten(1), flat, grid.channels)
+        values = inputs.values(
+            rows, variant[..., None].expand_as(places).flatten(1), flat, grid.channels
+        )
         x = clean.scatter(2, flat[:, None].expand_as(values), values)
         if scale is not None:
             size = threat.distance.size((x - clean).view_as(batch.x)).clamp_min(1e-12)
             x = clean + (x - clean) * (scale / size).clamp_max(1)[:, None, None]
-        # Of overlapping patches the later one was written: the input that the model received counts.
+        # Of overlapping patches the later one was written: the input that the model received
+        # counts.
         index = flat[:, None].expand_as(values)
-        change = (x.gather(2, index) - clean.gather(2, index)).view(n, grid.channels, *places.shape[1:]) * valid[selection][
-            :, None
-        ]
+        change = (x.gather(2, index) - clean.gather(2, index)).view(
+            n, grid.channels, *places.shape[1:]
+        ) * valid[selection][:, None]
         patches.append(selection)
         moments.append(torch.einsum("nckv,nekv->nkce", change, change))
         effects.append(margins(x.view_as(batch.x)) - base)
@@ -171,9 +196,11 @@ def probe(
 
 
 def likelihood(prior: Prior, probes: Probes) -> Tensor:
-    """(n,): mean negative log-likelihood of an input's answers, the factor of the input being the likeliest one.
+    """(n,): mean negative log-likelihood of an input's answers, the factor of the input being the
+    likeliest one.
 
-    It is 0 for inputs on which no probe had an effect, since they tell nothing about where the effects are.
+    It is 0 for inputs on which no probe had an effect, since they tell nothing about where the
+    effects are.
     """
     energy = prior.shares(probes.content)
     n, count, size = probes.patches.shape
@@ -188,11 +215,20 @@ def likelihood(prior: Prior, probes: Probes) -> Tensor:
     return torch.where(factor > 0, value, 0)
 
 
-def fit(prior: Prior, probes: Probes, generator: torch.Generator, *, steps: int = 800, batch_size: int = 64) -> None:
+def fit(
+    prior: Prior,
+    probes: Probes,
+    generator: torch.Generator,
+    *,
+    steps: int = 800,
+    batch_size: int = 64,
+) -> None:
     """Fit the prior to the answers by maximum likelihood."""
     optimizer = torch.optim.Adam(prior.parameters(), lr=3e-3)
     for step in range(steps):
-        rows = torch.randint(len(probes.effect), (batch_size,), generator=generator).to(probes.effect.device)
+        rows = torch.randint(len(probes.effect), (batch_size,), generator=generator).to(
+            probes.effect.device
+        )
         with torch.enable_grad():
             loss = likelihood(prior, Probes(*(column[rows] for column in probes))).mean()
             optimizer.zero_grad()
@@ -205,38 +241,50 @@ def fit(prior: Prior, probes: Probes, generator: torch.Generator, *, steps: int 
 def describe(x: Tensor, grid: PatchGrid) -> Tensor:
     """(n, *shape) inputs to (n, patches, FEATURES) float32.
 
-    For each window around a patch the logarithm of the deviation and the mean, both in comparison with the other patches of the
-    input (mean 0, deviation 1); then how far from the centre the patch lies, by the largest and the mean square coordinate.
-    Offset and unit of the values make no difference, and an input that is flat has features of 0.
+    For each window around a patch the logarithm of the deviation and the mean, both in comparison
+    with the other patches of the input (mean 0, deviation 1); then how far from the centre the
+    patch lies, by the largest and the mean square coordinate. Offset and unit of the values make no
+    difference, and an input that is flat has features of 0.
     """
     axes = grid.places_along
     flat = x.flatten(1)
     least, most = flat.aminmax(dim=1, keepdim=True)
     # Around its own middle, or an offset would drown the deviations in rounding.
-    planes = ((flat - (least + most) / 2) / (most - least).clamp_min(TINY)).view(len(x), grid.channels, *axes)
+    planes = ((flat - (least + most) / 2) / (most - least).clamp_min(TINY)).view(
+        len(x), grid.channels, *axes
+    )
     if len(axes) not in _POOLS:
         planes, axes = planes.flatten(2), (grid.places,)
     patch = grid.patch if len(grid.patch) == len(axes) else (grid.members.shape[1],)
     columns: list[Tensor] = []
     for window in WINDOWS:
         # The odd sides nearest to the wanted ones, at least 1 and at most the length of the axis.
-        windows = ((2 * round((window * side - 1) / 2) + 1, length) for side, length in zip(patch, axes, strict=True))
+        windows = (
+            (2 * round((window * side - 1) / 2) + 1, length)
+            for side, length in zip(patch, axes, strict=True)
+        )
         sides = [max(1, min(side, length - 1 + length % 2)) for side, length in windows]
         mean = _pool(planes, sides)
         deviation = (_pool(planes.square(), sides) - mean.square()).clamp_min(0).sqrt().mean(1)
         columns += [_of_patches((deviation + 1e-4).log(), grid), _of_patches(mean.mean(1), grid)]
     features = torch.stack(columns, 2)
-    features = (features - features.mean(1, keepdim=True)) / (features.std(1, keepdim=True, correction=0) + 1e-4)
+    features = (features - features.mean(1, keepdim=True)) / (
+        features.std(1, keepdim=True, correction=0) + 1e-4
+    )
     away = (2 * grid.centres.to(x.device) - 1).square()
     position = torch.stack([away.amax(1), away.mean(1)], 1).expand(len(x), -1, -1)
     return torch.cat([features, position], 2)
 
 
 def _pool(planes: Tensor, sides: list[int]) -> Tensor:
-    """Means over boxes that end at the edges, one axis after the other: the work of a whole box grows with its volume."""
+    """Means over boxes that end at the edges, one axis after the other: the work of a whole box
+    grows with its volume.
+    """
     for axis, side in enumerate(sides):
         window = [side if dim == axis else 1 for dim in range(len(sides))]
-        planes = _POOLS[len(sides)](planes, window, 1, [length // 2 for length in window], False, False)
+        planes = _POOLS[len(sides)](
+            planes, window, 1, [length // 2 for length in window], False, False
+        )
     return planes
 
 
@@ -252,5 +300,7 @@ def sums(values: Tensor, grid: PatchGrid) -> Tensor:
 
 @lru_cache(maxsize=8)
 def patch_places(grid: PatchGrid, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The places of each patch, and which are not repeated, on a device, which waits for all that is brought there."""
+    """The places of each patch, and which are not repeated, on a device, which waits for all that
+    is brought there.
+    """
     return grid.members.to(device), grid.not_repeated.to(device)

@@ -13,20 +13,27 @@ DRAWS = 4000
 def ratio(above: np.ndarray[Any, Any], below: np.ndarray[Any, Any]) -> tuple[float, Interval]:
     """The mean of costs over that of others of the same samples, with a 95 % interval.
 
-    The interval is the middle of the ratios under random weights of the pairs (the Bayesian bootstrap, Rubin 1981) and of two
-    imagined ones, which lie as far from the ratio as the farthest pair, one on either side. So it has a width where few pairs
-    differ: of 100 pairs of which each differs with a probability of 0.02 to 0.3 it holds the truth in 93 to 97 of 100 cases.
+    The interval is the middle of the ratios under random weights of the pairs (the Bayesian
+    bootstrap, Rubin 1981) and of two imagined ones, which lie as far from the ratio as the farthest
+    pair, one on either side. So it has a width where few pairs differ: of 100 pairs of which each
+    differs with a probability of 0.02 to 0.3 it holds the truth in 93 to 97 of 100 cases.
 
     Args:
         above: (n,) costs of at least 0, n at least 1, of which the ratio is.
         below: (n,) those of the same samples that it is to, not all 0.
     """
     value = above.mean() / below.mean()
-    farthest = np.abs(above - value * below).max() if np.ptp(above / below) > 1e-12 * value else max(above.max(), below.max())
+    farthest = (
+        np.abs(above - value * below).max()
+        if np.ptp(above / below) > 1e-12 * value
+        else max(above.max(), below.max())
+    )
     middle = below.mean()
     weights = np.random.default_rng(0).standard_exponential((DRAWS, len(above) + 2))
     tops = weights @ [*above, value * middle - farthest, value * middle + farthest]
-    low, high = np.quantile(tops / (weights @ [*below, middle, middle]), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    low, high = np.quantile(
+        tops / (weights @ [*below, middle, middle]), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
+    )
     return float(value), Interval(float(low), float(high))
 
 

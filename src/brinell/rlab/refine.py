@@ -1,7 +1,8 @@
 """After a success: patches that are not needed are cleared, and the rest is scaled down.
 
-Every trial is a query and counts. Groups of patches are eliminated by delta debugging (Zeller & Hildebrandt 2002, Simplifying and
-isolating failure-inducing input), those first that are predicted to contribute least; the scale is found by bisection.
+Every trial is a query and counts. Groups of patches are eliminated by delta debugging (Zeller &
+Hildebrandt 2002, Simplifying and isolating failure-inducing input), those first that are predicted
+to contribute least; the scale is found by bisection.
 """
 
 from collections.abc import Sequence
@@ -58,17 +59,22 @@ def clean_up(
     variants: Sequence[Variant],
     settings: CleanUp,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Clean up samples that met the criterion, all in lockstep; their `variant`, `strength` and `closest` as in `Outcomes`.
+    """Clean up samples that met the criterion, all in lockstep; their `variant`, `strength` and
+    `closest` as in `Outcomes`.
 
-    The streams `rng` are those of the samples' episodes. Of `successes`, the patches whose `value` is least are cleared first.
-    With a full budget the remaining patches are scaled up to it again, and clearing patches brings the input no closer.
+    The streams `rng` are those of the samples' episodes. Of `successes`, the patches whose `value`
+    is least are cleared first. With a full budget the remaining patches are scaled up to it again,
+    and clearing patches brings the input no closer.
     """
     n, device, patches = len(batch), batch.x.device, len(grid)
     index, variant = torch.arange(n, device=device), successes.variant.long()
     inputs = DistortedInputs(n, threat.domain, variants, device)
     inputs.put(index, batch.x, rng.fold("filters"), threat)
     full = inputs.render(index, variant, grid)
-    standing, (strength, low) = variant.clone(), (torch.ones(n, device=device), torch.zeros(n, device=device))
+    standing, (strength, low) = (
+        variant.clone(),
+        (torch.ones(n, device=device), torch.zeros(n, device=device)),
+    )
 
     def fitted(rows: Tensor, x: Tensor) -> Tensor:
         """Distorted inputs (m, *shape), fitted to the budget at which the criterion was met."""
@@ -80,17 +86,25 @@ def clean_up(
     trials = _Trials(*torch.zeros(len(fields(_Trials)), n, dtype=torch.int64))
     eliminating = (count > 1) & (settings.eliminations > 0)
     everyone = torch.arange(n)
-    trials.put(everyone, count=count, group=(count // GROUPS).clamp_min(1), eliminating=eliminating.long())
+    trials.put(
+        everyone, count=count, group=(count // GROUPS).clamp_min(1), eliminating=eliminating.long()
+    )
     host = everyone[(eliminating | (settings.halvings > 0)) & (affordable > 0)]
     while len(host):
         rows, current = host.to(device), trials.take(host)
         ids, clean, before = batch.ids[rows], batch.x[rows], standing[rows]
         eliminated = (current.eliminating > 0).to(device)
-        group = torch.minimum(current.group, (current.count - 1).clamp_min(1))  # at least one patch stays distorted
+        group = torch.minimum(
+            current.group, (current.count - 1).clamp_min(1)
+        )  # at least one patch stays distorted
         end = torch.minimum(current.start + group, current.count) * current.eliminating
         place = torch.arange(patches, device=device)
         trial = (place >= current.start.to(device)[:, None]) & (place < end.to(device)[:, None])
-        order = successes.value[rows].masked_fill(before == CLEAN, torch.inf).argsort(dim=1, stable=True)
+        order = (
+            successes.value[rows]
+            .masked_fill(before == CLEAN, torch.inf)
+            .argsort(dim=1, stable=True)
+        )
         after = torch.where(torch.zeros_like(trial).scatter(1, order, trial), CLEAN, before)
         distorted = inputs.render(rows, after, grid)
         x = fitted(rows, distorted)
@@ -110,16 +124,30 @@ def clean_up(
         closest[rows] = torch.where(closer[:, None], standing[rows], closest[rows])
         adversarial, affordable = torch.stack([adversarial, oracle.affordable(ids)]).cpu()
         eliminating = _next_trial(
-            trials, host, current, group, (end - current.start).clamp_min(0) * adversarial, adversarial, settings
+            trials,
+            host,
+            current,
+            group,
+            (end - current.start).clamp_min(0) * adversarial,
+            adversarial,
+            settings,
         )
         host = host[affordable & (eliminating | (trials.halved[host] < settings.halvings))]
     return standing.to(torch.int16), strength, closest.to(torch.int16)
 
 
 def _next_trial(
-    trials: _Trials, host: Tensor, current: _Trials, group: Tensor, cleared: Tensor, adversarial: Tensor, settings: CleanUp
+    trials: _Trials,
+    host: Tensor,
+    current: _Trials,
+    group: Tensor,
+    cleared: Tensor,
+    adversarial: Tensor,
+    settings: CleanUp,
 ) -> Tensor:
-    """Choose the next groups of slots (m,), of which `cleared` (m,) patches are gone: (m,) bool, who goes on eliminating."""
+    """Choose the next groups of slots (m,), of which `cleared` (m,) patches are gone: (m,) bool,
+    who goes on eliminating.
+    """
     busy, remaining = current.eliminating, current.count - cleared
     start = torch.where(adversarial, current.start, current.start + group)
     wrapped, attempts = start >= remaining, current.tried + busy

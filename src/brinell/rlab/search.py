@@ -1,4 +1,5 @@
-"""RLAB: a search over patches for many samples in lockstep, where each step adds distortions to some and removes others.
+"""RLAB: a search over patches for many samples in lockstep, where each step adds distortions to
+some and removes others.
 
 arXiv 2310.18626 and 2403.18985. `PatchSearch.step` is their algorithm, `run_episodes` its loop.
 
@@ -11,23 +12,26 @@ arXiv 2310.18626 and 2403.18985. `PatchSearch.step` is their algorithm, `run_epi
 | dueling DQN | `dqn.DQN` with `policy.PatchNetwork`; the default policy is greedy, since no network needed fewer queries |
 | state | `Observation`: features of each patch and of the whole input |
 
-The published method asks about every patch after every step, with queries that it does not count. Here each step asks about an
-input that may itself be adversarial, and its answer, kept or not, teaches the linear model, which predicts the effect of adding
-and removing.
+The published method asks about every patch after every step, with queries that it does not count.
+Here each step asks about an input that may itself be adversarial, and its answer, kept or not,
+teaches the linear model, which predicts the effect of adding and removing.
 
 Deviations from the papers:
 - The sensitivity map comes from the linear model and not from a list of probes.
-- Distortions are scaled as a whole to the budget (L2) or clipped to it (Linf), so that an episode never leaves it: the hard
-  projection of Adversarial Agents (arXiv 2503.01734) in place of a penalty.
+- Distortions are scaled as a whole to the budget (L2) or clipped to it (Linf), so that an episode
+  never leaves it: the hard projection of Adversarial Agents (arXiv 2503.01734) in place of a
+  penalty.
 - A step that does not raise the margin is undone, which costs nothing, since its state is known.
-- The variant on a patch is sampled by the predictions (Thompson sampling) from a random selection; the policy may name the
-  distortion and the severity, and need not.
-- An episode that gains too little is stuck. Then the whole input is distorted, with each of the strongest variants that the
-  budget allows; after that two measures take turns: a large step that is kept whatever it brings, and a restart from the clean
-  input towards another of the classes that came nearest.
+- The variant on a patch is sampled by the predictions (Thompson sampling) from a random selection;
+  the policy may name the distortion and the severity, and need not.
+- An episode that gains too little is stuck. Then the whole input is distorted, with each of the
+  strongest variants that the budget allows; after that two measures take turns: a large step that
+  is kept whatever it brings, and a restart from the clean input towards another of the classes that
+  came nearest.
 
-The host decides by its counters (`Counts`) and looks at the device three times a step: which inputs changed, in the
-ledger, and what followed from the answers. A further look follows where an episode is stuck.
+The host decides by its counters (`Counts`) and looks at the device three times a step: which inputs
+changed, in the ledger, and what followed from the answers. A further look follows where an episode
+is stuck.
 """
 
 from dataclasses import replace
@@ -87,15 +91,17 @@ def run_episodes(
 ) -> Outcomes:
     """Run one episode on each sample, then clean up those that met the criterion.
 
-    The arguments up to `rng` are those of `PatchSearch`; the policy chooses among the variants of the placement. `clean` sets the
-    number of queries of the clean-up; None omits it.
+    The arguments up to `rng` are those of `PatchSearch`; the policy chooses among the variants of
+    the placement. `clean` sets the number of queries of the clean-up; None omits it.
     """
     search = PatchSearch(oracle, batch, threat, placement, rng, maps=True)
     observation = search.reset(torch.ones_like(search.alive))
     while len(rows := search.rows):
         step = search.step(act(policy, observation, search.streams, rows))
         vacancy = len(search.rows) < len(search.alive)
-        observation = search.reset(~search.alive) if search.waiting and vacancy else step.observation
+        observation = (
+            search.reset(~search.alive) if search.waiting and vacancy else step.observation
+        )
     outcomes, slots = search.outcomes, len(search.alive)
     del search  # its distorted inputs would lie in memory beside those of the clean-up
     outcomes.closest.copy_(outcomes.variant)
@@ -104,7 +110,9 @@ def run_episodes(
         return outcomes
     for rows in torch.split(successes, slots):
         part = batch.select(rows), threat.select(rows), rng.select(rows), outcomes.select(rows)
-        columns = clean_up(oracle, *part, grid=placement.grid, variants=placement.variants, settings=clean)
+        columns = clean_up(
+            oracle, *part, grid=placement.grid, variants=placement.variants, settings=clean
+        )
         outcomes.variant[rows], outcomes.strength[rows], outcomes.closest[rows] = columns
     return outcomes
 
@@ -112,7 +120,10 @@ def run_episodes(
 def act(policy: Policy, observation: Observation, rng: Streams, rows: Tensor) -> Action:
     """Action of the policy in the slots `rows` (m,); it is not called for the other slots."""
     action = policy.act(mapped(lambda column: column[rows], observation), rng.select(rows))
-    return tuple(choices.new_full((len(rng), *choices.shape[1:]), -1).index_copy(0, rows, choices) for choices in action)
+    return tuple(
+        choices.new_full((len(rng), *choices.shape[1:]), -1).index_copy(0, rows, choices)
+        for choices in action
+    )
 
 
 class PatchSearch:
@@ -120,7 +131,8 @@ class PatchSearch:
 
     Args:
         maps: keep the sensitivity map of each episode when it ends.
-        cycle: begin with the first sample again, with other random numbers, after the last one: to learn from.
+        cycle: begin with the first sample again, with other random numbers, after the last one: to
+            learn from.
     """
 
     def __init__(
@@ -137,13 +149,20 @@ class PatchSearch:
         threat.criterion.check(oracle.classes)
         grid, variants, device = placement.grid, placement.variants, batch.x.device
         if grid.shape != threat.domain.shape:
-            raise ValueError(f"patches over inputs of shape {grid.shape} and samples of shape {threat.domain.shape}")
-        # All variants of a slot's sample are kept: making them anew at each step would take longer than the model.
+            raise ValueError(
+                f"patches over inputs of shape {grid.shape} and samples of shape "
+                f"{threat.domain.shape}"
+            )
+        # All variants of a slot's sample are kept: making them anew at each step would take longer
+        # than the model.
         size = len(variants) * batch.x[0].numel() * batch.x.element_size()
         n = min(placement.slots, len(batch), max(1, MEMORY // max(1, size)))
         self._oracle, self._batch, self._threat, self._rng = oracle, batch, threat, rng
         self.rules, self.grid, self.choices = placement.rules, grid, placement.choices
-        self.slots, self.counts = Slots.empty(batch.x[:n], len(grid), oracle.classes), Counts.empty(n)
+        self.slots, self.counts = (
+            Slots.empty(batch.x[:n], len(grid), oracle.classes),
+            Counts.empty(n),
+        )
         self.inputs = DistortedInputs(n, threat.domain, variants, device)
         self._prior = (placement.prior or Prior()).to(device)
         self.posterior = Posterior(
@@ -154,8 +173,14 @@ class PatchSearch:
             surrogates=oracle.surrogates,
             device=device,
         )
-        self._predictions = Predictions(self.inputs, grid, self.posterior, threat.distance, self.rules.temperature)
-        self._pairs, self._options, self._wholes = pair_numbers(variants, device), pair_options(variants), wholes(variants)
+        self._predictions = Predictions(
+            self.inputs, grid, self.posterior, threat.distance, self.rules.temperature
+        )
+        self._pairs, self._options, self._wholes = (
+            pair_numbers(variants, device),
+            pair_options(variants),
+            wholes(variants),
+        )
         self._aims = any_class_counts(threat.criterion) and oracle.classes > 2
         self._cycle, self._maps, self._next = cycle, maps, 0
         self._set_alive(torch.zeros(n, dtype=torch.bool))
@@ -169,7 +194,9 @@ class PatchSearch:
 
     @property
     def streams(self) -> Streams:
-        """Randomness for each slot's next action: a function of the sample and the number of its steps."""
+        """Randomness for each slot's next action: a function of the sample and the number of its
+        steps.
+        """
         return Streams(self.slots.streams)
 
     def _set_alive(self, alive: Tensor) -> None:
@@ -177,7 +204,8 @@ class PatchSearch:
         device = self._batch.x.device
         self._host = alive.nonzero()[:, 0]
         self.alive, self.rows = alive.to(device), self._host.to(device)
-        """(n,) bool; (m,) int64, ascending: the slots with a running episode; the same tensors as long as they are the same."""
+        """(n,) bool; (m,) int64, ascending: the slots with a running episode; the same tensors
+        as long as they are the same."""
         self._ids = self._batch.ids[self.slots.sample[self.rows]]
 
     def reset(self, mask: Tensor) -> Observation:
@@ -186,7 +214,10 @@ class PatchSearch:
         waiting = (mask.cpu() & ~alive).nonzero()[:, 0]
         while len(waiting) and self.waiting:
             restart, sample = divmod(self._next, len(self._batch))
-            rows, remainder = waiting[: len(self._batch) - sample], waiting[len(self._batch) - sample :]
+            rows, remainder = (
+                waiting[: len(self._batch) - sample],
+                waiting[len(self._batch) - sample :],
+            )
             alive[rows] = self._begin(rows, torch.arange(sample, sample + len(rows)), restart)
             self._next += len(rows)
             waiting = torch.cat([rows[~alive[rows]], remainder])
@@ -194,7 +225,9 @@ class PatchSearch:
         return self._observation()
 
     def _begin(self, host: Tensor, sample: Tensor, restart: int) -> Tensor:
-        """(m,) bool: which episodes begin, of samples (m,) in slots (m,); the others cannot pay a query."""
+        """(m,) bool: which episodes begin, of samples (m,) in slots (m,); the others cannot pay a
+        query.
+        """
         rows, sample = host.to(self.alive.device), sample.to(self.alive.device)
         active = self._oracle.active(self._batch.ids[sample])
         alive = active.cpu()
@@ -203,8 +236,22 @@ class PatchSearch:
         rows, sample = rows[active], sample[active]
         x = self._batch.x[sample]
         rng = self._rng.select(sample).fold(restart) if restart else self._rng.select(sample)
-        self.slots.put(rows, sample=sample, x=x, full=x, variant=CLEAN, logits=0, margin=-1, start=-1, visits=0, gain=0, kept=0.5)
-        self.slots.put(rows, radius=self._threat.eps[sample], mark=-torch.inf, aim=-1, lead=-torch.inf, tries=0)
+        self.slots.put(
+            rows,
+            sample=sample,
+            x=x,
+            full=x,
+            variant=CLEAN,
+            logits=0,
+            margin=-1,
+            start=-1,
+            visits=0,
+            gain=0,
+            kept=0.5,
+        )
+        self.slots.put(
+            rows, radius=self._threat.eps[sample], mark=-torch.inf, aim=-1, lead=-torch.inf, tries=0
+        )
         self.inputs.put(rows, x, rng.fold("filters"), self._threat.select(sample))
         content = describe(x, self.grid)
         energy = self._prior.energies(content)
@@ -214,12 +261,18 @@ class PatchSearch:
         return alive
 
     def step(self, action: Action) -> Step:
-        """Carry out a dual action in every slot. Choices beyond a slot's pace, or of no effect, are replaced by -1 in place."""
+        """Carry out a dual action in every slot.
+
+        Choices beyond a slot's pace, or of no effect, are replaced by -1 in place.
+        """
         reward = torch.zeros(len(self.alive), device=self.alive.device)
-        terminated, truncated = torch.zeros(2, len(self.alive), dtype=torch.bool, device=self.alive.device)
+        terminated, truncated = torch.zeros(
+            2, len(self.alive), dtype=torch.bool, device=self.alive.device
+        )
         if len(rows := self.rows):
             current, count = self.slots.take(rows), self.counts.take(self._host)
-            # Propose: of the patches that the policy names those of the best predictions, and what is cleared.
+            # Propose: of the patches that the policy names those of the best predictions, and what
+            # is cleared.
             variant = self._propose(current, count, action)
             # Render: the input of this assignment, within the budget.
             full = self.inputs.render(rows, variant, self.grid)
@@ -237,11 +290,16 @@ class PatchSearch:
                 self.posterior.update(rows[index], change[index], (margin - current.margin)[index])
             gained = rise_of_margin(current, margin)
             if self.rules.reward == "dilution":
-                gained = dilution_per_l2(current, x, logits, margin, self._batch.y[current.sample], self.inputs.x[rows])
+                gained = dilution_per_l2(
+                    current, x, logits, margin, self._batch.y[current.sample], self.inputs.x[rows]
+                )
             # Accept the step where it raises the margin, and read what followed.
-            hits, accepted, slow, affordable = self._accept(current, count, queried, variant, full, x, logits, margin)
+            hits, accepted, slow, affordable = self._accept(
+                current, count, queried, variant, full, x, logits, margin
+            )
             self._count(count, queried, changed, accepted, slow)
-            # Restart where the episode is stuck, refine where it succeeded, ask the surrogates where it has moved.
+            # Restart where the episode is stuck, refine where it succeeded, ask the surrogates
+            # where it has moved.
             success = hits & queried
             over = self._follow(count, hits, success, affordable)
             payable = (count.pending == 0) & (success | (self.counts.refining[self._host] == 0))
@@ -258,8 +316,12 @@ class PatchSearch:
     def _pace(self, count: Counts) -> tuple[Tensor, Tensor]:
         """(m,) each: how many patches a slot may change now, and how many it may clear."""
         changes = self.rules.changes(count.since, len(self.grid))
-        changes = torch.where(count.refining > 0, changes.clamp_min(round(CLOSER * len(self.grid))), changes)
-        return changes, (changes * self.rules.removals).round().long().clamp_min(1 if self.rules.removals else 0)
+        changes = torch.where(
+            count.refining > 0, changes.clamp_min(round(CLOSER * len(self.grid))), changes
+        )
+        return changes, (changes * self.rules.removals).round().long().clamp_min(
+            1 if self.rules.removals else 0
+        )
 
     def _propose(self, current: Slots, count: Counts, action: Action) -> Tensor:
         """(m, patches): the assignments that the action leads to."""
@@ -268,16 +330,25 @@ class PatchSearch:
         changes, removals = self._pace(count)
         widths = (changes * self.rules.candidates).clamp_max(patches) * free
         add, remove, pair = (action[branch][rows] for branch in (ADD, REMOVE, DISTORTION))
-        add = torch.where(torch.arange(add.shape[1], device=device) < self._on(widths)[:, None], add, -1)
-        remove = torch.where(torch.arange(remove.shape[1], device=device) < self._on(removals * free)[:, None], remove, -1)
+        add = torch.where(
+            torch.arange(add.shape[1], device=device) < self._on(widths)[:, None], add, -1
+        )
+        remove = torch.where(
+            torch.arange(remove.shape[1], device=device) < self._on(removals * free)[:, None],
+            remove,
+            -1,
+        )
         variants, scores = self._choose(current, add, pair[:, 0], widths)
-        # The patches of the best scores are changed; the action names them in the order of the policy.
+        # The patches of the best scores are changed; the action names them in the order of the
+        # policy.
         best = scores.argsort(dim=1, descending=True, stable=True)
         selection = torch.arange(best.shape[1], device=device) < self._on(changes)[:, None]
         selection = torch.zeros_like(selection).scatter(1, best, selection)
         add = torch.where(selection & (variants != CLEAN), add, -1)
         after = torch.cat([current.variant, torch.full_like(current.variant[:, :1], CLEAN)], 1)
-        added = torch.zeros_like(after, dtype=torch.bool).scatter_(1, torch.where(add < 0, patches, add), True)
+        added = torch.zeros_like(after, dtype=torch.bool).scatter_(
+            1, torch.where(add < 0, patches, add), True
+        )
         remove = torch.where(added.gather(1, remove.clamp_min(0)), -1, remove)
         after.scatter_(1, torch.where(add < 0, patches, add), variants)
         after.scatter_(1, torch.where(remove < 0, patches, remove), CLEAN)
@@ -290,11 +361,15 @@ class PatchSearch:
         action[ADD][rows], action[REMOVE][rows] = add, remove
         return after
 
-    def _choose(self, current: Slots, patches: Tensor, pair: Tensor, widths: Tensor) -> tuple[Tensor, Tensor]:
-        """(m, k) each: the variant for each chosen patch (m, k), CLEAN where none would change anything, and its score.
+    def _choose(
+        self, current: Slots, patches: Tensor, pair: Tensor, widths: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """(m, k) each: the variant for each chosen patch (m, k), CLEAN where none would change
+        anything, and its score.
 
-        `pair` (m,) is the pair of distortion and severity that the policy asks for, 0 for any. Only the first `widths` (m,)
-        patches of each row are looked at; the rows of one number are looked at together.
+        `pair` (m,) is the pair of distortion and severity that the policy asks for, 0 for any. Only
+        the first `widths` (m,) patches of each row are looked at; the rows of one number are looked
+        at together.
         """
         variants = torch.full_like(patches, CLEAN)
         scores = torch.full(patches.shape, -torch.inf, device=patches.device)
@@ -307,27 +382,42 @@ class PatchSearch:
             offers = (streams.fold("offers").uniform(len(self._pairs)) + fits).topk(size, 1).indices
             offers = torch.where(fits.gather(1, offers), offers, offers[:, :1])
             chance = streams.fold("variants").normal(width, size)
-            state = self.rows[index], current.full[index], current.radius[index], current.visits[index]
+            state = (
+                self.rows[index],
+                current.full[index],
+                current.radius[index],
+                current.visits[index],
+            )
             selection = self._predictions.choose(*state, patches[index, :width], offers, chance)
             variants[index, :width], scores[index, :width] = selection
         return variants, scores
 
     def _ask(self, queried: Tensor, x: Tensor, logits: Tensor) -> Tensor:
-        """(m, classes): the answers to the inputs x (m, *shape) that are asked about; the other rows of `logits` stay."""
+        """(m, classes): the answers to the inputs x (m, *shape) that are asked about; the other
+        rows of `logits` stay.
+        """
         if bool(queried.all()):
             return self._oracle.scores(self._ids, x).to(logits.dtype)
         if bool(queried.any()):
             index = self._on(queried.nonzero()[:, 0])
-            logits = logits.index_copy(0, index, self._oracle.scores(self._ids[index], x[index]).to(logits.dtype))
+            logits = logits.index_copy(
+                0, index, self._oracle.scores(self._ids[index], x[index]).to(logits.dtype)
+            )
         return logits
 
     def _margin(self, current: Slots, logits: Tensor, x: Tensor) -> Tensor:
-        """(m,): the margins of answers (m, classes) to inputs (m, *shape) of these slots, towards the class that each aims at."""
+        """(m,): the margins of answers (m, classes) to inputs (m, *shape) of these slots, towards
+        the class that each aims at.
+        """
         y, criterion = self._batch.y[current.sample], self._threat.criterion.select(current.sample)
         return aimed(criterion.margin(logits, y, x), logits, y, current.aim)
 
-    def _note_answer(self, current: Slots, count: Counts, x: Tensor, logits: Tensor) -> tuple[Slots, Tensor]:
-        """What was known before the step, that of the clean input included, and the margins of the answers."""
+    def _note_answer(
+        self, current: Slots, count: Counts, x: Tensor, logits: Tensor
+    ) -> tuple[Slots, Tensor]:
+        """What was known before the step, that of the clean input included, and the margins of the
+        answers.
+        """
         fresh, y = self._on(count.fresh > 0), self._batch.y[current.sample, None]
         lead = (logits - logits.gather(1, y)).scatter(1, y, -torch.inf)
         margin = self._margin(current, logits, x)
@@ -353,10 +443,14 @@ class PatchSearch:
     ) -> tuple[Tensor, ...]:
         """Keep the steps that raise the margin, and those that are kept in any case.
 
-        Returns (m,) bool each, on the host: the criterion is met; the step was accepted; a window gained too little;
-        another query can be paid.
+        Returns (m,) bool each, on the host: the criterion is met; the step was accepted; a window
+        gained too little; another query can be paid.
         """
-        effect, later, anyhow = margin - current.margin, self._on(count.fresh == 0), self._on((count.anyhow > 0) & queried)
+        effect, later, anyhow = (
+            margin - current.margin,
+            self._on(count.fresh == 0),
+            self._on((count.anyhow > 0) & queried),
+        )
         accepted = (effect > 0) | self._on(count.pending > 0) | anyhow
 
         def kept(new: Tensor, old: Tensor) -> Tensor:
@@ -381,9 +475,13 @@ class PatchSearch:
         hits = margin > 0
         self.outcomes.success[current.sample] |= hits & ~later
         slow = ends & (successes - current.mark < -LITTLE * successes)
-        return torch.stack([hits, accepted, slow, self._oracle.affordable(self._ids)]).cpu().unbind()
+        return (
+            torch.stack([hits, accepted, slow, self._oracle.affordable(self._ids)]).cpu().unbind()
+        )
 
-    def _count(self, count: Counts, queried: Tensor, changed: Tensor, accepted: Tensor, slow: Tensor) -> None:
+    def _count(
+        self, count: Counts, queried: Tensor, changed: Tensor, accepted: Tensor, slow: Tensor
+    ) -> None:
         later, patience = (count.fresh == 0).long(), self.rules.patience
         window = count.window + later
         idle = torch.where(accepted, 0, count.idle + 1)
@@ -416,7 +514,10 @@ class PatchSearch:
                 self._guide(due)
         counts.put(host, age=age + later)
         index = self._on(later.nonzero()[:, 0])
-        self.slots.put(self.rows[index], streams=Streams(self.slots.streams[self.rows[index]]).fold("step").keys)
+        self.slots.put(
+            self.rows[index],
+            streams=Streams(self.slots.streams[self.rows[index]]).fold("step").keys,
+        )
         refining = counts.refining[host] > 0
         exhausted = torch.where(refining, counts.left[host] <= 0, age + later >= self.rules.steps)
         return exhausted | ~affordable | (success & ~refining)
@@ -432,12 +533,16 @@ class PatchSearch:
         self._set_alive(alive)
 
     def _note_success(self, host: Tensor) -> None:
-        """Note assignments that met the criterion; with refinement, look for others at a smaller distance next."""
+        """Note assignments that met the criterion; with refinement, look for others at a smaller
+        distance next.
+        """
         rows = self._on(host)
         current, clean, outcomes = self.slots.take(rows), self.inputs.x[rows], self.outcomes
         sample, size = current.sample, self._threat.distance.size(current.x - clean)
         new = ~outcomes.success[sample]
-        outcomes.steps[sample] = torch.where(new, self._on(self.counts.asked[host]), outcomes.steps[sample])
+        outcomes.steps[sample] = torch.where(
+            new, self._on(self.counts.asked[host]), outcomes.steps[sample]
+        )
         outcomes.success[sample] = True
         outcomes.variant[sample] = current.variant.to(torch.int16)
         outcomes.eps[sample] = torch.minimum(size, current.radius)
@@ -451,7 +556,9 @@ class PatchSearch:
             self.slots.put(rows, radius=SHRINK * size, aim=-1)
 
     def _lay_wholes(self, host: Tensor) -> None:
-        """Next inputs of stuck slots (m,): the whole input distorted where the budget allows it, or a restart."""
+        """Next inputs of stuck slots (m,): the whole input distorted where the budget allows it, or
+        a restart.
+        """
         while len(host):
             complete = self.counts.wholes[host] >= len(self._wholes)
             if bool(complete.any()):
@@ -466,7 +573,8 @@ class PatchSearch:
             host = host[~fits]
 
     def _restart(self, host: Tensor) -> None:
-        """Begin with large steps again: with one that is kept in any case, or from the clean input towards another class.
+        """Begin with large steps again: with one that is kept in any case, or from the clean input
+        towards another class.
 
         Of the classes that came nearest it is the one that was tried least. No query is needed.
         """
@@ -477,13 +585,28 @@ class PatchSearch:
         self.slots.put(self._on(host), mark=-torch.inf, aim=-1)
         if bool(anew.any()):
             rows = self._on(host[anew])
-            current, clean, y = self.slots.take(rows), self.inputs.x[rows], self._batch.y[self.slots.sample[rows], None]
+            current, clean, y = (
+                self.slots.take(rows),
+                self.inputs.x[rows],
+                self._batch.y[self.slots.sample[rows], None],
+            )
             leader = current.logits.scatter(1, y, -torch.inf).argmax(1, keepdim=True)
             tries = current.tries.scatter_add(1, leader, torch.ones_like(current.tries))
             nearest = current.lead.topk(min(AIMS, current.lead.shape[1] - 1), dim=1).indices
-            order = tries.gather(1, nearest) * nearest.shape[1] + torch.arange(nearest.shape[1], device=rows.device)
+            order = tries.gather(1, nearest) * nearest.shape[1] + torch.arange(
+                nearest.shape[1], device=rows.device
+            )
             aim = nearest.gather(1, order.argmin(1, keepdim=True))[:, 0]
-            self.slots.put(rows, x=clean, full=clean, variant=CLEAN, logits=current.clean, visits=0, tries=tries, aim=aim)
+            self.slots.put(
+                rows,
+                x=clean,
+                full=clean,
+                variant=CLEAN,
+                logits=current.clean,
+                visits=0,
+                tries=tries,
+                aim=aim,
+            )
         current = self.slots.take(self._on(host))
         self.slots.put(self._on(host), margin=self._margin(current, current.logits, current.x))
 
@@ -491,16 +614,27 @@ class PatchSearch:
         rows = self._on(host)
         current = self.slots.take(rows)
         self.counts.put(host, looked=self.counts.age[host], moved=0)
-        weights = class_weights(lambda logits: self._margin(current, logits, current.x), current.logits, Streams(current.streams))
+        weights = class_weights(
+            lambda logits: self._margin(current, logits, current.x),
+            current.logits,
+            Streams(current.streams),
+        )
         slopes = self._oracle.slopes(self._batch.ids[current.sample], current.x, weights)
-        self.posterior.follow(rows, slopes.view(len(rows), -1, self.grid.channels, self.grid.places))
-        self.slots.put(rows, energy=self.posterior.energies(rows, self._prior.energies(current.content), self.grid))
+        self.posterior.follow(
+            rows, slopes.view(len(rows), -1, self.grid.channels, self.grid.places)
+        )
+        self.slots.put(
+            rows,
+            energy=self.posterior.energies(rows, self._prior.energies(current.content), self.grid),
+        )
 
     def _observation(self) -> Observation:
         """Observation of a policy; the rows of slots without an episode are zeros."""
         rows, patches = self.rows, len(self.grid)
         current, count = self.slots.take(rows), self.counts.take(self._host)
-        contribution, squares, price = self._predictions.standing(rows, current.full, current.radius)
+        contribution, squares, price = self._predictions.standing(
+            rows, current.full, current.radius
+        )
         removal = price[:, None] * squares - contribution
         standing = current.variant != CLEAN
         scale, total = current.start.abs().clamp_min(1e-6), squares.sum(1)
@@ -524,11 +658,20 @@ class PatchSearch:
         free = self._on(count.pending == 0)[:, None]
         removable = free & standing & (removal > 0) & (self.rules.removals > 0)
         changes, removals = self._pace(count)
-        most = ((changes * self.rules.candidates).clamp_max(patches), removals, torch.ones_like(changes))
+        most = (
+            (changes * self.rules.candidates).clamp_max(patches),
+            removals,
+            torch.ones_like(changes),
+        )
         features, allowed, most = mapped(
-            lambda tensor: tensor.new_zeros(len(self.alive), *tensor.shape[1:]).index_copy(0, rows, tensor),
+            lambda tensor: tensor.new_zeros(len(self.alive), *tensor.shape[1:]).index_copy(
+                0, rows, tensor
+            ),
             (
-                {"patch": torch.cat([current.content, torch.stack(dynamic, 2)], 2), "whole": torch.stack(pictures, 1)},
+                {
+                    "patch": torch.cat([current.content, torch.stack(dynamic, 2)], 2),
+                    "whole": torch.stack(pictures, 1),
+                },
                 (free.expand(-1, patches), removable, free.expand(-1, self._options)),
                 tuple(map(self._on, most)),
             ),

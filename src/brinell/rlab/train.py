@@ -1,9 +1,11 @@
-"""Training an agent: the choice of surrogates, the prior on random probes, the network on episodes, and what all this is worth.
+"""Training an agent: the choice of surrogates, the prior on random probes, the network on episodes,
+and what all this is worth.
 
-A tenth of the inputs is set aside: by their answers surrogates are chosen, and the network and the prior are kept only where they
-save queries there. A fifth is held out: on them the agent, greedy, the default and peers run the same episodes; an input counts
-with its queries until the first success, the one about the clean input included, and one that was not fooled with the whole
-budget. The ledger counts every query. These queries are the cost of the agent, not of an attack with it.
+A tenth of the inputs is set aside: by their answers surrogates are chosen, and the network and the
+prior are kept only where they save queries there. A fifth is held out: on them the agent, greedy,
+the default and peers run the same episodes; an input counts with its queries until the first
+success, the one about the clean input included, and one that was not fooled with the whole budget.
+The ledger counts every query. These queries are the cost of the agent, not of an attack with it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,11 +43,13 @@ PURPOSES = ("selection", "probes", "steps", "validation")
 FEWEST = 8
 """Correctly classified inputs that there must be."""
 HELD_OUT, SET_ASIDE, MOST = 0.2, 0.1, 100
-"""Shares of the inputs for the validation and for the choice of surrogates; how many of them are used at most."""
+"""Shares of the inputs for the validation and for the choice of surrogates; how many of them are
+used at most."""
 PROBES = 16
 """Random distortions of each input by which surrogates are chosen."""
 CLOSE = 0.25
-"""Their distance in budgets: an answer to a larger change says little about a gradient, since the model is not linear."""
+"""Their distance in budgets: an answer to a larger change says little about a gradient, since
+the model is not linear."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +63,11 @@ class TrainConfig(Checked):
     seconds: Positive = 600.0
     """Wall time that the network may learn for."""
     steps: int | None = None
-    """Steps of single slots that it may learn for; None for no such end, 0 to fit the prior alone."""
+    """Steps of single slots that it may learn for; None for no such end, 0 to fit the prior
+    alone."""
     papers: bool = False
-    """Train the papers' own agent: a network alone, which is paid by dilution and chooses without predictions."""
+    """Train the papers' own agent: a network alone, which is paid by dilution and chooses
+    without predictions."""
     slots: Count = 64
     """Episodes that run at once, or as many as there are inputs."""
     seed: int = 0
@@ -83,7 +89,9 @@ def held_out(count: int) -> int:
 
 
 def set_aside(count: int) -> range:
-    """The rows of so many inputs by which surrogates are chosen: those before the ones of the validation."""
+    """The rows of so many inputs by which surrogates are chosen: those before the ones of the
+    validation.
+    """
     last = count - held_out(count)
     return range(last - int(SET_ASIDE * count), last)
 
@@ -100,15 +108,22 @@ def train(
     candidates: Sequence[Candidate] = (),
     peers: Mapping[str, Attack] | None = None,
 ) -> Agent:
-    """An agent that has learned on these correctly classified inputs, by the scores of the model alone.
+    """An agent that has learned on these correctly classified inputs, by the scores of the model
+    alone.
 
-    Prior and slots of the placement are those of the training. `tell` is called with a stage and its figures. Of the
-    `candidates` those that explain the model's answers become surrogates. With the `peers` the agent is compared at the end.
+    Prior and slots of the placement are those of the training. `tell` is called with a stage and
+    its figures. Of the `candidates` those that explain the model's answers become surrogates. With
+    the `peers` the agent is compared at the end.
     """
     if len(batch) < FEWEST:
-        raise RequestError(f"{len(batch)} correctly classified inputs are too few to train on: give at least {FEWEST}")
+        raise RequestError(
+            f"{len(batch)} correctly classified inputs are too few to train on: "
+            f"give at least {FEWEST}"
+        )
     anything = replace(threat, eps=torch.full_like(threat.eps, torch.inf))
-    ledger = Ledger(model, batch, anything, access=Access.SCORES, batch_size=batch_size, minimal=True)
+    ledger = Ledger(
+        model, batch, anything, access=Access.SCORES, batch_size=batch_size, minimal=True
+    )
     free = replace(threat, domain=ledger.threat.domain, criterion=ledger.threat.criterion)
     device, rng, costs = batch.x.device, Streams.of(config.seed, batch.ids), _Costs(ledger)
     agent = Agent(
@@ -118,13 +133,17 @@ def train(
     ).to(device)
     placement = replace(placement, prior=agent.prior, slots=min(config.slots, len(batch)))
     span = set_aside(len(batch))
-    learning, aside, held = torch.arange(len(batch), device=device).tensor_split([span.start, span.stop])
+    learning, aside, held = torch.arange(len(batch), device=device).tensor_split(
+        [span.start, span.stop]
+    )
     aside, held = aside[:MOST], held[:MOST]
     about: dict[str, Any] = {
         "config": asdict(config),
         "rules": asdict(agent.rules(placement.rules)),
         "patch": list(placement.grid.patch),
-        "distortions": sorted({type(variant.distortion).__name__ for variant in placement.variants}),
+        "distortions": sorted(
+            {type(variant.distortion).__name__ for variant in placement.variants}
+        ),
         "inputs": len(batch),
         "surrogates": [],
         "curve": [],
@@ -144,24 +163,39 @@ def train(
     if config.steps is None or config.steps > 0:
         subset, budgets, start, streams = part(learning)
         start = replace(start, rules=agent.rules(start.rules))
-        environment = PatchSearch(ledger.oracle().follow(agent.surrogates), subset, budgets, start, streams, cycle=True)
-        network = PatchNetwork(pair_options(placement.variants), scale=ADVANTAGE, seed=config.seed).to(device)
+        environment = PatchSearch(
+            ledger.oracle().follow(agent.surrogates), subset, budgets, start, streams, cycle=True
+        )
+        network = PatchNetwork(
+            pair_options(placement.variants), scale=ADVANTAGE, seed=config.seed
+        ).to(device)
         settings = DQNSettings(warm_up=10 * placement.slots)
         trainer = DQN(settings, network, environment, config.seed)
-        for progress in trainer.learn(steps=config.steps, seconds=config.seconds, interval=20 * placement.slots):
+        for progress in trainer.learn(
+            steps=config.steps, seconds=config.seconds, interval=20 * placement.slots
+        ):
             about["curve"].append({**progress, "queries": int(ledger.costs.forwards.sum())})
             tell("dqn", about["curve"][-1])
         agent = replace(agent, network=network)
         costs.book("steps")
     agent, about["kept"] = _save_queries(agent, ledger.oracle(), *part(aside))
     costs.book("selection")
-    rivals = {name: _attack(attack, model, *part(held)) for name, attack in (peers or {}).items()} if len(held) else {}
+    rivals = (
+        {name: _attack(attack, model, *part(held)) for name, attack in (peers or {}).items()}
+        if len(held)
+        else {}
+    )
     about["validation"] = validate(
-        agent, ledger.oracle(), *part(held), peers={name: costs for name, (costs, _) in rivals.items()}
+        agent,
+        ledger.oracle(),
+        *part(held),
+        peers={name: costs for name, (costs, _) in rivals.items()},
     )
     costs.book("validation")
     costs.queries["validation"] += sum(cost for _, cost in rivals.values())
-    return replace(agent, about=about | {"training_queries": costs.queries, "surrogate_passes": costs.passes})
+    return replace(
+        agent, about=about | {"training_queries": costs.queries, "surrogate_passes": costs.passes}
+    )
 
 
 class _Costs:
@@ -173,28 +207,53 @@ class _Costs:
 
     def book(self, purpose: str) -> None:
         """Add what the ledger has counted since the last call."""
-        for booked, counts in ((self.queries, self._ledger.costs.forwards), (self.passes, self._ledger.costs.surrogate_passes)):
+        for booked, counts in (
+            (self.queries, self._ledger.costs.forwards),
+            (self.passes, self._ledger.costs.surrogate_passes),
+        ):
             booked[purpose] += int(counts.sum()) - sum(booked.values())
 
 
 def _choose(
-    candidates: Sequence[Candidate], oracle: Oracle, batch: Batch, threat: Threat, placement: Placement, rng: Streams
+    candidates: Sequence[Candidate],
+    oracle: Oracle,
+    batch: Batch,
+    threat: Threat,
+    placement: Placement,
+    rng: Streams,
 ) -> tuple[tuple[SmallNetwork, ...], list[dict[str, Any]]]:
-    """The candidates whose gradients explain answers to probes of inputs set aside, and how well each of them does."""
-    rng, oracle = rng.fold("selection"), oracle.follow([candidate.network for candidate in candidates])
+    """The candidates whose gradients explain answers to probes of inputs set aside, and how well
+    each of them does.
+    """
+    rng, oracle = (
+        rng.fold("selection"),
+        oracle.follow([candidate.network for candidate in candidates]),
+    )
     logits = oracle.scores(batch.ids, batch.x)
-    weights = class_weights(lambda values: threat.criterion.margin(values, batch.y, batch.x), logits, rng.fold("weights"))
+    weights = class_weights(
+        lambda values: threat.criterion.margin(values, batch.y, batch.x),
+        logits,
+        rng.fold("weights"),
+    )
     slopes, scale = oracle.slopes(batch.ids, batch.x, weights), CLOSE * threat.eps
-    settings: dict[str, Any] = {"probes": PROBES, "group_size": len(placement.grid), "scale": scale, "slopes": slopes}
+    settings: dict[str, Any] = {
+        "probes": PROBES,
+        "group_size": len(placement.grid),
+        "scale": scale,
+        "slopes": slopes,
+    }
     probes = probe(oracle, batch, threat, placement.grid, placement.variants, rng, **settings)
     means, lows = correlations(probes.effect, probes.prediction)
     ends = list(zip(candidates, means.tolist(), lows.tolist(), strict=True))
     surrogates = tuple(candidate.network for candidate, _, low in ends if low > 0)
-    return surrogates, [{**one.facts, "correlation": mean, "low": low, "kept": low > 0} for one, mean, low in ends]
+    return surrogates, [
+        {**one.facts, "correlation": mean, "low": low, "kept": low > 0} for one, mean, low in ends
+    ]
 
 
 def correlations(effect: Tensor, prediction: Tensor) -> tuple[Tensor, Tensor]:
-    """(surrogates,) each: mean cosine of the effects (n, probes) and of what surrogates let expect (n, probes, surrogates).
+    """(surrogates,) each: mean cosine of the effects (n, probes) and of what surrogates let expect
+    (n, probes, surrogates).
 
     The second is the lower end of its normal interval over inputs, -1 for fewer than two of them.
     """
@@ -218,7 +277,17 @@ def _fit(
     rng = rng.fold("probes")
     for part in torch.split(torch.arange(len(batch), device=batch.x.device), placement.slots):
         subset, limits = batch.select(part), threat.select(part)
-        parts.append(probe(oracle, subset, limits, placement.grid, placement.variants, rng.select(part), probes=config.probes))
+        parts.append(
+            probe(
+                oracle,
+                subset,
+                limits,
+                placement.grid,
+                placement.variants,
+                rng.select(part),
+                probes=config.probes,
+            )
+        )
         tell("prior", {"inputs": int(part[-1]) + 1, "queries": int(ledger.costs.forwards.sum())})
     probes = Probes(*(torch.cat(column) for column in zip(*parts, strict=True)))
     fit(prior, probes, torch.Generator().manual_seed(config.seed), steps=config.fits)
@@ -230,30 +299,57 @@ def _queries(
     """(n,) the queries of an agent on each input, and its outcomes."""
     start = replace(placement, rules=player.rules(placement.rules), prior=player.prior)
     following = oracle.follow(player.surrogates) if player.surrogates else oracle
-    outcomes = run_episodes(following, batch, threat, start, rng.fold("validation"), player.policy(start.choices))
-    return (1 + torch.where(outcomes.success, outcomes.steps, start.rules.steps)).double().cpu().numpy(), outcomes
+    outcomes = run_episodes(
+        following, batch, threat, start, rng.fold("validation"), player.policy(start.choices)
+    )
+    return (
+        1 + torch.where(outcomes.success, outcomes.steps, start.rules.steps)
+    ).double().cpu().numpy(), outcomes
 
 
 def _save_queries(
     agent: Agent, oracle: Oracle, batch: Batch, threat: Threat, placement: Placement, rng: Streams
 ) -> tuple[Agent, str]:
-    """The agent, or what is left of it without its network, or greedy, whichever needs the fewest queries; and which it is."""
+    """The agent, or what is left of it without its network, or greedy, whichever needs the fewest
+    queries; and which it is.
+    """
     if not len(batch) or agent.reward == "dilution":
         return agent, "all"
-    players = {"prior": replace(agent, network=None), GREEDY: Agent(prior=Prior(), domain=agent.domain).to(batch.x.device)}
+    players = {
+        "prior": replace(agent, network=None),
+        GREEDY: Agent(prior=Prior(), domain=agent.domain).to(batch.x.device),
+    }
     players |= {} if agent.network is None else {"network": agent}
-    means = {name: float(_queries(player, oracle, batch, threat, placement, rng)[0].mean()) for name, player in players.items()}
+    means = {
+        name: float(_queries(player, oracle, batch, threat, placement, rng)[0].mean())
+        for name, player in players.items()
+    }
     kept = min(means, key=means.__getitem__)
     return players[kept], kept
 
 
-def _attack(attack: Attack, model: Model, batch: Batch, threat: Threat, placement: Placement, rng: Streams) -> tuple[Array, int]:
-    """(n,) the queries of another attack until its first success, the one about the clean input included; and all of them."""
-    numbered, budget = replace(batch, ids=torch.arange(len(batch), device=batch.x.device)), 1 + placement.rules.steps
-    limits: dict[str, Any] = {"access": attack.access, "queries": budget - 1, "minimal": attack.family == "minimal"}
+def _attack(
+    attack: Attack, model: Model, batch: Batch, threat: Threat, placement: Placement, rng: Streams
+) -> tuple[Array, int]:
+    """(n,) the queries of another attack until its first success, the one about the clean input
+    included; and all of them.
+    """
+    numbered, budget = (
+        replace(batch, ids=torch.arange(len(batch), device=batch.x.device)),
+        1 + placement.rules.steps,
+    )
+    limits: dict[str, Any] = {
+        "access": attack.access,
+        "queries": budget - 1,
+        "minimal": attack.family == "minimal",
+    }
     ledger = Ledger(model, numbered, threat, **limits)
     attack(ledger.oracle(), ledger.batch, ledger.threat, rng)
-    costs = torch.where(ledger.fooled, 1.0 + ledger.best.first_success, torch.inf).double().clamp_max(budget)
+    costs = (
+        torch.where(ledger.fooled, 1.0 + ledger.best.first_success, torch.inf)
+        .double()
+        .clamp_max(budget)
+    )
     return costs.cpu().numpy(), int(ledger.costs.forwards.sum())
 
 
@@ -266,19 +362,28 @@ def validate(
     rng: Streams,
     peers: Mapping[str, Array] | None = None,
 ) -> dict[str, Any] | None:
-    """Play on inputs, and say in JSON what came of it; None without inputs. `peers` are the queries (n,) of others, by name.
+    """Play on inputs, and say in JSON what came of it; None without inputs.
+
+    `peers` are the queries (n,) of others, by name.
 
     Returns:
-        `inputs`; `budget` in queries; `fooled`, how many inputs the agent fooled; `cause`, why it failed on most, empty where it
-        did not; `queries`, the mean of each player; and `ratios`, the mean of the agent over that of each other player, with the
+        `inputs`; `budget` in queries; `fooled`, how many inputs the agent fooled; `cause`, why it
+            failed on most, empty where it
+        did not; `queries`, the mean of each player; and `ratios`, the mean of the agent over that
+            of each other player, with the
         ends of its 95 % interval over inputs.
     """
     if not len(batch):
         return None
     usual = choose_policy(DEFAULT, threat.domain.kind).name
-    players = {GREEDY: find_agent(GREEDY)} | ({} if usual == GREEDY else {DEFAULT: find_agent(usual)})
+    players = {GREEDY: find_agent(GREEDY)} | (
+        {} if usual == GREEDY else {DEFAULT: find_agent(usual)}
+    )
     own, outcomes = _queries(agent, oracle, batch, threat, placement, rng)
-    queries = {name: _queries(player, oracle, batch, threat, placement, rng)[0] for name, player in players.items()}
+    queries = {
+        name: _queries(player, oracle, batch, threat, placement, rng)[0]
+        for name, player in players.items()
+    }
     queries |= peers or {}
     ratios = {name: ratio(own, costs) for name, costs in queries.items()}
     return {
@@ -291,11 +396,19 @@ def validate(
     }
 
 
-def _cause(outcomes: Outcomes, threat: Threat, fills: Tensor) -> Literal["", "strength", "eps", "queries"]:
-    """Why episodes failed where most did: distortions that cannot fill the budget, a budget that was full, too few queries."""
+def _cause(
+    outcomes: Outcomes, threat: Threat, fills: Tensor
+) -> Literal["", "strength", "eps", "queries"]:
+    """Why episodes failed where most did: distortions that cannot fill the budget, a budget that
+    was full, too few queries.
+    """
     failed = ~outcomes.success
     if 2 * int(failed.sum()) <= len(failed):
         return ""
     if len(fills) and float(fills.max()) < FULL:
         return "strength"
-    return "eps" if bool(((outcomes.size >= FULL * threat.eps)[failed].float().mean() > 0.5).item()) else "queries"
+    return (
+        "eps"
+        if bool(((outcomes.size >= FULL * threat.eps)[failed].float().mean() > 0.5).item())
+        else "queries"
+    )

@@ -17,7 +17,9 @@ from brinell.core.record import Array
 
 
 def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bool = True) -> None:
-    """Let `write` fill a temporary file, flush it to disk if it is to be durable, and rename it to `path`."""
+    """Let `write` fill a temporary file, flush it to disk if it is to be durable, and rename it to
+    `path`.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +35,9 @@ def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bo
             finally:
                 os.close(folder)
     except OSError as error:
-        raise StoppedError(f"{path} cannot be written: {_reason(error)}, then go on with {option('resume')}") from error
+        raise StoppedError(
+            f"{path} cannot be written: {_reason(error)}, then go on with {option('resume')}"
+        ) from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -47,15 +51,23 @@ def _reason(error: OSError) -> str:
 
 
 def check_writable(folder: Path) -> None:
-    """Refuse a folder, which may not exist yet, in which no file can be written; the check leaves nothing behind."""
+    """Refuse a folder, which may not exist yet, in which no file can be written; the check leaves
+    nothing behind.
+    """
     absent = [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        reason = "a file has that name" if isinstance(error, FileExistsError) else error.strerror or one_line(error)
-        raise RequestError(f"{folder} cannot be written ({reason}): choose another {option('out')}") from None
+        reason = (
+            "a file has that name"
+            if isinstance(error, FileExistsError)
+            else error.strerror or one_line(error)
+        )
+        raise RequestError(
+            f"{folder} cannot be written ({reason}): choose another {option('out')}"
+        ) from None
     finally:
         for place in absent:
             with suppress(OSError):
@@ -65,13 +77,17 @@ def check_writable(folder: Path) -> None:
 def check_file(path: Path) -> None:
     """Refuse a name under which no file can be written."""
     if path.is_dir():
-        raise RequestError(f"{path} is a folder: name a file by {option('out')}, such as {path / 'NAME'}")
+        raise RequestError(
+            f"{path} is a folder: name a file by {option('out')}, such as {path / 'NAME'}"
+        )
     check_writable(path.parent)
 
 
 def write_text(path: Path, text: str, *, durable: bool = True) -> None:
     """Write `text` in UTF-8, atomically; `durable` as in `write_atomically`."""
-    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"), durable=durable)
+    write_atomically(
+        path, lambda temporary: temporary.write_text(text, encoding="utf-8"), durable=durable
+    )
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array], *, durable: bool = True) -> None:
@@ -88,7 +104,11 @@ def read_arrays(path: Path, select: Callable[[str], bool] = lambda name: True) -
         select: returns True for the names to read; by default all.
     """
     with _mapped(path) as content:
-        return {name: stored.array(content, name, *place) for name, place in stored.places(content).items() if select(name)}
+        return {
+            name: stored.array(content, name, *place)
+            for name, place in stored.places(content).items()
+            if select(name)
+        }
 
 
 def names_of_arrays(path: Path) -> list[str]:
@@ -101,7 +121,10 @@ def names_of_arrays(path: Path) -> list[str]:
 def _mapped(path: Path) -> Iterator[mmap.mmap]:
     """Map a file of arrays into memory. Errors inside the block become one-line request errors."""
     try:
-        with bounded.open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        with (
+            bounded.open_regular(path) as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        ):
             yield content
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise damaged(path, one_line(error, 200)) from None
@@ -109,10 +132,14 @@ def _mapped(path: Path) -> Iterator[mmap.mmap]:
 
 def damaged(path: Path, reason: str) -> RequestError:
     """The error about a damaged file."""
-    return RequestError(f"{path} is damaged or missing ({reason}): restore it from a copy of the folder")
+    return RequestError(
+        f"{path} is damaged or missing ({reason}): restore it from a copy of the folder"
+    )
 
 
 def check_safetensors_name(path: Path, description: str) -> None:
-    """Refuse a file name that does not end with .safetensors; `description` names the content for the message."""
+    """Refuse a file name that does not end with .safetensors; `description` names the content for
+    the message.
+    """
     if path.suffix != ".safetensors":
         raise RequestError(f"{path} is no name for {description}: end it with .safetensors")

@@ -1,6 +1,8 @@
-"""The folders that runs and studies write: a manifest, a lock, and files that are written atomically.
+"""The folders that runs and studies write: a manifest, a lock, and files that are written
+atomically.
 
-All studies use this code: the manifest's model is part of a `Layout`, and the columns of rows are arguments of `store.parquet`.
+All studies use this code: the manifest's model is part of a `Layout`, and the columns of rows are
+arguments of `store.parquet`.
 """
 
 import json
@@ -24,7 +26,8 @@ from brinell.store.files import write_text
 
 @contextmanager
 def fitting(path: Path) -> Iterator[None]:
-    """Turn lookup, type and arithmetic errors of the block into one request error: the folder's files contradict each other.
+    """Turn lookup, type and arithmetic errors of the block into one request error: the folder's
+    files contradict each other.
 
     Set BRINELL_DEBUG=1 to see the original error.
     """
@@ -34,13 +37,15 @@ def fitting(path: Path) -> Iterator[None]:
         if os.environ.get("BRINELL_DEBUG"):
             raise
         raise RequestError(
-            f"the files of {path} contradict each other ({type(error).__name__}: {one_line(error, 120)}): restore the "
+            f"the files of {path} contradict each other ({type(error).__name__}: "
+            f"{one_line(error, 120)}): restore the "
             "folder from a copy; BRINELL_DEBUG=1 shows where"
         ) from None
 
 
 MANIFEST, REQUEST, PAGE = inventory.MANIFEST, "run.toml", "report.html"
-"""Files in every folder: the description of its content, the request that reproduces it, and its page."""
+"""Files in every folder: the description of its content, the request that reproduces it, and its
+page."""
 LOCK, SIGNATURE = ".lock", "manifest.json.sig"
 """The lock of a folder, and the signature of its manifest."""
 PARTS = inventory.UNFINISHED
@@ -89,7 +94,8 @@ class Layout:
     resumable: bool = True
     """True if the verb takes --resume."""
     derived: tuple[str, ...] = ()
-    """Files that follow from the others, besides request, manifest, page and tables, or that grow after the manifest is saved."""
+    """Files that follow from the others, besides request, manifest, page and tables, or that
+    grow after the manifest is saved."""
 
     @property
     def command(self) -> str:
@@ -109,12 +115,18 @@ class Layout:
         """The manifest of a folder, whose files are those that it lists."""
         manifest = self.read(path)
         for name, problem in self.find_faults(path, manifest):
-            remedy = "take it away" if problem == inventory.FOREIGN else "restore it from a copy of the folder"
+            remedy = (
+                "take it away"
+                if problem == inventory.FOREIGN
+                else "restore it from a copy of the folder"
+            )
             raise RequestError(f"{path / name} {problem}: {remedy}")
         return manifest
 
     def find_faults(self, path: Path, manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Files of a folder that are not as its manifest lists them: the path of each, and what is wrong with it."""
+        """Files of a folder that are not as its manifest lists them: the path of each, and what is
+        wrong with it.
+        """
         return inventory.find_faults(path, manifest, self._beside)
 
     def read(self, path: Path) -> dict[str, Any]:
@@ -123,7 +135,8 @@ class Layout:
         if not file.exists():
             if (path / PLAN).exists():
                 raise RequestError(
-                    f"{path} is not finished: go on with {self.command} {option('resume')} {option('out', str(path))}"
+                    f"{path} is not finished: go on with {self.command} "
+                    f"{option('resume')} {option('out', str(path))}"
                 )
             raise self._refusal(path, f"it has no {MANIFEST}")
         manifest = read_json(file)
@@ -133,11 +146,14 @@ class Layout:
             raise self._refusal(path, f"its verb is {abbreviate(verb)}")
         if (version := manifest["schema"]) != self.version:
             raise RequestError(
-                f"{path} was written by another version of brinell (schema {version}, here {self.version}): "
+                f"{path} was written by another version of brinell (schema "
+                f"{version}, here {self.version}): "
                 f"read it with that version, or make it again with {self.command}"
             )
         if problem := fault(manifest, self.manifest):
-            raise RequestError(f"{file} is damaged: {problem}; restore it from a copy of the folder")
+            raise RequestError(
+                f"{file} is damaged: {problem}; restore it from a copy of the folder"
+            )
         return manifest
 
     @property
@@ -145,11 +161,19 @@ class Layout:
         return frozenset((MANIFEST, REQUEST, PAGE, SIGNATURE, *self.derived))
 
     def _refusal(self, path: Path, reason: str) -> RequestError:
-        """The error about a folder that this verb did not make; it lists subfolders that this verb made."""
-        candidates = sorted(str(file.parent) for file in path.glob(f"*/{MANIFEST}") if self.has(file.parent))
+        """The error about a folder that this verb did not make; it lists subfolders that this verb
+        made.
+        """
+        candidates = sorted(
+            str(file.parent) for file in path.glob(f"*/{MANIFEST}") if self.has(file.parent)
+        )
         if not path.exists() and (hint := path_hint(path)):
             return RequestError(f"there is no folder {path}{hint}")
-        then = f"name {' or '.join(candidates)}, which it holds" if candidates else f"{self.command} makes one"
+        then = (
+            f"name {' or '.join(candidates)}, which it holds"
+            if candidates
+            else f"{self.command} makes one"
+        )
         return RequestError(f"{path} is no {self.noun} folder: {reason}; {then}")
 
     def begin(self, path: Path, *, resume: bool = False) -> dict[str, Any]:
@@ -158,9 +182,14 @@ class Layout:
             if resume:
                 return self.read(path)
             if not self.has(path):
-                raise RequestError(f"{path} belongs to another command (see its {MANIFEST}): choose another {option('out')}")
+                raise RequestError(
+                    f"{path} belongs to another command (see its {MANIFEST}): "
+                    f"choose another {option('out')}"
+                )
             advice = f"add {option('resume')} to go on with it, or " if self.resumable else ""
-            raise RequestError(f"{path} holds {with_article(self.noun)}: {advice}choose another {option('out')}")
+            raise RequestError(
+                f"{path} holds {with_article(self.noun)}: {advice}choose another {option('out')}"
+            )
         if not resume and not (path / PLAN).exists():
             self.check_free(path, REQUEST)
         return {}
@@ -169,10 +198,15 @@ class Layout:
         """Refuse a folder with other files; hidden files and the names in `besides` are allowed."""
         if not path.is_dir():
             return
-        entries = sorted(entry.name for entry in path.iterdir() if entry.name[0] != "." and entry.name not in besides)
+        entries = sorted(
+            entry.name
+            for entry in path.iterdir()
+            if entry.name[0] != "." and entry.name not in besides
+        )
         if entries:
             raise RequestError(
-                f"{path} is not empty, and {with_article(self.noun)} needs an empty folder: choose another {option('out')} "
+                f"{path} is not empty, and {with_article(self.noun)} needs an "
+                f"empty folder: choose another {option('out')} "
                 f"(it holds {entries[0]})"
             )
 
@@ -183,7 +217,11 @@ class Layout:
             The inventory that it holds: the digest of each file.
         """
         files = inventory.take_inventory(path, self._beside)
-        mark = {trust.MARK: trust.make_mark(path, trust.request_text(manifest))} if "request" in manifest else {}
+        mark = (
+            {trust.MARK: trust.make_mark(path, trust.request_text(manifest))}
+            if "request" in manifest
+            else {}
+        )
         content = self.head | dict(manifest) | mark | {inventory.FILES: files}
         text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
         write_text(path / MANIFEST, text)
@@ -191,16 +229,22 @@ class Layout:
 
     @contextmanager
     def lock(self, path: Path) -> Iterator[None]:
-        """Lock a folder against other processes while the block runs, and delete temporary files of killed processes."""
+        """Lock a folder against other processes while the block runs, and delete temporary files of
+        killed processes.
+        """
         lock = FileLock(path / LOCK, blocking=False)
         try:
             path.mkdir(parents=True, exist_ok=True)
             lock.acquire()
         except Timeout:
-            raise RequestError(f"another process is writing to {path}: wait for it, or choose another {option('out')}") from None
+            raise RequestError(
+                f"another process is writing to {path}: wait for it, or choose "
+                f"another {option('out')}"
+            ) from None
         except OSError as error:
             raise RequestError(
-                f"{path} cannot be a {self.noun} folder ({error.strerror}): choose another {option('out')}"
+                f"{path} cannot be a {self.noun} folder ({error.strerror}): "
+                f"choose another {option('out')}"
             ) from None
         with lock:
             lock.release()  # the block holds it once more

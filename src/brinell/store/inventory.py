@@ -1,7 +1,9 @@
-"""The closed inventory of a folder: the exact files that its manifest lists, each with its digest, and none beside them.
+"""The closed inventory of a folder: the exact files that its manifest lists, each with its digest,
+and none beside them.
 
-A reader of a folder reads these files and no others. So a file that somebody adds, removes or changes is refused by
-every command alike. Pages and tables follow from the files and are written again at will; they are no part of the inventory.
+A reader of a folder reads these files and no others. So a file that somebody adds, removes or
+changes is refused by every command alike. Pages and tables follow from the files and are written
+again at will; they are no part of the inventory.
 """
 
 import os
@@ -13,11 +15,13 @@ from brinell.core.bounded import digest
 from brinell.core.errors import RequestError
 
 FILES = "files"
-"""The key of a manifest that holds the inventory: the digest of each file by its path in the folder."""
+"""The key of a manifest that holds the inventory: the digest of each file by its path in the
+folder."""
 DERIVED_FOLDER = "tables"
 """The folder whose CSV files follow from the rows."""
 UNFINISHED = ".parts"
-"""The folder that a command keeps within the one that it fills, until that is complete; nobody reads the rest before."""
+"""The folder that a command keeps within the one that it fills, until that is complete; nobody
+reads the rest before."""
 GONE = "is missing"
 FOREIGN = "was not there when the run ended"
 CHANGED = "was changed after the run ended"
@@ -25,14 +29,16 @@ MANIFEST = "manifest.json"
 
 
 def list_files(folder: Path, derived: frozenset[str]) -> list[str]:
-    """Paths of all files in a folder that a command may read, sorted, without hidden ones and those that follow from others.
+    """Paths of all files in a folder that a command may read, sorted, without hidden ones and those
+    that follow from others.
 
-    A folder within it that has a manifest has its own inventory: of its files only the manifest is listed. Of a folder that
-    another command still fills nothing is listed.
+    A folder within it that has a manifest has its own inventory: of its files only the manifest is
+    listed. Of a folder that another command still fills nothing is listed.
 
     Args:
         folder: the folder.
-        derived: names of files in it that are no part of an inventory, such as its manifest and its page.
+        derived: names of files in it that are no part of an inventory, such as its manifest and its
+            page.
     """
     names = []
     for parent, folders, files in os.walk(folder):
@@ -56,8 +62,12 @@ def take_inventory(folder: Path, derived: frozenset[str]) -> dict[str, str]:
     return {name: digest(folder / name) for name in list_files(folder, derived)}
 
 
-def find_faults(folder: Path, manifest: Mapping[str, Any], derived: frozenset[str]) -> list[tuple[str, str]]:
-    """Files of a folder that are not as its manifest lists them: the path of each in the folder, and what is wrong."""
+def find_faults(
+    folder: Path, manifest: Mapping[str, Any], derived: frozenset[str]
+) -> list[tuple[str, str]]:
+    """Files of a folder that are not as its manifest lists them: the path of each in the folder,
+    and what is wrong.
+    """
     entries = manifest.get(FILES) or {}
     try:
         present = set(list_files(folder, derived))
@@ -65,5 +75,14 @@ def find_faults(folder: Path, manifest: Mapping[str, Any], derived: frozenset[st
         return [(MANIFEST, str(error))]
     # A folder with another manifest is not foreign, since no reader looks into it.
     foreign = {name for name in present - entries.keys() if not name.endswith(f"/{MANIFEST}")}
-    faults = [(name, GONE) for name in entries.keys() - present] + [(name, FOREIGN) for name in foreign]
-    return sorted(faults + [(name, CHANGED) for name in entries.keys() & present if digest(folder / name) != entries[name]])
+    faults = [(name, GONE) for name in entries.keys() - present] + [
+        (name, FOREIGN) for name in foreign
+    ]
+    return sorted(
+        faults
+        + [
+            (name, CHANGED)
+            for name in entries.keys() & present
+            if digest(folder / name) != entries[name]
+        ]
+    )

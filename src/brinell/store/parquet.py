@@ -1,4 +1,7 @@
-"""Reads and writes rows as Parquet files. Columns are given as `Column`s by name, or as the fields of a dataclass of records."""
+"""Reads and writes rows as Parquet files.
+
+Columns are given as `Column`s by name, or as the fields of a dataclass of records.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,17 +22,27 @@ MOST_BYTES = 1 << 34
 """Largest size of a file of rows, in bytes."""
 MOST_UNPACKED = 1 << 31
 """Bytes that the rows of a small file may take in memory."""
-TYPES = {kind: pa.type_for_alias(kind) for kind in ("string", "bool", "int32", "int64", "float32", "float64")}
+TYPES = {
+    kind: pa.type_for_alias(kind)
+    for kind in ("string", "bool", "int32", "int64", "float32", "float64")
+}
 
 
 def schema_of(columns: Mapping[str, Column], kinds: Mapping[str, Any] | None = None) -> pa.Schema:
     """The Arrow schema of columns; `kinds` maps additional kinds of a study to Arrow types."""
     types = TYPES | dict(kinds or {})
-    return pa.schema([pa.field(name, types[column.kind], nullable=column.null) for name, column in columns.items()])
+    return pa.schema(
+        [
+            pa.field(name, types[column.kind], nullable=column.null)
+            for name, column in columns.items()
+        ]
+    )
 
 
 def write_table(path: Path, table: Any, *, durable: bool = True, **settings: Any) -> None:
-    """Write an Arrow table as one Parquet file with checksums of its pages, atomically; `durable` as in `write_atomically`."""
+    """Write an Arrow table as one Parquet file with checksums of its pages, atomically; `durable`
+    as in `write_atomically`.
+    """
 
     def fill(temporary: Path) -> None:
         pq.write_table(table, temporary, compression="zstd", write_page_checksum=True, **settings)
@@ -67,14 +80,17 @@ def reading(path: Path) -> Iterator[None]:
 
 def check_size(path: Path, metadata: Any, length: int) -> None:
     """Refuse a Parquet file of `length` bytes that would take far more bytes in memory."""
-    bounded.check_unpacked_size(8 * metadata.num_rows * metadata.num_columns, length, path, MOST_UNPACKED)
+    bounded.check_unpacked_size(
+        8 * metadata.num_rows * metadata.num_columns, length, path, MOST_UNPACKED
+    )
 
 
 def check_schema(path: Path, actual: Any, schema: Any) -> None:
     """Refuse a file whose columns, their types or schema version differ from the expected `schema`."""
     if not actual.equals(schema, check_metadata=False) or _version(actual) != _version(schema):
         raise RequestError(
-            f"{path} was written by another version of brinell (schema {_version(actual)}): read it with that version"
+            f"{path} was written by another version of brinell (schema "
+            f"{_version(actual)}): read it with that version"
         )
 
 
@@ -90,9 +106,16 @@ def to_table(rows: Any, metadata: Mapping[str, str] | None = None) -> Any:
 
 
 def _arrow(column: Array, field: Any) -> Any:
-    """A column as an Arrow array. `pa.array` does the same and imports pandas, which takes longer than most audits write."""
+    """A column as an Arrow array.
+
+    `pa.array` does the same and imports pandas, which takes longer than most audits write.
+    """
     values = np.ma.getdata(column)
-    valid = pa.py_buffer(np.packbits(~np.ma.getmaskarray(column), bitorder="little")) if field.nullable else None
+    valid = (
+        pa.py_buffer(np.packbits(~np.ma.getmaskarray(column), bitorder="little"))
+        if field.nullable
+        else None
+    )
     if field.type == pa.string():
         texts = [text.encode() for text in values]
         data = [np.cumsum([0, *map(len, texts)], dtype=np.int32), b"".join(texts)]
@@ -105,11 +128,18 @@ def _arrow(column: Array, field: Any) -> Any:
 
 def from_table(of: type[Rows], table: Any) -> Rows:
     """The dataclass of records `of` with the rows of an Arrow table."""
-    return of(**{field.name: _column(table[field.name].combine_chunks(), field) for field in schema_of(columns_of(of))})
+    return of(
+        **{
+            field.name: _column(table[field.name].combine_chunks(), field)
+            for field in schema_of(columns_of(of))
+        }
+    )
 
 
 def _column(column: Any, field: Any) -> Array:
-    if field.type == pa.string():  # few distinct texts in many rows: one object per text, not per row
+    if (
+        field.type == pa.string()
+    ):  # few distinct texts in many rows: one object per text, not per row
         encoded = column.dictionary_encode()
         texts: Array = np.array(encoded.dictionary.to_pylist(), dtype=object)
         return np.asarray(texts[encoded.indices.to_numpy()])

@@ -22,7 +22,8 @@ from brinell.store.folder import Layout
 from brinell.store.table import Table
 
 WRONG, BROKEN, OPEN, CERTIFIED, FAILED = "wrong", "broken", "open", "certified", "failed"
-"""Outcomes: wrong without a change; a counterexample is stored; neither proof nor counterexample; proven; not judged."""
+"""Outcomes: wrong without a change; a counterexample is stored; neither proof nor
+counterexample; proven; not judged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,9 @@ class Outcomes(Columns):
     outcome: Array = column("string", "wrong, broken, open, certified or failed")
     method: Array = column("string", "method of the proof, or solver:TOOL; empty without")
     proven_at: Array = column("float64", "budget of the proof, at least eps; NaN without")
-    margin: Array = column("float64", "lower bound of the margin there, or of the probability of the class under noise")
+    margin: Array = column(
+        "float64", "lower bound of the margin there, or of the probability of the class under noise"
+    )
 
 
 REFUSED: Final = "refused"
@@ -51,7 +54,8 @@ class Verdict(Content):
     eps: Number
     tool: str
     verdict: Word | Literal["refused"]
-    """A proof, a counterexample that the model confirms, no answer that counts, or a false proof."""
+    """A proof, a counterexample that the model confirms, no answer that counts, or a false
+    proof."""
     reason: str
     """Why an answer does not count; empty where it does."""
     seconds: Number
@@ -64,7 +68,9 @@ def read_verdicts(file: Path) -> list[Verdict]:
     try:
         return [Verdict.model_validate_json(line) for line in bounded.text(file).splitlines()]
     except (OSError, ValueError) as error:
-        raise RequestError(f"{file} is damaged ({type(error).__name__}): restore it from a copy of the folder") from None
+        raise RequestError(
+            f"{file} is damaged ({type(error).__name__}): restore it from a copy of the folder"
+        ) from None
 
 
 def fault_lines(verdicts: Sequence[Verdict]) -> list[str]:
@@ -78,4 +84,6 @@ def fault_lines(verdicts: Sequence[Verdict]) -> list[str]:
 
 PROOFS = "certify"
 """Name of the folder of proofs within that of the audit that they belong to."""
-TABLE = Table(Layout(verb="certify", noun="certificate", version=1, manifest=FolderManifest), Outcomes)
+TABLE = Table(
+    Layout(verb="certify", noun="certificate", version=1, manifest=FolderManifest), Outcomes
+)

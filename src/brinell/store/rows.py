@@ -13,7 +13,8 @@ Rows = TypeVar("Rows")
 def build(of: type[Rows], n: int, **columns: Any) -> Rows:
     """Build `n` rows of the dataclass `of` from scalars and (n,) arrays.
 
-    Columns that are not given are null or zero if they are declared so. A nullable column may be a masked array.
+    Columns that are not given are null or zero if they are declared so. A nullable column may be a
+    masked array.
 
     Raises:
         TypeError: a required column is missing.
@@ -23,7 +24,9 @@ def build(of: type[Rows], n: int, **columns: Any) -> Rows:
         dtype = np.dtype(object) if column.kind == "string" else np.dtype(column.kind)
         if name in columns and column.null:
             array = np.ma.asarray(columns[name], dtype)
-            filled[name] = np.ma.MaskedArray(np.broadcast_to(array, (n,)).copy(), np.ma.getmaskarray(array))
+            filled[name] = np.ma.MaskedArray(
+                np.broadcast_to(array, (n,)).copy(), np.ma.getmaskarray(array)
+            )
         elif name in columns:
             filled[name] = np.broadcast_to(np.asarray(columns[name], dtype), (n,))
         elif column.null:
@@ -43,7 +46,8 @@ def concatenate(parts: Sequence[Rows]) -> Rows:
         filled[name] = np.concatenate([np.ma.getdata(value) for value in values])
         if column.null:
             filled[name] = np.ma.MaskedArray(
-                filled[name], np.concatenate([np.ma.getmaskarray(part_values) for part_values in values])
+                filled[name],
+                np.concatenate([np.ma.getmaskarray(part_values) for part_values in values]),
             )
     return type(parts[0])(**filled)
 

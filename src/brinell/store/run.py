@@ -1,4 +1,6 @@
-"""One run's folder: what was run, row by row, and the adversarial inputs behind the rows (design/0002-run-folder.md)."""
+"""One run's folder: what was run, row by row, and the adversarial inputs behind the rows
+(design/0002-run-folder.md).
+"""
 
 import json
 import math
@@ -19,13 +21,21 @@ from brinell.store.row_rules import find_violations
 from brinell.store.run_manifest import RunManifest, stage_files, stages_of
 
 PART_BYTES = 8 * 2**20
-"""About how much one file of arrays holds, so that a stage's inputs never have to be in memory together."""
+"""About how much one file of arrays holds, so that a stage's inputs never have to be in memory
+together."""
 PART_SAMPLES = 1 << 13
 """Samples that it holds at most: of small inputs, their names take more memory than they."""
 NO_ROWS = rows.build(
-    Records, 0, **{name: [] for name in ("model", "sample_id", "label", "clean_pred", "clean_confidence", "attack")},
-    distance=[], unit=[], outcome=[],
-)  # fmt: skip
+    Records,
+    0,
+    **{
+        name: []
+        for name in ("model", "sample_id", "label", "clean_pred", "clean_confidence", "attack")
+    },
+    distance=[],
+    unit=[],
+    outcome=[],
+)
 
 SUMS = ("forwards", "backwards", "judge_forwards", "surrogate_passes", "seconds")
 """Columns that add up over the attacks of a stage on a sample."""
@@ -50,7 +60,9 @@ def stored_facts(path: Path) -> dict[str, Any]:
         facts = bounded.json_of(file)
     except FileNotFoundError:
         return {}
-    if not isinstance(facts, dict) or not all(isinstance(facts.get(key, {}), dict) for key in ACCUMULATED):
+    if not isinstance(facts, dict) or not all(
+        isinstance(facts.get(key, {}), dict) for key in ACCUMULATED
+    ):
         raise damaged(file, "no table of facts")
     return {key: facts[key] for key in ACCUMULATED if key in facts}
 
@@ -59,31 +71,45 @@ def refuse_threshold(manifest: Mapping[str, Any], path: str) -> None:
     """Refuse a run with a criterion of probability where robust accuracy is meant."""
     if (criterion := threshold_of(manifest)) is not None:
         raise RequestError(
-            f"{path} states the share of inputs that do not meet {criterion}, which is not robust accuracy: name the run of an "
+            f"{path} states the share of inputs that do not meet {criterion}, "
+            "which is not robust accuracy: name the run of an "
             f"audit without {option('criterion')}"
         )
 
 
 def inner_folder(run: Path, name: str) -> Path | None:
-    """The folder `name` that another command keeps in a run; None without one. It is of the run's data, models and distance."""
+    """The folder `name` that another command keeps in a run; None without one.
+
+    It is of the run's data, models and distance.
+    """
     folder = run / name
     if not (folder / MANIFEST).is_file():
         return None
     outer, inner = read_json(run / MANIFEST), read_json(folder / MANIFEST)
     with fitting(folder):
-        digests, known = ({entry["digest"] for entry in manifest["models"]} for manifest in (inner, outer))
+        digests, known = (
+            {entry["digest"] for entry in manifest["models"]} for manifest in (inner, outer)
+        )
         norm = inner.get("facts", {}).get("distance") or inner["request"].get("norm")
-        if inner["data"]["digest"] != outer["data"]["digest"] or not digests <= known or norm != outer["distance"]:
-            raise RequestError(f"{folder} is of other data, models or distances than {run}, in which it lies: take it away")
+        if (
+            inner["data"]["digest"] != outer["data"]["digest"]
+            or not digests <= known
+            or norm != outer["distance"]
+        ):
+            raise RequestError(
+                f"{folder} is of other data, models or distances than {run}, in "
+                "which it lies: take it away"
+            )
     return folder
 
 
 class Run:
     """A run folder.
 
-    A stage that attacked a sample has one file of rows, `records/STAGE.parquet`, and the closest adversarial inputs in
-    `arrays/STAGE-NNNN.safetensors`; a stage with nothing to do has none. While a stage is under way, each group of samples that
-    was attacked has a file of both in `.parts`, and there is no manifest yet.
+    A stage that attacked a sample has one file of rows, `records/STAGE.parquet`, and the closest
+    adversarial inputs in `arrays/STAGE-NNNN.safetensors`; a stage with nothing to do has none.
+    While a stage is under way, each group of samples that was attacked has a file of both in
+    `.parts`, and there is no manifest yet.
     """
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
@@ -96,7 +122,8 @@ class Run:
 
         Args:
             path: the folder.
-            thresholds: whether a run with a criterion of probability will do, whose figures are no robust accuracy.
+            thresholds: whether a run with a criterion of probability will do, whose figures are no
+                robust accuracy.
         """
         run = cls(Path(path), LAYOUT.open(Path(path)))
         if not thresholds:
@@ -108,10 +135,17 @@ class Run:
     def records(self) -> Records:
         """All rows, in the order of the manifest."""
         parts = self.parts()
-        for location, description, samples in () if self._checked else find_violations(self.manifest, parts):
+        for location, description, samples in (
+            () if self._checked else find_violations(self.manifest, parts)
+        ):
             ids = ", ".join(map(str, samples[:5].tolist()))
-            listing = f" (samples {ids}{' ...' if len(samples) > 5 else ''})" if len(samples) else ""
-            raise RequestError(f"{self.path} was forged or damaged: {location}: {description}{listing}: make it again")
+            listing = (
+                f" (samples {ids}{' ...' if len(samples) > 5 else ''})" if len(samples) else ""
+            )
+            raise RequestError(
+                f"{self.path} was forged or damaged: {location}: "
+                f"{description}{listing}: make it again"
+            )
         self._checked = True
         return rows.concatenate([NO_ROWS, *parts])
 
@@ -130,7 +164,9 @@ class Run:
         return parquet.read(path) if is_listed or path.exists() else NO_ROWS
 
     def groups(self, model: str, stage: str) -> Iterator[tuple[str, Records]]:
-        """The groups of an unfinished stage that were attacked, by key, with their rows; damaged ones are attacked again."""
+        """The groups of an unfinished stage that were attacked, by key, with their rows; damaged
+        ones are attacked again.
+        """
         for path in self._group_files(model, stage, ".parquet"):
             try:
                 yield path.stem.rpartition("~")[2], parquet.read(path)
@@ -138,7 +174,9 @@ class Run:
                 path.unlink()
 
     def adversarial(self, model: str, attack: str, ids: Sequence[int]) -> dict[int, Array]:
-        """The closest adversarial input of a stage, for those of `ids` that have one: float32, shape of the domain."""
+        """The closest adversarial input of a stage, for those of `ids` that have one: float32,
+        shape of the domain.
+        """
         arrays = self._read_arrays(model, attack, ids, inputs=True)
         return {int(name): array for name, array in arrays.items()}
 
@@ -148,12 +186,18 @@ class Run:
         return {int(name) for name in names if "/" not in name}
 
     def extras(self, model: str, attack: str, ids: Sequence[int]) -> dict[int, dict[str, Array]]:
-        """Arrays that an attack stored for each of `ids`, by name; only samples that the stage attacked, if it stored any.
+        """Arrays that an attack stored for each of `ids`, by name; only samples that the stage
+        attacked, if it stored any.
 
-        For a sample with an adversarial example they belong to the input that `adversarial` returns. `legend` explains them.
+        For a sample with an adversarial example they belong to the input that `adversarial`
+        returns. `legend` explains them.
         """
         extras: dict[int, dict[str, Array]] = {}
-        for name, array in self._read_arrays(model, attack, ids, inputs=False).items() if self.legend(model, attack) else ():
+        for name, array in (
+            self._read_arrays(model, attack, ids, inputs=False).items()
+            if self.legend(model, attack)
+            else ()
+        ):
             sample, _, key = name.partition("/")
             extras.setdefault(int(sample), {})[key] = array
         return extras
@@ -167,7 +211,9 @@ class Run:
         files = sorted((self.path / "arrays").glob("*-clean-inputs.safetensors"))
         return {int(name): array for path in files for name, array in read_arrays(path).items()}
 
-    def _read_arrays(self, model: str, attack: str, ids: Sequence[int], *, inputs: bool) -> dict[str, Array]:
+    def _read_arrays(
+        self, model: str, attack: str, ids: Sequence[int], *, inputs: bool
+    ) -> dict[str, Array]:
         """Arrays of samples by name: `7` is an input, `7/patches` an extra array of the attack."""
         samples = {str(int(sample)) for sample in ids}
 
@@ -176,19 +222,28 @@ class Run:
             return sample in samples and bool(slash) != inputs
 
         files = self.array_files(model, attack)
-        return {name: array for path in files for name, array in read_arrays(path, is_wanted).items()}
+        return {
+            name: array for path in files for name, array in read_arrays(path, is_wanted).items()
+        }
 
     def _records_file(self, model: str, stage: str) -> Path:
         return self.path / "records" / f"{self._files[model, stage]}.parquet"
 
     def stage_files(self, model: str, stage: str) -> list[Path]:
         """The files of the rows, inputs and extras of a stage; none where it attacked nothing."""
-        return [*filter(Path.exists, [self._records_file(model, stage)]), *self.array_files(model, stage)]
+        return [
+            *filter(Path.exists, [self._records_file(model, stage)]),
+            *self.array_files(model, stage),
+        ]
 
     def array_files(self, model: str, stage: str) -> list[Path]:
         """The files of the inputs and extras of a stage."""
         name = self._files.get((model, stage))
-        return [] if name is None else sorted((self.path / "arrays").glob(f"{name}-[0-9]*.safetensors"))
+        return (
+            []
+            if name is None
+            else sorted((self.path / "arrays").glob(f"{name}-[0-9]*.safetensors"))
+        )
 
     def _group_files(self, model: str, stage: str, suffix: str = "") -> list[Path]:
         return sorted((self.path / PARTS).glob(f"{self._files[model, stage]}~*{suffix}"))
@@ -196,7 +251,10 @@ class Run:
     # Writing
 
     def save_facts(self) -> None:
-        """Keep what was found out so far, for a resumed run. A kill of the process loses none of it."""
+        """Keep what was found out so far, for a resumed run.
+
+        A kill of the process loses none of it.
+        """
         facts = {key: self.manifest[key] for key in ACCUMULATED if key in self.manifest}
         write_text(self.path / FACTS, json.dumps(facts), durable=False)
 
@@ -209,9 +267,11 @@ class Run:
         arrays: Mapping[int, Array],
         extras: Mapping[int, Mapping[str, Array]],
     ) -> None:
-        """Keep a group of samples that was attacked, arrays first, so that rows never point at an input that is not there.
+        """Keep a group of samples that was attacked, arrays first, so that rows never point at an
+        input that is not there.
 
-        A kill of the process loses none of it; it is not flushed to the disk, because the stage that it is part of will be.
+        A kill of the process loses none of it; it is not flushed to the disk, because the stage
+        that it is part of will be.
 
         Args:
             model: the model.
@@ -221,8 +281,15 @@ class Run:
             arrays: adversarial inputs by sample.
             extras: what the attack says of samples besides, by sample and name.
         """
-        extra_arrays = {f"{sample}/{name}": array for sample, entries in extras.items() for name, array in entries.items()}
-        file, inputs = self.path / PARTS / f"{self._files[model, stage]}~{key}", {str(k): array for k, array in arrays.items()}
+        extra_arrays = {
+            f"{sample}/{name}": array
+            for sample, entries in extras.items()
+            for name, array in entries.items()
+        }
+        file, inputs = (
+            self.path / PARTS / f"{self._files[model, stage]}~{key}",
+            {str(k): array for k, array in arrays.items()},
+        )
         if arrays or extra_arrays:
             write_arrays(file.with_suffix(".safetensors"), inputs | extra_arrays, durable=False)
         parquet.write(file.with_suffix(".parquet"), records, durable=False)
@@ -230,12 +297,19 @@ class Run:
     def save_clean(self, model: str, arrays: Mapping[int, Array]) -> None:
         """Keep some clean inputs for the gallery."""
         entries = {str(sample): array for sample, array in arrays.items()}
-        write_arrays(self.path / "arrays" / f"{self._files[model, CLEAN]}-inputs.safetensors", entries)
+        write_arrays(
+            self.path / "arrays" / f"{self._files[model, CLEAN]}-inputs.safetensors", entries
+        )
 
     def save_part(self, model: str, stage: str, records: Records) -> None:
-        """Complete a stage: all its rows, samples ascending, the arrays of its groups that count, and no groups any more."""
+        """Complete a stage: all its rows, samples ascending, the arrays of its groups that count,
+        and no groups any more.
+        """
         holders = holders_of(dict(self.groups(model, stage)))
-        files = {path.stem.rpartition("~")[2]: path for path in self._group_files(model, stage, ".safetensors")}
+        files = {
+            path.stem.rpartition("~")[2]: path
+            for path in self._group_files(model, stage, ".safetensors")
+        }
         samples = [sample for sample in sorted(holders) if holders[sample] in files]
         size = 4 * math.prod(self.manifest["data"]["domain"]["shape"])
         per_part = max(1, min(PART_SAMPLES, PART_BYTES // size))
@@ -244,25 +318,35 @@ class Run:
             members = samples[start : start + per_part]
             for key in sorted({holders[sample] for sample in members}):
                 sample_names = {str(sample) for sample in members if holders[sample] == key}
-                arrays |= read_arrays(files[key], lambda name, sample_names=sample_names: name.partition("/")[0] in sample_names)  # type: ignore[misc]
+
+                def is_wanted(name: str, sample_names: set[str] = sample_names) -> bool:
+                    return name.partition("/")[0] in sample_names
+
+                arrays |= read_arrays(files[key], is_wanted)
             if arrays:
-                write_arrays(self.path / "arrays" / f"{self._files[model, stage]}-{number:04d}.safetensors", arrays)
+                write_arrays(
+                    self.path / "arrays" / f"{self._files[model, stage]}-{number:04d}.safetensors",
+                    arrays,
+                )
         if len(records):
             parquet.write(self._records_file(model, stage), records)
         self.drop_groups(model, stage)
 
     def drop_groups(self, model: str, stage: str, keys: Iterable[str] | None = None) -> None:
-        """Delete groups that a complete stage, or another batch size, has made superfluous; all unless keys are given."""
+        """Delete groups that a complete stage, or another batch size, has made superfluous; all
+        unless keys are given.
+        """
         for path in self._group_files(model, stage):
             if keys is None or path.stem.rpartition("~")[2] in keys:
                 path.unlink()
 
 
 def merge_attacks(attacks: Sequence[Records]) -> Records:
-    """The row of each sample from the rows of all attacks of a stage on it, which descend through the budgets.
+    """The row of each sample from the rows of all attacks of a stage on it, which descend through
+    the budgets.
 
-    Sizes and classes are those of the closest adversarial input, the margin is that of the last attack, the queries until success
-    are those of the first, and costs add up.
+    Sizes and classes are those of the closest adversarial input, the margin is that of the last
+    attack, the queries until success are those of the first, and costs add up.
     """
     records = rows.concatenate([NO_ROWS, *attacks])
     if not len(records):
@@ -289,7 +373,9 @@ def merge_attacks(attacks: Sequence[Records]) -> Records:
 
 
 def holders_of(groups: Mapping[str, Records]) -> dict[int, str]:
-    """For each sample the group whose arrays speak of it: that of its closest input, or of its only attack."""
+    """For each sample the group whose arrays speak of it: that of its closest input, or of its only
+    attack.
+    """
     holders: dict[int, str] = {}
     lowest: dict[int, float] = {}
     for name, records in groups.items():

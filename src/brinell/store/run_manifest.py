@@ -97,7 +97,8 @@ class StageFacts(Content):
     gradient: str | None = None
     """Source of the gradients, if it is not the model."""
     family: str
-    """`minimal` if one run of the attack gives the whole curve, `budgeted` if it gives one budget."""
+    """`minimal` if one run of the attack gives the whole curve, `budgeted` if it gives one
+    budget."""
     access: str
     """Access to the model that the attack needs."""
 
@@ -222,36 +223,56 @@ class RunManifest(GrowingManifest):
         names, stages = [model.name for model in self.models], [stage.name for stage in self.stages]
         if not names or len({*names}) < len(names) or len({*stages}) < len(stages):
             raise misfit("does not list models and stages once each")
-        if not isinstance(attacks := self.request.get("attack"), list) or not all(isinstance(spec, str) for spec in attacks):
+        if not isinstance(attacks := self.request.get("attack"), list) or not all(
+            isinstance(spec, str) for spec in attacks
+        ):
             raise misfit("does not list its attacks in request")
         self._check_files()
-        samples = (sample for stages in self.failed.values() for failed in stages.values() for sample in failed)
+        samples = (
+            sample
+            for stages in self.failed.values()
+            for failed in stages.values()
+            for sample in failed
+        )
         if not all(sample.isdecimal() for sample in samples):
             raise misfit("names a sample by something else than its number in failed")
         return self
 
     def _check_files(self) -> None:
-        """Check that the files are those of the stages: rows of each first check, and of stages rows and arrays."""
+        """Check that the files are those of the stages: rows of each first check, and of stages
+        rows and arrays.
+        """
         facts = {
             "models": [{"name": model.name} for model in self.models],
             "stages": [{"name": stage.name} for stage in self.stages],
         }
         files = stage_files(facts)
         allowed = {f"records/{name}.parquet" for name in files.values()}
-        allowed |= {name for name in self.files if (match := ARRAYS.fullmatch(name)) and match[1] in files.values()}
+        allowed |= {
+            name
+            for name in self.files
+            if (match := ARRAYS.fullmatch(name)) and match[1] in files.values()
+        }
         first = {f"records/{files[model.name, CLEAN]}.parquet" for model in self.models}
         if wrong := sorted((self.files.keys() - allowed) | (first - self.files.keys())):
-            raise misfit(f"lists {abbreviate(wrong[0])} in files, or lacks it, and its models and stages say otherwise")
+            raise misfit(
+                f"lists {abbreviate(wrong[0])} in files, or lacks it, and its "
+                "models and stages say otherwise"
+            )
 
 
 def stages_of(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The models and stages of a run by name, in the order of their rows: model by model, the first check and the stages."""
+    """The models and stages of a run by name, in the order of their rows: model by model, the first
+    check and the stages.
+    """
     names = [CLEAN, *(str(stage["name"]) for stage in manifest["stages"])]
     return [(str(model["name"]), name) for model in manifest["models"] for name in names]
 
 
 def stage_files(manifest: Mapping[str, Any]) -> dict[tuple[str, str], str]:
-    """By model and stage the name of its files: the numbers of both and the attack, as in `1-02-apgd-ce`."""
+    """By model and stage the name of its files: the numbers of both and the attack, as in
+    `1-02-apgd-ce`.
+    """
     stages = len(manifest["stages"]) + 1
     return {
         (model, stage): f"{number // stages + 1}-{number % stages:02d}-{_slug(stage)}"
@@ -260,4 +281,6 @@ def stage_files(manifest: Mapping[str, Any]) -> dict[tuple[str, str], str]:
 
 
 def _slug(stage: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", stage.partition("?")[0].rpartition("/")[2].lower()).strip("-")[:40]
+    return re.sub(r"[^a-z0-9]+", "-", stage.partition("?")[0].rpartition("/")[2].lower()).strip(
+        "-"
+    )[:40]

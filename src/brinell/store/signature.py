@@ -1,9 +1,9 @@
 """Signatures of runs: the manifest signed with an SSH key, by `ssh-keygen -Y` of OpenSSH.
 
-The manifest holds the hashes of records and arrays, so its signature covers them. It does not cover tables and page:
-`brinell verify` makes them again. `ssh-keygen -Y sign -f KEY -n brinell-run RUN/manifest.json` writes
-it to `manifest.json.sig`. A file of allowed signers (ssh-keygen(1), ALLOWED
-SIGNERS) or of public keys, one a line, decides whose signature counts; ssh-keygen reads it.
+The manifest holds the hashes of records and arrays, so its signature covers them. It does not cover
+tables and page: `brinell verify` makes them again. `ssh-keygen -Y sign -f KEY -n brinell-run
+RUN/manifest.json` writes it to `manifest.json.sig`. A file of allowed signers (ssh-keygen(1),
+ALLOWED SIGNERS) or of public keys, one a line, decides whose signature counts; ssh-keygen reads it.
 """
 
 import os
@@ -35,36 +35,47 @@ def signers(path: Path, keys: Path | str | None) -> list[str]:
     if keys is None:
         return []
     with tempfile.TemporaryDirectory(prefix="brinell-") as folder:
-        manifest, signature, allowed = (Path(folder) / name for name in (MANIFEST, SIGNATURE, "signers"))
+        manifest, signature, allowed = (
+            Path(folder) / name for name in (MANIFEST, SIGNATURE, "signers")
+        )
         manifest.write_bytes(bounded.read(path / MANIFEST, bounded.MOST_TEXT))
         try:
             signature.write_bytes(bounded.read(path / SIGNATURE, MOST))
         except FileNotFoundError:
             raise RequestError(
-                f"{path} is not signed: ssh-keygen -Y sign -f KEY -n {NAMESPACE} {path / MANIFEST} makes it"
+                f"{path} is not signed: ssh-keygen -Y sign -f KEY -n {NAMESPACE} "
+                f"{path / MANIFEST} makes it"
             ) from None
         except OSError as error:
             raise RequestError(f"{path / SIGNATURE} is no signature: {one_line(error)}") from None
         try:
             allowed.write_text(PUBLIC_KEY.sub("* ", bounded.text(Path(keys))), encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise RequestError(f"the file of signers {keys} cannot be read: {one_line(error)}") from None
+            raise RequestError(
+                f"the file of signers {keys} cannot be read: {one_line(error)}"
+            ) from None
         try:
             fingerprint = _fingerprint(manifest, signature)
         except ValueError as error:
             raise RequestError(
-                f"{path / SIGNATURE} is no signature of the manifest as it is (ssh-keygen: {error}): the manifest was changed "
+                f"{path / SIGNATURE} is no signature of the manifest as it is "
+                f"(ssh-keygen: {error}): the manifest was changed "
                 "after it was signed, or the signature is of something else; have it signed again"
             ) from None
         signer = _signer(manifest, signature, allowed)
         if signer is None:
-            raise RequestError(f"{path} is signed by {fingerprint}, which is none of the signers for {NAMESPACE} in {keys}")
+            raise RequestError(
+                f"{path} is signed by {fingerprint}, which is none of the signers "
+                f"for {NAMESPACE} in {keys}"
+            )
     name = "" if signer == "*" else f"{signer} "
     return [f"the manifest, and with it records and arrays, is signed by {name}({fingerprint})"]
 
 
 def _fingerprint(manifest: Path, signature: Path) -> str:
-    """The fingerprint of the key that signed a manifest; a ValueError with ssh-keygen's reason where it did not."""
+    """The fingerprint of the key that signed a manifest; a ValueError with ssh-keygen's reason
+    where it did not.
+    """
     outcome = _ssh_keygen("check-novalidate", "-n", NAMESPACE, "-s", str(signature), stdin=manifest)
     match = FINGERPRINT.search(outcome.stdout)
     if outcome.returncode or match is None:
@@ -81,7 +92,9 @@ def _signer(manifest: Path, signature: Path, allowed: Path) -> str | None:
     return None
 
 
-def _ssh_keygen(action: str, *arguments: str, stdin: Path | None = None) -> subprocess.CompletedProcess[str]:
+def _ssh_keygen(
+    action: str, *arguments: str, stdin: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     with (stdin or Path(os.devnull)).open("rb") as content:
         try:
             return subprocess.run(
@@ -92,7 +105,9 @@ def _ssh_keygen(action: str, *arguments: str, stdin: Path | None = None) -> subp
                 errors="replace",
             )
         except FileNotFoundError:
-            raise RequestError("ssh-keygen is not installed, which checks signatures: install OpenSSH") from None
+            raise RequestError(
+                "ssh-keygen is not installed, which checks signatures: install OpenSSH"
+            ) from None
 
 
 def _reason(outcome: subprocess.CompletedProcess[str]) -> str:

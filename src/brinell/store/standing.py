@@ -1,7 +1,9 @@
-"""What a folder says that no verification finds again, in one table. All else comes out of a repetition.
+"""What a folder says that no verification finds again, in one table.
 
-`brinell verify`, the pages, the JSON of results and docs/reference/trust.md read these tables. Keys are patterns of
-`studies.verification.differences.Claims`, values the reasons.
+All else comes out of a repetition.
+
+`brinell verify`, the pages, the JSON of results and docs/reference/trust.md read these tables. Keys
+are patterns of `studies.verification.differences.Claims`, values the reasons.
 """
 
 from collections.abc import Mapping

@@ -49,7 +49,10 @@ class Table(Generic[Rows]):
     """The dataclass of the rows."""
 
     def write(self, path: Path, manifest: Mapping[str, Any], rows: Rows) -> Folder[Rows]:
-        """Write the rows and then the manifest, so that a folder with a manifest is complete. Write other files before."""
+        """Write the rows and then the manifest, so that a folder with a manifest is complete.
+
+        Write other files before.
+        """
         parquet.write_table(path / ROWS, parquet.to_table(rows))
         self.layout.save(path, manifest)
         return Folder(path=path, manifest=manifest, rows=rows)
@@ -57,4 +60,6 @@ class Table(Generic[Rows]):
     def read(self, path: Path | str) -> Folder[Rows]:
         """The manifest and the rows of a folder."""
         path = user_path(path)
-        return Folder(path=path, manifest=self.layout.open(path), rows=parquet.load_rows(self.of, path / ROWS))
+        return Folder(
+            path=path, manifest=self.layout.open(path), rows=parquet.load_rows(self.of, path / ROWS)
+        )

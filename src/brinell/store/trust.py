@@ -1,9 +1,11 @@
-"""Trust in folders: what a folder names is opened only if the user made the folder here, or trusts it by `--trust`.
+"""Trust in folders: what a folder names is opened only if the user made the folder here, or trusts
+it by `--trust`.
 
-A folder keeps the request that made it, and the request names models, data and attacks: files that run code, files that are read,
-hosts that are asked. Whoever made the folder chose them. So each folder carries a mark, a keyed hash of its request, of its place
-and of the directory where it was made, from which relative names are meant. The key never leaves the user's cache folder. A
-folder that was copied, moved or edited has no valid mark (design/0020-trust.md).
+A folder keeps the request that made it, and the request names models, data and attacks: files that
+run code, files that are read, hosts that are asked. Whoever made the folder chose them. So each
+folder carries a mark, a keyed hash of its request, of its place and of the directory where it was
+made, from which relative names are meant. The key never leaves the user's cache folder. A folder
+that was copied, moved or edited has no valid mark (design/0020-trust.md).
 """
 
 import hashlib
@@ -37,7 +39,9 @@ def request_text(manifest: Mapping[str, Any]) -> str:
 
 
 def make_mark(folder: Path, text: str) -> str | None:
-    """The mark of a folder whose request is `text`: `HASH:DIRECTORY`; None where no key can be kept."""
+    """The mark of a folder whose request is `text`: `HASH:DIRECTORY`; None where no key can be
+    kept.
+    """
     return _mark(folder, text, quote(os.path.relpath(Path.cwd(), folder.resolve())))
 
 
@@ -53,7 +57,8 @@ def without_mark(content: bytes) -> bytes:
 
 
 def find_origin(folder: Path, text: str, claimed: object, trust: Path | str | None) -> Path | None:
-    """The directory from which the names in a folder's request are opened; None if it is from elsewhere and is not trusted.
+    """The directory from which the names in a folder's request are opened; None if it is from
+    elsewhere and is not trusted.
 
     Args:
         folder: the folder.
@@ -72,7 +77,9 @@ def find_origin(folder: Path, text: str, claimed: object, trust: Path | str | No
 
 
 def check_trust(folder: Path, text: str, claimed: object, trust: Path | str | None) -> None:
-    """Refuse a folder from elsewhere that is not trusted, and one that was made in another directory; arguments as above."""
+    """Refuse a folder from elsewhere that is not trusted, and one that was made in another
+    directory; arguments as above.
+    """
     origin = find_origin(folder, text, claimed, trust)
     if origin is None:
         raise refusal(folder)
@@ -85,7 +92,9 @@ def check_manifest(folder: Path, manifest: Mapping[str, Any], trust: Path | str 
 
 
 def check_settings(file: Path, trust: Path | str | None, resumed: Path | None = None) -> None:
-    """`check_trust` of a file of settings in a run folder. Any other is trusted, because the user named it.
+    """`check_trust` of a file of settings in a run folder.
+
+    Any other is trusted, because the user named it.
 
     Args:
         file: the file.
@@ -103,7 +112,8 @@ def check_directory(folder: Path, text: str, origin: Path) -> None:
     names = (part for part in SEPARATORS.split(text) if part and not os.path.isabs(part))
     if origin != Path.cwd() and any(os.path.exists(origin / name) for name in names):
         raise RequestError(
-            f"you made {folder} in {origin}, and the names in it are meant from there: type cd {shlex.quote(str(origin))}, and "
+            f"you made {folder} in {origin}, and the names in it are meant from "
+            f"there: type cd {shlex.quote(str(origin))}, and "
             "give the command again"
         )
 
@@ -111,7 +121,8 @@ def check_directory(folder: Path, text: str, origin: Path) -> None:
 def refusal(folder: Path) -> RequestError:
     """The error about a folder from elsewhere."""
     return RequestError(
-        f"{folder} was not made by you, or was moved or edited, and what it names would be run or opened: look at its request, "
+        f"{folder} was not made by you, or was moved or edited, and what it names "
+        "would be run or opened: look at its request, "
         f"then give {option('trust', str(folder))}, before the verb of a command"
     )
 
@@ -119,11 +130,17 @@ def refusal(folder: Path) -> RequestError:
 def _mark(folder: Path, text: str, directory: str) -> str | None:
     key = _key()
     signed = json.dumps([str(folder.resolve()), directory, text])
-    return None if key is None else f"{hmac.new(key, signed.encode(), hashlib.sha256).hexdigest()}:{directory}"
+    return (
+        None
+        if key is None
+        else f"{hmac.new(key, signed.encode(), hashlib.sha256).hexdigest()}:{directory}"
+    )
 
 
 def _key() -> bytes | None:
-    """The user's key, created on first use and readable by the user alone; None where it cannot be kept."""
+    """The user's key, created on first use and readable by the user alone; None where it cannot be
+    kept.
+    """
     file = cache_folder() / "key"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

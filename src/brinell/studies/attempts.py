@@ -1,4 +1,6 @@
-"""Attempts to carry a call out: where memory or an operation is missing, again with smaller batches or on the processor."""
+"""Attempts to carry a call out: where memory or an operation is missing, again with smaller batches
+or on the processor.
+"""
 
 import re
 from collections.abc import Iterator
@@ -24,8 +26,9 @@ PROCESSOR = "cpu"
 def carry_out(call: Call) -> Any:
     """The result of a call.
 
-    If memory is short and no row depends on the batch size, the call goes on with half of it. If the device lacks an operation,
-    it goes on on the processor. Both are said in one line, and the manifest holds what was taken.
+    If memory is short and no row depends on the batch size, the call goes on with half of it. If
+    the device lacks an operation, it goes on on the processor. Both are said in one line, and the
+    manifest holds what was taken.
 
     Raises:
         MemoryShortError: memory is short, and there is no smaller batch to take.
@@ -50,13 +53,18 @@ def carry_out(call: Call) -> Any:
 
         release_memory()
         call.progress.warn(text)
-        request, has_folder = call.request.model_copy(update=changes), folders and call.study.output is Output.FOLDER
+        request, has_folder = (
+            call.request.model_copy(update=changes),
+            folders and call.study.output is Output.FOLDER,
+        )
         out, resume = (folders[-1], True) if has_folder else (call.out, call.resume)
         call = replace(call, request=request, out=out, resume=resume)
 
 
 def write_neighbours(folder: Path) -> None:
-    """Write the pages of the results that a folder lies in and that lie in it again: they link to each other."""
+    """Write the pages of the results that a folder lies in and that lie in it again: they link to
+    each other.
+    """
     from brinell.store.folder import MANIFEST, PAGE
 
     folders = (folder.resolve().parent, *(path.parent for path in folder.glob(f"*/{MANIFEST}")))
@@ -71,20 +79,35 @@ def _begin(call: Call, folders: list[Path], path: Path) -> None:
 
 
 def _other_way(call: Call, error: Exception) -> tuple[dict[str, Any], str]:
-    """Settings with which the call may go on, and the line about them or about what is short; both empty for other errors."""
+    """Settings with which the call may go on, and the line about them or about what is short; both
+    empty for other errors.
+    """
     from brinell.core.memory import is_memory_short
 
     request, chain = call.request, list(_causes(error))
     size, device = getattr(request, "batch_size", 1), getattr(request, "device", PROCESSOR)
     if any(isinstance(cause, MemoryShortError) or is_memory_short(cause) for cause in chain):
         if call.study.rows is not None and "batch_size" in call.study.ignored and size > 1:
-            return {"batch_size": size // 2}, f"memory was short for batches of {size} inputs: from here on they hold {size // 2}"
+            return {
+                "batch_size": size // 2
+            }, f"memory was short for batches of {size} inputs: from here on they hold {size // 2}"
         smaller = f"give a smaller {option('batch_size')}, or " if size > 1 else ""
-        advice = f"{smaller}{option('device', PROCESSOR)}" if device != PROCESSOR else f"{smaller}fewer samples"
-        return {}, f"the memory of device {device} does not suffice ({one_line(error, 160)}): {advice}"
+        advice = (
+            f"{smaller}{option('device', PROCESSOR)}"
+            if device != PROCESSOR
+            else f"{smaller}fewer samples"
+        )
+        return (
+            {},
+            f"the memory of device {device} does not suffice ({one_line(error, 160)}): {advice}",
+        )
     lack = next((cause for cause in chain if LACKS.search(str(cause))), None)
     if lack is not None and device != PROCESSOR:
-        return {"device": PROCESSOR}, f"device {device} cannot do it all ({one_line(lack, 120)}): the processor goes on with it"
+        return (
+            {"device": PROCESSOR},
+            f"device {device} cannot do it all ({one_line(lack, 120)}): the "
+            "processor goes on with it",
+        )
     return {}, ""
 
 

@@ -1,8 +1,9 @@
 """The record of a study, from which its command, Python call, folder and documentation are made.
 
-A study is a package in `brinell.studies`, or in an installed package that declares an entry point of the group
-`brinell.study`. Its `__init__` holds the record as `STUDY` and imports only the request, so `--help` and completion stay fast.
-Everything else is referenced as `module:function` of the package and imported on use.
+A study is a package in `brinell.studies`, or in an installed package that declares an entry point
+of the group `brinell.study`. Its `__init__` holds the record as `STUDY` and imports only the
+request, so `--help` and completion stay fast. Everything else is referenced as `module:function` of
+the package and imported on use.
 """
 
 import itertools
@@ -31,12 +32,15 @@ if TYPE_CHECKING:
 
 
 Reference = str | Callable[..., Any] | type[Any]
-"""A function or a class: the object itself, or `module:name` within the package of the study, imported on first use."""
+"""A function or a class: the object itself, or `module:name` within the package of the study,
+imported on first use."""
 WORK = "brinell.studies.work"
 """The module that carries out a study of the kit: named, never imported, since it needs torch."""
 SERVING = "brinell.studies.serving:open_pool"
 """The function that starts the workers of a call, named for the same reason."""
-GROUPS = {"train": "Train an agent of the attack rlab, a generator of inputs, or a learned distance."}
+GROUPS = {
+    "train": "Train an agent of the attack rlab, a generator of inputs, or a learned distance."
+}
 
 
 class Output(Enum):
@@ -65,16 +69,20 @@ class Plan:
     about: Mapping[str, Any] = field(default_factory=dict)
     """The same as JSON values, without a class of facts."""
     more_models: "Mapping[str, Model]" = field(default_factory=dict)
-    """Further models by setting and name, such as `judge digits-cnn`, that are asked and not studied; prepared like `models`."""
+    """Further models by setting and name, such as `judge digits-cnn`, that are asked and not
+    studied; prepared like `models`."""
     identity: Mapping[str, Any] = field(default_factory=dict)
-    """Everything that the rows depend on in addition to request, data, samples and models: JSON values."""
+    """Everything that the rows depend on in addition to request, data, samples and models: JSON
+    values."""
     folder: Path = Path()
     """Folder for the additional files of pieces in this process; set for `pieces`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A piece of the work that can be done by itself; the rows of a folder are those of its pieces, in order."""
+    """A piece of the work that can be done by itself; the rows of a folder are those of its pieces,
+    in order.
+    """
 
     name: str
     """Progress message of the piece."""
@@ -90,14 +98,16 @@ class Piece:
 class Study:
     """One verb of Brinell.
 
-    With `rows` the kit does most of the work: `run:pieces` gives `(Plan, Call) -> [Piece]`, and `result:summarise` gives
-    `(Folder) -> result`, a `studies.result.FolderResult`. Without, `run` does everything. The module `run` may hold more:
+    With `rows` the kit does most of the work: `run:pieces` gives `(Plan, Call) -> [Piece]`, and
+    `result:summarise` gives `(Folder) -> result`, a `studies.result.FolderResult`. Without, `run`
+    does everything. The module `run` may hold more:
 
     - `make_plan`: `(Call) -> Plan`, in place of the kit's.
-    - `repeat`: `(Call, folder) -> anything`, carries the call of a folder out again for verification, where `run` would be too
-      dear. It may take from the folder what `claimed` lists.
-    - `sources`: `(folder, manifest) -> folders` from which the folder is made, named in its manifest by digest: verification
-      verifies them, and writes the texts again from a copy of the folder; `write_page` then takes where that lay, too.
+    - `repeat`: `(Call, folder) -> anything`, carries the call of a folder out again for
+      verification, where `run` would be too dear. It may take from the folder what `claimed` lists.
+    - `sources`: `(folder, manifest) -> folders` from which the folder is made, named in its
+      manifest by digest: verification verifies them, and writes the texts again from a copy of the
+      folder; `write_page` then takes where that lay, too.
     - `data_of`: `(settings) -> spec`, the data of models in memory, where no setting names them.
 
     A study named `VERB pictures` takes the same request as VERB, for data with masks or boxes.
@@ -106,31 +116,37 @@ class Study:
     package: str = ""
     """The package of the study. Default: the module that holds the request."""
     verb: str
-    """The command: a literal, since it is read without an import. The Python call has underscores in place of hyphens. A verb of
-    two words is a command of a group, or has none: it is a folder that the command of the first word writes."""
+    """The command: a literal, since it is read without an import. The Python call has
+    underscores in place of hyphens. A verb of two words is a command of a group, or has none: it
+    is a folder that the command of the first word writes."""
     request: type[BaseRequest]
-    """Type of the request; its fields are the options of the command and the keywords of the call."""
+    """Type of the request; its fields are the options of the command and the keywords of the
+    call."""
     options: type[BaseRequest] | None = None
-    """How a call is carried out, beside what is asked for: further options, which no folder keeps."""
+    """How a call is carried out, beside what is asked for: further options, which no folder
+    keeps."""
     result: Reference
-    """The type of the result, a pydantic model: what `--json` prints, with `lines()` for a terminal. It may have `exit_code`,
-    `rates()` by metric for a gate, `cautions()` that a caller from Python must see, and `printed`, the schemas of what is printed
-    in its place."""
+    """The type of the result, a pydantic model: what `--json` prints, with `lines()` for a
+    terminal. It may have `exit_code`, `rates()` by metric for a gate, `cautions()` that a caller
+    from Python must see, and `printed`, the schemas of what is printed in its place."""
     rows: Reference | None = None
     run: Reference = ""
-    """`(Call) -> result`: carries a call out. Default: the kit's with `rows`, else `run:carry_out`."""
+    """`(Call) -> result`: carries a call out. Default: the kit's with `rows`, else
+    `run:carry_out`."""
     folder: str = ""
     """Module with `LAYOUT`, `open_result` and `write_page` of a folder that is not the kit's."""
     examples: tuple[str, ...]
     """Commands as one types them, for the help."""
     claimed: tuple[tuple[str, str], ...] = ()
-    """What verification takes on trust beside times and machine: patterns of `verification.differences.Claims`, with names."""
+    """What verification takes on trust beside times and machine: patterns of
+    `verification.differences.Claims`, with names."""
     positional: tuple[str, ...] = ()
     """The settings that come first, without their names."""
     memory: tuple[str, ...] = ("model", "data")
     """Settings in whose place Python may give an object in memory."""
     needs_inputs: bool = False
-    """True if the Python call requires a model and data, although the command has defaults for both."""
+    """True if the Python call requires a model and data, although the command has defaults for
+    both."""
     output: Output = Output.FOLDER
     resume: bool | None = None
     """True if a call can be resumed. Default: with `rows`."""
@@ -140,7 +156,10 @@ class Study:
     def __post_init__(self) -> None:
         kit = self.rows is not None
         run = self.run or (f"{WORK}:carry_out" if kit else "run:carry_out")
-        package, resume = self.package or self.request.__module__, kit if self.resume is None else self.resume
+        package, resume = (
+            self.package or self.request.__module__,
+            kit if self.resume is None else self.resume,
+        )
         for name, value in {"run": run, "resume": resume, "package": package}.items():
             object.__setattr__(self, name, value)  # the record is frozen for everybody else
 
@@ -149,7 +168,9 @@ class Study:
         return getattr(import_module(f"{self.package}.run"), name, None)
 
     def table(self) -> Any:
-        """The format of a folder of the kit: rows, and a manifest with the request and the facts of this study."""
+        """The format of a folder of the kit: rows, and a manifest with the request and the facts of
+        this study.
+        """
         from pydantic import create_model
 
         from brinell.manifest import FolderManifest
@@ -160,8 +181,16 @@ class Study:
         fields: dict[str, Any] = {"request": (self.request, ...)}
         if "facts" in result.model_fields:
             fields["facts"] = (result.model_fields["facts"].annotation, ...)
-        manifest = create_model(f"{self.request.__name__}Manifest", __base__=FolderManifest, **fields)
-        layout = Layout(verb=self.verb, noun=f"{self.verb} study", version=1, manifest=manifest, derived=result.beside)
+        manifest = create_model(
+            f"{self.request.__name__}Manifest", __base__=FolderManifest, **fields
+        )
+        layout = Layout(
+            verb=self.verb,
+            noun=f"{self.verb} study",
+            version=1,
+            manifest=manifest,
+            derived=result.beside,
+        )
         return Table(layout, self.resolve(self.rows or ""))
 
     @property
@@ -177,20 +206,33 @@ class Study:
     @property
     def layout(self) -> Any:
         """The `store.folder.Layout` of its folder."""
-        return self.table().layout if self.rows is not None else self.resolve(f"{self.folder}:LAYOUT")
+        return (
+            self.table().layout if self.rows is not None else self.resolve(f"{self.folder}:LAYOUT")
+        )
 
     def open(self, folder: Path) -> Any:
         """The result of a folder, from its records alone."""
         if self.folder:
             return self.resolve(f"{self.folder}:open_result")(folder)
-        content, facts = self.table().read(folder), self.resolve(self.result).model_fields.get("facts")
+        content, facts = (
+            self.table().read(folder),
+            self.resolve(self.result).model_fields.get("facts"),
+        )
         request = self.request.model_validate(content.manifest["request"])
-        values = None if facts is None else facts.annotation.model_validate(content.manifest["facts"])
+        values = (
+            None if facts is None else facts.annotation.model_validate(content.manifest["facts"])
+        )
         return self.resolve("result:summarise")(replace(content, request=request, facts=values))
 
     def write_page(self, folder: Path, *place: Path) -> Path:
-        """Write page, tables and what else follows from the records again; returns the path of the page."""
-        page: Path = self.resolve(f"{self.folder}:write_page")(folder, *place) if self.folder else self.open(folder).write()
+        """Write page, tables and what else follows from the records again; returns the path of the
+        page.
+        """
+        page: Path = (
+            self.resolve(f"{self.folder}:write_page")(folder, *place)
+            if self.folder
+            else self.open(folder).write()
+        )
         return page
 
     def printed(self) -> dict[str, Any]:
@@ -220,11 +262,15 @@ class Study:
         if not isinstance(reference, str):
             return reference
         module, _, name = reference.partition(":")
-        return operator.attrgetter(name)(import_module(module if module.startswith("brinell.") else f"{self.package}.{module}"))
+        return operator.attrgetter(name)(
+            import_module(module if module.startswith("brinell.") else f"{self.package}.{module}")
+        )
 
     def fields(self) -> dict[str, Any]:
         """All settings and options of a call by name, as pydantic's fields."""
-        return dict(self.request.model_fields) | ({} if self.options is None else dict(self.options.model_fields))
+        return dict(self.request.model_fields) | (
+            {} if self.options is None else dict(self.options.model_fields)
+        )
 
     def in_memory(self) -> tuple[str, ...]:
         """The settings in whose place Python may give an object."""
@@ -232,7 +278,9 @@ class Study:
 
     def names_of(self, setting: str) -> Any:
         """The mark of a setting (`BaseRequest.names_of`); None for one without a mark."""
-        return self.request.names_of(setting) or (self.options.names_of(setting) if self.options is not None else None)
+        return self.request.names_of(setting) or (
+            self.options.names_of(setting) if self.options is not None else None
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,7 +312,9 @@ class Call:
     """Told the folder before the work begins, so that an interruption can say how to go on."""
 
     def __post_init__(self) -> None:
-        """Refuse an output that cannot be written or that holds something else, before anything is computed."""
+        """Refuse an output that cannot be written or that holds something else, before anything is
+        computed.
+        """
         if self.out is None:
             return
         from brinell.core.user_files import check_foreign
@@ -279,16 +329,29 @@ class Call:
         check_writable(self.out)
 
     def within(self, folder: "str | Path | None") -> "Call":
-        """The call, whose results go by default into the folder that it is about, under the name of the verb."""
-        return self if folder is None or self.out is not None else replace(self, out=Path(folder) / self.study.verb)
+        """The call, whose results go by default into the folder that it is about, under the name of
+        the verb.
+        """
+        return (
+            self
+            if folder is None or self.out is not None
+            else replace(self, out=Path(folder) / self.study.verb)
+        )
 
     def pool(self) -> "Pool | Channel | None":
-        """The workers of the call, or the channel of the worker that this process is; None to work in this process alone."""
-        pool: Pool | Channel | None = self.channel if self.on is None else self.study.resolve(SERVING)(self)
+        """The workers of the call, or the channel of the worker that this process is; None to work
+        in this process alone.
+        """
+        pool: Pool | Channel | None = (
+            self.channel if self.on is None else self.study.resolve(SERVING)(self)
+        )
         return pool
 
     def dataset(self, setting: str = "data", *, truth: bool = False) -> "Dataset | None":
-        """The data that were given in memory; None for a spec. Only with `truth` they may hold masks or boxes."""
+        """The data that were given in memory; None for a spec.
+
+        Only with `truth` they may hold masks or boxes.
+        """
         dataset = self.datasets.get(setting)
         if dataset is not None and not truth:
             from brinell.engine.sources import check_labelled
@@ -312,7 +375,9 @@ class Call:
         return path
 
     def say_samples(self, plan: Any) -> None:
-        """Say which samples a plan takes, where it takes fewer than there are and nobody said how many or which."""
+        """Say which samples a plan takes, where it takes fewer than there are and nobody said how
+        many or which.
+        """
         if ":" not in str(self.request.samples) and plan.selection.method != "all":
             from brinell.core.errors import option
 
@@ -330,7 +395,9 @@ class Call:
 
 
 def fresh_folder(data: str, purpose: str) -> Path:
-    """A folder under runs/ that is not there yet, named after the data, what was done (a norm, or a verb) and the time."""
+    """A folder under runs/ that is not there yet, named after the data, what was done (a norm, or a
+    verb) and the time.
+    """
     name = f"{data.partition(':')[0]}-{purpose.replace(':', '-').replace('/', '-')}-{datetime.now():%Y%m%d-%H%M%S}"
     ends: Iterator[str] = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
     return next(path for end in ends if not (path := Path("runs") / f"{name}{end}").exists())
@@ -344,7 +411,11 @@ def command_of(request: BaseRequest, study: Study) -> str:
     for key, model_field in type(request).model_fields.items():
         value = getattr(request, key)
         if key in study.positional:
-            positional += [str(part) for part in (value if isinstance(value, tuple) else (value,)) if part is not None]
+            positional += [
+                str(part)
+                for part in (value if isinstance(value, tuple) else (value,))
+                if part is not None
+            ]
         elif isinstance(value, bool) and value != model_field.default:
             arguments.append(f"--{'' if value else 'no-'}{key.replace('_', '-')}")
         elif value != model_field.default:

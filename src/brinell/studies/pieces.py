@@ -1,7 +1,7 @@
 """Makes the pieces of a study in its folder, which can be resumed after any piece.
 
-Until the folder is complete, its `.parts` holds the rows and the record of each finished piece, and values that are made once for
-all pieces.
+Until the folder is complete, its `.parts` holds the rows and the record of each finished piece, and
+values that are made once for all pieces.
 """
 
 import json
@@ -21,7 +21,8 @@ from brinell.studies.kit import Piece
 
 
 class PieceMaker:
-    """Makes pieces in a folder, except those that an interrupted run finished; with a pool, its workers do.
+    """Makes pieces in a folder, except those that an interrupted run finished; with a pool, its
+    workers do.
 
     Args:
         folder: the folder.
@@ -39,10 +40,15 @@ class PieceMaker:
         return dict(self._once[name])
 
     def make(self, pieces: Sequence[Piece]) -> float:
-        """Make all pieces, those with `needs` after what they need; returns the seconds that they took."""
+        """Make all pieces, those with `needs` after what they need; returns the seconds that they
+        took.
+        """
         if self._pool is not None:
             self._make_by_workers(self._pool, pieces)
-        records = [self._read_or_make(_name(number), partial(self._make, pieces, number)) for number in range(len(pieces))]
+        records = [
+            self._read_or_make(_name(number), partial(self._make, pieces, number))
+            for number in range(len(pieces))
+        ]
         return float(sum(record["seconds"] for record in records))
 
     def rows(self, pieces: Sequence[Piece], of: type[Any]) -> list[Any]:
@@ -58,24 +64,42 @@ class PieceMaker:
         return {"seconds": time.perf_counter() - start}
 
     def _left(self, pieces: Sequence[Piece], number: int) -> str:
-        """How long the pieces from this one on will take, where they are alike and some were made before."""
+        """How long the pieces from this one on will take, where they are alike and some were made
+        before.
+        """
         files = [self._record_file(_name(earlier)) for earlier in range(number)]
         made = [read_record(file)["seconds"] for file in files if file.exists()]
         alike = made and not any(piece.needs for piece in pieces)
-        return f", about {duration(sum(made) / len(made) * (len(pieces) - number))} left" if alike else ""
+        return (
+            f", about {duration(sum(made) / len(made) * (len(pieces) - number))} left"
+            if alike
+            else ""
+        )
 
     def _make_by_workers(self, pool: Pool, pieces: Sequence[Piece]) -> None:
-        """Submit each missing piece once what it needs is there, and write the files that come back."""
+        """Submit each missing piece once what it needs is there, and write the files that come
+        back.
+        """
         pool.start(self._once)
         numbers = {piece.name: number for number, piece in enumerate(pieces)}
-        finished = {number for number in numbers.values() if self._record_file(_name(number)).exists()}
+        finished = {
+            number for number in numbers.values() if self._record_file(_name(number)).exists()
+        }
         submitted = set(finished)
         while len(finished) < len(pieces):
             for number, piece in enumerate(pieces):
                 needs = [numbers[need] for need in piece.needs]
                 if number not in submitted and finished.issuperset(needs):
-                    needed = [file for need in needs for file in _files(pieces[need], need) if (self.folder / file).exists()]
-                    pool.submit(number, (number, {file: (self.folder / file).read_bytes() for file in needed}))
+                    needed = [
+                        file
+                        for need in needs
+                        for file in _files(pieces[need], need)
+                        if (self.folder / file).exists()
+                    ]
+                    pool.submit(
+                        number,
+                        (number, {file: (self.folder / file).read_bytes() for file in needed}),
+                    )
                     submitted.add(number)
             number, (record, files) = pool.next()
             for file, content in files.items():
@@ -107,13 +131,17 @@ class ServedMaker(PieceMaker):
     def make(self, pieces: Sequence[Piece]) -> float:
         """Serve the driver until the process ends."""
 
-        def answer(task: tuple[int, Mapping[str, bytes]]) -> tuple[dict[str, Any], dict[str, bytes]]:
+        def answer(
+            task: tuple[int, Mapping[str, bytes]],
+        ) -> tuple[dict[str, Any], dict[str, bytes]]:
             number, needed = task
             for file, content in needed.items():
                 (self.folder / file).parent.mkdir(parents=True, exist_ok=True)
                 (self.folder / file).write_bytes(content)
             record = self._make(pieces, number)
-            written = [file for file in _files(pieces[number], number) if (self.folder / file).exists()]
+            written = [
+                file for file in _files(pieces[number], number) if (self.folder / file).exists()
+            ]
             return record, {file: (self.folder / file).read_bytes() for file in written}
 
         self._channel.serve(answer)

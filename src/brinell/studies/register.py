@@ -1,4 +1,6 @@
-"""The register of studies: found by folder and by entry point, listed without an import, imported one at a time."""
+"""The register of studies: found by folder and by entry point, listed without an import, imported
+one at a time.
+"""
 
 import ast
 import functools
@@ -17,7 +19,8 @@ from brinell.core.suggestions import suggestion
 from brinell.studies.kit import GROUPS, Study
 
 GROUP = "brinell.study"
-"""The entry points by which an installed package names its studies: the verb, and the package that holds the record."""
+"""The entry points by which an installed package names its studies: the verb, and the package
+that holds the record."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,28 +43,42 @@ def entries() -> dict[str, Entry]:
     """All studies by verb, in alphabetical order, read from their sources."""
     import brinell.studies as folder
 
-    packages = [f"{folder.__name__}.{module.name}" for module in pkgutil.iter_modules(folder.__path__) if module.ispkg]
+    packages = [
+        f"{folder.__name__}.{module.name}"
+        for module in pkgutil.iter_modules(folder.__path__)
+        if module.ispkg
+    ]
     packages += [entry.value for entry in entry_points(group=GROUP)]
     entries_by_verb: dict[str, Entry] = {}
     for package in packages:
         entry = _read(package)
         if entry.verb in entries_by_verb:
             first, second = entries_by_verb[entry.verb].package, package
-            raise RequestError(f"two studies have the verb {entry.verb!r} ({first} and {second}): uninstall one of the packages")
+            raise RequestError(
+                f"two studies have the verb {entry.verb!r} ({first} and "
+                f"{second}): uninstall one of the packages"
+            )
         entries_by_verb[entry.verb] = entry
     return dict(sorted(entries_by_verb.items()))
 
 
 def commands() -> dict[str, Entry]:
     """The entries of the verbs that have a command."""
-    return {verb: entry for verb, entry in entries().items() if " " not in verb or verb.partition(" ")[0] in GROUPS}
+    return {
+        verb: entry
+        for verb, entry in entries().items()
+        if " " not in verb or verb.partition(" ")[0] in GROUPS
+    }
 
 
 def load(verb: str) -> Study:
     """The record of a verb."""
     entry = entries().get(verb)
     if entry is None:
-        raise RequestError(f"there is no command {verb!r}{suggestion(verb, commands(), '`brinell --help` lists them')}")
+        raise RequestError(
+            "there is no command "
+            f"{verb!r}{suggestion(verb, commands(), '`brinell --help` lists them')}"
+        )
     study: Study = import_module(entry.package).STUDY
     return study
 
@@ -80,7 +97,10 @@ def study_of(folder: Path) -> Study:
         audit = load("audit")
         audit.layout.open(folder)  # says what is missing or damaged
     if verb not in entries():
-        raise RequestError(f"{folder} was made by brinell {verb}, and no study of that verb is installed: install its package")
+        raise RequestError(
+            f"{folder} was made by brinell {verb}, and no study of that verb is "
+            "installed: install its package"
+        )
     return load(verb)
 
 
@@ -90,7 +110,9 @@ def open_folder(folder: Path) -> Any:
 
 
 def write_page(folder: Path) -> Path:
-    """Write page and tables of a folder again, from its records, by the study that made it; returns the path of the page."""
+    """Write page and tables of a folder again, from its records, by the study that made it; returns
+    the path of the page.
+    """
     from brinell.store.folder import fitting
 
     study = study_of(folder)
@@ -99,7 +121,9 @@ def write_page(folder: Path) -> Path:
 
 
 def of_data(study: Study, data: Any) -> Study:
-    """The study that takes a call with such data, a spec or a data set: `study` itself, or that of pictures."""
+    """The study that takes a call with such data, a spec or a data set: `study` itself, or that of
+    pictures.
+    """
     if data is None or (pictures := f"{study.verb} pictures") not in entries():
         return study
     from brinell.engine.sources import has_truth
@@ -110,19 +134,41 @@ def of_data(study: Study, data: Any) -> Study:
 def _read(package: str) -> Entry:
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
-        raise RequestError(f"the entry point {package!r} of the group {GROUP} leads to no package: reinstall what names it")
+        raise RequestError(
+            f"the entry point {package!r} of the group {GROUP} leads to no "
+            "package: reinstall what names it"
+        )
     tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Study":
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "Study"
+        ):
             for keyword in node.keywords:
                 if keyword.arg == "verb" and isinstance(keyword.value, ast.Constant):
-                    return Entry(verb=str(keyword.value.value), package=package, help=ast.get_docstring(tree) or "")
-    raise RequestError(f"{package} holds no STUDY = Study(verb='...', ...) with the verb as a literal: mend its __init__.py")
+                    return Entry(
+                        verb=str(keyword.value.value),
+                        package=package,
+                        help=ast.get_docstring(tree) or "",
+                    )
+    raise RequestError(
+        f"{package} holds no STUDY = Study(verb='...', ...) with the verb as a "
+        "literal: mend its __init__.py"
+    )
 
 
 def schemas() -> dict[str, Any]:
-    """Types that the commands print with --json, by the name of their schema: the verb, or an additional schema of a study."""
-    return dict(sorted({name: kind for study in studies().values() for name, kind in study.printed().items()}.items()))
+    """Types that the commands print with --json, by the name of their schema: the verb, or an
+    additional schema of a study.
+    """
+    return dict(
+        sorted(
+            {
+                name: kind for study in studies().values() for name, kind in study.printed().items()
+            }.items()
+        )
+    )
 
 
 def schema(name: str) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from brinell.store.folder import MANIFEST, PAGE
 
 
 class ReportedResult(Result):
-    """A result that answers by its report: printed, in a notebook, at a terminal and as a page in its `folder`, if it has one.
+    """A result that answers by its report: printed, in a notebook, at a terminal and as a page in
+    its `folder`, if it has one.
 
     A report writes FOLDER for its folder, since its page may be moved; a terminal names the folder.
     """
@@ -38,7 +39,10 @@ class ReportedResult(Result):
     def lines(self, *, verbose: bool = False) -> Iterator[str]:
         """The report as a terminal shows it, and the path of the page."""
         folder = str(getattr(self, "folder", "FOLDER")).rstrip("/")
-        yield from (line.replace("FOLDER", folder) for line in terminal.lines(self.report(), verbose=verbose))
+        yield from (
+            line.replace("FOLDER", folder)
+            for line in terminal.lines(self.report(), verbose=verbose)
+        )
         if self.page:
             yield f"page: {folder}/{self.page}"
 
@@ -48,13 +52,16 @@ class ReportedResult(Result):
 
 
 class FolderResult(ReportedResult, ClaimingResult):
-    """A result that is counted from the rows of a folder. A study names the classes of its request and facts."""
+    """A result that is counted from the rows of a folder.
+
+    A study names the classes of its request and facts.
+    """
 
     page = PAGE
     words: ClassVar[frozenset[str]] = frozenset({"seconds"})
     beside: ClassVar[tuple[str, ...]] = ()
-    """Files of the folder that its manifest does not list: those that change after the folder is finished, such as answers of
-    people, and those that follow from its records."""
+    """Files of the folder that its manifest does not list: those that change after the folder is
+    finished, such as answers of people, and those that follow from its records."""
 
     folder: str
     """The folder."""
@@ -77,7 +84,9 @@ class FolderResult(ReportedResult, ClaimingResult):
         """Write the page and its tables into the folder."""
         report, manifest = self.report(), self.manifest
         facts = (*report.provenance, *provenance(manifest), ("computed in", Seconds(self.seconds)))
-        return html.write(Path(self.folder), replace(report, request=manifest["request"], provenance=facts))
+        return html.write(
+            Path(self.folder), replace(report, request=manifest["request"], provenance=facts)
+        )
 
 
 def provenance(manifest: Mapping[str, Any]) -> list[tuple[str, Cell]]:
@@ -88,12 +97,23 @@ def provenance(manifest: Mapping[str, Any]) -> list[tuple[str, Cell]]:
         *(("data", note) for note in manifest["data"].get("notes", [])),
     ]
     for model in (*manifest["models"], *manifest.get("more_models", [])):
-        facts += [(f"digest of {model['name']}", Code(model["digest"])), *(("model", note) for note in model.get("notes") or [])]
+        facts += [
+            (f"digest of {model['name']}", Code(model["digest"])),
+            *(("model", note) for note in model.get("notes") or []),
+        ]
     return [
         *facts,
         ("brinell", Claimed(f"{manifest['brinell']}, {manifest['revision'] or 'no revision'}")),
-        ("versions", Claimed(", ".join(f"{name} {version}" for name, version in manifest["versions"].items()))),
-        ("hardware", Claimed(", ".join(f"{name}: {value}" for name, value in manifest["hardware"].items()))),
+        (
+            "versions",
+            Claimed(
+                ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
+            ),
+        ),
+        (
+            "hardware",
+            Claimed(", ".join(f"{name}: {value}" for name, value in manifest["hardware"].items())),
+        ),
         ("time", Claimed(f"{manifest['created']} to {manifest['finished'] or '–'}")),
     ]
 
@@ -102,9 +122,15 @@ def _inputs(data: Mapping[str, Any]) -> str:
     """The space of the inputs and how they were recorded."""
     domain, sampling = data["domain"], data.get("sampling")
     low, high = np.min(domain["low"]), np.max(domain["high"])
-    texts = [f"{domain['kind']} of shape {' × '.join(map(str, domain['shape']))}", f"in [{low:g}, {high:g}]"]
+    texts = [
+        f"{domain['kind']} of shape {' × '.join(map(str, domain['shape']))}",
+        f"in [{low:g}, {high:g}]",
+    ]
     if sampling:
-        texts[1:] = [f"{texts[1]} {sampling['unit']}".strip(), f"{sampling['rate']:g} values per second"]
+        texts[1:] = [
+            f"{texts[1]} {sampling['unit']}".strip(),
+            f"{sampling['rate']:g} values per second",
+        ]
     if fixed := sum(column[3] for column in domain.get("columns", [])):
         texts.append(f"{fixed} of its {len(domain['columns'])} columns or channels fixed")
     return ", ".join(texts)

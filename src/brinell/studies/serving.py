@@ -26,14 +26,26 @@ def command_of(call: Call) -> Callable[[Channel], None]:
 
 def open_pool(call: Call) -> RayPool:
     """Start the workers that the option `on` of a call names."""
-    return RayPool(str(call.on), command_of(call), gpus=str(getattr(call.request, "device", "")).startswith("cuda"))
+    return RayPool(
+        str(call.on),
+        command_of(call),
+        gpus=str(getattr(call.request, "device", "")).startswith("cuda"),
+    )
 
 
 def _serve(verb: str, values: dict[str, Any], directory: str, channel: Channel) -> None:
-    """Run the call in a temporary folder, from the directory of the driver where this machine has it."""
+    """Run the call in a temporary folder, from the directory of the driver where this machine has
+    it.
+    """
     if Path(directory).is_dir():
         os.chdir(directory)
     study = register.load(verb)
     with tempfile.TemporaryDirectory(prefix="brinell-worker-") as folder:
-        call = Call(study=study, progress=SilentProgress(), out=Path(folder) / "out", channel=channel, **values)
+        call = Call(
+            study=study,
+            progress=SilentProgress(),
+            out=Path(folder) / "out",
+            channel=channel,
+            **values,
+        )
         study.resolve(study.run)(call)

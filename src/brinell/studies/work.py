@@ -26,7 +26,13 @@ from brinell.engine.class_counts import check_classes
 from brinell.engine.executor import Channel
 from brinell.engine.group_attack import predict
 from brinell.engine.job import Job, make_folder
-from brinell.engine.plan import check_names, choose_device, model_facts, model_opener, unreadable_samples
+from brinell.engine.plan import (
+    check_names,
+    choose_device,
+    model_facts,
+    model_opener,
+    unreadable_samples,
+)
 from brinell.engine.request import BaseRequest, count_samples
 from brinell.engine.selection import Select, Selection, choose_samples
 from brinell.engine.sources import open_data
@@ -49,10 +55,12 @@ def open_plan(
     """A plan over the samples and models that a call gives or names.
 
     Args:
-        call: its request has data; model and device are optional, samples too, with seed; without them all are taken.
+        call: its request has data; model and device are optional, samples too, with seed; without
+            them all are taken.
         truth: whether the study understands data with masks or boxes.
         usual_samples: number of samples where the request names none, or all; by default 1000.
-        usual_method: how samples of data that are no published test set are selected where the request does not say.
+        usual_method: how samples of data that are no published test set are selected where the
+            request does not say.
         more_models: settings that name the further models of the plan.
     """
     request = call.request
@@ -66,19 +74,27 @@ def open_plan(
         selection = Selection(ids=np.arange(len(labels), dtype=np.int64), method="all")
     else:
         if request.samples is None and usual_samples is not None:
-            request = request.model_copy(update={"samples": count_samples(usual_samples, len(dataset))})
+            request = request.model_copy(
+                update={"samples": count_samples(usual_samples, len(dataset))}
+            )
         selection = choose_samples(request.samples, request.seed, dataset, default=usual_method)
     unreadable = unreadable_samples(dataset, selection.ids.tolist())
     for sample, reason in unreadable.items():
         call.progress.warn(f"sample {sample} is left out: {reason}")
-    ids = np.array([sample for sample in selection.ids.tolist() if sample not in unreadable], dtype=np.int64)
+    ids = np.array(
+        [sample for sample in selection.ids.tolist() if sample not in unreadable], dtype=np.int64
+    )
     return Plan(
         dataset=dataset,
         selection=selection,
         ids=ids,
         labels=labels[ids],
         models=models,
-        more_models={f"{setting} {name}": model for setting, group in further.items() for name, model in group.items()},
+        more_models={
+            f"{setting} {name}": model
+            for setting, group in further.items()
+            for name, model in group.items()
+        },
         device=choose_device(getattr(request, "device", "cpu")),
     )
 
@@ -95,17 +111,28 @@ def _open_models(call: Call, setting: str, dataset: Dataset, labels: Array) -> d
 
 
 def check_alike(first: Dataset, second: Dataset) -> None:
-    """Refuse two data sets whose inputs differ in kind, shape or bounds, or that have other classes, or in another order."""
+    """Refuse two data sets whose inputs differ in kind, shape or bounds, or that have other
+    classes, or in another order.
+    """
     forms = [
-        (data.domain.kind, data.domain.shape, data.domain.low, data.domain.high, tuple(data.classes)) for data in (first, second)
+        (
+            data.domain.kind,
+            data.domain.shape,
+            data.domain.low,
+            data.domain.high,
+            tuple(data.classes),
+        )
+        for data in (first, second)
     ]
     if forms[0] != forms[1]:
         one, other = (
-            f"{kind}s of shape {shape} from {low} to {high} in {counted(len(names), 'class', 'classes')} ({listed(list(names))})"
+            f"{kind}s of shape {shape} from {low} to {high} in "
+            f"{counted(len(names), 'class', 'classes')} ({listed(list(names))})"
             for kind, shape, low, high, names in forms
         )
         raise RequestError(
-            f"{first.name} has {one}, but {second.name} has {other}: both need inputs of one form and "
+            f"{first.name} has {one}, but {second.name} has {other}: both need "
+            "inputs of one form and "
             "the same classes in one order"
         )
 
@@ -129,7 +156,11 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
     study, request = call.study, call.request
     plan: Plan = (study.function("make_plan") or open_plan)(call)
     table: Table[Any] = study.table()
-    digest, data, derived_from = plan.dataset.digest(), request.data or plan.dataset.name, _named_folders(request, study.ignored)
+    digest, data, derived_from = (
+        plan.dataset.digest(),
+        request.data or plan.dataset.name,
+        _named_folders(request, study.ignored),
+    )
     facts = {} if plan.facts is None else {"facts": plan.facts.model_dump(mode="json")}
     models = {
         key: [{"name": name, **model_facts(model)} for name, model in group.items()]
@@ -141,12 +172,22 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
         request=request.model_dump(mode="json", exclude=set(study.ignored)),
         data=digest,
         ids=plan.ids.tolist(),
-        models={key: [[entry["name"], entry["digest"]] for entry in entries] for key, entries in models.items()},
+        models={
+            key: [[entry["name"], entry["digest"]] for entry in entries]
+            for key, entries in models.items()
+        },
         identity=plan.identity,
         derived_from=derived_from,
         **facts,
     )
-    job = Job(table.layout, call.folder(data), request, cell=hashed, command=call.command, ignored=study.ignored)
+    job = Job(
+        table.layout,
+        call.folder(data),
+        request,
+        cell=hashed,
+        command=call.command,
+        ignored=study.ignored,
+    )
 
     def work(maker: PieceMaker) -> None:
         with ExitStack() as stack:
@@ -157,7 +198,9 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
             **provenance.start_record(request, call.command),
             **provenance.machine_facts(plan.device),
             "cell": hashed,
-            "data": provenance.data_facts(data, plan.dataset, digest, len(plan.ids), plan.selection.method),
+            "data": provenance.data_facts(
+                data, plan.dataset, digest, len(plan.ids), plan.selection.method
+            ),
             **models,
             "derived_from": derived_from,
             **answer_facts,
@@ -178,22 +221,38 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
 
 
 def _named_folders(request: BaseRequest, ignored: Collection[str]) -> dict[str, str]:
-    """The folders that a request names, outside of ignored settings, each with the digest of its manifest."""
+    """The folders that a request names, outside of ignored settings, each with the digest of its
+    manifest.
+    """
     values = [getattr(request, name) for name in type(request).model_fields if name not in ignored]
-    texts = [text for value in values for text in (value if isinstance(value, tuple) else (value,)) if isinstance(text, str)]
-    folders = {text.removeprefix("run:"): Path(text.removeprefix("run:")) / MANIFEST for text in texts if text}
+    texts = [
+        text
+        for value in values
+        for text in (value if isinstance(value, tuple) else (value,))
+        if isinstance(text, str)
+    ]
+    folders = {
+        text.removeprefix("run:"): Path(text.removeprefix("run:")) / MANIFEST
+        for text in texts
+        if text
+    }
     return {name: bounded.digest(file) for name, file in folders.items() if file.is_file()}
 
 
 def _ready(plan: Plan, maker: PieceMaker, stack: ExitStack) -> tuple[Plan, Mapping[str, Any]]:
-    """The plan with its models on the device and their answers as logits, and the kind of answers of each model."""
+    """The plan with its models on the device and their answers as logits, and the kind of answers
+    of each model.
+    """
     groups = plan.models, plan.more_models
     for model in itertools.chain(*(group.values() for group in groups)):
         stack.enter_context(model.info.session(plan.device))
 
     def as_logits(manifest: dict[str, Any]) -> list[dict[str, Model]]:
         return [
-            {name: with_logits(model, plan.dataset, manifest, plan.device, name=name) for name, model in group.items()}
+            {
+                name: with_logits(model, plan.dataset, manifest, plan.device, name=name)
+                for name, model in group.items()
+            }
             for group in groups
         ]
 

@@ -1,4 +1,7 @@
-"""Checkers that every plugin and study must pass, and models with known answers. For tests, also outside ones."""
+"""Checkers that every plugin and study must pass, and models with known answers.
+
+For tests, also outside ones.
+"""
 
 from brinell.testing.attacks import check_attack
 from brinell.testing.bounds import check_bound

@@ -8,7 +8,17 @@ import torch
 from torch import Tensor
 
 from brinell import plugins
-from brinell.core.contracts import KINDS, Access, Attack, Batch, Distance, Kind, Streams, Threat, reach_of
+from brinell.core.contracts import (
+    KINDS,
+    Access,
+    Attack,
+    Batch,
+    Distance,
+    Kind,
+    Streams,
+    Threat,
+    reach_of,
+)
 from brinell.core.errors import BrinellError, ContractError
 from brinell.core.ledger import Ledger
 from brinell.core.norms import per_sample
@@ -34,10 +44,12 @@ SYNONYMS = {
 }
 """Names that a setting may not have, and the word or the place that the idea has here."""
 FACTORS = (1.05, 0.0, 1.05, 0.95, 1.05, 1.02, 1.05, 0.95, 1.05, 1.02, 1.05, 1.02)
-"""Budgets of a run in exact margins, each for two samples in turn, which belong to two classes: no success is below the margin,
-none is missed at the largest, and between them a verdict may go either way but depends on nothing else."""
+"""Budgets of a run in exact margins, each for two samples in turn, which belong to two classes:
+no success is below the margin, none is missed at the largest, and between them a verdict may go
+either way but depends on nothing else."""
 SURE, WIDE = 1.05, 20.0
-"""Factor at which gradients must find every sample, and one at which noise fools about every fourth sample at each try."""
+"""Factor at which gradients must find every sample, and one at which noise fools about every
+fourth sample at each try."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +64,8 @@ class _Run:
 def check_attack(plugin: type[Any], **settings: Any) -> None:
     """Run every rule over an attack, on linear models in each of its domains and distances.
 
-    One run in each domain and distance serves the rules of budgets, costs and success. The rules that compare runs look at every
-    domain and every distance, and not at every pair of them.
+    One run in each domain and distance serves the rules of budgets, costs and success. The rules
+    that compare runs look at every domain and every distance, and not at every pair of them.
 
     Args:
         plugin: the attack's class.
@@ -64,15 +76,31 @@ def check_attack(plugin: type[Any], **settings: Any) -> None:
     """
     check_form(plugin, ("access", "distances", "domains", "family", "targeted", "cost"), SYNONYMS)
     name, names = f"{plugin.__name__}:", plugins.names("distance")
-    demand(name, plugin.family in ("minimal", "budgeted"), f"family is {plugin.family!r}, not minimal or budgeted")
-    demand(name, bool(plugin.distances & set(names)), f"no distance of that name in {', '.join(sorted(plugin.distances))}")
+    demand(
+        name,
+        plugin.family in ("minimal", "budgeted"),
+        f"family is {plugin.family!r}, not minimal or budgeted",
+    )
+    demand(
+        name,
+        bool(plugin.distances & set(names)),
+        f"no distance of that name in {', '.join(sorted(plugin.distances))}",
+    )
     attack: Attack = plugin(**settings)
     check_settings(attack)
-    kinds, distances = [kind for kind in KINDS if kind in attack.domains], [each for each in names if each in attack.distances]
+    kinds, distances = (
+        [kind for kind in KINDS if kind in attack.domains],
+        [each for each in names if each in attack.distances],
+    )
     rounds = range(max(len(kinds), len(distances)))
     compared = {(kinds[index % len(kinds)], distances[index % len(distances)]) for index in rounds}
     for kind, distance in itertools.product(kinds, distances):
-        _check(attack, kind, plugins.build("distance", distance, {}), compares=(kind, distance) in compared)
+        _check(
+            attack,
+            kind,
+            plugins.build("distance", distance, {}),
+            compares=(kind, distance) in compared,
+        )
 
 
 def _check(attack: Attack, kind: Kind, distance: Distance, *, compares: bool) -> None:
@@ -81,14 +109,23 @@ def _check(attack: Attack, kind: Kind, distance: Distance, *, compares: bool) ->
     weights = original.model.digest()
     run = _attack(attack, kind, distance)
     batch, model, ledger = run.problem.batch, run.problem.model, run.ledger
-    _demand(attack, generator_states() == before, "drew from a global random generator; draw from the streams it is given")
+    _demand(
+        attack,
+        generator_states() == before,
+        "drew from a global random generator; draw from the streams it is given",
+    )
     equal = torch.equal(batch.x, original.batch.x) and torch.equal(batch.y, original.batch.y)
     _demand(attack, equal, "wrote into the clean inputs or labels")
     _demand(attack, model.digest() == weights, "changed the weights of the model")
     count = int(ledger.costs.forwards.sum() + ledger.confirmations.sum())
     _demand(attack, model.inputs_seen == count, "called the model around the ledger")
-    declared, costs = attack.cost(model.classes), (int(ledger.costs.forwards.max()), int(ledger.costs.backwards.max()))
-    rule = "spent {} forwards and {} backwards on a sample and says that it costs {} and {} at most".format(*costs, *declared)
+    declared, costs = (
+        attack.cost(model.classes),
+        (int(ledger.costs.forwards.max()), int(ledger.costs.backwards.max())),
+    )
+    rule = (
+        "spent {} forwards and {} backwards on a sample and says that it costs {} and {} at most"
+    ).format(*costs, *declared)
     _demand(attack, costs[0] <= declared[0] and costs[1] <= declared[1], rule)
     for factor in (0.0, 0.95):
         rule = f"was credited with a success at {factor} times the exact margin in {distance.name}"
@@ -109,7 +146,11 @@ def _check(attack: Attack, kind: Kind, distance: Distance, *, compares: bool) ->
         _demand(attack, inputs, "found other inputs when the batch was split or reordered")
     for queries in (1, 3):
         limited = _attack(attack, kind, distance, queries=queries)
-        _demand(attack, int(limited.ledger.costs.forwards.max()) <= queries, "spent more queries than its budget")
+        _demand(
+            attack,
+            int(limited.ledger.costs.forwards.max()) <= queries,
+            "spent more queries than its budget",
+        )
 
 
 def _demand(attack: Attack, holds: bool, rule: str) -> None:
@@ -126,12 +167,22 @@ def _attack(
     queries: int | None = None,
     size: int = 64,
 ) -> _Run:
-    """Run on a fresh problem with eps at `factor` times each sample's exact margin, otherwise at each of `FACTORS`."""
+    """Run on a fresh problem with eps at `factor` times each sample's exact margin, otherwise at
+    each of `FACTORS`.
+    """
     problem = linear_problem(kind, distance.name)
     rows = torch.arange(len(problem.batch)) if rows is None else rows
-    batch = Batch(ids=torch.arange(len(rows)), x=problem.batch.x[rows].clone(), y=problem.batch.y[rows])
-    factors = torch.tensor(FACTORS)[rows // 2 % len(FACTORS)] if factor is None else torch.full((len(rows),), factor)
-    threat = Threat(distance=distance, eps=factors * problem.margin[rows], domain=problem.model.domain)
+    batch = Batch(
+        ids=torch.arange(len(rows)), x=problem.batch.x[rows].clone(), y=problem.batch.y[rows]
+    )
+    factors = (
+        torch.tensor(FACTORS)[rows // 2 % len(FACTORS)]
+        if factor is None
+        else torch.full((len(rows),), factor)
+    )
+    threat = Threat(
+        distance=distance, eps=factors * problem.margin[rows], domain=problem.model.domain
+    )
     ledger = Ledger(
         problem.model,
         batch,
@@ -146,21 +197,35 @@ def _attack(
         attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, rows).fold("check"))
     except Exception as error:
         place, is_known = f"on {kind} inputs in {distance.name}", isinstance(error, BrinellError)
-        failure = f"broke its contract {place}" if is_known else f"failed {place} with {type(error).__name__}"
+        failure = (
+            f"broke its contract {place}"
+            if is_known
+            else f"failed {place} with {type(error).__name__}"
+        )
         raise ContractError(f"{type(attack).__name__} {failure}: {error}") from error
-    return _Run(ledger, dataclasses.replace(problem, batch=batch, margin=problem.margin[rows]), factors)
+    return _Run(
+        ledger, dataclasses.replace(problem, batch=batch, margin=problem.margin[rows]), factors
+    )
 
 
 def _finds_what_it_must(attack: Attack, run: _Run, distance: Distance) -> None:
     """Check that the attack succeeds above the exact margin."""
     if attack.access == Access.GRADIENTS:
         fooled = run.ledger.fooled[run.factor == SURE]
-        rule = f"missed {int((~fooled).sum())} of {len(fooled)} at {SURE} times the exact margin in {distance.name}"
+        rule = (
+            f"missed {int((~fooled).sum())} of {len(fooled)} at {SURE} times the "
+            f"exact margin in {distance.name}"
+        )
         _demand(attack, bool(fooled.all()), rule)
         return
     # A tenth of the tries leaves no room for bad luck.
     wide = _attack(attack, run.problem.model.domain.kind, distance, factor=WIDE)
-    noise = _noise(wide.problem, distance, factor=WIDE, tries=max(1, int(wide.ledger.costs.forwards.max()) // 10))
+    noise = _noise(
+        wide.problem,
+        distance,
+        factor=WIDE,
+        tries=max(1, int(wide.ledger.costs.forwards.max()) // 10),
+    )
     rule = f"is weaker than random noise with a tenth of its queries in {distance.name}"
     _demand(attack, int(wide.ledger.fooled.sum()) >= noise, rule)
 
@@ -172,7 +237,9 @@ def _noise(problem: LinearProblem, distance: Distance, *, factor: float, tries: 
     streams = Streams.of(1, problem.batch.ids)
     for trial in range(min(tries, 50)):
         shape, stream = tuple(problem.batch.x.shape[1:]), streams.fold(trial)
-        if distance.name == "l0":  # as many random values as the budget allows, each moved by up to half the range
+        if (
+            distance.name == "l0"
+        ):  # as many random values as the budget allows, each moved by up to half the range
             delta = stream.uniform(*shape).sub_(0.5)
         else:
             delta = distance.sample(stream, shape) * per_sample(threat.eps, problem.batch.x)

@@ -1,8 +1,8 @@
 """The rules that every method of proof keeps. `check_bound` names the first one that is broken.
 
-A bound that lies above the truth once makes every certificate worthless. So bounds are compared with margins that are known: of
-linear networks in closed form, of networks with one input by enumeration, and of networks of every kind of layer against the
-smallest margins that descent finds.
+A bound that lies above the truth once makes every certificate worthless. So bounds are compared
+with margins that are known: of linear networks in closed form, of networks with one input by
+enumeration, and of networks of every kind of layer against the smallest margins that descent finds.
 """
 
 import functools
@@ -26,10 +26,15 @@ EXACT = 1e-10
 """The amount by which a bound may exceed an exact margin: the rounding of that margin."""
 TIGHT = 1e-3
 """A budget at which samples with a clear margin must be proven."""
-SYNONYMS = {"eps": "nothing: the ball has it", "norm": "nothing: the ball has it", "seed": "nothing: a proof is not drawn"}
+SYNONYMS = {
+    "eps": "nothing: the ball has it",
+    "norm": "nothing: the ball has it",
+    "seed": "nothing: a proof is not drawn",
+}
 
 Bound = Callable[[Graph, Ball, Tensor], Tensor]
-"""A method: lower bounds (n, classes - 1) of the margins to the other classes, from the network, balls and labels (n,)."""
+"""A method: lower bounds (n, classes - 1) of the margins to the other classes, from the network,
+balls and labels (n,)."""
 
 
 def check_bound(plugin: type[Any], **settings: Any) -> None:
@@ -57,21 +62,31 @@ def _lower(bound: Bound, graph: Graph, ball: Ball, labels: Tensor) -> Tensor:
     """(n, classes - 1) float64: the bounds.
 
     Raises:
-        ContractError: they have another shape, hold something else than numbers, or the method fails.
+        ContractError: they have another shape, hold something else than numbers, or the method
+            fails.
     """
     with contained(f"bound {type(bound).__name__}"):
         lower = bound(graph, ball, labels)
     expected = (len(labels), graph.classes - 1)
     is_numbers = isinstance(lower, Tensor) and lower.is_floating_point()
-    _demand(bound, is_numbers and lower.shape == expected, f"gives something else than real numbers of shape {expected}")
+    _demand(
+        bound,
+        is_numbers and lower.shape == expected,
+        f"gives something else than real numbers of shape {expected}",
+    )
     _demand(bound, not bool(lower.isnan().any()), "gives NaN")
     return lower.detach().double()
 
 
 def _ball(x: Tensor, eps: float, norm: str, dtype: torch.dtype = torch.float64) -> Ball:
     """Balls of one budget around inputs in [0, 1]."""
-    low, high = torch.zeros(x.shape[1:], dtype=torch.float64), torch.ones(x.shape[1:], dtype=torch.float64)
-    return Ball(x.double(), torch.full((len(x),), eps, dtype=torch.float64), low, high, norm).to(dtype)
+    low, high = (
+        torch.zeros(x.shape[1:], dtype=torch.float64),
+        torch.ones(x.shape[1:], dtype=torch.float64),
+    )
+    return Ball(x.double(), torch.full((len(x),), eps, dtype=torch.float64), low, high, norm).to(
+        dtype
+    )
 
 
 def _line_network(seed: int) -> tuple[nn.Sequential, Tensor, Tensor, float]:
@@ -82,24 +97,33 @@ def _line_network(seed: int) -> tuple[nn.Sequential, Tensor, Tensor, float]:
     for before, after in itertools.pairwise(widths):
         layers += [_filled(nn.Linear(before, after), generator), nn.ReLU()]
     net = nn.Sequential(*layers[:-1]).eval()
-    x, eps = torch.rand(1, 1, generator=generator), 0.02 + 0.3 * float(torch.rand((), generator=generator))
+    x, eps = (
+        torch.rand(1, 1, generator=generator),
+        0.02 + 0.3 * float(torch.rand((), generator=generator)),
+    )
     return net, x, net(x).argmax(1), eps
 
 
 def _filled(layer: nn.Linear, generator: torch.Generator) -> nn.Linear:
-    layer.weight.data = torch.randn(layer.weight.shape, generator=generator) * 1.5 / layer.in_features**0.5
+    layer.weight.data = (
+        torch.randn(layer.weight.shape, generator=generator) * 1.5 / layer.in_features**0.5
+    )
     layer.bias.data = torch.randn(layer.bias.shape, generator=generator) * 0.5
     return layer
 
 
 def _least_on_line(net: nn.Sequential, low: float, high: float, rows: Tensor) -> Tensor:
-    """(rows,): the least values of functions of the scores between two inputs: at the ends, and where an activation turns."""
+    """(rows,): the least values of functions of the scores between two inputs: at the ends, and
+    where an activation turns.
+    """
     points, layers = [low, high], [layer for layer in net if isinstance(layer, nn.Linear)]
     for depth in range(1, len(layers)):
         points = sorted(points)
         value = torch.tensor(points, dtype=torch.float64)[:, None]
         for k, layer in enumerate(layers[:depth]):
-            value = F.linear(value if k == 0 else value.clamp(min=0), layer.weight.double(), layer.bias.double())
+            value = F.linear(
+                value if k == 0 else value.clamp(min=0), layer.weight.double(), layer.bias.double()
+            )
         for k, (first, last) in enumerate(itertools.pairwise(value.detach().unbind())):
             turns = first * last < 0
             share = (first / (first - last))[turns]
@@ -107,7 +131,9 @@ def _least_on_line(net: nn.Sequential, low: float, high: float, rows: Tensor) ->
     with torch.no_grad():
         value = torch.tensor(points, dtype=torch.float64)[:, None]
         for k, layer in enumerate(layers):
-            value = F.linear(value if k == 0 else value.clamp(min=0), layer.weight.double(), layer.bias.double())
+            value = F.linear(
+                value if k == 0 else value.clamp(min=0), layer.weight.double(), layer.bias.double()
+            )
     return (value @ rows.T).amin(0)
 
 
@@ -118,14 +144,21 @@ class _Layered(nn.Module):
         super().__init__()
         self.number = number
         generator = torch.Generator().manual_seed(number)
-        self.first, self.second = nn.Conv2d(2, 3, 3, padding=1), nn.Conv2d(3, 3, 3, stride=number % 2 + 1, padding=1)
+        self.first, self.second = (
+            nn.Conv2d(2, 3, 3, padding=1),
+            nn.Conv2d(3, 3, 3, stride=number % 2 + 1, padding=1),
+        )
         self.last = nn.Linear(3 * (9 if number % 2 == 0 else 4), CLASSES)
         for parameter in self.parameters():
-            parameter.data = torch.randn(parameter.shape, generator=generator) * (0.6 if parameter.dim() > 1 else 0.2)
+            parameter.data = torch.randn(parameter.shape, generator=generator) * (
+                0.6 if parameter.dim() > 1 else 0.2
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, 2, 6, 6) to (n, CLASSES)."""
-        activation = (torch.relu, torch.sigmoid, torch.tanh, F.leaky_relu, lambda z: z.clamp(0, 1))[self.number % 5]
+        activation = (torch.relu, torch.sigmoid, torch.tanh, F.leaky_relu, lambda z: z.clamp(0, 1))[
+            self.number % 5
+        ]
         y = activation(self.first((x - 0.4) / 0.5))
         step = self.number % 2 + 1
         z = torch.relu(self.second(y) + y[:, :, ::step, ::step])  # (n, 3, 6, 6) or (n, 3, 3, 3)
@@ -148,7 +181,11 @@ def _keeps_to_linear_margins(bound: Bound) -> None:
         for dtype in (torch.float64, torch.float32):
             lower = _lower(bound, graph.to(dtype), _ball(x, 0.1, norm, dtype), labels)
             name = str(dtype).removeprefix("torch.")
-            _demand(bound, bool((lower <= exact + EXACT).all()), f"is above the margin of a linear network in {norm} and {name}")
+            _demand(
+                bound,
+                bool((lower <= exact + EXACT).all()),
+                f"is above the margin of a linear network in {norm} and {name}",
+            )
 
 
 def _keeps_to_enumerated_margins(bound: Bound) -> None:
@@ -159,12 +196,16 @@ def _keeps_to_enumerated_margins(bound: Bound) -> None:
         exact = _least_on_line(net, max(0.0, float(x) - eps), min(1.0, float(x) + eps), rows.a)
         lower = _lower(bound, trace(net, x), _ball(x, eps, "linf"), labels)[0]
         _demand(
-            bound, bool((lower <= exact + EXACT).all()), f"is above the least margin of a network with one input (number {seed})"
+            bound,
+            bool((lower <= exact + EXACT).all()),
+            f"is above the least margin of a network with one input (number {seed})",
         )
 
 
 class _LayeredProblem(NamedTuple):
-    """A network of many layers with inputs, their classes, and the smallest margins that descent finds in a ball of each norm."""
+    """A network of many layers with inputs, their classes, and the smallest margins that descent
+    finds in a ball of each norm.
+    """
 
     graph: Graph
     x: Tensor
@@ -178,22 +219,34 @@ def _layered_problem(number: int) -> _LayeredProblem:
     net, generator = _Layered(number).eval(), torch.Generator().manual_seed(number)
     x = torch.rand(2, 2, 6, 6, generator=generator)
     labels = net(x).argmax(1)
-    least = {ball: _descend(net, x, labels, *ball, generator) for ball in ((0.05, "linf"), (0.4, "l2"))}
-    return _LayeredProblem(trace(net, x), x, labels, {(norm, eps): value for (eps, norm), value in least.items()})
+    least = {
+        ball: _descend(net, x, labels, *ball, generator) for ball in ((0.05, "linf"), (0.4, "l2"))
+    }
+    return _LayeredProblem(
+        trace(net, x), x, labels, {(norm, eps): value for (eps, norm), value in least.items()}
+    )
 
 
 def _keeps_to_descent(bound: Bound) -> None:
-    """Check that descent finds no margin below the bounds of networks of many layers: in each norm, and in either precision."""
+    """Check that descent finds no margin below the bounds of networks of many layers: in each norm,
+    and in either precision.
+    """
     for number in range(LAYERED):
         graph, x, labels, least = _layered_problem(number)
         for index, ((norm, eps), smallest) in enumerate(least.items()):
             dtype = (torch.float64, torch.float32)[(number // 2 + index) % 2]
             lower = _lower(bound, graph.to(dtype), _ball(x, eps, norm, dtype), labels.clone())
             below = bool((lower.flatten() <= smallest + 1e-6).all())
-            _demand(bound, below, f"is above a margin that an input of the ball has in {norm} (network {number})")
+            _demand(
+                bound,
+                below,
+                f"is above a margin that an input of the ball has in {norm} (network {number})",
+            )
 
 
-def _descend(net: nn.Module, x: Tensor, labels: Tensor, eps: float, norm: str, generator: torch.Generator) -> Tensor:
+def _descend(
+    net: nn.Module, x: Tensor, labels: Tensor, eps: float, norm: str, generator: torch.Generator
+) -> Tensor:
     """(n * (classes - 1),) float64: the smallest margins that descent from three starts meets."""
     rows = margin_rows(labels, CLASSES, torch.float32)
     centre = x[rows.sample]
@@ -202,13 +255,21 @@ def _descend(net: nn.Module, x: Tensor, labels: Tensor, eps: float, norm: str, g
         delta = (torch.rand(centre.shape, generator=generator) * 2 - 1) * eps * (start > 0)
         for _ in range(12):
             size = delta.flatten(1).norm(dim=1).clamp_min(1e-12)
-            delta = delta.clamp(-eps, eps) if norm == "linf" else delta * (0.99999 * eps / size).clamp(max=1)[:, None, None, None]
+            delta = (
+                delta.clamp(-eps, eps)
+                if norm == "linf"
+                else delta * (0.99999 * eps / size).clamp(max=1)[:, None, None, None]
+            )
             point = (centre + delta).clamp(0, 1).requires_grad_()
             margin = (net(point) * rows.a).sum(1)
             least = torch.minimum(least, margin.detach().double())
             gradient = torch.autograd.grad(margin.sum(), point)[0]
             length = gradient.flatten(1).norm(dim=1).clamp_min(1e-12)[:, None, None, None]
-            delta = point.detach() - centre - 0.3 * eps * (gradient.sign() if norm == "linf" else gradient / length)
+            delta = (
+                point.detach()
+                - centre
+                - 0.3 * eps * (gradient.sign() if norm == "linf" else gradient / length)
+            )
     return least
 
 
@@ -218,30 +279,56 @@ def _proves_what_is_clear(bound: Bound) -> None:
     scores = net(x)[0].detach()
     clear = float(scores[labels[0]] - scores.scatter(0, labels, -torch.inf).max()) > 0.1
     lower = _lower(bound, trace(net, x), _ball(x, TIGHT, "linf"), labels)
-    _demand(bound, not clear or bool((lower > 0).all()), f"proves nothing in a ball of {TIGHT:g}, where the margin is clear")
+    _demand(
+        bound,
+        not clear or bool((lower > 0).all()),
+        f"proves nothing in a ball of {TIGHT:g}, where the margin is clear",
+    )
 
 
 def _leaves_all_as_it_was(bound: Bound) -> None:
     """Check that inputs, labels, constants and generators are unchanged."""
-    net, x = _Layered(0).eval(), torch.rand(ROWS, 2, 6, 6, generator=torch.Generator().manual_seed(0))
+    net, x = (
+        _Layered(0).eval(),
+        torch.rand(ROWS, 2, 6, 6, generator=torch.Generator().manual_seed(0)),
+    )
     labels, graph = net(x).argmax(1), trace(net, x)
     ball, states = _ball(x, 0.02, "linf"), generator_states()
-    weights = [value for node in graph.nodes for value in vars(node.operation or object).values() if isinstance(value, Tensor)]
+    weights = [
+        value
+        for node in graph.nodes
+        for value in vars(node.operation or object).values()
+        if isinstance(value, Tensor)
+    ]
     before = [value.clone() for value in (ball.x, ball.eps, labels, *weights)]
     _lower(bound, graph, ball, labels)
-    unchanged = all(torch.equal(a, b) for a, b in zip(before, (ball.x, ball.eps, labels, *weights), strict=True))
+    unchanged = all(
+        torch.equal(a, b) for a, b in zip(before, (ball.x, ball.eps, labels, *weights), strict=True)
+    )
     _demand(bound, unchanged, "wrote into what it was given")
     _demand(bound, generator_states() == states, "drew from a global random generator")
 
 
 def _repeats_itself(bound: Bound) -> None:
     """Check that bounds repeat, and that a sample alone has those that it has in company."""
-    net, x = _Layered(5).eval(), torch.rand(ROWS, 2, 6, 6, generator=torch.Generator().manual_seed(5))
+    net, x = (
+        _Layered(5).eval(),
+        torch.rand(ROWS, 2, 6, 6, generator=torch.Generator().manual_seed(5)),
+    )
     labels, graph = net(x).argmax(1), trace(net, x)
     first, second = (_lower(bound, graph, _ball(x, 0.02, "linf"), labels) for _ in range(2))
     _demand(bound, torch.equal(first, second), "gave two bounds of the same balls")
-    singles = torch.cat([_lower(bound, graph, _ball(x[k : k + 1], 0.02, "linf"), labels[k : k + 1]) for k in range(ROWS)])
-    _demand(bound, torch.allclose(singles, first, rtol=1e-4, atol=1e-4), "gave other bounds when the batch was split")
+    singles = torch.cat(
+        [
+            _lower(bound, graph, _ball(x[k : k + 1], 0.02, "linf"), labels[k : k + 1])
+            for k in range(ROWS)
+        ]
+    )
+    _demand(
+        bound,
+        torch.allclose(singles, first, rtol=1e-4, atol=1e-4),
+        "gave other bounds when the batch was split",
+    )
 
 
 _RULES: tuple[Callable[[Bound], None], ...] = (

@@ -11,7 +11,12 @@ from brinell.core.oracle import Batch
 from brinell.core.streams import seeded
 from brinell.testing.form import check_form, check_settings, contained, demand, generator_states
 
-SHAPES: dict[Kind, tuple[int, ...]] = {"image": (1, 8, 8), "signal": (2, 16), "video": (1, 2, 4, 4), "vector": (6,)}
+SHAPES: dict[Kind, tuple[int, ...]] = {
+    "image": (1, 8, 8),
+    "signal": (2, 16),
+    "video": (1, 2, 4, 4),
+    "vector": (6,),
+}
 NORMS = frozenset({"linf", "l2"})
 ROWS, CLASSES, EPS = 6, 3, 0.1
 SYNONYMS = {
@@ -38,13 +43,21 @@ def check_defence(plugin: type[Any], **settings: Any) -> None:
     defence = plugin(**settings)
     check_settings(defence)
     forwards, backwards = defence.cost()
-    demand(plugin.__name__, min(forwards, backwards) >= 1, "costs no forward or no backward, so it learns nothing")
+    demand(
+        plugin.__name__,
+        min(forwards, backwards) >= 1,
+        "costs no forward or no backward, so it learns nothing",
+    )
     for kind in (kind for kind in KINDS if kind in defence.domains):
         domain = Domain(kind=kind, shape=SHAPES[kind])
         if isinstance(defence, PerturbsWeights):
             _moves_weights_and_puts_them_back(defence, domain)
             continue
-        demand(plugin.__name__, isinstance(defence.safer(), str), "does not say by a text what is safer")
+        demand(
+            plugin.__name__,
+            isinstance(defence.safer(), str),
+            "does not say by a text what is safer",
+        )
         for name in NORMS & defence.distances:
             _crafts_and_learns(defence, domain, plugins.build("distance", name, {}))
 
@@ -69,20 +82,42 @@ def _crafts_and_learns(defence: Any, domain: Domain, distance: Distance) -> None
     def craft(seed: int) -> Tensor:
         """Crafted inputs."""
         with contained(subject, f" ({domain.kind})"):
-            crafted: object = defence.craft(network, batch, threat, torch.Generator().manual_seed(seed))
-        demand(subject, isinstance(crafted, Tensor) and crafted.shape == batch.x.shape, "gives inputs of another shape")
+            crafted: object = defence.craft(
+                network, batch, threat, torch.Generator().manual_seed(seed)
+            )
+        demand(
+            subject,
+            isinstance(crafted, Tensor) and crafted.shape == batch.x.shape,
+            "gives inputs of another shape",
+        )
         assert isinstance(crafted, Tensor)
         return crafted
 
     x_adv = craft(0)
     demand(subject, torch.equal(batch.x, clean), "wrote into the batch that it was given")
-    demand(subject, bool(domain.excess(x_adv) <= domain.slack), "gives inputs outside the bounds of the data, or NaN")
+    demand(
+        subject,
+        bool(domain.excess(x_adv) <= domain.slack),
+        "gives inputs outside the bounds of the data, or NaN",
+    )
     demand(subject, not x_adv.requires_grad, "gives inputs with a gradient: detach them")
     demand(subject, torch.equal(craft(0), x_adv), "gives other inputs for the same generator")
-    demand(subject, generator_states() == states, "drew from a global random generator; draw from the one it is handed")
-    demand(subject, all(weight.grad is None for weight in network.parameters()), "left gradients at the weights while crafting")
+    demand(
+        subject,
+        generator_states() == states,
+        "drew from a global random generator; draw from the one it is handed",
+    )
+    demand(
+        subject,
+        all(weight.grad is None for weight in network.parameters()),
+        "left gradients at the weights while crafting",
+    )
     loss: object = defence.loss(network, batch, x_adv)
-    demand(subject, isinstance(loss, Tensor) and loss.shape == (ROWS,), "gives not one loss for each sample")
+    demand(
+        subject,
+        isinstance(loss, Tensor) and loss.shape == (ROWS,),
+        "gives not one loss for each sample",
+    )
     assert isinstance(loss, Tensor)
     demand(subject, bool(torch.isfinite(loss).all()), "gives a loss that is not finite")
     demand(subject, loss.requires_grad, "gives a loss without a way back to the weights")
@@ -103,6 +138,13 @@ def _moves_weights_and_puts_them_back(defence: PerturbsWeights, domain: Domain) 
 
     lower = loss().detach()
     with defence.perturbed(parameters, loss):
-        demand(subject, bool(loss().detach() > lower), "moves the weights to where the loss is no larger")
-    equal = all(torch.equal(parameter.detach(), old) for parameter, old in zip(parameters, before, strict=True))
+        demand(
+            subject,
+            bool(loss().detach() > lower),
+            "moves the weights to where the loss is no larger",
+        )
+    equal = all(
+        torch.equal(parameter.detach(), old)
+        for parameter, old in zip(parameters, before, strict=True)
+    )
     demand(subject, equal, "does not put the weights back")

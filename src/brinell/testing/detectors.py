@@ -30,7 +30,8 @@ class _Closed(LinearModel):
 
 
 def check_detector(plugin: type[Any], **settings: Any) -> None:
-    """Run every rule over a detector, on bright bands before a black background, one position of the band for each class.
+    """Run every rule over a detector, on bright bands before a black background, one position of
+    the band for each class.
 
     Args:
         plugin: the detector's class.
@@ -68,10 +69,16 @@ def _check(detector: Detector, kind: Kind) -> None:
     rule(bool(torch.isfinite(score).all()), "answers NaN or infinity")
     rule(torch.equal(score, second), "gave two scores to the same inputs")
     single = torch.cat([suspicion(row[None]) for row in part])
-    rule(torch.allclose(single, score, rtol=1e-3, atol=1e-4), "gave other scores when the batch was split")
+    rule(
+        torch.allclose(single, score, rtol=1e-3, atol=1e-4),
+        "gave other scores when the batch was split",
+    )
     noise = Streams.of(1, torch.arange(ROWS)).uniform(*x.shape[1:])
     noisy = (x + NOISE * (2 * noise - 1)).clamp(0, 1)
-    rule(float(suspicion(noisy).mean()) > float(suspicion(x).mean()), "scores noisy inputs no higher than clean ones")
+    rule(
+        float(suspicion(noisy).mean()) > float(suspicion(x).mean()),
+        "scores noisy inputs no higher than clean ones",
+    )
     leaf = part.clone().requires_grad_()
     score = suspicion(leaf)
     (gradient,) = torch.autograd.grad(score.sum(), leaf) if score.requires_grad else (None,)
@@ -92,7 +99,9 @@ def _problem(
     domain = Domain(kind=kind, shape=SHAPES[kind])
     length = domain.shape[-1]
     bands = torch.nn.functional.one_hot(torch.arange(length) * CLASSES // length).T.float()
-    shapes = bands.reshape(CLASSES, *[1] * (len(domain.shape) - 1), length).expand(CLASSES, *domain.shape)
+    shapes = bands.reshape(CLASSES, *[1] * (len(domain.shape) - 1), length).expand(
+        CLASSES, *domain.shape
+    )
     labels = torch.arange(ROWS) % CLASSES
     x = shapes[labels] * (0.9 + 0.1 * Streams.of(0, torch.arange(ROWS)).uniform(*domain.shape))
     return x, labels, model(shapes.flatten(1) - 0.5, torch.zeros(CLASSES), domain, access)

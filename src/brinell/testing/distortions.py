@@ -64,11 +64,19 @@ def check_distortion(plugin: type[Any], **settings: Any) -> None:
 
 
 def _demand(distortion: Distortion, domain: Domain, holds: bool, rule: str) -> None:
-    demand(f"distortion {type(distortion).__name__}", holds, f"{rule} ({domain.kind} of shape {domain.shape})")
+    demand(
+        f"distortion {type(distortion).__name__}",
+        holds,
+        f"{rule} ({domain.kind} of shape {domain.shape})",
+    )
 
 
-def _question(domain: Domain, severity: int | None = None, draw: int = 0, rows: int = ROWS) -> _Question:
-    """Smooth inputs that fill their range, as photographs and signals do; without a severity every row has another."""
+def _question(
+    domain: Domain, severity: int | None = None, draw: int = 0, rows: int = ROWS
+) -> _Question:
+    """Smooth inputs that fill their range, as photographs and signals do; without a severity every
+    row has another.
+    """
     rng = Streams.of(0, torch.arange(rows))
     x = rng.fold("x").uniform(*domain.shape)
     for axis in range(2 if x.ndim > 2 else 1, x.ndim):
@@ -92,7 +100,9 @@ def _extremes(domain: Domain) -> _Question:
 
 def _ask(distortion: Distortion, domain: Domain, question: _Question) -> Tensor:
     """The distorted inputs."""
-    return distorted(distortion, question.x, question.severity, question.rng, domain=domain, draw=question.draw)
+    return distorted(
+        distortion, question.x, question.severity, question.rng, domain=domain, draw=question.draw
+    )
 
 
 def _versions(distortion: Distortion, domain: Domain) -> list[int]:
@@ -107,7 +117,10 @@ def _versions(distortion: Distortion, domain: Domain) -> list[int]:
 
 
 def _check(distortion: Distortion, domain: Domain) -> None:
-    """Run the rules on inputs of one shape. Shape, bounds, NaN and writing into `x` are judged by `distorted`."""
+    """Run the rules on inputs of one shape.
+
+    Shape, bounds, NaN and writing into `x` are judged by `distorted`.
+    """
     for draw in _versions(distortion, domain):
         _ask(distortion, domain, _question(domain, draw=draw))
         _ask(distortion, domain, _extremes(domain)._replace(draw=torch.full((ROWS,), draw)))
@@ -117,29 +130,45 @@ def _check(distortion: Distortion, domain: Domain) -> None:
     _demand(distortion, domain, generator_states() == before, rule)
     tensors = (question.x, question.severity, question.rng.keys, question.draw)
     clean = (copy.x, copy.severity, copy.rng.keys, copy.draw)
-    equal = all(torch.equal(tensor, original) for tensor, original in zip(tensors, clean, strict=True))
+    equal = all(
+        torch.equal(tensor, original) for tensor, original in zip(tensors, clean, strict=True)
+    )
     _demand(distortion, domain, equal, "wrote into what it was given")
     rule = "gave two answers to the same inputs and streams; draw from the streams it is given"
     _demand(distortion, domain, torch.equal(full, _ask(distortion, domain, copy)), rule)
     order = torch.arange(ROWS)
     for rows in (order.flip(0), order[:1], order[ROWS // 2 :]):
-        equal = torch.allclose(_ask(distortion, domain, question.select(rows)), full[rows], atol=ROUNDING)
-        _demand(distortion, domain, equal, "gave other answers when the batch was split or reordered")
+        equal = torch.allclose(
+            _ask(distortion, domain, question.select(rows)), full[rows], atol=ROUNDING
+        )
+        _demand(
+            distortion, domain, equal, "gave other answers when the batch was split or reordered"
+        )
 
 
 def _check_strength(distortion: Distortion, domain: Domain) -> None:
     """Check that draws differ, and that higher severities change more."""
-    answers = [_ask(distortion, domain, _question(domain, 5, draw)) for draw in _versions(distortion, domain)]
+    answers = [
+        _ask(distortion, domain, _question(domain, 5, draw))
+        for draw in _versions(distortion, domain)
+    ]
     for number, answer in enumerate(answers):
         new = not any(torch.equal(answer, earlier) for earlier in answers[:number])
-        _demand(distortion, domain, new, "gave the same answer in two draws; offer as many as there are")
+        _demand(
+            distortion, domain, new, "gave the same answer in two draws; offer as many as there are"
+        )
     questions = [_question(domain, severity, rows=MANY) for severity in SEVERITIES]
-    change = [float(l2(_ask(distortion, domain, question) - question.x).mean()) for question in questions]
+    change = [
+        float(l2(_ask(distortion, domain, question) - question.x).mean()) for question in questions
+    ]
     _demand(distortion, domain, change[0] > 0, "changed nothing at severity 1")
-    if isinstance(distortion, Published) and not distortion.rising:  # the strength of each severity is published, and not ours
+    if (
+        isinstance(distortion, Published) and not distortion.rising
+    ):  # the strength of each severity is published, and not ours
         _demand(distortion, domain, min(change) > 0, "changed nothing at some severity")
         return
-    # A parameter that is rounded may stay the same, and blocks may fit the picture by chance; on the whole it must rise.
+    # A parameter that is rounded may stay the same, and blocks may fit the picture by chance; on
+    # the whole it must rise.
     rises = all(later >= 0.97 * earlier for earlier, later in zip(change, change[1:], strict=False))
     sizes = ", ".join(f"{size:.3g}" for size in change)
     rule = f"is not stronger at higher severities: mean L2 {sizes}"

@@ -6,7 +6,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from brinell.core.contracts import KINDS, Access, Batch, Domain, Explainer, Kind, OpensModel, Streams
+from brinell.core.contracts import (
+    KINDS,
+    Access,
+    Batch,
+    Domain,
+    Explainer,
+    Kind,
+    OpensModel,
+    Streams,
+)
 from brinell.core.ledger import Ledger
 from brinell.core.model import ModelInfo
 from brinell.core.patches import AXES
@@ -14,7 +23,12 @@ from brinell.core.threat import Threat
 from brinell.distances.linf import Linf
 from brinell.testing.form import check_form, check_settings, contained, demand, generator_states
 
-SHAPES: dict[Kind, tuple[int, ...]] = {"image": (3, 12, 12), "signal": (2, 36), "video": (1, 4, 12, 12), "vector": (24,)}
+SHAPES: dict[Kind, tuple[int, ...]] = {
+    "image": (3, 12, 12),
+    "signal": (2, 36),
+    "video": (1, 4, 12, 12),
+    "vector": (24,),
+}
 CLASSES, ROWS = 3, 6
 SYNONYMS = {
     "seed": "nothing: random numbers come from the streams",
@@ -72,7 +86,8 @@ def check_explainer(plugin: type[Any], *, control: bool = False, **settings: Any
 
     Args:
         plugin: the explainer's class.
-        control: whether it is meant to find nothing, as a random map is; then it need not find the band.
+        control: whether it is meant to find nothing, as a random map is; then it need not find the
+            band.
         settings: settings to check it with, where not its defaults.
 
     Raises:
@@ -92,13 +107,19 @@ def _check(explainer: Explainer, kind: Kind, control: bool) -> None:
         """Demand a rule."""
         demand(f"explainer {type(explainer).__name__}", holds, f"{text} (on {kind} inputs)")
 
-    (batch, band), model, states = _problem(kind), _Model(kind, Access.GRADIENTS), generator_states()
+    (batch, band), model, states = (
+        _problem(kind),
+        _Model(kind, Access.GRADIENTS),
+        generator_states(),
+    )
     weights, clean = model.digest(), batch.x.clone()
     maps = _maps(explainer, kind, batch, model)
     rule(generator_states() == states, "drew from a global random generator")
     rule(torch.equal(batch.x, clean), "wrote into what it was given")
     rule(model.digest() == weights, "changed the weights of the model")
-    hooks = [part for part in model.module.modules() if part._forward_hooks or part._forward_pre_hooks]
+    hooks = [
+        part for part in model.module.modules() if part._forward_hooks or part._forward_pre_hooks
+    ]
     rule(not hooks, "left a hook on the network")
     expected = (ROWS, *SHAPES[kind][len(SHAPES[kind]) - AXES[kind] :])
     rule(maps.shape == expected, f"gives maps of shape {tuple(maps.shape)}, not {expected}")
@@ -106,13 +127,24 @@ def _check(explainer: Explainer, kind: Kind, control: bool) -> None:
     rule(torch.equal(maps, _maps(explainer, kind, batch)), "gave two maps of the same inputs")
     singles = []
     for index in (0, 3):
-        single = Batch(ids=torch.zeros(1, dtype=torch.int64), x=batch.x[index : index + 1], y=batch.y[index : index + 1])
+        single = Batch(
+            ids=torch.zeros(1, dtype=torch.int64),
+            x=batch.x[index : index + 1],
+            y=batch.y[index : index + 1],
+        )
         singles.append(_maps(explainer, kind, single, streams=torch.tensor([index])))
-    equal = torch.allclose(torch.cat(singles), maps[[0, 3]], rtol=1e-3, atol=1e-4 * float(maps.abs().max()) + 1e-7)
+    equal = torch.allclose(
+        torch.cat(singles), maps[[0, 3]], rtol=1e-3, atol=1e-4 * float(maps.abs().max()) + 1e-7
+    )
     rule(equal, "gave other maps when the batch was split")
     profile = maps.flatten(1, -2).mean(1) if AXES[kind] > 1 else maps
-    in_band, outside = (torch.where(mask, profile, 0.0).sum(1) / mask.sum(1) for mask in (band, ~band))
-    rule(control or bool((in_band > outside).all()), "does not find the band that the class alone looks at")
+    in_band, outside = (
+        torch.where(mask, profile, 0.0).sum(1) / mask.sum(1) for mask in (band, ~band)
+    )
+    rule(
+        control or bool((in_band > outside).all()),
+        "does not find the band that the class alone looks at",
+    )
 
 
 def _problem(kind: Kind) -> tuple[Batch, Tensor]:
@@ -122,15 +154,27 @@ def _problem(kind: Kind) -> tuple[Batch, Tensor]:
     band = torch.arange(shape[-1]) * CLASSES // shape[-1] == y[:, None]
     bright = band.float().reshape(ROWS, *[1] * (len(shape) - 1), shape[-1]).expand(ROWS, *shape)
     noise = Streams.of(0, torch.arange(ROWS)).uniform(*shape)
-    return Batch(ids=torch.arange(ROWS), x=(0.05 + 0.8 * bright + 0.1 * noise).contiguous(), y=y), band
+    return Batch(
+        ids=torch.arange(ROWS), x=(0.05 + 0.8 * bright + 0.1 * noise).contiguous(), y=y
+    ), band
 
 
-def _maps(explainer: Explainer, kind: Kind, batch: Batch, model: _Model | None = None, streams: Tensor | None = None) -> Tensor:
+def _maps(
+    explainer: Explainer,
+    kind: Kind,
+    batch: Batch,
+    model: _Model | None = None,
+    streams: Tensor | None = None,
+) -> Tensor:
     """The maps of a batch, whose budget is endless."""
     model = model or _Model(kind, max(explainer.access, Access.SCORES))
     threat = Threat(distance=Linf(), eps=torch.full((len(batch),), torch.inf), domain=model.domain)
     ledger = Ledger(model, batch, threat, access=explainer.access, batch_size=64, minimal=True)
     rng = Streams.of(7, torch.arange(len(batch)) if streams is None else streams)
     with contained(f"explainer {type(explainer).__name__}", f" (on {kind} inputs)"):
-        attached = explainer.attach(model.module, model.domain) if isinstance(explainer, OpensModel) else explainer
+        attached = (
+            explainer.attach(model.module, model.domain)
+            if isinstance(explainer, OpensModel)
+            else explainer
+        )
         return attached(ledger.oracle(), ledger.batch, model.domain, rng)

@@ -1,4 +1,6 @@
-"""The form that plugins of every kind share: a frozen, keyword-only dataclass of settings that survives JSON."""
+"""The form that plugins of every kind share: a frozen, keyword-only dataclass of settings that
+survives JSON.
+"""
 
 import dataclasses
 import json
@@ -27,13 +29,17 @@ def demand(subject: str, holds: bool, rule: str) -> None:
 
 @contextmanager
 def contained(subject: str, place: str = "") -> Iterator[None]:
-    """Turn what a plug-in raises beyond our errors into a ContractError of one line; `place` says on which inputs."""
+    """Turn what a plug-in raises beyond our errors into a ContractError of one line; `place` says
+    on which inputs.
+    """
     try:
         yield
     except BrinellError:
         raise
     except Exception as error:
-        raise ContractError(f"{subject} failed with {type(error).__name__}: {error}{place}") from error
+        raise ContractError(
+            f"{subject} failed with {type(error).__name__}: {error}{place}"
+        ) from error
 
 
 def check_form(plugin: Any, declares: tuple[str, ...], synonyms: Mapping[str, str]) -> None:
@@ -42,34 +48,61 @@ def check_form(plugin: Any, declares: tuple[str, ...], synonyms: Mapping[str, st
     Args:
         plugin: the class.
         declares: attributes that it must have.
-        synonyms: names that a setting may not have, and the word or the place that the idea has here.
+        synonyms: names that a setting may not have, and the word or the place that the idea has
+            here.
 
     Raises:
         ContractError: the first rule that is broken.
     """
     name = getattr(plugin, "__name__", str(plugin))
-    demand(name, getattr(getattr(plugin, "__dataclass_params__", None), "frozen", False), "is no frozen dataclass")
+    demand(
+        name,
+        getattr(getattr(plugin, "__dataclass_params__", None), "frozen", False),
+        "is no frozen dataclass",
+    )
     for field in dataclasses.fields(plugin):
-        has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
-        demand(f"{name}: setting", field.kw_only and has_default, f"{field.name} must be keyword-only and have a default")
+        has_default = (
+            field.default is not dataclasses.MISSING
+            or field.default_factory is not dataclasses.MISSING
+        )
+        demand(
+            f"{name}: setting",
+            field.kw_only and has_default,
+            f"{field.name} must be keyword-only and have a default",
+        )
         if field.name in synonyms:
-            raise ContractError(f"{name}: setting {field.name} has another name here: {synonyms[field.name]}")
+            raise ContractError(
+                f"{name}: setting {field.name} has another name here: {synonyms[field.name]}"
+            )
     for attribute in declares:
         demand(name, hasattr(plugin, attribute), f"does not declare {attribute}")
     if "access" in declares:
-        demand(f"{name}:", isinstance(plugin.access, Access), "access must be LABELS, SCORES or GRADIENTS")
+        demand(
+            f"{name}:",
+            isinstance(plugin.access, Access),
+            "access must be LABELS, SCORES or GRADIENTS",
+        )
     if "domains" in declares:
-        demand(f"{name}:", bool(plugin.domains) and plugin.domains <= set(KINDS), f"domains must be some of {', '.join(KINDS)}")
+        demand(
+            f"{name}:",
+            bool(plugin.domains) and plugin.domains <= set(KINDS),
+            f"domains must be some of {', '.join(KINDS)}",
+        )
 
 
 def check_settings(instance: Any) -> None:
-    """The settings can be written as JSON and make an equal instance again; those that are plugins are checked by themselves.
+    """The settings can be written as JSON and make an equal instance again; those that are plugins
+    are checked by themselves.
 
     Raises:
         ContractError: they cannot.
     """
     name = type(instance).__name__
-    parts = {field.name: getattr(instance, field.name) for field in dataclasses.fields(instance) if field.metadata.get("plugin")}
+    parts = {
+        field.name: getattr(instance, field.name)
+        for field in dataclasses.fields(instance)
+        if field.metadata.get("plugin")
+    }
     values = {key: value for key, value in dataclasses.asdict(instance).items() if key not in parts}
     try:
         rebuilt = type(instance)(**json.loads(json.dumps(values)), **parts)
@@ -79,6 +112,8 @@ def check_settings(instance: Any) -> None:
 
 
 def generator_states() -> tuple[Any, ...]:
-    """The states of the global random generators of torch, Python and NumPy, to be compared: no plug-in may draw from them."""
+    """The states of the global random generators of torch, Python and NumPy, to be compared: no
+    plug-in may draw from them.
+    """
     _, keys, *position = np.random.get_state(legacy=True)  # noqa: NPY002 - it is read, never set
     return torch.get_rng_state().tolist(), random.getstate(), keys.tolist(), position  # type: ignore[union-attr]

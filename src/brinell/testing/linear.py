@@ -9,12 +9,18 @@ from torch import Tensor
 from brinell.core.contracts import Access, Batch, Domain, Kind, Streams
 from brinell.core.model import ModelInfo
 
-SHAPES: dict[Kind, tuple[int, ...]] = {"image": (3, 6, 6), "signal": (2, 30), "video": (1, 4, 5, 5), "vector": (40,)}
+SHAPES: dict[Kind, tuple[int, ...]] = {
+    "image": (3, 6, 6),
+    "signal": (2, 30),
+    "video": (1, 4, 5, 5),
+    "vector": (40,),
+}
 DUAL = {"linf": 1.0, "l2": 2.0, "l1": torch.inf, "l0": torch.inf, "embedding": 2.0}
-"""The order of the norm that is dual to each distance; in L0 that by which the gaps of the samples are measured out."""
+"""The order of the norm that is dual to each distance; in L0 that by which the gaps of the
+samples are measured out."""
 LARGEST = {"linf": 0.02, "l2": 0.1, "l1": 0.2, "l0": 2.5, "embedding": 0.1}
-"""The largest margin of the samples; in L0, where it is a number of values, some two to four of them. An embedding without a
-file is the input itself."""
+"""The largest margin of the samples; in L0, where it is a number of values, some two to four of
+them. An embedding without a file is the input itself."""
 
 
 class LinearModel:
@@ -30,7 +36,9 @@ class LinearModel:
     name = "linear"
     info = ModelInfo()
 
-    def __init__(self, weight: Tensor, bias: Tensor, domain: Domain, access: Access = Access.GRADIENTS) -> None:
+    def __init__(
+        self, weight: Tensor, bias: Tensor, domain: Domain, access: Access = Access.GRADIENTS
+    ) -> None:
         self.weight, self.bias, self.domain, self.access = weight, bias, domain, access
         self.classes = len(weight)
         self.inputs_seen = 0
@@ -48,22 +56,34 @@ class LinearModel:
     def margin(self, x: Tensor, y: Tensor, distance: str) -> Tensor:
         """(n,): exact distance to the nearest input of another class, as if there were no bounds.
 
-        The logit difference to class k falls fastest along the dual direction: (z_y - z_k) / ||w_y - w_k||_dual. Any step
-        beyond that changes the class, and no shorter one does. In L0 the bounds count, without which one value would always do:
-        each value goes to the better end of its range, those that gain most first, until the class changes.
+        The logit difference to class k falls fastest along the dual direction: (z_y - z_k) / ||w_y
+        - w_k||_dual. Any step beyond that changes the class, and no shorter one does. In L0 the
+        bounds count, without which one value would always do: each value goes to the better end of
+        its range, those that gain most first, until the class changes.
         """
         logits = x.flatten(1) @ self.weight.T + self.bias
         gaps = logits.gather(1, y[:, None]) - logits
         if distance == "l0":
             return self._values_to_change(x, y, gaps)
-        slopes = torch.linalg.vector_norm(self.weight[y][:, None] - self.weight[None], ord=DUAL[distance], dim=2)
+        slopes = torch.linalg.vector_norm(
+            self.weight[y][:, None] - self.weight[None], ord=DUAL[distance], dim=2
+        )
         return torch.where(slopes > 0, gaps / slopes, torch.inf).amin(1)
 
     def _values_to_change(self, x: Tensor, y: Tensor, gaps: Tensor) -> Tensor:
-        """(n,): the fewest values by whose change another class takes the lead; infinite where all of them would not do."""
-        low, high = (bound.expand(1, *self.domain.shape).flatten(1) - x.flatten(1) for bound in self.domain.bounds(x))
+        """(n,): the fewest values by whose change another class takes the lead; infinite where all
+        of them would not do.
+        """
+        low, high = (
+            bound.expand(1, *self.domain.shape).flatten(1) - x.flatten(1)
+            for bound in self.domain.bounds(x)
+        )
         slopes = self.weight[None] - self.weight[y][:, None]
-        gain = torch.maximum(slopes * low[:, None], slopes * high[:, None]).sort(2, descending=True).values.cumsum(2)
+        gain = (
+            torch.maximum(slopes * low[:, None], slopes * high[:, None])
+            .sort(2, descending=True)
+            .values.cumsum(2)
+        )
         count = 1.0 + (gain <= gaps[..., None]).sum(2)
         return torch.where(count <= gain.shape[2], count, torch.inf).amin(1)
 
@@ -78,12 +98,16 @@ class LinearProblem:
     """(n,): exact margins in the distance asked for."""
 
 
-def linear_problem(kind: Kind, distance: str, *, n: int = 24, classes: int = 5, seed: int = 0) -> LinearProblem:
-    """A random linear problem over inputs of this kind, with `n` samples whose margins are known by construction.
+def linear_problem(
+    kind: Kind, distance: str, *, n: int = 24, classes: int = 5, seed: int = 0
+) -> LinearProblem:
+    """A random linear problem over inputs of this kind, with `n` samples whose margins are known by
+    construction.
 
-    Each sample lies between two classes, and the others are far below both. So the nearest boundary is also the one that a
-    loss over all classes climbs towards: cross-entropy follows the mixture of all rivals, which need not be the nearest. The
-    margins are small against the room that each value has inside the bounds, so the bounds do not change them.
+    Each sample lies between two classes, and the others are far below both. So the nearest boundary
+    is also the one that a loss over all classes climbs towards: cross-entropy follows the mixture
+    of all rivals, which need not be the nearest. The margins are small against the room that each
+    value has inside the bounds, so the bounds do not change them.
     """
     shape = SHAPES[kind]
     domain = Domain(kind=kind, shape=shape)
@@ -99,7 +123,9 @@ def linear_problem(kind: Kind, distance: str, *, n: int = 24, classes: int = 5, 
     normal = weight[0] - weight[1]
     share = 0.25 + 0.75 * draw.fold("margin").uniform(n)[0]
     side = torch.where(torch.arange(n) % 2 == 0, 1.0, -1.0)
-    target_margin = side * share * LARGEST[distance] * torch.linalg.vector_norm(normal, ord=DUAL[distance])
+    target_margin = (
+        side * share * LARGEST[distance] * torch.linalg.vector_norm(normal, ord=DUAL[distance])
+    )
     gap = x @ normal + bias[0] - bias[1]
     x = x + ((target_margin - gap) / normal.pow(2).sum())[:, None] * normal
     batch = Batch(ids=torch.arange(n), x=x.reshape(n, *shape), y=(side < 0).long())

@@ -22,31 +22,64 @@ def check_distance(distance: Distance) -> None:
     size = distance.size(delta)
 
     demand = partial(form.demand, f"distance {name}")
-    demand(size.shape == (16,) and bool((size > 0).all()), "gives no positive size to each perturbation")
-    demand(bool((distance.size(torch.zeros_like(delta)) == 0).all()), "gives the zero perturbation a size")
+    demand(
+        size.shape == (16,) and bool((size > 0).all()),
+        "gives no positive size to each perturbation",
+    )
+    demand(
+        bool((distance.size(torch.zeros_like(delta)) == 0).all()),
+        "gives the zero perturbation a size",
+    )
     eps = size * torch.linspace(0.1, 1.5, 16)
     projected = distance.project(delta.clone(), eps)
-    demand(bool((distance.size(projected) <= eps * (1 + 1e-5)).all()), "projects to outside of the ball")
-    demand(torch.allclose(projected[eps >= size], delta[eps >= size]), "moves what is inside the ball already")
-    demand(torch.allclose(distance.project(projected.clone(), eps), projected, atol=1e-6), "moves a projected point again")
+    demand(
+        bool((distance.size(projected) <= eps * (1 + 1e-5)).all()),
+        "projects to outside of the ball",
+    )
+    demand(
+        torch.allclose(projected[eps >= size], delta[eps >= size]),
+        "moves what is inside the ball already",
+    )
+    demand(
+        torch.allclose(distance.project(projected.clone(), eps), projected, atol=1e-6),
+        "moves a projected point again",
+    )
     steepest = distance.ascent(delta)
-    demand(torch.allclose(distance.size(steepest), torch.ones(16), rtol=1e-4), "steps by another length than 1")
-    demand(bool(torch.isfinite(distance.ascent(torch.zeros_like(delta))).all()), "makes no finite step out of a zero gradient")
+    demand(
+        torch.allclose(distance.size(steepest), torch.ones(16), rtol=1e-4),
+        "steps by another length than 1",
+    )
+    demand(
+        bool(torch.isfinite(distance.ascent(torch.zeros_like(delta))).all()),
+        "makes no finite step out of a zero gradient",
+    )
     # One of the first three is the steepest in L2, Linf and L1.
     flat = delta.flatten(1)
-    single = torch.zeros_like(flat).scatter(1, flat.abs().argmax(1, keepdim=True), 1.0) * flat.sign()
-    deltas = [one / per_sample(distance.size(one), one) for one in (delta, delta.sign(), single.reshape(delta.shape))]
+    single = (
+        torch.zeros_like(flat).scatter(1, flat.abs().argmax(1, keepdim=True), 1.0) * flat.sign()
+    )
+    deltas = [
+        one / per_sample(distance.size(one), one)
+        for one in (delta, delta.sign(), single.reshape(delta.shape))
+    ]
     deltas += [distance.direction(streams.fold(i), (3, 4, 4)) for i in range(8)]
     rise = (steepest * delta).flatten(1).sum(1)
     demand(
-        all(bool((rise >= (o * delta).flatten(1).sum(1) - 1e-4).all()) for o in deltas), "knows a steeper step than its ascent"
+        all(bool((rise >= (o * delta).flatten(1).sum(1) - 1e-4).all()) for o in deltas),
+        "knows a steeper step than its ascent",
     )
     sample = distance.sample(streams, (3, 4, 4))
     demand(bool((distance.size(sample) <= 1 + 1e-5).all()), "samples outside of the unit ball")
     direction = distance.direction(streams, (3, 4, 4))
-    demand(torch.allclose(distance.size(direction), torch.ones(16), rtol=1e-4), "draws directions of another size than 1")
+    demand(
+        torch.allclose(distance.size(direction), torch.ones(16), rtol=1e-4),
+        "draws directions of another size than 1",
+    )
     scaled = distance.size(delta * per_sample(torch.full((16,), 2.0), delta))
-    demand(name == "l0" or torch.allclose(scaled, 2 * size, rtol=1e-4), "does not scale with the perturbation")
+    demand(
+        name == "l0" or torch.allclose(scaled, 2 * size, rtol=1e-4),
+        "does not scale with the perturbation",
+    )
 
 
 def check_dataset(dataset: Dataset) -> None:
@@ -59,19 +92,32 @@ def check_dataset(dataset: Dataset) -> None:
     labels, domain = dataset.labels(), dataset.domain
 
     demand = partial(form.demand, f"data {dataset.name}")
-    demand(len(labels) == len(dataset) > 0 and labels.dtype == np.int64, "has not one int64 label per sample")
-    demand(labels.min() >= 0 and labels.max() < len(dataset.classes), "has labels without a class name")
+    demand(
+        len(labels) == len(dataset) > 0 and labels.dtype == np.int64,
+        "has not one int64 label per sample",
+    )
+    demand(
+        labels.min() >= 0 and labels.max() < len(dataset.classes), "has labels without a class name"
+    )
     indices = [0, len(dataset) - 1, len(dataset) // 2]
     x = dataset.load(indices)
-    demand(x.dtype == torch.float32 and x.shape == (3, *domain.shape), "loads another type or shape than its domain says")
+    demand(
+        x.dtype == torch.float32 and x.shape == (3, *domain.shape),
+        "loads another type or shape than its domain says",
+    )
     demand(bool(domain.excess(x) <= domain.slack), "leaves its bounds")
     demand(torch.allclose(domain.round(x), x, atol=domain.slack), "is not on its storage levels")
-    demand(torch.equal(dataset.load(indices[::-1]).flip(0), x), "loads other inputs in another order")
-    demand(dataset.digest() == dataset.digest() and len(dataset.digest()) >= 16, "has no stable digest")
+    demand(
+        torch.equal(dataset.load(indices[::-1]).flip(0), x), "loads other inputs in another order"
+    )
+    demand(
+        dataset.digest() == dataset.digest() and len(dataset.digest()) >= 16, "has no stable digest"
+    )
 
 
 def check_model(model: Model) -> None:
-    """Answers are finite logits of the right shape, the same alone as in company, and change nothing.
+    """Answers are finite logits of the right shape, the same alone as in company, and change
+    nothing.
 
     Raises:
         ContractError: the first rule that is broken.
@@ -86,10 +132,15 @@ def check_model(model: Model) -> None:
         demand(torch.equal(x, original), "writes into its inputs")
         repeat = model.predict(x)
         single = torch.cat([model.predict(row[None]) for row in x])
-    demand(logits.shape == (4, model.classes), f"answers {tuple(logits.shape)}, not (4, {model.classes})")
+    demand(
+        logits.shape == (4, model.classes),
+        f"answers {tuple(logits.shape)}, not (4, {model.classes})",
+    )
     demand(bool((logits < torch.inf).all()), "answers NaN or infinity")
     demand(torch.equal(logits, repeat), "answers differently twice")
-    demand(torch.allclose(logits, single, rtol=1e-3, atol=1e-4), "answers differently in other company")
+    demand(
+        torch.allclose(logits, single, rtol=1e-3, atol=1e-4), "answers differently in other company"
+    )
     demand(model.digest() == before, "changes when asked")
     if model.access == Access.GRADIENTS:
         leaf = x.clone().requires_grad_()

@@ -1,4 +1,6 @@
-"""The rules of studies: one record, from which a command, a call, a folder and a page follow (`studies.kit`)."""
+"""The rules of studies: one record, from which a command, a call, a folder and a page follow
+(`studies.kit`).
+"""
 
 import dataclasses
 import json
@@ -29,11 +31,13 @@ from brinell.testing import form
 
 
 def check_study(study: Study, example: Mapping[str, Any]) -> None:
-    """Check that a study keeps the promises of its record, by its declarations and in a few small runs.
+    """Check that a study keeps the promises of its record, by its declarations and in a few small
+    runs.
 
     Args:
         study: the record.
-        example: settings of a small run, models and data as specs, that leaves a folder and takes seconds.
+        example: settings of a small run, models and data as specs, that leaves a folder and takes
+            seconds.
 
     Raises:
         ContractError: the first rule that is broken.
@@ -46,22 +50,41 @@ def check_study(study: Study, example: Mapping[str, Any]) -> None:
 
 
 def check_record(study: Study) -> None:
-    """The study is found by its verb, every reference of its record leads to something, and every setting has help.
+    """The study is found by its verb, every reference of its record leads to something, and every
+    setting has help.
 
     Raises:
         ContractError: one does not.
     """
-    _demand(study, study.verb in register.entries(), "is not found: name its package as an entry point, and install it")
+    _demand(
+        study,
+        study.verb in register.entries(),
+        "is not found: name its package as an entry point, and install it",
+    )
     references = {name: getattr(study, name) for name in ("run", "result", "rows")}
-    references |= {"pieces": "run:pieces", "summary": "result:summarise"} if study.rows is not None else {}
+    references |= (
+        {"pieces": "run:pieces", "summary": "result:summarise"} if study.rows is not None else {}
+    )
     for name, reference in references.items():
-        _demand(study, reference is None or _resolves(study, reference), f"names {reference} as its {name}, which is not there")
+        _demand(
+            study,
+            reference is None or _resolves(study, reference),
+            f"names {reference} as its {name}, which is not there",
+        )
     for name, setting in study.fields().items():
         _demand(study, bool(setting.description), f"does not say what {name} is")
     _demand(study, bool(study.examples), "has no example for its help")
     _demand(study, isinstance(study.resolve(study.result), type), "has a result that is no type")
-    _demand(study, hasattr(study.resolve(study.result), "lines"), "has a result without lines for a terminal")
-    _demand(study, not study.leaves_folder or study.layout.verb == study.verb, "has a layout of another verb")
+    _demand(
+        study,
+        hasattr(study.resolve(study.result), "lines"),
+        "has a result without lines for a terminal",
+    )
+    _demand(
+        study,
+        not study.leaves_folder or study.layout.verb == study.verb,
+        "has a layout of another verb",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,14 +122,22 @@ def finish(study: Study, example: Mapping[str, Any], folder: Path) -> FinishedRu
     with _writes() as written:
         result = calls.call_of(study)(**example, progress=SilentProgress(), out=full)
     _demand(study, (full / MANIFEST).exists(), f"leaves no {MANIFEST}")
-    _demand(study, isinstance(result, study.resolve(study.result)), "returns something else than its result")
+    _demand(
+        study,
+        isinstance(result, study.resolve(study.result)),
+        "returns something else than its result",
+    )
     rows = rows_of(full)
     _demand(study, bool(rows) or study.rows is None, "leaves no rows")
-    return FinishedRun(study=study, example=example, parent=folder, result=result, rows=rows, writes=len(written))
+    return FinishedRun(
+        study=study, example=example, parent=folder, result=result, rows=rows, writes=len(written)
+    )
 
 
 def rows_of(folder: Path) -> dict[str, Any]:
-    """All rows of a folder by the folder of their files, without seconds, in a fixed order; of one without rows its arrays."""
+    """All rows of a folder by the folder of their files, without seconds, in a fixed order; of one
+    without rows its arrays.
+    """
     found: dict[str, list[pa.Table]] = {}
     for path in sorted(folder.rglob("*.parquet")):
         table = pq.read_table(path).replace_schema_metadata(None)
@@ -120,7 +151,8 @@ def rows_of(folder: Path) -> dict[str, Any]:
 def rows_match(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     """True if two mappings of tables, as `rows_of` returns them, hold equal rows."""
     return first.keys() == second.keys() and all(
-        _same_table(rows, second[name]) if isinstance(rows, pa.Table) else rows == second[name] for name, rows in first.items()
+        _same_table(rows, second[name]) if isinstance(rows, pa.Table) else rows == second[name]
+        for name, rows in first.items()
     )
 
 
@@ -131,7 +163,10 @@ def _same_table(one: pa.Table, other: pa.Table) -> bool:
     for name in one.column_names:
         a, b = one[name], other[name]
         if pa.types.is_floating(a.type):
-            first, second = (np.array([np.nan if value is None else value for value in column.to_pylist()]) for column in (a, b))
+            first, second = (
+                np.array([np.nan if value is None else value for value in column.to_pylist()])
+                for column in (a, b)
+            )
             if not np.allclose(first, second, rtol=1e-5, atol=1e-6, equal_nan=True):
                 return False
         elif a != b:
@@ -142,7 +177,11 @@ def _same_table(one: pa.Table, other: pa.Table) -> bool:
 def _in_order(table: pa.Table) -> pa.Table:
     """Sorted by names and whole numbers, and among equal ones by floats."""
     floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
-    keys = [field.name for field in table.schema if pa.types.is_string(field.type) or pa.types.is_primitive(field.type)]
+    keys = [
+        field.name
+        for field in table.schema
+        if pa.types.is_string(field.type) or pa.types.is_primitive(field.type)
+    ]
     return table.sort_by([(name, "ascending") for name in sorted(keys, key=floats.__contains__)])
 
 
@@ -153,16 +192,26 @@ def check_records(run: FinishedRun) -> None:
         ContractError: they do not.
     """
     study, full = run.study, run.folder
-    _demand(study, study.open(full) == run.result, "opens its folder as another result than it returned")
+    _demand(
+        study, study.open(full) == run.result, "opens its folder as another result than it returned"
+    )
     page = full / PAGE
     _demand(study, page.exists(), f"leaves no {PAGE}")
     before = page.read_bytes()
     study.write_page(full)
     _demand(study, page.read_bytes() == before, "writes another page from the same records")
     if study.resume:
-        recorded = {name: value for name, value in toml.load(full / "run.toml").items() if name in study.request.model_fields}
+        recorded = {
+            name: value
+            for name, value in toml.load(full / "run.toml").items()
+            if name in study.request.model_fields
+        }
         expected = toml.parse_request(study.request, _settings(study, run.example))
-        _demand(study, toml.parse_request(study.request, recorded) == expected, "keeps another request in run.toml")
+        _demand(
+            study,
+            toml.parse_request(study.request, recorded) == expected,
+            "keeps another request in run.toml",
+        )
 
 
 def check_other_request(run: FinishedRun) -> None:
@@ -172,7 +221,9 @@ def check_other_request(run: FinishedRun) -> None:
         ContractError: it takes one of them, changes, or says so in more than a line.
     """
     study, full = run.study, run.folder
-    requests: list[dict[str, Any]] = [{}] if study.resume else []  # others make the same folder again
+    requests: list[dict[str, Any]] = (
+        [{}] if study.resume else []
+    )  # others make the same folder again
     if study.resume and "seed" in study.request.model_fields:
         requests.append({"seed": int(run.example.get("seed", 0)) + 1, "resume": True})
     for settings in requests:
@@ -181,7 +232,9 @@ def check_other_request(run: FinishedRun) -> None:
             run.call(out=full, **settings)
         except BrinellError as error:
             _demand(
-                study, "\n" not in str(error) and str(full) in str(error), f"refuses {request} without one line about the folder"
+                study,
+                "\n" not in str(error) and str(full) in str(error),
+                f"refuses {request} without one line about the folder",
             )
         else:
             _demand(study, False, f"lets {request} into its folder")
@@ -214,7 +267,8 @@ def _writes(most: int | None = None) -> Iterator[list[str]]:
 
 
 def check_command(run: FinishedRun) -> None:
-    """Check that the command ends a call that was stopped in the middle with the rows of an uninterrupted one.
+    """Check that the command ends a call that was stopped in the middle with the rows of an
+    uninterrupted one.
 
     A study without a resume begins anew. The schema describes what the command prints.
 
@@ -226,23 +280,37 @@ def check_command(run: FinishedRun) -> None:
         with suppress(_Stopped), _writes(run.writes // 2):
             run.call(out=out)
             _demand(study, False, "was not stopped in the middle: it writes less the second time")
-    values = toml.parse_request(study.request, _settings(study, run.example)).model_dump(exclude_unset=True)
-    options = settings_texts({name: value for name, value in run.example.items() if name not in values})
+    values = toml.parse_request(study.request, _settings(study, run.example)).model_dump(
+        exclude_unset=True
+    )
+    options = settings_texts(
+        {name: value for name, value in run.example.items() if name not in values}
+    )
     with redirect_stdout(StringIO()) as printed, mock.patch.object(ROOT, "quiet", True):
         Command(study, values, options, None, out, bool(study.resume), True).execute()
-    way = "after a stop of the call and a resume by the command" if study.resume else "by the command than by the call"
+    way = (
+        "after a stop of the call and a resume by the command"
+        if study.resume
+        else "by the command than by the call"
+    )
     _demand(study, rows_match(rows_of(out), run.rows), f"has other rows {way}")
     printed_type = TypeAdapter[Any](next(iter(study.printed().values())))
     try:
         answer = json.loads(printed.getvalue())
-        round_trip = printed_type.dump_python(printed_type.validate_python(answer), mode="json", by_alias=True)
+        round_trip = printed_type.dump_python(
+            printed_type.validate_python(answer), mode="json", by_alias=True
+        )
     except ValueError as error:
-        _demand(study, False, f"prints what is not of its schema: {' '.join(str(error).split())[:200]}")
+        _demand(
+            study, False, f"prints what is not of its schema: {' '.join(str(error).split())[:200]}"
+        )
     _demand(study, round_trip == answer, "prints more than its schema describes")
 
 
 def _settings(study: Study, example: Mapping[str, Any]) -> dict[str, Any]:
-    return settings_texts({name: value for name, value in example.items() if name in study.request.model_fields})
+    return settings_texts(
+        {name: value for name, value in example.items() if name in study.request.model_fields}
+    )
 
 
 def _resolves(study: Study, reference: Any) -> bool:

@@ -1,4 +1,5 @@
-"""Adversarial training: recipes, the loop, its checks and checkpoints, and building blocks for the user's training loop.
+"""Adversarial training: recipes, the loop, its checks and checkpoints, and building blocks for the
+user's training loop.
 
 This package audits nothing.
 """

@@ -38,17 +38,21 @@ PLAIN = Recipe.of("plain")
 class AdversarialBatch:
     """Turns a batch into an adversarial one, in your training loop: `x = adversarial(x, y)`.
 
-    The attack runs on the model in evaluation mode. Afterwards the modes of all its parts, its gradients and the random
-    generators are restored. Random numbers follow from the seed and the number of the call, which `state_dict` keeps.
+    The attack runs on the model in evaluation mode. Afterwards the modes of all its parts, its
+    gradients and the random generators are restored. Random numbers follow from the seed and the
+    number of the call, which `state_dict` keeps.
 
     Args:
-        model: takes inputs (n, *shape) within the bounds and answers (n, classes) logits, or an object that holds `logits`.
-        attack: n-fgsm, pgd?steps=5, trades, distortions or another recipe of `brinell plugins defence`, or several
-            joined by + that share each batch; or any attack of `brinell plugins attack`, such as apgd?steps=10, which continues
-            with every sample until its steps are spent.
+        model: takes inputs (n, *shape) within the bounds and answers (n, classes) logits, or an
+            object that holds `logits`.
+        attack: n-fgsm, pgd?steps=5, trades, distortions or another recipe of `brinell plugins
+            defence`, or several joined by + that share each batch; or any attack of `brinell
+            plugins attack`, such as apgd?steps=10, which continues with every sample until its
+            steps are spent.
         eps: the budget, a number or a text such as 8/255.
         norm: linf or l2; for attacks also l1 and l0.
-        schedule: a number of calls over which eps rises from 0; 0 uses the full eps from the first call on.
+        schedule: a number of calls over which eps rises from 0; 0 uses the full eps from the first
+            call on.
         bounds: (low, high) of the inputs.
         kind: image, signal, video or vector, if the number of axes does not determine it.
         seed: seed of every random number.
@@ -71,20 +75,35 @@ class AdversarialBatch:
         seed: int = 0,
     ) -> None:
         if not isinstance(model, nn.Module):
-            raise RequestError(f"the model is a {type(model).__name__}: give a torch module, whose gradients are followed")
+            raise RequestError(
+                f"the model is a {type(model).__name__}: give a torch module, "
+                "whose gradients are followed"
+            )
         if schedule < 0:
             raise RequestError(f"schedule is {schedule}: it is a number of calls, 0 or more")
-        self.model, self.attack, self.bounds, self.kind, self.seed = model, attack, bounds, kind, seed
+        self.model, self.attack, self.bounds, self.kind, self.seed = (
+            model,
+            attack,
+            bounds,
+            kind,
+            seed,
+        )
         self.schedule, self.distance, self.calls = schedule, open_distance(norm_text(norm)), 0
         names = [plugins.head(part) for part in plugins.split(attack)]
-        self.recipe = Recipe.of(attack) if len(names) > 1 or names[0] in plugins.names("defence") else None
+        self.recipe = (
+            Recipe.of(attack) if len(names) > 1 or names[0] in plugins.names("defence") else None
+        )
         if self.recipe is not None:
             _check_batchwise(self.recipe)
         if eps is None and (self.recipe is None or self.recipe.budgeted):
-            raise RequestError("eps is missing, the budget that is trained for: give a number, such as eps=8/255")
+            raise RequestError(
+                "eps is missing, the budget that is trained for: give a number, such as eps=8/255"
+            )
         self._budgets = parse_eps("0" if eps is None else eps_text(eps))
         if len(self._budgets.values) != 1:
-            raise RequestError(f"eps {eps!r} is {len(self._budgets.values)} budgets: a training has one")
+            raise RequestError(
+                f"eps {eps!r} is {len(self._budgets.values)} budgets: a training has one"
+            )
         self._fitted: dict[tuple[int, ...], tuple[Domain, Recipe | None]] = {}
         self._classes = 0
         """Number of classes that the model is known to have."""
@@ -92,7 +111,9 @@ class AdversarialBatch:
     @property
     def eps(self) -> float:
         """The budget of the next call."""
-        return self._budgets.values[0] * (min(1.0, self.calls / self.schedule) if self.schedule else 1.0)
+        return self._budgets.values[0] * (
+            min(1.0, self.calls / self.schedule) if self.schedule else 1.0
+        )
 
     @in_python
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
@@ -103,22 +124,38 @@ class AdversarialBatch:
             y: (n,) true classes.
 
         Raises:
-            BrinellError: inputs outside the bounds, labels beyond the model's classes, or a recipe that does not fit them.
+            BrinellError: inputs outside the bounds, labels beyond the model's classes, or a recipe
+                that does not fit them.
         """
         if not isinstance(x, Tensor) or x.ndim < 2 or not len(x):
-            description = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else f"type {type(x).__name__}"
-            raise RequestError(f"x has {description}: give a tensor with the samples first, at least one, and then each input")
+            description = (
+                f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else f"type {type(x).__name__}"
+            )
+            raise RequestError(
+                f"x has {description}: give a tensor with the samples first, at "
+                "least one, and then each input"
+            )
         with torch.inference_mode(False):
             # What was made in inference mode no gradient can be followed through.
             inputs, labels = x.detach(), parse_labels(y, len(x)).to(x.device)
-            return self._craft(*(tensor.clone() if tensor.is_inference() else tensor for tensor in (inputs, labels)))
+            return self._craft(
+                *(
+                    tensor.clone() if tensor.is_inference() else tensor
+                    for tensor in (inputs, labels)
+                )
+            )
 
     def _craft(self, x: Tensor, y: Tensor) -> Tensor:
         trained = trained_of(self.model)
         domain, recipe = self._fit(x)
         check_bounds(x, domain, "give bounds=(low, high), and normalise within the model")
-        if (largest_label := int(y.max())) >= self._classes and largest_label >= self._count_classes(trained, x):
-            raise RequestError(f"y holds class {largest_label}, and the model answers for {self._classes}, counted from 0")
+        if (
+            largest_label := int(y.max())
+        ) >= self._classes and largest_label >= self._count_classes(trained, x):
+            raise RequestError(
+                f"y holds class {largest_label}, and the model answers for "
+                f"{self._classes}, counted from 0"
+            )
         eps, self.calls = self.eps, self.calls + 1
         if recipe is None:
             with trained.evaluation_mode():
@@ -140,22 +177,29 @@ class AdversarialBatch:
             return examples["x_adv"].to(x.dtype)
         rng = torch.Generator(x.device).manual_seed(self.seed * 1_000_003 + self.calls)
         batch = Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y)
-        threat = Threat(distance=self.distance, eps=torch.full((len(x),), eps, device=x.device), domain=domain)
+        threat = Threat(
+            distance=self.distance, eps=torch.full((len(x),), eps, device=x.device), domain=domain
+        )
         return recipe.craft(trained, batch, threat, rng)
 
     def _count_classes(self, trained: TrainedNetwork, x: Tensor) -> int:
-        """Number of classes of the model; it is questioned only if a label exceeds the known number."""
+        """Number of classes of the model; it is questioned only if a label exceeds the known
+        number.
+        """
         with trained.evaluation_mode(), torch.no_grad():
             answer = trained.predict(x)
         if answer.ndim != 2 or len(answer) != len(x):
             raise RequestError(
-                f"the model answers {len(x)} inputs with shape {tuple(answer.shape)}: it needs a row of logits for each"
+                f"the model answers {len(x)} inputs with shape "
+                f"{tuple(answer.shape)}: it needs a row of logits for each"
             )
         self._classes = answer.shape[1]
         return self._classes
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
-        """The mean of the recipe's loss on these inputs; for an attack, the cross-entropy of the adversarial inputs."""
+        """The mean of the recipe's loss on these inputs; for an attack, the cross-entropy of the
+        adversarial inputs.
+        """
         _, recipe = self._fit(x.detach())
         batch = Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y.long())
         return (recipe or PLAIN).loss(TrainedNetwork(model, answers_of(model)), batch, x_adv)
@@ -166,10 +210,16 @@ class AdversarialBatch:
         if shape not in self._fitted:
             kind = self.kind or KINDS.get(x.ndim)
             if kind is None:
-                raise RequestError(f"x has shape {tuple(x.shape)}: say what an input is by kind='image', for example")
+                raise RequestError(
+                    f"x has shape {tuple(x.shape)}: say what an input is by "
+                    "kind='image', for example"
+                )
             domain = domain_of(kind, shape, *map(float, self.bounds))
             check_budgets(self._budgets, self.distance, domain)
-            self._fitted[shape] = domain, None if self.recipe is None else self.recipe.fit(domain, self.distance)
+            self._fitted[shape] = (
+                domain,
+                None if self.recipe is None else self.recipe.fit(domain, self.distance),
+            )
         return self._fitted[shape]
 
     def state_dict(self) -> dict[str, int]:
@@ -182,14 +232,16 @@ class AdversarialBatch:
 
 
 class AdversarialLoss:
-    """A loss of `(model, x, y)` that makes its adversarial inputs: cross-entropy by any attack, TRADES or MART.
+    """A loss of `(model, x, y)` that makes its adversarial inputs: cross-entropy by any attack,
+    TRADES or MART.
 
-    Under `DistributedDataParallel` pass the wrapper, which averages the gradients of all processes. TRADES and MART call
-    it twice a step, for which batch norm needs `broadcast_buffers=False` there.
+    Under `DistributedDataParallel` pass the wrapper, which averages the gradients of all processes.
+    TRADES and MART call it twice a step, for which batch norm needs `broadcast_buffers=False`
+    there.
 
     Args:
-        recipe: trades, mart, pgd or any other attack that `AdversarialBatch` takes, with the cross-entropy as
-            loss.
+        recipe: trades, mart, pgd or any other attack that `AdversarialBatch` takes, with the
+            cross-entropy as loss.
         eps: the budget, a number or a text such as 8/255.
         settings: norm, schedule, bounds, kind and seed, as in `AdversarialBatch`.
     """
@@ -199,14 +251,19 @@ class AdversarialLoss:
         self._batch: AdversarialBatch | None = None
 
     def adversarial(self, model: nn.Module) -> AdversarialBatch:
-        """The maker of the adversarial inputs; the same object for all calls. A checkpoint holds its `state_dict`."""
+        """The maker of the adversarial inputs; the same object for all calls.
+
+        A checkpoint holds its `state_dict`.
+        """
         if self._batch is None:
             self._batch = AdversarialBatch(model, self.recipe, self._eps, **self._settings)
         if model is not self._batch.model:
             self._batch.model, self._batch._classes = model, 0
         return self._batch
 
-    def __call__(self, model: nn.Module, x: Tensor, y: Tensor, x_adv: Tensor | None = None) -> Tensor:
+    def __call__(
+        self, model: nn.Module, x: Tensor, y: Tensor, x_adv: Tensor | None = None
+    ) -> Tensor:
         """The mean loss, a scalar with gradients to the weights.
 
         Args:
@@ -220,7 +277,8 @@ class AdversarialLoss:
 
 
 class AWP:
-    """Adversarial weight perturbation around any loss (`brinell plugins defence` says whose): a context for the backward pass.
+    """Adversarial weight perturbation around any loss (`brinell plugins defence` says whose): a
+    context for the backward pass.
 
         x_adv = loss.adversarial(model)(x, y)
         with awp(lambda: loss(model, x, y, x_adv)) as value:
@@ -237,35 +295,50 @@ class AWP:
 
     @contextmanager
     def __call__(self, loss: Callable[[], Tensor]) -> Iterator[Tensor]:
-        """The value of the loss at the perturbed weights; the context restores the weights when it ends."""
+        """The value of the loss at the perturbed weights; the context restores the weights when it
+        ends.
+        """
         trained = TrainedNetwork(self.model, self.model)
         if not trained.parameters:
-            raise RequestError("all weights of the model are frozen, so that none can be moved: leave AWP out")
+            raise RequestError(
+                "all weights of the model are frozen, so that none can be moved: leave AWP out"
+            )
         with self.recipe.perturbed_weights(trained, loss):
             yield loss()
 
 
 def trained_of(model: nn.Module) -> TrainedNetwork:
-    """A module as attacks query it, without the wrapper for several devices, which would wait for the other processes."""
+    """A module as attacks query it, without the wrapper for several devices, which would wait for
+    the other processes.
+    """
     inner = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
     return TrainedNetwork(inner, answers_of(inner))
 
 
 def answers_of(model: nn.Module) -> Network:
-    """A function that returns the (n, classes) logits of a module, also if its answer is an object that holds them."""
+    """A function that returns the (n, classes) logits of a module, also if its answer is an object
+    that holds them.
+    """
     return lambda x: logits_of(model(x))
 
 
 def _check_batchwise(recipe: Recipe) -> None:
-    """Refuse defences that need more than a batch: those that perturb weights or bring further samples."""
+    """Refuse defences that need more than a batch: those that perturb weights or bring further
+    samples.
+    """
     if recipe.weights:
-        remaining = "+".join(part for part in plugins.split(recipe.text) if plugins.head(part) != "awp") or "pgd"
+        remaining = (
+            "+".join(part for part in plugins.split(recipe.text) if plugins.head(part) != "awp")
+            or "pgd"
+        )
         raise RequestError(
-            f"recipe {recipe.text} perturbs the weights during the backward pass: name {remaining} here, and put "
+            f"recipe {recipe.text} perturbs the weights during the backward pass: "
+            f"name {remaining} here, and put "
             "brinell.training.AWP around the loss"
         )
     if recipe.specs():
         raise RequestError(
-            f"recipe {recipe.text} learns from further samples, which do not change a batch: put them into your loader, or call "
+            f"recipe {recipe.text} learns from further samples, which do not "
+            "change a batch: put them into your loader, or call "
             "brinell.harden"
         )

@@ -1,7 +1,10 @@
-"""A running average of the weights. It is audited and kept, since it is more robust than the weights that it averages.
+"""A running average of the weights.
 
-Izmailov et al. 2018, Averaging weights leads to wider optima and better generalization; with exponentially falling weights, as
-in Gowal et al. 2020, Uncovering the limits of adversarial training, section 4.4.
+It is audited and kept, since it is more robust than the weights that it averages.
+
+Izmailov et al. 2018, Averaging weights leads to wider optima and better generalization; with
+exponentially falling weights, as in Gowal et al. 2020, Uncovering the limits of adversarial
+training, section 4.4.
 """
 
 from collections.abc import Iterator
@@ -12,16 +15,23 @@ from torch import Tensor, nn
 
 
 class Average:
-    """An average of a module's weights, of which each step keeps a share `decay`; buffers are the latest."""
+    """An average of a module's weights, of which each step keeps a share `decay`; buffers are the
+    latest.
+    """
 
     def __init__(self, module: nn.Module, decay: float) -> None:
         self.module, self.decay, self.steps = module, decay, 0
-        self.state: dict[str, Tensor] = {name: value.detach().clone() for name, value in module.state_dict().items()}
+        self.state: dict[str, Tensor] = {
+            name: value.detach().clone() for name, value in module.state_dict().items()
+        }
         self._latest = dict(module.named_parameters(remove_duplicate=False))
 
     @torch.no_grad()
     def update(self) -> None:
-        """Add the current weights. Early on the average forgets faster, so that it does not lag behind."""
+        """Add the current weights.
+
+        Early on the average forgets faster, so that it does not lag behind.
+        """
         self.steps += 1
         decay = min(self.decay, self.steps / (10.0 + self.steps))
         for name, parameter in self._latest.items():
@@ -31,7 +41,10 @@ class Average:
     def full_state(self) -> dict[str, Tensor]:
         """A new state dict with the averaged weights and the latest buffers."""
         latest = self.module.state_dict()
-        return {name: (value if name in self._latest else latest[name]).clone() for name, value in self.state.items()}
+        return {
+            name: (value if name in self._latest else latest[name]).clone()
+            for name, value in self.state.items()
+        }
 
 
 @contextmanager

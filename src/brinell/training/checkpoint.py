@@ -1,4 +1,6 @@
-"""Checkpoints: the complete state of a training in one safetensors file, which is written atomically."""
+"""Checkpoints: the complete state of a training in one safetensors file, which is written
+atomically.
+"""
 
 import json
 from collections.abc import Mapping
@@ -21,19 +23,28 @@ def write(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -
     """Write tensors by name, and further facts as JSON.
 
     Raises:
-        StoppedError: the disk is full or the folder cannot be written; the previous file is still there.
+        StoppedError: the disk is full or the folder cannot be written; the previous file is still
+            there.
     """
-    contiguous = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    contiguous = {
+        name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()
+    }
     content = save(contiguous, {KEY: json.dumps(facts)})
     write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and facts that `write` wrote; a damaged file is refused."""
-    with bounded.decoding(path, path.stat().st_size, "no checkpoint"), safe_open(path, "pt") as file:
+    with (
+        bounded.decoding(path, path.stat().st_size, "no checkpoint"),
+        safe_open(path, "pt") as file,
+    ):
         facts = json.loads((file.metadata() or {})[KEY])
         if not isinstance(facts, dict):
-            raise RequestError(f"{path} is no checkpoint of brinell harden: delete it, and the training begins anew")
+            raise RequestError(
+                f"{path} is no checkpoint of brinell harden: delete it, and the "
+                "training begins anew"
+            )
         return {name: file.get_tensor(name) for name in file.keys()}, facts
 
 
@@ -44,14 +55,21 @@ def add_prefix(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def strip_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The entries of a state dict to which `add_prefix` gave this prefix, without it."""
-    return {name.removeprefix(f"{prefix}/"): value for name, value in tensors.items() if name.startswith(f"{prefix}/")}
+    return {
+        name.removeprefix(f"{prefix}/"): value
+        for name, value in tensors.items()
+        if name.startswith(f"{prefix}/")
+    }
 
 
 def optimizer_state(optimizer: Optimizer) -> dict[str, Tensor]:
     """An optimiser's state of each parameter, by the parameter's number and the name of the value."""
     states = optimizer.state_dict()["state"]
     return {
-        f"{index}/{name}": value for index, state in states.items() for name, value in state.items() if isinstance(value, Tensor)
+        f"{index}/{name}": value
+        for index, state in states.items()
+        for name, value in state.items()
+        if isinstance(value, Tensor)
     }
 
 

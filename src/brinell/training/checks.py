@@ -1,8 +1,10 @@
-"""Measurements during a training: accuracy on clean validation samples, after the training attack, and after PGD.
+"""Measurements during a training: accuracy on clean validation samples, after the training attack,
+and after PGD.
 
-Catastrophic overfitting is robustness to the training attack alone (Wong, Rice & Kolter 2020, Fast is better than free, section
-5.4): within a few steps the accuracy by the training attack rises, and that by an attack of several steps falls to 0. So both
-are measured on the same samples, at the current budget of the training.
+Catastrophic overfitting is robustness to the training attack alone (Wong, Rice & Kolter 2020, Fast
+is better than free, section 5.4): within a few steps the accuracy by the training attack rises, and
+that by an attack of several steps falls to 0. So both are measured on the same samples, at the
+current budget of the training.
 """
 
 from collections.abc import Iterator
@@ -20,9 +22,11 @@ PGD_STEPS = 10
 STRONG = Recipe.of(f"pgd(steps={PGD_STEPS})")
 """The attack against which every recipe is validated."""
 GAP = 0.8
-"""PGD must leave this share of the accuracy that the training attack leaves, intervals considered."""
+"""PGD must leave this share of the accuracy that the training attack leaves, intervals
+considered."""
 COLLAPSE = 0.25
-"""Of what clean accuracy was above a guess, this share must be left: a training at too high a rate ends at one answer for all."""
+"""Of what clean accuracy was above a guess, this share must be left: a training at too high a
+rate ends at one answer for all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +42,9 @@ class Check:
     """Right after PGD at the budget of the moment."""
 
     def collapsed(self, before: float, guess: float) -> bool:
-        """True if the network has significantly lost nearly all of the lead of its clean accuracy `before` over a `guess`."""
+        """True if the network has significantly lost nearly all of the lead of its clean accuracy
+        `before` over a `guess`.
+        """
         clean = wilson(self.clean, self.n)
         return clean is not None and clean.high < guess + COLLAPSE * (before - guess)
 
@@ -46,7 +52,11 @@ class Check:
     def overfits(self) -> bool:
         """True if the network is robust to the training attack and significantly less to PGD."""
         trained_attack, attacked = wilson(self.seen, self.n), wilson(self.attacked, self.n)
-        return trained_attack is not None and attacked is not None and attacked.high < GAP * trained_attack.low
+        return (
+            trained_attack is not None
+            and attacked is not None
+            and attacked.high < GAP * trained_attack.low
+        )
 
 
 @torch.no_grad()
@@ -80,8 +90,13 @@ class Checker:
             x, y = batch.x, batch.y
             clean += int(is_correct(trained, x, y).sum())
             crafted = recipe.craft(trained, batch, threat, rng)
-            # What is learned from may lie beyond the budget, as the noise of N-FGSM does; what PGD is held against may not.
-            correct_on_trained += int(is_correct(trained, threat.project(crafted, x) if recipe.budgeted else crafted, y).sum())
+            # What is learned from may lie beyond the budget, as the noise of N-FGSM does; what PGD
+            # is held against may not.
+            correct_on_trained += int(
+                is_correct(
+                    trained, threat.project(crafted, x) if recipe.budgeted else crafted, y
+                ).sum()
+            )
             attacked += int(is_correct(trained, STRONG.craft(trained, batch, threat, rng), y).sum())
         return Check(n=min(n, len(self.y)), clean=clean, seen=correct_on_trained, attacked=attacked)
 
@@ -89,14 +104,18 @@ class Checker:
         """Number of the first `n` samples that are classified correctly after PGD."""
         rng, right = self._generator(), 0
         for batch, threat in self._batches(eps, n):
-            right += int(is_correct(trained, STRONG.craft(trained, batch, threat, rng), batch.y).sum())
+            right += int(
+                is_correct(trained, STRONG.craft(trained, batch, threat, rng), batch.y).sum()
+            )
         return right
 
     def _generator(self) -> torch.Generator:
         return torch.Generator(self.x.device).manual_seed(self.seed)
 
     def _batches(self, eps: float, n: int) -> Iterator[tuple[Batch, Threat]]:
-        for x, y in zip(self.x[:n].split(self.batch_size), self.y[:n].split(self.batch_size), strict=True):  # type: ignore[no-untyped-call]
+        batches = self.x[:n].split(self.batch_size)  # type: ignore[no-untyped-call]
+        classes = self.y[:n].split(self.batch_size)  # type: ignore[no-untyped-call]
+        for x, y in zip(batches, classes, strict=True):
             radii = torch.full((len(x),), eps, device=x.device)
             batch = Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y)
             yield batch, Threat(distance=self.distance, eps=radii, domain=self.domain)

@@ -1,4 +1,6 @@
-"""The samples of a training: batches in an order that follows from the seed, and simple augmentation."""
+"""The samples of a training: batches in an order that follows from the seed, and simple
+augmentation.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -33,7 +35,9 @@ class Samples:
     @classmethod
     def of(cls, dataset: Dataset, positions: Positions, device: torch.device) -> "Samples":
         """The samples at these positions of a data set."""
-        labels = torch.from_numpy(np.asarray(dataset.labels(), dtype=np.int64)[positions]).to(device)
+        labels = torch.from_numpy(np.asarray(dataset.labels(), dtype=np.int64)[positions]).to(
+            device
+        )
         small = 4 * len(positions) * int(np.prod(dataset.domain.shape)) <= IN_MEMORY
         inputs = dataset.load(positions.tolist()).to(device) if small else None
         return cls(dataset=dataset, positions=positions, labels=labels, inputs=inputs)
@@ -54,10 +58,12 @@ def order(n: int, seed: int, epoch: int) -> Tensor:
 
 
 def augment(x: Tensor, augmentation: Augment, rng: torch.Generator) -> Tensor:
-    """(n, C, H, W) images, each shifted at random by up to an eighth of its side, and half of them mirrored.
+    """(n, C, H, W) images, each shifted at random by up to an eighth of its side, and half of them
+    mirrored.
 
-    He et al. 2015, Deep residual learning, section 4.2: four pixels of padding and a crop for 32 x 32. Theirs pads with zeros,
-    ours with the image mirrored at its edge: a black border, which no test image has, would shift what batch norm remembers.
+    He et al. 2015, Deep residual learning, section 4.2: four pixels of padding and a crop for 32 x
+    32. Theirs pads with zeros, ours with the image mirrored at its edge: a black border, which no
+    test image has, would shift what batch norm remembers.
     """
     if augmentation == "none":
         return x

@@ -1,8 +1,10 @@
-"""The training loop: batches crafted by a recipe, an average of the weights, checks on validation samples, and checkpoints.
+"""The training loop: batches crafted by a recipe, an average of the weights, checks on validation
+samples, and checkpoints.
 
-Every check tests whether the network has become robust to the training attack alone, or has collapsed to one answer. If so, the
-loop returns to the last good check, continues with a safer recipe or a smaller learning rate, and records the event. A loss
-that is NaN or infinite stops the training; the last good checkpoint remains.
+Every check tests whether the network has become robust to the training attack alone, or has
+collapsed to one answer. If so, the loop returns to the last good check, continues with a safer
+recipe or a smaller learning rate, and records the event. A loss that is NaN or infinite stops the
+training; the last good checkpoint remains.
 """
 
 import math
@@ -35,7 +37,8 @@ CHECK_SHARE = 0.04
 FEWEST_SAMPLES = 64
 """Samples of a check at least, where there are so many for validation."""
 TENTH = 0.1
-"""The share of the training after which a check is due before an epoch is over, where it stays within `CHECK_SHARE`."""
+"""The share of the training after which a check is due before an epoch is over, where it stays
+within `CHECK_SHARE`."""
 RATES = {"adamw": 5e-3, "sgd": 0.02}
 """The largest learning rates where none is asked for."""
 SMALLEST_RATE_FACTOR = 0.1
@@ -73,7 +76,8 @@ class State:
     curve: list[dict[str, Any]] = field(default_factory=list)
     """A row for each check, with the events that followed from it."""
     best: float = -1.0
-    """The robust accuracy on validation samples of the weights that would be kept; 0 of a recipe without a budget."""
+    """The robust accuracy on validation samples of the weights that would be kept; 0 of a recipe
+    without a budget."""
     best_step: int = 0
     ramp_start: float = 0.0
     """The share of the training at which the budget began to rise: above 0 after going back."""
@@ -96,7 +100,8 @@ class Loop:
 
     Args:
         trained: the network, in a separate session.
-        data: for each defence of the recipe the samples from which its share of a batch is drawn, mostly `samples`.
+        data: for each defence of the recipe the samples from which its share of a batch is drawn,
+            mostly `samples`.
         file: file of the checkpoints; None writes none.
         report: called with a message about each event.
         on_check: called at each check with the state and the completed share of the training.
@@ -138,14 +143,23 @@ class Loop:
     def _optimizer(self) -> torch.optim.Optimizer:
         weights, s = self.trained.parameters, self.settings
         if s.optimizer == "sgd":
-            return torch.optim.SGD(weights, lr=self.rate, momentum=0.9, weight_decay=s.weight_decay, nesterov=True, fused=True)
+            return torch.optim.SGD(
+                weights,
+                lr=self.rate,
+                momentum=0.9,
+                weight_decay=s.weight_decay,
+                nesterov=True,
+                fused=True,
+            )
         return torch.optim.AdamW(weights, lr=self.rate, weight_decay=s.weight_decay, fused=True)
 
     # What checkpoints hold
 
     def _tensors(self) -> dict[str, Tensor]:
         tensors = checkpoint.add_prefix("network", self.trained.module.state_dict())
-        tensors |= checkpoint.add_prefix("average", self.average.state) | checkpoint.add_prefix("kept", self.best_weights)
+        tensors |= checkpoint.add_prefix("average", self.average.state) | checkpoint.add_prefix(
+            "kept", self.best_weights
+        )
         tensors |= checkpoint.add_prefix("optimizer", checkpoint.optimizer_state(self.optimizer))
         return {name: value.detach().clone() for name, value in tensors.items()}
 
@@ -155,13 +169,16 @@ class Loop:
             self.average.state[name].copy_(value)
         self.average.steps = step
         self.best_weights = {
-            name: value.to(self.device).clone() for name, value in checkpoint.strip_prefix("kept", tensors).items()
+            name: value.to(self.device).clone()
+            for name, value in checkpoint.strip_prefix("kept", tensors).items()
         }
         self.optimizer = self._optimizer()
         checkpoint.restore_optimizer(self.optimizer, checkpoint.strip_prefix("optimizer", tensors))
 
     def _save(self, good: bool = True) -> None:
-        """Write a checkpoint; after a check that was not good it holds the state that the loop went back to."""
+        """Write a checkpoint; after a check that was not good it holds the state that the loop went
+        back to.
+        """
         tensors = self._tensors()
         if good:
             self._good = tensors
@@ -183,7 +200,9 @@ class Loop:
     # The loop
 
     def run(self) -> dict[str, Tensor]:
-        """Train to the end, or until it no longer improves; returns the weights most robust on the validation samples."""
+        """Train to the end, or until it no longer improves; returns the weights most robust on the
+        validation samples.
+        """
         state = self.state
         clock = time.process_time if self.device.type == "cpu" else time.perf_counter
         start, earlier_seconds = clock(), state.seconds
@@ -198,13 +217,17 @@ class Loop:
             if not math.isfinite(loss):
                 self._stop(state, loss)
             if self._due():
-                if not all(bool(parameter.isfinite().all()) for parameter in self.trained.parameters):
+                if not all(
+                    bool(parameter.isfinite().all()) for parameter in self.trained.parameters
+                ):
                     self._stop(state, math.nan)
                 self._check(share, loss)
         return self.best_weights
 
     def passes_left(self) -> int:
-        """Forwards and backwards of single inputs that the rest of the epochs asks for; 0 where it is time that ends them."""
+        """Forwards and backwards of single inputs that the rest of the epochs asks for; 0 where it
+        is time that ends them.
+        """
         remaining = 0 if self.settings.seconds is not None else max(0, self.steps - self.state.step)
         return round(remaining * self.per_batch * sum(self.recipe.cost()))
 
@@ -214,10 +237,14 @@ class Loop:
         return state.step / self.steps
 
     def _eps(self, share: float) -> float:
-        return self.settings.eps * ramp_factor(share, self.settings.ramp, self.state.ramp_start, self.state.ramp_start_factor)
+        return self.settings.eps * ramp_factor(
+            share, self.settings.ramp, self.state.ramp_start, self.state.ramp_start_factor
+        )
 
     def _due(self) -> bool:
-        """True if a check is due: after an epoch, after a tenth of the training if that costs little, and at the end."""
+        """True if a check is due: after an epoch, after a tenth of the training if that costs
+        little, and at the end.
+        """
         step, share = self._last_check
         current_share = self._share(self.state)
         tenth = current_share - share >= TENTH and self._affordable() >= FEWEST_SAMPLES
@@ -239,19 +266,24 @@ class Loop:
         batch = self._batch(state.step)
         eps = torch.full((len(batch),), self._eps(share), device=self.device)
         threat = Threat(distance=self.distance, eps=eps, domain=self.domain)
-        autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=settings.precision == "bf16")
+        autocast = torch.autocast(
+            self.device.type, torch.bfloat16, enabled=settings.precision == "bf16"
+        )
         passes_before = trained.forwards, trained.backwards
         products = float32_products(tf32=settings.precision == "tf32")
         with seeded(seed, self.device), torch.enable_grad(), autocast, products:
             x_adv = self.recipe.craft(trained, batch, threat, self.rng)
-            with self.recipe.perturbed_weights(trained, lambda: self.recipe.loss(trained, batch, x_adv)):
+            with self.recipe.perturbed_weights(
+                trained, lambda: self.recipe.loss(trained, batch, x_adv)
+            ):
                 loss = self.recipe.loss(trained, batch, x_adv)
                 self.optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
         if settings.clip:
             nn.utils.clip_grad_norm_(trained.parameters, settings.clip)
         self.optimizer.step()
-        torch.clear_autocast_cache()  # within another autocast the weights of this step would be answered with for ever
+        # Within another autocast the weights of this step would be answered with for ever.
+        torch.clear_autocast_cache()
         self.average.update()
         state.forwards += trained.forwards - passes_before[0]
         state.backwards += trained.backwards - passes_before[1]
@@ -270,7 +302,12 @@ class Loop:
             if samples is self.samples:
                 x = augment(samples.load(sample_rows), self.settings.augment, self.rng)
             else:  # ready-made, for the place where it is
-                sample_rows = torch.randint(len(samples), (share.stop - share.start,), generator=self.rng, device=self.device)
+                sample_rows = torch.randint(
+                    len(samples),
+                    (share.stop - share.start,),
+                    generator=self.rng,
+                    device=self.device,
+                )
                 x = samples.load(sample_rows)
             parts.append((x, samples.labels[sample_rows]))
         x, y = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
@@ -279,7 +316,8 @@ class Loop:
     # Checks
 
     def _check(self, share: float, loss: float | None) -> None:
-        """Measure, return to the last good state after overfitting to the attack, keep the best weights, write a checkpoint.
+        """Measure, return to the last good state after overfitting to the attack, keep the best
+        weights, write a checkpoint.
 
         The first check is before the first step and has no loss; later checks are compared with it.
         """
@@ -289,11 +327,26 @@ class Loop:
         check = self.checker.check(self.trained, self.recipe.overfitting_parts(), eps, n)
         with swap_state(self.trained.module, self.average.full_state()):
             robust = self.checker.robust(self.trained, self.settings.eps, n)
-        row = {"step": state.step, "seconds": state.seconds, "eps": eps, "loss": loss, "recipe": state.recipe}
-        row |= {"samples": check.n, "clean": check.clean, "seen": check.seen, "pgd": check.attacked, "robust": robust}
-        # Where nothing safer is known, as of plain training, the gap is what the recipe is, and no accident.
+        row = {
+            "step": state.step,
+            "seconds": state.seconds,
+            "eps": eps,
+            "loss": loss,
+            "recipe": state.recipe,
+        }
+        row |= {
+            "samples": check.n,
+            "clean": check.clean,
+            "seen": check.seen,
+            "pgd": check.attacked,
+            "robust": robust,
+        }
+        # Where nothing safer is known, as of plain training, the gap is what the recipe is, and no
+        # accident.
         overfits = bool(self.recipe.safer()) and check.overfits and not is_first
-        best_clean = max((earlier["clean"] / earlier["samples"] for earlier in state.curve), default=0.0)
+        best_clean = max(
+            (earlier["clean"] / earlier["samples"] for earlier in state.curve), default=0.0
+        )
         collapsed = check.collapsed(best_clean, self.checker.guess) and not is_first
         good = not (overfits or collapsed)
         passes = {"forwards": state.forwards, "backwards": state.backwards}
@@ -301,7 +354,11 @@ class Loop:
         if good and not is_first:
             self._keep_best(robust / check.n)
         state.finished = self._share(state) >= 1
-        if not good and not state.finished and (overfits or state.rate_factor > SMALLEST_RATE_FACTOR):
+        if (
+            not good
+            and not state.finished
+            and (overfits or state.rate_factor > SMALLEST_RATE_FACTOR)
+        ):
             self._go_back(row, collapsed)
         if state.finished:
             self._choose_final_weights(good)
@@ -310,7 +367,8 @@ class Loop:
                 self._note(f"{self._describe_failure(row, collapsed)}, at the last check; {note}")
             elif state.best_step == 0:
                 self._note(
-                    "the training won nothing: no later weights held on more of the validation samples than those before it, "
+                    "the training won nothing: no later weights held on more of "
+                    "the validation samples than those before it, "
                     "which are kept"
                 )
         self._save(good)
@@ -330,10 +388,11 @@ class Loop:
             self.best_weights = self.average.full_state()
 
     def _choose_final_weights(self, good: bool) -> None:
-        """At the end, on all validation samples: the weights before the training, the kept ones, and the last if they are `good`.
+        """At the end, on all validation samples: the weights before the training, the kept ones,
+        and the last if they are `good`.
 
-        The best of many checks of few samples is in good part luck; the latest of those that hold alike is kept. Of a recipe
-        without a budget the last good weights are kept, whatever holds.
+        The best of many checks of few samples is in good part luck; the latest of those that hold
+        alike is kept. Of a recipe without a budget the last good weights are kept, whatever holds.
         """
         state, n, right = self.state, len(self.checker.y), dict[int, int]()
         if not self.recipe.budgeted:
@@ -347,7 +406,9 @@ class Loop:
         state.best, self.best_weights = right[state.best_step] / n, candidates[state.best_step]
 
     def _go_back(self, row: dict[str, Any], collapsed: bool) -> None:
-        """Take the weights of the last good check, and a safer recipe, or after a collapse half the learning rate."""
+        """Take the weights of the last good check, and a safer recipe, or after a collapse half the
+        learning rate.
+        """
         state = self.state
         good: dict[str, Any] = next(check for check in reversed(state.curve) if check["good"])
         problem = self._describe_failure(row, collapsed)
@@ -361,17 +422,23 @@ class Loop:
         self._note(f"{problem}; went back to step {good['step']}, and on with {remedy}")
         best_weights = self.best_weights
         self._restore(self._good, good["step"])
-        self.best_weights, state.step, state.ramp_start_factor = best_weights, good["step"], good["eps"] / self.settings.eps
+        self.best_weights, state.step, state.ramp_start_factor = (
+            best_weights,
+            good["step"],
+            good["eps"] / self.settings.eps,
+        )
         state.ramp_start = min(self._share(state), 0.99)
 
     @staticmethod
     def _describe_failure(row: dict[str, Any], collapsed: bool) -> str:
         if collapsed:
             return (
-                f"the training collapsed at step {row['step']}: {row['clean']} of {row['samples']} validation samples are right"
+                f"the training collapsed at step {row['step']}: {row['clean']} of "
+                f"{row['samples']} validation samples are right"
             )
         return (
-            f"catastrophic overfitting at step {row['step']}: of {row['samples']} validation samples {row['seen']} hold against "
+            f"catastrophic overfitting at step {row['step']}: of {row['samples']} "
+            f"validation samples {row['seen']} hold against "
             f"{row['recipe']}, which is trained with, and {row['pgd']} against PGD"
         )
 
@@ -380,9 +447,14 @@ class Loop:
         self.report(text)
 
     def _stop(self, state: State, loss: float) -> None:
-        kept_text = f"; the weights of step {state.best_step} are kept in {self.file}" if self.file is not None else ""
+        kept_text = (
+            f"; the weights of step {state.best_step} are kept in {self.file}"
+            if self.file is not None
+            else ""
+        )
         raise DivergedError(
-            f"the loss is {loss} at step {state.step} of the training{kept_text}: restart with a smaller {option('rate')} than "
+            f"the loss is {loss} at step {state.step} of the training{kept_text}: "
+            f"restart with a smaller {option('rate')} than "
             f"{self.rate:g}, or look for NaN in the training data"
         )
 
@@ -390,14 +462,17 @@ class Loop:
 def ramp_factor(share: float, ramp: float, start: float = 0.0, start_factor: float = 0.0) -> float:
     """The factor of eps at a `share` of the training.
 
-    From `start` it rises linearly from `start_factor` to 1 over the part `ramp` of the remaining training, and stays there. The
-    budget rises because a network that is not robust yet learns nothing from inputs that it cannot classify. `start` is above 0
-    after the training went back to an earlier state.
+    From `start` it rises linearly from `start_factor` to 1 over the part `ramp` of the remaining
+    training, and stays there. The budget rises because a network that is not robust yet learns
+    nothing from inputs that it cannot classify. `start` is above 0 after the training went back to
+    an earlier state.
     """
     part = 1.0 if ramp <= 0 else min(1.0, (share - start) / (ramp * (1 - start)))
     return start_factor + (1 - start_factor) * part
 
 
 def rate_factor(share: float) -> float:
-    """Factor of the largest learning rate: up linearly from `START_FACTOR` over `RISE`, then down to 0 (Smith & Topin 2018)."""
+    """Factor of the largest learning rate: up linearly from `START_FACTOR` over `RISE`, then down
+    to 0 (Smith & Topin 2018).
+    """
     return max(0.0, min(START_FACTOR + (1 - START_FACTOR) * share / RISE, (1 - share) / (1 - RISE)))

@@ -1,4 +1,6 @@
-"""A recipe: the defences that share a batch, and perturbations of the weights while their losses are minimised."""
+"""A recipe: the defences that share a batch, and perturbations of the weights while their losses
+are minimised.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -9,7 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from brinell import plugins
-from brinell.core.contracts import BringsData, Defence, Distance, Distortion, Domain, Model, Network, PerturbsWeights, Threat
+from brinell.core.contracts import (
+    BringsData,
+    Defence,
+    Distance,
+    Distortion,
+    Domain,
+    Model,
+    Network,
+    PerturbsWeights,
+    Threat,
+)
 from brinell.core.errors import RequestError, option
 from brinell.core.oracle import Batch
 from brinell.distortions._shared import suite_of
@@ -32,11 +44,16 @@ class Recipe:
 
     @classmethod
     def of(cls, text: str) -> "Recipe":
-        """The recipe that a text names: defences joined by `+`, with settings as `NAME(key=value,...)` or `NAME?key=value`."""
+        """The recipe that a text names: defences joined by `+`, with settings as
+        `NAME(key=value,...)` or `NAME?key=value`.
+        """
         if "?" in text:
             name, path, options = plugins.parse(text)
             if "+" in name or path:
-                raise RequestError(f"recipe {text!r}: of several defences the settings stand in brackets, NAME(key=value)+NAME")
+                raise RequestError(
+                    f"recipe {text!r}: of several defences the settings stand in "
+                    "brackets, NAME(key=value)+NAME"
+                )
             defences: tuple[Any, ...] = (plugins.build("defence", name, options),)
         else:
             defences = tuple(plugins.build_list("defence", text))
@@ -47,18 +64,24 @@ class Recipe:
         return cls(text=text, parts=parts, weights=weights)
 
     def fit(self, domain: Domain, distance: Distance) -> "Recipe":
-        """The recipe for these data, if it fits: defences that place distortions and name none get all that distort these."""
+        """The recipe for these data, if it fits: defences that place distortions and name none get
+        all that distort these.
+        """
         parts = []
         for defence in self.parts:
             name = type(defence).__name__
             if domain.kind not in defence.domains:
                 raise RequestError(
-                    f"recipe {self.text}: {name} is for {', '.join(sorted(defence.domains))} data, and these are of kind "
+                    f"recipe {self.text}: {name} is for "
+                    f"{', '.join(sorted(defence.domains))} data, and these are of "
+                    "kind "
                     f"{domain.kind}: choose another {option('recipe')}"
                 )
             if distance.name not in defence.distances:
                 raise RequestError(
-                    f"recipe {self.text}: {name} works in {', '.join(sorted(defence.distances))}, not in {distance.name}: choose "
+                    f"recipe {self.text}: {name} works in "
+                    f"{', '.join(sorted(defence.distances))}, not in "
+                    f"{distance.name}: choose "
                     f"another {option('recipe')} or {option('norm')}"
                 )
             parts.append(_with_distortions(defence, domain))
@@ -75,29 +98,46 @@ class Recipe:
         if not any(safer_names):
             return ""
         written = plugins.split(self.text) if "?" not in self.text else [self.text]
-        weight_parts = [part for part in written if issubclass(plugins.load("defence", plugins.head(part)), PerturbsWeights)]
+        weight_parts = [
+            part
+            for part in written
+            if issubclass(plugins.load("defence", plugins.head(part)), PerturbsWeights)
+        ]
         loss_parts = [part for part in written if part not in weight_parts] or [DEFAULT]
-        return "+".join([*(safer or part for safer, part in zip(safer_names, loss_parts, strict=True)), *weight_parts])
+        return "+".join(
+            [
+                *(safer or part for safer, part in zip(safer_names, loss_parts, strict=True)),
+                *weight_parts,
+            ]
+        )
 
     def overfitting_parts(self) -> "Recipe":
-        """The defences that can overfit to their attack, without the others that share the batch; all if none can.
+        """The defences that can overfit to their attack, without the others that share the batch;
+        all if none can.
 
         Accuracy on clean inputs or on distortions says nothing about overfitting to an attack.
         """
         return replace(self, parts=tuple(part for part in self.parts if part.safer()) or self.parts)
 
     def cost(self) -> tuple[float, float]:
-        """Forwards and backwards of one sample in a step, as the defences declare them; the mean of those that share a batch."""
+        """Forwards and backwards of one sample in a step, as the defences declare them; the mean of
+        those that share a batch.
+        """
         costs = [part.cost() for part in self.parts]
         extra = [part.cost() for part in self.weights]
         forwards, backwards = (
-            sum(cost[index] for cost in costs) / len(costs) + sum(cost[index] for cost in extra) for index in (0, 1)
+            sum(cost[index] for cost in costs) / len(costs) + sum(cost[index] for cost in extra)
+            for index in (0, 1)
         )
         return forwards, backwards
 
     def specs(self) -> dict[int, str]:
         """Data sets of the defences that do not use the training data, by position of the defence."""
-        return {index: part.spec() for index, part in enumerate(self.parts) if isinstance(part, BringsData)}
+        return {
+            index: part.spec()
+            for index, part in enumerate(self.parts)
+            if isinstance(part, BringsData)
+        }
 
     def shares(self, n: int) -> list[slice]:
         """The rows of each defence in a batch of `n`; a remainder goes to the first defences."""
@@ -105,8 +145,12 @@ class Recipe:
         ends = [-(-n * (index + 1) // count) for index in range(count)]
         return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
-    def craft(self, trained: "TrainedNetwork", batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
-        """(n, *shape) the training inputs, each defence on its rows, against the network in evaluation mode."""
+    def craft(
+        self, trained: "TrainedNetwork", batch: Batch, threat: Threat, rng: torch.Generator
+    ) -> Tensor:
+        """(n, *shape) the training inputs, each defence on its rows, against the network in
+        evaluation mode.
+        """
         with trained.evaluation_mode():
             examples = [
                 part.craft(trained.predict, batch.select(rows), threat.select(rows), rng)  # type: ignore[arg-type]
@@ -123,8 +167,12 @@ class Recipe:
         return (losses[0] if len(losses) == 1 else torch.cat(losses)).mean()
 
     @contextmanager
-    def perturbed_weights(self, trained: "TrainedNetwork", loss: Callable[[], Tensor]) -> Iterator[None]:
-        """Perturb the weights during a loss and its gradient; the context restores them when it ends."""
+    def perturbed_weights(
+        self, trained: "TrainedNetwork", loss: Callable[[], Tensor]
+    ) -> Iterator[None]:
+        """Perturb the weights during a loss and its gradient; the context restores them when it
+        ends.
+        """
         with ExitStack() as stack:
             for defence in self.weights:
                 with frozen_buffers(trained.module):
@@ -138,7 +186,9 @@ class Recipe:
 
 
 def _with_distortions(defence: Defence, domain: Domain) -> Defence:
-    """The defence with every calibrated distortion that fits, where it places distortions and none is named."""
+    """The defence with every calibrated distortion that fits, where it places distortions and none
+    is named.
+    """
     field = {entry.name: entry for entry in fields(defence)}.get("distortions")  # type: ignore[arg-type]
     if field is None or field.metadata.get("plugin") != "distortion":
         return defence
@@ -146,13 +196,17 @@ def _with_distortions(defence: Defence, domain: Domain) -> Defence:
         variants(distortions, domain)  # refuses those that do not know such inputs
         return defence
     if not (fitting := fitting_distortions(domain)):
-        raise RequestError(f"no distortion is known for {domain.kind} data: choose another {option('recipe')}")
+        raise RequestError(
+            f"no distortion is known for {domain.kind} data: choose another {option('recipe')}"
+        )
     return replace(defence, distortions=tuple(fitting.values()))  # type: ignore[type-var]
 
 
 def fitting_distortions(domain: Domain) -> dict[str, Distortion]:
     """The calibrated distortions of inputs of a domain, by name."""
-    distortions = {name: plugins.build("distortion", name, {}) for name in plugins.names("distortion")}
+    distortions = {
+        name: plugins.build("distortion", name, {}) for name in plugins.names("distortion")
+    }
     return {
         name: distortion
         for name, distortion in distortions.items()
@@ -182,28 +236,39 @@ class TrainedNetwork:
 
     def __init__(self, module: nn.Module, predict: Network) -> None:
         self.module, self._predict = module, predict
-        self.parameters: Sequence[nn.Parameter] = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self.parameters: Sequence[nn.Parameter] = [
+            parameter for parameter in module.parameters() if parameter.requires_grad
+        ]
         self.forwards = self.backwards = 0
 
     def predict(self, x: Tensor) -> Tensor:
-        """(n, classes) logits; each input counts as a forward, and as a backward where a gradient can be taken."""
+        """(n, classes) logits; each input counts as a forward, and as a backward where a gradient
+        can be taken.
+        """
         self.forwards += len(x)
         self.backwards += len(x) * torch.is_grad_enabled()
         return self._predict(x)
 
     @classmethod
     def of(cls, model: Model) -> "TrainedNetwork":
-        """The network of a model that is in a separate session; all parameters learn unless some are frozen on purpose."""
+        """The network of a model that is in a separate session; all parameters learn unless some
+        are frozen on purpose.
+        """
         module = model.info.module
         if module is None:
-            raise RequestError(f"model {model.name} holds no torch module, so that it cannot be trained: name one that does")
+            raise RequestError(
+                f"model {model.name} holds no torch module, so that it cannot be "
+                "trained: name one that does"
+            )
         if not any(parameter.requires_grad for parameter in module.parameters()):
             module.requires_grad_(True)
         return cls(module, model.predict)
 
     @contextmanager
     def evaluation_mode(self) -> Iterator[None]:
-        """Set the network to evaluation mode; the context restores the mode of each part when it ends."""
+        """Set the network to evaluation mode; the context restores the mode of each part when it
+        ends.
+        """
         training_parts = [part for part in self.module.modules() if part.training]
         try:
             for part in training_parts:

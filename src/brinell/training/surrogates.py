@@ -1,7 +1,9 @@
-"""Small networks trained on labelled data, as surrogates of a model that is seen by its answers alone.
+"""Small networks trained on labelled data, as surrogates of a model that is seen by its answers
+alone.
 
-They are trained by the loop of the recipes, with the recipe `plain`: cross-entropy on clean inputs. Of an unbalanced data set
-each class has positions in proportion to the root of its share, so that rare classes are learned too.
+They are trained by the loop of the recipes, with the recipe `plain`: cross-entropy on clean inputs.
+Of an unbalanced data set each class has positions in proportion to the root of its share, so that
+rare classes are learned too.
 """
 
 from collections.abc import Iterator
@@ -30,7 +32,9 @@ MEASURED = 512
 
 
 def balanced(labels: Array, count: int, rng: np.random.Generator) -> Array:
-    """(count,) positions among labels (n,), each class in proportion to the root of its share, each round without repetition."""
+    """(count,) positions among labels (n,), each class in proportion to the root of its share, each
+    round without repetition.
+    """
     classes, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
     shares = np.sqrt(counts) / np.sqrt(counts).sum()
     numbers = np.floor(shares * count).astype(np.int64)
@@ -59,12 +63,18 @@ def train_surrogates(
 ) -> Iterator[Candidate]:
     """Train up to `count` networks of different forms and seeds, one after another.
 
-    Their facts are form and seed, the accuracy on the inputs at the positions `checked` (k,), and the passes. They learn on
-    those at the positions `learned` (n,). Each has the next seed; eps and norm are those of the loop's checks.
+    Their facts are form and seed, the accuracy on the inputs at the positions `checked` (k,), and
+    the passes. They learn on those at the positions `learned` (n,). Each has the next seed; eps and
+    norm are those of the loop's checks.
     """
     forms = FORMS[dataset.domain.kind]
-    learned = learned[np.linspace(0, len(learned) - 1, min(len(learned), MOST_INPUTS)).astype(np.int64)]
-    labels, distance = np.asarray(dataset.labels(), dtype=np.int64), plugins.build("distance", norm, {})
+    learned = learned[
+        np.linspace(0, len(learned) - 1, min(len(learned), MOST_INPUTS)).astype(np.int64)
+    ]
+    labels, distance = (
+        np.asarray(dataset.labels(), dtype=np.int64),
+        plugins.build("distance", norm, {}),
+    )
     size = min(batch_size, len(learned))
     domain = dataset.domain
     for number in range(count):
@@ -72,7 +82,9 @@ def train_surrogates(
         if form is None:
             return
         rng = np.random.default_rng(seed + number)
-        positions = learned[balanced(labels[learned], max(len(learned), size * max(1, steps // CHECKS)), rng)]
+        positions = learned[
+            balanced(labels[learned], max(len(learned), size * max(1, steps // CHECKS)), rng)
+        ]
         module = initialised(domain, classes, form, seed + number)
         samples = Samples.of(dataset, positions, device)
         module[0].measure(samples.load(torch.arange(min(MEASURED, len(samples)), device=device)))  # type: ignore[operator]
@@ -84,7 +96,14 @@ def train_surrogates(
             trained,
             samples,
             [samples],
-            Checker(x=x[:CHECKED], y=test.labels[:CHECKED], distance=distance, domain=domain, batch_size=batch_size, seed=seed),
+            Checker(
+                x=x[:CHECKED],
+                y=test.labels[:CHECKED],
+                distance=distance,
+                domain=domain,
+                batch_size=batch_size,
+                seed=seed,
+            ),
             Recipe.of("plain").fit(domain, distance),
             distance,
             Settings(

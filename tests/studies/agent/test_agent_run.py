@@ -1,4 +1,6 @@
-"""Training an agent: from a request to a policy file that the attack reads, with every query counted."""
+"""Training an agent: from a request to a policy file that the attack reads, with every query
+counted.
+"""
 
 import json
 
@@ -51,7 +53,11 @@ def _train(model, batch, **config):
         model,
         batch,
         threat_of(0.5, "l2", DOMAIN, n=len(batch)),
-        Placement(grid=PatchGrid.over(DOMAIN, 2), variants=variants([noise], DOMAIN, (1, 2), 2), rules=Rules(steps=20)),
+        Placement(
+            grid=PatchGrid.over(DOMAIN, 2),
+            variants=variants([noise], DOMAIN, (1, 2), 2),
+            rules=Rules(steps=20),
+        ),
         TrainConfig(**(SHORT | config)),
     )
 
@@ -61,7 +67,9 @@ def test_every_training_query_is_counted(steps):
     model, batch = _linear()
     agent = _train(model, batch, steps=steps)
     counted = agent.about["training_queries"]
-    assert counted["probes"] == 9 * 5, "the clean input and four probes of those that are neither set aside nor held out"
+    assert counted["probes"] == 9 * 5, (
+        "the clean input and four probes of those that are neither set aside nor held out"
+    )
     assert sum(counted.values()) == model.queries
     assert (counted["steps"] > 60) == bool(agent.about["curve"]) == (steps > 0)
 
@@ -69,7 +77,10 @@ def test_every_training_query_is_counted(steps):
 @pytest.mark.slow
 def test_training_for_steps_repeats_exactly():
     agents = [_train(*_linear(), steps=200) for _ in range(2)]
-    first, second = (agent.about | {"curve": [point | {"seconds": 0} for point in agent.about["curve"]]} for agent in agents)
+    first, second = (
+        agent.about | {"curve": [point | {"seconds": 0} for point in agent.about["curve"]]}
+        for agent in agents
+    )
     assert first == second and first["curve"][-1]["updates"] > 0
 
 
@@ -77,7 +88,8 @@ def test_training_for_steps_repeats_exactly():
 def test_the_prior_finds_the_corner_that_matters():
     model, batch = _linear(n=64)
     agent = _train(model, batch, probes=12, fits=300, steps=0)
-    # Where a patch lies says nothing of which corner it is in, and its content nothing at all: the channels it can learn.
+    # Where a patch lies says nothing of which corner it is in, and its content nothing at all: the
+    # channels it can learn.
     assert agent.prior.covariance_for(2) is not None
     assert agent.prior.covariance_for(3) is None
 
@@ -98,17 +110,25 @@ def test_fewer_inputs_than_slots_fill_as_many():
 @pytest.mark.slow
 def test_a_policy_file_is_what_the_attack_plays(tmp_path):
     out = tmp_path / "agent.safetensors"
-    brinell.train_agent(samples=20, attack="rlab?patch=2&draws=2&steps=20", out=out, steps=300, surrogates=0)
+    brinell.train_agent(
+        samples=20, attack="rlab?patch=2&draws=2&steps=20", out=out, steps=300, surrogates=0
+    )
     with safe_open(out, "pt") as file:
         facts = json.loads(file.metadata()["brinell"])["about"]
-    assert facts["training_queries"]["first_looks"] == 20 + 16, "the kind of answers is recognised by 16"
+    assert facts["training_queries"]["first_looks"] == 20 + 16, (
+        "the kind of answers is recognised by 16"
+    )
     assert facts["request"]["model"] == "digits-cnn"
     agent = load(out)
-    attack = plugins.build("attack", "rlab", {"policy": str(out), "patch": "2", "draws": "2", "steps": "60"})
+    attack = plugins.build(
+        "attack", "rlab", {"policy": str(out), "patch": "2", "draws": "2", "steps": "60"}
+    )
     model, batch = _linear(n=3)
     ledger = run_attack(attack, model, batch.x, batch.y, 1.0, "l2")
     assert ledger.fooled.any()
-    assert (attack.digest() == plugins.build("attack", "rlab", {"policy": "greedy"}).digest()) == (facts["kept"] == "greedy")
+    assert (attack.digest() == plugins.build("attack", "rlab", {"policy": "greedy"}).digest()) == (
+        facts["kept"] == "greedy"
+    )
     assert (agent.network is not None) == (facts["kept"] == "network")
 
 
@@ -142,7 +162,17 @@ def test_bad_requests_end_in_one_line(tmp_path, capsys, subtests):
 @pytest.mark.slow
 def test_train_agent_prints_json(tmp_path, capsys):
     out = tmp_path / "agent.safetensors"
-    arguments = ["--samples", "80", "--steps", "0", "--attack", "rlab?patch=2&draws=2&steps=20", "--surrogates", "0", "--json"]
+    arguments = [
+        "--samples",
+        "80",
+        "--steps",
+        "0",
+        "--attack",
+        "rlab?patch=2&draws=2&steps=20",
+        "--surrogates",
+        "0",
+        "--json",
+    ]
     assert run(["train", "agent", "--out", str(out), *arguments]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["policy"] == str(out)

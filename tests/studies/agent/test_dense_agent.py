@@ -51,7 +51,9 @@ def test_every_training_query_is_counted(tmp_path):
     domain = Domain(kind="image", shape=data.domain.shape, levels=data.domain.levels)
     model = Recorder(lambda x: network(x).flatten(1), domain, classes=28)
     model.info = ModelInfo(output=BoxForm(candidates=4, classes=3))
-    result = brinell.train_agent(model, data, out=tmp_path / "p.safetensors", attack=f"rlab?{PLACED}", steps=30, **SHORT)
+    result = brinell.train_agent(
+        model, data, out=tmp_path / "p.safetensors", attack=f"rlab?{PLACED}", steps=30, **SHORT
+    )
     counted = result.training_queries
     assert result.inputs == 18 and not result.surrogates
     assert counted["first_looks"] == 18 + 1 and counted["probes"] == 14 * 7 and counted["steps"] > 0
@@ -65,20 +67,28 @@ def test_the_policy_attacks_pictures_with_boxes(tmp_path):
     policy = tmp_path / "p.safetensors"
     brinell.train_agent(Spots(), data, out=policy, attack=f"rlab?{PLACED}", steps=0, **SHORT)
     attack = f"rlab?policy={policy}&distortions=contrast+occlusion&patch=8&steps=60"
-    result = brinell.audit(Spots(), data, norm="l2", eps=[8], criterion="missed", attack=attack, out=tmp_path / "run")
+    result = brinell.audit(
+        Spots(), data, norm="l2", eps=[8], criterion="missed", attack=attack, out=tmp_path / "run"
+    )
     assert result.robust_accuracy[-1].value < 0.5
     with safe_open(policy, "np") as file:
-        assert "missed:0.5" not in str(file.metadata())  # the default is resolved by the data, not written as a wish
+        assert "missed:0.5" not in str(
+            file.metadata()
+        )  # the default is resolved by the data, not written as a wish
 
 
 @pytest.mark.slow
 def test_the_prior_learns_which_channel_the_masks_depend_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("brinell.studies.agent.run.CONFIG", TrainConfig(probes=24, fits=400, slots=8))
+    monkeypatch.setattr(
+        "brinell.studies.agent.run.CONFIG", TrainConfig(probes=24, fits=400, slots=8)
+    )
     x, masks = make_pictures(40)
     data = brinell.data(x, masks=masks, classes=["dark", "bright"])
     policy = tmp_path / "p.safetensors"
     noise = "rlab?distortions=gaussian-noise&patch=3&steps=30"
-    brinell.train_agent(Threshold(), data, out=policy, attack=noise, steps=0, criterion="pixels:0.5", **SHORT)
+    brinell.train_agent(
+        Threshold(), data, out=policy, attack=noise, steps=0, criterion="pixels:0.5", **SHORT
+    )
     prior = find_agent(str(policy)).prior
     share = prior.channel_covariance().diagonal() / prior.channel_covariance().trace()
     assert share[0] > 0.6, "the first channel alone decides the class of a pixel"
@@ -92,12 +102,20 @@ def test_inputs_without_an_effect_leave_the_prior_as_it_is():
     moments = torch.eye(3).expand(2, 5, 1, 3, 3).clone()
     effect = torch.zeros(2, 5)
     effect[1] = torch.rand(5)
-    probes = Probes(describe(x, grid), torch.zeros(2, 5, 1, dtype=torch.int64), moments, effect, torch.zeros(2, 5, 0))
+    probes = Probes(
+        describe(x, grid),
+        torch.zeros(2, 5, 1, dtype=torch.int64),
+        moments,
+        effect,
+        torch.zeros(2, 5, 0),
+    )
     prior = Prior(3)
     value = likelihood(prior, probes)
     assert value[0] == 0 and value[1] != 0
     value[0].backward()
-    assert all(parameter.grad is None or not parameter.grad.any() for parameter in prior.parameters())
+    assert all(
+        parameter.grad is None or not parameter.grad.any() for parameter in prior.parameters()
+    )
 
 
 CRITERIA = [
@@ -112,7 +130,9 @@ def test_a_criterion_of_other_answers_is_refused(tmp_path, subtests):
             folder = tmp_path / str(number)
             folder.mkdir()
             with pytest.raises(BrinellError, match=message):
-                brinell.train_agent(Spots(), objects_data(), out=folder / "p.safetensors", **SHORT | settings)
+                brinell.train_agent(
+                    Spots(), objects_data(), out=folder / "p.safetensors", **SHORT | settings
+                )
             assert not (folder / "p.safetensors").exists()
 
 
@@ -120,10 +140,18 @@ def test_pictures_without_objects_are_no_data(tmp_path, capsys):
     x, _ = make_pictures(9)
     masks = np.full(x.shape[:3], 1, dtype=np.uint8)
     masks[-1] = 0
-    data, settings = brinell.data(x, masks=masks, classes=["dark", "bright"]), {**SHORT, "samples": 4}
+    data, settings = (
+        brinell.data(x, masks=masks, classes=["dark", "bright"]),
+        {**SHORT, "samples": 4},
+    )
     with pytest.raises(BrinellError, check=refused("studies.agent.run._open_subject")):
-        brinell.train_agent(Threshold(), data, out=tmp_path / "p.safetensors", criterion="gone:dark", **settings)
-    assert cli(["train", "agent", "--out", str(tmp_path / "q.safetensors"), "--criterion", "pixels"]) == 2
+        brinell.train_agent(
+            Threshold(), data, out=tmp_path / "p.safetensors", criterion="gone:dark", **settings
+        )
+    assert (
+        cli(["train", "agent", "--out", str(tmp_path / "q.safetensors"), "--criterion", "pixels"])
+        == 2
+    )
     assert "--criterion is for masks and boxes" in capsys.readouterr().err
 
 
@@ -137,4 +165,6 @@ def test_data_and_model_of_other_answers_do_not_go_together(tmp_path):
             **SHORT,
         )
     with pytest.raises(BrinellError, match="answers masks"):
-        brinell.train_agent(Threshold(), brinell.data(x, np.zeros(9)), out=tmp_path / "p.safetensors", **SHORT)
+        brinell.train_agent(
+            Threshold(), brinell.data(x, np.zeros(9)), out=tmp_path / "p.safetensors", **SHORT
+        )

@@ -44,13 +44,22 @@ def run(suspicion, threshold, eps=0.5, norm="linf", **settings):
         criterion=Undetected(suspicion, threshold),
     )
     ledger = Ledger(model(), Batch(ids=torch.arange(3), x=X, y=Y), threat)
-    x = evade(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, torch.arange(3)), steps=60, **settings)
+    x = evade(
+        ledger.oracle(),
+        ledger.batch,
+        ledger.threat,
+        Streams.of(0, torch.arange(3)),
+        steps=60,
+        **settings,
+    )
     wrong = model().predict(x).argmax(1) != Y
     return SearchOutcome(x, wrong, suspicion(x), ledger.fooled, ledger.costs.backwards)
 
 
 def test_finds_the_corner_that_both_leave_open(subtests):
-    """An alarm below y = 0.2 everywhere: the way out is right and up. The third point cannot turn within eps."""
+    """An alarm below y = 0.2 everywhere: the way out is right and up. The third point cannot turn
+    within eps.
+    """
     for norm in ["linf", "l2"]:
         with subtests.test(str(norm)):
             outcome = run(lambda x: -x[:, 1], -0.2, norm=norm)
@@ -61,7 +70,9 @@ def test_finds_the_corner_that_both_leave_open(subtests):
 
 
 def test_no_way_out():
-    """Everything to the right raises the alarm: it errs, or stays unnoticed, never both; the least suspicious error is kept."""
+    """Everything to the right raises the alarm: it errs, or stays unnoticed, never both; the least
+    suspicious error is kept.
+    """
     outcome = run(lambda x: x[:, 0], 0.0)
     assert outcome.wrong.tolist() == [True, True, False]
     assert (outcome.score[:2] > 0).all() and (outcome.score[:2] < 0.1).all()

@@ -1,4 +1,6 @@
-"""Detectors in front of the model of an audit: rows that add up, thresholds that hold, and what is refused."""
+"""Detectors in front of the model of an audit: rows that add up, thresholds that hold, and what is
+refused.
+"""
 
 import numpy as np
 import pytest
@@ -15,7 +17,12 @@ from brinell.studies.audit_detectors.result import EVADING, DetectorsFacts, summ
 from brinell.studies.kit import Call
 
 NAMES = ["background", "mahalanobis"]
-SETTINGS = {"samples": 12, "eps": "0.1,0.3", "attack": ["fgsm", "pgd?steps=5"], "detector_data": "digits?split=train"}
+SETTINGS = {
+    "samples": 12,
+    "eps": "0.1,0.3",
+    "attack": ["fgsm", "pgd?steps=5"],
+    "detector_data": "digits?split=train",
+}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +46,9 @@ def test_rows_add_up(audit):
         assert entry.robust.k <= entry.static.k and entry.adaptive.k <= entry.static.k
         alarms = of_detector.score > entry.threshold
         unnoticed = of_detector.fooled & ~alarms & (of_detector.attack != "clean")
-        assert entry.adaptive.k == model.clean_accuracy.k - len(set(of_detector.sample_id[unnoticed].tolist()))
+        assert entry.adaptive.k == model.clean_accuracy.k - len(
+            set(of_detector.sample_id[unnoticed].tolist())
+        )
         assert {attack.attack for attack in entry.attacks} <= {"fgsm", "pgd?steps=5", *EVADING}
 
 
@@ -58,9 +67,19 @@ def test_evading_inputs_are_what_the_rows_say(audit):
 
 def test_thresholds_keep_the_rate_of_false_alarms(audit, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "FIT", 200)
-    settings = {"run": audit.folder, "data": "digits", "model": "digits-cnn", "train": "digits?split=train", "samples": 12}
+    settings = {
+        "run": audit.folder,
+        "data": "digits",
+        "model": "digits-cnn",
+        "train": "digits?split=train",
+        "samples": 12,
+    }
     request = DetectorsRequest(**settings, detector="mahalanobis", fpr=0.2)
-    plan = run.make_plan(Call(study=STUDY, request=request, command="", progress=SilentProgress(), out=tmp_path / "a"))
+    plan = run.make_plan(
+        Call(
+            study=STUDY, request=request, command="", progress=SilentProgress(), out=tmp_path / "a"
+        )
+    )
     suspicion, threshold = run._fit(plan, 0, 0.2, "digits-cnn", "mahalanobis")
     others = plan.train.load(range(500, 900))
     assert 0.12 < float((suspicion(others) > threshold).double().mean()) < 0.28
@@ -88,15 +107,21 @@ def test_rates_follow_from_rows_of_two_models():
     request = DetectorsRequest(run="r", data="x", model="m", train="t", detector="d")
     facts = DetectorsFacts(eps=0.1, eps_text="0.1", distance="linf")
     table = rows.concatenate(parts)
-    result = summarise(Folder(path="r", manifest=manifest, request=request, facts=facts, rows=table))
+    result = summarise(
+        Folder(path="r", manifest=manifest, request=request, facts=facts, rows=table)
+    )
     for number, entry in enumerate(result.detectors):
         clean, static, adaptive = parts[3 * number : 3 * number + 3]
         right = [not fooled for fooled in clean.fooled]
         missed = [bool(f and s <= 0.3) for f, s in zip(static.fooled, static.score, strict=True)]
-        evaded = [bool(f and s <= 0.3) for f, s in zip(adaptive.fooled, adaptive.score, strict=True)]
+        evaded = [
+            bool(f and s <= 0.3) for f, s in zip(adaptive.fooled, adaptive.score, strict=True)
+        ]
         assert entry.robust.k == sum(r and not f for r, f in zip(right, static.fooled, strict=True))
         assert entry.static.k == sum(r and not m for r, m in zip(right, missed, strict=True))
-        assert entry.adaptive.k == sum(r and not m and not e for r, m, e in zip(right, missed, evaded, strict=True))
+        assert entry.adaptive.k == sum(
+            r and not m and not e for r, m, e in zip(right, missed, evaded, strict=True)
+        )
     tables = {table.name: table for table in result.report().blocks}
     assert [row[:2] for row in tables["detectors"].rows] == [("a", "d"), ("b", "d")]
 
@@ -105,7 +130,13 @@ def test_rates_follow_from_rows_of_two_models():
 def test_an_honest_folder_verifies_and_a_finished_run_gets_detectors(audit, tmp_path):
     out = tmp_path / "run"
     brinell.audit("digits-cnn", "digits", samples=5, eps="0.3", attack="fgsm", out=out)
-    repetition = {"samples": 5, "eps": "0.3", "attack": "fgsm", "detector_data": "digits?split=train", "detector": "background"}
+    repetition = {
+        "samples": 5,
+        "eps": "0.3",
+        "attack": "fgsm",
+        "detector_data": "digits?split=train",
+        "detector": "background",
+    }
     brinell.audit("digits-cnn", "digits", **repetition, out=out, resume=True)
     assert brinell.verify(out).passed
     moved = out.rename(tmp_path / "moved")
@@ -124,4 +155,9 @@ REFUSALS = [
 def test_bad_requests(tmp_path, subtests):
     for number, (settings, message) in enumerate(REFUSALS):
         with subtests.test(message), pytest.raises(BrinellError, match=message):
-            brinell.audit("digits-cnn", "digits", **SETTINGS | {"detector": "background"} | settings, out=tmp_path / str(number))
+            brinell.audit(
+                "digits-cnn",
+                "digits",
+                **SETTINGS | {"detector": "background"} | settings,
+                out=tmp_path / str(number),
+            )

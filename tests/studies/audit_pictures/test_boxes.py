@@ -42,16 +42,24 @@ def test_curves_never_fall_and_figures_of_the_set_never_rise(result):
         assert values(result, quantity) == sorted(values(result, quantity), reverse=True)
     for figure in (figure for curve in result.figures for figure in curve.values):
         assert figure.low is None or figure.low <= figure.value <= figure.high
-        assert figure.low != figure.high or figure.low is None, "pictures that are all alike give no interval"
+        assert figure.low != figure.high or figure.low is None, (
+            "pictures that are all alike give no interval"
+        )
 
 
-def test_quadrants_cannot_be_misplaced_and_another_class_takes_the_lead_at_half_their_difference(result):
+def test_quadrants_cannot_be_misplaced_and_another_class_takes_the_lead_at_half_their_difference(
+    result,
+):
     assert values(result, "misplaced") == [0, 0, 0]
-    assert values(result, "mislabelled")[0] == values(result, "mislabelled")[-1] == 0  # 0.2 + eps stays below 0.46
+    assert (
+        values(result, "mislabelled")[0] == values(result, "mislabelled")[-1] == 0
+    )  # 0.2 + eps stays below 0.46
 
 
 def test_final_boxes_are_attacked_by_their_scores(tmp_path):
-    result = brinell.audit(Final(), data(), eps=[0.5], attack="square?steps=25", out=tmp_path / "run")
+    result = brinell.audit(
+        Final(), data(), eps=[0.5], attack="square?steps=25", out=tmp_path / "run"
+    )
     assert values(result, "missed")[-1] > 0
     assert any("attacks ask it for scores" in note for note in result.notes)
     with pytest.raises(BrinellError, match="pgd cannot attack Final: it needs gradients"):
@@ -68,16 +76,38 @@ def test_rlab_places_patches_on_pictures_with_boxes(tmp_path):
         criterion="missed",
         out=tmp_path / "run",
     )
-    assert values(result, "missed")[-1] == 1 and [curve.quantity for curve in result.figures] == ["AP50", "AP", "missed"]
+    assert values(result, "missed")[-1] == 1 and [curve.quantity for curve in result.figures] == [
+        "AP50",
+        "AP",
+        "missed",
+    ]
 
 
 @pytest.mark.slow
 def test_a_criterion_ends_an_attack(tmp_path):
-    some = brinell.audit(Spots(), data(), eps=[0.4], attack="pgd?steps=3", criterion="missed:0.5", out=tmp_path / "some")
-    everything = brinell.audit(Spots(), data(), eps=[0.4], attack="pgd?steps=3", criterion="missed", out=tmp_path / "all")
-    assert sum(stage.forwards for stage in some.stages) <= sum(stage.forwards for stage in everything.stages)
+    some = brinell.audit(
+        Spots(),
+        data(),
+        eps=[0.4],
+        attack="pgd?steps=3",
+        criterion="missed:0.5",
+        out=tmp_path / "some",
+    )
+    everything = brinell.audit(
+        Spots(), data(), eps=[0.4], attack="pgd?steps=3", criterion="missed", out=tmp_path / "all"
+    )
+    assert sum(stage.forwards for stage in some.stages) <= sum(
+        stage.forwards for stage in everything.stages
+    )
     assert all(value >= 0.5 for value in values(some, "missed")[1:])
-    shown = brinell.audit(Spots(), data(), eps=[0.4], attack="pgd?steps=3", criterion="missed@0.99", out=tmp_path / "shown")
+    shown = brinell.audit(
+        Spots(),
+        data(),
+        eps=[0.4],
+        attack="pgd?steps=3",
+        criterion="missed@0.99",
+        out=tmp_path / "shown",
+    )
     assert shown.clean_accuracy.value == 0 and shown.clean_accuracy.quantity == "recall at 0.99"
 
 

@@ -15,7 +15,9 @@ EPS = (0.05, 0.2)
 
 
 class Threshold(torch.nn.Module):
-    """Class 1 where the first channel is above a half: an attack turns exactly the pixels that are as near as eps."""
+    """Class 1 where the first channel is above a half: an attack turns exactly the pixels that are
+    as near as eps.
+    """
 
     def forward(self, x):
         lead = x[:, :1] - 0.5
@@ -37,7 +39,9 @@ class Probabilities(Threshold):
 
 
 def pictures(n=5, side=12):
-    """Pictures, and masks that the network gets right; one mask leaves a row out, another everything."""
+    """Pictures, and masks that the network gets right; one mask leaves a row out, another
+    everything.
+    """
     x = np.random.default_rng(0).integers(0, 256, (n, side, side, 3)).astype(np.uint8)
     masks = (x[..., 0] > 127).astype(np.uint8)
     masks[0], masks[1, 0] = 255, 255
@@ -78,17 +82,34 @@ def test_a_smaller_map_is_enlarged_and_said(tmp_path):
     x, masks = pictures()
     data = brinell.data(x, masks=masks)
     enlarged = brinell.audit(Coarse(), data, eps="0.1", attack="pgd?steps=2", out=tmp_path / "a")
-    assert any("answers maps of 6 x 6 for pictures of 12 x 12: they are enlarged" in note for note in enlarged.notes)
+    assert any(
+        "answers maps of 6 x 6 for pictures of 12 x 12: they are enlarged" in note
+        for note in enlarged.notes
+    )
 
 
 def test_probabilities_are_read_as_logits(tmp_path):
     x, masks = pictures()
-    read = brinell.audit(Probabilities(), brinell.data(x, masks=masks), eps="0.2", attack="sea?steps=6", out=tmp_path / "a")
+    read = brinell.audit(
+        Probabilities(),
+        brinell.data(x, masks=masks),
+        eps="0.2",
+        attack="sea?steps=6",
+        out=tmp_path / "a",
+    )
     assert any("answers probabilities" in note for note in read.notes)
-    assert read.robust_accuracy[0].value == pytest.approx(1 - turned(x, masks, 0.2) / int((masks != 255).sum()), abs=1e-9)
+    assert read.robust_accuracy[0].value == pytest.approx(
+        1 - turned(x, masks, 0.2) / int((masks != 255).sum()), abs=1e-9
+    )
 
 
-ATTACKS = ["square?steps=40", "simba?steps=20", "hop-skip-jump?steps=2", "rlab?steps=30", "pgd?steps=3"]
+ATTACKS = [
+    "square?steps=40",
+    "simba?steps=20",
+    "hop-skip-jump?steps=2",
+    "rlab?steps=30",
+    "pgd?steps=3",
+]
 
 
 @pytest.mark.slow
@@ -133,7 +154,10 @@ def test_requests_that_cannot_be_carried_out(tmp_path, subtests):
             folder.mkdir()
             x, masks = pictures()
             with pytest.raises(BrinellError, match=words):
-                brinell.audit(**{"model": Threshold(), "data": brinell.data(x, masks=masks)} | settings, out=folder / "a")
+                brinell.audit(
+                    **{"model": Threshold(), "data": brinell.data(x, masks=masks)} | settings,
+                    out=folder / "a",
+                )
 
 
 def test_models_and_data_that_do_not_fit(tmp_path):
@@ -156,9 +180,14 @@ def write_onnx(file):
         "threshold",
         [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info("map", onnx.TensorProto.FLOAT, ["n", 2, 12, 12])],
-        [onnx.numpy_helper.from_array(weight, "weight"), onnx.numpy_helper.from_array(np.array([0.5, -0.5], np.float32), "bias")],
+        [
+            onnx.numpy_helper.from_array(weight, "weight"),
+            onnx.numpy_helper.from_array(np.array([0.5, -0.5], np.float32), "bias"),
+        ],
     )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), file)
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), file
+    )
 
 
 def test_maps_in_onnx(tmp_path, subtests):
@@ -172,11 +201,15 @@ def test_maps_in_onnx(tmp_path, subtests):
             write_onnx(file)
             attack = "sea?steps=6" if options else "square?steps=60"
             data = brinell.data(x, masks=masks)
-            study = brinell.audit(f"onnx:{file}{options}", data, eps="0.2", attack=attack, out=folder / "a")
+            study = brinell.audit(
+                f"onnx:{file}{options}", data, eps="0.2", attack=attack, out=folder / "a"
+            )
             exact = 1 - turned(x, masks, 0.2) / int((masks != 255).sum())
             assert study.clean_accuracy.value == 1
             assert (
-                study.robust_accuracy[0].value == pytest.approx(exact) if options else exact <= study.robust_accuracy[0].value < 1
+                study.robust_accuracy[0].value == pytest.approx(exact)
+                if options
+                else exact <= study.robust_accuracy[0].value < 1
             )
 
 
@@ -212,8 +245,16 @@ NETWORKS = [
 @pytest.mark.parametrize(("network", "failed"), NETWORKS)
 def test_checks_find_what_hides_the_gradient(network, failed, tmp_path):
     x, masks = (values[1:] for values in pictures())  # the checks look at the first picture
-    study = brinell.audit(network(), brinell.data(x, masks=masks), eps="0.1", attack="square?steps=2", out=tmp_path / "a")
-    assert {check.code for check in study.checks if not check.passed} == failed and len(study.cautions()) == len(failed)
+    study = brinell.audit(
+        network(),
+        brinell.data(x, masks=masks),
+        eps="0.1",
+        attack="square?steps=2",
+        out=tmp_path / "a",
+    )
+    assert {check.code for check in study.checks if not check.passed} == failed and len(
+        study.cautions()
+    ) == len(failed)
 
 
 class Exchanged(Threshold):
@@ -225,7 +266,13 @@ class Exchanged(Threshold):
 
 def test_a_mistake_in_the_answers_is_said_first(tmp_path):
     x, masks = pictures()
-    study = brinell.audit(Exchanged(), brinell.data(x, masks=masks), eps="0.1", attack="pgd?steps=2", out=tmp_path / "a")
+    study = brinell.audit(
+        Exchanged(),
+        brinell.data(x, masks=masks),
+        eps="0.1",
+        attack="pgd?steps=2",
+        out=tmp_path / "a",
+    )
     assert study.clean_accuracy.value == 0 and str(study).startswith(
         "Do not rely on the figures: without an attack 0 % of the pixels"
     )
@@ -248,7 +295,10 @@ def test_calls_that_need_labels_refuse_masks_and_maps(tmp_path):
 
 def test_a_gate_judges_pixels_and_a_board_has_no_place_for_them(result, tmp_path):
     rate = result.robust_accuracy[-1]
-    assert brinell.gate(result, robust=rate.low - 0.01).passed and not brinell.gate(result, robust=rate.value).passed
+    assert (
+        brinell.gate(result, robust=rate.low - 0.01).passed
+        and not brinell.gate(result, robust=rate.value).passed
+    )
     board = brinell.board(result, out=tmp_path / "site")
     assert "gives no robust accuracy" in board.refused[0].why
 

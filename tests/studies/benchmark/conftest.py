@@ -9,12 +9,19 @@ from brinell.cli import run as cli
 
 @pytest.fixture(scope="session")
 def work(tmp_path_factory):
-    """Twelve pictures, one of them above the threshold and thus misclassified; a model, and distortions."""
+    """Twelve pictures, one of them above the threshold and thus misclassified; a model, and
+    distortions.
+    """
     folder = tmp_path_factory.mktemp("work")
     rng = np.random.default_rng(0)
     x = (rng.uniform(0.2, 0.55, (12, 5, 5)) * 255).astype(np.uint8)
     x[3] = 200
-    np.savez(folder / "data.npz", x=x[:, None], y=np.zeros(12, dtype=np.int64), classes=["dark", "bright", "dim"])
+    np.savez(
+        folder / "data.npz",
+        x=x[:, None],
+        y=np.zeros(12, dtype=np.int64),
+        classes=["dark", "bright", "dim"],
+    )
     (folder / "model.py").write_text(MODEL)
     (folder / "distortions.py").write_text(FILTERS)
     return folder

@@ -1,4 +1,6 @@
-"""Benchmark sets of pictures with masks and boxes: rows, truth and costs, on models whose answers are known."""
+"""Benchmark sets of pictures with masks and boxes: rows, truth and costs, on models whose answers
+are known.
+"""
 
 import io
 import json
@@ -43,7 +45,11 @@ def masked():
 def confusion(x, mask):
     """Counts of valid pixels by true and predicted class."""
     predicted = (x[0] > 0.5).astype(int)
-    pairs = [(true, wrong, int(((mask == true) & (predicted == wrong)).sum())) for true in (0, 1) for wrong in (0, 1)]
+    pairs = [
+        (true, wrong, int(((mask == true) & (predicted == wrong)).sum()))
+        for true in (0, 1)
+        for wrong in (0, 1)
+    ]
     return [list(pair) for pair in pairs if pair[2]]
 
 
@@ -82,8 +88,17 @@ def test_counts_in_the_rows_are_those_of_the_stored_inputs(masks_set):
 
 
 def test_a_picture_without_a_valid_pixel_or_an_object_is_left_out(masks_set, boxes_set):
-    assert [row["sample_id"] for row in rows_of(Path(masks_set.folder), "rows.parquet")] == [1, 2, 3, 4]
-    assert [row["sample_id"] for row in rows_of(Path(boxes_set.folder), "rows.parquet")] == [0, 1, 3]
+    assert [row["sample_id"] for row in rows_of(Path(masks_set.folder), "rows.parquet")] == [
+        1,
+        2,
+        3,
+        4,
+    ]
+    assert [row["sample_id"] for row in rows_of(Path(boxes_set.folder), "rows.parquet")] == [
+        0,
+        1,
+        3,
+    ]
 
 
 def test_boxes_in_the_rows_are_those_of_the_stored_inputs(boxes_set):
@@ -109,13 +124,19 @@ def test_boxes_in_the_rows_are_those_of_the_stored_inputs(boxes_set):
 def test_a_set_is_data_for_other_models(name, request, tmp_path):
     benchmark = request.getfixturevalue(f"{name}_set")
     model = Threshold() if name == "masks" else Spots()
-    result = brinell.audit(model, f"bench:{benchmark.folder}", eps=[1e-4], attack="pgd?steps=1", out=tmp_path / "run")
+    result = brinell.audit(
+        model, f"bench:{benchmark.folder}", eps=[1e-4], attack="pgd?steps=1", out=tmp_path / "run"
+    )
     rows = [row for row in rows_of(Path(benchmark.folder)) if row["level"] == 1]
     valid, wrong = (sum(row[name] for row in rows) for name in ("valid", "wrong"))
     clean = result.clean_accuracy
     assert clean.value == pytest.approx(1 - wrong / valid) == benchmark.levels[1].accuracy
     untouched = brinell.audit(
-        model, f"bench:{benchmark.folder}?level=clean", eps=[1e-4], attack="pgd?steps=1", out=tmp_path / "clean"
+        model,
+        f"bench:{benchmark.folder}?level=clean",
+        eps=[1e-4],
+        attack="pgd?steps=1",
+        out=tmp_path / "clean",
     )
     assert untouched.clean_accuracy.value == 1
 
@@ -134,28 +155,56 @@ def test_every_forward_is_counted(tmp_path, subtests):
                 data = brinell.data(x, boxes=entries(objects), classes=["red", "green", "blue"])
                 output, network = BoxForm(candidates=4, classes=3), Spots()
             domain = Domain(kind="image", shape=data.domain.shape, levels=data.domain.levels)
-            model = Recorder(lambda x: network(x).flatten(1), domain, classes=int(np.prod(output.shape)))
+            model = Recorder(
+                lambda x: network(x).flatten(1), domain, classes=int(np.prod(output.shape))
+            )
             model.info = ModelInfo(output=output)
             result = brinell.benchmark(model, data, out=folder / "set", **SETTINGS | {"steps": 40})
             rows = rows_of(folder / "set", "rows.parquet")
             assert result.queries == model.queries
-            assert all(row["queries"] > row["queries_to_success"] for row in rows if row["queries_to_success"])
+            assert all(
+                row["queries"] > row["queries_to_success"]
+                for row in rows
+                if row["queries_to_success"]
+            )
 
 
 def test_the_card_says_what_it_holds(tmp_path):
     data, model = write_pictures(tmp_path)
-    command = ["benchmark", "--data", data, "--model", model, "--steps", "30", "--refine", "2", "--levels", "1,2"]
+    command = [
+        "benchmark",
+        "--data",
+        data,
+        "--model",
+        model,
+        "--steps",
+        "30",
+        "--refine",
+        "2",
+        "--levels",
+        "1,2",
+    ]
     command += ["--criterion", "pixels:0.1"]
     assert cli([*command, "--out", str(tmp_path / "set")]) == 0
     card = (tmp_path / "set" / "README.md").read_text(encoding="utf-8")
-    assert "- image-segmentation" in card and "the criterion pixels:0.1 is met" in card and "| wrong |" in card
+    assert (
+        "- image-segmentation" in card
+        and "the criterion pixels:0.1 is met" in card
+        and "| wrong |" in card
+    )
 
 
 BOX_CRITERIA = [
     ({"criterion": "lost"}, "criterion is 'lost': write"),
     ({"criterion": "missed+false"}, "one kind of error ends the search"),
-    ({"criterion": "true<0.1"}, "criterion is 'true<0.1': write --criterion .* for data with boxes"),
-    ({"criterion": "pixels:0.5"}, "criterion is 'pixels:0.5': write --criterion .* for data with boxes"),
+    (
+        {"criterion": "true<0.1"},
+        "criterion is 'true<0.1': write --criterion .* for data with boxes",
+    ),
+    (
+        {"criterion": "pixels:0.5"},
+        "criterion is 'pixels:0.5': write --criterion .* for data with boxes",
+    ),
 ]
 
 
@@ -176,9 +225,20 @@ def test_classes_have_no_criterion_of_masks_or_boxes(tmp_path, capsys, subtests)
         with subtests.test(str(criterion)):
             folder = tmp_path / str(number)
             folder.mkdir()
-            command = ["benchmark", "--samples", "2", "--out", str(folder / "set"), "--criterion", criterion]
+            command = [
+                "benchmark",
+                "--samples",
+                "2",
+                "--out",
+                str(folder / "set"),
+                "--criterion",
+                criterion,
+            ]
             assert cli(command) == 2
-            assert f"criterion '{criterion}' is not known: write --criterion" in capsys.readouterr().err
+            assert (
+                f"criterion '{criterion}' is not known: write --criterion"
+                in capsys.readouterr().err
+            )
             assert not (folder / "set").exists()
 
 
@@ -188,10 +248,23 @@ def test_masks_have_no_criterion_of_classes_or_boxes(tmp_path, capsys, subtests)
             folder = tmp_path / str(number)
             folder.mkdir()
             data, model = write_pictures(folder)
-            command = ["benchmark", "--data", data, "--model", model, "--out", str(folder / "set"), "--criterion", criterion]
+            command = [
+                "benchmark",
+                "--data",
+                data,
+                "--model",
+                model,
+                "--out",
+                str(folder / "set"),
+                "--criterion",
+                criterion,
+            ]
             assert cli(command) == 2
             message = capsys.readouterr().err
-            assert message.count("\n") == 1 and f"criterion is '{criterion}': write --criterion pixels" in message
+            assert (
+                message.count("\n") == 1
+                and f"criterion is '{criterion}': write --criterion pixels" in message
+            )
             assert "for data with masks" in message and not (folder / "set").exists()
 
 
@@ -209,5 +282,7 @@ def test_a_truth_that_does_not_fit_the_pictures_is_refused(masks_set, monkeypatc
                 return array[:-1] if damage == "size" else array * 0 + 7
 
             monkeypatch.setattr(bench, "_tensor", damaged)
-            with pytest.raises(BrinellError, match="has shape" if damage == "size" else "holds the class 7"):
+            with pytest.raises(
+                BrinellError, match="has shape" if damage == "size" else "holds the class 7"
+            ):
                 bench.Bench(path=str(masks_set.folder))()

@@ -28,7 +28,11 @@ def test_what_is_done_is_kept(work, benchmark_set, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "Search", Stopped)
     out = tmp_path / "set"
     for stop in (1, 2, None):
-        code = cli(benchmark_arguments(work, out)) if stop == 1 else cli(["benchmark", "--resume", "--out", str(out)])
+        code = (
+            cli(benchmark_arguments(work, out))
+            if stop == 1
+            else cli(["benchmark", "--resume", "--out", str(out)])
+        )
         assert code == (0 if stop is None else 130), stop
     assert [span.start for span in spans] == [0, 5, 10], "a piece was made twice"
     assert_same_set(benchmark_set, out)
@@ -44,4 +48,6 @@ def test_sigkill(work, benchmark_set, tmp_path):
     assert times and not (out / "README.md").exists()
     assert cli(["benchmark", "--resume", "--out", str(out)]) == 0
     assert_same_set(benchmark_set, out)
-    assert all(path.stat().st_mtime_ns == time for path, time in times.items()), "a piece was made twice"
+    assert all(path.stat().st_mtime_ns == time for path, time in times.items()), (
+        "a piece was made twice"
+    )

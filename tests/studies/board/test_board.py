@@ -1,4 +1,5 @@
-"""A board shows what verification leaves, refuses the rest with a reason, and writes again only what is new."""
+"""A board shows what verification leaves, refuses the rest with a reason, and writes again only
+what is new."""
 
 import csv
 import json
@@ -41,16 +42,30 @@ def copy(run, path):
 
 
 def pages(folder):
-    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    return {
+        file.relative_to(folder).as_posix(): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
 
 
 def rows_of(folder):
-    return [row for file in folder.glob("tasks/*.csv") for row in csv.DictReader(file.read_text().splitlines())]
+    return [
+        row
+        for file in folder.glob("tasks/*.csv")
+        for row in csv.DictReader(file.read_text().splitlines())
+    ]
 
 
 def test_figures_are_those_of_the_runs_and_ranks_those_of_a_comparison(runs, site, tmp_path):
     folder, result = site
-    assert (result.models, result.tasks, result.folders, result.verified, result.refused) == (2, 2, 3, 3, [])
+    assert (result.models, result.tasks, result.folders, result.verified, result.refused) == (
+        2,
+        2,
+        3,
+        3,
+        [],
+    )
     shares = {(row["model"], row["attacked k"], row["attacked n"]): row for row in rows_of(folder)}
     audits = [brinell.open(runs / name).models[0] for name in ("m0", "m1")]
     for audit in audits:
@@ -58,7 +73,9 @@ def test_figures_are_those_of_the_runs_and_ranks_those_of_a_comparison(runs, sit
             row = shares[audit.model, str(rate.k), str(rate.n)]
             worst = min(c.robust[audit.eps.index(rate.eps)].value for c in audit.per_class)
             assert float(row["weakest class"]) == worst and row["verified"] == "repeated"
-    compared = brinell.compare([runs / "m0", runs / "m1"], at=EPS.split(",")[-1], out=tmp_path / "compare")
+    compared = brinell.compare(
+        [runs / "m0", runs / "m1"], at=EPS.split(",")[-1], out=tmp_path / "compare"
+    )
     for model in compared.models:
         row = shares[model.model, str(model.robust[-1].k), str(model.robust[-1].n)]
         rank = [float(row[name]) for name in ("rank", "rank low", "rank high")]
@@ -71,11 +88,15 @@ def test_links_lead_somewhere(site):
     folder, _ = site
     for page in folder.rglob("*.html"):
         for link in re.findall(r'href="([^"#]+)', page.read_text()):
-            assert link.startswith("https://") or (page.parent / link).resolve().is_file(), (page.name, link)
+            assert link.startswith("https://") or (page.parent / link).resolve().is_file(), (
+                page.name,
+                link,
+            )
 
 
 def test_a_board_made_again_says_what_is_there(runs, tmp_path, monkeypatch):
-    """What was verified is kept with the user, not with the site, and only of a folder that is the same byte for byte."""
+    """What was verified is kept with the user, not with the site, and only of a folder that is the
+    same byte for byte."""
     monkeypatch.setenv("BRINELL_CACHE", str(tmp_path / "cache"))
     folder, site = tmp_path / "runs", tmp_path / "site"
     copy(runs / "m0", folder / "m0")
@@ -105,7 +126,9 @@ def test_random_forgeries_are_refused(runs, tmp_path):
 
 
 def test_consistent_forgeries_need_a_replay(runs, tmp_path):
-    """Rows that hide successes agree with each other; the board says that it has not replayed them, and a replay refuses them."""
+    """Rows that hide successes agree with each other; the board says that it has not replayed them,
+    and a replay refuses them.
+    """
     path = copy(runs / "m0", tmp_path / "run")
     forger = Forger(path)
     samples = {row["sample_id"] for row in forger.select(outcome="broken")}
@@ -120,8 +143,16 @@ def test_consistent_forgeries_need_a_replay(runs, tmp_path):
 def test_a_folder_that_nobody_repeated_changes_no_row_of_others(runs):
     """A claim with the digests of a verified model and better figures, proofs and names of its own."""
     verified = examine(runs / "m0", "replay", runs)["figures"]
-    claim = verified[0] | {"run": "claim", "verified": False, "data": "other name", "certified": verified[0]["robust"]}
-    alone, joined = (arrange([Figures.model_validate(f) for f in figures]) for figures in (verified, [*verified, claim]))
+    claim = verified[0] | {
+        "run": "claim",
+        "verified": False,
+        "data": "other name",
+        "certified": verified[0]["robust"],
+    }
+    alone, joined = (
+        arrange([Figures.model_validate(f) for f in figures])
+        for figures in (verified, [*verified, claim])
+    )
     for before, after in zip(alone, joined, strict=True):
         assert before.entries == after.entries[:-1] and before.name == after.name
         assert after.entries[-1].rank is None and after.entries[-1].figures.run == "claim"
@@ -156,7 +187,10 @@ def test_a_folder_that_is_no_site_is_left_alone(runs, tmp_path):
 def test_markup_in_names_stays_text(runs, tmp_path):
     path = copy(runs / "m0", tmp_path / "run<b>")
     forger = Forger(path)
-    forger.manifest["data"]["classes"] = ["<script>alert(1)</script>", *forger.manifest["data"]["classes"][1:]]
+    forger.manifest["data"]["classes"] = [
+        "<script>alert(1)</script>",
+        *forger.manifest["data"]["classes"][1:],
+    ]
     forger.save()
     brinell.board([str(path), str(tmp_path / "<img src=x>")], level="rows", out=tmp_path / "site")
     for page in (tmp_path / "site").rglob("*.html"):

@@ -44,7 +44,9 @@ def test_both_bounds_are_in_the_result_and_on_the_page(subject, run):
     _, _, radius = subject
     folder, result = run
     (model,) = result.models
-    for certified, undecided, robust, eps in zip(model.certified, model.open, model.robust_accuracy, EPS, strict=True):
+    for certified, undecided, robust, eps in zip(
+        model.certified, model.open, model.robust_accuracy, EPS, strict=True
+    ):
         assert certified.k == int((radius > eps).sum())
         assert certified.k + undecided.k == robust.k
     assert sum(c.certified[0].k for c in model.per_class) == model.certified[0].k
@@ -71,7 +73,9 @@ def test_a_verification_proves_again_and_finds_a_forged_proof(subject, run, tmp_
     copy = tmp_path / "run"
     shutil.copytree(folder, copy)
     verified = brinell.verify(copy, net, data, trust=copy)
-    assert verified.passed and any("brinell certify was carried out again" in claim for claim in verified.verified_claims)
+    assert verified.passed and any(
+        "brinell certify was carried out again" in claim for claim in verified.verified_claims
+    )
     content = TABLE.read(copy / "certify")
     rows = content.rows
     broken = np.flatnonzero(rows.outcome == "broken")[0]
@@ -92,7 +96,9 @@ def test_a_verification_proves_again_and_finds_a_forged_proof(subject, run, tmp_
     object.__setattr__(rows, "proven_at", column)
     TABLE.write(copy / "certify", content.manifest, rows)
     refused = brinell.verify(copy, net, data, trust=copy)
-    assert not refused.passed and any(problem.location.startswith("certify/") for problem in refused.problems)
+    assert not refused.passed and any(
+        problem.location.startswith("certify/") for problem in refused.problems
+    )
 
 
 class Centred(nn.Module):
@@ -120,7 +126,11 @@ def test_conditions_of_a_gate_decide_the_exit_code(subject, tmp_path):
     net, data, _ = subject
     brinell.audit(net, data, out=tmp_path / "run", **ATTACK)
     verdict = brinell.gate(tmp_path / "run", certified=0.99, robust=0.01)
-    assert {check.code: check.passed for check in verdict.checks if check.code in ("certified", "robust")} == {
+    assert {
+        check.code: check.passed
+        for check in verdict.checks
+        if check.code in ("certified", "robust")
+    } == {
         "certified": False,
         "robust": True,
     }
@@ -134,12 +144,20 @@ def test_the_search_over_budgets_finds_what_each_budget_alone_proves(subject):
 
     net, data, radius = subject
     x, y = data.load(range(30))[3:], torch.as_tensor(data.labels())[3:]
-    prover, method = Prover.of(trace(net, x[:4]), data.domain, "linf"), plugins.build("bound", "crown", {})
+    prover, method = (
+        Prover.of(trace(net, x[:4]), data.domain, "linf"),
+        plugins.build("bound", "crown", {}),
+    )
     levels = np.linspace(0.01, 0.12, 9).tolist()
     proofs, limit = Proofs.none(len(x)), torch.full((len(x),), 9)
     proofs.extend(prover, "crown", method, x, y, levels, limit)
-    expected = [int((eps_proven).sum()) - 1 for eps_proven in (radius[3:, None] > np.array(levels) * (1 + 1e-5))]
+    expected = [
+        int((eps_proven).sum()) - 1
+        for eps_proven in (radius[3:, None] > np.array(levels) * (1 + 1e-5))
+    ]
     assert proofs.level.tolist() == expected and len(set(expected)) > 4
     repetition = Proofs.none(len(x))
-    repetition.extend(prover, "crown", method, x, y, levels, torch.full((len(x),), 3))  # counterexamples are known from there on
+    repetition.extend(
+        prover, "crown", method, x, y, levels, torch.full((len(x),), 3)
+    )  # counterexamples are known from there on
     assert repetition.level.tolist() == [min(level, 2) for level in expected]

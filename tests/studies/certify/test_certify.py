@@ -14,7 +14,8 @@ EPS = (0.02, 0.05, 0.1)
 
 @pytest.fixture
 def linear():
-    """A linear model, inputs whose balls stay within the bounds, labels, and the exact margin of each over the L1 norm."""
+    """A linear model, inputs whose balls stay within the bounds, labels, and the exact margin of
+    each over the L1 norm."""
     generator = torch.Generator().manual_seed(3)
     net = nn.Linear(8, 3).eval()
     net.weight.data = torch.randn(3, 8, generator=generator)
@@ -28,23 +29,38 @@ def linear():
         for j in range(3):
             if j != y[k]:
                 row = weight[y[k]] - weight[j]
-                radius[k] = min(radius[k], float(row @ (x[k].double() - 0.5)) / float(row.abs().sum()))
+                radius[k] = min(
+                    radius[k], float(row @ (x[k].double() - 0.5)) / float(row.abs().sum())
+                )
     return net, x.numpy(), y.numpy(), radius
 
 
 def test_a_linear_model_is_certified_exactly(linear, tmp_path):
     net, x, y, radius = linear
     result = brinell.certify(
-        net, brinell.data(x, y, kind="vector"), eps=",".join(map(str, EPS)), attack="apgd-ce?steps=20", out=tmp_path / "run"
+        net,
+        brinell.data(x, y, kind="vector"),
+        eps=",".join(map(str, EPS)),
+        attack="apgd-ce?steps=20",
+        out=tmp_path / "run",
     )
-    assert result.facts.eps == [0.0, *EPS] and result.n == len(x) and result.clean.k == int((radius > 0).sum())
-    for certified, robust, undecided, eps in zip(result.certified, result.robust, result.open, result.facts.eps, strict=True):
+    assert (
+        result.facts.eps == [0.0, *EPS]
+        and result.n == len(x)
+        and result.clean.k == int((radius > 0).sum())
+    )
+    for certified, robust, undecided, eps in zip(
+        result.certified, result.robust, result.open, result.facts.eps, strict=True
+    ):
         truth = int((radius > eps).sum())
         assert certified.k == truth, f"at {eps}"
         assert certified.k + undecided.k == robust.k >= truth
     assert sum(band.n for band in result.per_class) == result.n
     undecided = sum(rate.k for rate in result.open[1:])
-    assert sum(result.closed.values()) + undecided == result.clean.k * len(EPS) and result.closed["crown"] > 0
+    assert (
+        sum(result.closed.values()) + undecided == result.clean.k * len(EPS)
+        and result.closed["crown"] > 0
+    )
     assert (tmp_path / "run" / "report.html").exists()
 
 
@@ -53,7 +69,13 @@ def test_a_counterexample_of_each_broken_sample_is_kept(linear, tmp_path):
     from brinell.store.proofs import TABLE
 
     net, x, y, _ = linear
-    brinell.certify(net, brinell.data(x, y, kind="vector"), eps="0.1", attack="apgd-ce?steps=20", out=tmp_path / "run")
+    brinell.certify(
+        net,
+        brinell.data(x, y, kind="vector"),
+        eps="0.1",
+        attack="apgd-ce?steps=20",
+        out=tmp_path / "run",
+    )
     rows = TABLE.read(tmp_path / "run").rows
     broken = {str(k) for k in rows.sample_id[rows.outcome == "broken"]}
     examples = read_arrays(tmp_path / "run" / "counterexamples-0.safetensors")
@@ -75,7 +97,9 @@ class Sorted(nn.Module):
 def test_what_cannot_be_bounded_is_refused_before_any_attack(linear, tmp_path):
     net, x, y, _ = linear
     data = brinell.data(x, y, kind="vector")
-    with pytest.raises(RequestError, match="cannot be bounded: there is no bound for the operation sort"):
+    with pytest.raises(
+        RequestError, match="cannot be bounded: there is no bound for the operation sort"
+    ):
         brinell.certify(Sorted().eval(), data, out=tmp_path / "run")
     traced = torch.jit.trace(Sorted().eval(), torch.rand(2, 8))
     with pytest.raises(RequestError, match="cannot be bounded: "):
@@ -83,9 +107,15 @@ def test_what_cannot_be_bounded_is_refused_before_any_attack(linear, tmp_path):
     with pytest.raises(RequestError, match="cannot be bounded: "):
         brinell.certify(nn.Linear(8, 3).double().eval(), data, out=tmp_path / "run")
     with pytest.raises(RequestError, match="cannot be bounded: "):
-        brinell.certify(torch.export.export(nn.Linear(8, 3).eval(), (torch.rand(2, 8),)), data, out=tmp_path / "run")
+        brinell.certify(
+            torch.export.export(nn.Linear(8, 3).eval(), (torch.rand(2, 8),)),
+            data,
+            out=tmp_path / "run",
+        )
     with pytest.raises(RequestError, match="a bound needs its layers"):
-        brinell.certify(lambda v: net(torch.as_tensor(v)).detach().numpy(), data, out=tmp_path / "run")
+        brinell.certify(
+            lambda v: net(torch.as_tensor(v)).detach().numpy(), data, out=tmp_path / "run"
+        )
     with pytest.raises(RequestError, check=refused("studies.certify.run.make_plan")):
         brinell.certify(net, data, eps="0", out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -99,7 +129,9 @@ def test_a_gate_holds_proofs_against_a_threshold(linear, tmp_path):
     low = result.certified[1].low
     for share, passed in ((low - 0.01, True), (low + 0.01, False)):
         verdict = brinell.gate(folder, certified=share, eps=0.02)
-        assert verdict.passed is passed and verdict.checks[0].observed == pytest.approx(float((radius > 0.02).mean()))
+        assert verdict.passed is passed and verdict.checks[0].observed == pytest.approx(
+            float((radius > 0.02).mean())
+        )
     assert not brinell.gate(folder, certified=0.0, eps=0.3).passed
     assert brinell.gate(folder, clean=0.1, robust=0.1, certified=0.1).checks[-1].passed
     with pytest.raises(RequestError, check=refused("studies.gate.run._gate_rates")):

@@ -50,14 +50,22 @@ def answered(query, network, **settings):
 
 
 def random_layers(rng, sizes):
-    return [(rng.normal(size=(n, m)) / np.sqrt(m), rng.normal(size=n) / 2) for m, n in itertools.pairwise(sizes)]
+    return [
+        (rng.normal(size=(n, m)) / np.sqrt(m), rng.normal(size=n) / 2)
+        for m, n in itertools.pairwise(sizes)
+    ]
 
 
 def largest(layers, low, high):
-    """Largest value of output 0 less output 1 of a network with one hidden layer: over all activation patterns by corners of a
-    fine grid for one input, exactly by its breakpoints."""
+    """Largest value of output 0 less output 1 of a network with one hidden layer: over all
+    activation patterns by corners of a fine grid for one input, exactly by its breakpoints.
+    """
     (w0, b0), (w1, b1) = layers
-    points = [low, high, *(-b / w for w, b in zip(w0[:, 0], b0, strict=True) if w and low < -b / w < high)]
+    points = [
+        low,
+        high,
+        *(-b / w for w, b in zip(w0[:, 0], b0, strict=True) if w and low < -b / w < high),
+    ]
     hidden = np.maximum(0, np.outer(points, w0[:, 0]) + b0)
     y = hidden @ w1.T + b1
     return float((y[:, 0] - y[:, 1]).max())
@@ -80,10 +88,17 @@ def test_thresholds_around_the_maximum_of_a_network_of_one_input(tmp_path, subte
             network = saved(folder / "net.onnx", layers, shape=(1, 1))
             low, high = -1.0, 1.5
             top = largest(
-                [(w.astype(np.float32).astype(float), b.astype(np.float32).astype(float)) for w, b in layers], low, high
+                [
+                    (w.astype(np.float32).astype(float), b.astype(np.float32).astype(float))
+                    for w, b in layers
+                ],
+                low,
+                high,
             )
             for gap, verdicts in ((-0.02, {"sat"}), (0.02, {"unsat", "unknown"})):
-                query = written(folder / "q.vnnlib", [low], [high], f"(>= (- Y_0 Y_1) {top + gap!r})", 2)
+                query = written(
+                    folder / "q.vnnlib", [low], [high], f"(>= (- Y_0 Y_1) {top + gap!r})", 2
+                )
                 seconds = 20 if gap < 0 else 1
                 result = answered(query, network, timeout=seconds, method="beta-crown?parts=200")
                 assert result.verdict in verdicts, f"{gap}"
@@ -110,17 +125,32 @@ def test_a_linear_network_in_both_forms(tmp_path, subtests):
             top = float(bias[0] - bias[2] + np.maximum(row, 0).sum() * 0.5)
             second = folder / "second.vnnlib"
             second.write_text(
-                "(vnnlib-version <2.0>) (declare-network f (declare-input X float32 [1,4]) (declare-output Y float32 [1,3]))"
-                + "".join(f"(assert (<= 0.0 X[0,{k}])) (assert (<= X[0,{k}] 0.5))" for k in range(4))
+                "(vnnlib-version <2.0>) (declare-network f (declare-input X "
+                "float32 [1,4]) (declare-output Y float32 [1,3]))"
+                + "".join(
+                    f"(assert (<= 0.0 X[0,{k}])) (assert (<= X[0,{k}] 0.5))" for k in range(4)
+                )
                 + f"(assert (or (>= Y[0,1] 1e9) (> Y[0,0] (+ Y[0,2] {top - 0.01!r}))))"
             )
-            first = written(folder / "first.vnnlib", low.tolist(), high.tolist(), f"(>= Y_0 (+ Y_2 {top - 0.01!r}))", 3)
+            first = written(
+                folder / "first.vnnlib",
+                low.tolist(),
+                high.tolist(),
+                f"(>= Y_0 (+ Y_2 {top - 0.01!r}))",
+                3,
+            )
             for query, name in ((first, str(network)), (second, f"f={network}")):
                 result = answered(query, name, timeout=20, method=method)
                 assert result.verdict == "sat" and result.slack >= 0 and result.gradients
                 y = confirmed(network, result.x, (1, 4))
                 assert y[0] - y[2] >= top - 0.01 - 1e-6
-            above = written(folder / "above.vnnlib", low.tolist(), high.tolist(), f"(>= Y_0 (+ Y_2 {top + 0.01!r}))", 3)
+            above = written(
+                folder / "above.vnnlib",
+                low.tolist(),
+                high.tolist(),
+                f"(>= Y_0 (+ Y_2 {top + 0.01!r}))",
+                3,
+            )
             result = answered(above, network, timeout=0.2, method=method)
             assert result.verdict == {"interval": "unknown", "crown": "unsat"}[method]
             assert -0.02 < result.slack < 0 if method == "interval" else result.slack is None
@@ -128,9 +158,16 @@ def test_a_linear_network_in_both_forms(tmp_path, subtests):
 
 def test_a_network_without_gradients_is_attacked_by_scores(tmp_path):
     rng = np.random.default_rng(4)
-    network = saved(tmp_path / "net.onnx", random_layers(rng, (4, 8, 2)), name="QuickGelu", domain="com.microsoft")
+    network = saved(
+        tmp_path / "net.onnx",
+        random_layers(rng, (4, 8, 2)),
+        name="QuickGelu",
+        domain="com.microsoft",
+    )
     y = confirmed(network, {k: 0.25 for k in range(4)}, (1, 4))
-    query = written(tmp_path / "q.vnnlib", [0.0] * 4, [0.5] * 4, f"(>= Y_0 {float(y[0]) + 0.02!r})", 2)
+    query = written(
+        tmp_path / "q.vnnlib", [0.0] * 4, [0.5] * 4, f"(>= Y_0 {float(y[0]) + 0.02!r})", 2
+    )
     result = answered(query, network, timeout=20)
     assert result.verdict == "sat" and not result.gradients
 
@@ -138,7 +175,9 @@ def test_a_network_without_gradients_is_attacked_by_scores(tmp_path):
 def test_a_box_of_one_point_is_answered(tmp_path):
     network = saved(tmp_path / "net.onnx", random_layers(np.random.default_rng(5), (4, 2)))
     y = confirmed(network, {k: 0.25 for k in range(4)}, (1, 4))
-    query = written(tmp_path / "q.vnnlib", [0.25] * 4, [0.25] * 4, f"(<= Y_0 {float(y[0]) + 1e-4!r})", 2)
+    query = written(
+        tmp_path / "q.vnnlib", [0.25] * 4, [0.25] * 4, f"(<= Y_0 {float(y[0]) + 1e-4!r})", 2
+    )
     result = answered(query, network, timeout=5)
     assert result.verdict == "sat" and set(result.x.values()) == {0.25}
 
@@ -152,11 +191,17 @@ def test_what_does_not_fit_is_refused(tmp_path):
     broken.write_bytes(b"no network")
     for arguments, message in (
         ({"query": str(narrow), "network": str(network)}, "takes inputs of shape"),
-        ({"query": str(wide), "network": str(network)}, "answers with 2 values, and the query has 5 outputs"),
+        (
+            {"query": str(wide), "network": str(network)},
+            "answers with 2 values, and the query has 5 outputs",
+        ),
         ({"query": str(query), "network": str(tmp_path / "none.onnx")}, "there is no file"),
         ({"query": str(query)}, "asks about a network, and none is named"),
         ({"network": str(network)}, "belongs to a query"),
-        ({"query": str(query), "network": str(network), "eps": "0.1"}, "--eps has no part in the answer to a query"),
+        (
+            {"query": str(query), "network": str(network), "eps": "0.1"},
+            "--eps has no part in the answer to a query",
+        ),
         ({"query": str(query), "network": str(broken)}, "no ONNX file"),
         ({"query": str(query), "network": str(network), "method": "crwn"}, "crown"),
         ({"query": str(query), "network": str(network), "timeout": 0}, "timeout"),
@@ -168,8 +213,15 @@ def test_what_does_not_fit_is_refused(tmp_path):
 def test_the_command_answers_in_the_form_of_the_competitions(tmp_path, capsys):
     from brinell.cli import run
 
-    network = saved(tmp_path / "net.onnx", random_layers(np.random.default_rng(7), (4, 2)), shape=(1, 2, 2))
+    network = saved(
+        tmp_path / "net.onnx", random_layers(np.random.default_rng(7), (4, 2)), shape=(1, 2, 2)
+    )
     query = written(tmp_path / "q.vnnlib", [0.0] * 4, [1.0] * 4, "(>= Y_0 -1000.0)", 2)
     assert run(["certify", str(query), "--network", str(network)]) == 0
     first, *values, last = capsys.readouterr().out.splitlines()
-    assert first == "sat" and len(values) == 6 and values[0].startswith("((X_0 ") and last.startswith("; ONNX Runtime")
+    assert (
+        first == "sat"
+        and len(values) == 6
+        and values[0].startswith("((X_0 ")
+        and last.startswith("; ONNX Runtime")
+    )

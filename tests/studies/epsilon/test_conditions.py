@@ -1,4 +1,5 @@
-"""Limits computed by hand, the conditions that a common eps may break, and what counts as unnoticed."""
+"""Limits computed by hand, the conditions that a common eps may break, and what counts as
+unnoticed."""
 
 import numpy as np
 import pytest
@@ -19,12 +20,19 @@ IMAGE = Domain(kind="image", shape=(3, 16, 16), levels=256)
 
 
 def test_limits_by_hand():
-    table = {"norm": "l2", "sample_id": np.arange(4), "label": 0, "unnoticed": np.array([5.0, 0.4, 0.4, 0.4])}
+    table = {
+        "norm": "l2",
+        "sample_id": np.arange(4),
+        "label": 0,
+        "unnoticed": np.array([5.0, 0.4, 0.4, 0.4]),
+    }
     limits = limits_of(rows.build(Distances, 4, same=SAME_CLASS, other=OTHER_CLASS, **table), "l2")
     assert limits["label"].tolist() == [0.5, 1, 2, 0]
     assert 0.2999 < limits["interpolation"][0] < 0.3 and np.isinf(limits["interpolation"][2])
     assert c.sample_budgets(limits).tolist() == [limits["interpolation"][0], 0.4, 0.4, 0]
-    whole = limits_of(rows.build(Distances, 4, same=SAME_CLASS, other=OTHER_CLASS, **table | {"norm": "l0"}), "l0")
+    whole = limits_of(
+        rows.build(Distances, 4, same=SAME_CLASS, other=OTHER_CLASS, **table | {"norm": "l0"}), "l0"
+    )
     assert whole["label"].tolist() == [0, 1, 2, 0] and c.sample_budgets(whole).tolist() == [0] * 4
 
 
@@ -55,8 +63,13 @@ def test_similarity_of_pictures_with_known_values():
     x, y, c1 = grey(1, 0.4), grey(1, 0.6), 0.01**2
     assert float(ssim(x, y)) == pytest.approx((2 * 0.24 + c1) / (0.16 + 0.36 + c1), rel=1e-4)
     noise = Streams.of(0, torch.arange(3)).uniform(3, 16, 16)
-    assert torch.allclose(ssim(noise, noise), torch.ones(3)) and float(ssim(noise, 1 - noise).max()) < 0
-    assert float(psnr(grey(1, 0.5), y)) == pytest.approx(20, abs=1e-3) and float(psnr(x, x)) == float("inf")
+    assert (
+        torch.allclose(ssim(noise, noise), torch.ones(3))
+        and float(ssim(noise, 1 - noise).max()) < 0
+    )
+    assert float(psnr(grey(1, 0.5), y)) == pytest.approx(20, abs=1e-3) and float(
+        psnr(x, x)
+    ) == float("inf")
 
 
 def test_ssim_ignores_plain_parts_of_the_picture():
@@ -77,6 +90,8 @@ def test_the_largest_unnoticed_change_keeps_both_limits_and_a_larger_one_does_no
     delta = random_change(norm, x, rng.fold("change"))
     assert torch.allclose(getattr(norms, norm)(delta), torch.ones(4), rtol=1e-4)
     eps = largest_unnoticed(norm, x, delta, IMAGE, least_ssim=0.9, least_psnr=30.0)
-    fine, larger = (IMAGE.clamp(x + norms.per_sample(eps * factor, x) * delta) for factor in (1.0, 1.01))
+    fine, larger = (
+        IMAGE.clamp(x + norms.per_sample(eps * factor, x) * delta) for factor in (1.0, 1.01)
+    )
     assert (ssim(x, fine) >= 0.9).all() and (psnr(x, fine) >= 29.999).all()
     assert ((ssim(x, larger) < 0.9) | (psnr(x, larger) < 30)).all()

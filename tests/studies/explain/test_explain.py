@@ -1,4 +1,5 @@
-"""`brinell explain` end to end on a network that compares the halves of a picture, whose important places are known."""
+"""`brinell explain` end to end on a network that compares the halves of a picture, whose important
+places are known."""
 
 from pathlib import Path
 
@@ -42,7 +43,9 @@ def page_of(result):
 
 
 def pictures():
-    """Pictures with a bright square on one half, their labels, and masks of the squares; the last mask is empty."""
+    """Pictures with a bright square on one half, their labels, and masks of the squares; the last
+    mask is empty.
+    """
     rng = np.random.default_rng(0)
     x, masks = 0.1 * rng.random((N, 1, SIDE, SIDE)), np.zeros((N, SIDE, SIDE), np.uint8)
     y = np.arange(N) % 2
@@ -105,9 +108,16 @@ def test_the_page_in_a_browser(result):
 def test_maps_lie_on_the_important_places(result):
     by_name = {method.name: method for method in result.methods}
     rlab, random = by_name[METHODS[0]], by_name["random"]
-    assert rlab.dice.value > random.dice.value + 0.2 and random.dice.low < random.dice.value < random.dice.high
-    assert rlab.dice.low is None, "on nearly all samples the mask is the object: the few others say too little of the spread"
-    assert rlab.insertion.value - rlab.deletion.value > random.insertion.value - random.deletion.value
+    assert (
+        rlab.dice.value > random.dice.value + 0.2
+        and random.dice.low < random.dice.value < random.dice.high
+    )
+    assert rlab.dice.low is None, (
+        "on nearly all samples the mask is the object: the few others say too little of the spread"
+    )
+    assert (
+        rlab.insertion.value - rlab.deletion.value > random.insertion.value - random.deletion.value
+    )
     assert rlab.queries == 128 and by_name["grad-cam"].queries == 2 and random.queries == 0
     assert rlab.dice.n == result.n == N - 1 and result.groups == 10
     assert result.facts.left_out == {"whose ground truth is empty or covers everything": 1}
@@ -116,7 +126,10 @@ def test_maps_lie_on_the_important_places(result):
 def test_controls_are_computed_from_the_maps(result):
     table = TABLE.read(result.folder)
     names = [method.name for method in result.methods]
-    assert names[:3] == [METHODS[0], METHODS[0] + BLURRED, METHODS[0] + INVERSE] and "random" + INVERSE not in names
+    assert (
+        names[:3] == [METHODS[0], METHODS[0] + BLURRED, METHODS[0] + INVERSE]
+        and "random" + INVERSE not in names
+    )
     plain, inverse = (values(table.rows, name, "insertion") for name in (names[0], names[2]))
     assert (plain >= inverse).all()
 
@@ -131,8 +144,14 @@ def test_every_figure_can_be_computed_from_the_rows(result):
             if figure is not None:
                 assert figure.value == pytest.approx(np.nanmean(column))
                 assert figure.low is None or figure.low <= figure.value <= figure.high
-                assert figure.low is None or 0 <= figure.low <= figure.high <= 1, "no interval leaves what is possible"
-        assert method.gain is None or method.gain.low is None or -1 <= method.gain.low <= method.gain.high <= 1
+                assert figure.low is None or 0 <= figure.low <= figure.high <= 1, (
+                    "no interval leaves what is possible"
+                )
+        assert (
+            method.gain is None
+            or method.gain.low is None
+            or -1 <= method.gain.low <= method.gain.high <= 1
+        )
     arrays, (x, _, masks) = load_arrays(table.path, [3]), pictures()
     assert arrays[f"map/{METHODS[0]}/3"].shape == (SIDE, SIDE)
     assert np.array_equal(arrays["input/3"], x[3]) and np.array_equal(arrays["truth/3"], masks[3])
@@ -143,12 +162,19 @@ def test_what_is_said_follows_from_corrected_p_values(result):
     rng = np.random.default_rng(0)
     for _ in range(20):
         methods = [
-            method if method.faithful is None else method.model_copy(update={"faithful": bool(rng.integers(2))})
+            method
+            if method.faithful is None
+            else method.model_copy(update={"faithful": bool(rng.integers(2))})
             for method in result.methods
         ]
-        sentence, faithful = result.model_copy(update={"methods": methods})._sentence(), [m.name for m in methods if m.faithful]
+        sentence, faithful = (
+            result.model_copy(update={"methods": methods})._sentence(),
+            [m.name for m in methods if m.faithful],
+        )
         if faithful:
-            assert sentence.startswith(f"{len(faithful)} of 4 methods") and all(name in sentence for name in faithful)
+            assert sentence.startswith(f"{len(faithful)} of 4 methods") and all(
+                name in sentence for name in faithful
+            )
         else:
             assert sentence.startswith("None of 4 methods is shown")
 
@@ -159,14 +185,30 @@ def test_a_few_groups_allow_no_interval(files, tmp_path, subtests):
         with subtests.test(str(groups)):
             folder = tmp_path / str(number)
             folder.mkdir()
-            np.savez(folder / "masks.npz", masks=np.load(files / "masks.npz")["masks"], groups=np.arange(N) % groups)
-            settings = {"truth": str(folder / "masks.npz"), "method": ("gradient", "centre"), "steps": 2}
-            result = brinell.explain(Halves(), str(files / "data.npz"), samples=N, **settings, out=folder / "run")
+            np.savez(
+                folder / "masks.npz",
+                masks=np.load(files / "masks.npz")["masks"],
+                groups=np.arange(N) % groups,
+            )
+            settings = {
+                "truth": str(folder / "masks.npz"),
+                "method": ("gradient", "centre"),
+                "steps": 2,
+            }
+            result = brinell.explain(
+                Halves(), str(files / "data.npz"), samples=N, **settings, out=folder / "run"
+            )
             assert result.groups == groups
             for method in result.methods:
-                assert all(getattr(method, name) is None or getattr(method, name).low is None for name in MEASURES)
+                assert all(
+                    getattr(method, name) is None or getattr(method, name).low is None
+                    for name in MEASURES
+                )
                 assert not method.faithful
-            assert f"Too few groups of related samples ({groups}): no method can be told" in " ".join(said(result))
+            assert (
+                f"Too few groups of related samples ({groups}): no method can be told"
+                in " ".join(said(result))
+            )
 
 
 def test_a_model_with_scores_gets_the_methods_that_need_scores(files, tmp_path):
@@ -174,9 +216,19 @@ def test_a_model_with_scores_gets_the_methods_that_need_scores(files, tmp_path):
         left_mean, right = x[..., : SIDE // 2].mean((1, 2, 3)), x[..., SIDE // 2 :].mean((1, 2, 3))
         return np.stack([8 * left_mean, 8 * right], 1)
 
-    result = brinell.explain(scores, str(files / "data.npz"), samples=2, steps=0, out=tmp_path / "run")
+    result = brinell.explain(
+        scores, str(files / "data.npz"), samples=2, steps=0, out=tmp_path / "run"
+    )
     names = {method.name.partition(",")[0] for method in result.methods}
-    assert {"rlab", "rlab?prior=broad", "rise", "occlusion", "kernel-shap", "centre", "random"} == names
+    assert {
+        "rlab",
+        "rlab?prior=broad",
+        "rise",
+        "occlusion",
+        "kernel-shap",
+        "centre",
+        "random",
+    } == names
     assert "needs gradients" in result.facts.unfit["gradient"]
     with pytest.raises(RequestError, check=refused("studies.explain.run.build_methods")):
         brinell.explain(scores, str(files / "data.npz"), method="gradient", out=tmp_path / "other")

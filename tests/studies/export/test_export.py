@@ -1,4 +1,6 @@
-"""A run for other tools: what they are given is what the run says, read back by their own clients where those are installed."""
+"""A run for other tools: what they are given is what the run says, read back by their own clients
+where those are installed.
+"""
 
 import csv
 import json
@@ -24,7 +26,9 @@ Y = np.zeros(5, dtype=int)
 def run(tmp_path_factory):
     """Robust: 4 of 5 on clean inputs, 3 within 0.05, 2 within 0.15."""
     folder = tmp_path_factory.mktemp("export") / "run"
-    audit_run = run_audit(folder, Recorder(threshold(0.5)), X, Y, eps="0,0.05,0.15", attack=("fgsm", "pgd?steps=3"))
+    audit_run = run_audit(
+        folder, Recorder(threshold(0.5)), X, Y, eps="0,0.05,0.15", attack=("fgsm", "pgd?steps=3")
+    )
     write_page(audit_run.path)
     return audit_run
 
@@ -79,22 +83,35 @@ def test_a_robustbench_entry_by_hand(standard, tmp_path):
     path, exported = entry(tmp_path)
     data = standard.manifest["data"]["name"]
     assert path == f"{data}/Linf/recorder.json" and answer.files == (path,)
-    assert exported["eps"] == "0.15" and exported["clean_acc"] == "80.00" and exported["autoattack_acc"] == "40.00"
+    assert (
+        exported["eps"] == "0.15"
+        and exported["clean_acc"] == "80.00"
+        and exported["autoattack_acc"] == "40.00"
+    )
     assert exported["number_forward_passes"] == 1
-    assert "external" not in exported and f"{data} is none of RobustBench's data sets" in " ".join(answer.notes)
+    assert "external" not in exported and f"{data} is none of RobustBench's data sets" in " ".join(
+        answer.notes
+    )
 
 
 def test_what_a_run_cannot_know_is_null_and_said(standard, tmp_path):
     answer = brinell.export(standard.path, "robustbench", out=tmp_path)
     _, exported = entry(tmp_path)
     assert exported["name"] is exported["link"] is exported["reported"] is None
-    assert any("null because the run cannot know it: link, name, authors, venue" in note for note in answer.notes)
+    assert any(
+        "null because the run cannot know it: link, name, authors, venue" in note
+        for note in answer.notes
+    )
 
 
 def test_other_attacks_make_no_autoattack_figure(run, tmp_path):
     answer = brinell.export(run.path, "robustbench", out=tmp_path)
     _, exported = entry(tmp_path)
-    assert exported["autoattack_acc"] is None and exported["external"] == "40.00" and exported["eps"] == "0.15"
+    assert (
+        exported["autoattack_acc"] is None
+        and exported["external"] == "40.00"
+        and exported["eps"] == "0.15"
+    )
     assert any("audit with --attack standard" in note for note in answer.notes)
 
 
@@ -103,7 +120,10 @@ def test_the_form_is_that_of_the_published_entries(standard, tmp_path, shared):
     """The same fields, and values of the same types, as every entry for Linf has."""
     brinell.export(standard.path, "robustbench", out=tmp_path)
     _, exported = entry(tmp_path)
-    published = [json.loads(path.read_text()) for path in (shared / "robustbench_model_info").glob("*/Linf/*.json")]
+    published = [
+        json.loads(path.read_text())
+        for path in (shared / "robustbench_model_info").glob("*/Linf/*.json")
+    ]
     assert len(published) > 100
     everywhere = set.intersection(*(set(entry_keys) for entry_keys in published))
     anywhere = set.union(*(set(entry_keys) for entry_keys in published))
@@ -111,7 +131,9 @@ def test_the_form_is_that_of_the_published_entries(standard, tmp_path, shared):
     for key, value in exported.items():
         if key in (*PAPER, "footnote"):
             continue  # the author fills it in
-        assert type(value) in {type(entry_of_file[key]) for entry_of_file in published if key in entry_of_file}, key
+        assert type(value) in {
+            type(entry_of_file[key]) for entry_of_file in published if key in entry_of_file
+        }, key
 
 
 def test_what_cannot_be_exported_is_one_line(run, tmp_path):
@@ -129,10 +151,17 @@ def test_results_for_the_hub(run, tmp_path):
     (file,) = (tmp_path / ".eval_results").glob("*.yaml")
     assert answer.files == (f".eval_results/{file.name}",)
     entries = file.read_text().split("- dataset:")[1:]
-    assert [line.split(": ")[1] for entry in entries for line in entry.splitlines() if line.startswith("  value")] == [
+    assert [
+        line.split(": ")[1]
+        for entry in entries
+        for line in entry.splitlines()
+        if line.startswith("  value")
+    ] == [
         "80.00",
         "60.00",
         "40.00",
     ]
     assert "    id: null" in entries[0] and '    task_id: "robustness_linf-0.05"' in entries[1]
-    assert "5 samples, 95 % interval" in entries[0] and any("the dataset's id" in note for note in answer.notes)
+    assert "5 samples, 95 % interval" in entries[0] and any(
+        "the dataset's id" in note for note in answer.notes
+    )

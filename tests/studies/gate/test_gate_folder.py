@@ -1,4 +1,6 @@
-"""A gate on the folder of a run: each metric against the end of its own interval, and only against it."""
+"""A gate on the folder of a run: each metric against the end of its own interval, and only against
+it.
+"""
 
 import pytest
 
@@ -12,7 +14,9 @@ def bounds(run, eps):
     model = brinell.open(run).models[0]
     index = model.eps.index(pytest.approx(eps))
     rates = {"clean": model.clean_accuracy, "robust": model.robust_accuracy[index]}
-    rates["worst_class"] = min((entry.robust[index] for entry in model.per_class), key=lambda rate: rate.low)
+    rates["worst_class"] = min(
+        (entry.robust[index] for entry in model.per_class), key=lambda rate: rate.low
+    )
     return {metric: rate.low for metric, rate in rates.items()}
 
 
@@ -22,10 +26,23 @@ def test_each_metric_passes_up_to_the_lower_end_of_its_interval(audit_run):
         for metric, low in bounds(audit_run, eps).items():
             for change, passes in ((-1e-6, True), (1e-6, False)):
                 settings = {} if metric == "clean" else {"eps": text}
-                verdict = brinell.gate(audit_run, **{metric: low + change}, **settings, without_checks=True)
-                named = [check for check in verdict.checks if check.required == pytest.approx(low + change)]
+                verdict = brinell.gate(
+                    audit_run, **{metric: low + change}, **settings, without_checks=True
+                )
+                named = [
+                    check
+                    for check in verdict.checks
+                    if check.required == pytest.approx(low + change)
+                ]
                 if len(named) != 1 or named[0].passed is not passes or bool(verdict) > passes:
-                    wrong.append((text, metric, change, [(check.name, check.passed) for check in verdict.checks]))
+                    wrong.append(
+                        (
+                            text,
+                            metric,
+                            change,
+                            [(check.name, check.passed) for check in verdict.checks],
+                        )
+                    )
     assert not wrong
 
 
@@ -46,7 +63,9 @@ def test_proofs_have_a_gate_too(certify_run):
 def test_a_baseline(audit_run, models_run):
     same = brinell.gate(audit_run, baseline=audit_run, without_checks=True)
     assert same.passed
-    fall = brinell.gate(models_run, model="lead", baseline=audit_run, without_checks=True, max_drop=0.01)
+    fall = brinell.gate(
+        models_run, model="lead", baseline=audit_run, without_checks=True, max_drop=0.01
+    )
     observed = {check.observed for check in fall.checks if check.observed is not None}
     assert any(value == pytest.approx(-2 / 24, abs=1e-9) for value in observed), observed
     assert not fall.passed
@@ -62,4 +81,6 @@ def test_refusals(audit_run):
     ):
         with pytest.raises(RequestError):
             brinell.gate(audit_run, **settings)
-    assert not brinell.gate(audit_run, robust=0.0, eps="1/255"), "a budget without figures does not pass"
+    assert not brinell.gate(audit_run, robust=0.0, eps="1/255"), (
+        "a budget without figures does not pass"
+    )

@@ -69,16 +69,25 @@ def test_what_is_drawn_shows_the_class_that_was_asked_for(learned):
 
 def test_the_same_seed_the_same_weights_and_no_other_generator_is_touched():
     before = torch.get_rng_state()
-    first, two, other_seed = taught(steps=3, seed=5), taught(steps=3, seed=5), taught(steps=3, seed=6)
+    first, two, other_seed = (
+        taught(steps=3, seed=5),
+        taught(steps=3, seed=5),
+        taught(steps=3, seed=6),
+    )
     assert torch.equal(torch.get_rng_state(), before)
-    for a, b, c in zip(first[0].parameters(), two[0].parameters(), other_seed[0].parameters(), strict=True):
+    for a, b, c in zip(
+        first[0].parameters(), two[0].parameters(), other_seed[0].parameters(), strict=True
+    ):
         assert torch.equal(a, b)
         assert a.ndim == 1 or not torch.equal(a, c)
 
 
 def test_an_input_does_not_depend_on_those_beside_it(learned):
     generator = learned[0]
-    z, y = torch.randn(6, 4, generator=torch.Generator().manual_seed(2)), torch.tensor([0, 1, 0, 1, 0, 0])
+    z, y = (
+        torch.randn(6, 4, generator=torch.Generator().manual_seed(2)),
+        torch.tensor([0, 1, 0, 1, 0, 0]),
+    )
     with torch.no_grad():
         torch.testing.assert_close(generator(z, y)[4:5], generator(z[4:5], y[4:5]))
 
@@ -92,7 +101,9 @@ def test_the_critic_is_held_to_its_gain():
         for _ in range(60):
             critic.bound()
     for layer in critic.bounded:
-        assert float(torch.linalg.matrix_norm(layer.weight.detach().flatten(1), 2)) == pytest.approx(GAIN, rel=0.02)
+        assert float(
+            torch.linalg.matrix_norm(layer.weight.detach().flatten(1), 2)
+        ) == pytest.approx(GAIN, rel=0.02)
 
 
 def test_a_generator_comes_back_from_its_file(generator_file, tmp_path):
@@ -101,7 +112,12 @@ def test_a_generator_comes_back_from_its_file(generator_file, tmp_path):
     loaded = load(file)
     assert (loaded.header, loaded.generator.domain) == (generator_file.header, IMAGES)
     # Weights in float16: the drawings differ by less than a level of an 8-bit picture.
-    torch.testing.assert_close(draw_inputs(loaded.generator)[0], draw_inputs(generator_file.generator)[0], atol=4 / 255, rtol=0)
+    torch.testing.assert_close(
+        draw_inputs(loaded.generator)[0],
+        draw_inputs(generator_file.generator)[0],
+        atol=4 / 255,
+        rtol=0,
+    )
     loaded.save(file)
     assert load(file).digest == loaded.digest and not list(file.parent.glob("*.part"))
 
@@ -118,13 +134,30 @@ def test_what_is_no_generator_is_refused(generator_file, tmp_path):
         load(file)
     generator_file.save(file)
     tensors, header = load_file(file), metadata(file)
-    save_file(tensors | {"generator.spread.weight": torch.full_like(tensors["generator.spread.weight"], torch.nan)}, file, header)
+    save_file(
+        tensors
+        | {
+            "generator.spread.weight": torch.full_like(
+                tensors["generator.spread.weight"], torch.nan
+            )
+        },
+        file,
+        header,
+    )
     with pytest.raises(RequestError, match="NaN"):
         load(file)
-    save_file({name: value for name, value in tensors.items() if name != "classifier.name.bias"}, file, header)
+    save_file(
+        {name: value for name, value in tensors.items() if name != "classifier.name.bias"},
+        file,
+        header,
+    )
     with pytest.raises(RequestError, match="damaged"):
         load(file)
-    save_file(tensors, file, {"brinell.generator": header["brinell.generator"].replace('"format":1', '"format":0')})
+    save_file(
+        tensors,
+        file,
+        {"brinell.generator": header["brinell.generator"].replace('"format":1', '"format":0')},
+    )
     with pytest.raises(RequestError, match="another version"):
         load(file)
 
@@ -139,7 +172,9 @@ def metadata(file):
 def test_data_of_another_space_are_refused(generator_file):
     generator_file.check(IMAGES, 2)
     for domain, classes in ((IMAGES, 3), (Domain(kind="image", shape=(1, 8, 8)), 2)):
-        with pytest.raises(RequestError, check=refused("studies.generator.generator.GenerativeModel.check")):
+        with pytest.raises(
+            RequestError, check=refused("studies.generator.generator.GenerativeModel.check")
+        ):
             generator_file.check(domain, classes)
 
 
@@ -153,6 +188,9 @@ def test_inputs_that_cannot_be_drawn():
 def test_three_channels_and_sides_that_differ():
     domain = Domain(kind="image", shape=(3, 12, 8))
     with torch.random.fork_rng(devices=[]):
-        generator, critic = Generator(domain, 2, latent=3, width=4).eval(), Critic(domain, 2, width=4)
+        generator, critic = (
+            Generator(domain, 2, latent=3, width=4).eval(),
+            Critic(domain, 2, width=4),
+        )
     x = generator(torch.zeros(2, 3), torch.tensor([0, 1]))
     assert x.shape == (2, 3, 12, 8) and critic(x).shape == (2, 2)

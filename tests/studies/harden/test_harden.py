@@ -18,12 +18,20 @@ from brinell.studies.harden.run import with_weights
 
 
 @pytest.mark.slow
-def test_training_raises_robust_accuracy_and_the_spec_loads_the_weights(workspace, hardened_run, capsys):
+def test_training_raises_robust_accuracy_and_the_spec_loads_the_weights(
+    workspace, hardened_run, capsys
+):
     result = brinell.open(hardened_run)
     before, after = result.before.robust_accuracy[-1], result.after.robust_accuracy[-1]
     assert before.value < 0.9 and after.value == 1 and result.comparison.robust[-1].low > 0
-    assert result.facts.trained_on == 230 and result.facts.validation == 26 and result.training.steps == 12 * 7
-    assert result.spec.endswith(f"?weights={hardened_run / 'network-hardened.safetensors'}&name=network-hardened")
+    assert (
+        result.facts.trained_on == 230
+        and result.facts.validation == 26
+        and result.training.steps == 12 * 7
+    )
+    assert result.spec.endswith(
+        f"?weights={hardened_run / 'network-hardened.safetensors'}&name=network-hardened"
+    )
     assert (
         cli(
             [
@@ -56,25 +64,36 @@ def test_the_page_in_a_browser(hardened_run):
 
 
 def test_the_folders_of_the_audits_are_runs_like_any_other(hardened_run, tmp_path):
-    assert cli(["gate", str(hardened_run / "after"), "--robust", "0.8", "--without-checks"]) in (0, 1)
-    (pair,) = brinell.compare([hardened_run / "before", hardened_run / "after"], out=tmp_path / "c").pairs
+    assert cli(["gate", str(hardened_run / "after"), "--robust", "0.8", "--without-checks"]) in (
+        0,
+        1,
+    )
+    (pair,) = brinell.compare(
+        [hardened_run / "before", hardened_run / "after"], out=tmp_path / "c"
+    ).pairs
     assert pair.robust[-1].difference > 0
     assert cli(["verify", str(hardened_run / "after")]) == 0
 
 
 def test_robustness_is_measured_under_unseen_changes(hardened_run):
-    """The classes differ by 0.4 in one value, so changes of that value by less leave both models correct."""
+    """The classes differ by 0.4 in one value, so changes of that value by less leave both models
+    correct."""
     result = brinell.open(hardened_run)
     by_name = {row.name: row for row in result.unseen}
     same_norm, l2 = by_name["PGD, 20 steps, Linf 0.15"], by_name["PGD, 20 steps, L2 0.065"]
     assert same_norm.seen and not l2.seen and same_norm.pair.value_a == 1 and same_norm.pair.n == 60
     assert l2.pair.value_a == 1 and sum(row.seen for row in result.unseen) == 1
     assert len(by_name) > 3
-    assert all(row.pair.difference == pytest.approx(row.pair.value_a - row.pair.value_b) for row in result.unseen)
+    assert all(
+        row.pair.difference == pytest.approx(row.pair.value_a - row.pair.value_b)
+        for row in result.unseen
+    )
 
 
 @pytest.mark.slow
-def test_an_interrupted_hardening_resumes_with_equal_weights(workspace, tmp_path, monkeypatch, hardened_run, capsys):
+def test_an_interrupted_hardening_resumes_with_equal_weights(
+    workspace, tmp_path, monkeypatch, hardened_run, capsys
+):
     from brinell.training.loop import Loop
 
     folder, calls = tmp_path / "out", iter(range(10**6))
@@ -90,7 +109,9 @@ def test_an_interrupted_hardening_resumes_with_equal_weights(workspace, tmp_path
         assert cli(harden_arguments(workspace, folder)) == 130
     assert f"go on with brinell harden --resume --out {folder}" in capsys.readouterr().err
     assert cli(["harden", "--resume", "--out", str(folder)]) == 0
-    weights, resumed_weights = (load_file(path / "network-hardened.safetensors") for path in (hardened_run, folder))
+    weights, resumed_weights = (
+        load_file(path / "network-hardened.safetensors") for path in (hardened_run, folder)
+    )
     assert all(torch.equal(weights[name], resumed_weights[name]) for name in weights)
     assert brinell.open(folder).after.robust_accuracy[-1].k == 60
 
@@ -101,7 +122,15 @@ def test_the_seed_determines_random_initialisation(workspace, tmp_path):
         assert (
             cli(
                 harden_arguments(
-                    workspace, tmp_path / name, "--epochs", "1", "--seed", seed, "--samples", "10", model="by_chance"
+                    workspace,
+                    tmp_path / name,
+                    "--epochs",
+                    "1",
+                    "--seed",
+                    seed,
+                    "--samples",
+                    "10",
+                    model="by_chance",
                 )
             )
             == 0
@@ -119,13 +148,27 @@ def test_from_python_a_copy_is_trained(workspace, tmp_path):
     module = mlp(3, 2)
     weights = {name: value.clone() for name, value in module.state_dict().items()}
     result = brinell.harden(
-        module, samples(60, 1), train=samples(256, 0), eps=0.15, attack="fgsm", budgets=[0, 0.15], epochs=12, rate=0.02,
-        average=0.9, batch_size=32, out=tmp_path / "out",
-    )  # fmt: skip
-    assert all(torch.equal(weights[name], value) for name, value in module.state_dict().items()) and not module.training
+        module,
+        samples(60, 1),
+        train=samples(256, 0),
+        eps=0.15,
+        attack="fgsm",
+        budgets=[0, 0.15],
+        epochs=12,
+        rate=0.02,
+        average=0.9,
+        batch_size=32,
+        out=tmp_path / "out",
+    )
+    assert (
+        all(torch.equal(weights[name], value) for name, value in module.state_dict().items())
+        and not module.training
+    )
     assert result.spec is None and result.after.robust_accuracy[-1].value == 1
     module.load_state_dict(load_file(result.weights))
-    audit = brinell.audit(module, samples(60, 1), attack="fgsm", eps=[0, 0.15], out=tmp_path / "audit")
+    audit = brinell.audit(
+        module, samples(60, 1), attack="fgsm", eps=[0, 0.15], out=tmp_path / "audit"
+    )
     assert audit.robust(0.15).k == result.after.robust_accuracy[-1].k
 
 
@@ -144,14 +187,27 @@ class StageRecorder(SilentProgress):
 
 @pytest.mark.parametrize(("length", "expected"), [({"epochs": 1}, 7 * 32 * (11 + 11))])
 def test_progress_counts_the_passes_of_the_training(tmp_path, length, expected):
-    """Seven batches of 32 per epoch, with ten PGD steps and the update. A time limit gives no expected number of passes."""
+    """Seven batches of 32 per epoch, with ten PGD steps and the update.
+
+    A time limit gives no expected number of passes.
+    """
     recorder = StageRecorder()
     brinell.harden(
-        mlp(3, 2), samples(60, 1), train=samples(256, 0), eps=0.15, attack="fgsm", recipe="pgd(steps=10)", batch_size=32,
-        out=tmp_path / "out", progress=recorder, **length,
-    )  # fmt: skip
+        mlp(3, 2),
+        samples(60, 1),
+        train=samples(256, 0),
+        eps=0.15,
+        attack="fgsm",
+        recipe="pgd(steps=10)",
+        batch_size=32,
+        out=tmp_path / "out",
+        progress=recorder,
+        **length,
+    )
     before = recorder.stages[0][0]
-    ((model, _, planned, passes),) = [stage for stage in recorder.stages if stage[1].startswith("training")]
+    ((model, _, planned, passes),) = [
+        stage for stage in recorder.stages if stage[1].startswith("training")
+    ]
     assert model == f"{before}-hardened", "the training is reported under its own model name"
     assert planned == expected and passes > 0 and (not planned or passes == planned)
 
@@ -160,7 +216,11 @@ def test_a_nan_loss_stops_the_training_with_one_line(workspace, tmp_path, capsys
     from brinell.training.loop import Loop
 
     step = Loop._step
-    monkeypatch.setattr(Loop, "_step", lambda self, share: float("nan") if self.state.step == 20 else step(self, share))
+    monkeypatch.setattr(
+        Loop,
+        "_step",
+        lambda self, share: float("nan") if self.state.step == 20 else step(self, share),
+    )
     assert cli(harden_arguments(workspace, tmp_path / "out")) == 3
     message = capsys.readouterr().err.splitlines()[-1]
     assert (
@@ -174,7 +234,10 @@ def test_a_nan_loss_stops_the_training_with_one_line(workspace, tmp_path, capsys
 
 SPECS = [
     ("digits-cnn", "digits-cnn?weights=w.safetensors&name=w"),
-    ("model.py:net?weights=old.pt&args=a=1", "torch:model.py:net?weights=w.safetensors&args=a=1&name=w"),
+    (
+        "model.py:net?weights=old.pt&args=a=1",
+        "torch:model.py:net?weights=w.safetensors&args=a=1&name=w",
+    ),
     ("timm:resnet18", "timm:resnet18?weights=w.safetensors&name=w"),
     ("http://localhost:8000/v2/models/x", None),
 ]
@@ -218,9 +281,17 @@ def test_lazy_layers_take_the_hardened_weights(workspace, tmp_path):
 @pytest.mark.slow
 def test_only_adversarial_recipes_mark_pgd_as_seen(tmp_path, recipe, is_seen):
     result = brinell.harden(
-        mlp(3, 2), samples(60, 1), train=samples(256, 0), eps=0.15, attack="fgsm", recipe=recipe, epochs=1, samples=20,
-        batch_size=32, out=tmp_path / "out",
-    )  # fmt: skip
+        mlp(3, 2),
+        samples(60, 1),
+        train=samples(256, 0),
+        eps=0.15,
+        attack="fgsm",
+        recipe=recipe,
+        epochs=1,
+        samples=20,
+        batch_size=32,
+        out=tmp_path / "out",
+    )
     assert {row.name: row.seen for row in result.unseen}["PGD, 20 steps, Linf 0.15"] == is_seen
 
 
@@ -228,23 +299,44 @@ def test_only_adversarial_recipes_mark_pgd_as_seen(tmp_path, recipe, is_seen):
 def test_autocast_around_a_hardening_is_ignored(tmp_path):
     with torch.autocast("cpu", torch.bfloat16):
         result = brinell.harden(
-            mlp(3, 2), samples(60, 1), train=samples(256, 0), eps=0.15, attack="fgsm", epochs=1, samples=20, batch_size=32,
+            mlp(3, 2),
+            samples(60, 1),
+            train=samples(256, 0),
+            eps=0.15,
+            attack="fgsm",
+            epochs=1,
+            samples=20,
+            batch_size=32,
             out=tmp_path / "out",
-        )  # fmt: skip
+        )
     assert result.training.steps == 7
 
 
 @pytest.mark.slow
 def test_the_training_budget_is_audited(workspace, tmp_path):
     folder = tmp_path / "out"
-    assert cli(harden_arguments(workspace, folder, "--epochs", "1", "--samples", "10", "--eps", "0.1")) == 0
+    assert (
+        cli(harden_arguments(workspace, folder, "--epochs", "1", "--samples", "10", "--eps", "0.1"))
+        == 0
+    )
     assert brinell.open(folder).after.eps == [0, 0.1, 0.15]
 
 
 @pytest.mark.slow
 def test_a_name_with_a_slash_makes_no_folder(tmp_path):
     folder = tmp_path / "out"
-    spec = ["--model", "digits-cnn?name=a/b", "--recipe", "plain", "--epochs", "0.1", "--samples", "10", "--attack", "fgsm"]
+    spec = [
+        "--model",
+        "digits-cnn?name=a/b",
+        "--recipe",
+        "plain",
+        "--epochs",
+        "0.1",
+        "--samples",
+        "10",
+        "--attack",
+        "fgsm",
+    ]
     assert cli(["harden", *spec, "--budgets", "0,0.1", "--eps", "0.1", "--out", str(folder)]) == 0
     assert (
         Path(brinell.open(folder).weights) == folder / "a_b-hardened.safetensors"

@@ -15,17 +15,20 @@ UNUSABLE_DATA = [
     (
         "high",
         lambda x, y: (x, y + 1),
-        r"high has vectors of shape \(3,\) from 0.0 to 1.0 in 3 classes \(0, 1 and 2\), but test has .*: both need",
+        r"high has vectors of shape \(3,\) from 0.0 to 1.0 in 3 classes \(0, 1 "
+        r"and 2\), but test has .*: both need",
     ),
     (
         "wide",
         lambda x, y: (np.c_[x, x], y),
-        r"wide has vectors of shape \(6,\) .* in 2 classes \(0 and 1\), but test has vectors of shape \(3,\)",
+        r"wide has vectors of shape \(6,\) .* in 2 classes \(0 and 1\), but test "
+        r"has vectors of shape \(3,\)",
     ),
     (
         "same",
         lambda x, y: (np.concatenate([x, samples(60, 1)[0][:5]]), np.concatenate([y, y[:5]])),
-        r"5 of the 261 training samples in same also occur in the audit data \(256 is 0, 257 is 1, 258 is 2 and 2 more\)",
+        r"5 of the 261 training samples in same also occur in the audit data "
+        r"\(256 is 0, 257 is 1, 258 is 2 and 2 more\)",
     ),
     ("few", lambda x, y: (x[:4], y[:4]), "4 training samples are too few for a validation set"),
 ]
@@ -36,7 +39,14 @@ def test_unusable_training_data_is_rejected(workspace, tmp_path, capsys, subtest
         with subtests.test(str(line)):
             folder = tmp_path / str(number)
             folder.mkdir()
-            assert cli(harden_arguments(workspace, folder / "out", train=save_spoiled(workspace, name, change))) == 2
+            assert (
+                cli(
+                    harden_arguments(
+                        workspace, folder / "out", train=save_spoiled(workspace, name, change)
+                    )
+                )
+                == 2
+            )
             message = capsys.readouterr().err
             assert len(message.splitlines()) == 1
             import re
@@ -53,7 +63,10 @@ INVALID_REQUESTS = [
     (["--eps", "0:0.1:3"], "is not a single budget above 0"),
     (["--augment", "shift"], "--augment shift needs images"),
     (["--epochs", "0"], "epochs"),
-    (["--batch-size", "3", "--recipe", "pgd(steps=2)+plain"], "each defence of the recipe needs two samples: set --batch-size 4"),
+    (
+        ["--batch-size", "3", "--recipe", "pgd(steps=2)+plain"],
+        "each defence of the recipe needs two samples: set --batch-size 4",
+    ),
 ]
 
 
@@ -62,7 +75,10 @@ def test_invalid_requests_are_rejected(workspace, tmp_path, capsys, subtests):
         with subtests.test(str(line)):
             folder = tmp_path / str(number)
             folder.mkdir()
-            options = [str(workspace / "model.py") + ":network" if word == "M" else word for word in options]
+            options = [
+                str(workspace / "model.py") + ":network" if word == "M" else word
+                for word in options
+            ]
             assert cli(harden_arguments(workspace, folder / "out", *options)) == 2
             message = capsys.readouterr().err
             assert len(message.splitlines()) == 1 and line in message, message
@@ -75,7 +91,10 @@ def test_a_resume_with_other_settings_is_rejected_before_writing(workspace, tmp_
     folder = tmp_path / "out"
     assert cli(harden_arguments(workspace, folder, "--epochs", "1", "--samples", "20")) == 0
     contents = {name: (folder / name).read_bytes() for name in ("run.toml", "manifest.json")}
-    assert cli(harden_arguments(workspace, folder, "--epochs", "1", "--samples", "10", "--resume")) == 2
+    assert (
+        cli(harden_arguments(workspace, folder, "--epochs", "1", "--samples", "10", "--resume"))
+        == 2
+    )
     assert "holds another harden study (samples was 20 and is 10)" in capsys.readouterr().err
     assert {name: (folder / name).read_bytes() for name in contents} == contents
     assert cli(["harden", "--resume", "--out", str(folder)]) == 0
@@ -111,10 +130,19 @@ def test_models_and_data_in_memory_that_cannot_be_trained(tmp_path, subtests):
     for line, model, settings in (
         ("has no sample of class 'b'", mlp(3, 2), {"data": named, "train": incomplete}),
         ("no trainable weights", without_gradients, {}),
-        ("holds 0._extra_state, which is not a tensor", torch.nn.Sequential(LinearWithState(3, 2)), {}),
+        (
+            "holds 0._extra_state, which is not a tensor",
+            torch.nn.Sequential(LinearWithState(3, 2)),
+            {},
+        ),
         ("data in memory has no training split", mlp(3, 2), {"train": None}),
     ):
-        usual = {"data": samples(60, 1), "train": samples(256, 0), "eps": 0.1, "out": tmp_path / "out"}
+        usual = {
+            "data": samples(60, 1),
+            "train": samples(256, 0),
+            "eps": 0.1,
+            "out": tmp_path / "out",
+        }
         settings = {key: value for key, value in (usual | settings).items() if value is not None}
         with subtests.test(line), pytest.raises(RequestError, match=line):
             brinell.harden(model, **settings)
@@ -136,4 +164,10 @@ def test_duplicate_images_are_found_in_any_storage_format(tmp_path, subtests):
             }[stored]
             module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2))
             with pytest.raises(RequestError, check=refused("studies.harden.run._check_disjoint")):
-                brinell.harden(module, (test, np.arange(20) % 2), train=(inputs, np.arange(63) % 2), eps=0.1, out=folder / "out")
+                brinell.harden(
+                    module,
+                    (test, np.arange(20) % 2),
+                    train=(inputs, np.arange(63) % 2),
+                    eps=0.1,
+                    out=folder / "out",
+                )

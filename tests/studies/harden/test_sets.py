@@ -16,9 +16,21 @@ from brinell.studies.kit import Call
 def benchmark_set(workspace):
     """A benchmark set of the correctly classified among forty training samples."""
     spec = f"{workspace / 'model.py'}:network"
-    settings = {"eps": "2", "distortions": "gaussian-noise+salt-and-pepper", "steps": 20, "samples": 40, "levels": "1"}
+    settings = {
+        "eps": "2",
+        "distortions": "gaussian-noise+salt-and-pepper",
+        "steps": 20,
+        "samples": 40,
+        "levels": "1",
+    }
     return brinell.benchmark(
-        spec, str(workspace / "train.npz"), out=workspace / "set", progress=SilentProgress(), device="cpu", patch="1", **settings
+        spec,
+        str(workspace / "train.npz"),
+        out=workspace / "set",
+        progress=SilentProgress(),
+        device="cpu",
+        patch="1",
+        **settings,
     ).folder
 
 
@@ -49,7 +61,14 @@ def test_examples_of_validation_samples_are_left_out(workspace, benchmark_set):
 @pytest.mark.slow
 def test_distortions_of_the_set_are_marked_as_seen(workspace, benchmark_set, tmp_path):
     recipe = f"plain+benchmark-set(path={benchmark_set})"
-    assert cli(harden_arguments(workspace, tmp_path / "out", "--recipe", recipe, "--epochs", "1", "--samples", "20")) == 0
+    assert (
+        cli(
+            harden_arguments(
+                workspace, tmp_path / "out", "--recipe", recipe, "--epochs", "1", "--samples", "20"
+            )
+        )
+        == 0
+    )
     rows = {row.name: row.seen for row in brinell.open(tmp_path / "out").unseen}
     assert rows["gaussian-noise"] and not rows["dead-pixel"]
     assert not rows["PGD, 20 steps, Linf 0.15"], "the training had no eps"
@@ -62,8 +81,24 @@ def test_a_set_of_validation_samples_only_is_rejected(workspace, benchmark_set, 
     np.savez(workspace / "held.npz", x=x[plan.validation_positions], y=y[plan.validation_positions])
     spec = f"{workspace / 'model.py'}:network"
     folder = brinell.benchmark(
-        spec, str(workspace / "held.npz"), out=workspace / "held-set", progress=SilentProgress(), device="cpu", patch="1",
-        eps="2", distortions="salt-and-pepper", steps=20, samples=26, levels="1",
-    ).folder  # fmt: skip
-    assert cli(harden_arguments(workspace, tmp_path / "out", "--recipe", f"plain+benchmark-set(path={folder})")) == 2
+        spec,
+        str(workspace / "held.npz"),
+        out=workspace / "held-set",
+        progress=SilentProgress(),
+        device="cpu",
+        patch="1",
+        eps="2",
+        distortions="salt-and-pepper",
+        steps=20,
+        samples=26,
+        levels="1",
+    ).folder
+    assert (
+        cli(
+            harden_arguments(
+                workspace, tmp_path / "out", "--recipe", f"plain+benchmark-set(path={folder})"
+            )
+        )
+        == 2
+    )
     assert "derives from a validation sample" in capsys.readouterr().err

@@ -1,4 +1,5 @@
-"""Sentences on a hardening report significant changes alone, with p-values corrected for all of them."""
+"""Sentences on a hardening report significant changes alone, with p-values corrected for all of
+them."""
 
 import math
 
@@ -11,7 +12,14 @@ from brinell.analysis.proportions import mcnemar, paired_difference
 from brinell.analysis.results import ClassComparison, PairedRate
 from brinell.core.domain import Domain
 from brinell.store import rows
-from brinell.studies.harden.result import NO_LOSS, Answers, class_losses, generalisation, unseen_of, weaker_audit
+from brinell.studies.harden.result import (
+    NO_LOSS,
+    Answers,
+    class_losses,
+    generalisation,
+    unseen_of,
+    weaker_audit,
+)
 from brinell.studies.harden.run import other_eps
 
 
@@ -44,57 +52,100 @@ def classes(**by_class):
 
 
 def test_only_significant_losses_name_a_class():
-    """Property: p-values are corrected for the number of classes, and the largest significant loss comes first."""
+    """Property: p-values are corrected for the number of classes, and the largest significant loss
+    comes first.
+    """
     found = 0
     for seed in range(40):
         rng = np.random.default_rng(seed)
-        by_class = {f"c{i}": pair(80, int(rng.integers(4)), int(rng.choice([0, 3, 6, 14])), 3) for i in range(rng.integers(1, 8))}
-        corrected = dict(zip(by_class, holm([mcnemar(one.only_a, one.only_b) for one in by_class.values()]), strict=True))
-        lost = {name for name, one in by_class.items() if corrected[name] <= 0.05 and one.only_b > one.only_a}
+        by_class = {
+            f"c{i}": pair(80, int(rng.integers(4)), int(rng.choice([0, 3, 6, 14])), 3)
+            for i in range(rng.integers(1, 8))
+        }
+        corrected = dict(
+            zip(
+                by_class,
+                holm([mcnemar(one.only_a, one.only_b) for one in by_class.values()]),
+                strict=True,
+            )
+        )
+        lost = {
+            name
+            for name, one in by_class.items()
+            if corrected[name] <= 0.05 and one.only_b > one.only_a
+        }
         sentence, found = class_losses(classes(**by_class)), found + bool(lost)
         assert (sentence == NO_LOSS) == (not lost)
         if lost:
             largest = min(lost, key=lambda name: by_class[name].difference)
-            size = f"{-100 * by_class[largest].difference:.1f} points, {by_class[largest].n} samples"
+            size = (
+                f"{-100 * by_class[largest].difference:.1f} points, {by_class[largest].n} samples"
+            )
             assert f"({size})" in sentence
     assert 0 < found < 40 and class_losses(classes()) == ""
 
 
 def changes(*counted):
-    """Answers to changes by name, samples right only after and only before, of a hundred each, and what the change is."""
+    """Answers to changes by name, samples right only after and only before, of a hundred each, and
+    what the change is."""
     parts = []
     for name, only_after, only_before, *facts in counted:
         (seen,) = facts or (False,)
-        kinds = np.repeat([0, 1, 2, 3], [80 - only_after, only_after, only_before, 20 - only_before])
+        kinds = np.repeat(
+            [0, 1, 2, 3], [80 - only_after, only_after, only_before, 20 - only_before]
+        )
         shared = {"change": name, "seen": seen, "sample_id": np.arange(100)}
-        parts.append(rows.build(Answers, 100, **shared, before=np.isin(kinds, (0, 2)), after=np.isin(kinds, (0, 1))))
+        parts.append(
+            rows.build(
+                Answers, 100, **shared, before=np.isin(kinds, (0, 2)), after=np.isin(kinds, (0, 1))
+            )
+        )
     return unseen_of(rows.concatenate(parts))
 
 
 def test_changes_that_are_significant_are_counted_and_named():
-    """Property: with Holm's correction over all changes; a change that the training used is not counted."""
+    """Property: with Holm's correction over all changes; a change that the training used is not
+    counted.
+    """
     for seed in range(20):
         rng = np.random.default_rng(seed)
         drawn = [
-            (f"n{i}", int(rng.choice([0, 2, 12])), int(rng.choice([0, 2, 12])), bool(rng.random() < 0.3))
+            (
+                f"n{i}",
+                int(rng.choice([0, 2, 12])),
+                int(rng.choice([0, 2, 12])),
+                bool(rng.random() < 0.3),
+            )
             for i in range(rng.integers(1, 7))
         ]
         found = changes(*drawn)
-        assert [row.pair.p for row in found] == pytest.approx(holm([mcnemar(after, before) for _, after, before, *_ in drawn]))
+        assert [row.pair.p for row in found] == pytest.approx(
+            holm([mcnemar(after, before) for _, after, before, *_ in drawn])
+        )
         unseen = [row for row in found if not row.seen]
-        better, worse = ([row for row in unseen if row.pair.p <= 0.05 and sign * row.pair.difference > 0] for sign in (1, -1))
+        better, worse = (
+            [row for row in unseen if row.pair.p <= 0.05 and sign * row.pair.difference > 0]
+            for sign in (1, -1)
+        )
         text = generalisation(found)
         assert (text == "") == (not unseen)
         if unseen:
             assert ("not shown to be better or worse" in text) == (not better and not worse)
             for word, named in (("better", better), ("worse", worse)):
-                assert (f"{word} under {len(named)} (" in text) == bool(named) and all(row.name in text for row in named[:3])
+                assert (f"{word} under {len(named)} (" in text) == bool(named) and all(
+                    row.name in text for row in named[:3]
+                )
 
 
 def test_rates_of_a_change_follow_from_its_answers():
     (row,) = changes(("fog", 6, 2))
     assert (row.pair.value_b, row.pair.value_a, row.pair.n) == (0.76, 0.8, 100)
-    assert (row.pair.both_robust, row.pair.only_a, row.pair.only_b, row.pair.neither) == (74, 6, 2, 18)
+    assert (row.pair.both_robust, row.pair.only_a, row.pair.only_b, row.pair.neither) == (
+        74,
+        6,
+        2,
+        18,
+    )
 
 
 def test_a_lower_pgd_accuracy_is_reported(hardened_run):
@@ -102,7 +153,9 @@ def test_a_lower_pgd_accuracy_is_reported(hardened_run):
     name = "PGD, 20 steps, Linf 0.15"
     assert not list(weaker_audit(result))
     lower = [
-        row.model_copy(update={"pair": row.pair.model_copy(update={"value_a": 0.5})}) if row.name == name else row
+        row.model_copy(update={"pair": row.pair.model_copy(update={"value_a": 0.5})})
+        if row.name == name
+        else row
         for row in result.unseen
     ]
     (text,) = weaker_audit(result.model_copy(update={"unseen": lower}))

@@ -1,4 +1,6 @@
-"""Training an embedding: two clusters that it must separate, digits through the command line, and data that cannot teach."""
+"""Training an embedding: two clusters that it must separate, digits through the command line, and
+data that cannot teach.
+"""
 
 import json
 import sys
@@ -20,7 +22,9 @@ from brinell.studies.metric.run import _batches, carry_out
 
 
 def clusters(path, n=120, **arrays):
-    """The second value says which class, the first nothing, at five times the width: nearness in space says little."""
+    """The second value says which class, the first nothing, at five times the width: nearness in
+    space says little.
+    """
     rng = np.random.default_rng(0)
     y = np.arange(n) % 2
     x = np.stack([rng.uniform(0, 1, n), 0.4 + 0.2 * y + rng.uniform(0, 0.03, n)], 1)
@@ -35,11 +39,17 @@ def small_batches(monkeypatch):
 
 def trained(tmp_path, data, name="e.safetensors", **settings):
     request = MetricRequest(data=data, **settings)
-    return carry_out(Call(study=STUDY, request=request, command="", progress=SilentProgress(), out=tmp_path / name))
+    return carry_out(
+        Call(
+            study=STUDY, request=request, command="", progress=SilentProgress(), out=tmp_path / name
+        )
+    )
 
 
 def test_two_classes_that_pixels_confuse_are_told_apart(tmp_path):
-    """In space many pairs within a class are farther than pairs across; what is learnt separates every held-out pair."""
+    """In space many pairs within a class are farther than pairs across; what is learnt separates
+    every held-out pair.
+    """
     answer = trained(tmp_path, clusters(tmp_path / "two.npz"), steps=120)
     assert answer.auc["pixels"] < 0.85
     assert answer.auc["embedding"] == 1
@@ -83,7 +93,9 @@ def test_networks_are_small_for_every_kind(subtests):
             network = embedding.build(embedding.layers_for(domain, 0.5, 0.2))
             assert sum(4 * one.numel() for one in network.parameters()) < 1e6
             initial(network, torch.Generator().manual_seed(0))
-            points = network(torch.rand(2, *domain.shape, generator=torch.Generator().manual_seed(1)))
+            points = network(
+                torch.rand(2, *domain.shape, generator=torch.Generator().manual_seed(1))
+            )
             assert points.shape == (2, embedding.DIMENSIONS)
             torch.testing.assert_close(points.norm(dim=1), torch.ones(2))
 
@@ -92,13 +104,36 @@ def test_networks_are_small_for_every_kind(subtests):
 def test_digits_through_the_command_line(tmp_path, capsys, monkeypatch):
     """Train, look at what is said, and attack within the ball."""
     out = tmp_path / "digits.safetensors"
-    code = cli(["train", "metric", "--out", str(out), "--test", "digits?split=test", "--steps", "60", "--json"])
+    code = cli(
+        [
+            "train",
+            "metric",
+            "--out",
+            str(out),
+            "--test",
+            "digits?split=test",
+            "--steps",
+            "60",
+            "--json",
+        ]
+    )
     answer = json.loads(capsys.readouterr().out)
     assert code == 0 and out.stat().st_size == answer["bytes"] < 1e6
     assert answer["auc"]["low"] > 0 and answer["auc"]["embedding"] > answer["auc"]["pixels"] > 0.5
     assert answer["trained_on"] + answer["held_out"] == 1797
     monkeypatch.chdir(tmp_path)
-    ask = ["audit", "--norm", f"embedding:{out}", "--eps", "0:0.4:3", "--attack", "apgd-ce?steps=10", "--samples", "20", "--json"]
+    ask = [
+        "audit",
+        "--norm",
+        f"embedding:{out}",
+        "--eps",
+        "0:0.4:3",
+        "--attack",
+        "apgd-ce?steps=10",
+        "--samples",
+        "20",
+        "--json",
+    ]
     assert cli([*ask, "--out", "run"]) == 0
     audit = json.loads(capsys.readouterr().out)
     rates = [rate["value"] for rate in audit["robust_accuracy"]]
@@ -110,7 +145,11 @@ def test_digits_through_the_command_line(tmp_path, capsys, monkeypatch):
 UNUSABLE_DATA = [
     ({"y": np.zeros(120, np.int64)}, {}, "two samples of one class and one of another"),
     ({"x": np.full((120, 2), 0.5, np.float32)}, {}, "one value only"),
-    ({"x": np.zeros((4, 2), np.float32), "y": np.array([0, 0, 1, 1])}, {}, "no pair within a class"),
+    (
+        {"x": np.zeros((4, 2), np.float32), "y": np.array([0, 0, 1, 1])},
+        {},
+        "no pair within a class",
+    ),
     ({}, {"test": "digits"}, "both need inputs of one form"),
 ]
 

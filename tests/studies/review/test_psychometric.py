@@ -12,7 +12,9 @@ from brinell.studies.review import psychometric
 from brinell.studies.review.psychometric import fit
 
 
-def answers(threshold, width, alarm, lapse, n, seed, levels=(0.02, 0.04, 0.08, 0.16, 0.32), catch=40):
+def answers(
+    threshold, width, alarm, lapse, n, seed, levels=(0.02, 0.04, 0.08, 0.16, 0.32), catch=40
+):
     """Simulate `n` answers at each level by the model of the curve."""
     rng = np.random.default_rng(seed)
     sizes = np.concatenate([np.repeat(levels, n), np.zeros(catch)])
@@ -30,7 +32,9 @@ def test_the_threshold_of_a_known_person(alarm, lapse):
 
 
 def test_the_threshold_is_that_of_a_sum_over_the_grid(monkeypatch):
-    """Against the model written out: every threshold, width, rate of false alarms and of lapses, with its weight."""
+    """Against the model written out: every threshold, width, rate of false alarms and of lapses,
+    with its weight.
+    """
     monkeypatch.setattr(psychometric, "POINTS", 9)
     monkeypatch.setattr(psychometric, "WIDTHS", np.array([0.2, 0.6]))
     monkeypatch.setattr(psychometric, "FALSE_ALARMS", np.array([0.0, 0.1, 0.3]))
@@ -47,13 +51,21 @@ def test_the_threshold_is_that_of_a_sum_over_the_grid(monkeypatch):
     weights = np.array(
         [
             math.exp(-cell[2] / 0.27 - cell[3] / 0.045)
-            * math.prod(yes(size, *cell) ** k * (1 - yes(size, *cell)) ** (n - k) for size, (k, n) in shown.items())
+            * math.prod(
+                yes(size, *cell) ** k * (1 - yes(size, *cell)) ** (n - k)
+                for size, (k, n) in shown.items()
+            )
             for cell in cells
         ]
     )
     weights /= weights.sum()
     curve = fit(sizes, noticed)
-    density = np.array([sum(weight for cell, weight in zip(cells, weights, strict=True) if cell[0] == m) for m in grid])
+    density = np.array(
+        [
+            sum(weight for cell, weight in zip(cells, weights, strict=True) if cell[0] == m)
+            for m in grid
+        ]
+    )
     area = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
     expected = [math.exp(np.interp(share * area[-1], area, grid)) for share in (0.025, 0.5, 0.975)]
     expected = [value if 0.02 <= value <= 0.16 else None for value in expected]
@@ -64,7 +76,8 @@ def test_the_threshold_is_that_of_a_sum_over_the_grid(monkeypatch):
 
 @pytest.mark.slow
 def test_intervals_hold_what_they_claim():
-    """95 % intervals from 12 answers a level cover the truth in at least 53 of 60 experiments, and are not unbounded."""
+    """95 % intervals from 12 answers a level cover the truth in at least 53 of 60 experiments, and
+    are not unbounded."""
     covered, widths = 0, []
     for seed in range(60):
         curve = fit(*answers(0.08, 0.35, 0.1, 0.02, 12, seed))
@@ -103,7 +116,9 @@ def test_no_changed_pair_no_curve():
     assert fit([0.0, 0.0], [True, False]) is None
 
 
-@pytest.mark.parametrize(("sizes", "noticed"), [([0.1], [True, False]), ([-0.1], [True]), ([float("nan")], [True])])
+@pytest.mark.parametrize(
+    ("sizes", "noticed"), [([0.1], [True, False]), ([-0.1], [True]), ([float("nan")], [True])]
+)
 def test_what_is_no_answer(sizes, noticed):
     with pytest.raises(ValueError):
         fit(sizes, noticed)

@@ -58,12 +58,18 @@ def test_sizes_are_those_of_what_is_shown(tmp_path):
 
 
 def test_the_crafted_change_by_hand(tmp_path):
-    """With black and white pictures, Linf adds eps to black and cannot change white; L2 moves black by eps along the diagonal."""
+    """With black and white pictures, Linf adds eps to black and cannot change white; L2 moves black
+    by eps along the diagonal.
+    """
     x = torch.stack([torch.zeros(1, 2, 2), torch.ones(1, 2, 2)] * 4)
-    data = from_arrays(x, np.array([0, 1] * 4), domain=Domain(kind="image", shape=(1, 2, 2), levels=256))
+    data = from_arrays(
+        x, np.array([0, 1] * 4), domain=Domain(kind="image", shape=(1, 2, 2), levels=256)
+    )
     new_review(tmp_path / "r", data, norm="l2", eps="0.4", trials=8)
     trials = trials_of(tmp_path / "r")
-    for label, eps, clean, changed in zip(trials.label, trials.eps, *pairs_of(tmp_path / "r"), strict=True):
+    for label, eps, clean, changed in zip(
+        trials.label, trials.eps, *pairs_of(tmp_path / "r"), strict=True
+    ):
         if eps:
             expected = 51 if label == 0 else 204  # 0.4 / sqrt(4) = 0.2 of each pixel
             assert (changed == expected).all() and (clean == 255 * label).all()
@@ -74,7 +80,9 @@ def test_pairs_of_a_run_have_its_distances(audit_run, patterns, tmp_path):
     sizes = trials_of(tmp_path / "r").eps
     assert sum(sizes == 0) == 2 and sizes.max() <= 7.001 / 255
     with pytest.raises(RequestError, match="other data"):
-        new_review(tmp_path / "s", from_arrays(torch.rand(9, 1, 8, 8), np.arange(9)), run=str(audit_run))
+        new_review(
+            tmp_path / "s", from_arrays(torch.rand(9, 1, 8, 8), np.arange(9)), run=str(audit_run)
+        )
 
 
 def test_bad_requests(tmp_path):
@@ -96,7 +104,9 @@ def test_bad_requests(tmp_path):
 def judgement(threshold, seed=0):
     """A person who notices half of the changes of size `threshold`."""
     rng = random.Random(seed)
-    return lambda eps: rng.random() < (1 / (1 + math.exp(-math.log(eps / threshold) / 0.25)) if eps else 0.0)
+    return lambda eps: (
+        rng.random() < (1 / (1 + math.exp(-math.log(eps / threshold) / 0.25)) if eps else 0.0)
+    )
 
 
 def label_if_small(eps, label):
@@ -105,7 +115,9 @@ def label_if_small(eps, label):
 
 def test_the_page_is_not_told_what_it_must_not_show(tmp_path):
     new_review(tmp_path / "r")
-    pairs = json.loads(re.search(r"pairs = (.*), answers", (tmp_path / "r/pairs.html").read_text())[1])
+    pairs = json.loads(
+        re.search(r"pairs = (.*), answers", (tmp_path / "r/pairs.html").read_text())[1]
+    )
     assert len(pairs) == 20 and all(set(pair) == {"pictures", "marked"} for pair in pairs)
     for pair, eps in zip(pairs, trials_of(tmp_path / "r").eps, strict=True):
         assert (pair["pictures"][0] == pair["pictures"][1]) == (eps == 0)
@@ -132,7 +144,10 @@ def test_a_file_that_is_no_answers_is_refused(tmp_path):
     good = answers_to(tmp_path / "r", judgement(0.06))[0]
     file = tmp_path / "answers.json"
     digest, foreign = (review.manifest["files"][PAIRS] for review in (result, other))
-    wrong = [good | change for change in ({"trial": 20}, {"named": 10}, {"differs": 1}, {"trial": -1}, {"trial": "0"})]
+    wrong = [
+        good | change
+        for change in ({"trial": 20}, {"named": 10}, {"differs": 1}, {"trial": -1}, {"trial": "0"})
+    ]
     for content in (
         *({"review": digest, "answers": [answer]} for answer in wrong),
         {"review": foreign, "answers": [good]},
@@ -156,7 +171,9 @@ def test_a_whole_review(tmp_path):
     empty = brinell.review("digits", out=out, trials=60)
     assert empty.answers == 0 and empty.overall is None
     assert "No changed pair has been judged yet" in (out / "report.html").read_text()
-    file = save_answers(tmp_path / "answers.json", out, answers_to(out, judgement(0.06), label_if_small))
+    file = save_answers(
+        tmp_path / "answers.json", out, answers_to(out, judgement(0.06), label_if_small)
+    )
     result = brinell.review("digits", out=out, trials=60, resume=True, answers=file)
     assert result.answers == 60 and (result.false_alarms.k, result.false_alarms.n) == (0, 12)
     assert result.overall.low < 0.06 < result.overall.high
@@ -164,7 +181,9 @@ def test_a_whole_review(tmp_path):
     assert result.by_size[0].eps == 0 and result.by_size[0].right.value == 1
     assert result.by_size[-1].right.value == 0, "changes above 0.1 hide the class"
     html = (out / "report.html").read_text()
-    assert f"{result.overall.threshold:.3g}" in html and "http:" not in html and "https:" not in html
+    assert (
+        f"{result.overall.threshold:.3g}" in html and "http:" not in html and "https:" not in html
+    )
     with pytest.raises(RequestError, match="holds another review"):
         brinell.review("digits", out=out, trials=59, resume=True)
     with pytest.raises(RequestError, match="holds a review"):
@@ -183,7 +202,10 @@ def test_in_a_browser(tmp_path):
     with chromium() as browser:
         tab = browser.new_page()
         complaints = []
-        tab.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        tab.on(
+            "console",
+            lambda message: complaints.append(message.text) if message.type == "error" else None,
+        )
         tab.on("pageerror", lambda error: complaints.append(str(error)))
         tab.goto((folder / "pairs.html").as_uri())
         tab.fill("#reviewer", "eve")
@@ -192,11 +214,15 @@ def test_in_a_browser(tmp_path):
             tab.wait_for_selector("#first:not([hidden])")
             assert tab.inner_text("#count") == f"Pair {i + 1} of 4"
             assert tab.evaluate("document.getElementById('left').naturalWidth") == 8
-            tab.locator("#same").click() if first is None else tab.locator("#differs" if first == "y" else "#same").press("Enter")
+            tab.locator("#same").click() if first is None else tab.locator(
+                "#differs" if first == "y" else "#same"
+            ).press("Enter")
             tab.wait_for_selector("#second:not([hidden])")
             side = "left" if trials_of(folder).changed_left[i] else "right"
             assert tab.inner_text("#which") == f"What does the {side} picture show?"
-            tab.locator("[data-class='7']").click() if second is None else tab.keyboard.press(second)
+            tab.locator("[data-class='7']").click() if second is None else tab.keyboard.press(
+                second
+            )
             if i == 1:
                 tab.reload()
         tab.wait_for_selector("#done:not([hidden])")
@@ -218,7 +244,9 @@ def test_in_a_browser(tmp_path):
 @pytest.mark.slow
 @pytest.mark.browser
 def test_the_results_in_a_browser(tmp_path):
-    page = make_review(tmp_path / "r", lambda eps: eps >= 0.06, lambda eps, label: label, trials=60).write()
+    page = make_review(
+        tmp_path / "r", lambda eps: eps >= 0.06, lambda eps, label: label, trials=60
+    ).write()
     with chromium() as browser:
         check_everywhere(browser, page)
     assert page_faults(page) == []
@@ -229,10 +257,24 @@ def test_the_results_in_a_browser(tmp_path):
 
 def test_the_command(tmp_path, capsys, root):
     out = tmp_path / "r"
-    arguments = ["review", "digits", "--trials", "24", "--norm", "linf", "--eps", "0.05,0.3", "--out", str(out)]
+    arguments = [
+        "review",
+        "digits",
+        "--trials",
+        "24",
+        "--norm",
+        "linf",
+        "--eps",
+        "0.05,0.3",
+        "--out",
+        str(out),
+    ]
     assert brinell.cli.run(arguments) == 0
     output = capsys.readouterr()
-    assert "0 of 24 pairs judged" in output.out and f"--out {out} --resume --answers FILE" in output.out
+    assert (
+        "0 of 24 pairs judged" in output.out
+        and f"--out {out} --resume --answers FILE" in output.out
+    )
     file = save_answers(tmp_path / "answers.json", out, answers_to(out, judgement(0.06)))
     assert brinell.cli.run([*arguments, "--resume", "--answers", file, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -244,4 +286,9 @@ def test_the_command(tmp_path, capsys, root):
 def test_a_manifest_of_another_form(tmp_path, count):
     new_review(tmp_path / "r")
     add_answers(tmp_path / "r", answers_to(tmp_path / "r", judgement(0.06))[:1])
-    assert count_refused(count, tmp_path / "r/manifest.json", lambda: brinell.open(tmp_path / "r").report()) > 8
+    assert (
+        count_refused(
+            count, tmp_path / "r/manifest.json", lambda: brinell.open(tmp_path / "r").report()
+        )
+        > 8
+    )

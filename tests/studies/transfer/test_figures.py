@@ -20,8 +20,18 @@ def make_rows(seed):
     for source, _ in SOURCES:
         for model in MODELS:
             for sample in rng.permutation(N).tolist():
-                row = {"source": source, "model": model, "sample_id": sample, "label": sample % 3, "linf": 0.1 + sample / 100}
-                row |= {"l2": sample + 0.5, "clean_pred": int(rng.integers(3)), "pred": int(rng.integers(3))}
+                row = {
+                    "source": source,
+                    "model": model,
+                    "sample_id": sample,
+                    "label": sample % 3,
+                    "linf": 0.1 + sample / 100,
+                }
+                row |= {
+                    "l2": sample + 0.5,
+                    "clean_pred": int(rng.integers(3)),
+                    "pred": int(rng.integers(3)),
+                }
                 row |= {"forwards": sample, "backwards": 1}
                 dicts.append(row)
     columns = {name: [row[name] for row in dicts] for name in dicts[0]}
@@ -42,27 +52,46 @@ def folder_of(answers, path):
     facts = TransferFacts(eps=0.1, eps_text="1/10", attack="fgsm", sources=sources)
     models = [{"name": name} for name in MODELS]
     manifest = {"data": {"name": "d", "classes": ["x", "y", "z"]}, "models": models, "seconds": 8.0}
-    return Folder(path=path, manifest=manifest, request=TransferRequest(), facts=facts, rows=answers)
+    return Folder(
+        path=path, manifest=manifest, request=TransferRequest(), facts=facts, rows=answers
+    )
 
 
 def check_cell(cell, dicts):
     """One cell, counted."""
     (white_box,) = (members for name, members in SOURCES if name == cell.source)
-    cell_rows = {row["sample_id"]: row for row in dicts if (row["source"], row["model"]) == (cell.source, cell.model)}
-    source_rows = {(row["model"], row["sample_id"]): row for row in dicts if row["source"] == cell.source}
+    cell_rows = {
+        row["sample_id"]: row
+        for row in dicts
+        if (row["source"], row["model"]) == (cell.source, cell.model)
+    }
+    source_rows = {
+        (row["model"], row["sample_id"]): row for row in dicts if row["source"] == cell.source
+    }
 
     def count():
         samples = list(cell_rows)
         right = sum(is_left(cell_rows[sample], False) for sample in samples)
-        eligible = [s for s in samples if all(is_left(source_rows[model, s], True) for model in (cell.model, *white_box))]
-        return right, len(samples), sum(not is_left(cell_rows[sample], False) for sample in eligible), len(eligible)
+        eligible = [
+            s
+            for s in samples
+            if all(is_left(source_rows[model, s], True) for model in (cell.model, *white_box))
+        ]
+        return (
+            right,
+            len(samples),
+            sum(not is_left(cell_rows[sample], False) for sample in eligible),
+            len(eligible),
+        )
 
     def figures(entry):
         return entry.accuracy.k, entry.accuracy.n, entry.success.k, entry.success.n
 
     assert cell.white_box == (cell.model in white_box) and figures(cell) == count()
     pairs = [(is_left(row, True), is_left(row, False)) for row in cell_rows.values()]
-    table = [pairs.count(pair) for pair in ((True, True), (False, True), (True, False), (False, False))]
+    table = [
+        pairs.count(pair) for pair in ((True, True), (False, True), (True, False), (False, False))
+    ]
     assert cell.clean == rate(table[0] + table[2], N)
     assert cell.change.difference == (table[1] - table[2]) / N
     assert (cell.change.low, cell.change.high) == tuple(paired_difference(*table))
@@ -73,13 +102,21 @@ def test_figures_are_counts_of_rows(tmp_path):
     for seed in range(4):
         dicts, answers = make_rows(seed)
         result = summarise(folder_of(answers, tmp_path))
-        assert [(cell.source, cell.model) for cell in result.cells] == [(s, m) for s, _ in SOURCES for m in MODELS]
+        assert [(cell.source, cell.model) for cell in result.cells] == [
+            (s, m) for s, _ in SOURCES for m in MODELS
+        ]
         raw = [check_cell(cell, dicts) for cell in result.cells]
         np.testing.assert_allclose([cell.change.p for cell in result.cells], holm(raw))
         for source, (name, _), i in zip(result.sources, SOURCES, range(3), strict=True):
-            values = [c.success.value for c in result.cells if c.source == name and not c.white_box and c.success.n]
+            values = [
+                c.success.value
+                for c in result.cells
+                if c.source == name and not c.white_box and c.success.n
+            ]
             assert source.success == (np.mean(values) if values else None)
             assert (source.forwards, source.backwards) == (N * (N - 1) // 2, N)
-            assert (source.n, source.missing, source.median_l2) == (N, i, 7.0) and abs(source.max_linf - 0.23) < 1e-6
+            assert (source.n, source.missing, source.median_l2) == (N, i, 7.0) and abs(
+                source.max_linf - 0.23
+            ) < 1e-6
         assert (result.seconds, result.facts.eps_text, result.data) == (8.0, "1/10", "d")
         assert any("two: 1 of its 15 samples have no example" in note for note in result.notes)

@@ -29,29 +29,73 @@ DISTANCES = (1.0, 3.0)
 
 
 def attempt_rows(
-    attempt, outcome, *, intended=0, judges=(0,), plain_judges=None, distances=DISTANCES, variant="latent", **columns
+    attempt,
+    outcome,
+    *,
+    intended=0,
+    judges=(0,),
+    plain_judges=None,
+    distances=DISTANCES,
+    variant="latent",
+    **columns,
 ):
-    """The row of a plain sample and that of its search, where there is one, with the same distances."""
-    values = {"attempt": attempt, "model": "m", "intended": intended, "pred": 0, "confidence": 0.5, "aux": intended}
+    """The row of a plain sample and that of its search, where there is one, with the same
+    distances."""
+    values = {
+        "attempt": attempt,
+        "model": "m",
+        "intended": intended,
+        "pred": 0,
+        "confidence": 0.5,
+        "aux": intended,
+    }
     values |= {"aux_probability": 0.9, "l2_same_at": 0, "l2_other_at": 0}
     values |= {"l2_same": distances[0], "l2_other": distances[1]}
     searched = outcome in (Outcome.FOOLED, Outcome.CONTESTED, Outcome.SURVIVED)
-    values |= {"judges": " ".join(map(str, (intended,) if plain_judges is None else plain_judges)), "variant": PLAIN}
+    values |= {
+        "judges": " ".join(map(str, (intended,) if plain_judges is None else plain_judges)),
+        "variant": PLAIN,
+    }
     values |= {name: 0 for name in ("forwards", "backwards")}
     models = {name: columns.pop(name) for name in ("model",) if name in columns}
     yield values | models | {"outcome": str(Outcome.CLEAR if searched else outcome)}
     if searched:
-        yield values | models | {"variant": variant, "judges": " ".join(map(str, judges)), "outcome": str(outcome)} | columns
+        yield (
+            values
+            | models
+            | {"variant": variant, "judges": " ".join(map(str, judges)), "outcome": str(outcome)}
+            | columns
+        )
 
 
-def folder_of(*attempts, path="run", models=("m",), judges=("j",), same_data=True, noise=0.0, classes=("zero", "one")):
+def folder_of(
+    *attempts,
+    path="run",
+    models=("m",),
+    judges=("j",),
+    same_data=True,
+    noise=0.0,
+    classes=("zero", "one"),
+):
     """A folder with these rows."""
     dicts = [row for group in attempts for row in group]
-    table = rows.build(Answers, len(dicts), **{name: [row[name] for row in dicts] for name in dicts[0]})
-    data = {"name": "d", "classes": list(classes), "domain": {"kind": "image", "low": 0.0, "high": 1.0}}
+    table = rows.build(
+        Answers, len(dicts), **{name: [row[name] for row in dicts] for name in dicts[0]}
+    )
+    data = {
+        "name": "d",
+        "classes": list(classes),
+        "domain": {"kind": "image", "low": 0.0, "high": 1.0},
+    }
     facts = UnrestrictedFacts(judges=list(judges), generator="-", same_data=same_data)
     manifest = {"data": data, "models": [{"name": name} for name in models], "seconds": 8.0}
-    return Folder(path=path, manifest=manifest, request=UnrestrictedRequest(noise=noise), facts=facts, rows=table)
+    return Folder(
+        path=path,
+        manifest=manifest,
+        request=UnrestrictedRequest(noise=noise),
+        facts=facts,
+        rows=table,
+    )
 
 
 ROWS = [
@@ -77,13 +121,23 @@ def test_the_sentence_says_what_the_tables_say(subtests):
             ]
             summary = summarise(folder_of(*group, judges=judges))
             total = summary.results[0].total
-            assert total.searched_accuracy.k + total.adversarial.k + total.contested.k + total.plain_errors.k == total.clear.k
-            text = " ".join(sentences(summary))
-            assert f"it errs on {total.adversarial.k} of {total.clear.k} clear plain samples" in text
-            assert ("every judge" in text) == bool(judges) and (f"on {total.contested.k} while" in text) == bool(
-                total.contested.k
+            assert (
+                total.searched_accuracy.k
+                + total.adversarial.k
+                + total.contested.k
+                + total.plain_errors.k
+                == total.clear.k
             )
-            assert (f"on {total.plain_errors.k} it errs without a search" in text) == bool(total.plain_errors.k)
+            text = " ".join(sentences(summary))
+            assert (
+                f"it errs on {total.adversarial.k} of {total.clear.k} clear plain samples" in text
+            )
+            assert ("every judge" in text) == bool(judges) and (
+                f"on {total.contested.k} while" in text
+            ) == bool(total.contested.k)
+            assert (f"on {total.plain_errors.k} it errs without a search" in text) == bool(
+                total.plain_errors.k
+            )
 
 
 def test_two_kinds_of_failure_and_their_denominators():
@@ -110,18 +164,29 @@ def test_two_kinds_of_failure_and_their_denominators():
 def test_who_sees_the_intended_class():
     (result,) = summarise(folder_of(*ROWS)).results
     witnesses = {
-        witness.name: (witness.plain.k, witness.plain.n, witness.found.k, witness.found.n) for witness in result.witnesses
+        witness.name: (witness.plain.k, witness.plain.n, witness.found.k, witness.found.n)
+        for witness in result.witnesses
     }
-    assert witnesses == {"auxiliary classifier": (6, 6, 3, 3), "j": (5, 6, 2, 3), "nearest training sample": (5, 6, 2, 3)}
+    assert witnesses == {
+        "auxiliary classifier": (6, 6, 3, 3),
+        "j": (5, 6, 2, 3),
+        "nearest training sample": (5, 6, 2, 3),
+    }
 
 
 def test_no_data_is_not_zero():
     (result,) = summarise(folder_of(attempt_rows(0, Outcome.UNCLEAR))).results
-    assert result.total.adversarial.value is None and result.total.adversarial.n == 0 and result.total.clear.value == 0.0
+    assert (
+        result.total.adversarial.value is None
+        and result.total.adversarial.n == 0
+        and result.total.clear.value == 0.0
+    )
 
 
 def test_warnings():
-    warnings = summarise(folder_of(attempt_rows(0, Outcome.UNCLEAR, plain_judges=()), judges=(), same_data=False)).warnings
+    warnings = summarise(
+        folder_of(attempt_rows(0, Outcome.UNCLEAR, plain_judges=()), judges=(), same_data=False)
+    ).warnings
     assert [text.split()[0] for text in warnings] == ["There", "The", "No"]
     assert not summarise(folder_of(attempt_rows(0, Outcome.FOOLED))).warnings
 
@@ -136,9 +201,16 @@ def test_what_is_shown(unrestricted_run, tmp_path):
             answers = {name: int(rng.integers(2)) for name in ("pred", "aux")}
             judges = {name: rng.integers(0, 2, 2).tolist() for name in ("judges", "plain_judges")}
             places = {f"l2_{name}_at": int(rng.integers(100)) for name in ("same", "other")}
-            more = numbers | counts | answers | places | judges | {"model": model, "variant": variant}
-            outcome, distances = rng.choice(list(Outcome)[:2] + list(Outcome)[3:]), tuple(rng.random(2))
-            both = list(attempt_rows(attempt, outcome, intended=attempt % 2, distances=distances, **more))
+            more = (
+                numbers | counts | answers | places | judges | {"model": model, "variant": variant}
+            )
+            outcome, distances = (
+                rng.choice(list(Outcome)[:2] + list(Outcome)[3:]),
+                tuple(rng.random(2)),
+            )
+            both = list(
+                attempt_rows(attempt, outcome, intended=attempt % 2, distances=distances, **more)
+            )
             groups.append(both if variant == "latent" else both[1:])
             for name in (
                 example_name(attempt),
@@ -146,11 +218,17 @@ def test_what_is_shown(unrestricted_run, tmp_path):
                 *(f"reference/{k}" for k in places.values()),
             ):
                 arrays[name] = rng.random((1, 8, 8)).astype(np.float32)
-    folder = folder_of(*groups, path=tmp_path, models=("m", "net"), judges=("ann", "bob"), noise=0.25)
+    folder = folder_of(
+        *groups, path=tmp_path, models=("m", "net"), judges=("ann", "bob"), noise=0.25
+    )
     write_arrays(tmp_path / example_file(0), arrays)
     (tmp_path / "manifest.json").write_text(json.dumps(folder.manifest))
     parquet.write_table(tmp_path / "rows.parquet", parquet.to_table(folder.rows))
     summary = summarise(folder)
     report = summary.report()
-    texts = [terminal_of(summary, unrestricted_run), page_text(page(report)), *csv_files(report).values()]
+    texts = [
+        terminal_of(summary, unrestricted_run),
+        page_text(page(report)),
+        *csv_files(report).values(),
+    ]
     approve("unrestricted", "\n\n".join([*texts, summary.model_dump_json(indent=0)]))

@@ -1,4 +1,6 @@
-"""From a data set to a page: a generator that learned for a second, an attack with it, and what its folder holds."""
+"""From a data set to a page: a generator that learned for a second, an attack with it, and what its
+folder holds.
+"""
 
 import shutil
 
@@ -100,14 +102,24 @@ def test_what_the_rows_claim_holds(run_folder, generator):
     arrays = read_arrays(run_folder / example_file(0))
     for row in fooled_rows:
         name = example_name(row["attempt"], row["model"], row["variant"])
-        x, start = (torch.from_numpy(arrays[key])[None] for key in (name, example_name(row["attempt"])))
-        assert torch.equal(dataset.domain.round(x.clone()), x) and 0 <= float(x.min()) and float(x.max()) <= 1
+        x, start = (
+            torch.from_numpy(arrays[key])[None] for key in (name, example_name(row["attempt"]))
+        )
+        assert (
+            torch.equal(dataset.domain.round(x.clone()), x)
+            and 0 <= float(x.min())
+            and float(x.max()) <= 1
+        )
         with torch.no_grad():
             assert int(model.predict(x).argmax()) == row["pred"] != row["intended"]
-            assert int(model.predict(start).argmax()) == plain[row["attempt"]]["pred"] == row["intended"]
-            assert float(loaded_generator.classifier(x).softmax(1)[0, row["intended"]]) == pytest.approx(
-                row["aux_probability"], abs=1e-3
+            assert (
+                int(model.predict(start).argmax())
+                == plain[row["attempt"]]["pred"]
+                == row["intended"]
             )
+            assert float(
+                loaded_generator.classifier(x).softmax(1)[0, row["intended"]]
+            ) == pytest.approx(row["aux_probability"], abs=1e-3)
             redrawn = loaded_generator.generator(
                 torch.from_numpy(arrays[f"{name}/latent"])[None], torch.tensor([row["intended"]])
             )
@@ -127,7 +139,9 @@ def test_what_is_searched_is_clear_and_right(run_folder):
         assert [row["attempt"] for row in rows if row["variant"] == variant] == clear
     for row in rows:
         if row["outcome"] in (Outcome.CLEAR, Outcome.GENERALISATION):
-            assert row["aux"] == row["intended"] and (row["pred"] == row["intended"]) == (row["outcome"] == Outcome.CLEAR)
+            assert row["aux"] == row["intended"] and (row["pred"] == row["intended"]) == (
+                row["outcome"] == Outcome.CLEAR
+            )
 
 
 @pytest.mark.slow
@@ -156,17 +170,24 @@ def test_a_run_goes_on_where_it_stopped(run_folder, generator, tmp_path, monkeyp
         patch.setattr(run._Attack, "make_piece", stop)
         assert cli(words(generator, out)) != 0
     starts = []
-    monkeypatch.setattr(run._Attack, "make_piece", lambda attack, start: starts.append(start) or make_piece(attack, start))
+    monkeypatch.setattr(
+        run._Attack,
+        "make_piece",
+        lambda attack, start: starts.append(start) or make_piece(attack, start),
+    )
     assert cli(["unrestricted", "--resume", "--out", str(out)]) == 0 and starts == [16]
 
     def plainly(folder):
         return sorted(
-            str([row[name] for name in ("attempt", "variant", "outcome", "pred", "forwards")]) for row in rows_of(folder)
+            str([row[name] for name in ("attempt", "variant", "outcome", "pred", "forwards")])
+            for row in rows_of(folder)
         )
 
     # The same attempts in one piece: what becomes of one does not depend on those beside it.
     assert plainly(out) == plainly(run_folder)
-    assert "seed was 0 and is 1" in refusal_line(capsys, words(generator, out, "--seed", "1", "--resume"))
+    assert "seed was 0 and is 1" in refusal_line(
+        capsys, words(generator, out, "--seed", "1", "--resume")
+    )
 
 
 @pytest.mark.slow
@@ -211,7 +232,9 @@ def test_data_that_do_not_fit(tmp_path, capsys):
     np.savez(tmp_path / "vector.npz", x=x.reshape(40, -1), y=np.arange(40) % 2)
     assert "--generator is missing" in refusal_line(capsys, ["unrestricted"])
     for data, message in (("poor", "too few"), ("flat", "are equal"), ("vector", "draws images")):
-        assert message in refusal_line(capsys, ["train", "generator", "--out", "g.safetensors", "--data", f"npz:{data}.npz"])
+        assert message in refusal_line(
+            capsys, ["train", "generator", "--out", "g.safetensors", "--data", f"npz:{data}.npz"]
+        )
     assert "end it with" in refusal_line(capsys, ["train", "generator", "--out", "g.bin"])
 
 
@@ -223,4 +246,7 @@ def test_a_damaged_folder(run_folder, tmp_path, capsys):
 
 def test_a_manifest_of_another_form(run_folder, tmp_path):
     shutil.copytree(run_folder, tmp_path / "run")
-    assert count_refused(40, tmp_path / "run/manifest.json", lambda: brinell.report(tmp_path / "run")) > 20
+    assert (
+        count_refused(40, tmp_path / "run/manifest.json", lambda: brinell.report(tmp_path / "run"))
+        > 20
+    )

@@ -1,4 +1,5 @@
-"""The search of a latent space where everything is linear, so that it can be said beforehand what there is to find."""
+"""The search of a latent space where everything is linear, so that it can be said beforehand what
+there is to find."""
 
 from types import SimpleNamespace
 
@@ -39,7 +40,9 @@ def look(model, z0, *, name=never_in_doubt, domain=VECTOR, draws=draw, **setting
     y = torch.zeros(len(z0), dtype=torch.int64)
     recorder = Recorder(model, domain)
     batch = batch_of(quantise(draws(z0, y), domain), y)
-    ledger = Ledger(recorder, batch, threat_of(1.0, domain=domain, n=len(batch)), minimal=True, batch_size=3)
+    ledger = Ledger(
+        recorder, batch, threat_of(1.0, domain=domain, n=len(batch)), minimal=True, batch_size=3
+    )
     x, z = search(ledger.oracle(), draws, name, z0, y, domain, **{"steps": 200} | settings)
     success = (model(x).argmax(1) == 1) & sees(name(x), y, settings.get("class_probability", 0.9))
     return SimpleNamespace(x=x, z=z, success=success, steps=ledger.costs.forwards), ledger, recorder
@@ -48,7 +51,8 @@ def look(model, z0, *, name=never_in_doubt, domain=VECTOR, draws=draw, **setting
 def test_it_finds_the_latent_that_flips_the_target_where_there_is_one():
     result, ledger, _ = look(above(0.55), [[-1.0, 2.0], [0.4, 0.0], [1.0, -3.0]])
     assert result.success.all() and (result.x[:, 0] > 0.55).all() and ledger.fooled.all()
-    # Nothing pulls at the second value, and a search ends at the first input that counts: no farther than a step beyond.
+    # Nothing pulls at the second value, and a search ends at the first input that counts: no
+    # farther than a step beyond.
     torch.testing.assert_close(result.z[:, 1], torch.tensor([2.0, 0.0, -3.0]))
     assert (result.x[:2, 0] < 0.55 + 0.1 * 2 * 0.05).all()
     # The third is beyond already: one look.
@@ -58,17 +62,23 @@ def test_it_finds_the_latent_that_flips_the_target_where_there_is_one():
 
 def test_it_finds_nothing_where_there_is_nothing():
     # The model errs outside the bounds of the data alone, which inputs cannot leave.
-    result, ledger, recorder = look(above(1.01), [[0.0, 0.0], [4.9, 0.0]], steps=60, rate=1.0, penalty=0.0)
+    result, ledger, recorder = look(
+        above(1.01), [[0.0, 0.0], [4.9, 0.0]], steps=60, rate=1.0, penalty=0.0
+    )
     assert not result.success.any() and not ledger.fooled.any()
     assert result.steps.tolist() == [60, 60] and max(float(x.max()) for x in recorder.calls) == 1.0
 
 
 def test_a_class_that_is_lost_does_not_count():
-    # The auxiliary classifier draws the same line as the model: wherever the model errs, the class has changed.
+    # The auxiliary classifier draws the same line as the model: wherever the model errs, the class
+    # has changed.
     result, ledger, _ = look(above(0.55), [[0.0, 0.0]], name=above(0.55), steps=80)
     assert not result.success.any()
-    # With a line of its own farther on there is a strip between the two, and the loss keeps the search in it.
-    result, ledger, _ = look(above(0.55), [[0.0, 0.0]], name=above(0.62), class_probability=0.9, steps=80)
+    # With a line of its own farther on there is a strip between the two, and the loss keeps the
+    # search in it.
+    result, ledger, _ = look(
+        above(0.55), [[0.0, 0.0]], name=above(0.62), class_probability=0.9, steps=80
+    )
     assert result.success.all() and 0.55 < float(result.x[0, 0]) < 0.62
 
 
@@ -99,7 +109,9 @@ def test_the_latent_is_held_back_beyond_its_radius():
 
 def test_every_evaluation_of_the_target_is_counted_and_none_is_made_after_the_end():
     result, ledger, recorder = look(above(0.55), [[-1.0, 0.0], [0.4, 0.0], [1.0, 0.0], [0.2, 0.0]])
-    assert ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == result.steps.tolist()
+    assert (
+        ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == result.steps.tolist()
+    )
     assert recorder.queries == int(result.steps.sum())
     assert ledger.best.first_success.tolist() == result.steps.tolist()
 
@@ -130,7 +142,9 @@ def test_the_gradient_passes_the_rounding_and_stops_at_the_bounds():
 
 def test_the_untargeted_loss_by_hand():
     logits = torch.log(torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]]))
-    torch.testing.assert_close(nearest_wrong(logits, torch.tensor([0, 2])), torch.log(torch.tensor([0.3, 0.2])))
+    torch.testing.assert_close(
+        nearest_wrong(logits, torch.tensor([0, 2])), torch.log(torch.tensor([0.3, 0.2]))
+    )
 
 
 BAD_SETTINGS = [{"steps": 0}, {"noise": -0.1}, {"class_probability": 1.0}]

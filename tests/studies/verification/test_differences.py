@@ -1,4 +1,6 @@
-"""A folder and its repetition: each changed value is named with its file, its place and its samples, and rounding is none."""
+"""A folder and its repetition: each changed value is named with its file, its place and its
+samples, and rounding is none.
+"""
 
 import json
 
@@ -10,7 +12,13 @@ from _refusals import refused
 from brinell.core.errors import RequestError
 from brinell.store.files import write_arrays
 from brinell.store.parquet import write_table
-from brinell.studies.verification.differences import Claims, Comparison, compare_folders, compare_texts, list_files
+from brinell.studies.verification.differences import (
+    Claims,
+    Comparison,
+    compare_folders,
+    compare_texts,
+    list_files,
+)
 
 N = 1500
 ROWS = {
@@ -19,7 +27,13 @@ ROWS = {
     "outcome": ["fooled", "survived", "fooled"] * (N // 3),
     "size": [None if number % 2 else 0.5 for number in range(N)],
 }
-MANIFEST = {"seed": 3, "eps": [0.1, 0.2], "models": [{"name": "a", "seconds": 1.5}], "text": "no place", "flag": True}
+MANIFEST = {
+    "seed": 3,
+    "eps": [0.1, 0.2],
+    "models": [{"name": "a", "seconds": 1.5}],
+    "text": "no place",
+    "flag": True,
+}
 ARRAYS = {"a": np.arange(6.0), "b": np.array([True, False])}
 
 
@@ -62,7 +76,13 @@ CHANGES = [
         0,
     ),
     ({"rows": ROWS | {"more": [1] * N}}, "rows.parquet", "other columns", (), 0),
-    (rows("outcome", (7, "x")), "rows.parquet", "column outcome comes out differently in 1 of 1500", (107,), 1),
+    (
+        rows("outcome", (7, "x")),
+        "rows.parquet",
+        "column outcome comes out differently in 1 of 1500",
+        (107,),
+        1,
+    ),
     (rows("margin", (7, -1.0)), "rows.parquet", "column margin", (107,), 1),
     (rows("margin", (7, 1e6)), "rows.parquet", "column margin", (107,), 1),
     (rows("size", (1, 0.6)), "rows.parquet", "column size", (101,), 1),
@@ -76,15 +96,45 @@ CHANGES = [
     ({"arrays": ARRAYS | {"a": np.arange(6.0) + 0.1}}, "arrays.safetensors", "", None, None),
     ({"arrays": {"a": ARRAYS["a"]}}, "arrays.safetensors", "", None, None),
     ({"arrays": ARRAYS | {"b": np.array([False, False])}}, "arrays.safetensors", "", None, None),
-    ({"arrays": ARRAYS | {"a": np.arange(6.0).reshape(2, 3)}}, "arrays.safetensors", "", None, None),
+    (
+        {"arrays": ARRAYS | {"a": np.arange(6.0).reshape(2, 3)}},
+        "arrays.safetensors",
+        "",
+        None,
+        None,
+    ),
     ({"manifest": MANIFEST | {"seed": 4}}, "manifest.json", "seed is 4, and comes out as 3", (), 0),
     ({"manifest": MANIFEST | {"seed": 3.0}}, "manifest.json", "seed is 3.0", (), 0),
     ({"manifest": MANIFEST | {"flag": 1}}, "manifest.json", "flag is 1", (), 0),
-    ({"manifest": MANIFEST | {"eps": [0.1, 0.21]}}, "manifest.json", "eps.1 is 0.21, and comes out as 0.2", (), 0),
+    (
+        {"manifest": MANIFEST | {"eps": [0.1, 0.21]}},
+        "manifest.json",
+        "eps.1 is 0.21, and comes out as 0.2",
+        (),
+        0,
+    ),
     ({"manifest": MANIFEST | {"eps": [0.1]}}, "manifest.json", "eps is", (), 0),
-    ({"manifest": MANIFEST | {"more": 1}}, "manifest.json", "more is 1, and comes out as missing", (), 0),
-    ({"manifest": {key: MANIFEST[key] for key in MANIFEST if key != "text"}}, "manifest.json", "text is missing", (), 0),
-    ({"manifest": MANIFEST | {"models": [{"name": "b", "seconds": 1.5}]}}, "manifest.json", "models.0.name is 'b'", (), 0),
+    (
+        {"manifest": MANIFEST | {"more": 1}},
+        "manifest.json",
+        "more is 1, and comes out as missing",
+        (),
+        0,
+    ),
+    (
+        {"manifest": {key: MANIFEST[key] for key in MANIFEST if key != "text"}},
+        "manifest.json",
+        "text is missing",
+        (),
+        0,
+    ),
+    (
+        {"manifest": MANIFEST | {"models": [{"name": "b", "seconds": 1.5}]}},
+        "manifest.json",
+        "models.0.name is 'b'",
+        (),
+        0,
+    ),
 ]
 
 
@@ -92,33 +142,70 @@ def test_each_change_is_named(tmp_path, repetition):
     problems = []
     for number, (change, location, words, samples, count) in enumerate(CHANGES):
         differences = compared(write(tmp_path / str(number), **change), repetition).differences
-        right = [difference for difference in differences if difference.location == location and words in difference.description]
+        right = [
+            difference
+            for difference in differences
+            if difference.location == location and words in difference.description
+        ]
         if (
             len(differences) != 1
             or not right
-            or (samples is not None and (differences[0].samples, differences[0].count) != (samples, count))
+            or (
+                samples is not None
+                and (differences[0].samples, differences[0].count) != (samples, count)
+            )
         ):
-            problems.append((change if location == "manifest.json" else location, words, differences))
+            problems.append(
+                (change if location == "manifest.json" else location, words, differences)
+            )
     assert not problems, problems
 
 
 def test_rounding_and_a_few_samples_at_the_boundary_are_no_difference(tmp_path, repetition):
     twin = compared(write(tmp_path / "same"), repetition)
     assert (twin.differences, twin.rows, twin.boundary, twin.arrays) == ([], N, 0, 2)
-    rounded = {"manifest": MANIFEST | {"eps": [0.1000001, 0.2]}, "arrays": ARRAYS | {"a": np.arange(6.0) * (1 + 1e-5)}}
-    assert compared(write(tmp_path / "rounded", **rows("margin", (7, 1.00001)), **rounded), repetition).differences == []
+    rounded = {
+        "manifest": MANIFEST | {"eps": [0.1000001, 0.2]},
+        "arrays": ARRAYS | {"a": np.arange(6.0) * (1 + 1e-5)},
+    }
+    assert (
+        compared(
+            write(tmp_path / "rounded", **rows("margin", (7, 1.00001)), **rounded), repetition
+        ).differences
+        == []
+    )
     # Three of 1500, and not four, may come out as another one does.
-    three = compared(write(tmp_path / "three", **rows("outcome", *((row, "survived") for row in (0, 3, 6)))), repetition)
+    three = compared(
+        write(tmp_path / "three", **rows("outcome", *((row, "survived") for row in (0, 3, 6)))),
+        repetition,
+    )
     assert (three.differences, three.boundary) == ([], 3)
-    four = compared(write(tmp_path / "four", **rows("outcome", *((row, "survived") for row in (0, 3, 6, 9)))), repetition)
-    assert [difference.samples for difference in four.differences] == [(100, 103, 106, 109)] and four.boundary == 0
+    four = compared(
+        write(tmp_path / "four", **rows("outcome", *((row, "survived") for row in (0, 3, 6, 9)))),
+        repetition,
+    )
+    assert [difference.samples for difference in four.differences] == [
+        (100, 103, 106, 109)
+    ] and four.boundary == 0
     boundary = compared(write(tmp_path / "within", **rows("margin", (7, 0.0))), repetition)
     assert (boundary.differences, boundary.boundary) == ([], 1), "0.0 occurs among the others"
 
 
 def test_claims_cover_files_columns_and_keys():
-    claims = Claims({"rows.parquet:seconds": "a", "manifest.json:models.*.seconds": "b", "audio/*": "c", "x.json:a": "b"})
-    covered = [("run/rows.parquet", "seconds"), ("manifest.json", "models.0.seconds"), ("audio/1.wav", ""), ("x.json", "a.b.c")]
+    claims = Claims(
+        {
+            "rows.parquet:seconds": "a",
+            "manifest.json:models.*.seconds": "b",
+            "audio/*": "c",
+            "x.json:a": "b",
+        }
+    )
+    covered = [
+        ("run/rows.parquet", "seconds"),
+        ("manifest.json", "models.0.seconds"),
+        ("audio/1.wav", ""),
+        ("x.json", "a.b.c"),
+    ]
     exceptions = [
         ("rows.parquet", ""),
         ("rows.parquet", "margin"),
@@ -134,7 +221,9 @@ def test_what_is_claimed_is_not_compared(tmp_path, repetition):
     change = rows("margin", (7, -1.0)) | {"manifest": MANIFEST | {"seed": 4}}
     folder = write(tmp_path / "run", **change)
     assert len(compared(folder, repetition).differences) == 2
-    assert not compared(folder, repetition, ["rows.parquet:margin", "manifest.json:seed"]).differences
+    assert not compared(
+        folder, repetition, ["rows.parquet:margin", "manifest.json:seed"]
+    ).differences
     (difference,) = compared(folder, repetition, ["rows.parquet", "manifest.json:eps"]).differences
     assert difference.location == "manifest.json"
 
@@ -144,8 +233,14 @@ def test_files_that_are_missing_or_too_many(tmp_path, repetition):
     (folder / "arrays.safetensors").unlink()
     (folder / "more.npz").write_bytes(b"")
     (folder / ".lock").write_bytes(b"")
-    differences = [(difference.location, difference.description) for difference in compared(folder, repetition).differences]
-    assert differences == [("arrays.safetensors", "the file is missing"), ("more.npz", "the request makes no such file")]
+    differences = [
+        (difference.location, difference.description)
+        for difference in compared(folder, repetition).differences
+    ]
+    assert differences == [
+        ("arrays.safetensors", "the file is missing"),
+        ("more.npz", "the request makes no such file"),
+    ]
     assert not compared(folder, repetition, ["*.npz", "arrays.safetensors"]).differences
 
 
@@ -154,18 +249,24 @@ def test_texts_follow_from_the_data(tmp_path, repetition):
     (folder / "more.csv").write_text("1")
     comparison = Comparison(Claims({}))
     compare_texts(folder, repetition, comparison)
-    assert [difference.location for difference in comparison.differences] == ["more.csv", "report.html"]
+    assert [difference.location for difference in comparison.differences] == [
+        "more.csv",
+        "report.html",
+    ]
     comparison = Comparison(Claims({"report.html": "it is a claim"}))
     compare_texts(repetition, folder, comparison)
-    assert [(difference.location, difference.description) for difference in comparison.differences] == [
-        ("more.csv", "the file is missing")
-    ]
+    assert [
+        (difference.location, difference.description) for difference in comparison.differences
+    ] == [("more.csv", "the file is missing")]
 
 
 def test_the_place_of_a_folder_may_be_another_one(tmp_path):
-    """A text that holds the place of the repetition may hold another in its stead, the same one everywhere."""
+    """A text that holds the place of the repetition may hold another in its stead, the same one
+    everywhere."""
     place = str(tmp_path / "new")
-    repetition = write(tmp_path / "new", manifest={"a": f"brinell --out {place}", "b": f"{place}/x"})
+    repetition = write(
+        tmp_path / "new", manifest={"a": f"brinell --out {place}", "b": f"{place}/x"}
+    )
     cases = [
         ({"a": "brinell --out /old", "b": "/old/x"}, []),
         ({"a": "brinell --out /old", "b": "/other/x"}, ["the folder names several places"]),
@@ -173,9 +274,12 @@ def test_the_place_of_a_folder_may_be_another_one(tmp_path):
         ({"a": "brinell --out /old", "b": "/old/y"}, ["b is '/old/y'"]),
     ]
     for number, (manifest, expected) in enumerate(cases):
-        differences = compared(write(tmp_path / str(number), manifest=manifest), repetition).differences
+        differences = compared(
+            write(tmp_path / str(number), manifest=manifest), repetition
+        ).differences
         assert len(differences) == len(expected) and all(
-            words in difference.description for words, difference in zip(expected, differences, strict=True)
+            words in difference.description
+            for words, difference in zip(expected, differences, strict=True)
         )
 
 

@@ -1,7 +1,7 @@
 """Forged runs with consistent digests, tables and pages do not verify.
 
-Each forgery raises or lowers a figure, or hides a cost or a failure. Verification queries the model again and attacks all robust
-samples again, so the result does not depend on a draw.
+Each forgery raises or lowers a figure, or hides a cost or a failure. Verification queries the model
+again and attacks all robust samples again, so the result does not depend on a draw.
 """
 
 import shutil
@@ -35,7 +35,9 @@ def hide(forger, count, *, arrays):
     """Make samples robust in every stage."""
     samples = sorted({row["sample_id"] for row in forger.select(outcome="broken")})[:count]
     once = {"forwards": 1, "backwards": 1}
-    whitewash(forger, samples, lambda stage: once if stage == "fgsm" else {"forwards": 4, "backwards": 3})
+    whitewash(
+        forger, samples, lambda stage: once if stage == "fgsm" else {"forwards": 4, "backwards": 3}
+    )
     if arrays:
         forger.delete_inputs(samples)
 
@@ -59,7 +61,11 @@ def remove_stage(forger):
 
 def add_part(forger):
     """Add a second file beside a part, with the same samples, all robust."""
-    file, rows = next((file, rows) for file, rows in forger.rows.items() if any(row["outcome"] == "broken" for row in rows))
+    file, rows = next(
+        (file, rows)
+        for file, rows in forger.rows.items()
+        if any(row["outcome"] == "broken" for row in rows)
+    )
     twin = file.with_stem(f"{file.stem}-x")
     forger.files[twin], forger.rows[twin] = forger.files[file], [dict(row) for row in rows]
     for row in forger.rows[twin]:
@@ -88,7 +94,9 @@ def exchange_audits(forger):
     first, second = sorted({row["sample_id"] for row in forger.select("fgsm", "broken")})[:2]
     for rows in forger.rows.values():
         for row in rows:
-            row["sample_id"] = {first: second, second: first}.get(row["sample_id"], row["sample_id"])
+            row["sample_id"] = {first: second, second: first}.get(
+                row["sample_id"], row["sample_id"]
+            )
         rows.sort(key=lambda row: row["sample_id"])
 
 
@@ -99,7 +107,9 @@ def remove_rows(forger):
 
 def change_request_and_manifest(forger):
     text = (forger.path / "run.toml").read_text()
-    (forger.path / "run.toml").write_text(text.replace('eps = "0,0.05,0.1,0.2"', 'eps = "0,0.5,1,2"'))
+    (forger.path / "run.toml").write_text(
+        text.replace('eps = "0,0.05,0.1,0.2"', 'eps = "0,0.5,1,2"')
+    )
     forger.manifest["request"]["eps"] = "0,0.5,1,2"
     forger.manifest["eps_text"] = ["0", "0.5", "1", "2"]
 
@@ -133,9 +143,12 @@ FORGERIES = {
     "every stage failed, arrays left": lambda f: hide(f, 2, arrays=False),
     "spared": lambda f: f.change("outcome", "spared", attack="fgsm", outcome="survived"),
     "labels are predictions": lambda f: (
-        f.change("label", lambda row: row["clean_pred"]) or f.change("outcome", "correct", attack="clean")
+        f.change("label", lambda row: row["clean_pred"])
+        or f.change("outcome", "correct", attack="clean")
     ),
-    "cheaper than it is": lambda f: f.change("forwards", 1, attack="pgd?steps=3", outcome="survived"),
+    "cheaper than it is": lambda f: f.change(
+        "forwards", 1, attack="pgd?steps=3", outcome="survived"
+    ),
     "failed with a reason": fail_with_reason,
     "a stage removed": remove_stage,
     "a second part": add_part,
@@ -146,7 +159,8 @@ FORGERIES = {
     "checks failed": fail_checks,
     "every check left out": remove_checks,
 }
-"""Forgeries that change several things so that they fit each other; tests/forgery changes one thing at random."""
+"""Forgeries that change several things so that they fit each other; tests/forgery changes one
+thing at random."""
 
 
 @pytest.mark.parametrize("part", range(8))
@@ -157,7 +171,9 @@ def test_a_forgery_is_refused(honest, tmp_path, part):
         forger = Forger(copy)
         FORGERIES[forgery](forger)
         forger.save()
-        assert cli(["verify", str(copy), "--replay", str(SAMPLES)]) in (1, 2), f"the forgery verifies: {forgery}"
+        assert cli(["verify", str(copy), "--replay", str(SAMPLES)]) in (1, 2), (
+            f"the forgery verifies: {forgery}"
+        )
 
 
 def test_another_version_is_said_and_proves_nothing(honest, tmp_path):
@@ -172,7 +188,10 @@ def test_another_version_is_said_and_proves_nothing(honest, tmp_path):
 def test_the_honest_run_verifies(honest):
     result = brinell.verify(honest, replay=SAMPLES)
     assert result.passed and 0 < result.samples < SAMPLES
-    assert any("were attacked again" in sentence for sentence in result.verified_claims) and result.unverified_claims
+    assert (
+        any("were attacked again" in sentence for sentence in result.verified_claims)
+        and result.unverified_claims
+    )
 
 
 def test_how_likely_a_forgery_is_missed():
@@ -191,7 +210,10 @@ def test_data_and_model_are_on_trust_unless_they_are_known(honest):
     manifest = Run.open(honest).manifest
     digests = [manifest["data"]["digest"], manifest["models"][0]["digest"]]
     assert brinell.verify(honest, replay=0).premises[0].startswith("on trust: the data")
-    assert not any("on trust" in premise for premise in brinell.verify(honest, digest=digests, replay=0).premises)
+    assert not any(
+        "on trust" in premise
+        for premise in brinell.verify(honest, digest=digests, replay=0).premises
+    )
     with pytest.raises(RequestError, check=refused("studies.verification.premises.list_premises")):
         brinell.verify(honest, digest=["0123"])
 

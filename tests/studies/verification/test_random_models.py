@@ -1,4 +1,6 @@
-"""Runs of models that answer at random: honest ones verify, and runs with more robust samples than there are do not."""
+"""Runs of models that answer at random: honest ones verify, and runs with more robust samples than
+there are do not.
+"""
 
 import shutil
 
@@ -32,7 +34,9 @@ def data():
     return x.clip(0, 1), (np.arange(SAMPLES) % 2 == 0).astype(np.int64)
 
 
-@pytest.fixture(scope="module", params=["fgsm", pytest.param("pgd?steps=3&eot=4", marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope="module", params=["fgsm", pytest.param("pgd?steps=3&eot=4", marks=pytest.mark.slow)]
+)
 def honest(request, tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("random") / "run"
     brinell.audit(Noisy(), *data, eps="0.1,0.4", attack=request.param, out=folder)
@@ -51,10 +55,15 @@ def test_robust_samples_of_a_random_model_are_not_invented(honest, data, tmp_pat
     forger = Forger(shutil.copytree(honest, tmp_path / "run"))
     stage = forger.manifest["stages"][0]["name"]
     samples = sorted({row["sample_id"] for row in forger.select(stage, "broken")})[:16]
-    cost = {name: max(row[name] for row in forger.select(stage)) for name in ("forwards", "backwards")}
+    cost = {
+        name: max(row[name] for row in forger.select(stage)) for name in ("forwards", "backwards")
+    }
     whitewash(forger, samples, lambda stage: cost)
     for file in (forger.path / "arrays").glob("*-0*"):
-        write_arrays(file, {name: array for name, array in load_file(file).items() if int(name) not in samples})
+        write_arrays(
+            file,
+            {name: array for name, array in load_file(file).items() if int(name) not in samples},
+        )
     forger.save()
     try:
         result = brinell.verify(forger.path, Noisy(), *data, replay=SAMPLES)
@@ -74,5 +83,7 @@ def test_how_likely_a_forgery_is_missed_among_scattered_answers():
         hits = rng.hypergeometric(forged, samples - forged, draws, 20_000)
         turned = np.round(turning * (draws - hits)).astype(int)
         earlier = hits + rng.binomial(turned, 0.5)
-        missed = np.mean([k <= most_earlier(n) for k, n in zip(earlier, hits + turned, strict=True)])
+        missed = np.mean(
+            [k <= most_earlier(n) for k, n in zip(earlier, hits + turned, strict=True)]
+        )
         assert abs(missed - miss_probability(samples, draws, forged, turning)) < 0.02

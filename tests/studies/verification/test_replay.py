@@ -10,7 +10,8 @@ import brinell
 
 
 class Detached(nn.Module):
-    """The decision of a network that nobody can look into, and scores that are computed from the mean of the input alone."""
+    """The decision of a network that nobody can look into, and scores that are computed from the
+    mean of the input alone."""
 
     def __init__(self):
         super().__init__()
@@ -29,7 +30,9 @@ def test_a_run_whose_waiting_stages_found_more_is_proved(tmp_path):
     model, x = Detached().eval(), torch.rand(64, 6, generator=torch.Generator().manual_seed(1))
     data = (x.numpy(), model(x).argmax(1).numpy())
     attacks = ["fgsm", "apgd-ce?steps=5", "ray-s?steps=200&when=detached"]
-    figures = brinell.audit(model, data, eps="0.1,0.2", attack=attacks, out=tmp_path / "run").payload()
+    figures = brinell.audit(
+        model, data, eps="0.1,0.2", attack=attacks, out=tmp_path / "run"
+    ).payload()
     assert "boundary-margin" in {warning["code"] for warning in figures["warnings"]}
     assert figures["stages"][-1]["accuracy"] < figures["stages"][-2]["accuracy"]
     result = brinell.verify(tmp_path / "run", model, data, replay=64)

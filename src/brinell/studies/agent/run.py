@@ -54,14 +54,20 @@ def carry_out(call: Call) -> AgentResult:
         surrogates=sum(facts["kept"] for facts in record["surrogates"]),
         command=_audit_command(call),
         validation=validation and AgentValidation(verdict=verdict(record), **validation),
-        **{name: record[name] for name in ("inputs", "training_queries", "surrogate_passes", "kept")},
+        **{
+            name: record[name]
+            for name in ("inputs", "training_queries", "surrogate_passes", "kept")
+        },
     )
 
 
 def _audit_command(call: Call) -> str:
     """A command that audits with the policy, on data that it has not seen."""
     request = call.request
-    words = ["--data", other_data(request.data) if call.dataset(truth=True) is None else "OTHER-DATA"]
+    words = [
+        "--data",
+        other_data(request.data) if call.dataset(truth=True) is None else "OTHER-DATA",
+    ]
     words += [] if call.models() else ["--model", request.model]
     attack = plugins.with_options(request.attack, {"policy": str(call.file())})
     words += ["--norm", request.norm, "--eps", request.eps, "--attack", attack]
@@ -69,13 +75,19 @@ def _audit_command(call: Call) -> str:
 
 
 def other_data(spec: str) -> str:
-    """The data without `split=train`, the file for tests beside that for training, or else OTHER-DATA."""
+    """The data without `split=train`, the file for tests beside that for training, or else
+    OTHER-DATA.
+    """
     if plugins.parse(spec).options.get("split") == "train":
         return plugins.with_options(spec, {"split": None})
     kind, _, rest = spec.partition(":")
     path, mark, query = rest.partition("?")
     test = Path(path).with_name(Path(path).name.replace("train", "test")) if path else Path()
-    return f"{kind}:{test}{mark}{query}" if path and str(test) != path and test.exists() else "OTHER-DATA"
+    return (
+        f"{kind}:{test}{mark}{query}"
+        if path and str(test) != path and test.exists()
+        else "OTHER-DATA"
+    )
 
 
 def _train(call: Call) -> Agent:
@@ -84,7 +96,9 @@ def _train(call: Call) -> Agent:
 
     def tell(stage: str, figures: Mapping[str, Any]) -> None:
         values = {name: value for name, value in figures.items() if isinstance(value, int | float)}
-        call.progress.note(f"{stage}: " + ", ".join(f"{name} {value:.4g}" for name, value in values.items()))
+        call.progress.note(
+            f"{stage}: " + ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+        )
 
     check_safetensors_name(out, "a policy")
     eps, seconds = parse_budget(request.eps), 60 * request.minutes if request.steps is None else 1e9
@@ -92,50 +106,97 @@ def _train(call: Call) -> Agent:
     papers = options.pop("policy", DEFAULT) == PAPERS
     config = replace(CONFIG, seconds=seconds, steps=request.steps, seed=request.seed, papers=papers)
     if name != "rlab":
-        raise RequestError(f"attack {request.attack!r} learns nothing: agents are trained for rlab, with its options")
+        raise RequestError(
+            f"attack {request.attack!r} learns nothing: agents are trained for "
+            "rlab, with its options"
+        )
     attack = plugins.build("attack", name, {"steps": EPISODE_STEPS} | options)
     plan: Plan = open_plan(call, truth=True, usual_samples=SAMPLES, usual_method="first")
-    dataset, device, (model,), ids = plan.dataset, plan.device, plan.models.values(), plan.ids.tolist()
+    dataset, device, (model,), ids = (
+        plan.dataset,
+        plan.device,
+        plan.models.values(),
+        plan.ids.tolist(),
+    )
     if dataset.info.truth is None and request.criterion is not None:
         raise RequestError(
-            f"{option('criterion')} is for masks and boxes, and {dataset.name} has one class for each input: leave it out"
+            f"{option('criterion')} is for masks and boxes, and {dataset.name} "
+            "has one class for each input: leave it out"
         )
     domain = dataset.domain.free
     attack.check(domain)
     if model.access < Access.SCORES:
-        raise RequestError("the model answers labels only, and an agent learns from scores: train it on a model that gives them")
+        raise RequestError(
+            "the model answers labels only, and an agent learns from scores: "
+            "train it on a model that gives them"
+        )
     with model.info.session(device):
         rules = Rules(steps=attack.steps, removals=attack.removals)
-        placement = Placement(grid=attack.grid(domain), variants=attack.variants(domain), rules=rules)
+        placement = Placement(
+            grid=attack.grid(domain), variants=attack.variants(domain), rules=rules
+        )
         counted: dict[str, Any] = {}
         subject: Task | None = None
         if dataset.info.truth is None:
             model = with_logits(model, dataset, counted)
-            first_looks = len(ids) + sum(probe["forwards"] for probe in counted.get("probes", {}).values())
+            first_looks = len(ids) + sum(
+                probe["forwards"] for probe in counted.get("probes", {}).values()
+            )
         else:
             subject, ids = _open_subject(request, dataset, model, ids, device, call.progress.note)
             model, first_looks = subject.model, len(ids) + 1
-        x, y = dataset.load(ids).to(device), torch.as_tensor(dataset.labels()[ids], device=device).long()
+        x, y = (
+            dataset.load(ids).to(device),
+            torch.as_tensor(dataset.labels()[ids], device=device).long(),
+        )
         criterion = MISCLASSIFIED if subject is None else subject.criterion(ids)
-        right = _not_met(model, Batch(ids=torch.arange(len(x), device=device), x=x, y=y), criterion, request.batch_size)
+        right = _not_met(
+            model,
+            Batch(ids=torch.arange(len(x), device=device), x=x, y=y),
+            criterion,
+            request.batch_size,
+        )
         positions = np.asarray(ids)[right.cpu().numpy()]
         batch = Batch(ids=torch.arange(int(right.sum()), device=device), x=x[right], y=y[right])
-        budgets, distance = torch.full((len(batch),), eps, device=device), plugins.build("distance", request.norm, {})
-        threat = Threat(distance=distance, eps=budgets, domain=dataset.domain, criterion=criterion.select(right))
+        budgets, distance = (
+            torch.full((len(batch),), eps, device=device),
+            plugins.build("distance", request.norm, {}),
+        )
+        threat = Threat(
+            distance=distance, eps=budgets, domain=dataset.domain, criterion=criterion.select(right)
+        )
 
         digests = {"data_digest": dataset.digest(), "model_digest": model_facts(model)["digest"]}
         trial = batch.ids[:TRIAL_SAMPLES]
-        for line in attack.try_on(dataset.domain.part(batch.x[trial]), replace(threat.select(trial), domain=domain)):
+        for line in attack.try_on(
+            dataset.domain.part(batch.x[trial]), replace(threat.select(trial), domain=domain)
+        ):
             call.progress.note(line)
         candidates = []
         if request.surrogates and not papers and subject is None and len(positions) >= FEWEST:
             for surrogate in _surrogates(request, dataset, positions, model.classes, eps, device):
-                tell("surrogate", {name: surrogate.facts[name] for name in ("width", "kernel", "steps", "accuracy")})
+                tell(
+                    "surrogate",
+                    {
+                        name: surrogate.facts[name]
+                        for name in ("width", "kernel", "steps", "accuracy")
+                    },
+                )
                 candidates.append(surrogate)
         peers = {"Square": plugins.build("attack", "square", {"steps": attack.steps})}
-        settings: dict[str, Any] = {"batch_size": request.batch_size, "tell": tell, "candidates": candidates, "peers": peers}
+        settings: dict[str, Any] = {
+            "batch_size": request.batch_size,
+            "tell": tell,
+            "candidates": candidates,
+            "peers": peers,
+        }
         agent = train(model, batch, threat, placement, config, **settings)
-    record = {**(agent.about or {}), **digests, "brinell": VERSION, "request": request.model_dump(mode="json")}
+    record = {
+        **(agent.about or {}),
+        **digests,
+        "brinell": VERSION,
+        "request": request.model_dump(mode="json"),
+    }
     record["training_queries"] = {"first_looks": first_looks} | record["training_queries"]
     record[trust.MARK] = trust.make_mark(out, trust.request_text(record))
     agent = replace(agent, about=record)
@@ -161,21 +222,37 @@ def _open_subject(
     device: torch.device,
     note: Callable[[str], None],
 ) -> tuple[Task, list[int]]:
-    """The model of maps or boxes with its criterion, and the samples on which this can be met; says what is left out."""
+    """The model of maps or boxes with its criterion, and the samples on which this can be met; says
+    what is left out.
+    """
     subject = open_task(dataset, model, request.criterion, ids[:1], device)
     hopeless = subject.hopeless(ids)
     ids = [sample for sample in ids if sample not in hopeless]
     if not ids:
-        raise RequestError(f"no picture has what {subject.text} counts: choose another {option('criterion')} or other data")
+        raise RequestError(
+            f"no picture has what {subject.text} counts: choose another "
+            f"{option('criterion')} or other data"
+        )
     if hopeless:
-        note(f"pictures left out: {len(hopeless)}, of which the first has nothing that {subject.text} counts")
+        note(
+            f"pictures left out: {len(hopeless)}, of which the first has nothing "
+            f"that {subject.text} counts"
+        )
     if request.surrogates:
-        note(f"surrogates are left out: they learn the class of an input, and {dataset.name} has none")
+        note(
+            "surrogates are left out: they learn the class of an input, and "
+            f"{dataset.name} has none"
+        )
     return subject, ids
 
 
 def _surrogates(
-    request: TrainAgentRequest, dataset: Dataset, positions: Array, classes: int, eps: float, device: torch.device
+    request: TrainAgentRequest,
+    dataset: Dataset,
+    positions: Array,
+    classes: int,
+    eps: float,
+    device: torch.device,
 ) -> Iterator[Candidate]:
     """Train surrogates on all data but the inputs by which they are chosen and validated."""
     reserve = positions[set_aside(len(positions)).start :]
@@ -183,7 +260,10 @@ def _surrogates(
     unreadable = unreadable_samples(dataset, training.tolist())
     yield from train_surrogates(
         dataset,
-        np.array([position for position in training.tolist() if position not in unreadable], dtype=np.int64),
+        np.array(
+            [position for position in training.tolist() if position not in unreadable],
+            dtype=np.int64,
+        ),
         reserve,
         classes,
         count=request.surrogates,

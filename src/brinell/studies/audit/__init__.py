@@ -1,6 +1,7 @@
 """Attack the model and write records, tables and a report.
 
-Without options: real handwritten digits and a small network, trained on first use; nothing is downloaded.
+Without options: real handwritten digits and a small network, trained on first use; nothing is
+downloaded.
 """
 
 from brinell.engine.request import Request
@@ -23,8 +24,10 @@ STUDY = Study(
         "brinell audit --samples 100",
         "brinell audit --data FILE.npz --model model.py:factory --eps 8/255",
         "brinell audit --data FILE.npz --model model.onnx --eps 0:0.3:4 --attack black-box",
-        "brinell audit --data DIR --model 'timm:resnet18.a1_in1k?weights=FILE.safetensors' --dry-run",
-        "brinell audit --data FILE.csv --model forest.skops --eps 0:0.2:5 --attack 'square?steps=300'",
+        "brinell audit --data DIR --model "
+        "'timm:resnet18.a1_in1k?weights=FILE.safetensors' --dry-run",
+        "brinell audit --data FILE.csv --model forest.skops --eps 0:0.2:5 "
+        "--attack 'square?steps=300'",
         "brinell audit --detector mahalanobis --detector-data digits?split=train",
         "brinell audit --certify --samples 40",
         "brinell audit --resume --out RUN",

@@ -23,13 +23,24 @@ def check(call: Call, plan: Plan) -> None:
         "criterion": request.criterion is not None,
     }
     for name in (name for name, is_set in without.items() if is_set):
-        raise RequestError(f"{option('certify')} does not go with {option(name)}: leave one of them out")
+        raise RequestError(
+            f"{option('certify')} does not go with {option(name)}: leave one of them out"
+        )
     if len(plan.models) != 1:
-        raise RequestError(f"{option('certify')} proves robustness of one model, and {len(plan.models)} are named: audit each")
+        raise RequestError(
+            f"{option('certify')} proves robustness of one model, and "
+            f"{len(plan.models)} are named: audit each"
+        )
     if request.norm not in ("linf", "l2"):
-        raise RequestError(f"{option('certify')} has bounds in linf and l2, and none in {request.norm}: leave it out")
+        raise RequestError(
+            f"{option('certify')} has bounds in linf and l2, and none in "
+            f"{request.norm}: leave it out"
+        )
     if plan.request.eps is not None and "recommended" in plan.request.eps:
-        raise RequestError(f"{option('certify')} needs the same budgets for all samples: name them by {option('eps')}")
+        raise RequestError(
+            f"{option('certify')} needs the same budgets for all samples: name "
+            f"them by {option('eps')}"
+        )
     make_plan(_certification(call, plan, None))
 
 

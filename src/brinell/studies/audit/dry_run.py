@@ -1,4 +1,6 @@
-"""A dry run of an audit: the plan, what it costs at most, and how long that takes at the pace of a few passes."""
+"""A dry run of an audit: the plan, what it costs at most, and how long that takes at the pace of a
+few passes.
+"""
 
 import time
 from collections.abc import Iterator
@@ -30,7 +32,8 @@ class PlannedCell(Result):
     backwards_at_most: int
     """Backward evaluations, likewise."""
     seconds_at_most: float | None
-    """The time of these at the pace of the model; null for a model on another machine, which is asked nothing."""
+    """The time of these at the pace of the model; null for a model on another machine, which is
+    asked nothing."""
     waits: bool
     """True if the stage waits for an alarm."""
     skipped: str | None
@@ -63,23 +66,49 @@ class PlanResult(ReportedResult):
             own = [cell for cell in runs if cell.model == model]
             most = sum(cell.forwards_at_most + cell.backwards_at_most for cell in own)
             times = [cell.seconds_at_most for cell in own if cell.seconds_at_most is not None]
-            sentences.append(f"{model}: at most {whole(most)} passes{f', {seconds(sum(times))}' if times else ''}.")
+            sentences.append(
+                f"{model}: at most {whole(most)} "
+                f"passes{f', {seconds(sum(times))}' if times else ''}."
+            )
             cells = [cell for cell in self.cells if cell.model == model]
             if waiting := sum(cell.waits and not cell.skipped for cell in cells):
-                notes.append(Note("waits", "warn", f"{model}: {counted(waiting, 'more stage')} may follow on an alarm."))
-            for reason in dict.fromkeys(cell.skipped for cell in cells if cell.skipped and not cell.waits):
-                names = listed([cell.label for cell in cells if cell.skipped == reason and not cell.waits])
+                notes.append(
+                    Note(
+                        "waits",
+                        "warn",
+                        f"{model}: {counted(waiting, 'more stage')} may follow on an alarm.",
+                    )
+                )
+            for reason in dict.fromkeys(
+                cell.skipped for cell in cells if cell.skipped and not cell.waits
+            ):
+                names = listed(
+                    [cell.label for cell in cells if cell.skipped == reason and not cell.waits]
+                )
                 notes.append(Note("skipped", "warn", f"{model}: left out {names}: {reason}."))
         return Report(
             verb="audit",
             title=f"The plan on {self.data}",
-            subject=f"{self.n} of {counted(self.total, 'sample')}; {distance(self.norm)} {', '.join(self.eps)}; {self.attacks}",
-            sentences=[*sentences, "Attacks stop on broken samples, so a run costs less. Leave out --dry-run to run it."],
+            subject=f"{self.n} of {counted(self.total, 'sample')}; {distance(self.norm)} "
+            f"{', '.join(self.eps)}; {self.attacks}",
+            sentences=[
+                *sentences,
+                "Attacks stop on broken samples, so a run costs less. Leave out "
+                "--dry-run to run it.",
+            ],
             blocks=[
                 Table(
                     title="Passes and time at most",
                     columns=["model", "attack", "passes", "time"],
-                    rows=[(c.model, c.label, c.forwards_at_most + c.backwards_at_most, Seconds(c.seconds_at_most)) for c in runs],
+                    rows=[
+                        (
+                            c.model,
+                            c.label,
+                            c.forwards_at_most + c.backwards_at_most,
+                            Seconds(c.seconds_at_most),
+                        )
+                        for c in runs
+                    ],
                     terminal=True,
                 )
             ],
@@ -101,7 +130,9 @@ def estimate_plan(plan: Plan) -> PlanResult:
 
 
 def _cells(plan: Plan, source: ModelSource) -> Iterator[PlannedCell]:
-    """The attacks on a model, at the pace of its answers to some samples, of which one on another machine is asked for none."""
+    """The attacks on a model, at the pace of its answers to some samples, of which one on another
+    machine is asked for none.
+    """
     model, pace = source.open(), None
     if model.info.server is None:
         with model.info.session(plan.device):

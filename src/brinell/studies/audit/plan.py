@@ -6,7 +6,9 @@ from brinell.engine.plan import Plan, make_plan
 from brinell.engine.request import Request
 
 
-def plan_audit(request: Request, *, dataset: Dataset | None = None, models: tuple[Model, ...] = ()) -> Plan:
+def plan_audit(
+    request: Request, *, dataset: Dataset | None = None, models: tuple[Model, ...] = ()
+) -> Plan:
     """Make the plan of an audit; arguments and errors are those of `engine.plan.make_plan`."""
     if not (request.eps or "").startswith("recommended"):
         return make_plan(request, dataset=dataset, models=models)

@@ -23,12 +23,20 @@ from brinell.store.run import Run
 
 MOST_CLASSES = 20
 """Of more classes the weakest are on the page."""
-SELECTIONS = {"first": ", the first of the data", "stratified": ", drawn stratified by class", "random": ", drawn at random"}
+SELECTIONS = {
+    "first": ", the first of the data",
+    "stratified": ", drawn stratified by class",
+    "random": ", drawn at random",
+}
 DEFINITIONS = (
-    "Rate: the share of all samples that are right and that no attack broke within the budget; another may break more.",
-    "Interval: 95 % Wilson interval for samples of the same source; it does not cover other data or stronger attacks.",
-    "After rounding: an adversarial example counts only if the input, rounded to the levels of its storage, still succeeds.",
-    "Budgets: an input found within one counts at every larger one; one that failed at a budget failed at every smaller one.",
+    "Rate: the share of all samples that are right and that no attack broke "
+    "within the budget; another may break more.",
+    "Interval: 95 % Wilson interval for samples of the same source; it does not "
+    "cover other data or stronger attacks.",
+    "After rounding: an adversarial example counts only if the input, rounded to "
+    "the levels of its storage, still succeeds.",
+    "Budgets: an input found within one counts at every larger one; one that "
+    "failed at a budget failed at every smaller one.",
 )
 
 
@@ -41,7 +49,8 @@ def report(run: Run, records: Records, result: AuditResult) -> v.Report:
         counted(result.n, "sample") + SELECTIONS.get(manifest["data"].get("select", ""), ""),
         f"{distance(first.distance)} up to {first.eps_text[-1]}",
         "" if first.criterion == "misclassified" else first.criterion,
-        f"{', '.join(manifest['request']['attack']) or 'no attack'} ({counted(len(manifest['stages']), 'stage')})",
+        f"{', '.join(manifest['request']['attack']) or 'no attack'} "
+        f"({counted(len(manifest['stages']), 'stage')})",
         str(manifest["created"])[:10],
         "" if result.complete else "incomplete",
     ]
@@ -111,7 +120,9 @@ class AuditReport:
         if not self.above or not min(judged) or len({len(cells.ids) for cells in self.cells}) > 1:
             return None
         clean = np.stack([cells.clean for cells in self.cells])
-        return standing([model.model for model in self.result.models], clean, np.stack(self.robust), self.texts)
+        return standing(
+            [model.model for model in self.result.models], clean, np.stack(self.robust), self.texts
+        )
 
     @property
     def at(self) -> int:
@@ -121,7 +132,11 @@ class AuditReport:
     @property
     def quantity(self) -> str:
         """Name of the rates over budgets."""
-        return "robust accuracy" if self.first.meaning is None else self.first.robust_accuracy[-1].quantity
+        return (
+            "robust accuracy"
+            if self.first.meaning is None
+            else self.first.robust_accuracy[-1].quantity
+        )
 
     def labelled(self, model: ModelResult, *cells: v.Cell) -> list[v.Cell]:
         """A row of a table; it begins with the model where there are several."""
@@ -143,19 +158,31 @@ class AuditReport:
         if first.meaning is not None:
             yield f"{first.criterion} means that {first.meaning}."
         if first.certified is not None:
-            proven = [(rate, text) for rate, text in zip(first.certified, first.eps_text, strict=True) if rate.eps > 0 and rate.k]
+            proven = [
+                (rate, text)
+                for rate, text in zip(first.certified, first.eps_text, strict=True)
+                if rate.eps > 0 and rate.k
+            ]
             yield (
-                f"{percent(proven[-1][0].value)} are proven at {proven[-1][1]}: no change within it makes these samples wrong."
+                f"{percent(proven[-1][0].value)} are proven at {proven[-1][1]}: "
+                "no change within it makes these samples wrong."
                 if proven
                 else "No sample is proven robust."
             )
         for entry in [entry for model in models for entry in model.detectors or ()]:
             adaptive = percent(entry.adaptive.value if entry.adaptive else None)
-            figures = f"{percent(entry.static.value)} with the detector, {adaptive} against attacks that know it"
+            figures = (
+                f"{percent(entry.static.value)} with the detector, {adaptive} against "
+                "attacks that know it"
+            )
             yield f"{entry.model}, {entry.detector}: {figures}."
         if self.several:
-            failing = [model for model in models if any(check.passed is False for check in model.checks)]
-            yield from [f"{model.model}: {model.caveat}." for model in failing] or ["No check failed on any model."]
+            failing = [
+                model for model in models if any(check.passed is False for check in model.checks)
+            ]
+            yield from [f"{model.model}: {model.caveat}." for model in failing] or [
+                "No check failed on any model."
+            ]
         else:
             yield from [weakest_classes(first, self.at)] if len(first.per_class) > 1 else []
             yield f"{summary(first.checks)}."
@@ -167,39 +194,75 @@ class AuditReport:
             yield from self._notes_on(model, f"{model.model}: " if self.several else "")
         if recommended := manifest.get("recommended"):
             least, median, most = (short(recommended[name]) for name in ("least", "median", "most"))
-            origin = f"{recommended['by']} ({', '.join(recommended['conditions'])}): {least} to {most}, median {median}"
-            without = f"{counted(recommended['without'], 'sample')} without a sound eps were not attacked"
-            yield v.Note("recommended", "note", f"Budgets are multiples of the eps recommended by {origin}; {without}.")
+            origin = (
+                f"{recommended['by']} ({', '.join(recommended['conditions'])}): "
+                f"{least} to {most}, median {median}"
+            )
+            without = (
+                f"{counted(recommended['without'], 'sample')} without a sound eps were not attacked"
+            )
+            yield v.Note(
+                "recommended",
+                "note",
+                f"Budgets are multiples of the eps recommended by {origin}; {without}.",
+            )
         if surrogates := manifest.get("surrogates", []):
-            passes = sum(stage.surrogate_passes for model in self.result.models for stage in model.stages)
-            own = [model["name"] for model in manifest["models"] if model["digest"] in {entry["digest"] for entry in surrogates}]
+            passes = sum(
+                stage.surrogate_passes for model in self.result.models for stage in model.stages
+            )
+            own = [
+                model["name"]
+                for model in manifest["models"]
+                if model["digest"] in {entry["digest"] for entry in surrogates}
+            ]
             names = listed([entry["name"] for entry in surrogates])
-            text = f"Attacks followed gradients of {names} in {whole(passes)} passes, which are no queries."
-            yield v.Note("surrogates", "note", text + (f" The figures of {listed(own)} are white-box." if own else ""))
+            text = (
+                f"Attacks followed gradients of {names} in {whole(passes)} passes, "
+                "which are no queries."
+            )
+            yield v.Note(
+                "surrogates",
+                "note",
+                text + (f" The figures of {listed(own)} are white-box." if own else ""),
+            )
         if empty := first.classes_without_samples:
             text = (
-                f"{counted(empty, 'class', 'classes')} without a sample: nothing is known about {'it' if empty == 1 else 'them'}."
+                f"{counted(empty, 'class', 'classes')} without a sample: nothing is "
+                f"known about {'it' if empty == 1 else 'them'}."
             )
             yield v.Note("no-samples", "warn", text)
 
     def _notes_on(self, model: ModelResult, name: str) -> Iterator[v.Note]:
         missing = max(rate.missing for rate in [model.clean_accuracy, *model.robust_accuracy])
         if missing:
-            text = f"{whole(missing)} of {counted(model.n, 'sample')} could not be judged and are in no rate."
+            text = (
+                f"{whole(missing)} of {counted(model.n, 'sample')} could not be "
+                "judged and are in no rate."
+            )
             yield v.Note("missing", "stop", name + text)
         if model.verdict_notes:
             yield v.Note("checks", "warn", name + " ".join(model.verdict_notes))
         codes = {check.code for check in model.checks}
-        yield from (v.Note(warning.code, "warn", name + warning.text) for warning in model.warnings if warning.code not in codes)
+        yield from (
+            v.Note(warning.code, "warn", name + warning.text)
+            for warning in model.warnings
+            if warning.code not in codes
+        )
         for reason in dict.fromkeys(stage.skipped for stage in model.stages if stage.skipped):
             labels = [stage.label for stage in model.stages if stage.skipped == reason]
             yield v.Note("skipped", "note", f"{name}{listed(labels)} skipped: {reason}.")
         titles = {stage.attack: stage.label for stage in model.stages}
         for remark in model.remarks:
-            yield v.Note(remark.code, "note", f"{name}{titles.get(remark.attack, remark.attack)}: {remark.text}")
+            yield v.Note(
+                remark.code,
+                "note",
+                f"{name}{titles.get(remark.attack, remark.attack)}: {remark.text}",
+            )
 
     def curve(self) -> v.Curve:
-        """Rates over the budgets, from the clean inputs; of a certified model with what is proven below."""
+        """Rates over the budgets, from the clean inputs; of a certified model with what is proven
+        below.
+        """
         first, proven = self.first, self.first.certified
         names = ["attacked"] if proven else [model.model for model in self.result.models]
         lines = [(model.clean_accuracy, model.robust_accuracy) for model in self.result.models]
@@ -208,10 +271,17 @@ class AuditReport:
         return v.Curve(
             title=f"{capital(self.quantity)} over eps, with 95 % intervals",
             series=[
-                v.Series(name=name, points=[(0.0, clean), *((rates[i].eps, rates[i]) for i in self.above)], band=len(names) < 4)
+                v.Series(
+                    name=name,
+                    points=[(0.0, clean), *((rates[i].eps, rates[i]) for i in self.above)],
+                    band=len(names) < 4,
+                )
                 for name, (clean, rates) in zip(names, lines, strict=True)
             ],
-            ticks=[(0.0, "0"), *((first.eps[i], text) for i, text in zip(self.above, self.texts, strict=True))],
+            ticks=[
+                (0.0, "0"),
+                *((first.eps[i], text) for i, text in zip(self.above, self.texts, strict=True)),
+            ],
             axis=f"budget eps ({distance(first.distance)})",
             fill=proven is not None,
         )
@@ -222,7 +292,11 @@ class AuditReport:
         for number, model in enumerate(self.result.models):
             half = (model.clean_accuracy.value or 0.0) / 2
             rates = [model.robust_accuracy[index] for index in self.above]
-            lost = [text for rate, text in zip(rates, self.texts, strict=True) if rate.value is not None and rate.value < half]
+            lost = [
+                text
+                for rate, text in zip(rates, self.texts, strict=True)
+                if rate.value is not None and rate.value < half
+            ]
             place = self.standing.rank(number) if self.standing else None
             outcomes = [check.passed for check in model.checks]
             rows.append(
@@ -230,7 +304,9 @@ class AuditReport:
                     model.model,
                     model.clean_accuracy,
                     *rates,
-                    None if place is None else " to ".join(map(str, sorted({place.low, place.high}))),
+                    None
+                    if place is None
+                    else " to ".join(map(str, sorted({place.low, place.high}))),
                     lost[0] if lost else f"beyond {model.eps_text[-1]}",
                     "/".join(str(outcomes.count(state)) for state in (True, False, None)),
                 ]
@@ -240,7 +316,8 @@ class AuditReport:
             columns=["model", "clean", *self.texts, "rank", "half lost at", "checks"],
             rows=rows,
             name="robust_accuracy",
-            text=f"Ranks at {self.first.eps_text[self.at]} by the paired test; checks passed/failed/not made.",
+            text=f"Ranks at {self.first.eps_text[self.at]} by the paired test; checks "
+            "passed/failed/not made.",
             heat=True,
             terminal=True,
         )
@@ -248,20 +325,29 @@ class AuditReport:
     def budgets_table(self) -> v.Table:
         """Rates at each budget, with the weakest class."""
         (model,) = self.result.models
-        columns: dict[str, Sequence[v.Cell]] = {"eps": model.eps_text, self.quantity: model.robust_accuracy}
+        columns: dict[str, Sequence[v.Cell]] = {
+            "eps": model.eps_text,
+            self.quantity: model.robust_accuracy,
+        }
         if model.quantised_robust_accuracy is not None:
             columns["after rounding"] = model.quantised_robust_accuracy
         if model.certified is not None:
             columns |= {"proven": model.certified, "neither": model.open or []}
         orders = [ranked(model.per_class, index) for index in range(len(model.eps))]
         columns["weakest class"] = [
-            v.Detail(v.Percent(order[0].robust[index].value), class_label(order[0])) if order[1:] else None
+            v.Detail(v.Percent(order[0].robust[index].value), class_label(order[0]))
+            if order[1:]
+            else None
             for index, order in enumerate(orders)
         ]
         rows = [list(row) for row in zip(*columns.values(), strict=True)]
         if model.eps[0] > 0:
             rows.insert(0, ["clean", model.clean_accuracy, *[None] * (len(columns) - 2)])
-        text = "A proof holds for every input within eps and the bounds of the data." if model.certified is not None else ""
+        text = (
+            "A proof holds for every input within eps and the bounds of the data."
+            if model.certified is not None
+            else ""
+        )
         folded = model.certified is None
         return v.Table(
             title="Budget by budget",
@@ -281,25 +367,47 @@ class AuditReport:
             for c in model.per_class:
                 by_class.setdefault(c.class_, {})[number] = c
         means = {
-            index: [mean([getattr(c.robust[self.at], end) for c in entries.values()]) for end in ("value", "high")]
+            index: [
+                mean([getattr(c.robust[self.at], end) for c in entries.values()])
+                for end in ("value", "high")
+            ]
             for index, entries in by_class.items()
         }
-        order = sorted(by_class, key=lambda index: (*(2.0 if end is None else end for end in means[index]), index))
+        order = sorted(
+            by_class,
+            key=lambda index: (*(2.0 if end is None else end for end in means[index]), index),
+        )
         weakest = order[:MOST_CLASSES]
-        text = f"{capital(self.quantity)} in percent with 95 % intervals, the weakest at {first.eps_text[self.at]} first."
+        text = (
+            f"{capital(self.quantity)} in percent with 95 % intervals, the weakest at "
+            f"{first.eps_text[self.at]} first."
+        )
         if weakest != order:
-            text += f" Of {len(order)} classes the {MOST_CLASSES} weakest; tables/per_class.csv has all."
+            text += (
+                f" Of {len(order)} classes the {MOST_CLASSES} weakest; "
+                "tables/per_class.csv has all."
+            )
         total = [["all", first.clean_accuracy, *(first.robust_accuracy[i] for i in self.above)]]
 
         def table(classes: Iterable[int], **settings: Any) -> v.Table:
             rows = [] if self.several else list[list[v.Cell]](total)
             for index in classes:
                 for number, c in by_class[index].items():
-                    name = v.Link(c.name, f"#{anchors[number, index]}") if (number, index) in anchors else c.name
+                    name = (
+                        v.Link(c.name, f"#{anchors[number, index]}")
+                        if (number, index) in anchors
+                        else c.name
+                    )
                     rates = [c.robust[i] for i in self.above]
-                    rows.append(self.labelled(models[number], v.Detail(name, counted(c.n, "sample")), c.clean, *rates))
+                    rows.append(
+                        self.labelled(
+                            models[number], v.Detail(name, counted(c.n, "sample")), c.clean, *rates
+                        )
+                    )
             columns = self.columns("class", "clean", *self.texts)
-            return v.Table(columns=columns, rows=rows, heat=True, text=text, total=not self.several, **settings)
+            return v.Table(
+                columns=columns, rows=rows, heat=True, text=text, total=not self.several, **settings
+            )
 
         if self.several:
             names = [model.model for model in models]
@@ -311,14 +419,25 @@ class AuditReport:
             title = f"Class by class at {first.eps_text[self.at]}"
             yield v.Table(title=title, columns=["class", *names], rows=rows, heat=True, text=text)
             few = len(order) * len(models) <= 10 * MOST_CLASSES
-            yield table(order, title="Class by class at each budget", name="per_class", folded=True, filter=True, page=few)
+            yield table(
+                order,
+                title="Class by class at each budget",
+                name="per_class",
+                folded=True,
+                filter=True,
+                page=few,
+            )
         else:
-            yield table(weakest, title="Class by class", name="" if weakest != order else "per_class")
+            yield table(
+                weakest, title="Class by class", name="" if weakest != order else "per_class"
+            )
             if weakest != order:
                 yield table(order, title="All classes", name="per_class", page=False)
 
     def gallery(self) -> tuple[dict[tuple[int, int], str], v.Gallery]:
-        """By model and class the anchor of the first example; the examples, the first of each model before the others."""
+        """By model and class the anchor of the first example; the examples, the first of each model
+        before the others.
+        """
         anchors: dict[tuple[int, int], str] = {}
         shown: list[tuple[int, v.Example]] = []
         for number, model in enumerate(self.result.models):
@@ -331,9 +450,17 @@ class AuditReport:
         text = "The closest of each class, among the samples whose clean input the run keeps. "
         text += TEXT[self.run.manifest["data"]["domain"]["kind"]]
         if not shown:
-            successes = any(sum(stage.broken) for model in self.result.models for stage in model.stages)
-            text = "No kept sample was broken; the others are in arrays/." if successes else "No adversarial input was found."
-        return anchors, v.Gallery(title="Adversarial examples", examples=ordered, text=text, open_examples=3)
+            successes = any(
+                sum(stage.broken) for model in self.result.models for stage in model.stages
+            )
+            text = (
+                "No kept sample was broken; the others are in arrays/."
+                if successes
+                else "No adversarial input was found."
+            )
+        return anchors, v.Gallery(
+            title="Adversarial examples", examples=ordered, text=text, open_examples=3
+        )
 
     def stages_table(self) -> v.Table:
         """Samples that each attack left, and its cost; attacks without work are one number."""
@@ -346,16 +473,45 @@ class AuditReport:
                     continue
                 after = stage.curve[self.at].value if stage.curve else None
                 name = v.Detail(stage.label, stage.kept_to)
-                figures = [v.Percent(after), v.Points(minus(after, before)), sum(stage.broken[self.at : self.at + 1])]
-                costs = [stage.median_queries, stage.forwards, stage.backwards, v.Seconds(stage.seconds)]
+                figures = [
+                    v.Percent(after),
+                    v.Points(minus(after, before)),
+                    sum(stage.broken[self.at : self.at + 1]),
+                ]
+                costs = [
+                    stage.median_queries,
+                    stage.forwards,
+                    stage.backwards,
+                    v.Seconds(stage.seconds),
+                ]
                 rows.append(self.labelled(model, name, *figures, *costs))
                 before = before if after is None else after
         rest = f" {counted(len(idle), 'further stage')} had nothing to do." if idle else ""
-        scope = "the median of the queries is over the samples that it broke, costs are over all budgets"
-        text = f"Each attack runs on what those before left. Figures at {self.first.eps_text[self.at]}; {scope}.{rest}"
-        names = ("change, points", "broken first", "queries, median", "forwards", "backwards", "seconds")
+        scope = (
+            "the median of the queries is over the samples that it broke, costs are "
+            "over all budgets"
+        )
+        text = (
+            "Each attack runs on what those before left. Figures at "
+            f"{self.first.eps_text[self.at]}; {scope}.{rest}"
+        )
+        names = (
+            "change, points",
+            "broken first",
+            "queries, median",
+            "forwards",
+            "backwards",
+            "seconds",
+        )
         columns = self.columns("after", self.quantity, *names)
-        return v.Table(title="The attacks, stage by stage", columns=columns, rows=rows, name="stages", text=text, folded=True)
+        return v.Table(
+            title="The attacks, stage by stage",
+            columns=columns,
+            rows=rows,
+            name="stages",
+            text=text,
+            folded=True,
+        )
 
     def checks_table(self) -> v.Table:
         """Every check, the failed ones first."""
@@ -364,12 +520,33 @@ class AuditReport:
             for model in self.result.models:
                 for check in (check for check in model.checks if check.passed is state):
                     kind = float if check.code == Code.MISMATCH else v.Percent
-                    figures = [None if value is None else kind(value) for value in (check.figure, check.limit)]
-                    rows.append(self.labelled(model, check.code, outcome, *figures, check.text.removeprefix("not made: ")))
-        probes = sum(int(cost.get("forwards", 0)) for cost in self.run.manifest.get("probes", {}).values())
+                    figures = [
+                        None if value is None else kind(value)
+                        for value in (check.figure, check.limit)
+                    ]
+                    rows.append(
+                        self.labelled(
+                            model,
+                            check.code,
+                            outcome,
+                            *figures,
+                            check.text.removeprefix("not made: "),
+                        )
+                    )
+        probes = sum(
+            int(cost.get("forwards", 0)) for cost in self.run.manifest.get("probes", {}).values()
+        )
         cost = f"They cost {counted(probes, 'forward')}."
-        text = f"A failed check does not prove a figure wrong, and passed ones do not prove it right. {cost}"
+        text = (
+            "A failed check does not prove a figure wrong, and passed ones do not "
+            f"prove it right. {cost}"
+        )
         columns = self.columns("check", "outcome", "measured", "limit", "evidence and remedy")
         return v.Table(
-            title="Checks for a figure that is too good", columns=columns, rows=rows, name="checks", text=text, folded=True
+            title="Checks for a figure that is too good",
+            columns=columns,
+            rows=rows,
+            name="checks",
+            text=text,
+            folded=True,
         )

@@ -14,11 +14,12 @@ class AuditOptions(BaseRequest):
     dry_run: bool = False
     """Show the plan, and the passes and the time that it takes at most; attack nothing."""
     certify: bool = False
-    """Also prove robustness of what the attacks leave, by CROWN and alpha-CROWN, into the folder certify of the run. Page and
-    JSON show both bounds."""
+    """Also prove robustness of what the attacks leave, by CROWN and alpha-CROWN, into the folder
+    certify of the run. Page and JSON show both bounds."""
     detector: tuple[Annotated[str, Names("detector")], ...] = ()
-    """A detector, background, feature-squeezing, mahalanobis or file.py:Class: also measure how much of the robust accuracy comes
-    from changes that it sees, and what attacks that know it leave, into the folder detectors of the run."""
+    """A detector, background, feature-squeezing, mahalanobis or file.py:Class: also measure how
+    much of the robust accuracy comes from changes that it sees, and what attacks that know it
+    leave, into the folder detectors of the run."""
     detector_data: DataSpec | None = None
     """Clean data, without samples of the audit, that the detectors are fitted to."""
     fpr: float = Field(default=0.05, gt=0, lt=0.5)

@@ -1,4 +1,6 @@
-"""What `brinell.audit` returns: the figures, and what a person at a prompt or in a notebook wants of them."""
+"""What `brinell.audit` returns: the figures, and what a person at a prompt or in a notebook wants
+of them.
+"""
 
 import math
 from collections.abc import Sequence
@@ -29,7 +31,8 @@ class StoredInputs(NamedTuple):
     ids: Array
     """(k,) int64: positions of the samples in the data, ascending."""
     x: Array
-    """(k, *shape) float32, in the bounds of the data, channels first: the closest one of each sample."""
+    """(k, *shape) float32, in the bounds of the data, channels first: the closest one of each
+    sample."""
     eps: Array
     """(k,) float64: the smallest budget of the run within which it lies."""
     attack: tuple[str, ...]
@@ -40,22 +43,37 @@ class Audit(ReportedResult, AuditResult):
     """All figures of an audit, with ways to look at them and at what lies behind them."""
 
     page = PAGE
-    printed: ClassVar[dict[str, str]] = {"audit": "brinell.analysis.results:PrintedAudit", "plan": "dry_run:PlanResult"}
+    printed: ClassVar[dict[str, str]] = {
+        "audit": "brinell.analysis.results:PrintedAudit",
+        "plan": "dry_run:PlanResult",
+    }
 
     @classmethod
     def of(cls, figures: AuditResult) -> Self:
         """The figures of a run with what can be done with them."""
-        return cls.model_construct(**{name: getattr(figures, name) for name in type(figures).model_fields})
+        return cls.model_construct(
+            **{name: getattr(figures, name) for name in type(figures).model_fields}
+        )
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
         run = self._open_run()
-        stages = [(f"stage {number}", Code(stage["name"])) for number, stage in enumerate(run.manifest["stages"], 1)]
-        facts = (("repeat", Code("brinell audit FOLDER/run.toml")), *stages, *provenance(run.manifest))
-        return replace(report(run, run.records(), self), request=run.manifest["request"], provenance=facts)
+        stages = [
+            (f"stage {number}", Code(stage["name"]))
+            for number, stage in enumerate(run.manifest["stages"], 1)
+        ]
+        facts = (
+            ("repeat", Code("brinell audit FOLDER/run.toml")),
+            *stages,
+            *provenance(run.manifest),
+        )
+        return replace(
+            report(run, run.records(), self), request=run.manifest["request"], provenance=facts
+        )
 
     def robust(self, eps: Any = None, model: str | None = None) -> Rate:
-        """Robust accuracy at one budget of the run, with its interval: `result.robust(eps=8/255).low > 0.4` in a test.
+        """Robust accuracy at one budget of the run, with its interval:
+        `result.robust(eps=8/255).low > 0.4` in a test.
 
         Args:
             eps: a budget of the run as a number or text; by default its largest.
@@ -70,7 +88,13 @@ class Audit(ReportedResult, AuditResult):
 
     def cautions(self) -> Sequence[str]:
         """Failed checks and warnings of a run, one line each."""
-        return list(dict.fromkeys(f"{model.model}: {warning.text}" for model in self.models for warning in model.warnings))
+        return list(
+            dict.fromkeys(
+                f"{model.model}: {warning.text}"
+                for model in self.models
+                for warning in model.warnings
+            )
+        )
 
     @property
     def robust_accuracy(self) -> list[Rate]:
@@ -87,7 +111,9 @@ class Audit(ReportedResult, AuditResult):
         """The finding of a run of one model, in a sentence."""
         return self.models[self._index(None)].verdict
 
-    def x_adv(self, model: str | None = None, *, eps: Any = None, attack: str | None = None) -> StoredInputs:
+    def x_adv(
+        self, model: str | None = None, *, eps: Any = None, attack: str | None = None
+    ) -> StoredInputs:
         """The adversarial inputs that the run stored, the closest of each sample.
 
         Args:
@@ -99,37 +125,58 @@ class Audit(ReportedResult, AuditResult):
         names = [stage["name"] for stage in run.manifest["stages"]]
         if attack is not None and attack not in names:
             raise RequestError(f"the run has no attack {attack!r}; it has {', '.join(names)}")
-        most = math.inf if eps is None else _rate_at(result.eps, result.eps, result.eps_text, eps) * (1 + 1e-6)
+        most = (
+            math.inf
+            if eps is None
+            else _rate_at(result.eps, result.eps, result.eps_text, eps) * (1 + 1e-6)
+        )
         rows = run.records()
-        selected = (rows.model == result.model) & has_broken(rows) & (np.ma.filled(rows.broken, np.inf) <= most)
-        index = np.flatnonzero(selected & np.isin(rows.attack, names if attack is None else [attack]))
+        selected = (
+            (rows.model == result.model)
+            & has_broken(rows)
+            & (np.ma.filled(rows.broken, np.inf) <= most)
+        )
+        index = np.flatnonzero(
+            selected & np.isin(rows.attack, names if attack is None else [attack])
+        )
         stage = np.array([names.index(str(name)) for name in rows.attack[index]], dtype=np.int64)
         order = index[np.lexsort((stage, rows.broken[index], rows.sample_id[index]))]
         closest = order[np.unique(rows.sample_id[order], return_index=True)[1]]
         inputs: dict[int, Array] = {}
         for name in names:
-            inputs |= run.adversarial(result.model, name, rows.sample_id[closest[rows.attack[closest] == name]].tolist())
+            inputs |= run.adversarial(
+                result.model, name, rows.sample_id[closest[rows.attack[closest] == name]].tolist()
+            )
         closest = closest[np.isin(rows.sample_id[closest], list(inputs))]
-        ids, shape = rows.sample_id[closest].astype(np.int64), tuple(run.manifest["data"]["domain"]["shape"])
+        ids, shape = (
+            rows.sample_id[closest].astype(np.int64),
+            tuple(run.manifest["data"]["domain"]["shape"]),
+        )
         return StoredInputs(
             ids=ids,
-            x=np.stack([inputs[sample] for sample in ids.tolist()]) if len(ids) else np.zeros((0, *shape), np.float32),
+            x=np.stack([inputs[sample] for sample in ids.tolist()])
+            if len(ids)
+            else np.zeros((0, *shape), np.float32),
             eps=np.asarray(rows.broken[closest], dtype=np.float64),
             attack=tuple(rows.attack[closest].tolist()),
         )
 
     def to_pandas(self, table: str | None = None, *, dense: bool = False) -> Any:
-        """The records as a data frame, one row per model, sample and stage that attacked it; or one of the tables of the page.
+        """The records as a data frame, one row per model, sample and stage that attacked it; or one
+        of the tables of the page.
 
         Args:
-            table: robust_accuracy, per_class, stages or checks; None for the per-sample rows, whose columns
-                docs/reference/records.md describes.
-            dense: in place of the rows, the state of each model, sample, attack and budget, which follows from them.
+            table: robust_accuracy, per_class, stages or checks; None for the per-sample rows, whose
+                columns docs/reference/records.md describes.
+            dense: in place of the rows, the state of each model, sample, attack and budget, which
+                follows from them.
         """
         try:
             import pandas
         except ImportError:
-            raise RequestError("pandas is not installed, which makes data frames: pip install 'brinell[pandas]'") from None
+            raise RequestError(
+                "pandas is not installed, which makes data frames: pip install 'brinell[pandas]'"
+            ) from None
         if table is None and dense:
             run = self._open_run()
             return pandas.DataFrame(dense_table(run.records(), run.manifest))
@@ -153,11 +200,16 @@ class Audit(ReportedResult, AuditResult):
         return 0 if model is None else names.index(model)
 
 
-def _rate_at(values: Sequence[Value], budgets: Sequence[float], texts: Sequence[str], eps: Any) -> Value:
+def _rate_at(
+    values: Sequence[Value], budgets: Sequence[float], texts: Sequence[str], eps: Any
+) -> Value:
     if eps is None:
         return values[-1]
     levels = parse_eps(eps_text(eps)).values
     for value, budget in zip(values, budgets, strict=True):
         if len(levels) == 1 and math.isclose(budget, levels[0], rel_tol=1e-6, abs_tol=1e-12):
             return value
-    raise RequestError(f"eps {eps} is no budget of this run, which has {', '.join(texts)}: audit it, or take one of these")
+    raise RequestError(
+        f"eps {eps} is no budget of this run, which has {', '.join(texts)}: audit "
+        "it, or take one of these"
+    )

@@ -18,7 +18,10 @@ from brinell.studies.kit import Call
 
 def carry_out(call: Call) -> Audit | dry_run.PlanResult:
     """Run the audit of a call; with `dry_run`, say what it costs at most instead."""
-    plan, options = plan_audit(call.request, dataset=call.dataset(), models=call.models()), call.options
+    plan, options = (
+        plan_audit(call.request, dataset=call.dataset(), models=call.models()),
+        call.options,
+    )
     if options.dry_run:
         return dry_run.estimate_plan(plan)
     if options.certify:
@@ -29,7 +32,9 @@ def carry_out(call: Call) -> Audit | dry_run.PlanResult:
         detection.check(call, plan)
     call.say_samples(plan)
     folder = call.folder(plan.request.data, plan.request.norm)
-    audit = carry_out_plan(plan, folder, call.progress, command=call.command, resume=call.resume, pool=call.pool())
+    audit = carry_out_plan(
+        plan, folder, call.progress, command=call.command, resume=call.resume, pool=call.pool()
+    )
     if options.certify:
         certification.certify(call, plan, folder)
     if options.detector:
@@ -41,9 +46,17 @@ def carry_out(call: Call) -> Audit | dry_run.PlanResult:
 
 
 def carry_out_plan(
-    plan: Plan, folder: Path, progress: Progress, *, command: str, resume: bool, pool: Pool | Channel | None = None
+    plan: Plan,
+    folder: Path,
+    progress: Progress,
+    *,
+    command: str,
+    resume: bool,
+    pool: Pool | Channel | None = None,
 ) -> Audit:
-    """Run an audit that is planned, and write its report; arguments as for `engine.audit.run_audit`."""
+    """Run an audit that is planned, and write its report; arguments as for
+    `engine.audit.run_audit`.
+    """
     for note in [note for source in plan.models for note in source.facts["notes"]]:
         progress.note(note)
     run = run_audit(plan, folder, progress, command=command, resume=resume, pool=pool)

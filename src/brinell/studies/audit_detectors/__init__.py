@@ -1,4 +1,5 @@
-"""Measure how much of an audit's robust accuracy comes from changes that a detector sees, and what adaptive attacks leave.
+"""Measure how much of an audit's robust accuracy comes from changes that a detector sees, and what
+adaptive attacks leave.
 
 `brinell audit --detector` makes it beside its run, in the folder `detectors` of that.
 """
@@ -8,7 +9,15 @@ from typing import Annotated
 from pydantic import Field
 
 from brinell.core.settings import Names
-from brinell.engine.request import BaseRequest, DataSpec, Device, Folder, ModelSpec, SampleCount, Seed
+from brinell.engine.request import (
+    BaseRequest,
+    DataSpec,
+    Device,
+    Folder,
+    ModelSpec,
+    SampleCount,
+    Seed,
+)
 from brinell.studies.kit import Study
 
 FOLDER = "detectors"

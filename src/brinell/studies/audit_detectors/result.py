@@ -19,8 +19,10 @@ from brinell.studies.result import FolderResult
 EVADING = ("evading", "evading, background kept")
 """Names of the adaptive attacks, in the column `attack`."""
 READING = (
-    "An adversarial input that raises an alarm is no success. Static attacks are those of the audit, which do not know the "
-    "detector; adaptive ones search for a wrong class without an alarm, and further ones can lower the rate. What adaptive "
+    "An adversarial input that raises an alarm is no success. Static attacks are "
+    "those of the audit, which do not know the "
+    "detector; adaptive ones search for a wrong class without an alarm, and "
+    "further ones can lower the rate. What adaptive "
     "attacks take of the gain was never robustness."
 )
 
@@ -36,7 +38,9 @@ class Scores(Columns):
     score: Array = column("float64", "score of the detector; higher is more suspicious")
     threshold: Array = column("float64", "score above which an input raises an alarm")
     fooled: Array = column("bool", "true if the classifier errs on this input")
-    backwards: Array = column("int64", "gradient steps for this input; 0 for an input of the run", zero=True)
+    backwards: Array = column(
+        "int64", "gradient steps for this input; 0 for an input of the run", zero=True
+    )
 
 
 class DetectorsFacts(Facts):
@@ -63,13 +67,21 @@ class DetectorsResult(FolderResult, allow_inf_nan=True):  # scores and threshold
         return Report(
             verb="audit detectors",
             title="How much of the robustness is only detectability?",
-            subject=f"{self.data}, {distance(self.facts.distance)} up to {self.facts.eps_text}; thresholds at "
+            subject=f"{self.data}, {distance(self.facts.distance)} up to "
+            f"{self.facts.eps_text}; thresholds at "
             f"{100 * self.request.fpr:g} % false alarms on {self.request.train}",
             sentences=_sentences(self.detectors),
             blocks=[
                 Table(
                     title="Detectors",
-                    columns=("model", "detector", "robust without it", "static attacks", "adaptive attacks", "false alarms"),
+                    columns=(
+                        "model",
+                        "detector",
+                        "robust without it",
+                        "static attacks",
+                        "adaptive attacks",
+                        "false alarms",
+                    ),
                     rows=[
                         (
                             *(d.model, d.detector, d.robust, d.static, d.adaptive),
@@ -85,7 +97,13 @@ class DetectorsResult(FolderResult, allow_inf_nan=True):  # scores and threshold
                     title="Attack by attack",
                     columns=("model", "detector", "attack", "AUC", "detected at the threshold"),
                     rows=[
-                        (d.model, d.detector, entry.attack, Measure(entry.auc, entry.low, entry.high), entry.detected)
+                        (
+                            d.model,
+                            d.detector,
+                            entry.attack,
+                            Measure(entry.auc, entry.low, entry.high),
+                            entry.detected,
+                        )
                         for d in self.detectors
                         for entry in d.attacks
                     ],
@@ -97,11 +115,15 @@ class DetectorsResult(FolderResult, allow_inf_nan=True):  # scores and threshold
 
 
 def _sentences(detectors: list[DetectorResult]) -> list[str]:
-    """What each detector seems to add, and what adaptive attacks leave; the largest apparent gain first."""
+    """What each detector seems to add, and what adaptive attacks leave; the largest apparent gain
+    first.
+    """
     ordered = sorted(detectors, key=lambda d: (d.robust.value or 0.0) - (d.static.value or 0.0))
     return [
-        f"{d.detector} takes the robust accuracy of {d.model} from {percent(d.robust.value)} to {percent(d.static.value)} under "
-        f"attacks that do not know it, and to {percent(d.adaptive.value if d.adaptive else None)} under adaptive ones."
+        f"{d.detector} takes the robust accuracy of {d.model} from "
+        f"{percent(d.robust.value)} to {percent(d.static.value)} under "
+        "attacks that do not know it, and to "
+        f"{percent(d.adaptive.value if d.adaptive else None)} under adaptive ones."
         for d in ordered
     ]
 
@@ -111,7 +133,13 @@ def summarise(folder: Folder[Scores]) -> DetectorsResult:
     return DetectorsResult(
         **folder.head(),
         detectors=[
-            _detector(model, detector, rows.take(folder.rows, (folder.rows.model == model) & (folder.rows.detector == detector)))
+            _detector(
+                model,
+                detector,
+                rows.take(
+                    folder.rows, (folder.rows.model == model) & (folder.rows.detector == detector)
+                ),
+            )
             for model in dict.fromkeys(folder.rows.model.tolist())
             for detector in dict.fromkeys(folder.rows.detector.tolist())
         ],
@@ -119,7 +147,11 @@ def summarise(folder: Folder[Scores]) -> DetectorsResult:
 
 
 def _detector(model: str, detector: str, scores: Scores) -> DetectorResult:
-    threshold, clean, adaptive = float(scores.threshold[0]), scores.attack == CLEAN, np.isin(scores.attack, EVADING)
+    threshold, clean, adaptive = (
+        float(scores.threshold[0]),
+        scores.attack == CLEAN,
+        np.isin(scores.attack, EVADING),
+    )
     alarm, static = scores.score > threshold, ~clean & ~adaptive & scores.fooled
 
     def samples(chosen: Array) -> set[int]:
@@ -130,7 +162,11 @@ def _detector(model: str, detector: str, scores: Scores) -> DetectorResult:
         low, high = auc_interval(scores.score[clean], scores.score[of_attack]) or (None, None)
         detected = rate(int(alarm[of_attack].sum()), int(of_attack.sum()), quantity="detected")
         return DetectedAttack(
-            attack=attack, auc=auc(scores.score[clean], scores.score[of_attack]), low=low, high=high, detected=detected
+            attack=attack,
+            auc=auc(scores.score[clean], scores.score[of_attack]),
+            low=low,
+            high=high,
+            detected=detected,
         )
 
     n, right = int(clean.sum()), samples(clean & ~scores.fooled)

@@ -1,15 +1,19 @@
-"""Detectors in front of a model: clean inputs, those that a run stored, and those of somebody who knows the detector.
+"""Detectors in front of a model: clean inputs, those that a run stored, and those of somebody who
+knows the detector.
 
-Detectors learn from clean training inputs and never see an attack. Their alarm threshold is the quantile of other clean training
-inputs at which the false-alarm rate is the one asked for. Then every adversarial input that a run stored is scored, and the run's
-threat is attacked anew by `evade`, which knows the detector and looks for a wrong class that raises no alarm.
+Detectors learn from clean training inputs and never see an attack. Their alarm threshold is the
+quantile of other clean training inputs at which the false-alarm rate is the one asked for. Then
+every adversarial input that a run stored is scored, and the run's threat is attacked anew by
+`evade`, which knows the detector and looks for a wrong class that raises no alarm.
 
-`evade` is selective projected gradient descent (Bryniarski, Hingun, Pachuca, Wang & Carlini 2022, Evading adversarial example
-detection defenses with orthogonal projected gradient descent, section 3.1): each step follows the gradient of the one constraint
-that is violated, which is the margin of `core.criterion.Undetected`. The ledger judges what is proposed.
+`evade` is selective projected gradient descent (Bryniarski, Hingun, Pachuca, Wang & Carlini 2022,
+Evading adversarial example detection defenses with orthogonal projected gradient descent, section
+3.1): each step follows the gradient of the one constraint that is violated, which is the margin of
+`core.criterion.Undetected`. The ledger judges what is proposed.
 
-Deviations: steps shrink on a cosine from a quarter of eps; the margin in place of the cross-entropy, since it ends where the
-class turns; `free` keeps a part of the values untouched (the background masked out of the perturbation).
+Deviations: steps shrink on a cosine from a quarter of eps; the margin in place of the
+cross-entropy, since it ends where the class turns; `free` keeps a part of the values untouched (the
+background masked out of the perturbation).
 """
 
 import math
@@ -52,8 +56,8 @@ FIRST_STEP, LAST_STEP = 0.25, 1e-3
 CHUNK = 256
 """Inputs that are scored or attacked together."""
 FIT, MEASURED, STEPS = 2000, 200, 100
-"""Clean inputs that detectors are fitted to (as many more determine the threshold), samples of the run that are measured, counted
-from the first, and gradient steps of the adaptive attack."""
+"""Clean inputs that detectors are fitted to (as many more determine the threshold), samples of
+the run that are measured, counted from the first, and gradient steps of the adaptive attack."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,22 +74,33 @@ class DetectorsPlan(Plan):
 def repeat(call: Call, folder: Path) -> DetectorsResult:
     """Carry out the call of a folder again, on the run in which it lies."""
     run = folder.parent if (folder.parent / MANIFEST).is_file() else call.request.run
-    result: DetectorsResult = carry_out(replace(call, request=call.request.model_copy(update={"run": str(run)})))
+    result: DetectorsResult = carry_out(
+        replace(call, request=call.request.model_copy(update={"run": str(run)}))
+    )
     return result
 
 
 def make_plan(call: Call) -> DetectorsPlan:
-    """Open the run, its data and models, the training data and the detectors, and refuse what does not fit together."""
+    """Open the run, its data and models, the training data and the detectors, and refuse what does
+    not fit together.
+    """
     request: DetectorsRequest = call.request
     run = Run.open(request.run)
     budgets, distance = run.manifest["eps"], open_distance(run.manifest["distance"])
     train = call.dataset("train") or open_data(request.train)
-    plan = DetectorsPlan(**vars(open_plan(call)), run=run, distance=distance, train=train, detectors={})
+    plan = DetectorsPlan(
+        **vars(open_plan(call)), run=run, distance=distance, train=train, detectors={}
+    )
     check_alike(train, plan.dataset)
     if train.digest() == plan.dataset.digest():
-        raise RequestError(f"{train.name} is the data of the audit: detectors need other inputs, so use the training data")
+        raise RequestError(
+            f"{train.name} is the data of the audit: detectors need other inputs, "
+            "so use the training data"
+        )
     detectors = {text: build(text, plan) for text in dict.fromkeys(request.detector)}
-    facts = DetectorsFacts(eps=budgets[-1], eps_text=run.manifest["eps_text"][-1], distance=distance.name)
+    facts = DetectorsFacts(
+        eps=budgets[-1], eps_text=run.manifest["eps_text"][-1], distance=distance.name
+    )
     identity = {"run": digest(run.path / MANIFEST), "train": train.digest()}
     return replace(plan, detectors=detectors, facts=facts, identity=identity)
 
@@ -96,11 +111,14 @@ def build(text: str, plan: Plan) -> Detector:
     detector: Detector = plugins.build("detector", spec.name, spec.options)
     if plan.dataset.domain.kind not in detector.domains:
         kinds = ", ".join(sorted(detector.domains))
-        raise RequestError(f"detector {text} is for {kinds}; the data has {plan.dataset.domain.kind}s")
+        raise RequestError(
+            f"detector {text} is for {kinds}; the data has {plan.dataset.domain.kind}s"
+        )
     for model in plan.models.values():
         if model.access < max(detector.access, Access.GRADIENTS):
             raise RequestError(
-                f"detector {text} and the attack that knows it need gradients, and {model.name} gives "
+                f"detector {text} and the attack that knows it need gradients, "
+                f"and {model.name} gives "
                 f"{model.access.name.lower()} only: leave out {option('detector')}"
             )
     return detector
@@ -111,77 +129,142 @@ def pieces(plan: DetectorsPlan, call: Call) -> list[Piece]:
     pairs = [(model, detector) for model in plan.models for detector in plan.detectors]
     files = [f"evading-{number:03d}.safetensors" for number in range(len(pairs))]
     return [
-        Piece(name=f"{model}: {detector}", make=partial(examine, plan, call.request, model, detector, file), files=(file,))
+        Piece(
+            name=f"{model}: {detector}",
+            make=partial(examine, plan, call.request, model, detector, file),
+            files=(file,),
+        )
         for (model, detector), file in zip(pairs, files, strict=True)
     ]
 
 
-def examine(plan: DetectorsPlan, request: DetectorsRequest, model: str, detector: str, file: str) -> Scores:
-    """The rows of a detector on a model: clean inputs, those that the run stored within its largest budget, adaptive attacks."""
+def examine(
+    plan: DetectorsPlan, request: DetectorsRequest, model: str, detector: str, file: str
+) -> Scores:
+    """The rows of a detector on a model: clean inputs, those that the run stored within its largest
+    budget, adaptive attacks.
+    """
     records = plan.run.records()
     records = rows.take(records, records.model == model)
     clean = rows.take(records, records.attack == CLEAN)
     order = np.argsort(clean.sample_id)[:MEASURED]
-    ids, labels, right = clean.sample_id[order], clean.label[order].astype(np.int64), clean.outcome[order] == Outcome.CORRECT
-    x, eps, domain = plan.dataset.load(ids.tolist()).to(plan.device), plan.run.manifest["eps"][-1], plan.dataset.domain
+    ids, labels, right = (
+        clean.sample_id[order],
+        clean.label[order].astype(np.int64),
+        clean.outcome[order] == Outcome.CORRECT,
+    )
+    x, eps, domain = (
+        plan.dataset.load(ids.tolist()).to(plan.device),
+        plan.run.manifest["eps"][-1],
+        plan.dataset.domain,
+    )
     suspicion, threshold = _fit(plan, request.seed, request.fpr, model, detector)
     criterion = Undetected(suspicion, threshold)
 
     def score(attack: str, position: Array, inputs: Tensor, **columns: Any) -> Scores:
         """Rows of the inputs (n, *shape) that belong to the samples at these positions (n,)."""
-        place = {"model": model, "detector": detector, "attack": attack, "threshold": threshold, "sample_id": ids[position]}
-        return rows.build(Scores, len(position), **place, score=_scores(suspicion, inputs), **columns)
+        place = {
+            "model": model,
+            "detector": detector,
+            "attack": attack,
+            "threshold": threshold,
+            "sample_id": ids[position],
+        }
+        return rows.build(
+            Scores, len(position), **place, score=_scores(suspicion, inputs), **columns
+        )
 
     parts = [score(CLEAN, np.arange(len(ids)), x, fooled=~right)]
     broken = np.ma.filled(records.broken, np.inf) <= eps * (1 + 1e-9)
     for stage in [entry["name"] for entry in plan.run.manifest["stages"]]:
-        stored = plan.run.adversarial(model, stage, records.sample_id[broken & (records.attack == stage)].tolist())
+        stored = plan.run.adversarial(
+            model, stage, records.sample_id[broken & (records.attack == stage)].tolist()
+        )
         position = np.flatnonzero(np.isin(ids, list(stored)))
         if len(position):
-            inputs = torch.as_tensor(np.stack([stored[int(sample)] for sample in ids[position]]), device=plan.device)
+            inputs = torch.as_tensor(
+                np.stack([stored[int(sample)] for sample in ids[position]]), device=plan.device
+            )
             parts.append(score(stage, position, inputs, fooled=True))
     arrays: dict[str, Array] = {}
     background, share = most_frequent(x, domain)
-    # In a distance that is not a norm, the projection may move any value, including those that a mask fixes.
-    attacks = EVADING[: (2 if share >= SHARE and not is_relative(plan.distance) else 1) if eps > 0 else 0]
+    # In a distance that is not a norm, the projection may move any value, including those that a
+    # mask fixes.
+    attacks = EVADING[
+        : (2 if share >= SHARE and not is_relative(plan.distance) else 1) if eps > 0 else 0
+    ]
     attackable = np.flatnonzero(right)
     for attack, start in product(attacks, range(0, len(attackable), CHUNK)):
         position = attackable[start : start + CHUNK]
         index, n = torch.as_tensor(position, device=plan.device), len(position)
         batch = Batch(
-            ids=torch.arange(n, device=plan.device), x=x[index], y=torch.as_tensor(labels[position], device=plan.device)
+            ids=torch.arange(n, device=plan.device),
+            x=x[index],
+            y=torch.as_tensor(labels[position], device=plan.device),
         )
         budget = torch.full((n,), eps, device=plan.device)
         threat = Threat(distance=plan.distance, eps=budget, domain=domain, criterion=criterion)
         ledger = Ledger(plan.models[model], batch, threat, batch_size=CHUNK)
-        free = None if attack == EVADING[0] else ledger.movable((x[index] - background).abs() > 1e-6)
-        rng = Streams.of(request.seed, torch.as_tensor(ids[position], device=plan.device)).fold(f"{detector} {attack}")
+        free = (
+            None if attack == EVADING[0] else ledger.movable((x[index] - background).abs() > 1e-6)
+        )
+        rng = Streams.of(request.seed, torch.as_tensor(ids[position], device=plan.device)).fold(
+            f"{detector} {attack}"
+        )
         proposals = evade(ledger.oracle(), ledger.batch, ledger.threat, rng, steps=STEPS, free=free)
         full = ledger.full_inputs(batch.ids, proposals)
         found = torch.where(norms.per_sample(ledger.fooled, full), ledger.best.closest, full)
         wrong = classes(plan.models[model], found, CHUNK) != labels[position]
-        parts.append(score(attack, position, found, fooled=wrong, backwards=ledger.costs.backwards.cpu().numpy()))
-        arrays |= {f"{attack}/{ids[position][row]}": found[row].cpu().numpy() for row in np.flatnonzero(wrong)}
+        parts.append(
+            score(
+                attack,
+                position,
+                found,
+                fooled=wrong,
+                backwards=ledger.costs.backwards.cpu().numpy(),
+            )
+        )
+        arrays |= {
+            f"{attack}/{ids[position][row]}": found[row].cpu().numpy()
+            for row in np.flatnonzero(wrong)
+        }
     write_arrays(plan.folder / file, arrays)
     return rows.concatenate(parts)
 
 
-def _fit(plan: DetectorsPlan, seed: int, fpr: float, model: str, detector: str) -> tuple[Suspicion, float]:
-    """A detector fitted on one half of at most 2 * FIT clean inputs, and its threshold by the other half."""
+def _fit(
+    plan: DetectorsPlan, seed: int, fpr: float, model: str, detector: str
+) -> tuple[Suspicion, float]:
+    """A detector fitted on one half of at most 2 * FIT clean inputs, and its threshold by the other
+    half.
+    """
     train = plan.train
     order = np.random.default_rng(seed).permutation(len(train))[: 2 * FIT]
     x = train.load(order.tolist()).to(plan.device)
-    y, half = torch.as_tensor(np.asarray(train.labels())[order], device=plan.device), len(order) // 2
+    y, half = (
+        torch.as_tensor(np.asarray(train.labels())[order], device=plan.device),
+        len(order) // 2,
+    )
     suspicion = plan.detectors[detector].fit(x[:half], y[:half], plan.models[model])
     return suspicion, float(np.quantile(_scores(suspicion, x[half:]), 1 - fpr, method="higher"))
 
 
 def _scores(suspicion: Suspicion, x: Tensor) -> Array:
     with torch.no_grad():
-        return np.concatenate([suspicion(part).cpu().numpy().astype(np.float64) for part in torch.split(x, CHUNK)])
+        return np.concatenate(
+            [suspicion(part).cpu().numpy().astype(np.float64) for part in torch.split(x, CHUNK)]
+        )
 
 
-def evade(oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, *, steps: int, free: Tensor | None = None) -> Tensor:
+def evade(
+    oracle: Oracle,
+    batch: Batch,
+    threat: Threat,
+    rng: Streams,
+    *,
+    steps: int,
+    free: Tensor | None = None,
+) -> Tensor:
     """Search for misclassified inputs within eps that raise no alarm.
 
     Args:
@@ -193,7 +276,8 @@ def evade(oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, *, steps: 
         free: (n, *shape) bool mask of the values that may change; None for all.
 
     Returns:
-        (n, *shape): the misclassified input with the smallest score, or the last input if none is misclassified. The ledger
+        (n, *shape): the misclassified input with the smallest score, or the last input if none is
+            misclassified. The ledger
         judges success.
     """
     best, wrong = batch.x.clone(), torch.zeros_like(batch.ids, dtype=torch.bool)
@@ -203,7 +287,9 @@ def evade(oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, *, steps: 
     def keep(batch: Batch, x: Tensor, logits: Tensor, margin: Tensor) -> None:
         """Store misclassified inputs with a smaller score; until a sample has one, its last input."""
         errs = losses.margin(logits, batch.y) > 0
-        improved = torch.where(errs, ~wrong[batch.ids] | (margin > largest[batch.ids]), ~wrong[batch.ids])
+        improved = torch.where(
+            errs, ~wrong[batch.ids] | (margin > largest[batch.ids]), ~wrong[batch.ids]
+        )
         place = batch.ids[improved]
         best[place], wrong[place] = x[improved], errs[improved]
         largest[place] = torch.where(errs, margin, -torch.inf)[improved]
@@ -212,13 +298,20 @@ def evade(oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, *, steps: 
         """Onto the threat's set, after resetting the fixed values."""
         return threat.project(x if free is None else torch.where(free, x, batch.x), batch.x)
 
-    start = threat.distance.sample(rng, tuple(batch.x.shape[1:])) * norms.per_sample(threat.eps, batch.x)
+    start = threat.distance.sample(rng, tuple(batch.x.shape[1:])) * norms.per_sample(
+        threat.eps, batch.x
+    )
     x = project(batch.x + start, batch, free, threat)
     for step in range(steps):
         answer = oracle.gradient(batch.ids, x)
         keep(batch, x, answer.logits, answer.loss)
         active = oracle.active(batch.ids)
-        batch, threat, x, gradient = batch.select(active), threat.select(active), x[active], answer.grad[active]
+        batch, threat, x, gradient = (
+            batch.select(active),
+            threat.select(active),
+            x[active],
+            answer.grad[active],
+        )
         free = None if free is None else free[active]
         if not len(batch):
             return best

@@ -1,7 +1,9 @@
-"""Rows of an audit of pictures with masks or boxes, the figures that are counted from them, and the report.
+"""Rows of an audit of pictures with masks or boxes, the figures that are counted from them, and the
+report.
 
-inputs/*.safetensors   AIM-SAMPLE: the strongest input at the largest budget; as bytes what the page shows: picture-SAMPLE, and
-                       for masks mask-SAMPLE and the predicted classes before-SAMPLE and after-SAMPLE
+inputs/*.safetensors   AIM-SAMPLE: the strongest input at the largest budget; as bytes what the page
+                       shows: picture-SAMPLE, and for masks mask-SAMPLE and the predicted classes
+                       before-SAMPLE and after-SAMPLE
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +24,18 @@ from brinell.core.record import CLEAN, Array, column
 from brinell.engine.request import Request
 from brinell.manifest import Amount, Facts, Listing
 from brinell.reports.numbers import counted, distance, listed, percent
-from brinell.reports.values import Curve, Example, Gallery, Measure, Note, Percent, Picture, Report, Series, Table
+from brinell.reports.values import (
+    Curve,
+    Example,
+    Gallery,
+    Measure,
+    Note,
+    Percent,
+    Picture,
+    Report,
+    Series,
+    Table,
+)
 from brinell.reports.views import colours_of, css, draw_boxes, draw_map, draw_pixels, legend_of
 from brinell.store import parquet
 from brinell.store.files import read_arrays
@@ -38,7 +51,9 @@ TITLES = {FALSE: "false boxes a picture"}
 
 
 def inputs_path(start: int, source: int | None = None) -> str:
-    """Path of the inputs of the pictures from a position on, of a transfer those found on a source, relative to the folder."""
+    """Path of the inputs of the pictures from a position on, of a transfer those found on a source,
+    relative to the folder.
+    """
     return f"inputs/{'' if source is None else f'{source:03d}-'}{start // PIECE:04d}.safetensors"
 
 
@@ -48,11 +63,17 @@ class Answers(PictureRows):
 
     attack: Array = column("string", "the attack; `clean` for the untouched picture")
     eps: Array = column("float64", "the budget; 0 for the untouched picture")
-    met: Array = column("bool", "true if the criterion is met; a picture that met it is attacked no more")
-    margin: Array = column("float64", "largest margin of the criterion within eps: positive where it is met", null=True)
+    met: Array = column(
+        "bool", "true if the criterion is met; a picture that met it is attacked no more"
+    )
+    margin: Array = column(
+        "float64", "largest margin of the criterion within eps: positive where it is met", null=True
+    )
     forwards: Array = column("int64", "forward evaluations that this row cost", zero=True)
     backwards: Array = column("int64", "backward evaluations that this row cost", zero=True)
-    seconds: Array = column("float64", "wall time, shared among the pictures that were attacked together", zero=True)
+    seconds: Array = column(
+        "float64", "wall time, shared among the pictures that were attacked together", zero=True
+    )
 
 
 class TaskFacts(Facts):
@@ -95,8 +116,9 @@ class FigureCurve(Result):
     """A figure over the budgets."""
 
     quantity: str
-    """mean IoU; for boxes AP50, AP (over the overlaps 0.5 to 0.95), and the kinds of errors: missed, mislabelled and misplaced as
-    shares of the objects, false as shown boxes of no object per picture."""
+    """mean IoU; for boxes AP50, AP (over the overlaps 0.5 to 0.95), and the kinds of errors:
+    missed, mislabelled and misplaced as shares of the objects, false as shown boxes of no object
+    per picture."""
     values: list[Figure]
     """Without an attack, then at each budget."""
 
@@ -155,7 +177,8 @@ class PicturesResult(FolderResult):
     n: int
     """Number of pictures."""
     clean_accuracy: Rate
-    """Share of the pixels that are right, or of the objects that a shown box finds, without an attack."""
+    """Share of the pixels that are right, or of the objects that a shown box finds, without an
+    attack."""
     robust_accuracy: list[Rate]
     """The same over the budgets: at most so many, over all inputs found within them."""
     figures: list[FigureCurve]
@@ -188,19 +211,28 @@ class PicturesResult(FolderResult):
         of_class = TASKS[self.facts.task].of_class.removeprefix("mean ")
         before, *_, after = self.figures[0].values
         cells: dict[str, list[Any]] = {clean.quantity: [clean, *self.robust_accuracy]} | {
-            entry.quantity: [show(entry.quantity, value) for value in entry.values] for entry in self.figures
+            entry.quantity: [show(entry.quantity, value) for value in entry.values]
+            for entry in self.figures
         }
         shares = {name: values for name, values in cells.items() if name not in ERRORS}
-        errors: dict[str, list[Any]] = {TITLES.get(name, name): values for name, values in cells.items() if name in ERRORS}
+        errors: dict[str, list[Any]] = {
+            TITLES.get(name, name): values for name, values in cells.items() if name in ERRORS
+        }
         met = [f"{rate.n - rate.k} of {rate.n} pictures" for rate in self.unmet]
-        mistakes = [check.text for check in self.checks if check.code == Code.CLEAN and not check.passed]
+        mistakes = [
+            check.text for check in self.checks if check.code == Code.CLEAN and not check.passed
+        ]
         sentences = [
             *(f"Do not rely on the figures: {text}." for text in mistakes),
-            f"At {texts[-1]}, at most {percent(last.value)} of {counted(last.n, unit)} in {counted(self.n, 'picture')} {remain} "
-            f"({percent(clean.value)} without an attack); {self.figures[0].quantity} is at most {percent(after.value)} "
+            f"At {texts[-1]}, at most {percent(last.value)} of "
+            f"{counted(last.n, unit)} in {counted(self.n, 'picture')} {remain} "
+            f"({percent(clean.value)} without an attack); "
+            f"{self.figures[0].quantity} is at most {percent(after.value)} "
             f"({percent(before.value)}).",
         ]
-        classes = sorted(self.per_class, key=lambda entry: (entry.robust[-1] or 0.0, -(entry.clean or 0.0)))
+        classes = sorted(
+            self.per_class, key=lambda entry: (entry.robust[-1] or 0.0, -(entry.clean or 0.0))
+        )
         for entry in [entry for entry in classes if entry.clean][:1]:
             if (entry.robust[-1] or 0.0) < (entry.clean or 0.0):
                 ends = f"{percent(entry.robust[-1])} ({percent(entry.clean)} without an attack)"
@@ -210,9 +242,15 @@ class PicturesResult(FolderResult):
                 title="Figures by budget",
                 columns=("eps", *shares, "criterion met"),
                 rows=list(zip(texts, *shares.values(), met, strict=True)),
-                text="Upper bounds: the worst inputs count that any attack found within a budget. Attacks on a picture end when "
-                f"it meets the criterion «{self.facts.criterion}». Intervals are of the pictures: 95 %, bootstrap."
-                + (" AP depends on the ranks of boxes alone, recall on their scores." if errors else ""),
+                text="Upper bounds: the worst inputs count that any attack found "
+                "within a budget. Attacks on a picture end when "
+                f"it meets the criterion «{self.facts.criterion}». Intervals are "
+                "of the pictures: 95 %, bootstrap."
+                + (
+                    " AP depends on the ranks of boxes alone, recall on their scores."
+                    if errors
+                    else ""
+                ),
                 name="budgets",
                 terminal=True,
             ),
@@ -220,8 +258,10 @@ class PicturesResult(FolderResult):
                 title="Kinds of errors",
                 columns=("eps", *errors),
                 rows=list(zip(texts, *errors.values(), strict=True)) if errors else (),
-                text="Each kind was attacked by itself. An object is found if a shown box of its class overlaps it by 0.5, "
-                "mislabelled if a box of another class does, misplaced if one of its class overlaps it by 0.1 to 0.5, and missed "
+                text="Each kind was attacked by itself. An object is found if a shown "
+                "box of its class overlaps it by 0.5, "
+                "mislabelled if a box of another class does, misplaced if one of "
+                "its class overlaps it by 0.1 to 0.5, and missed "
                 "otherwise; all other boxes are false.",
                 name="errors",
                 terminal=True,
@@ -230,7 +270,12 @@ class PicturesResult(FolderResult):
                 title="Class by class",
                 columns=("class", f"{unit}s", "pictures", *texts),
                 rows=[
-                    (entry.name, entry.n, entry.pictures, *(Percent(value) for value in (entry.clean, *entry.robust)))
+                    (
+                        entry.name,
+                        entry.n,
+                        entry.pictures,
+                        *(Percent(value) for value in (entry.clean, *entry.robust)),
+                    )
                     for entry in classes
                 ],
                 text=f"{of_class} of each class.",
@@ -239,15 +284,29 @@ class PicturesResult(FolderResult):
             ),
             Table(
                 title="Attack by attack",
-                columns=("aim", "attack", "eps", "pictures", f"{unit}s left right", "forwards", "backwards"),
+                columns=(
+                    "aim",
+                    "attack",
+                    "eps",
+                    "pictures",
+                    f"{unit}s left right",
+                    "forwards",
+                    "backwards",
+                ),
                 rows=[
                     (
-                        *(stage.aim, stage.attack, texts[self.facts.eps.index(stage.eps) + 1], stage.pictures),
+                        *(
+                            stage.aim,
+                            stage.attack,
+                            texts[self.facts.eps.index(stage.eps) + 1],
+                            stage.pictures,
+                        ),
                         *(Percent(stage.accuracy), stage.forwards, stage.backwards),
                     )
                     for stage in self.stages
                 ],
-                text="Each attack by itself, on the pictures that it attacked. They run in this order, each from the strongest "
+                text="Each attack by itself, on the pictures that it attacked. They "
+                "run in this order, each from the strongest "
                 "input so far where it can.",
                 name="stages",
                 folded=True,
@@ -263,60 +322,103 @@ class PicturesResult(FolderResult):
         levels = [0.0, *self.facts.eps]
         curve = Curve(
             title="Over the budget",
-            series=[Series(name=name, points=list(zip(levels, values, strict=True))) for name, values in shares.items()],
+            series=[
+                Series(name=name, points=list(zip(levels, values, strict=True)))
+                for name, values in shares.items()
+            ],
             ticks=list(zip(levels, texts, strict=True)),
             axis=f"eps ({distance(self.request.norm)})",
         )
         return Report(
             verb="audit",
             title=f"{self.models[0]} on {self.data}",
-            subject=f"{counted(self.n, 'picture')}, {distance(self.request.norm)}, {self.facts.criterion}, "
+            subject=f"{counted(self.n, 'picture')}, {distance(self.request.norm)}, "
+            f"{self.facts.criterion}, "
             f"{listed(list(self.request.attack))}",
             sentences=sentences,
             notes=[
-                *(Note(check.code, "warn", check.text) for check in self.checks if not check.passed),
+                *(
+                    Note(check.code, "warn", check.text)
+                    for check in self.checks
+                    if not check.passed
+                ),
                 *(Note("note", "note", text) for text in self.notes),
             ],
-            blocks=[curve, *(table for table in tables[:2] if table.rows), *self._gallery(), *(t for t in tables[2:] if t.rows)],
+            blocks=[
+                curve,
+                *(table for table in tables[:2] if table.rows),
+                *self._gallery(),
+                *(t for t in tables[2:] if t.rows),
+            ],
         )
 
     def _gallery(self) -> list[Gallery]:
         """The pictures that lose most, before and after."""
-        lost = {number: (entry.clean - entry.robust[-1]) / entry.n for number, entry in enumerate(self.pictures) if entry.n}
+        lost = {
+            number: (entry.clean - entry.robust[-1]) / entry.n
+            for number, entry in enumerate(self.pictures)
+            if entry.n
+        }
         chosen = sorted(lost, key=lambda number: -lost[number])[:MOST_PICTURES]
-        drawings, legend = (self._draw_maps if self.facts.task == "segmentation" else self._draw_boxes)(chosen)
+        drawings, legend = (
+            self._draw_maps if self.facts.task == "segmentation" else self._draw_boxes
+        )(chosen)
         examples: list[Example] = []
-        for entry, pictures in zip((self.pictures[number] for number in chosen), drawings, strict=True):
+        for entry, pictures in zip(
+            (self.pictures[number] for number in chosen), drawings, strict=True
+        ):
             right = f"{entry.clean} of {counted(entry.n, UNITS[self.facts.task][0])} right"
             caption = f"{entry.name}: {right}, {entry.robust[-1]} at {self.facts.eps_text[-1]}"
-            examples.append(Example(pictures=pictures, caption=caption, legend=() if examples else legend))
+            examples.append(
+                Example(pictures=pictures, caption=caption, legend=() if examples else legend)
+            )
         text = "Pictures that lose most come first."
-        return [Gallery(title="Pictures before and after", text=text, examples=examples, open_examples=3)][: len(examples)]
+        return [
+            Gallery(
+                title="Pictures before and after", text=text, examples=examples, open_examples=3
+            )
+        ][: len(examples)]
 
     def _view(self, number: int, name: str) -> Array:
         """What the folder holds for the page of a picture."""
-        return read_arrays(Path(self.folder) / inputs_path(number))[f"{name}-{self.pictures[number].sample}"]
+        return read_arrays(Path(self.folder) / inputs_path(number))[
+            f"{name}-{self.pictures[number].sample}"
+        ]
 
-    def _draw_maps(self, chosen: Sequence[int]) -> tuple[list[list[Picture]], list[tuple[str, str]]]:
+    def _draw_maps(
+        self, chosen: Sequence[int]
+    ) -> tuple[list[list[Picture]], list[tuple[str, str]]]:
         titles = {"mask": "mask", "before": "without an attack", "after": "attacked"}
         maps = [[self._view(number, name) for name in titles] for number in chosen]
         colours = colours_of((array for arrays in maps for array in arrays), len(self.classes))
         drawings = [
             [
                 draw_pixels(self._view(number, "picture"), "picture"),
-                *(draw_map(array, colours, title) for array, title in zip(arrays, titles.values(), strict=True)),
+                *(
+                    draw_map(array, colours, title)
+                    for array, title in zip(arrays, titles.values(), strict=True)
+                ),
             ]
             for number, arrays in zip(chosen, maps, strict=True)
         ]
-        return drawings, [(css(colour), class_name(self.classes, label)) for label, colour in colours.items()]
+        return drawings, [
+            (css(colour), class_name(self.classes, label)) for label, colour in colours.items()
+        ]
 
-    def _draw_boxes(self, chosen: Sequence[int]) -> tuple[list[list[Picture]], list[tuple[str, str]]]:
+    def _draw_boxes(
+        self, chosen: Sequence[int]
+    ) -> tuple[list[list[Picture]], list[tuple[str, str]]]:
         boxes = pictures_of(parquet.load_rows(Answers, Path(self.folder) / ROWS), self.facts)
         assert isinstance(boxes, Boxes)
-        worst = {TITLES.get(aim, aim): boxes.worst(aim, len(self.facts.eps)) for aim in self.facts.aims}
+        worst = {
+            TITLES.get(aim, aim): boxes.worst(aim, len(self.facts.eps)) for aim in self.facts.aims
+        }
         sets = {"without an attack": boxes.clean, **worst}
         drawings = [
-            [draw_boxes(self._view(number, "picture"), *boxes.found(int(index[number])), title) for title, index in sets.items()]
+            [
+                draw_boxes(self._view(number, "picture"), *boxes.found(int(index[number])), title)
+                for title, index in sets.items()
+            ]
             for number in chosen
         ]
         return drawings, legend_of()
@@ -348,7 +450,9 @@ def summarise(folder: Folder[Answers]) -> PicturesResult:
     rows, facts, head = folder.rows, folder.facts, folder.head()
     pictures, levels = pictures_of(rows, facts), [0.0, *facts.eps]
     n, by_level = len(pictures.clean), range(len(levels))
-    quantity = pictures.accuracy if facts.task == "segmentation" else f"recall at {facts.least_score:g}"
+    quantity = (
+        pictures.accuracy if facts.task == "segmentation" else f"recall at {facts.least_score:g}"
+    )
     worst = [pictures.worst(pictures.accuracy, level) for level in by_level]
     rates = [
         Rate(
@@ -360,12 +464,24 @@ def summarise(folder: Folder[Answers]) -> PicturesResult:
         )
         for index, eps in zip(worst, levels, strict=True)
     ]
-    further = [name for name in pictures.figures if name != pictures.accuracy and (name not in ERRORS or name in facts.aims)]
+    further = [
+        name
+        for name in pictures.figures
+        if name != pictures.accuracy and (name not in ERRORS or name in facts.aims)
+    ]
     figures = [
-        FigureCurve(quantity=name, values=[Figure(**pictures.figure(name, pictures.worst(name, level))) for level in by_level])
+        FigureCurve(
+            quantity=name,
+            values=[
+                Figure(**pictures.figure(name, pictures.worst(name, level))) for level in by_level
+            ],
+        )
         for name in further
     ]
-    per_class, least = _per_class(pictures, head["classes"], by_level), np.stack(list(map(pictures.least_right, by_level)))
+    per_class, least = (
+        _per_class(pictures, head["classes"], by_level),
+        np.stack(list(map(pictures.least_right, by_level))),
+    )
     met = [len(set(rows.sample_id[rows.met & (rows.eps <= eps)].tolist())) for eps in levels]
     return PicturesResult(
         **head,
@@ -381,7 +497,11 @@ def summarise(folder: Folder[Answers]) -> PicturesResult:
         pictures=[
             PictureFigures(sample=sample, name=name, n=total, clean=right[0], robust=right[1:])
             for sample, name, total, right in zip(
-                rows.sample_id[pictures.clean].tolist(), facts.names, pictures.total.tolist(), least.T.tolist(), strict=True
+                rows.sample_id[pictures.clean].tolist(),
+                facts.names,
+                pictures.total.tolist(),
+                least.T.tolist(),
+                strict=True,
             )
         ],
         stages=list(_stages(rows, facts)),
@@ -392,7 +512,10 @@ def summarise(folder: Folder[Answers]) -> PicturesResult:
 
 def _per_class(pictures: Pictures, names: Sequence[str], levels: range) -> list[ClassFigures]:
     labels = pictures.class_values(pictures.clean)[0].tolist()
-    values = [pictures.class_values(pictures.worst(pictures.of_class, level))[1].tolist() for level in levels]
+    values = [
+        pictures.class_values(pictures.worst(pictures.of_class, level))[1].tolist()
+        for level in levels
+    ]
     return [
         ClassFigures(
             class_=label,
@@ -412,20 +535,40 @@ def _stages(rows: Answers, facts: PicturesFacts) -> Iterator[StageFigures]:
         index = (rows.aim == aim) & (rows.attack == attack) & (rows.eps == eps)
         valid = int(rows.valid[index].sum())
         accuracy = 1 - int(rows.wrong[index].sum()) / valid if valid else None
-        costs = {name: getattr(rows, name)[index].sum() for name in ("forwards", "backwards", "seconds")}
-        yield StageFigures(attack=attack, aim=aim, eps=eps, pictures=int(index.sum()), accuracy=accuracy, **costs)
+        costs = {
+            name: getattr(rows, name)[index].sum() for name in ("forwards", "backwards", "seconds")
+        }
+        yield StageFigures(
+            attack=attack, aim=aim, eps=eps, pictures=int(index.sum()), accuracy=accuracy, **costs
+        )
 
 
 def _notes(
-    manifest: Mapping[str, Any], pictures: Pictures, names: Sequence[str], per_class: Sequence[ClassFigures], facts: PicturesFacts
+    manifest: Mapping[str, Any],
+    pictures: Pictures,
+    names: Sequence[str],
+    per_class: Sequence[ClassFigures],
+    facts: PicturesFacts,
 ) -> list[str]:
     """Notes on the model, on pictures without a pixel or object, and on classes that never occur."""
     notes = [str(note) for note in manifest["models"][0].get("notes", [])]
     if empty := int((pictures.total == 0).sum()):
-        counts = "no figure counts them" if facts.task == "segmentation" else "only false boxes are counted in them"
-        notes.append(f"{empty} of {len(pictures.total)} pictures have no {UNITS[facts.task][0]} of any class: {counts}")
-    if absent := [name for label, name in enumerate(names) if label not in {entry.class_ for entry in per_class}]:
+        counts = (
+            "no figure counts them"
+            if facts.task == "segmentation"
+            else "only false boxes are counted in them"
+        )
         notes.append(
-            f"{len(absent)} of {len(names)} classes never occur ({listed(absent, 5)}): {pictures.of_class} is over the others"
+            f"{empty} of {len(pictures.total)} pictures have no "
+            f"{UNITS[facts.task][0]} of any class: {counts}"
+        )
+    if absent := [
+        name
+        for label, name in enumerate(names)
+        if label not in {entry.class_ for entry in per_class}
+    ]:
+        notes.append(
+            f"{len(absent)} of {len(names)} classes never occur "
+            f"({listed(absent, 5)}): {pictures.of_class} is over the others"
         )
     return notes

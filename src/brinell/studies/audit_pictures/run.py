@@ -1,7 +1,9 @@
-"""Pictures under attack: at each budget in rising order, each attack from the strongest input so far, for each aim by itself.
+"""Pictures under attack: at each budget in rising order, each attack from the strongest input so
+far, for each aim by itself.
 
-An input within a budget is within every larger one. So the strongest input of a smaller budget is where the attacks of the next
-one begin, and it counts where they find nothing better: no curve rises.
+An input within a budget is within every larger one. So the strongest input of a smaller budget is
+where the attacks of the next one begin, and it counts where they find nothing better: no curve
+rises.
 """
 
 import time
@@ -80,7 +82,10 @@ def make_plan(call: Call) -> PicturesPlan:
     plan: Plan = open_plan(call, truth=True, usual_samples=SAMPLES)
     call.say_samples(plan)
     if len(plan.models) != 1:
-        raise RequestError(f"models of masks or boxes are audited one by one, and {len(plan.models)} are named: call it for each")
+        raise RequestError(
+            "models of masks or boxes are audited one by one, and "
+            f"{len(plan.models)} are named: call it for each"
+        )
     (model,) = plan.models.values()
     opened = plan_attack(plan, model, request, request.attack, request.criterion)
     task, names = opened.task, plan.dataset.info.names or tuple(map(str, range(len(plan.dataset))))
@@ -92,20 +97,37 @@ def make_plan(call: Call) -> PicturesPlan:
         eps_text=list(opened.texts),
         names=[names[sample] for sample in plan.ids.tolist()],
     )
-    return replace(opened, about={"checks": task.checks(plan.ids[:LOOKED_AT].tolist())}, facts=facts)
+    return replace(
+        opened, about={"checks": task.checks(plan.ids[:LOOKED_AT].tolist())}, facts=facts
+    )
 
 
 def plan_attack(
-    plan: Plan, model: Model, request: Any, attack: Sequence[str], criterion: str | None, usual: Mapping[str, str] = BUDGETS
+    plan: Plan,
+    model: Model,
+    request: Any,
+    attack: Sequence[str],
+    criterion: str | None,
+    usual: Mapping[str, str] = BUDGETS,
 ) -> PicturesPlan:
-    """The plan of the attacks on one model; `usual` are the budgets by norm where the request names none."""
+    """The plan of the attacks on one model; `usual` are the budgets by norm where the request names
+    none.
+    """
     if request.norm not in usual:
-        raise RequestError(f"pictures with masks or boxes are attacked in {' or '.join(usual)}, and norm is {request.norm}")
+        raise RequestError(
+            f"pictures with masks or boxes are attacked in {' or '.join(usual)}, "
+            f"and norm is {request.norm}"
+        )
     budgets = parse_eps(request.eps or usual[request.norm])
     levels = tuple(value for value in budgets.values if value > 0)
     if not levels:
-        raise RequestError(f"{option('eps')} {request.eps} names no budget above 0: write some, such as 4/255,8/255")
-    task = open_task(plan.dataset, model, criterion, plan.ids[:1].tolist(), plan.device, single=False)
+        raise RequestError(
+            f"{option('eps')} {request.eps} names no budget above 0: write some, "
+            "such as 4/255,8/255"
+        )
+    task = open_task(
+        plan.dataset, model, criterion, plan.ids[:1].tolist(), plan.device, single=False
+    )
     distance = open_distance(request.norm)
     return PicturesPlan(
         **request.settings(PicturesPlan) | vars(plan) | {"models": {model.name: task.model}},
@@ -128,15 +150,22 @@ def _attacks(specs: Sequence[str], task: Task, distance: Distance) -> Iterator[t
         name, _, options = plugins.parse(spec)
         if ALIASES.get(name, name) in CASCADES:
             raise RequestError(
-                f"{name} is a cascade for models that answer one class: take {SEA}, or attacks such as pgd or square"
+                f"{name} is a cascade for models that answer one class: take "
+                f"{SEA}, or attacks such as pgd or square"
             )
         if name == SEA and (unknown := set(options) - {"steps"}):
-            raise RequestError(f"{spec!r} has the option {min(unknown)}: {SEA} has steps alone, those of each of its four losses")
-        of_losses = [f"apgd-map?loss={loss}&steps={options.get('steps', SEA_STEPS)}" for loss in LOSSES]
+            raise RequestError(
+                f"{spec!r} has the option {min(unknown)}: {SEA} has steps alone, "
+                "those of each of its four losses"
+            )
+        of_losses = [
+            f"apgd-map?loss={loss}&steps={options.get('steps', SEA_STEPS)}" for loss in LOSSES
+        ]
         for stage in build_stages(tuple(of_losses) if name == SEA else (spec,)):
             if reason := skip_reason(stage, task.model, distance):
                 raise RequestError(
-                    f"{name} cannot attack {task.model.name}: {reason}; take {SEA}, pgd, square (by scores) or rlab"
+                    f"{name} cannot attack {task.model.name}: {reason}; take "
+                    f"{SEA}, pgd, square (by scores) or rlab"
                 )
             yield stage.name, stage.attack
 
@@ -144,7 +173,11 @@ def _attacks(specs: Sequence[str], task: Task, distance: Distance) -> Iterator[t
 def pieces(plan: PicturesPlan, call: Call) -> list[Piece]:
     """Groups of pictures."""
     return [
-        Piece(name=name, make=partial(attack_pictures, plan, ids, inputs_path(start)), files=(inputs_path(start),))
+        Piece(
+            name=name,
+            make=partial(attack_pictures, plan, ids, inputs_path(start)),
+            files=(inputs_path(start),),
+        )
         for start, ids, name in groups(plan)
     ]
 
@@ -157,7 +190,9 @@ def groups(plan: Plan) -> Iterator[tuple[int, Array, str]]:
 
 
 def attack_pictures(plan: PicturesPlan, ids: Array, file: str) -> Answers:
-    """Attack a group of pictures for each aim by itself, and write their strongest inputs and what a page shows."""
+    """Attack a group of pictures for each aim by itself, and write their strongest inputs and what
+    a page shows.
+    """
     (model,) = plan.models.values()
     task, samples = replace(plan.task, model=model), ids.tolist()
     x = plan.dataset.load(samples).to(plan.device)
@@ -173,7 +208,9 @@ def attack_pictures(plan: PicturesPlan, ids: Array, file: str) -> Answers:
         arrays |= {f"{search.aim}-{sample}": search.best[row] for row, sample in enumerate(samples)}
     views = task.views(x, searches[0].best, samples, plan.batch_size)
     for name, view in views.items():
-        arrays |= {f"{name}-{sample}": view[row].to(torch.uint8) for row, sample in enumerate(samples)}
+        arrays |= {
+            f"{name}-{sample}": view[row].to(torch.uint8) for row, sample in enumerate(samples)
+        }
     write_arrays(plan.folder / file, {name: array.cpu().numpy() for name, array in arrays.items()})
     return rows.concatenate(parts)
 
@@ -181,9 +218,14 @@ def attack_pictures(plan: PicturesPlan, ids: Array, file: str) -> Answers:
 class _Search:
     """A group of pictures and the strongest input so far of each for one aim."""
 
-    def __init__(self, plan: PicturesPlan, task: Task, ids: Array, x: Tensor, answers: Tensor, aim: str) -> None:
+    def __init__(
+        self, plan: PicturesPlan, task: Task, ids: Array, x: Tensor, answers: Tensor, aim: str
+    ) -> None:
         self.plan, self.task, self.ids, self.x, self.aim = plan, task, ids, x, aim
-        self.criterion, self.y = task.criterion(ids.tolist(), aim), torch.zeros(len(ids), dtype=torch.int64, device=x.device)
+        self.criterion, self.y = (
+            task.criterion(ids.tolist(), aim),
+            torch.zeros(len(ids), dtype=torch.int64, device=x.device),
+        )
         self.best, self.margin = x.clone(), self.criterion.margin(answers, self.y, x)
         self.met = self.margin > 0
 
@@ -191,15 +233,22 @@ class _Search:
         """The rows of all budgets in rising order."""
         parts = []
         for eps, (name, attack) in product(self.plan.levels, self.plan.attacks.items()):
-            is_open, changed = self.criterion.attackable & ~self.met, (self.best != self.x).flatten(1).any(1)
+            is_open, changed = (
+                self.criterion.attackable & ~self.met,
+                (self.best != self.x).flatten(1).any(1),
+            )
             fresh, begun = ((is_open & mask).nonzero()[:, 0] for mask in (~changed, changed))
             for index, start in ((fresh, None), (begun, self.best[begun])):
                 if len(index):
                     parts.append(self._attack(name, attack, eps, index, start))
         return parts
 
-    def _attack(self, name: str, attack: Attack, eps: float, index: Tensor, start: Tensor | None) -> Answers:
-        """Attack some of the pictures within a budget, from inputs within it; keep what is stronger, and return the rows."""
+    def _attack(
+        self, name: str, attack: Attack, eps: float, index: Tensor, start: Tensor | None
+    ) -> Answers:
+        """Attack some of the pictures within a budget, from inputs within it; keep what is
+        stronger, and return the rows.
+        """
         begin, x, plan, n = time.perf_counter(), self.x[index], self.plan, len(index)
         ledger = Ledger(
             self.task.model,
@@ -218,7 +267,11 @@ class _Search:
             strongest=True,
         )
         samples = self.ids[index.cpu().numpy()]
-        of_aim = name if len(self.task.aims) == 1 and self.task.kind == "segmentation" else f"{self.aim}/{name}"
+        of_aim = (
+            name
+            if len(self.task.aims) == 1 and self.task.kind == "segmentation"
+            else f"{self.aim}/{name}"
+        )
         streams = Streams.of(plan.seed, torch.as_tensor(samples, device=x.device))
         attack(ledger.oracle(), ledger.batch, ledger.threat, streams.fold(f"{of_aim} {eps!r}"))
         fooled, margin = ledger.fooled, ledger.best.margin

@@ -1,4 +1,6 @@
-"""README.md of a benchmark set: the data card of the Hugging Face hub, from the report and the columns."""
+"""README.md of a benchmark set: the data card of the Hugging Face hub, from the report and the
+columns.
+"""
 
 import json
 from collections.abc import Mapping
@@ -9,15 +11,25 @@ from brinell.reports.values import Report, Table
 from brinell.studies.benchmark.rows import COLUMNS, PATCH, Form, Samples
 
 CARD = "README.md"
-CATEGORIES = {None: "image-classification", "segmentation": "image-segmentation", "detection": "object-detection"}
+CATEGORIES = {
+    None: "image-classification",
+    "segmentation": "image-segmentation",
+    "detection": "object-detection",
+}
 """Categories of the hub, by task."""
 
 
 def card(report: Report, form: Form) -> str:
     """Text of README.md: YAML for the hub, the report, the method, the columns and the licence."""
-    category = f"task_categories:\n- {CATEGORIES[form.task]}\n" if form.domain.kind == "image" else ""
+    category = (
+        f"task_categories:\n- {CATEGORIES[form.task]}\n" if form.domain.kind == "image" else ""
+    )
     title = json.dumps(report.title).replace("<", "\\u003c")  # it cannot open an HTML tag
-    flat = "" if form.pictures else f"\n`input` and `mask` are flat, in C order; their shape is {form.domain.shape}."
+    flat = (
+        ""
+        if form.pictures
+        else f"\n`input` and `mask` are flat, in C order; their shape is {form.domain.shape}."
+    )
     return f"""---
 license: unknown
 pretty_name: {title}
@@ -68,7 +80,11 @@ The inputs derive from the source data, whose licence applies to them.
 
 def columns_text() -> str:
     """The columns in Markdown."""
-    patches = Table(title="", columns=("name", "type", "meaning"), rows=[(name, *entry) for name, entry in PATCH.items()])
+    patches = Table(
+        title="",
+        columns=("name", "type", "meaning"),
+        rows=[(name, *entry) for name, entry in PATCH.items()],
+    )
     return "\n".join(
         [
             "## Columns",
@@ -81,7 +97,8 @@ def columns_text() -> str:
             "",
             *table_lines(patches),
             "",
-            "`rows.parquet` (the configuration `samples`), a row for each sample, also without an adversarial example:",
+            "`rows.parquet` (the configuration `samples`), a row for each "
+            "sample, also without an adversarial example:",
             "",
             *_columns(columns_of(Samples)),
             "",

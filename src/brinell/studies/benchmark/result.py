@@ -50,8 +50,8 @@ class LevelResult(Result):
     unreached: int
     """Samples for which the bounds of the data do not allow this multiple."""
     accuracy: float | None
-    """Share of the inputs that the model classifies correctly, or of the pixels or objects in them that it gets right; null
-    without inputs."""
+    """Share of the inputs that the model classifies correctly, or of the pixels or objects in
+    them that it gets right; null without inputs."""
     adversarial: float | None
     """Share of the inputs that meet the criterion."""
     median_l2: float | None
@@ -83,14 +83,24 @@ class BenchmarkResult(FolderResult):
     def report(self) -> Report:
         """The report of the page, the terminal, the data card and the CSV files."""
         facts, (model,), successes = self.facts, self.models, self.outcomes[Outcome.REACHED]
-        outcomes = [(name.replace("_", " "), count) for name, count in self.outcomes.items() if count]
-        sentences = [f"{successes} of {counted(self.samples, 'sample')} have an input at which {facts.criterion}."]
+        outcomes = [
+            (name.replace("_", " "), count) for name, count in self.outcomes.items() if count
+        ]
+        sentences = [
+            f"{successes} of {counted(self.samples, 'sample')} have an input at "
+            f"which {facts.criterion}."
+        ]
         if successes:
             sentences.append(
-                f"In the median it lies at an L2 distance of {short(self.median_l2)} with {short(self.median_patches)} distorted "
+                "In the median it lies at an L2 distance of "
+                f"{short(self.median_l2)} with {short(self.median_patches)} "
+                "distorted "
                 f"patches, and took {short(self.median_queries_to_success)} queries to find."
             )
-        sentences.append(f"The search took {self.queries:,} queries; the training of its policy took {facts.training_queries:,}.")
+        sentences.append(
+            f"The search took {self.queries:,} queries; the training of its "
+            f"policy took {facts.training_queries:,}."
+        )
         return Report(
             verb="benchmark",
             title=f"{self.data} against {model}, distorted by RLAB",
@@ -99,17 +109,34 @@ class BenchmarkResult(FolderResult):
             blocks=[
                 Table(
                     title="By level",
-                    columns=("level", "inputs", "out of bounds", "accuracy", "adversarial", "median L2"),
+                    columns=(
+                        "level",
+                        "inputs",
+                        "out of bounds",
+                        "accuracy",
+                        "adversarial",
+                        "median L2",
+                    ),
                     rows=[
-                        (one.level, one.inputs, one.unreached, Percent(one.accuracy), Percent(one.adversarial), one.median_l2)
+                        (
+                            one.level,
+                            one.inputs,
+                            one.unreached,
+                            Percent(one.accuracy),
+                            Percent(one.adversarial),
+                            one.median_l2,
+                        )
                         for one in self.levels
                     ],
-                    text="A level is a multiple of the L2 distance of the adversarial example; 0 is the clean input. Accuracy is "
+                    text="A level is a multiple of the L2 distance of the adversarial "
+                    "example; 0 is the clean input. Accuracy is "
                     f"the share of {NOUNS[facts.task]} that {model} gets right.",
                     name="levels",
                     terminal=True,
                 ),
-                Table(title="Samples", columns=("outcome", "samples"), rows=outcomes, name="outcomes"),
+                Table(
+                    title="Samples", columns=("outcome", "samples"), rows=outcomes, name="outcomes"
+                ),
                 values.Facts(
                     title="Method",
                     facts=[
@@ -121,12 +148,20 @@ class BenchmarkResult(FolderResult):
                     ],
                 ),
             ],
-            steps=[Step("Audit another model on the set.", "brinell audit --data bench:FOLDER --model MODEL")] * bool(successes),
+            steps=[
+                Step(
+                    "Audit another model on the set.",
+                    "brinell audit --data bench:FOLDER --model MODEL",
+                )
+            ]
+            * bool(successes),
         )
 
     def write(self) -> Path:
         """Write the page, its tables and the data card into the folder."""
-        form = Form(Domain.from_json(self.manifest["data"]["domain"]), self.classes, self.facts.task)
+        form = Form(
+            Domain.from_json(self.manifest["data"]["domain"]), self.classes, self.facts.task
+        )
         write_text(Path(self.folder) / CARD, card(self.report(), form))
         return super().write()
 
@@ -141,8 +176,15 @@ def summarise(folder: Folder[Samples]) -> BenchmarkResult:
     outcomes = samples.outcome.tolist()
     probes = sum(probe["forwards"] for probe in folder.manifest.get("probes", {}).values())
     names = ["level", "reached", "valid", "wrong", "adversarial", "l2"]
-    tables = [parquet.read_table(file, names) for file in sorted((folder.path / "data").glob("*.parquet"))]
-    rows = {name: np.array([value for table in tables for value in table[name].to_pylist()], dtype=object) for name in names}
+    tables = [
+        parquet.read_table(file, names) for file in sorted((folder.path / "data").glob("*.parquet"))
+    ]
+    rows = {
+        name: np.array(
+            [value for table in tables for value in table[name].to_pylist()], dtype=object
+        )
+        for name in names
+    }
     return BenchmarkResult(
         **folder.head(),
         samples=len(samples),

@@ -1,6 +1,8 @@
-"""The rows of a benchmark set: one for each sample; and in data/ one for each level of it, as the datasets library reads them.
+"""The rows of a benchmark set: one for each sample; and in data/ one for each level of it, as the
+datasets library reads them.
 
-Columns about classes are null in sets of masks and boxes, and those about masks and boxes are null in sets of classes.
+Columns about classes are null in sets of masks and boxes, and those about masks and boxes are null
+in sets of classes.
 """
 
 import io
@@ -23,14 +25,22 @@ from brinell.store import parquet
 
 COLUMNS = {
     "sample_id": Column("int64", "position in the source data"),
-    "level": Column("float64", "multiple of the L2 distance of the adversarial example, which is 1; 0 is the clean input"),
-    "reached": Column("bool", "true if the bounds of the data allow this multiple; otherwise the row has no input"),
+    "level": Column(
+        "float64",
+        "multiple of the L2 distance of the adversarial example, which is 1; 0 is the clean input",
+    ),
+    "reached": Column(
+        "bool", "true if the bounds of the data allow this multiple; otherwise the row has no input"
+    ),
     "input": Column("input", "the input; a picture holds the values of arrays/ in 8 bits"),
-    "mask": Column("mask", "the values that differ from the clean input; white pixels for a picture"),
+    "mask": Column(
+        "mask", "the values that differ from the clean input; white pixels for a picture"
+    ),
     "label": Column("label", "the true class"),
     "truth": Column(
         "truth",
-        "the mask as a picture: the class of each pixel, 255 where it has none; or the objects as JSON: "
+        "the mask as a picture: the class of each pixel, 255 where it has none; "
+        "or the objects as JSON: "
         "[x0, y0, x1, y1, class, 1 for a crowd] each, in pixels",
     ),
     "prediction": Column("int64", "predicted class"),
@@ -38,7 +48,8 @@ COLUMNS = {
     "true_probability": Column("float64", "probability of the true class"),
     "answer": Column(
         "string",
-        "the answer as JSON: for masks [true class, predicted class, pixels] of each pair that occurs, for boxes the final ones "
+        "the answer as JSON: for masks [true class, predicted class, pixels] of "
+        "each pair that occurs, for boxes the final ones "
         "as [x0, y0, x1, y1, class, score]",
     ),
     "valid": Column("int64", "1, or the pixels or objects that have a true class"),
@@ -85,13 +96,23 @@ class Samples(Columns):
     sample_id: Array = column("int64", "position in the source data")
     label: Array = column("int64", "the true class; null for masks and boxes", null=True)
     outcome: Array = column("string", "reached, not_reached, misclassified, already, own_class")
-    clean_prediction: Array = column("int64", "predicted class of the clean input; null for masks and boxes", null=True)
+    clean_prediction: Array = column(
+        "int64", "predicted class of the clean input; null for masks and boxes", null=True
+    )
     valid: Array = column("int64", "1, or the pixels or objects that have a true class")
-    clean_wrong: Array = column("int64", "how many of these the model gets wrong without a distortion")
-    queries: Array = column("int64", "all forwards of the model for this sample: first check, search, clean-up, levels")
-    queries_to_success: Array = column("int64", "forwards until the first adversarial example", null=True)
+    clean_wrong: Array = column(
+        "int64", "how many of these the model gets wrong without a distortion"
+    )
+    queries: Array = column(
+        "int64", "all forwards of the model for this sample: first check, search, clean-up, levels"
+    )
+    queries_to_success: Array = column(
+        "int64", "forwards until the first adversarial example", null=True
+    )
     l2: Array = column("float64", "L2 distance of the adversarial example", null=True)
-    patch_count: Array = column("int64", "number of distorted patches of the adversarial example", null=True)
+    patch_count: Array = column(
+        "int64", "number of distorted patches of the adversarial example", null=True
+    )
 
 
 class Form(NamedTuple):
@@ -109,23 +130,37 @@ class Form(NamedTuple):
     def to_uint8(self, x: Array) -> Array:
         """Convert floats (*shape) to bytes; the lower bound becomes 0 and the upper bound 255."""
         low, high = (bound.double().numpy() for bound in self.domain.bounds())
-        return np.asarray(np.rint((x[None] - low) / (high - low) * 255).clip(0, 255)[0], dtype=np.uint8)
+        return np.asarray(
+            np.rint((x[None] - low) / (high - low) * 255).clip(0, 255)[0], dtype=np.uint8
+        )
 
     def encode(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """A row with its arrays `input` (*shape) float32, `mask` (*shape) bool and `truth` as cells of the table."""
+        """A row with its arrays `input` (*shape) float32, `mask` (*shape) bool and `truth` as cells
+        of the table.
+        """
         cells = {name: row.get(name) for name in COLUMNS}
         if (x := row.get("input")) is not None:
             mask = row["mask"]
             white = np.where(mask.any(0, keepdims=True), np.uint8(255), np.uint8(0))
-            cells["input"] = _png(self.to_uint8(x)) if self.pictures else x.astype(np.float32).ravel()
+            cells["input"] = (
+                _png(self.to_uint8(x)) if self.pictures else x.astype(np.float32).ravel()
+            )
             cells["mask"] = _png(white) if self.pictures else mask.ravel()
         if (truth := row.get("truth")) is not None:
-            objects = [[*line[:4], int(line[4]), int(line[5])] for line in truth.tolist()] if self.task == "detection" else None
-            cells["truth"] = _png(truth[None]) if objects is None else json.dumps(objects, separators=(",", ":"))
+            objects = (
+                [[*line[:4], int(line[4]), int(line[5])] for line in truth.tolist()]
+                if self.task == "detection"
+                else None
+            )
+            cells["truth"] = (
+                _png(truth[None]) if objects is None else json.dumps(objects, separators=(",", ":"))
+            )
         return cells
 
     def write(self, path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Write rows as a Parquet file, with the features by which the datasets library reads it in the header."""
+        """Write rows as a Parquet file, with the features by which the datasets library reads it in
+        the header.
+        """
         image = _IMAGE if self.pictures else None
         kinds = {
             "label": pa.int64(),
@@ -135,7 +170,9 @@ class Form(NamedTuple):
             "truth": _IMAGE if self.task == "segmentation" else pa.string(),
         }
         features = {name: self._feature(column) for name, column in COLUMNS.items()}
-        schema = parquet.schema_of({name: column._replace(null=True) for name, column in COLUMNS.items()}, kinds)
+        schema = parquet.schema_of(
+            {name: column._replace(null=True) for name, column in COLUMNS.items()}, kinds
+        )
         schema = schema.with_metadata({"huggingface": json.dumps({"info": {"features": features}})})
         cells = [self.encode(row) for row in rows]
         arrays = [pa.array([row[field.name] for row in cells], field.type) for field in schema]
@@ -145,11 +182,16 @@ class Form(NamedTuple):
         """Type of a column in the notation of the datasets library."""
         match column.kind:
             case "patches":
-                fields = {name: {"dtype": kind, "_type": "Value"} for name, (kind, _) in PATCH.items()}
+                fields = {
+                    name: {"dtype": kind, "_type": "Value"} for name, (kind, _) in PATCH.items()
+                }
                 return {"feature": fields, "_type": "List"}
             case "label":
                 shared = Counter(self.classes)
-                names = [f"{name} ({index})" if shared[name] > 1 else name for index, name in enumerate(self.classes)]
+                names = [
+                    f"{name} ({index})" if shared[name] > 1 else name
+                    for index, name in enumerate(self.classes)
+                ]
                 return {"names": names, "_type": "ClassLabel"}
             case "input" | "mask" if not self.pictures:
                 dtype = "float32" if column.kind == "input" else "bool"
@@ -157,7 +199,11 @@ class Form(NamedTuple):
             case "input" | "mask":
                 return {"_type": "Image"}
             case "truth":
-                return {"_type": "Image"} if self.task == "segmentation" else {"dtype": "string", "_type": "Value"}
+                return (
+                    {"_type": "Image"}
+                    if self.task == "segmentation"
+                    else {"dtype": "string", "_type": "Value"}
+                )
         return {"dtype": column.kind, "_type": "Value"}
 
 
@@ -173,7 +219,9 @@ def arrays_file(number: int, total: int) -> str:
 
 def _png(pixels: Array) -> dict[str, Any]:
     """Encode bytes (C, H, W) as the struct that the datasets library calls an Image."""
-    picture = Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0)))
+    picture = Image.fromarray(
+        pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0))
+    )
     buffer = io.BytesIO()
     picture.save(buffer, format="PNG")
     return {"bytes": buffer.getvalue(), "path": None}

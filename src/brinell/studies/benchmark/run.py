@@ -1,8 +1,10 @@
-"""Plans a benchmark set, refusing requests that do not fit before any query, and makes it piece by piece.
+"""Plans a benchmark set, refusing requests that do not fit before any query, and makes it piece by
+piece.
 
 rows.parquet                             a row for each sample, also without an adversarial example
 data/test-00000-of-00005.parquet         a row for each sample and level, pictures in 8 bits
-arrays/test-00000-of-00005.safetensors   "<sample_id>/<level>/input" float32, "<sample_id>/<level>/mask" bool, and for masks
+arrays/test-00000-of-00005.safetensors   "<sample_id>/<level>/input" float32,
+                                         "<sample_id>/<level>/mask" bool, and for masks
 and boxes "<sample_id>/truth": uint8 classes, 255 for none, or float64 rows of
 x0, y0, x1, y1, class, 1 for a crowd
 README.md                                the data card of the Hugging Face hub
@@ -38,7 +40,8 @@ from brinell.studies.work import open_plan
 PIECE_SAMPLES = 64
 """Largest number of samples in a piece."""
 PIECE_BYTES = 16 * 2**20
-"""Largest size of the clean inputs of a piece, in bytes; levels and search need about ten times as much memory."""
+"""Largest size of the clean inputs of a piece, in bytes; levels and search need about ten times
+as much memory."""
 MAX_LEVELS = 1000
 """Largest number of levels of a set."""
 
@@ -46,8 +49,14 @@ MAX_LEVELS = 1000
 def make_plan(call: Call) -> BenchmarkPlan:
     """Resolve a request, and check that it fits before any query."""
     request: BenchmarkRequest = call.request
-    levels, eps = parse_levels(request.levels), None if request.eps is None else parse_budget(request.eps)
-    settings = {name: getattr(request, name) for name in ("distortions", "policy", "patch", "steps", "refine")}
+    levels, eps = (
+        parse_levels(request.levels),
+        None if request.eps is None else parse_budget(request.eps),
+    )
+    settings = {
+        name: getattr(request, name)
+        for name in ("distortions", "policy", "patch", "steps", "refine")
+    }
     attack: RLAB = plugins.build("attack", "rlab", settings)
     audit_plan = open_plan(call, truth=True)
     dataset, ids, (model,) = audit_plan.dataset, audit_plan.ids, audit_plan.models.values()
@@ -61,9 +70,14 @@ def make_plan(call: Call) -> BenchmarkPlan:
                 levels=levels,
                 criterion="the model is wrong",
                 task=None if truth is None else truth.task,
-                patches=" patches of ".join(" x ".join(map(str, numbers)) for numbers in (grid.lattice, grid.patch)) + " values",
+                patches=" patches of ".join(
+                    " x ".join(map(str, numbers)) for numbers in (grid.lattice, grid.patch)
+                )
+                + " values",
                 policy=f"{policy.name} ({policy.reason})",
-                training_queries=sum((attack.agent(domain.kind).about or {}).get("training_queries", {}).values()),
+                training_queries=sum(
+                    (attack.agent(domain.kind).about or {}).get("training_queries", {}).values()
+                ),
             ),
             "identity": {"attack": plugins.settings_of(attack)},
         },
@@ -76,14 +90,19 @@ def make_plan(call: Call) -> BenchmarkPlan:
         eps=eps,
     )
     plan = _with_class_criterion(plan) if truth is None else _with_dense_criterion(plan)
-    x = dataset.domain.part(dataset.load(ids[:: max(1, len(ids) // TRIAL_SAMPLES)][:TRIAL_SAMPLES].tolist()))
+    x = dataset.domain.part(
+        dataset.load(ids[:: max(1, len(ids) // TRIAL_SAMPLES)][:TRIAL_SAMPLES].tolist())
+    )
     distance = plugins.build("distance", "l2", {})
-    threat = Threat(distance=distance, eps=torch.full((len(x),), eps or extent(distance, domain)), domain=domain)
+    threat = Threat(
+        distance=distance, eps=torch.full((len(x),), eps or extent(distance, domain)), domain=domain
+    )
     for line in attack.try_on(x, threat):
         call.progress.note(line)
     if model.access < Access.SCORES:
         raise RequestError(
-            f"model {model.name} answers {model.access.name.lower()} only, but the agent needs scores: choose a model that "
+            f"model {model.name} answers {model.access.name.lower()} only, but "
+            "the agent needs scores: choose a model that "
             "answers logits"
         )
     call.say_samples(plan)
@@ -91,21 +110,36 @@ def make_plan(call: Call) -> BenchmarkPlan:
 
 
 def _with_class_criterion(plan: BenchmarkPlan) -> BenchmarkPlan:
-    """The plan with the criterion of classes, under which the agent sees the model's own answers, which the rows hold."""
+    """The plan with the criterion of classes, under which the agent sees the model's own answers,
+    which the rows hold.
+    """
     (model,), classes = plan.models.values(), plan.dataset.classes
     threshold = parse_threshold(plan.request.criterion, classes)
     if threshold is None:
         return plan
     if not isinstance(threshold, Threshold):
-        raise RequestError(f"criterion {threshold.text} is for brinell audit: name a threshold on a probability, or leave it out")
+        raise RequestError(
+            f"criterion {threshold.text} is for brinell audit: name a threshold "
+            "on a probability, or leave it out"
+        )
     facts = model_facts(model)
     check_threshold(threshold, model.name, facts["classes"], facts["access"])
     if (wrong := threshold.wrong_class) is None:
-        text = f"the model is wrong, and the probability of the true class falls below {threshold.true_below:g}"
+        text = (
+            "the model is wrong, and the probability of the true class falls below "
+            f"{threshold.true_below:g}"
+        )
     else:
         name = classes[wrong] if wrong < len(classes) else str(wrong)
-        text = f"the probability of class {name}, which is not the true one, exceeds {threshold.wrong_above:g}"
-    criterion = Probability(true_below=threshold.true_below, wrong_class=threshold.wrong_class, wrong_above=threshold.wrong_above)
+        text = (
+            f"the probability of class {name}, which is not the true one, exceeds "
+            f"{threshold.wrong_above:g}"
+        )
+    criterion = Probability(
+        true_below=threshold.true_below,
+        wrong_class=threshold.wrong_class,
+        wrong_above=threshold.wrong_above,
+    )
     return replace(
         plan,
         criterion=lambda samples: criterion,
@@ -115,13 +149,18 @@ def _with_class_criterion(plan: BenchmarkPlan) -> BenchmarkPlan:
 
 
 def _with_dense_criterion(plan: BenchmarkPlan) -> BenchmarkPlan:
-    """The plan with the criterion of masks or boxes, the model fitted to them, and the samples that can meet it."""
+    """The plan with the criterion of masks or boxes, the model fitted to them, and the samples that
+    can meet it.
+    """
     (model,), dataset = plan.models.values(), plan.dataset
     subject = open_task(dataset, model, plan.request.criterion, plan.ids[:1].tolist(), plan.device)
     hopeless = subject.hopeless(plan.ids.tolist())
     eligible = np.array([sample not in hopeless for sample in plan.ids.tolist()], dtype=bool)
     if not eligible.any():
-        raise RequestError(f"no picture has what {subject.text} counts: choose another {option('criterion')} or other data")
+        raise RequestError(
+            f"no picture has what {subject.text} counts: choose another "
+            f"{option('criterion')} or other data"
+        )
     subject.criterion(plan.ids[eligible][:1].tolist()).check(subject.model.classes)
     return replace(
         plan,
@@ -141,13 +180,19 @@ def parse_levels(text: str) -> list[float]:
     except ValueError:
         levels = [math.nan]
     if not all(1 <= level < math.inf for level in levels) or len(levels) > MAX_LEVELS:
-        raise RequestError(f"levels is {text!r}: write multiples of the adversarial example's L2, at least 1, such as 1,2,4")
+        raise RequestError(
+            f"levels is {text!r}: write multiples of the adversarial example's "
+            "L2, at least 1, such as 1,2,4"
+        )
     return levels
 
 
 def pieces(plan: BenchmarkPlan, call: Call) -> list[Piece]:
     """Some samples each."""
-    call.progress.note(f"at most {len(plan.ids) * plan.request.steps:,} queries, {plan.request.steps:,} for each sample")
+    call.progress.note(
+        f"at most {len(plan.ids) * plan.request.steps:,} queries, "
+        f"{plan.request.steps:,} for each sample"
+    )
     size = max(1, min(PIECE_SAMPLES, PIECE_BYTES // (4 * math.prod(plan.form.domain.shape))))
     starts = range(0, len(plan.ids), size)
     return [

@@ -1,7 +1,9 @@
-"""Makes some samples of a benchmark set: runs the agent, grades the adversarial examples, and builds the rows.
+"""Makes some samples of a benchmark set: runs the agent, grades the adversarial examples, and
+builds the rows.
 
-Pictures are kept in 8 bits: clean inputs are rounded first, and an example or a level is rounded before the model judges it. So
-what the model was asked about is what a set holds. One ledger counts every forward; the costs in a row are exact.
+Pictures are kept in 8 bits: clean inputs are rounded first, and an example or a level is rounded
+before the model judges it. So what the model was asked about is what a set holds. One ledger counts
+every forward; the costs in a row are exact.
 """
 
 import math
@@ -36,7 +38,8 @@ from brinell.studies.benchmark.rows import Form, Outcome
 from brinell.studies.kit import Plan
 
 ENLARGEMENTS = (1.01, 1.02, 1.05, 1.1, 1.2, 1.5)
-"""Multiples of the distance after clean-up, tried in turn if the rounded input is not adversarial."""
+"""Multiples of the distance after clean-up, tried in turn if the rounded input is not
+adversarial."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,11 +99,14 @@ class Search:
         device, y = x.device, torch.as_tensor(plan.labels[span], device=x.device)
         (model,) = plan.models.values()
         self._model, criterion = Read(model), plan.criterion(ids)
-        self._rng = Streams.of(plan.request.seed, torch.as_tensor(self.ids, device=device)).fold("benchmark")
+        self._rng = Streams.of(plan.request.seed, torch.as_tensor(self.ids, device=device)).fold(
+            "benchmark"
+        )
         distance = plugins.build("distance", "l2", {})
         # Without a cap, every input within the bounds is allowed.
         eps = torch.full((len(x),), plan.eps or extent(distance, domain), device=device)
-        # minimal: levels exceed the cap of the adversarial example, so queries beyond it are allowed.
+        # minimal: levels exceed the cap of the adversarial example, so queries beyond it are
+        # allowed.
         self._ledger = Ledger(
             self._model,
             Batch(ids=torch.arange(len(x), device=device), x=x, y=y),
@@ -110,16 +116,28 @@ class Search:
             minimal=True,
             on_pass=progress.count_passes,
         )
-        self._oracle, self._batch, self._threat = self._ledger.oracle(), self._ledger.batch, self._ledger.threat
+        self._oracle, self._batch, self._threat = (
+            self._ledger.oracle(),
+            self._ledger.batch,
+            self._ledger.threat,
+        )
         self.samples = self._run()
         """The columns of the samples by name."""
 
     def _rounded(self, x: Tensor) -> Tensor:
-        """The inputs (k, *shape) as a set holds them: pictures in 8 bits between the bounds of the data."""
-        return replace(self._plan.dataset.domain.free, levels=256).round(x) if self._plan.form.pictures else x
+        """The inputs (k, *shape) as a set holds them: pictures in 8 bits between the bounds of the
+        data.
+        """
+        return (
+            replace(self._plan.dataset.domain.free, levels=256).round(x)
+            if self._plan.form.pictures
+            else x
+        )
 
     def _ask(self, rows: Tensor, x: Tensor) -> tuple[Tensor, list[dict[str, Any]]]:
-        """(k,) margins of inputs of the samples `rows` (k,), positive for an adversarial one; and their columns."""
+        """(k,) margins of inputs of the samples `rows` (k,), positive for an adversarial one; and
+        their columns.
+        """
         self._model.answers = []
         scores, y = self._oracle.scores(self._batch.ids[rows], x), self._batch.y[rows]
         margin = self._threat.criterion.margin(scores, y, self._batch.x[rows])
@@ -129,18 +147,27 @@ class Search:
             columns["true_probability"] = probabilities.gather(1, y[:, None])[:, 0]
             columns |= {"valid": torch.ones_like(y), "wrong": (prediction != y).long()}
         else:
-            columns = self._plan.task.columns(torch.cat(self._model.answers), self.ids[rows.cpu().numpy()].tolist())
+            columns = self._plan.task.columns(
+                torch.cat(self._model.answers), self.ids[rows.cpu().numpy()].tolist()
+            )
         columns["adversarial"] = margin > 0
         cells = zip(*(values.tolist() for values in columns.values()), strict=True)
         return margin, [dict(zip(columns, row, strict=True)) for row in cells]
 
     def _run(self) -> dict[str, Any]:
         """Ask about the clean inputs, search adversarial examples, and build the rows."""
-        everyone, y, task = torch.arange(len(self.ids), device=self._batch.x.device), self._batch.y, self._plan.task
+        everyone, y, task = (
+            torch.arange(len(self.ids), device=self._batch.x.device),
+            self._batch.y,
+            self._plan.task,
+        )
         margin, self._clean = self._ask(everyone, self._batch.x)
         if task is None:
             check_answers(torch.cat(self._model.answers), self._model)
-        wrong, outcome = np.array([row["wrong"] for row in self._clean]), np.full(len(y), "", dtype=object)
+        wrong, outcome = (
+            np.array([row["wrong"] for row in self._clean]),
+            np.full(len(y), "", dtype=object),
+        )
         # What the clean inputs decide; empty for samples that the agent must distort.
         outcome[(margin > 0).cpu().numpy()] = Outcome.ALREADY
         if task is None:
@@ -148,7 +175,9 @@ class Search:
         if self._plan.wrong_class is not None:
             outcome[(y == self._plan.wrong_class).cpu().numpy()] = Outcome.OWN_CLASS
         samples: dict[str, Any] = {"sample_id": self.ids, "outcome": outcome, "clean_wrong": wrong}
-        names = {"valid": "valid"} | ({} if task else {"label": "label", "clean_prediction": "prediction"})
+        names = {"valid": "valid"} | (
+            {} if task else {"label": "label", "clean_prediction": "prediction"}
+        )
         samples |= {column: [row[name] for row in self._clean] for column, name in names.items()}
         findings = {
             name: np.ma.MaskedArray(np.zeros(len(self.ids), kind), mask=True)
@@ -162,9 +191,18 @@ class Search:
             fooled = results.success.nonzero()[:, 0]
             if len(fooled):
                 grid, variants = self._plan.grid, self._plan.variants
-                paths = path(*self._select(rows[fooled]), grid=grid, variants=variants, results=results.select(fooled))
-                examples = self._grade(rows[fooled], paths, self._final_examples(rows[fooled], paths))
-                for index, steps in zip(rows[fooled].tolist(), results.steps[fooled].tolist(), strict=True):
+                paths = path(
+                    *self._select(rows[fooled]),
+                    grid=grid,
+                    variants=variants,
+                    results=results.select(fooled),
+                )
+                examples = self._grade(
+                    rows[fooled], paths, self._final_examples(rows[fooled], paths)
+                )
+                for index, steps in zip(
+                    rows[fooled].tolist(), results.steps[fooled].tolist(), strict=True
+                ):
                     if index in examples:
                         outcome[index] = Outcome.REACHED
                         # The first check, the agent's query of the clean input, and its steps.
@@ -177,18 +215,27 @@ class Search:
         return self._batch.select(rows), self._threat.select(rows), self._rng.select(rows)
 
     def _final_examples(self, rows: Tensor, paths: Path) -> Level:
-        """The adversarial examples (k,) after clean-up, enlarged if they are not adversarial in 8 bits."""
+        """The adversarial examples (k,) after clean-up, enlarged if they are not adversarial in 8
+        bits.
+        """
         strength = paths.fraction()[:, None] * (paths.standing != CLEAN)
         x, everyone = self._rounded(paths.flip()), torch.ones_like(rows, dtype=torch.bool)
-        example, (margin, cells) = Graded(x, everyone, paths.standing.clone(), strength), self._ask(rows, x)
+        example, (margin, cells) = (
+            Graded(x, everyone, paths.standing.clone(), strength),
+            self._ask(rows, x),
+        )
         size = norms.l2(paths.flip() - paths.clean)
         for factor in ENLARGEMENTS:
             farther = self._graded(paths, factor * size)
-            remaining = ((margin <= 0) & farther.reached & (factor * size <= self._threat.eps[rows])).nonzero()[:, 0]
+            remaining = (
+                (margin <= 0) & farther.reached & (factor * size <= self._threat.eps[rows])
+            ).nonzero()[:, 0]
             if not len(remaining):
                 break
             later, answers = self._ask(rows[remaining], farther.x[remaining])
-            for position, better, answer in zip(remaining.tolist(), (later > 0).tolist(), answers, strict=True):
+            for position, better, answer in zip(
+                remaining.tolist(), (later > 0).tolist(), answers, strict=True
+            ):
                 if better:
                     cells[position], margin[position] = answer, 1
                     for column, values in zip(example, farther, strict=True):
@@ -201,7 +248,9 @@ class Search:
         return inputs._replace(x=self._rounded(inputs.x))
 
     def _grade(self, rows: Tensor, paths: Path, example: Level) -> dict[int, dict[str, Any]]:
-        """Add the rows of all levels of the samples (k,) and their arrays; the rows of level 1 by position in the batch."""
+        """Add the rows of all levels of the samples (k,) and their arrays; the rows of level 1 by
+        position in the batch.
+        """
         valid = example.inputs.reached
         size = (example.inputs.x.double() - paths.clean.double()).flatten(1).norm(dim=1)
         examples: dict[int, dict[str, Any]] = {}
@@ -210,14 +259,25 @@ class Search:
             for position in valid.nonzero()[:, 0].tolist():
                 index = int(rows[position])
                 sample, truth = int(self.ids[index]), self._truth(index)
-                row: dict[str, Any] = {"sample_id": sample, "level": number, "reached": False, "truth": truth}
+                row: dict[str, Any] = {
+                    "sample_id": sample,
+                    "level": number,
+                    "reached": False,
+                    "truth": truth,
+                }
                 if truth is None:
                     row["label"] = int(self._batch.y[index])
                 else:
                     self.arrays[f"{sample}/truth"] = truth
                 if bool(level.inputs.reached[position]):
-                    row |= level.answers[position] | {"reached": True} | self._changes(position, index, level.inputs)
-                    self.arrays |= {f"{sample}/{number:g}/{name}": row[name] for name in ("input", "mask")}
+                    row |= (
+                        level.answers[position]
+                        | {"reached": True}
+                        | self._changes(position, index, level.inputs)
+                    )
+                    self.arrays |= {
+                        f"{sample}/{number:g}/{name}": row[name] for name in ("input", "mask")
+                    }
                 self.rows.append(row)
                 if number == 1:
                     examples[index] = row
@@ -225,18 +285,25 @@ class Search:
         return examples
 
     def _truth(self, index: int) -> Array | None:
-        """The mask of a sample (h, w) uint8; its objects (k, 6) float64: corners, class, 1 for a crowd; None for a class."""
+        """The mask of a sample (h, w) uint8; its objects (k, 6) float64: corners, class, 1 for a
+        crowd; None for a class.
+        """
         if self._plan.task is None:
             return None
         (truth,) = self._plan.task.truth([int(self.ids[index])])
         if self._plan.task.kind == "segmentation":
             return np.asarray(truth, dtype=np.uint8)
-        return np.column_stack((truth.boxes.reshape(-1, 4), truth.labels, truth.crowd)).astype(np.float64)
+        return np.column_stack((truth.boxes.reshape(-1, 4), truth.labels, truth.crowd)).astype(
+            np.float64
+        )
 
-    def _evaluate(self, rows: Tensor, paths: Path, valid: Tensor, number: float, size: Tensor) -> Level:
+    def _evaluate(
+        self, rows: Tensor, paths: Path, valid: Tensor, number: float, size: Tensor
+    ) -> Level:
         """The inputs of a level and the answers to them.
 
-        `valid` (k,) are the samples with an adversarial example, whose L2 distances are `size` (k,); level 0 is the clean input.
+        `valid` (k,) are the samples with an adversarial example, whose L2 distances are `size`
+        (k,); level 0 is the clean input.
         """
         if number == 0:
             clean = torch.full_like(paths.standing, CLEAN)
@@ -249,16 +316,26 @@ class Search:
         return Level(inputs, dict(zip(index.tolist(), answers, strict=True)))
 
     def _changes(self, position: int, index: int, inputs: Graded) -> dict[str, Any]:
-        """Columns of the input `position` of a level, which belongs to the sample `index` of the batch."""
+        """Columns of the input `position` of a level, which belongs to the sample `index` of the
+        batch.
+        """
         ids = self._batch.ids[index : index + 1]
         x, clean = (
-            self._ledger.full_inputs(ids, value[None])[0].cpu().numpy() for value in (inputs.x[position], self._batch.x[index])
+            self._ledger.full_inputs(ids, value[None])[0].cpu().numpy()
+            for value in (inputs.x[position], self._batch.x[index])
         )
         delta = x.astype(np.float64) - clean
         patches = []
         for patch in (inputs.variant[position] != CLEAN).nonzero()[:, 0].tolist():
-            placed, strength = self._plan.variants[int(inputs.variant[position, patch])], float(inputs.strength[position, patch])
-            entry = {"distortion": self._plan.names[id(placed.distortion)], "severity": placed.severity, "draw": placed.draw}
+            placed, strength = (
+                self._plan.variants[int(inputs.variant[position, patch])],
+                float(inputs.strength[position, patch]),
+            )
+            entry = {
+                "distortion": self._plan.names[id(placed.distortion)],
+                "severity": placed.severity,
+                "draw": placed.draw,
+            }
             patches.append({"patch": patch, **entry, "strength": strength})
         return {
             "input": x,

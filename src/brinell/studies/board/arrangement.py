@@ -1,8 +1,10 @@
-"""The tasks of a board from the figures of its folders: entries, the standing of what was verified, and claims by themselves.
+"""The tasks of a board from the figures of its folders: entries, the standing of what was verified,
+and claims by themselves.
 
-A task is data, distance, criterion and budget. An entry is a model in a task: the lowest figure that attacks left and the highest
-share that proofs reach, over all of its folders that the board has verified with the same opened model and data. A folder that it
-has not verified is a separate entry.
+A task is data, distance, criterion and budget. An entry is a model in a task: the lowest figure
+that attacks left and the highest share that proofs reach, over all of its folders that the board
+has verified with the same opened model and data. A folder that it has not verified is a separate
+entry.
 """
 
 import hashlib
@@ -103,7 +105,11 @@ class Entry:
     def weakest(self) -> Detail | None:
         """The lowest robust accuracy of a class, with its name."""
         classes = [] if self.attacked is None else self.attacked.per_class
-        rates = [Detail(c.robust[self.position], class_label(c)) for c in classes if c.robust[self.position].value is not None]
+        rates = [
+            Detail(c.robust[self.position], class_label(c))
+            for c in classes
+            if c.robust[self.position].value is not None
+        ]
         return min(rates, key=lambda detail: detail.value.value or 0.0, default=None)
 
 
@@ -128,39 +134,83 @@ class Task:
 
 def arrange(figures: Sequence[Figures]) -> list[Task]:
     """The tasks of a board."""
-    groups: dict[tuple[str, str, str, str, float], dict[tuple[str, ...], list[tuple[Figures, int]]]] = {}
+    groups: dict[
+        tuple[str, str, str, str, float], dict[tuple[str, ...], list[tuple[Figures, int]]]
+    ] = {}
     for folder in figures:
         for position, eps in enumerate(folder.eps):
-            key = (folder.data_digest, folder.distance, folder.criterion, folder.unit, float(f"{eps:.9g}"))
+            key = (
+                folder.data_digest,
+                folder.distance,
+                folder.criterion,
+                folder.unit,
+                float(f"{eps:.9g}"),
+            )
             groups.setdefault(key, {}).setdefault(folder.identity, []).append((folder, position))
-    tasks = [_task(repr(key), [_entry(members) for members in by_model.values()]) for key, by_model in groups.items()]
-    return sorted(tasks, key=lambda task: (task.name.partition(",")[0], task.entries[0].figures.distance, task.eps, task.slug))
+    tasks = [
+        _task(repr(key), [_entry(members) for members in by_model.values()])
+        for key, by_model in groups.items()
+    ]
+    return sorted(
+        tasks,
+        key=lambda task: (
+            task.name.partition(",")[0],
+            task.entries[0].figures.distance,
+            task.eps,
+            task.slug,
+        ),
+    )
 
 
 def _entry(members: Sequence[tuple[Figures, int]]) -> Entry:
-    """A model in a task, from all of its folders: those with rows first, then the most samples, since few may be lucky ones."""
-    attacked = [(bool(f.ids), f.robust[i].n, -(f.robust[i].value or 0.0), f.run, i, f) for f, i in members if f.robust]
-    proven = [(f.certified[i].n, f.certified[i].value or 0.0, f.run, i, f) for f, i in members if f.certified]
+    """A model in a task, from all of its folders: those with rows first, then the most samples,
+    since few may be lucky ones.
+    """
+    attacked = [
+        (bool(f.ids), f.robust[i].n, -(f.robust[i].value or 0.0), f.run, i, f)
+        for f, i in members
+        if f.robust
+    ]
+    proven = [
+        (f.certified[i].n, f.certified[i].value or 0.0, f.run, i, f)
+        for f, i in members
+        if f.certified
+    ]
     *_, position, folder = max(attacked, key=lambda entry: entry[:-1], default=(0, None))
     *_, place, proofs = max(proven, key=lambda entry: entry[:-1], default=(0, None))
     return Entry(folder, position, proofs, place)
 
 
 def _task(key: str, entries: list[Entry]) -> Task:
-    """A task with its entries in order; its words are those of a verified folder where there is one."""
-    ranked = [entry for entry in entries if entry.figures.verified and entry.figures.ids and entry.robust and entry.robust.n]
-    unranked = sorted((entry for entry in entries if entry not in ranked), key=lambda e: (not e.figures.verified, e.figures.run))
+    """A task with its entries in order; its words are those of a verified folder where there is
+    one.
+    """
+    ranked = [
+        entry
+        for entry in entries
+        if entry.figures.verified and entry.figures.ids and entry.robust and entry.robust.n
+    ]
+    unranked = sorted(
+        (entry for entry in entries if entry not in ranked),
+        key=lambda e: (not e.figures.verified, e.figures.run),
+    )
     first = (ranked or unranked)[0]
     position = first.position if first.attacked is not None else first.certified_position
     folder, text = first.figures, first.figures.eps_text[position]
     order = _standing(ranked, text) if ranked else None
     if order is not None:
         ranked = [replace(entry, rank=order.rank(index)) for index, entry in enumerate(ranked)]
-        ranked.sort(key=lambda entry: (entry.rank.value if entry.rank else 0.0, entry.figures.identity))
+        ranked.sort(
+            key=lambda entry: (entry.rank.value if entry.rank else 0.0, entry.figures.identity)
+        )
     aimed = "" if folder.criterion == "misclassified" else f", {folder.criterion}"
     return Task(
-        slug=slug(f"{folder.data}-{folder.distance}-{text}", hashlib.blake2b(key.encode(), digest_size=4).hexdigest()),
-        name=f"{folder.data}, {distance(folder.distance)} {text}{aimed}{'' if folder.verified else ' (claimed)'}",
+        slug=slug(
+            f"{folder.data}-{folder.distance}-{text}",
+            hashlib.blake2b(key.encode(), digest_size=4).hexdigest(),
+        ),
+        name=f"{folder.data}, {distance(folder.distance)} "
+        f"{text}{aimed}{'' if folder.verified else ' (claimed)'}",
         eps=folder.eps[position],
         entries=[*ranked, *unranked],
         standing=order,
@@ -187,15 +237,25 @@ def _notes(entries: Sequence[Entry]) -> Iterator[str]:
     """What a reader of the table of a task needs."""
     claims = sum(not entry.figures.verified for entry in entries)
     if claims:
-        yield f"{counted(claims, 'row is a claim', 'rows are claims')}: without a repetition by the board there is no rank."
+        yield (
+            f"{counted(claims, 'row is a claim', 'rows are claims')}: without a "
+            "repetition by the board there is no rank."
+        )
     if len({entry.attacked.attacks for entry in entries if entry.attacked is not None}) > 1:
-        yield "The models were attacked differently, so that a difference may be one of the attacks."
+        yield (
+            "The models were attacked differently, so that a difference may be one of the attacks."
+        )
     sizes = {entry.robust.n for entry in entries if entry.robust is not None}
     if len(sizes) > 1:
-        yield f"The models were tested on different numbers of samples ({min(sizes)} to {max(sizes)})."
+        yield (
+            f"The models were tested on different numbers of samples ({min(sizes)} to "
+            f"{max(sizes)})."
+        )
 
 
 def slug(name: str, digest: str) -> str:
-    """A name for an address: letters, digits and hyphens, and a part of a digest that keeps it apart from others."""
+    """A name for an address: letters, digits and hyphens, and a part of a digest that keeps it
+    apart from others.
+    """
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "x"
     return f"{plain}-{re.sub(r'[^a-zA-Z0-9]+', '', digest) or 'x'}"

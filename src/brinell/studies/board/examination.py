@@ -33,7 +33,12 @@ def examine(path: Path, level: str, trust: Path | None) -> dict[str, Any]:
     """
     try:
         with fitting(path):
-            return {"figures": [entry.model_dump(mode="json", by_alias=True) for entry in _examine(path, level, trust)]}
+            return {
+                "figures": [
+                    entry.model_dump(mode="json", by_alias=True)
+                    for entry in _examine(path, level, trust)
+                ]
+            }
     except BrinellError as error:
         return {"why": one_line(error, 600)}
 
@@ -41,15 +46,26 @@ def examine(path: Path, level: str, trust: Path | None) -> dict[str, Any]:
 def _examine(path: Path, level: str, trust: Path | None) -> list[Figures]:
     study = register.study_of(path)
     if study.verb not in PLACED:
-        raise RequestError(f"brinell {study.verb} made it, which gives no robust accuracy: name a run of brinell audit")
+        raise RequestError(
+            f"brinell {study.verb} made it, which gives no robust accuracy: name "
+            "a run of brinell audit"
+        )
     request, verb = VerifyRequest(run=str(path)), register.load("verify")
     call = Call(study=verb, request=request, command="", progress=SilentProgress(), trust=trust)
     result = verify_files(path, "the board reads files alone") if level == "rows" else verify(call)
     if result.problems:
         first, further = result.problems[0], len(result.problems) - 1
         samples = f" (samples {', '.join(map(str, first.samples))})" if first.samples else ""
-        raise RequestError(f"{first.location}: {first.description}{samples}{f' and {further} more' * bool(further)}")
-    known = {"run": str(path), "verb": study.verb, "verified": result.passed, "repeated": result.samples}
+        raise RequestError(
+            f"{first.location}: "
+            f"{first.description}{samples}{f' and {further} more' * bool(further)}"
+        )
+    known = {
+        "run": str(path),
+        "verb": study.verb,
+        "verified": result.passed,
+        "repeated": result.samples,
+    }
     if study.verb != "audit":
         return [_of_rates(study, path, known)]
     run = Run.open(path)
@@ -69,7 +85,9 @@ def _of_model(run: Run, records: Records, model: ModelResult, known: dict[str, A
     return Figures(
         **known,
         model=model.model,
-        digest=next(entry["digest"] for entry in manifest["models"] if entry["name"] == model.model),
+        digest=next(
+            entry["digest"] for entry in manifest["models"] if entry["name"] == model.model
+        ),
         data=manifest["data"]["name"],
         data_digest=manifest["data"]["digest"],
         distance=model.distance,
@@ -79,7 +97,9 @@ def _of_model(run: Run, records: Records, model: ModelResult, known: dict[str, A
         eps_text=[model.eps_text[i] for i in index],
         clean=model.clean_accuracy,
         robust=[model.robust_accuracy[i] for i in index],
-        per_class=[c.model_copy(update={"robust": [c.robust[i] for i in index]}) for c in model.per_class],
+        per_class=[
+            c.model_copy(update={"robust": [c.robust[i] for i in index]}) for c in model.per_class
+        ],
         attacks=model.attacks + (" (weaker than fast)" if model.weak else ""),
         checks=" / ".join(str(outcomes.count(outcome)) for outcome in (True, False, None)),
         date=str(manifest["finished"] or "")[:10],
@@ -89,11 +109,15 @@ def _of_model(run: Run, records: Records, model: ModelResult, known: dict[str, A
 
 
 def _of_rates(study: Study, path: Path, known: dict[str, Any]) -> Figures:
-    """The proofs of a folder, of the model or of another that is made of it, such as the smoothed one."""
+    """The proofs of a folder, of the model or of another that is made of it, such as the smoothed
+    one.
+    """
     manifest: dict[str, Any] = study.layout.open(path)
     request, model = manifest["request"], manifest["models"][0]
     rates = study.open(path).rates()
-    by_eps = {name: {rate.eps: rate for rate in series if rate.eps > 0} for name, series in rates.items()}
+    by_eps = {
+        name: {rate.eps: rate for rate in series if rate.eps > 0} for name, series in rates.items()
+    }
     certified, robust = by_eps.get("certified", {}), by_eps.get("robust", {})
     eps = sorted(certified.keys() & robust.keys() if robust else certified.keys())
     budget = parse_eps(request["eps"]) if request.get("eps") else None

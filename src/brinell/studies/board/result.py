@@ -1,4 +1,6 @@
-"""The result of a board, and the reports of which its pages are made: all tasks, one task, one model."""
+"""The result of a board, and the reports of which its pages are made: all tasks, one task, one
+model.
+"""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,16 +10,30 @@ from typing import Any
 from brinell.analysis.folder_result import Result
 from brinell.reports.numbers import counted, distance, percent
 from brinell.reports.phrases import who_leads
-from brinell.reports.values import Cell, Claimed, Code, Detail, Link, Note, Report, Span, Step, Table
+from brinell.reports.values import (
+    Cell,
+    Claimed,
+    Code,
+    Detail,
+    Link,
+    Note,
+    Report,
+    Span,
+    Step,
+    Table,
+)
 from brinell.studies.board.arrangement import Entry, Figures, Task, slug
 from brinell.studies.result import ReportedResult
 
 MOST_LINKS = 12
 """Most tasks to which a page links at its head."""
 TRUST = (
-    "What was verified. Repeated: the board opened the model and the data, judged every stored adversarial input again, so that "
-    "what counts as broken is broken, and attacked samples of its own choice again from the start. That the other robust samples "
-    "were attacked as stated, that no stronger attack exists, and that the data are fair, it does not prove. Claimed: the files "
+    "What was verified. Repeated: the board opened the model and the data, "
+    "judged every stored adversarial input again, so that "
+    "what counts as broken is broken, and attacked samples of its own choice "
+    "again from the start. That the other robust samples "
+    "were attacked as stated, that no stronger attack exists, and that the data "
+    "are fair, it does not prove. Claimed: the files "
     "agree with each other, and all else is the word of whoever made the folder."
 )
 
@@ -58,9 +74,11 @@ class BoardResult(ReportedResult):
         return Report(
             verb="board",
             title=self.title,
-            subject=f"{counted(self.models, 'model')} in {counted(self.tasks, 'task')} from {counted(self.folders, 'folder')}",
+            subject=f"{counted(self.models, 'model')} in {counted(self.tasks, 'task')} "
+            f"from {counted(self.folders, 'folder')}",
             sentences=[
-                f"Folders: {self.verified} repeated with model and data, {claims} claimed, {len(self.refused)} refused.",
+                f"Folders: {self.verified} repeated with model and data, {claims} "
+                f"claimed, {len(self.refused)} refused.",
                 TRUST,
             ],
             blocks=[
@@ -74,13 +92,20 @@ class BoardResult(ReportedResult):
             ]
             if self.refused
             else [],
-            steps=[Step("Repeat what is claimed: say whose models and data may be used.", "brinell --trust FOLDER board ...")]
+            steps=[
+                Step(
+                    "Repeat what is claimed: say whose models and data may be used.",
+                    "brinell --trust FOLDER board ...",
+                )
+            ]
             if claims
             else [],
         )
 
 
-def index_report(result: BoardResult, tasks: Sequence[Task], models: Mapping[tuple[str, ...], Sequence[Figures]]) -> Report:
+def index_report(
+    result: BoardResult, tasks: Sequence[Task], models: Mapping[tuple[str, ...], Sequence[Figures]]
+) -> Report:
     """The first page: all tasks with the first of their verified models, and all models."""
     report = result.report()
     return replace(
@@ -88,10 +113,20 @@ def index_report(result: BoardResult, tasks: Sequence[Task], models: Mapping[tup
         blocks=[
             Table(
                 title="Tasks",
-                columns=("task", "models", "first", "rank", "attacked", "weakest class", "proven at best"),
+                columns=(
+                    "task",
+                    "models",
+                    "first",
+                    "rank",
+                    "attacked",
+                    "weakest class",
+                    "proven at best",
+                ),
                 rows=[_task_row(task) for task in tasks],
-                text="A task is data, distance and budget. Attacked: the share of samples that no attack broke. Proven: the "
-                "share that holds against every attack. Only models that the board has verified are named.",
+                text="A task is data, distance and budget. Attacked: the share of "
+                "samples that no attack broke. Proven: the "
+                "share that holds against every attack. Only models that the "
+                "board has verified are named.",
                 name="tasks",
                 filter=True,
             ),
@@ -99,7 +134,12 @@ def index_report(result: BoardResult, tasks: Sequence[Task], models: Mapping[tup
                 title="Models",
                 columns=("model", "digest", "folders", "verified"),
                 rows=[
-                    (Link(first.model, model_address(identity)), Code(first.digest[:8]), len(folders), _verified(first))
+                    (
+                        Link(first.model, model_address(identity)),
+                        Code(first.digest[:8]),
+                        len(folders),
+                        _verified(first),
+                    )
                     for identity, folders in models.items()
                     for first in folders[:1]
                 ],
@@ -113,7 +153,11 @@ def index_report(result: BoardResult, tasks: Sequence[Task], models: Mapping[tup
 
 
 def _verified(folder: Figures) -> Cell:
-    attacked = Detail("repeated", f"{counted(folder.repeated, 'sample')} attacked again") if folder.repeated else "repeated"
+    attacked = (
+        Detail("repeated", f"{counted(folder.repeated, 'sample')} attacked again")
+        if folder.repeated
+        else "repeated"
+    )
     return attacked if folder.verified else "claimed"
 
 
@@ -122,7 +166,9 @@ def _task_row(task: Task) -> tuple[Any, ...]:
     first = next((entry for entry in verified if entry.rank is not None), None)
     proofs = [entry.proven for entry in verified if entry.proven is not None]
     leader = (
-        (None,) * 4 if first is None else (first.figures.model, first.rank, first.robust, first.weakest and first.weakest.text)
+        (None,) * 4
+        if first is None
+        else (first.figures.model, first.rank, first.robust, first.weakest and first.weakest.text)
     )
     best = max(proofs, key=lambda rate: rate.value or 0.0, default=None)
     return (Link(task.name, f"tasks/{task.slug}.html"), task.models, *leader, best)
@@ -137,17 +183,24 @@ def model_address(identity: tuple[str, ...]) -> str:
 def task_report(task: Task, siblings: Sequence[Task]) -> Report:
     """The page of a task."""
     if task.standing is None:
-        answer = ["No folder of this task was verified by a replay: its figures are claims, and have no order."]
+        answer = [
+            "No folder of this task was verified by a replay: its figures are "
+            "claims, and have no order."
+        ]
     elif len(task.standing.names) == 1:
         rate = task.entries[0].robust
         value = percent(None if rate is None else rate.value)
-        answer = [f"{task.standing.names[0]} is the only verified model here: no attack broke {value} of its samples."]
+        answer = [
+            f"{task.standing.names[0]} is the only verified model here: no attack "
+            f"broke {value} of its samples."
+        ]
     else:
         answer = who_leads(task.standing)
     return Report(
         verb="board",
         title=task.name,
-        subject=f"{counted(task.models, 'model')}, data digest {task.entries[0].figures.data_digest[:12]}",
+        subject=f"{counted(task.models, 'model')}, data digest "
+        f"{task.entries[0].figures.data_digest[:12]}",
         sentences=[*answer, TRUST],
         blocks=[
             Table(
@@ -165,8 +218,10 @@ def task_report(task: Task, siblings: Sequence[Task]) -> Report:
                     "attacks",
                 ),
                 rows=[_entry_row(entry) for entry in task.entries],
-                text="Attacked: the share of samples that no attack broke, never below the truth for them. Proven: the "
-                "share that holds against every attack, never above it; the truth lies between these bounds. Intervals of ranks "
+                text="Attacked: the share of samples that no attack broke, never "
+                "below the truth for them. Proven: the "
+                "share that holds against every attack, never above it; the "
+                "truth lies between these bounds. Intervals of ranks "
                 "hold together with 95 %. Checks: passed / failed / not made.",
                 name=task.slug,
                 filter=True,
@@ -175,7 +230,11 @@ def task_report(task: Task, siblings: Sequence[Task]) -> Report:
         notes=[Note("task", "note", note) for note in task.notes],
         links=[
             Link("all tasks", "../index.html"),
-            *(Link(sibling.name, f"{sibling.slug}.html") for sibling in siblings[:MOST_LINKS] if sibling is not task),
+            *(
+                Link(sibling.name, f"{sibling.slug}.html")
+                for sibling in siblings[:MOST_LINKS]
+                if sibling is not task
+            ),
         ],
     )
 
@@ -201,13 +260,17 @@ def model_report(folders: Sequence[Figures], tasks: Sequence[tuple[Task, Entry]]
     first, best = folders[0], max(folders, key=lambda f: (len(f.per_class), len(f.eps)))
     ranks = sum(entry.rank is not None and entry.rank.high == 1 for _, entry in tasks)
     shown = (
-        f"shown to be the most robust in {ranks or 'none'} of them" if first.verified else "has no rank: its figures are claims"
+        f"shown to be the most robust in {ranks or 'none'} of them"
+        if first.verified
+        else "has no rank: its figures are claims"
     )
     return Report(
         verb="board",
         title=first.model if first.verified else f"{first.model} (claimed)",
         subject=f"digest {first.digest}",
-        sentences=[f"{first.model} is in {counted(len(tasks), 'task')} of this board, and {shown}."],
+        sentences=[
+            f"{first.model} is in {counted(len(tasks), 'task')} of this board, and {shown}."
+        ],
         blocks=[
             Table(
                 title="Tasks",
@@ -230,13 +293,17 @@ def model_report(folders: Sequence[Figures], tasks: Sequence[tuple[Task, Entry]]
                 title="Class by class",
                 columns=("class", "samples", "clean", *best.eps_text),
                 rows=[(c.name, c.n, c.clean, *c.robust) for c in best.per_class],
-                text=f"{best.data}, {distance(best.distance)}: the share of the samples of each class that no attack broke.",
+                text=f"{best.data}, {distance(best.distance)}: the share of the "
+                "samples of each class that no attack broke.",
                 heat=first.verified,
             ),
             Table(
                 title="Folders",
                 columns=("folder", "made by", "attacks", "checks", "verified", "date"),
-                rows=[(f.run, f"brinell {f.verb}", f.attacks, f.checks, _verified(f), Claimed(f.date)) for f in folders],
+                rows=[
+                    (f.run, f"brinell {f.verb}", f.attacks, f.checks, _verified(f), Claimed(f.date))
+                    for f in folders
+                ],
             ),
         ],
         links=[Link("all tasks", "../index.html")],
@@ -254,5 +321,7 @@ def site_reports(
     pages = {"index": index_report(result, tasks, models)}
     pages |= {f"tasks/{task.slug}": task_report(task, tasks) for task in tasks}
     for identity, folders in models.items():
-        pages[model_address(identity).removesuffix(".html")] = model_report(folders, places[identity])
+        pages[model_address(identity).removesuffix(".html")] = model_report(
+            folders, places[identity]
+        )
     return pages

@@ -42,7 +42,9 @@ def carry_out(call: Call) -> BoardResult:
         raise RequestError(f"{missing[0].run}: {missing[0].why}")
     site = call.folder("board")
     if site.is_dir() and any(site.iterdir()) and not (site / SITE).is_file():
-        raise RequestError(f"{site} is not empty and no board made it: choose another {option('out')}")
+        raise RequestError(
+            f"{site} is not empty and no board made it: choose another {option('out')}"
+        )
     figures, refused = [], missing
     for number, path in enumerate(paths, 1):
         call.progress.note(f"verifying {path} ({number} of {len(paths)})")
@@ -52,7 +54,9 @@ def carry_out(call: Call) -> BoardResult:
     return write_site(site, request.title, figures, refused)
 
 
-def write_site(site: Path, title: str, figures: Sequence[Figures], refusals: Sequence[Refusal]) -> BoardResult:
+def write_site(
+    site: Path, title: str, figures: Sequence[Figures], refusals: Sequence[Refusal]
+) -> BoardResult:
     """Write the pages and tables of a site, and delete those of what is no longer there."""
     tasks = arrange(figures)
     models: dict[tuple[str, ...], list[Figures]] = {}
@@ -81,24 +85,39 @@ def write_site(site: Path, title: str, figures: Sequence[Figures], refusals: Seq
 
 
 def find_folders(folders: Sequence[Path]) -> tuple[list[Path], list[Refusal]]:
-    """All folders with a manifest or a request in or below some folders, and those that hold none, each with the reason."""
+    """All folders with a manifest or a request in or below some folders, and those that hold none,
+    each with the reason.
+    """
     paths: dict[Path, Path] = {}
     missing = []
     for folder in folders:
         below = list(_walk(folder)) if folder.is_dir() else []
         if not below:
-            reason = "it holds no run: brinell audit makes one" if folder.is_dir() else "there is no such folder"
-            missing.append(Refusal(run=str(folder), why="it is a file, and no folder of a run" if folder.is_file() else reason))
+            reason = (
+                "it holds no run: brinell audit makes one"
+                if folder.is_dir()
+                else "there is no such folder"
+            )
+            missing.append(
+                Refusal(
+                    run=str(folder),
+                    why="it is a file, and no folder of a run" if folder.is_file() else reason,
+                )
+            )
         for path in below:
             paths.setdefault(path.resolve(), path)
     return list(paths.values()), missing
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Folders of runs and studies below a folder; a study without a place is left out where it was not named."""
+    """Folders of runs and studies below a folder; a study without a place is left out where it was
+    not named.
+    """
     for parent, names, files in os.walk(folder):
         path = Path(parent)
-        names[:] = sorted(name for name in names if name not in RUN_FOLDERS and not name.startswith("."))
+        names[:] = sorted(
+            name for name in names if name not in RUN_FOLDERS and not name.startswith(".")
+        )
         if not {MANIFEST, REQUEST} & set(files) and not (path / "records").is_dir():
             continue
         verb = verb_of(path)
@@ -107,10 +126,16 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _examine(path: Path, level: str, trust: Path | None) -> dict[str, Any]:
-    """The verification of a folder, from the cache of the user where neither the folder nor the question has changed."""
+    """The verification of a folder, from the cache of the user where neither the folder nor the
+    question has changed.
+    """
     content = {name.relative_to(path).as_posix(): _digest(name) for name in sorted(path.rglob("*"))}
     question = json.dumps([VERSION, level, str(trust), str(path.resolve()), content])
-    file = cache_folder() / "boards" / f"{hashlib.blake2b(question.encode(), digest_size=16).hexdigest()}.json"
+    file = (
+        cache_folder()
+        / "boards"
+        / f"{hashlib.blake2b(question.encode(), digest_size=16).hexdigest()}.json"
+    )
     with suppress(FileNotFoundError):
         known: dict[str, Any] = bounded.json_of(file)
         return known

@@ -1,4 +1,6 @@
-"""List attacks, cascades, distances, distortions, defences, detectors, explainers, data sets and models, with settings."""
+"""List attacks, cascades, distances, distortions, defences, detectors, explainers, data sets and
+models, with settings.
+"""
 
 from brinell.engine.request import BaseRequest
 from brinell.studies.kit import Output, Study
@@ -8,7 +10,8 @@ class PluginsRequest(BaseRequest):
     """What `brinell plugins` is asked for."""
 
     kind: str | None = None
-    """The kind: attack, cascade, distance, distortion, defence, detector, explainer, dataset or model. Default: all."""
+    """The kind: attack, cascade, distance, distortion, defence, detector, explainer, dataset or
+    model. Default: all."""
 
 
 STUDY = Study(

@@ -40,7 +40,9 @@ class PluginsResult(Result):
         width = max((15, *(len(row.name) for row in self.plugins)))
         for row in self.plugins:
             yield f"{row.kind:<9} {row.name:<{width}} {row.summary}"
-            details = ", ".join([*(f"{key}={value}" for key, value in row.settings.items()), *row.stages])
+            details = ", ".join(
+                [*(f"{key}={value}" for key, value in row.settings.items()), *row.stages]
+            )
             text = textwrap.fill(details, 100, break_on_hyphens=False, break_long_words=False)
             yield from textwrap.indent(text, " " * (width + 11)).splitlines()
 
@@ -50,7 +52,9 @@ def carry_out(call: Call) -> PluginsResult:
     kind: str | None = call.request.kind
     kinds = [*plugins.FOLDERS, CASCADE]
     if kind is not None and kind not in kinds:
-        raise RequestError(f"there is no kind {kind!r}{suggestion(kind, kinds)}: {', '.join(kinds)}")
+        raise RequestError(
+            f"there is no kind {kind!r}{suggestion(kind, kinds)}: {', '.join(kinds)}"
+        )
     rows = []
     for folder in plugins.FOLDERS if kind is None else {kind} - {CASCADE}:
         for name in plugins.names(folder):

@@ -1,7 +1,8 @@
-"""Bound robust accuracy from both sides: proofs from below, attacks from above, class by class over a range of budgets.
+"""Bound robust accuracy from both sides: proofs from below, attacks from above, class by class
+over a range of budgets.
 
-With a query in VNN-LIB and --network, answer that query alone. With --method smoothing, prove the smoothed model, which answers
-the class that is most frequent under Gaussian noise.
+With a query in VNN-LIB and --network, answer that query alone. With --method smoothing, prove the
+smoothed model, which answers the class that is most frequent under Gaussian noise.
 """
 
 from typing import Annotated, Any, Literal
@@ -26,7 +27,11 @@ from brinell.studies.kit import Study
 
 SMOOTHING = "smoothing"
 """The method that proves the smoothed model."""
-QUERY_ATTACKS = ("apgd?loss=margin&steps=30", "apgd?loss=margin&steps=100", "square?steps=300&loss=margin")
+QUERY_ATTACKS = (
+    "apgd?loss=margin&steps=30",
+    "apgd?loss=margin&steps=100",
+    "square?steps=300&loss=margin",
+)
 """Attacks on a query if nobody names any."""
 
 
@@ -34,25 +39,30 @@ class CertifyRequest(BaseRequest):
     """The settings of `brinell certify`."""
 
     query: File | None = None
-    """A query in VNN-LIB 1.0 or 2.0 about one network: bounds of each input, and linear constraints of the outputs."""
+    """A query in VNN-LIB 1.0 or 2.0 about one network: bounds of each input, and linear
+    constraints of the outputs."""
     data: DataSpec = "digits"
     """The data, as for brinell audit."""
     model: ModelSpec = "digits-cnn"
-    """The model, as for brinell audit. The bounds must know its layers; for smoothing its predicted class is enough."""
+    """The model, as for brinell audit. The bounds must know its layers; for smoothing its
+    predicted class is enough."""
     norm: Literal["linf", "l2"] = "linf"
     """The distance in which eps is measured. Smoothing takes l2."""
     eps: Annotated[Budgets | None, JOINED] = None
-    """Budgets, such as 0:8/255:9. Default: 0:0.04:5, and for smoothing five up to the largest that the draws allow."""
+    """Budgets, such as 0:8/255:9. Default: 0:0.04:5, and for smoothing five up to the largest
+    that the draws allow."""
     method: tuple[Annotated[str, Names("bound")], ...] = ("crown", "alpha-crown")
-    """A method of proof: interval, crown-ibp, crown, alpha-crown or beta-crown?parts=200, each on what is still open; or, by
-    itself, smoothing?sigma=0.25&draws=10000&first=100&alpha=0.001."""
+    """A method of proof: interval, crown-ibp, crown, alpha-crown or beta-crown?parts=200, each
+    on what is still open; or, by itself, smoothing?sigma=0.25&draws=10000&first=100&alpha=0.001."""
     attack: tuple[AttackSpec, ...] = ("fast",)
     """The attacks, as for brinell audit. For a query by default APGD on its slack, then Square."""
     solver: tuple[File, ...] = ()
-    """The command of an outside verifier of VNN-LIB 2.0, which is asked about what the methods leave open in linf, as TOOL verify
-    QUERY.vnnlib --network N=MODEL.onnx --timeout S. Its proofs carry its name; its counterexamples are checked by the model."""
+    """The command of an outside verifier of VNN-LIB 2.0, which is asked about what the methods
+    leave open in linf, as TOOL verify QUERY.vnnlib --network N=MODEL.onnx --timeout S. Its
+    proofs carry its name; its counterexamples are checked by the model."""
     timeout: float = Field(default=60.0, gt=0, le=1e6)
-    """The seconds that an outside verifier may take for one question, and brinell itself for a query."""
+    """The seconds that an outside verifier may take for one question, and brinell itself for a
+    query."""
     network: File | None = None
     """The network of a query: MODEL.onnx, or NAME=MODEL.onnx with its name in the query."""
     samples: SampleCount = None
@@ -88,7 +98,8 @@ STUDY = Study(
     positional=("query",),
     examples=(
         "brinell certify",
-        "brinell certify --data npz:TEST.npz --model torch:model.py:make?weights=W.safetensors --eps 0:8/255:9",
+        "brinell certify --data npz:TEST.npz --model "
+        "torch:model.py:make?weights=W.safetensors --eps 0:8/255:9",
         "brinell certify --method 'smoothing?sigma=0.25&draws=100000'",
         "brinell certify --method crown --solver TOOL --timeout 30",
         "brinell certify QUERY.vnnlib --network MODEL.onnx",

@@ -1,4 +1,5 @@
-"""Answers a query in VNN-LIB on a network in ONNX: a proof first, then attacks in turn on every case until the time is up.
+"""Answers a query in VNN-LIB on a network in ONNX: a proof first, then attacks in turn on every
+case until the time is up.
 
 What attacks find counts where ONNX Runtime confirms it.
 """
@@ -43,7 +44,9 @@ def answer(request: CertifyRequest, progress: Progress) -> QueryResult:
     """Answer a query."""
     start, path = time.monotonic(), Path(str(request.query)).expanduser()
     if request.network is None:
-        raise RequestError(f"{path} asks about a network, and none is named: add {option('network', 'MODEL.onnx')}")
+        raise RequestError(
+            f"{path} asks about a network, and none is named: add {option('network', 'MODEL.onnx')}"
+        )
     stages = parse_stages(request.attack)
     with bounded.time_limit(request.timeout, path):
         query = read_query(path)
@@ -53,16 +56,26 @@ def answer(request: CertifyRequest, progress: Progress) -> QueryResult:
         method: Method = plugins.build("bound", *plugins.parse(spec)[::2])
         if open_cases and time.monotonic() < end:
             open_cases = _refute(method, open_cases, network, progress)
-    example, best = _search(request.seed, stages, open_cases, network, end) if open_cases else (None, -np.inf)
-    verdict: Literal["sat", "unsat", "unknown"] = "sat" if example else "unknown" if open_cases else "unsat"
+    example, best = (
+        _search(request.seed, stages, open_cases, network, end) if open_cases else (None, -np.inf)
+    )
+    verdict: Literal["sat", "unsat", "unknown"] = (
+        "sat" if example else "unknown" if open_cases else "unsat"
+    )
     proven, all_cases = len(query.cases) - len(open_cases), len(query.cases)
     if example:
         reason = f"ONNX Runtime's answer to this input satisfies the query by {example.slack:.3g}"
     elif not open_cases:
-        reason = f"{', '.join(request.method)} prove that no input satisfies any of {all_cases} cases"
+        reason = (
+            f"{', '.join(request.method)} prove that no input satisfies any of {all_cases} cases"
+        )
     else:
         excluded = f"; {proven} of {all_cases} cases are excluded by proof" if proven else ""
-        blind = "" if network.module is not None else f"; without gradients, since the network {network.obstacle}"
+        blind = (
+            ""
+            if network.module is not None
+            else f"; without gradients, since the network {network.obstacle}"
+        )
         reason = f"no attack found an input within {request.timeout:g} s{excluded}{blind}"
     return QueryResult(
         query=str(request.query),
@@ -83,24 +96,36 @@ def open_network(text: str, query: Query) -> FlatNetwork:
     label, separator, file = text.partition("=")
     path = Path(file if separator else text).expanduser()
     if separator and query.network and label != query.network:
-        raise RequestError(f"the query asks about {query.network!r}, and --network names {label!r}: write {query.network}={path}")
+        raise RequestError(
+            f"the query asks about {query.network!r}, and --network names "
+            f"{label!r}: write {query.network}={path}"
+        )
     if not path.is_file():
-        raise RequestError(f"there is no file {str(path)!r}: name a network, such as --network MODEL.onnx")
+        raise RequestError(
+            f"there is no file {str(path)!r}: name a network, such as --network MODEL.onnx"
+        )
     _, size = digest_of(path)
     with bounded.decoding(path, size, WRONG_FORMAT):
         session = open_session(path)
         sides = tuple(side for side in session.get_inputs()[0].shape[1:] if isinstance(side, int))
         if math.prod(sides) != len(query.inputs) or len(sides) + 1 not in KINDS:
-            raise RequestError(f"{path} takes inputs of shape {list(sides)}, and the query has {len(query.inputs)} inputs")
+            raise RequestError(
+                f"{path} takes inputs of shape {list(sides)}, and the query has "
+                f"{len(query.inputs)} inputs"
+            )
         domain = Domain(kind=KINDS[len(sides) + 1], shape=sides)
         network = FlatNetwork(Network(session, domain, Onnx(), str(path)), sides, path)
         width = network.answer(np.zeros((1, len(query.inputs)))).shape[1]
     if width != len(query.outputs):
-        raise RequestError(f"{path} answers with {width} values, and the query has {len(query.outputs)} outputs")
+        raise RequestError(
+            f"{path} answers with {width} values, and the query has {len(query.outputs)} outputs"
+        )
     return network
 
 
-def _refute(method: Method, cases: Sequence[Case], network: FlatNetwork, progress: Progress) -> list[Case]:
+def _refute(
+    method: Method, cases: Sequence[Case], network: FlatNetwork, progress: Progress
+) -> list[Case]:
     """The cases for which a bound does not prove that no input satisfies them."""
     if (module := network.module) is None:
         return list(cases)
@@ -127,7 +152,8 @@ class Counterexample:
 
 
 class CaseModel:
-    """Cases of one box as a classifier of the unit cube that attacks can ask: class 1 wins where all constraints of a case hold.
+    """Cases of one box as a classifier of the unit cube that attacks can ask: class 1 wins where
+    all constraints of a case hold.
 
     The first score is 0, and the second is the slack of the tightest constraint, of the best case.
     """
@@ -136,7 +162,9 @@ class CaseModel:
 
     def __init__(self, cases: list[Case], network: FlatNetwork) -> None:
         self._cases, self._network = cases, network
-        self._low, self._high = (torch.from_numpy(end).float() for end in (cases[0].low, cases[0].high))
+        self._low, self._high = (
+            torch.from_numpy(end).float() for end in (cases[0].low, cases[0].high)
+        )
         self._constraints = [(torch.from_numpy(case.a), torch.from_numpy(case.b)) for case in cases]
         self.domain = Domain(kind="vector", shape=(len(cases[0].low),))
         self.access = Access.SCORES if network.module is None else Access.GRADIENTS
@@ -152,17 +180,24 @@ class CaseModel:
         else:
             self._network.forwards += len(u)
             y = self._network.module(self._low + (self._high - self._low) * u).double()
-        slacks = [(b - y @ a.T).amin(1) if len(b) else y.new_full((len(y),), torch.inf) for a, b in self._constraints]
+        slacks = [
+            (b - y @ a.T).amin(1) if len(b) else y.new_full((len(y),), torch.inf)
+            for a, b in self._constraints
+        ]
         slack = torch.stack(slacks, 1).amax(1).float()
         return torch.stack([torch.zeros_like(slack), slack], 1)
 
     def _inputs(self, u: Tensor) -> Array:
-        """The inputs at points (n, inputs) of the unit cube, in the type of the network, in the box where one of that type is."""
+        """The inputs at points (n, inputs) of the unit cube, in the type of the network, in the box
+        where one of that type is.
+        """
         case, kind = self._cases[0], self._network.element_type
         x = (case.low + (case.high - case.low) * u.detach().double().numpy()).astype(kind)
         low, high = case.low.astype(kind), case.high.astype(kind)
         low = np.where(low.astype(np.float64) < case.low, np.nextafter(low, kind.type(np.inf)), low)
-        high = np.where(high.astype(np.float64) > case.high, np.nextafter(high, kind.type(-np.inf)), high)
+        high = np.where(
+            high.astype(np.float64) > case.high, np.nextafter(high, kind.type(-np.inf)), high
+        )
         inputs: Array = np.where(low <= high, np.clip(x, low, np.maximum(low, high)), x)
         return inputs
 
@@ -175,13 +210,17 @@ class CaseModel:
         row, column = np.unravel_index(int(np.where(holds, slacks, -np.inf).argmax()), slacks.shape)
         if not holds[row, column]:
             return None, float(slacks.max())
-        return Counterexample(x[row].astype(np.float64), y[row], float(slacks[row, column])), float(slacks.max())
+        return Counterexample(x[row].astype(np.float64), y[row], float(slacks[row, column])), float(
+            slacks.max()
+        )
 
 
 def _search(
     seed: int, stages: tuple[Stage, ...], cases: Sequence[Case], network: FlatNetwork, end: float
 ) -> tuple[Counterexample | None, float]:
-    """Attack all boxes in turn, the cases of each together and then alone, until an input is found or the time is up."""
+    """Attack all boxes in turn, the cases of each together and then alone, until an input is found
+    or the time is up.
+    """
     joint = by_box(cases)
     models = [CaseModel(group, network) for group in joint]
     models += [CaseModel([case], network) for group in joint if len(group) > 1 for case in group]
@@ -189,18 +228,26 @@ def _search(
     if not usable:
         raise RequestError(f"no attack can run, since the network {network.obstacle}: add square")
     best, shape = -np.inf, (STARTS, len(cases[0].low))
-    start = torch.full(shape, 0.5)  # the centre of the unit cube, whose budget of as much makes all of it reachable
+    start = torch.full(
+        shape, 0.5
+    )  # the centre of the unit cube, whose budget of as much makes all of it reachable
     points = torch.cat([start[:1], Streams.of(seed, torch.arange(STARTS)).uniform(shape[1])])
     attempts = itertools.chain(
         ((model, None, 0) for model in models),
-        ((model, stage, turn) for turn in itertools.count() for stage, model in itertools.product(usable, models)),
+        (
+            (model, stage, turn)
+            for turn in itertools.count()
+            for stage, model in itertools.product(usable, models)
+        ),
     )
     for model, stage, turn in attempts:
         if stage is not None:
             if time.monotonic() > end:
                 break
             labels, number = torch.zeros(STARTS, dtype=torch.int64), seed + turn * len(usable)
-            attack = BatchAttack(model, model.domain, open_distance("linf"), start, labels, STARTS, None, number)
+            attack = BatchAttack(
+                model, model.domain, open_distance("linf"), start, labels, STARTS, None, number
+            )
             with model_session(model):
                 points = attack.run((stage,), start[:, 0], None, worst=True)["x_adv"]
         example, slack = model.check(points)

@@ -1,4 +1,6 @@
-"""Rates between proofs and attacks, over all budgets and by class; the answer to one query; and what both say."""
+"""Rates between proofs and attacks, over all budgets and by class; the answer to one query; and
+what both say.
+"""
 
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
@@ -15,7 +17,15 @@ from brinell.reports.numbers import counted, distance, percent
 from brinell.reports.steps import floor
 from brinell.reports.values import Curve, Figures, Note, Report, Series, Step, Table
 from brinell.store import rows
-from brinell.store.proofs import BROKEN, CERTIFIED, VERDICTS, WRONG, Outcomes, fault_lines, read_verdicts
+from brinell.store.proofs import (
+    BROKEN,
+    CERTIFIED,
+    VERDICTS,
+    WRONG,
+    Outcomes,
+    fault_lines,
+    read_verdicts,
+)
 from brinell.store.table import Folder
 from brinell.studies.certify import CertifyRequest
 from brinell.studies.result import FolderResult
@@ -32,7 +42,8 @@ class CertifyFacts(Facts):
     eps_text: Listing[str]
     """The same as they were written."""
     run: str | None = None
-    """The digest of the manifest of the audit whose attacks count; null where the certification attacked."""
+    """The digest of the manifest of the audit whose attacks count; null where the certification
+    attacked."""
 
 
 class ClassBand(Band, OfClass):
@@ -46,15 +57,23 @@ class SampleBudgets(OfClass):
 
     sample: int
     proven: float | None
-    """The largest budget at which it is proven robust; null if it is wrong without a change, or its class is not told."""
+    """The largest budget at which it is proven robust; null if it is wrong without a change, or
+    its class is not told."""
     broken: float | None
-    """The smallest budget at which it is broken; 0 if it is wrong without a change, null if nothing broke it."""
+    """The smallest budget at which it is broken; 0 if it is wrong without a change, null if
+    nothing broke it."""
 
 
 class CertifyResult(FolderResult, Band):
-    """What `brinell certify --json` prints. With smoothing all rates are of the smoothed model, none of the model itself."""
+    """What `brinell certify --json` prints.
 
-    printed: ClassVar[dict[str, str]] = {"certify": "result:CertifyResult", "certify-query": "result:QueryResult"}
+    With smoothing all rates are of the smoothed model, none of the model itself.
+    """
+
+    printed: ClassVar[dict[str, str]] = {
+        "certify": "result:CertifyResult",
+        "certify-query": "result:QueryResult",
+    }
 
     request: CertifyRequest
     facts: CertifyFacts
@@ -63,11 +82,13 @@ class CertifyResult(FolderResult, Band):
     """Accuracy without a change."""
     per_class: list[ClassBand]
     closed: dict[str, int]
-    """Pairs of sample and budget by what broke or proved them: attacks, the method of the largest proof, or solver:TOOL."""
+    """Pairs of sample and budget by what broke or proved them: attacks, the method of the
+    largest proof, or solver:TOOL."""
     faults: list[str]
     """A line for each reason why answers of outside verifiers do not count."""
     vulnerable: list[SampleBudgets]
-    """All samples, those first that are broken at the smallest budget, and proven up to the smallest."""
+    """All samples, those first that are broken at the smallest budget, and proven up to the
+    smallest."""
 
     @property
     def distance(self) -> str:
@@ -76,7 +97,11 @@ class CertifyResult(FolderResult, Band):
 
     def rates(self) -> dict[str, list[Rate]]:
         """Rates that a gate can judge, by metric."""
-        return {"clean": [self.clean], "certified": self.certified, **({"robust": self.robust} if self.robust else {})}
+        return {
+            "clean": [self.clean],
+            "certified": self.certified,
+            **({"robust": self.robust} if self.robust else {}),
+        }
 
     def cautions(self) -> list[str]:
         """The notes that a caller must see before the figures."""
@@ -87,7 +112,9 @@ class CertifyResult(FolderResult, Band):
         (model,) = self.models
         texts, norm = self.facts.eps_text, distance(self.distance)
         asked: dict[float | None, Any] = dict(zip(self.facts.eps, texts, strict=True))
-        middle = min(range(1, len(texts)), key=lambda k: abs((self.certified[k].value or 0.0) - 0.5))
+        middle = min(
+            range(1, len(texts)), key=lambda k: abs((self.certified[k].value or 0.0) - 0.5)
+        )
         names = ("proven", "attacked", "open") if self.robust else ("proven", "open")
         return Report(
             verb="certify",
@@ -113,7 +140,9 @@ class CertifyResult(FolderResult, Band):
                     title="Class by class",
                     columns=("class", "samples", "eps", *names),
                     rows=[
-                        (entry.name, entry.n, text, *_cells(entry, k)) for entry in self.per_class for k, text in enumerate(texts)
+                        (entry.name, entry.n, text, *_cells(entry, k))
+                        for entry in self.per_class
+                        for k, text in enumerate(texts)
                     ],
                     name="per_class",
                     folded=True,
@@ -123,7 +152,13 @@ class CertifyResult(FolderResult, Band):
                     title="Sample by sample, the vulnerable first",
                     columns=("sample", "class", "proven up to", "broken at"),
                     rows=[
-                        (e.sample, e.name, asked.get(e.proven, e.proven), asked.get(e.broken, e.broken)) for e in self.vulnerable
+                        (
+                            e.sample,
+                            e.name,
+                            asked.get(e.proven, e.proven),
+                            asked.get(e.broken, e.broken),
+                        )
+                        for e in self.vulnerable
                     ],
                     name="samples",
                     folded=True,
@@ -136,7 +171,8 @@ class CertifyResult(FolderResult, Band):
             steps=[
                 Step(
                     f"Keep later models from falling below today's interval at {texts[k]}.",
-                    f"brinell gate FOLDER --certified {floor(self.certified[k]):g} --eps {texts[k]}",
+                    "brinell gate FOLDER --certified "
+                    f"{floor(self.certified[k]):g} --eps {texts[k]}",
                 )
                 for k in range(1, middle + 1)
                 if floor(self.certified[k])
@@ -152,7 +188,8 @@ class CertifyResult(FolderResult, Band):
                 title="What closed the band",
                 columns=("step", "pairs of sample and budget", "share"),
                 rows=[(step, count, percent(count / total)) for step, count in closed.items()],
-                text="Pairs of samples that are right without a change. Each method tries what those before it left open.",
+                text="Pairs of samples that are right without a change. Each method "
+                "tries what those before it left open.",
                 name="steps",
             )
 
@@ -163,34 +200,44 @@ class CertifyResult(FolderResult, Band):
         elif not self.robust:
             (model,), middle = self.models, len(self.certified) // 2
             yield (
-                f"{model[0].upper()}{model[1:]} is right on {percent(self.clean.value)} of {counted(self.n, 'sample')}, and "
-                f"provably so within an L2 distance of {self.facts.eps_text[middle]} on {percent(self.certified[middle].value)}."
+                f"{model[0].upper()}{model[1:]} is right on "
+                f"{percent(self.clean.value)} of {counted(self.n, 'sample')}, and "
+                "provably so within an L2 distance of "
+                f"{self.facts.eps_text[middle]} on "
+                f"{percent(self.certified[middle].value)}."
             )
             untold = self.open[0].k
             yield (
-                "The smoothed model answers the most frequent class under Gaussian noise, which is another model than the one "
-                "that was smoothed. Proofs are by randomised smoothing (Cohen et al. 2019) with exact binomial bounds."
-                + f" {counted(untold, 'sample')} without a class that the draws tell count as wrong."
-                * bool(untold)
+                "The smoothed model answers the most frequent class under "
+                "Gaussian noise, which is another model than the one "
+                "that was smoothed. Proofs are by randomised smoothing (Cohen et "
+                "al. 2019) with exact binomial bounds."
+                + f" {counted(untold, 'sample')} without a class that the draws "
+                "tell count as wrong." * bool(untold)
             )
             return
         elif low.k == (high := self.robust[-1]).k:
             yield (
-                f"Robust accuracy at {last} is {percent(low.value)}: each of {low.n} samples is proven or has a counterexample."
+                f"Robust accuracy at {last} is {percent(low.value)}: each of "
+                f"{low.n} samples is proven or has a counterexample."
             )
         else:
             yield (
-                f"Robust accuracy at {last} lies between {percent(low.value)} (proofs) and {percent(high.value)} (attacks): "
+                f"Robust accuracy at {last} lies between {percent(low.value)} "
+                f"(proofs) and {percent(high.value)} (attacks): "
                 f"{high.k - low.k} of {low.n} samples are neither proven nor broken."
             )
         yield (
-            "A proof holds for every input within eps of the sample and within the bounds of the data, for the network in exact "
+            "A proof holds for every input within eps of the sample and within "
+            "the bounds of the data, for the network in exact "
             "arithmetic. Each broken sample has a stored counterexample."
         )
 
 
 def _cells(band: Band, k: int) -> tuple[object, ...]:
-    """The cells of a band at a budget: proven, attacked where there were attacks, and the number of open samples."""
+    """The cells of a band at a budget: proven, attacked where there were attacks, and the number of
+    open samples.
+    """
     return (band.certified[k], *([band.robust[k]] if band.robust else []), band.open[k].k)
 
 
@@ -198,7 +245,9 @@ def _curve(band: Band, texts: list[str], norm: str, title: str) -> Curve:
     lines = [*([("attacked", band.robust)] if band.robust else []), ("proven", band.certified)]
     return Curve(
         title=title,
-        series=[Series(name=name, points=[(rate.eps, rate) for rate in rates]) for name, rates in lines],
+        series=[
+            Series(name=name, points=[(rate.eps, rate) for rate in rates]) for name, rates in lines
+        ],
         ticks=[(rate.eps, text) for rate, text in zip(band.certified, texts, strict=True)],
         axis=f"eps ({norm})",
         fill=bool(band.robust),
@@ -226,10 +275,20 @@ def summarise(folder: Folder[Outcomes]) -> CertifyResult:
         clean=rate_of(clean == CERTIFIED, clean, 0.0),
         per_class=per_class,
         closed=closed
-        | {name: int((table.method == name).sum()) for name in [*methods, *sorted({*table.method} - {*methods, ""})]},
-        faults=fault_lines([line for file in sorted(folder.path.glob(VERDICTS.format("*"))) for line in read_verdicts(file)]),
+        | {
+            name: int((table.method == name).sum())
+            for name in [*methods, *sorted({*table.method} - {*methods, ""})]
+        },
+        faults=fault_lines(
+            [
+                line
+                for file in sorted(folder.path.glob(VERDICTS.format("*")))
+                for line in read_verdicts(file)
+            ]
+        ),
         vulnerable=sorted(
-            _samples(table, head["classes"]), key=lambda s: (np.inf if s.broken is None else s.broken, s.proven or 0.0, s.sample)
+            _samples(table, head["classes"]),
+            key=lambda s: (np.inf if s.broken is None else s.broken, s.proven or 0.0, s.sample),
         ),
     )
 
@@ -245,7 +304,9 @@ def _samples(table: Outcomes, names: list[str]) -> Iterator[SampleBudgets]:
     held, lost = table.outcome == CERTIFIED, np.isin(table.outcome, (BROKEN, WRONG))
     np.fmax.at(proven, index[held], np.fmax(table.eps, table.proven_at)[held])
     np.fmin.at(broken, index[lost], table.eps[lost])
-    for sample, label, most, least in zip(ids.tolist(), table.label[first].tolist(), proven, broken, strict=True):
+    for sample, label, most, least in zip(
+        ids.tolist(), table.label[first].tolist(), proven, broken, strict=True
+    ):
         yield SampleBudgets(
             sample=sample,
             class_=label,
@@ -261,7 +322,8 @@ class QueryResult(Result):
     query: str
     network: str
     verdict: Literal["sat", "unsat", "unknown"]
-    """sat: an input satisfies the query; unsat: a proof that none does; unknown: neither within the time."""
+    """sat: an input satisfies the query; unsat: a proof that none does; unknown: neither within
+    the time."""
     reason: str
     """How the verdict was reached, in a sentence."""
     x: dict[str, float]
@@ -269,7 +331,8 @@ class QueryResult(Result):
     y: dict[str, float]
     """Values of the outputs by name, as ONNX Runtime answers."""
     slack: float | None
-    """By how much the tightest constraint holds at the counterexample; without one at the best input that was tried."""
+    """By how much the tightest constraint holds at the counterexample; without one at the best
+    input that was tried."""
     gradients: bool
     """True if attacks had gradients."""
     forwards: int

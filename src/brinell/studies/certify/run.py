@@ -1,4 +1,6 @@
-"""The computation: each piece attacks and bounds a part of the samples, or counts their classes under noise."""
+"""The computation: each piece attacks and bounds a part of the samples, or counts their classes
+under noise.
+"""
 
 import shlex
 from dataclasses import dataclass, replace
@@ -30,7 +32,17 @@ from brinell.engine.request import IN_MEMORY, Request
 from brinell.store import rows
 from brinell.store.files import write_arrays, write_text
 from brinell.store.folder import MANIFEST
-from brinell.store.proofs import BROKEN, CERTIFIED, FAILED, OPEN, TABLE, VERDICTS, WRONG, Outcomes, fault_lines
+from brinell.store.proofs import (
+    BROKEN,
+    CERTIFIED,
+    FAILED,
+    OPEN,
+    TABLE,
+    VERDICTS,
+    WRONG,
+    Outcomes,
+    fault_lines,
+)
 from brinell.store.run import Run
 from brinell.studies import work
 from brinell.studies.certify import SMOOTHING, CertifyRequest, solvers
@@ -71,7 +83,8 @@ class AuditedRun:
     run: Path | None = None
     """Its folder, whose attacks count; None to attack."""
     answers: Path | None = None
-    """In a repetition the folder that is repeated, whose answers of outside verifiers are taken as they are."""
+    """In a repetition the folder that is repeated, whose answers of outside verifiers are taken
+    as they are."""
 
 
 def carry_out(call: Call) -> CertifyResult | QueryResult:
@@ -81,7 +94,10 @@ def carry_out(call: Call) -> CertifyResult | QueryResult:
         _check_settings(request, QUERY, "the answer to a query")
         return answer(request, call.progress)
     if request.network is not None:
-        raise RequestError(f"{option('network')} belongs to a query: name it first, such as brinell certify QUERY.vnnlib")
+        raise RequestError(
+            f"{option('network')} belongs to a query: name it first, such as "
+            "brinell certify QUERY.vnnlib"
+        )
     result: CertifyResult = work.carry_out(call)
     return result
 
@@ -93,11 +109,16 @@ def _check_settings(request: CertifyRequest, allowed: set[str], purpose: str) ->
 
 
 def repeat(call: Call, folder: Path) -> CertifyResult:
-    """Carry out the call of a folder again; outside verifiers are not run, and the attacks of an audit are taken from its run."""
+    """Carry out the call of a folder again; outside verifiers are not run, and the attacks of an
+    audit are taken from its run.
+    """
     of_run = TABLE.layout.read(folder).get("facts", {}).get("run")
     run = None if of_run is None else folder.parent
     if run is not None and (not (run / MANIFEST).is_file() or digest(run / MANIFEST) != of_run):
-        raise RequestError(f"{folder} holds proofs beside another audit than the one in {run}: put it back into its run")
+        raise RequestError(
+            f"{folder} holds proofs beside another audit than the one in {run}: "
+            "put it back into its run"
+        )
     result: CertifyResult = work.carry_out(replace(call, options=AuditedRun(run, answers=folder)))
     return result
 
@@ -106,12 +127,18 @@ def make_plan(call: Call) -> CertifyPlan:
     """Open the data and the model, and refuse what cannot be bounded before anything is attacked."""
     request, options = call.request, call.options or AuditedRun()
     smoothing = _smoothing(request) if request.is_smoothing else None
-    budgets = parse_eps(request.eps or (BUDGETS if smoothing is None else f"0:{smoothing.largest!r}:{RADII}"))
+    budgets = parse_eps(
+        request.eps or (BUDGETS if smoothing is None else f"0:{smoothing.largest!r}:{RADII}")
+    )
     texts = {
-        eps: text if request.eps else f"{eps:.3g}" for eps, text in zip(budgets.values, budgets.texts, strict=True) if eps > 0
+        eps: text if request.eps else f"{eps:.3g}"
+        for eps, text in zip(budgets.values, budgets.texts, strict=True)
+        if eps > 0
     }
     if not texts:
-        raise RequestError(f"{option('eps')} {request.eps} names no budget above 0: write one, such as 0:8/255:9")
+        raise RequestError(
+            f"{option('eps')} {request.eps} names no budget above 0: write one, such as 0:8/255:9"
+        )
     if smoothing is not None:
         smoothing.check_radius(max(texts))
     specs = request.method if smoothing is None else ()
@@ -120,10 +147,17 @@ def make_plan(call: Call) -> CertifyPlan:
         solvers.find_tool(command)
     audit = None if options.run is None else digest(options.run / MANIFEST)
     facts = CertifyFacts(eps=[0.0, *texts], eps_text=["0", *texts.values()], run=audit)
-    fields: dict[str, Any] = {"levels": tuple(texts), "methods": methods, "smoothing": smoothing, "facts": facts}
+    fields: dict[str, Any] = {
+        "levels": tuple(texts),
+        "methods": methods,
+        "smoothing": smoothing,
+        "facts": facts,
+    }
     plan = CertifyPlan(**vars(work.open_plan(call, usual_samples=SAMPLES)) | fields)
     if smoothing is not None:
-        return replace(plan, models={f"smoothed {name}": model for name, model in plan.models.items()})
+        return replace(
+            plan, models={f"smoothed {name}": model for name, model in plan.models.items()}
+        )
     (model,) = plan.models.values()
     x = plan.dataset.load(plan.ids[:COMPARED].tolist())
     graph = read_network(model, x)
@@ -135,9 +169,13 @@ def make_plan(call: Call) -> CertifyPlan:
 def _smoothing(request: CertifyRequest) -> Smoothing:
     _check_settings(request, NOISE, "smoothing")
     if request.norm != "l2" or len(request.method) > 1:
-        wrong = option("norm", request.norm) if request.norm != "l2" else f"another {option('method')}"
+        wrong = (
+            option("norm", request.norm) if request.norm != "l2" else f"another {option('method')}"
+        )
         raise RequestError(f"smoothing proves the smoothed model in l2: leave {wrong} out")
-    smoothing: Smoothing = plugins.build_class("method", SMOOTHING, Smoothing, plugins.parse(request.method[0]).options)
+    smoothing: Smoothing = plugins.build_class(
+        "method", SMOOTHING, Smoothing, plugins.parse(request.method[0]).options
+    )
     return smoothing
 
 
@@ -145,8 +183,10 @@ def read_network(model: Model, x: torch.Tensor) -> Graph:
     """The graph of a model, compared with it on inputs (n, *shape)."""
     if model.access < Access.GRADIENTS:
         raise RequestError(
-            f"model {model.name} gives {model.access.name.lower()} only, and a bound needs its layers: name it as "
-            f"{model.info.gradients or 'torch:FILE.py:FACTORY'}, or prove it smoothed by {option('method', SMOOTHING)}"
+            f"model {model.name} gives {model.access.name.lower()} only, and a "
+            "bound needs its layers: name it as "
+            f"{model.info.gradients or 'torch:FILE.py:FACTORY'}, or prove it "
+            f"smoothed by {option('method', SMOOTHING)}"
         )
     try:
         return trace(model.predict, x)
@@ -160,7 +200,13 @@ def read_network(model: Model, x: torch.Tensor) -> Graph:
 def pieces(plan: CertifyPlan, call: Call) -> list[Piece]:
     """Parts of the samples."""
     size, make = (PIECE, certify) if plan.smoothing is None else (PIECE_UNDER_NOISE, smooth)
-    kinds = () if plan.smoothing is not None else (EXAMPLES, VERDICTS) if call.request.solver else (EXAMPLES,)
+    kinds = (
+        ()
+        if plan.smoothing is not None
+        else (EXAMPLES, VERDICTS)
+        if call.request.solver
+        else (EXAMPLES,)
+    )
     return [
         Piece(
             name=f"samples {start + 1} to {min(start + size, len(plan.ids))}",
@@ -181,9 +227,13 @@ def smooth(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes:
     bounds = [smoothing.bound(count, x, request.seed, sample) for sample, x in samples]
     predictions, low = (np.array(values) for values in zip(*bounds, strict=True))
     radius = np.array([smoothing.radius(value) for value in low.tolist()])
-    outcome = np.where((radius[:, None] > 0) & (np.array((0.0, *plan.levels)) <= radius[:, None]), CERTIFIED, OPEN)
+    outcome = np.where(
+        (radius[:, None] > 0) & (np.array((0.0, *plan.levels)) <= radius[:, None]), CERTIFIED, OPEN
+    )
     outcome[(radius > 0) & (predictions != plan.labels[part])] = WRONG
-    return _rows(plan, part, outcome, outcome == CERTIFIED, np.full(len(ids), SMOOTHING), radius, low)
+    return _rows(
+        plan, part, outcome, outcome == CERTIFIED, np.full(len(ids), SMOOTHING), radius, low
+    )
 
 
 def certify(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes:
@@ -209,22 +259,39 @@ def certify(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes
         def is_wrong(x: torch.Tensor, label: int) -> bool:
             return int(predict(model, x.to(plan.device), 1).argmax(1)) != label
 
-        questions = solvers.Questions(ids=ids, x=x, labels=labels, levels=plan.levels, prover=on_processor, is_wrong=is_wrong)
+        questions = solvers.Questions(
+            ids=ids, x=x, labels=labels, levels=plan.levels, prover=on_processor, is_wrong=is_wrong
+        )
         ask_tools(plan, call, questions, proofs, attacked, VERDICTS.format(number))
-    write_arrays(plan.folder / EXAMPLES.format(number), {str(ids[k]): x for k, x in sorted(attacked.examples.items())})
+    write_arrays(
+        plan.folder / EXAMPLES.format(number),
+        {str(ids[k]): x for k, x in sorted(attacked.examples.items())},
+    )
     positions, proven = np.arange(-1, len(plan.levels)), proofs.level.numpy()
     outcome = np.where(positions >= attacked.first[:, None], BROKEN, OPEN).astype(object)
     outcome[positions <= proven[:, None]] = CERTIFIED
     outcome[~attacked.right], outcome[attacked.failed] = WRONG, FAILED
     radius = np.where(proven >= 0, np.array(plan.levels)[proven], np.nan)
     by_proof = (outcome == CERTIFIED) & (positions >= 0)
-    return _rows(plan, part, outcome, by_proof, np.array(proofs.method), radius, proofs.margin.numpy())
+    return _rows(
+        plan, part, outcome, by_proof, np.array(proofs.method), radius, proofs.margin.numpy()
+    )
 
 
-def _rows(plan: CertifyPlan, part: slice, outcome: Array, proven: Array, method: Array, radius: Array, margin: Array) -> Outcomes:
-    """A row for each sample and budget, budgets of a sample together; budget 0 is the input without a change.
+def _rows(
+    plan: CertifyPlan,
+    part: slice,
+    outcome: Array,
+    proven: Array,
+    method: Array,
+    radius: Array,
+    margin: Array,
+) -> Outcomes:
+    """A row for each sample and budget, budgets of a sample together; budget 0 is the input without
+    a change.
 
-    Outcomes (n, k) and whether they are proven; of each sample (n,) what proved it, at which budget, and the lower bound there.
+    Outcomes (n, k) and whether they are proven; of each sample (n,) what proved it, at which
+    budget, and the lower bound there.
     """
     levels = (0.0, *plan.levels)
     return rows.build(
@@ -241,9 +308,16 @@ def _rows(plan: CertifyPlan, part: slice, outcome: Array, proven: Array, method:
 
 
 def ask_tools(
-    plan: CertifyPlan, call: Call, questions: solvers.Questions, proofs: Proofs, attacked: "Attacked", file: str
+    plan: CertifyPlan,
+    call: Call,
+    questions: solvers.Questions,
+    proofs: Proofs,
+    attacked: "Attacked",
+    file: str,
 ) -> None:
-    """Ask the outside verifiers of a request about open samples, and write what counts of their answers."""
+    """Ask the outside verifiers of a request about open samples, and write what counts of their
+    answers.
+    """
     attacked.first[attacked.failed | ~attacked.right] = 0
     verdicts, answers = [], (call.options or AuditedRun()).answers
     with TemporaryDirectory(prefix="brinell-") as directory:
@@ -254,10 +328,14 @@ def ask_tools(
                 if answers is None
                 else questions.recorded(tool, answers / file)
             )
-            verdicts += solvers.consult(tool, ask, questions, proofs, attacked.first, attacked.examples)
+            verdicts += solvers.consult(
+                tool, ask, questions, proofs, attacked.first, attacked.examples
+            )
     for line in fault_lines(verdicts):
         call.progress.warn(line)
-    write_text(plan.folder / file, "".join(f"{verdict.model_dump_json()}\n" for verdict in verdicts))
+    write_text(
+        plan.folder / file, "".join(f"{verdict.model_dump_json()}\n" for verdict in verdicts)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,7 +347,8 @@ class Attacked:
     failed: Array
     """(n,) bool: the model or an attack failed."""
     first: Array
-    """(n,) int64: position of the smallest budget with a counterexample; the number of budgets where there is none."""
+    """(n,) int64: position of the smallest budget with a counterexample; the number of budgets
+    where there is none."""
     examples: dict[int, Array]
     """The nearest counterexample by position of the sample."""
 
@@ -282,17 +361,27 @@ def attack(plan: CertifyPlan, call: Call, x: torch.Tensor, labels: Array) -> Att
         model=(f"{IN_MEMORY}:{model.name}",),
         eps=",".join(repr(level) for level in plan.levels),
         samples=f"first:{len(x)}",
-        **{name: getattr(call.request, name) for name in ("norm", "attack", "seed", "batch_size", "device")},
+        **{
+            name: getattr(call.request, name)
+            for name in ("norm", "attack", "seed", "batch_size", "device")
+        },
     )
     dataset = from_arrays(x.numpy(), labels, plan.dataset.classes, plan.dataset.domain)
     with TemporaryDirectory(prefix="brinell-") as directory:
         folder = Path(directory) / "audit"
-        run_audit(plan_audit(request, dataset=dataset, models=(model,)), folder, SilentProgress(), command=call.command)
+        run_audit(
+            plan_audit(request, dataset=dataset, models=(model,)),
+            folder,
+            SilentProgress(),
+            command=call.command,
+        )
         return read_attacks(Run.open(folder), model.name, np.arange(len(x)), len(plan.levels))
 
 
 def read_attacks(run: Run, model: str, ids: Array, budgets: int) -> Attacked:
-    """The finds of the attacks of an audit on some of its samples, at its largest budgets, which are all above 0."""
+    """The finds of the attacks of an audit on some of its samples, at its largest budgets, which
+    are all above 0.
+    """
     cells = grid(run.records(), run.manifest, model)
     positions = np.searchsorted(cells.ids, ids)
     states = worst_case(cells)[positions][:, -budgets:]

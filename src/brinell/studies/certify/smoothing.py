@@ -1,13 +1,15 @@
-"""Randomised smoothing: noisy copies of each sample, their classes counted, and the radius that the count allows.
+"""Randomised smoothing: noisy copies of each sample, their classes counted, and the radius that the
+count allows.
 
-Cohen, Rosenfeld & Kolter 2019, Certified adversarial robustness via randomized smoothing (ICML; arXiv 1902.02918), section 3.2,
-algorithm CERTIFY with theorem 1.
+Cohen, Rosenfeld & Kolter 2019, Certified adversarial robustness via randomized smoothing (ICML;
+arXiv 1902.02918), section 3.2, algorithm CERTIFY with theorem 1.
 
 Deviations:
-- Noisy inputs are moved into the bounds of the data before the model sees them. The smoothed model is that of the clipped model,
-  so the theorem holds as it stands.
-- The noise of a sample follows from the seed and its position in the data, so that pieces and batches change nothing. It is
-  drawn by torch on the processor, five times as fast as by `core.streams`.
+- Noisy inputs are moved into the bounds of the data before the model sees them. The smoothed model
+  is that of the clipped model, so the theorem holds as it stands.
+- The noise of a sample follows from the seed and its position in the data, so that pieces and
+  batches change nothing. It is drawn by torch on the processor, five times as fast as by
+  `core.streams`.
 """
 
 import math
@@ -29,7 +31,8 @@ from brinell.core.settings import Checked, Count, Positive, Range
 from brinell.core.streams import token
 
 CHUNK, LEAST = 2**20, 16
-"""Numbers that are drawn together, and the least number of noisy inputs; both fix the noise, whatever the size of a batch."""
+"""Numbers that are drawn together, and the least number of noisy inputs; both fix the noise,
+whatever the size of a batch."""
 Counter = Callable[[Tensor], Array]
 """(classes,) counts of the predicted classes of noisy inputs (n, *shape)."""
 
@@ -39,10 +42,11 @@ class Smoothing(Checked):
     """Randomised smoothing."""
 
     sigma: Positive = 0.25
-    """Standard deviation of the noise, in the units of the data. Larger noise allows larger radii and costs accuracy."""
+    """Standard deviation of the noise, in the units of the data. Larger noise allows larger
+    radii and costs accuracy."""
     draws: Annotated[int, Range("[2, inf)")] = 10_000
-    """Noisy inputs by which the share of the class is bounded. More draws allow larger radii: at most 2.46, 3.20 and 3.81 times
-    sigma for 1,000, 10,000 and 100,000 at alpha 0.001."""
+    """Noisy inputs by which the share of the class is bounded. More draws allow larger radii: at
+    most 2.46, 3.20 and 3.81 times sigma for 1,000, 10,000 and 100,000 at alpha 0.001."""
     first: Count = 100
     """Other noisy inputs, by which the class is chosen."""
     alpha: Annotated[float, Range("(0, 0.5)")] = 0.001
@@ -52,7 +56,10 @@ class Smoothing(Checked):
         super().__post_init__()
         if not self.largest:
             least = math.floor(math.log(self.alpha) / math.log(0.5)) + 1
-            raise ValueError(f"{self.draws} draws cannot tell any class at alpha {self.alpha:g}: {least} are the least")
+            raise ValueError(
+                f"{self.draws} draws cannot tell any class at alpha "
+                f"{self.alpha:g}: {least} are the least"
+            )
 
     @property
     def largest(self) -> float:
@@ -60,7 +67,9 @@ class Smoothing(Checked):
         return self.radius(self.alpha ** (1 / self.draws))
 
     def radius(self, low: float) -> float:
-        """The L2 radius within which a class of at least this probability stays the most probable one (theorem 1)."""
+        """The L2 radius within which a class of at least this probability stays the most probable
+        one (theorem 1).
+        """
         return self.sigma * NormalDist().inv_cdf(low) if low > 0.5 else 0.0
 
     def check_radius(self, radius: float) -> None:
@@ -68,12 +77,16 @@ class Smoothing(Checked):
         if radius > self.largest:
             sigma = math.ceil(100 * radius / self.largest * self.sigma) / 100
             raise RequestError(
-                f"{option('eps')} names a radius of {radius:g}, and {self.draws} draws at sigma {self.sigma:g} prove at most "
-                f"{self.largest:.3g}: take sigma={sigma:g}, or more draws, or leave larger radii out"
+                f"{option('eps')} names a radius of {radius:g}, and {self.draws} "
+                f"draws at sigma {self.sigma:g} prove at most "
+                f"{self.largest:.3g}: take sigma={sigma:g}, or more draws, or "
+                "leave larger radii out"
             )
 
     def bound(self, count: Counter, x: Tensor, seed: int, sample: int) -> tuple[int, float]:
-        """The most frequent class of a sample (*shape) under noise, and a lower bound of its probability (Clopper-Pearson)."""
+        """The most frequent class of a sample (*shape) under noise, and a lower bound of its
+        probability (Clopper-Pearson).
+        """
         prediction = int(self._counts(count, x, f"{seed} first {sample}", self.first).argmax())
         later = int(self._counts(count, x, f"{seed} later {sample}", self.draws)[prediction])
         return prediction, clopper_pearson_low(later, self.draws, self.alpha)
@@ -84,7 +97,9 @@ class Smoothing(Checked):
         generator, counts = torch.Generator(), []
         for start in range(0, draws, size):
             generator.manual_seed(token(f"{key} {start}") % 2**63)
-            noise = torch.randn(min(size, draws - start), *x.shape, generator=generator).mul_(self.sigma)
+            noise = torch.randn(min(size, draws - start), *x.shape, generator=generator).mul_(
+                self.sigma
+            )
             counts.append(count(noise.add_(x)))
         total: Array = np.sum(counts, 0)
         return total
@@ -96,7 +111,10 @@ def counter(model: Model, domain: Domain, device: torch.device, batch_size: int)
     def count(noisy: Tensor) -> Array:
         parts = (domain.clamp(part).to(device) for part in torch.split(noisy, batch_size))
         with torch.no_grad():
-            answers = [torch.bincount(ask(model, part).argmax(1), minlength=model.classes) for part in parts]
+            answers = [
+                torch.bincount(ask(model, part).argmax(1), minlength=model.classes)
+                for part in parts
+            ]
         counts: Array = torch.stack(answers).sum(0).cpu().numpy()
         return counts
 

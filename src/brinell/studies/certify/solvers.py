@@ -1,7 +1,8 @@
 """Outside verifiers, which are asked about open samples.
 
-A tool is believed in nothing but a proof. Its counterexamples are shown to the model, and a proof is refused where an input that
-the model gets wrong lies in the box of the query. A tool that proves what is known to be wrong is not asked again.
+A tool is believed in nothing but a proof. Its counterexamples are shown to the model, and a proof
+is refused where an input that the model gets wrong lies in the box of the query. A tool that proves
+what is known to be wrong is not asked again.
 """
 
 import shlex
@@ -17,7 +18,15 @@ from torch import Tensor
 
 from brinell.bounds._onnx_file import onnx_bytes
 from brinell.bounds._proofs import Proofs, Prover
-from brinell.bounds._verifiers import NETWORK, PROOF, SILENT, WITNESS, Answer, robustness_query, run_tool
+from brinell.bounds._verifiers import (
+    NETWORK,
+    PROOF,
+    SILENT,
+    WITNESS,
+    Answer,
+    robustness_query,
+    run_tool,
+)
 from brinell.core.errors import RequestError, option
 from brinell.core.record import Array
 from brinell.models._onnx_session import session_of
@@ -25,18 +34,23 @@ from brinell.store.files import write_text
 from brinell.store.proofs import REFUSED, Verdict, read_verdicts
 
 TOLERANCE = 1e-5
-"""Largest difference between the answers of the file and the network, as a share of the largest score."""
+"""Largest difference between the answers of the file and the network, as a share of the largest
+score."""
 NEAR = 1e-4
-"""Share of a budget by which an input that a tool names may lie outside of it, to be moved into it."""
+"""Share of a budget by which an input that a tool names may lie outside of it, to be moved into
+it."""
 Ask = Callable[[int, int], Answer]
 """The answer about a sample at a budget, both by position."""
 
 
 def network_bytes(prover: Prover, x: Tensor) -> bytes:
-    """The network as a file of ONNX, whose answers to inputs (n, *shape) by ONNX Runtime are those of the network."""
+    """The network as a file of ONNX, whose answers to inputs (n, *shape) by ONNX Runtime are those
+    of the network.
+    """
     if prover.norm != "linf":
         raise RequestError(
-            f"{option('solver')} is asked by queries in VNN-LIB, whose inputs lie in boxes, and a ball in {prover.norm} is not a "
+            f"{option('solver')} is asked by queries in VNN-LIB, whose inputs lie "
+            f"in boxes, and a ball in {prover.norm} is not a "
             f"box: leave {option('solver')} out, or certify in linf"
         )
     rows = x.detach().cpu().float()
@@ -44,13 +58,16 @@ def network_bytes(prover: Prover, x: Tensor) -> bytes:
         content = onnx_bytes(prover.coarse, rows[:1])
         session = session_of(content)
     except ImportError:
-        raise RequestError(f"{option('solver')} needs onnx and onnxruntime: pip install 'brinell[onnx]'") from None
+        raise RequestError(
+            f"{option('solver')} needs onnx and onnxruntime: pip install 'brinell[onnx]'"
+        ) from None
     answers = np.concatenate([session.run(None, {"X": row[None].numpy()})[0] for row in rows])
     expected = prover.graph.values(rows.double())[-1].numpy()
     difference = float(np.abs(answers - expected).max())
     if not difference <= TOLERANCE * max(1.0, float(np.abs(expected).max())):
         raise RequestError(
-            f"the network as a file of ONNX answers differently than the model, by up to {difference:.3g}: its samples cannot be "
+            "the network as a file of ONNX answers differently than the model, "
+            f"by up to {difference:.3g}: its samples cannot be "
             "written as queries; the methods of brinell need none"
         )
     return content
@@ -64,7 +81,8 @@ def find_tool(command: str) -> tuple[str, ...]:
     program = shutil.which(words[0]) if words else None
     if program is None:
         raise RequestError(
-            f"{option('solver')} names {words[0] if words else command!r}, and there is no such program: install it, or leave "
+            f"{option('solver')} names {words[0] if words else command!r}, and "
+            "there is no such program: install it, or leave "
             f"{option('solver')} out; the methods of brinell need none"
         )
     return (str(Path(program).absolute()), *words[1:])
@@ -98,10 +116,14 @@ class Questions:
         return bool(((x >= low) & (x <= high)).all())
 
     def inside(self, sample: int, level: int, values: Sequence[float]) -> Tensor | None:
-        """The input (1, *shape) that a tool names, moved into budget and bounds by rounding at most; None if it lies outside."""
+        """The input (1, *shape) that a tool names, moved into budget and bounds by rounding at
+        most; None if it lies outside.
+        """
         x0, eps = self.x[sample].cpu(), self.levels[level]
         x = torch.tensor(values, dtype=torch.float32).reshape(x0.shape)
-        projection = (x0 + (x - x0).clamp(-eps, eps))[None].clamp(*self.prover.domain.bounds(x0[None]))
+        projection = (x0 + (x - x0).clamp(-eps, eps))[None].clamp(
+            *self.prover.domain.bounds(x0[None])
+        )
         return None if float((projection[0] - x).abs().max()) > NEAR * eps else projection
 
     def asked(self, command: str, folder: Path, seconds: float) -> Ask:
@@ -112,8 +134,13 @@ class Questions:
 
         def ask(sample: int, level: int) -> Answer:
             label, eps = int(self.labels[sample]), self.levels[level]
-            comment = f"sample {self.ids[sample]} of class {label}, Linf eps {eps!r}: is there an error in this box?"
-            text = robustness_query(*self.box(sample, level), label, self.prover.graph.classes, comment)
+            comment = (
+                f"sample {self.ids[sample]} of class {label}, Linf eps {eps!r}: is "
+                "there an error in this box?"
+            )
+            text = robustness_query(
+                *self.box(sample, level), label, self.prover.graph.classes, comment
+            )
             write_text(query, text)
             return run_tool(words, query, f"{NETWORK}={network}", seconds, names)
 
@@ -121,19 +148,34 @@ class Questions:
 
     def recorded(self, tool: str, file: Path) -> Ask:
         """The answers of a tool that a file holds, for a repetition: no program runs."""
-        answers = {(line.sample_id, line.eps): line for line in read_verdicts(file) if line.tool == tool}
+        answers = {
+            (line.sample_id, line.eps): line for line in read_verdicts(file) if line.tool == tool
+        }
 
         def ask(sample: int, level: int) -> Answer:
             line = answers.get((int(self.ids[sample]), self.levels[level]))
             if line is None:
                 return Answer(SILENT, "the folder holds no answer")
-            return Answer(PROOF if line.verdict == REFUSED else line.verdict, line.reason, tuple(line.x), line.seconds)
+            return Answer(
+                PROOF if line.verdict == REFUSED else line.verdict,
+                line.reason,
+                tuple(line.x),
+                line.seconds,
+            )
 
         return ask
 
 
-def consult(tool: str, ask: Ask, questions: Questions, proofs: Proofs, first: Array, examples: dict[int, Array]) -> list[Verdict]:
-    """Ask a tool about open samples by bisection over their budgets, and raise proofs and counterexamples by what counts.
+def consult(
+    tool: str,
+    ask: Ask,
+    questions: Questions,
+    proofs: Proofs,
+    first: Array,
+    examples: dict[int, Array],
+) -> list[Verdict]:
+    """Ask a tool about open samples by bisection over their budgets, and raise proofs and
+    counterexamples by what counts.
 
     Args:
         tool: name of the tool.
@@ -153,23 +195,45 @@ def consult(tool: str, ask: Ask, questions: Questions, proofs: Proofs, first: Ar
         reason, x = answer.reason, answer.x
         if verdict == PROOF and k in examples and questions.holds(k, level, examples[k]):
             verdict = REFUSED
-            reason = "it proves what a stored counterexample contradicts, and none of its proofs of these samples counts"
+            reason = (
+                "it proves what a stored counterexample contradicts, and none of its "
+                "proofs of these samples counts"
+            )
         elif verdict == WITNESS:
             example = questions.inside(k, level, x)
             if example is None or not questions.is_wrong(example, int(questions.labels[k])):
-                verdict, reason, x = SILENT, "the input that it names is no counterexample, as the model answers", ()
+                verdict, reason, x = (
+                    SILENT,
+                    "the input that it names is no counterexample, as the model answers",
+                    (),
+                )
             else:
                 first[k], examples[k] = level, example[0].numpy()
                 x = tuple(example.flatten().tolist())
         elif verdict == PROOF:
             raised[k] = level
-        place = {"sample_id": int(questions.ids[k]), "eps": questions.levels[level], "tool": tool}
-        verdicts.append(Verdict(**place, verdict=verdict, reason=reason, seconds=answer.seconds, x=list(x)))  # type: ignore[arg-type]
+        verdicts.append(
+            Verdict(
+                sample_id=int(questions.ids[k]),
+                eps=questions.levels[level],
+                tool=tool,
+                verdict=verdict,  # type: ignore[arg-type]
+                reason=reason,
+                seconds=answer.seconds,
+                x=list(x),
+            )
+        )
         return verdict
 
     open_samples = [k for k in range(len(first)) if first[k] - int(proofs.level[k]) > 1]
-    broken = [k for k, x in examples.items() if 0 <= first[k] < len(questions.levels) and questions.holds(k, int(first[k]), x)]
-    refusal = bool(open_samples and broken) and settle(broken[0], int(first[broken[0]])) == REFUSED  # first what is known
+    broken = [
+        k
+        for k, x in examples.items()
+        if 0 <= first[k] < len(questions.levels) and questions.holds(k, int(first[k]), x)
+    ]
+    refusal = (
+        bool(open_samples and broken) and settle(broken[0], int(first[broken[0]])) == REFUSED
+    )  # first what is known
     for k in open_samples:
         low, high = int(proofs.level[k]), int(first[k])
         while high - low > 1 and not refusal:

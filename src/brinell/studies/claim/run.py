@@ -51,62 +51,89 @@ class ClaimManifest(Manifest, extra="forbid"):
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimLayout(Layout):
-    """The folder of a claim, which may be written again at any time, since nothing in it is its own."""
+    """The folder of a claim, which may be written again at any time, since nothing in it is its
+    own.
+    """
 
     def begin(self, path: Path, *, resume: bool = False) -> dict[str, Any]:
         """The manifest of the claim that is there; empty if there is none."""
         return self.read(path) if self.has(path) else super().begin(path, resume=resume)
 
 
-LAYOUT = ClaimLayout(verb="claim", noun="claim", version=1, manifest=ClaimManifest, resumable=False, derived=(JSON, CARD, BADGE))
+LAYOUT = ClaimLayout(
+    verb="claim",
+    noun="claim",
+    version=1,
+    manifest=ClaimManifest,
+    resumable=False,
+    derived=(JSON, CARD, BADGE),
+)
 
 
 def carry_out(call: Call) -> ClaimResult:
     """Write the claim about a run.
 
     Raises:
-        RequestError: no finished run, a budget or a model that it has not, or a folder with another claim.
+        RequestError: no finished run, a budget or a model that it has not, or a folder with another
+            claim.
         StoppedError: the folder cannot be written.
     """
     request: ClaimRequest = call.request
     path = user_path(request.run)
     if (path / MANIFEST).is_file() and (verb := register.study_of(path).verb) != "audit":
-        raise RequestError(f"{path} was made by brinell {verb}, and a claim is made of a run: name the run of an audit")
+        raise RequestError(
+            f"{path} was made by brinell {verb}, and a claim is made of a run: "
+            "name the run of an audit"
+        )
     _figures(request, path)
     folder = call.within(request.run).folder(request.run)
-    settings = {"request": request.model_dump(mode="json"), "source": {"path": request.run, "manifest": digest(path / MANIFEST)}}
+    settings = {
+        "request": request.model_dump(mode="json"),
+        "source": {"path": request.run, "manifest": digest(path / MANIFEST)},
+    }
     previous = LAYOUT.begin(folder)
     if any(previous.get(key, value) != value for key, value in settings.items()):
-        raise RequestError(f"{folder} holds a claim about another run or budget: choose another {option('out')}")
+        raise RequestError(
+            f"{folder} holds a claim about another run or budget: choose another {option('out')}"
+        )
     LAYOUT.save(folder, settings | {"command": call.command})
     write_page(folder)
     return open_result(folder)
 
 
 def open_result(folder: Path, place: Path | None = None) -> ClaimResult:
-    """The claim of a folder, from the run that it names; `place` is where the folder lay before it was copied."""
+    """The claim of a folder, from the run that it names; `place` is where the folder lay before it
+    was copied.
+    """
     manifest = LAYOUT.read(folder)
     request = parse_request(ClaimRequest, dict(manifest["request"]))
     (source,) = sources(place or folder, manifest)
     run, result, position = _figures(request, source)
     settings = parse_request(register.load("audit").request, dict(run.manifest["request"]))
     repeat = command_of(settings, register.load("audit"))
-    return summarise(str(folder), request, run.manifest, result, position, manifest["source"]["manifest"], repeat)
+    return summarise(
+        str(folder), request, run.manifest, result, position, manifest["source"]["manifest"], repeat
+    )
 
 
 def sources(folder: Path, manifest: Mapping[str, Any]) -> list[Path]:
-    """The run of a claim: the folder around it or the one that it names, whose manifest has the digest that the claim holds."""
+    """The run of a claim: the folder around it or the one that it names, whose manifest has the
+    digest that the claim holds.
+    """
     origin = manifest["source"]
     for place in (folder.absolute().parent, user_path(origin["path"])):
         if (place / MANIFEST).is_file() and digest(place / MANIFEST) == origin["manifest"]:
             return [place]
     raise RequestError(
-        f"{folder} is a claim about {origin['path']}, and no run there or around the claim has that manifest: put it back"
+        f"{folder} is a claim about {origin['path']}, and no run there or around "
+        "the claim has that manifest: put it back"
     )
 
 
 def write_page(folder: Path, place: Path | None = None) -> Path:
-    """Write the page of a claim, its tables and the files beside it; arguments as for `open_result`."""
+    """Write the page of a claim, its tables and the files beside it; arguments as for
+    `open_result`.
+    """
     result = open_result(folder, place)
     for name, text in result.texts().items():
         write_text(folder / name, text)
@@ -123,12 +150,22 @@ def _figures(request: ClaimRequest, path: Path) -> tuple[Run, ModelResult, int]:
     result = result if len(names) > 1 else with_proofs(result, path)
     positions = [k for k, eps in enumerate(result.eps) if eps > 0]
     if not positions:
-        raise RequestError(f"{path} has no budget above 0, and a claim is about one: audit the model with {option('eps')}")
+        raise RequestError(
+            f"{path} has no budget above 0, and a claim is about one: audit the "
+            f"model with {option('eps')}"
+        )
     if request.eps is None:
         return run, result, positions[-1]
     values = parse_eps(request.eps).values
-    matches = [k for k in positions if len(values) == 1 and math.isclose(result.eps[k], values[0], rel_tol=1e-6)]
+    matches = [
+        k
+        for k in positions
+        if len(values) == 1 and math.isclose(result.eps[k], values[0], rel_tol=1e-6)
+    ]
     if not matches:
         texts = ", ".join(result.eps_text[k] for k in positions)
-        raise RequestError(f"a claim is about one budget of the run, and eps {request.eps} is none: {path} has {texts}")
+        raise RequestError(
+            f"a claim is about one budget of the run, and eps {request.eps} is "
+            f"none: {path} has {texts}"
+        )
     return run, result, matches[0]

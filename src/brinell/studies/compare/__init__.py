@@ -1,6 +1,8 @@
-"""Compare models on the same samples: ranks with intervals, paired differences, and robustness class by class.
+"""Compare models on the same samples: ranks with intervals, paired differences, and robustness
+class by class.
 
-The models are those of finished runs, or are audited first. The first one is the baseline of the differences.
+The models are those of finished runs, or are audited first. The first one is the baseline of the
+differences.
 """
 
 from typing import Annotated
@@ -26,10 +28,11 @@ class CompareRequest(BaseRequest):
     """The settings of `brinell compare`."""
 
     run: tuple[Folder, ...] = Field(min_length=1)
-    """A run of brinell audit, all of whose models are compared; or a model, as for brinell audit, which is audited first."""
+    """A run of brinell audit, all of whose models are compared; or a model, as for brinell
+    audit, which is audited first."""
     at: Budgets | None = None
-    """The budget at which models and classes are compared; all runs have it. Default: the largest common budget at which the
-    models keep a tenth of their clean accuracy on average."""
+    """The budget at which models and classes are compared; all runs have it. Default: the
+    largest common budget at which the models keep a tenth of their clean accuracy on average."""
     data: DataSpec = "digits"
     """The data on which models are audited, as for brinell audit."""
     norm: DistanceSpec = "linf"
@@ -39,7 +42,8 @@ class CompareRequest(BaseRequest):
     attack: tuple[AttackSpec, ...] = ("fast",)
     """The attacks of these audits."""
     samples: SampleCount = None
-    """The number of samples of these audits, or all. Default: 1000, or all where there are fewer."""
+    """The number of samples of these audits, or all. Default: 1000, or all where there are
+    fewer."""
     seed: Seed = 0
     device: Device = "auto"
 
@@ -51,7 +55,12 @@ STUDY = Study(
     folder="run",
     positional=("run",),
     memory=("data",),
-    claimed=(("manifest.json:runs.FOLDER/audit", "the digest of the audit in the folder, which is repeated with it"),),
+    claimed=(
+        (
+            "manifest.json:runs.FOLDER/audit",
+            "the digest of the audit in the folder, which is repeated with it",
+        ),
+    ),
     resume=True,
     examples=(
         "brinell compare RUN_A RUN_B",

@@ -15,7 +15,8 @@ from brinell.analysis.robust_accuracy import class_names, mean, minus, per_class
 from brinell.analysis.standing import Standing
 
 ENOUGH = 5
-"""Samples of a class that a model must classify correctly on clean inputs for its losses to count in an order of classes."""
+"""Samples of a class that a model must classify correctly on clean inputs for its losses to
+count in an order of classes."""
 
 
 class ComparedModel(Result):
@@ -44,7 +45,9 @@ class ComparedModel(Result):
 
 
 class ComparedClass(OfClass):
-    """One class over the models that are robust on a sample at the compared budget; over all if none is."""
+    """One class over the models that are robust on a sample at the compared budget; over all if
+    none is.
+    """
 
     n: int
     """Number of samples of the class."""
@@ -53,7 +56,8 @@ class ComparedClass(OfClass):
     mean_drop: float | None
     """Mean total drop."""
     rank: Rank | None
-    """Rank by the mean drop, the largest first; null if too few samples of the class can be lost."""
+    """Rank by the mean drop, the largest first; null if too few samples of the class can be
+    lost."""
     rivals: list[str]
     """Classes that are not shown to lose more or less."""
 
@@ -65,7 +69,10 @@ def models_of(common: Common, standing: Standing, position: int) -> list[Compare
     for index, side in enumerate(common.sides):
         facts = next(entry for entry in side.manifest["models"] if entry["name"] == side.model)
         cells = replace(
-            grid(side.records, side.manifest, side.model), labels=common.labels, clean=common.states[index, :, 0], eps=common.eps
+            grid(side.records, side.manifest, side.model),
+            labels=common.labels,
+            clean=common.states[index, :, 0],
+            eps=common.eps,
         )
         classes = [
             c.model_copy(update={"total_drop": minus(c.robust[position].value, c.clean.value)})
@@ -88,15 +95,27 @@ def models_of(common: Common, standing: Standing, position: int) -> list[Compare
     return models
 
 
-def classes_of(models: Sequence[ComparedModel], common: Common, position: int) -> list[ComparedClass]:
+def classes_of(
+    models: Sequence[ComparedModel], common: Common, position: int
+) -> list[ComparedClass]:
     """Each class over the models that rate it."""
     robust_somewhere = (common.states[:, :, 1 + position] == RIGHT).any(1)
     raters: list[int] = np.flatnonzero(
         robust_somewhere | ~robust_somewhere.any()
     ).tolist()  # those with a robust sample, or all if none has one
-    clean, robust = common.states[raters, :, 0] == RIGHT, common.states[raters, :, 1 + position] == RIGHT
-    lost, k = (clean & ~robust).sum(0), len(raters)  # of whole numbers, so that classes with equal drops tie
-    ranked = [c.class_ for c in models[0].per_class if clean[:, common.labels == c.class_].sum() >= ENOUGH * k]
+    clean, robust = (
+        common.states[raters, :, 0] == RIGHT,
+        common.states[raters, :, 1 + position] == RIGHT,
+    )
+    lost, k = (
+        (clean & ~robust).sum(0),
+        len(raters),
+    )  # of whole numbers, so that classes with equal drops tie
+    ranked = [
+        c.class_
+        for c in models[0].per_class
+        if clean[:, common.labels == c.class_].sum() >= ENOUGH * k
+    ]
     members = np.isin(common.labels, ranked)
     order = compare_groups(lost[members], common.labels[members], 0.0, k) if ranked else None
     names = {c.class_: c.name for c in models[0].per_class}
@@ -124,7 +143,19 @@ def classes_of(models: Sequence[ComparedModel], common: Common, position: int) -
 def shortfalls(models: int, classes: Sequence[ComparedClass], n: int) -> list[str]:
     """What so many models and samples cannot show at all."""
     sizes, unit = [c.n for c in classes if c.rank is not None], "samples of the largest class"
-    of_models = shortfall("model can be shown to be more robust than another", pairs(models), "samples", n, smallest_mcnemar)
+    of_models = shortfall(
+        "model can be shown to be more robust than another",
+        pairs(models),
+        "samples",
+        n,
+        smallest_mcnemar,
+    )
     most = max(sizes, default=0)
-    of_classes = shortfall("class can be shown to lose more than another", pairs(len(sizes)), unit, most, smallest_of_groups)
+    of_classes = shortfall(
+        "class can be shown to lose more than another",
+        pairs(len(sizes)),
+        unit,
+        most,
+        smallest_of_groups,
+    )
     return [claim for claim in (of_models, of_classes) if claim]

@@ -76,7 +76,8 @@ class Comparison(ReportedResult, ClaimingResult):
     standing: list[str]
     """The most robust models, ties, and who leads at other budgets."""
     pairs: list[ComparedPair]
-    """Every pair; A is the model that was named later, so that a difference is a change from the earlier one."""
+    """Every pair; A is the model that was named later, so that a difference is a change from the
+    earlier one."""
     classes: list[ComparedClass]
     """The classes, by index."""
     notes: list[str]
@@ -88,21 +89,35 @@ class Comparison(ReportedResult, ClaimingResult):
         baseline, *rivals = self.models
         changes = [_points(pair, self.at) for pair in self.pairs if pair.b == baseline.model]
         p_values = [PValue(pair.p_holm[self.at]) for pair in self.pairs if pair.b == baseline.model]
-        order = sorted(range(len(self.classes)), key=lambda index: (self.classes[index].mean_drop or 0.0, index))
-        class_changes = [(_points(c, self.at),) for c in self.pairs[0].per_class] if two else [()] * len(order)
+        order = sorted(
+            range(len(self.classes)),
+            key=lambda index: (self.classes[index].mean_drop or 0.0, index),
+        )
+        class_changes = (
+            [(_points(c, self.at),) for c in self.pairs[0].per_class] if two else [()] * len(order)
+        )
         return Report(
             verb="compare",
             title=f"{counted(len(self.models), 'model')} on {self.data}",
-            subject=f"{counted(self.n, 'sample')} judged on every model; {axis}, compared at {text}",
+            subject=f"{counted(self.n, 'sample')} judged on every model; {axis}, compared "
+            f"at {text}",
             sentences=[*self.standing, *_class_sentences(self)],
             blocks=[
                 Curve(
                     title="Robust accuracy over the budgets",
                     series=[
-                        Series(name=m.model, points=[(0.0, m.clean), *((rate.eps, rate) for rate in m.robust if rate.eps > 0)])
+                        Series(
+                            name=m.model,
+                            points=[
+                                (0.0, m.clean),
+                                *((rate.eps, rate) for rate in m.robust if rate.eps > 0),
+                            ],
+                        )
                         for m in self.models
                     ],
-                    ticks=sorted(({0.0: "0"} | dict(zip(self.eps, self.eps_text, strict=True))).items()),
+                    ticks=sorted(
+                        ({0.0: "0"} | dict(zip(self.eps, self.eps_text, strict=True))).items()
+                    ),
                     axis=f"budget eps ({axis})",
                 ),
                 Table(
@@ -110,9 +125,12 @@ class Comparison(ReportedResult, ClaimingResult):
                     columns=("model", "clean", f"robust at {text}", "rank", "change, points", "p"),
                     rows=[
                         (model.model, model.clean, model.robust[self.at], model.rank, change, p)
-                        for model, change, p in zip(self.models, [None, *changes], [None, *p_values], strict=True)
+                        for model, change, p in zip(
+                            self.models, [None, *changes], [None, *p_values], strict=True
+                        )
                     ],
-                    text=f"Changes are from {baseline.model}, which was named first. Intervals of ranks hold together with "
+                    text=f"Changes are from {baseline.model}, which was named first. "
+                    "Intervals of ranks hold together with "
                     "95 %; they and p are by McNemar's test, corrected for all pairs.",
                     name="models",
                     terminal=True,
@@ -148,14 +166,24 @@ class Comparison(ReportedResult, ClaimingResult):
                             None,
                         )
                     ],
-                    text="Robust accuracy of each class. The mean drop from clean inputs is over the models that are robust on a "
+                    text="Robust accuracy of each class. The mean drop from clean "
+                    "inputs is over the models that are robust on a "
                     "sample. Rank 1 loses most; the intervals of all ranks hold together.",
                     name="classes",
                     heat=True,
                 ),
                 Table(
                     title="Pair by pair",
-                    columns=("models", "eps", "first", "second", "change, points", "only the first", "only the second", "p"),
+                    columns=(
+                        "models",
+                        "eps",
+                        "first",
+                        "second",
+                        "change, points",
+                        "only the first",
+                        "only the second",
+                        "p",
+                    ),
                     rows=[
                         (
                             f"{pair.b} and {pair.a}",
@@ -170,7 +198,8 @@ class Comparison(ReportedResult, ClaimingResult):
                         for pair in self.pairs
                         for index, rate in enumerate(pair.robust)
                     ],
-                    text="Only the first: samples on which the first is robust and the second is not.",
+                    text="Only the first: samples on which the first is robust and "
+                    "the second is not.",
                     name="pairs",
                     folded=not two,
                     filter=not two,
@@ -190,7 +219,11 @@ class Comparison(ReportedResult, ClaimingResult):
             ],
             notes=[Note("comparison", "note", note) for note in self.notes],
             provenance=[
-                (m.model, [m.run, m.architecture, m.parameters and counted(m.parameters, "parameter")]) for m in self.models
+                (
+                    m.model,
+                    [m.run, m.architecture, m.parameters and counted(m.parameters, "parameter")],
+                )
+                for m in self.models
             ],
         )
 
@@ -202,23 +235,44 @@ def _points(comparison: CompareResult | ClassComparison, position: int) -> Point
 
 def _class_sentences(result: Comparison) -> Iterator[str]:
     """The classes that lose most and least, of those that have a rank."""
-    ranked = sorted((c for c in result.classes if c.rank is not None), key=lambda c: c.mean_drop or 0.0)
+    ranked = sorted(
+        (c for c in result.classes if c.rank is not None), key=lambda c: c.mean_drop or 0.0
+    )
     if len(ranked) < 2 or ranked[0].mean_drop == ranked[-1].mean_drop:
         return
-    scope = "" if len(ranked) == len(result.classes) else f" of {len(ranked)} classes with enough samples"
+    scope = (
+        ""
+        if len(ranked) == len(result.classes)
+        else f" of {len(ranked)} classes with enough samples"
+    )
     if all(len(c.rivals) == len(ranked) - 1 for c in ranked):
-        most, least = (f"{c.name} ({100 * abs(c.mean_drop or 0.0):.1f} points)" for c in (ranked[0], ranked[-1]))
+        most, least = (
+            f"{c.name} ({100 * abs(c.mean_drop or 0.0):.1f} points)"
+            for c in (ranked[0], ranked[-1])
+        )
         budget = result.eps_text[result.at]
-        yield f"No class is shown to lose more than another{scope}: on average up to {budget} most {most}, least {least}."
+        yield (
+            f"No class is shown to lose more than another{scope}: on average up to "
+            f"{budget} most {most}, least {least}."
+        )
         return
-    for c, extreme, likewise, reverse in ((ranked[0], "most", "much", "less"), (ranked[-1], "least", "little", "more")):
+    for c, extreme, likewise, reverse in (
+        (ranked[0], "most", "much", "less"),
+        (ranked[-1], "least", "little", "more"),
+    ):
         tied = [other.name for other in ranked if other.mean_drop == c.mean_drop]
         rivals = [name for name in c.rivals if name not in tied]
         who = f"Class {c.name} loses" if len(tied) == 1 else f"Classes {listed(tied)} lose"
         start = f", from {percent(c.clean)} on clean inputs" if len(tied) == 1 else ""
-        lost = f"{100 * abs(c.mean_drop or 0.0):.1f} points up to {result.eps_text[result.at]} on average{start}"
+        lost = (
+            f"{100 * abs(c.mean_drop or 0.0):.1f} points up to "
+            f"{result.eps_text[result.at]} on average{start}"
+        )
         doubt = f"{len(rivals)} of the other {len(ranked) - len(tied)} may lose as {likewise}"
-        yield f"{who} {extreme}{scope}: {lost}; {doubt if rivals else f'each other class is shown to lose {reverse}'}."
+        yield (
+            f"{who} {extreme}{scope}: {lost}; "
+            f"{doubt if rivals else f'each other class is shown to lose {reverse}'}."
+        )
 
 
 def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None) -> Comparison:
@@ -234,10 +288,17 @@ def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None) -
     texts = [common.texts[index] for index in above]
     budget = None
     if eps is not None and (budget := int(eps_index(common.eps[above], np.array([eps]))[0])) < 0:
-        raise RequestError(f"{option('at')} is {eps:g}, which is no budget of all runs: choose one of {', '.join(texts)}")
+        raise RequestError(
+            f"{option('at')} is {eps:g}, which is no budget of all runs: choose "
+            f"one of {', '.join(texts)}"
+        )
     names = [side.model for side in sides]
-    unique = [f"{side.run}: {side.model}" if names.count(side.model) > 1 else side.model for side in sides]
-    ranking = standing(unique, common.states[:, :, 0], common.states[:, :, 1 + above], texts, budget)
+    unique = [
+        f"{side.run}: {side.model}" if names.count(side.model) > 1 else side.model for side in sides
+    ]
+    ranking = standing(
+        unique, common.states[:, :, 0], common.states[:, :, 1 + above], texts, budget
+    )
     position = int(above[ranking.at])
     models = models_of(common, ranking, position)
     classes = classes_of(models, common, position)
@@ -254,19 +315,26 @@ def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None) -
         standing=who_leads(ranking),
         pairs=[
             ComparedPair(
-                **dict(pair(common, second, first)) | {"a": ranking.names[second], "b": ranking.names[first], "notes": []},
+                **dict(pair(common, second, first))
+                | {"a": ranking.names[second], "b": ranking.names[first], "notes": []},
                 p_holm=[float(p[second, first]) for p in p_values],
             )
             for first in range(len(sides))
             for second in range(first + 1, len(sides))
         ],
         classes=classes,
-        notes=[*common.notes, *_notes(sides, models, position), *shortfalls(len(models), classes, len(common.labels))],
+        notes=[
+            *common.notes,
+            *_notes(sides, models, position),
+            *shortfalls(len(models), classes, len(common.labels)),
+        ],
     )
 
 
 def _notes(sides: Sequence[Side], models: Sequence[ComparedModel], position: int) -> Iterator[str]:
-    """Checks that failed or were not made, once for all models that have the same; and models without a robust sample."""
+    """Checks that failed or were not made, once for all models that have the same; and models
+    without a robust sample.
+    """
     texts: dict[str, list[str]] = {}
     for side, model in zip(sides, models, strict=True):
         if text := caveat(checks_of(side.records, side.manifest, side.model)):
@@ -274,4 +342,7 @@ def _notes(sides: Sequence[Side], models: Sequence[ComparedModel], position: int
     yield from (f"{text}, for {listed(names)}" for text, names in texts.items())
     broken = [model.model for model in models if not model.robust[position].k]
     if 0 < len(broken) < len(models):
-        yield f"no sample is robust on {listed(broken)}: the drops of its classes are its clean accuracy and count in no mean"
+        yield (
+            f"no sample is robust on {listed(broken)}: the drops of its classes are "
+            "its clean accuracy and count in no mean"
+        )

@@ -38,17 +38,36 @@ def carry_out(call: Call) -> Comparison:
     _budget(request)
     runs, plan = _runs(request), _plan(call)
     manifests = [Run.open(user_path(run)).manifest for run in runs if run != AUDIT]
-    names = [*(plan.request.model if plan else ()), *(model["name"] for manifest in manifests for model in manifest["models"])]
+    names = [
+        *(plan.request.model if plan else ()),
+        *(model["name"] for manifest in manifests for model in manifest["models"]),
+    ]
     if len(names) < 2:
-        raise RequestError(f"a comparison needs two models or more, and {request.run[0]} has one, {names[0]}: name another")
+        raise RequestError(
+            f"a comparison needs two models or more, and {request.run[0]} has "
+            f"one, {names[0]}: name another"
+        )
     folder = call.folder(request.data if plan else str(manifests[0]["data"]["spec"]))
     LAYOUT.begin(folder, resume=call.resume)
-    if not (folder / REQUEST).exists():  # keep the stored request of a resumed comparison, so another request is rejected
+    if not (
+        folder / REQUEST
+    ).exists():  # keep the stored request of a resumed comparison, so another request is rejected
         write_text(folder / REQUEST, settings_text(LAYOUT, request, call.command, folder))
     if plan is not None:
-        carry_out_plan(plan, _path(AUDIT, folder), call.progress, command=call.command, resume=call.resume, pool=call.pool())
+        carry_out_plan(
+            plan,
+            _path(AUDIT, folder),
+            call.progress,
+            command=call.command,
+            resume=call.resume,
+            pool=call.pool(),
+        )
     result = _compare(request, folder)
-    facts = {"request": request.model_dump(mode="json"), "command": call.command, "runs": _digests(request, folder)}
+    facts = {
+        "request": request.model_dump(mode="json"),
+        "command": call.command,
+        "runs": _digests(request, folder),
+    }
     LAYOUT.save(folder, facts)
     result.write()
     return result
@@ -83,9 +102,18 @@ def _plan(call: Call) -> Plan | None:
     request: CompareRequest = call.request
     settings = {name: getattr(request, name) for name in SETTINGS}
     if specs := tuple(name for name in request.run if not os.path.isdir(user_path(name))):
-        return plan_audit(parse_request(Request, {"model": specs, **settings}), dataset=call.dataset())
-    if changed := [name for name, value in settings.items() if value != CompareRequest.model_fields[name].default]:
-        raise RequestError(f"{option(changed[0])} is for models that are audited first, and only runs are compared: leave it out")
+        return plan_audit(
+            parse_request(Request, {"model": specs, **settings}), dataset=call.dataset()
+        )
+    if changed := [
+        name
+        for name, value in settings.items()
+        if value != CompareRequest.model_fields[name].default
+    ]:
+        raise RequestError(
+            f"{option(changed[0])} is for models that are audited first, and only "
+            "runs are compared: leave it out"
+        )
     return None
 
 
@@ -95,7 +123,10 @@ def _budget(request: CompareRequest) -> float | None:
         return None
     values = parse_eps(request.at).values
     if len(values) != 1 or not values[0]:
-        raise RequestError(f"{option('at')} is {request.at}, and models are compared at one budget above 0: write it as 8/255")
+        raise RequestError(
+            f"{option('at')} is {request.at}, and models are compared at one "
+            "budget above 0: write it as 8/255"
+        )
     return float(values[0])
 
 
@@ -114,5 +145,8 @@ def _compare(request: CompareRequest, folder: Path) -> Comparison:
     for name in _runs(request):
         run = Run.open(_path(name, folder))
         records, manifest = run.records(), run.manifest
-        sides += [Side(run=name, manifest=manifest, records=records, model=model["name"]) for model in manifest["models"]]
+        sides += [
+            Side(run=name, manifest=manifest, records=records, model=model["name"])
+            for model in manifest["models"]
+        ]
     return summarise(sides, str(folder), eps=_budget(request))

@@ -1,9 +1,11 @@
-"""Rows of a corruption study, corruption errors by kind and severity, their means relative to a reference, and the report.
+"""Rows of a corruption study, corruption errors by kind and severity, their means relative to a
+reference, and the report.
 
-Hendrycks & Dietterich 2019, section 4.2: CE is the sum of a model's errors over the severities divided by that of the reference,
-mCE its mean over the fifteen kinds.
+Hendrycks & Dietterich 2019, section 4.2: CE is the sum of a model's errors over the severities
+divided by that of the reference, mCE its mean over the fifteen kinds.
 
-examples/NNN.safetensors  for each kind of the facts, by position: a sample as it is and corrupted at the largest severity; its
+examples/NNN.safetensors  for each kind of the facts, by position: a sample as it is and corrupted
+at the largest severity; its
                           class, and the answers of the first model to both
 """
 
@@ -25,7 +27,17 @@ from brinell.core.record import Array, Columns, column
 from brinell.manifest import Facts, Listing
 from brinell.reports.numbers import counted, listed, percent
 from brinell.reports.pictures import picture
-from brinell.reports.values import Detail, Example, Gallery, Measure, Note, Percent, Picture, Report, Table
+from brinell.reports.values import (
+    Detail,
+    Example,
+    Gallery,
+    Measure,
+    Note,
+    Percent,
+    Picture,
+    Report,
+    Table,
+)
 from brinell.store.files import read_arrays
 from brinell.store.table import Folder
 from brinell.studies.corruption import CorruptRequest
@@ -36,13 +48,31 @@ PUBLISHED = "published-"
 FIFTEEN = tuple(
     f"{PUBLISHED}{name}"
     for name in (
-        *("gaussian-noise", "shot-noise", "impulse-noise", "defocus-blur", "glass-blur", "motion-blur", "zoom-blur"),
-        *("snow", "frost", "fog", "brightness", "contrast", "elastic-transform", "pixelate", "jpeg-compression"),
+        *(
+            "gaussian-noise",
+            "shot-noise",
+            "impulse-noise",
+            "defocus-blur",
+            "glass-blur",
+            "motion-blur",
+            "zoom-blur",
+        ),
+        *(
+            "snow",
+            "frost",
+            "fog",
+            "brightness",
+            "contrast",
+            "elastic-transform",
+            "pixelate",
+            "jpeg-compression",
+        ),
     )
 )
 """The kinds over which the mean corruption error is taken."""
 MCE = (
-    "The mean corruption error (mCE) is that of Hendrycks and Dietterich: errors summed over the severities, divided by those of "
+    "The mean corruption error (mCE) is that of Hendrycks and Dietterich: errors "
+    "summed over the severities, divided by those of "
     "the reference, averaged over the published kinds. The reference has 100 %."
 )
 UNCHANGED = 1e-6
@@ -59,7 +89,9 @@ class Answers(Columns):
     sample_id: Array = column("int64", "position of the sample in the data")
     label: Array = column("int32", "true class")
     pred: Array = column("int32", "the model's answer")
-    l2: Array = column("float32", "Euclidean length of the change, in the units of the data", zero=True)
+    l2: Array = column(
+        "float32", "Euclidean length of the change, in the units of the data", zero=True
+    )
 
 
 def example_path(number: int) -> str:
@@ -80,7 +112,8 @@ class Error(Result):
     """A corruption error with its 95 % interval over the samples."""
 
     value: float | None = None
-    """1 if the model errs as often as the reference; null if undefined, or if a severity or kind is missing."""
+    """1 if the model errs as often as the reference; null if undefined, or if a severity or kind
+    is missing."""
     low: float | None = None
     """Lower end; null if unknown: fewer than six samples, or nearly all alike."""
     high: float | None = None
@@ -119,7 +152,8 @@ class End(Result):
     kind: str
     """Name."""
     rivals: list[str]
-    """Corruptions that do not differ significantly from it (paired, p-values corrected for all pairs by Holm 1979)."""
+    """Corruptions that do not differ significantly from it (paired, p-values corrected for all
+    pairs by Holm 1979)."""
 
 
 class CorruptModel(Result):
@@ -157,19 +191,34 @@ class CorruptResult(FolderResult):
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
-        reference, severities = self.request.reference, [str(severity) for severity in self.facts.severities]
+        reference, severities = (
+            self.request.reference,
+            [str(severity) for severity in self.facts.severities],
+        )
         first, several = self.per_model[0], len(self.per_model) > 1
         subject = f"{counted(self.n, 'sample')}, {counted(len(self.per_model), 'model')}"
         models = Table(
             title="The models",
             columns=("model", "clean", "corrupted, mean", *(["mCE"] if reference else [])),
-            rows=[(m.model, m.clean, Percent(m.accuracy), *([_in_percent(m.mce)] if reference else [])) for m in self.per_model],
+            rows=[
+                (
+                    m.model,
+                    m.clean,
+                    Percent(m.accuracy),
+                    *([_in_percent(m.mce)] if reference else []),
+                )
+                for m in self.per_model
+            ],
             text=MCE if reference else "",
             name="models",
             terminal=True,
             page=several,
         )
-        classes = [(m.model, c.name, c.n, c.clean, Percent(c.accuracy)) for m in self.per_model for c in m.per_class]
+        classes = [
+            (m.model, c.name, c.n, c.clean, Percent(c.accuracy))
+            for m in self.per_model
+            for c in m.per_class
+        ]
         return Report(
             verb="corrupt",
             title=f"What corruptions cost on {self.data}",
@@ -191,15 +240,27 @@ class CorruptResult(FolderResult):
         )
 
     def _sentences(self, model: CorruptModel) -> Iterator[str]:
-        """Accuracy under corruption with the mean corruption error, and the kinds that cost most and least."""
+        """Accuracy under corruption with the mean corruption error, and the kinds that cost most
+        and least.
+        """
         clean, corrupted, mce = percent(model.clean.value), percent(model.accuracy), model.mce
         text = f"{model.model}: {clean} on clean inputs, {corrupted} under corruption on average"
         if mce.value is not None and model.model != self.request.reference:
-            ends = "no interval" if mce.low is None or mce.high is None else f"{100 * mce.low:.1f} to {100 * mce.high:.1f}"
-            text += f"; mean corruption error {100 * mce.value:.1f} % ({ends}), where {self.request.reference} has 100 %"
+            ends = (
+                "no interval"
+                if mce.low is None or mce.high is None
+                else f"{100 * mce.low:.1f} to {100 * mce.high:.1f}"
+            )
+            text += (
+                f"; mean corruption error {100 * mce.value:.1f} % ({ends}), where "
+                f"{self.request.reference} has 100 %"
+            )
         yield f"{text}."
         if model.most is not None and model.least is not None:
-            yield f"{model.model}: {self._end(model, model.most, 'most')}; {self._end(model, model.least, 'least')}."
+            yield (
+                f"{model.model}: {self._end(model, model.most, 'most')}; "
+                f"{self._end(model, model.least, 'least')}."
+            )
 
     def _end(self, model: CorruptModel, end: End, extreme: str) -> str:
         """Clause on the corruption that costs most or least."""
@@ -208,18 +269,27 @@ class CorruptResult(FolderResult):
             return f"{self.label(end.kind)} costs {extreme} ({left} left), by more than chance"
         rank, amount = ("lowest", "much") if extreme == "most" else ("highest", "little")
         rivals = listed([self.label(rival) for rival in end.rivals])
-        return f"{self.label(end.kind)} has the {rank} accuracy ({left}), but {rivals} may cost as {amount}"
+        return (
+            f"{self.label(end.kind)} has the {rank} accuracy ({left}), but {rivals} "
+            f"may cost as {amount}"
+        )
 
     def label(self, kind: str) -> str:
         """The name of a corruption on the page: without its suite, where all are published ones."""
-        return kind.removeprefix(PUBLISHED) if all(name.startswith(PUBLISHED) for name in self.facts.kinds) else kind
+        return (
+            kind.removeprefix(PUBLISHED)
+            if all(name.startswith(PUBLISHED) for name in self.facts.kinds)
+            else kind
+        )
 
     def _kinds(self, number: int, severities: Sequence[str]) -> Table:
         """Accuracy of a model by kind and severity."""
         model, with_ce = self.per_model[number], self.request.reference is not None
         rows = [
             (
-                self.label(kind.kind) if kind.active else Detail(self.label(kind.kind), "changes no sample: in no mean"),
+                self.label(kind.kind)
+                if kind.active
+                else Detail(self.label(kind.kind), "changes no sample: in no mean"),
                 *kind.levels,
                 Percent(kind.accuracy),
                 *([_in_percent(kind.ce)] if with_ce else []),
@@ -239,25 +309,37 @@ class CorruptResult(FolderResult):
     def _gallery(self, model: CorruptModel, severity: str) -> Gallery:
         """A sample of each kind, the kinds that cost a model most first."""
         examples, domain = [], None
-        for kind in sorted((kind for kind in model.kinds if kind.active), key=lambda kind: kind.accuracy):
+        for kind in sorted(
+            (kind for kind in model.kinds if kind.active), key=lambda kind: kind.accuracy
+        ):
             file = Path(self.folder) / example_path(self.facts.kinds.index(kind.kind))
             if file.exists():
                 domain = domain or self.manifest["data"]["domain"]
-                examples.append(_example(self.label(kind.kind), read_arrays(file), domain, self.classes))
+                examples.append(
+                    _example(self.label(kind.kind), read_arrays(file), domain, self.classes)
+                )
         text = (
-            f"One sample of each kind at severity {severity}, the kinds that cost {model.model} most first: where there is one, "
+            f"One sample of each kind at severity {severity}, the kinds that cost "
+            f"{model.model} most first: where there is one, "
             "a sample that it gets right only without the corruption."
         )
-        return Gallery(title="What the corruptions look like", examples=examples, text=text, open_examples=3)
+        return Gallery(
+            title="What the corruptions look like", examples=examples, text=text, open_examples=3
+        )
 
 
-def _example(kind: str, arrays: Mapping[str, Array], domain: Mapping[str, Any], names: Sequence[str]) -> Example:
+def _example(
+    kind: str, arrays: Mapping[str, Array], domain: Mapping[str, Any], names: Sequence[str]
+) -> Example:
     """Clean and corrupted pictures of a sample, with the answers to them."""
     bounds = float(np.min(domain["low"])), float(np.max(domain["high"]))
     label, *answers = (class_name(names, int(index)) for index in arrays["classes"])
     title = f"sample {int(arrays['sample'][0])}, {label}"
     pictures = [
-        Picture(picture(arrays[name], domain["kind"], *bounds, title=f"{title}, {name}"), f"{name}: {answer}")
+        Picture(
+            picture(arrays[name], domain["kind"], *bounds, title=f"{title}, {name}"),
+            f"{name}: {answer}",
+        )
         for name, answer in zip(("clean", "corrupted"), answers, strict=True)
     ]
     return Example(pictures=pictures, caption=f"{kind}, class {label}")
@@ -265,22 +347,33 @@ def _example(kind: str, arrays: Mapping[str, Array], domain: Mapping[str, Any], 
 
 def _in_percent(error: Error) -> Measure:
     """A corruption error where the reference has 100."""
-    value, low, high = (None if part is None else 100 * part for part in (error.value, error.low, error.high))
+    value, low, high = (
+        None if part is None else 100 * part for part in (error.value, error.low, error.high)
+    )
     return Measure(value, low, high, "%")
 
 
 class _Errors:
-    """Errors of every model as arrays: (models, n) on clean inputs, and (models, kinds, severities, n)."""
+    """Errors of every model as arrays: (models, n) on clean inputs, and (models, kinds, severities,
+    n).
+    """
 
     def __init__(self, models: list[str], facts: CorruptFacts, answers: Answers) -> None:
         self.models, self.kinds, self.severities = models, facts.kinds, facts.severities
-        of_model, of_kind = _positions(models, answers.model), _positions([CLEAN, *facts.kinds], answers.kind)
+        of_model, of_kind = (
+            _positions(models, answers.model),
+            _positions([CLEAN, *facts.kinds], answers.kind),
+        )
         order = np.lexsort((answers.sample_id, answers.severity, of_kind, of_model))
         shape = len(models), 1 + len(self.kinds) * len(self.severities), -1
-        label, pred, length = (getattr(answers, name)[order].reshape(shape) for name in ("label", "pred", "l2"))
+        label, pred, length = (
+            getattr(answers, name)[order].reshape(shape) for name in ("label", "pred", "l2")
+        )
         wrong, self.labels = pred != label, label[0, 0]
         self.clean: Array = wrong[:, 0]
-        self.wrong: Array = wrong[:, 1:].reshape(len(models), len(self.kinds), len(self.severities), -1)
+        self.wrong: Array = wrong[:, 1:].reshape(
+            len(models), len(self.kinds), len(self.severities), -1
+        )
         changes = length[0, 1:].reshape(len(self.kinds), -1).max(1)
         self.active = np.flatnonzero(changes > UNCHANGED).tolist()
         """The kinds that change any sample."""
@@ -309,24 +402,33 @@ def summarise(folder: Folder[Answers]) -> CorruptResult:
 
 
 def _notes(errors: _Errors, base: int | None) -> Iterator[str]:
-    """Notes on what no mean includes, on the reference, and on the scope of the mean corruption error."""
+    """Notes on what no mean includes, on the reference, and on the scope of the mean corruption
+    error.
+    """
     active = [errors.kinds[number] for number in errors.active]
     if inert := [kind for kind in errors.kinds if kind not in active]:
         yield (
-            f"{', '.join(inert)} changes none of these samples at any severity: the means are over the other "
+            f"{', '.join(inert)} changes none of these samples at any severity: "
+            "the means are over the other "
             f"{len(active)} of {len(errors.kinds)} corruptions"
         )
     if base is None:
         return
-    if perfect := [errors.kinds[number] for number in errors.active if not errors.wrong[base, number].any()]:
+    if perfect := [
+        errors.kinds[number] for number in errors.active if not errors.wrong[base, number].any()
+    ]:
         yield (
-            f"{errors.models[base]} makes no error under {', '.join(perfect)}: the corruption error and its mean are undefined; "
+            f"{errors.models[base]} makes no error under {', '.join(perfect)}: "
+            "the corruption error and its mean are undefined; "
             "choose another reference, or take more samples"
         )
         return
     missing = [kind for kind in FIFTEEN if kind not in active]
     if missing or len(errors.severities) < 5:
-        scope = f"{len(FIFTEEN) - len(missing)} of the {len(FIFTEEN)} published kinds at severities {errors.severities}"
+        scope = (
+            f"{len(FIFTEEN) - len(missing)} of the {len(FIFTEEN)} published kinds at "
+            f"severities {errors.severities}"
+        )
         yield f"the mean corruption error is over {scope}, and does not compare with published ones"
 
 
@@ -360,7 +462,9 @@ def _model(errors: _Errors, number: int, base: int | None, names: list[str]) -> 
 
 
 def _order(errors: _Errors, number: int) -> Order:
-    """The corruptions that change a sample, in order of the accuracy of a model, compared on the same samples."""
+    """The corruptions that change a sample, in order of the accuracy of a model, compared on the
+    same samples.
+    """
     accuracies = 1 - errors.wrong[number, errors.active].mean(1)
 
     def compare(i: int, j: int) -> float:
@@ -371,7 +475,9 @@ def _order(errors: _Errors, number: int) -> Order:
 
 
 def _extreme(errors: _Errors, ordered: Order, sign: int) -> End | None:
-    """The corruption with the largest (`sign` 1) or smallest (-1) accuracy; None with fewer than two, or if all are equal."""
+    """The corruption with the largest (`sign` 1) or smallest (-1) accuracy; None with fewer than
+    two, or if all are equal.
+    """
     if len(ordered.values) < 2 or np.ptp(ordered.values) == 0:
         return None
     kinds, index = [errors.kinds[i] for i in errors.active], int((sign * ordered.values).argmax())
@@ -394,5 +500,7 @@ def _class(errors: _Errors, number: int, index: int, names: list[str]) -> ClassL
         name=class_name(names, index),
         n=int(members.sum()),
         clean=rate(int((~errors.clean[number, members]).sum()), int(members.sum())),
-        accuracy=float(1 - errors.wrong[number, errors.active][..., members].mean()) if errors.active else None,
+        accuracy=float(1 - errors.wrong[number, errors.active][..., members].mean())
+        if errors.active
+        else None,
     )

@@ -40,17 +40,29 @@ def make_plan(call: Call) -> CorruptPlan:
     request: CorruptRequest = call.request
     severities = tuple(sorted(set(request.severity)))
     if not severities or set(severities) - set(SEVERITIES):
-        raise RequestError(f"severity is {', '.join(map(str, request.severity))}: severities are 1 to 5")
-    plan = CorruptPlan(**vars(work.open_plan(call)), request=request, kinds={}, severities=severities)
+        raise RequestError(
+            f"severity is {', '.join(map(str, request.severity))}: severities are 1 to 5"
+        )
+    plan = CorruptPlan(
+        **vars(work.open_plan(call)), request=request, kinds={}, severities=severities
+    )
     if request.reference is not None and request.reference not in plan.models:
         names = ", ".join(plan.models)
-        raise RequestError(f"reference is {request.reference!r}, which is not one of the models {names}: choose one of them")
+        raise RequestError(
+            f"reference is {request.reference!r}, which is not one of the models "
+            f"{names}: choose one of them"
+        )
     kinds = open_kinds(request.kind, plan.dataset)
-    return replace(plan, kinds=kinds, facts=CorruptFacts(kinds=list(kinds), severities=list(severities)))
+    return replace(
+        plan, kinds=kinds, facts=CorruptFacts(kinds=list(kinds), severities=list(severities))
+    )
 
 
 def open_kinds(names: Sequence[str], dataset: Dataset) -> dict[str, Distortion]:
-    """The distortions of these names and suites. Default: the published ones where they fit, else the calibrated ones."""
+    """The distortions of these names and suites.
+
+    Default: the published ones where they fit, else the calibrated ones.
+    """
     suites = [name for name in names if name in get_args(Suite)]
     kinds = {name: _distortion(name) for name in names if name not in suites}
     for name, distortion in kinds.items():
@@ -65,16 +77,22 @@ def open_kinds(names: Sequence[str], dataset: Dataset) -> dict[str, Distortion]:
         for name, distortion in ((name, _distortion(name)) for name in every_name)
         if not _misfit(distortion, dataset)
     }
-    members = {suite: [name for name in fitting if suite_of(fitting[name]) == suite] for suite in get_args(Suite)}
+    members = {
+        suite: [name for name in fitting if suite_of(fitting[name]) == suite]
+        for suite in get_args(Suite)
+    }
     for suite in suites:
         if not members[suite]:
             fits = ", ".join(name for name, group in members.items() if group)
             shape = "x".join(map(str, dataset.domain.shape))
             raise RequestError(
-                f"no {suite} distortion fits {dataset.domain.kind} data of shape {shape}: choose {option('kind', fits)}"
+                f"no {suite} distortion fits {dataset.domain.kind} data of shape "
+                f"{shape}: choose {option('kind', fits)}"
             )
     default = "published" if members["published"] else "calibrated"
-    return kinds | {name: fitting[name] for suite in suites or (default,) for name in members[suite]}
+    return kinds | {
+        name: fitting[name] for suite in suites or (default,) for name in members[suite]
+    }
 
 
 def _misfit(distortion: Distortion, dataset: Dataset) -> str:
@@ -90,7 +108,10 @@ def _misfit(distortion: Distortion, dataset: Dataset) -> str:
 def _distortion(name: str) -> Distortion:
     distortions: tuple[Distortion, ...] = plugins.build_list("distortion", name)
     if len(distortions) != 1:
-        raise RequestError(f"kind {name!r} names {len(distortions)} distortions: pass {option('kind')} once for each")
+        raise RequestError(
+            f"kind {name!r} names {len(distortions)} distortions: pass "
+            f"{option('kind')} once for each"
+        )
     return distortions[0]
 
 
@@ -98,11 +119,15 @@ def pieces(plan: CorruptPlan, call: Call) -> list[Piece]:
     """The units of work: the clean inputs, and each kind of corruption at all severities."""
     x = functools.cache(lambda: plan.dataset.load(plan.ids.tolist()).to(plan.device))
     size = plan.request.batch_size
-    clean = functools.cache(lambda: {name: work.classes(model, x(), size) for name, model in plan.models.items()})
+    clean = functools.cache(
+        lambda: {name: work.classes(model, x(), size) for name, model in plan.models.items()}
+    )
 
     def predict_clean() -> Answers:
         """Clean predictions of all models."""
-        return rows.concatenate([_rows(plan, name, CLEAN, 0, predicted) for name, predicted in clean().items()])
+        return rows.concatenate(
+            [_rows(plan, name, CLEAN, 0, predicted) for name, predicted in clean().items()]
+        )
 
     def corrupt(number: int, kind: str) -> Answers:
         """Predictions of all models under one corruption at every severity."""
@@ -111,9 +136,25 @@ def pieces(plan: CorruptPlan, call: Call) -> list[Piece]:
             corrupted_x = corrupt_inputs(plan, plan.kinds[kind], kind, severity, x())
             length = l2(corrupted_x - x()).cpu().numpy()
             for name, model in plan.models.items():
-                parts.append(_rows(plan, name, kind, severity, work.classes(model, corrupted_x, size), l2=length))
+                parts.append(
+                    _rows(
+                        plan,
+                        name,
+                        kind,
+                        severity,
+                        work.classes(model, corrupted_x, size),
+                        l2=length,
+                    )
+                )
             if severity == plan.severities[-1]:
-                _save_example(plan, number, x(), corrupted_x, next(iter(clean().values())), parts[-len(plan.models)].pred)
+                _save_example(
+                    plan,
+                    number,
+                    x(),
+                    corrupted_x,
+                    next(iter(clean().values())),
+                    parts[-len(plan.models)].pred,
+                )
         return rows.concatenate(parts)
 
     levels = ", ".join(map(str, plan.severities))
@@ -130,26 +171,52 @@ def pieces(plan: CorruptPlan, call: Call) -> list[Piece]:
     ]
 
 
-def corrupt_inputs(plan: CorruptPlan, corruption: Distortion, kind: str, severity: int, x: Tensor) -> Tensor:
+def corrupt_inputs(
+    plan: CorruptPlan, corruption: Distortion, kind: str, severity: int, x: Tensor
+) -> Tensor:
     """Every sample corrupted, (n, *shape); the result does not depend on the batches."""
-    stream = kind.removeprefix("published-") if suite_of(corruption) == "published" else f"distortion:{kind}"
-    rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids, device=x.device)).fold(f"{stream} {severity}")
+    stream = (
+        kind.removeprefix("published-")
+        if suite_of(corruption) == "published"
+        else f"distortion:{kind}"
+    )
+    rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids, device=x.device)).fold(
+        f"{stream} {severity}"
+    )
     size, batches = plan.request.batch_size, []
     for start in range(0, len(x), size):
         index = torch.arange(start, min(start + size, len(x)), device=x.device)
-        batches.append(distorted(corruption, x[index], severity, rng.select(index), domain=plan.dataset.domain))
+        batches.append(
+            distorted(corruption, x[index], severity, rng.select(index), domain=plan.dataset.domain)
+        )
     return torch.cat(batches)
 
 
-def _rows(plan: CorruptPlan, model: str, kind: str, severity: int, pred: Array, **columns: Any) -> Answers:
-    shared = {"model": model, "kind": kind, "severity": severity, "sample_id": plan.ids, "label": plan.labels, "pred": pred}
+def _rows(
+    plan: CorruptPlan, model: str, kind: str, severity: int, pred: Array, **columns: Any
+) -> Answers:
+    shared = {
+        "model": model,
+        "kind": kind,
+        "severity": severity,
+        "sample_id": plan.ids,
+        "label": plan.labels,
+        "pred": pred,
+    }
     return rows.build(Answers, len(plan.ids), **shared, **columns)
 
 
-def _save_example(plan: CorruptPlan, number: int, x: Tensor, corrupted: Tensor, clean_pred: Array, pred: Array) -> None:
-    """Write the first sample that the corruption makes the first model misclassify, or the first of all, for the page."""
+def _save_example(
+    plan: CorruptPlan, number: int, x: Tensor, corrupted: Tensor, clean_pred: Array, pred: Array
+) -> None:
+    """Write the first sample that the corruption makes the first model misclassify, or the first of
+    all, for the page.
+    """
     errors = np.flatnonzero((clean_pred == plan.labels) & (pred != plan.labels))
     index = int(errors[0]) if len(errors) else 0
     arrays = {"clean": x[index].cpu().numpy(), "corrupted": corrupted[index].cpu().numpy()}
     answers = np.array([plan.labels[index], clean_pred[index], pred[index]], dtype=np.int64)
-    write_arrays(plan.folder / example_path(number), arrays | {"sample": plan.ids[index : index + 1], "classes": answers})
+    write_arrays(
+        plan.folder / example_path(number),
+        arrays | {"sample": plan.ids[index : index + 1], "classes": answers},
+    )

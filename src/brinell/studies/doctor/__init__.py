@@ -1,6 +1,7 @@
 """Show versions, devices, threads and disk, and which extras are there.
 
-It attacks nothing and downloads nothing. The exit code is 1 if a package that Brinell needs is missing or too old.
+It attacks nothing and downloads nothing. The exit code is 1 if a package that Brinell needs is
+missing or too old.
 """
 
 from brinell.engine.request import BaseRequest

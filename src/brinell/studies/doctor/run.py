@@ -28,13 +28,22 @@ PURPOSES = {
     "gym": "agents of other libraries",
     "ray": "workers on Ray, --on ray",
 }
-"""The purpose of each extra; an extra that is missing here is for developers, or a sum of others."""
-REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*(?:>=\s*([0-9.]+))?[^;]*(?:;.*extra\s*==\s*['\"]([a-z]+)['\"])?")
+"""The purpose of each extra; an extra that is missing here is for developers, or a sum of
+others."""
+REQUIREMENT = re.compile(
+    r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*(?:>=\s*([0-9.]+))?[^;]*(?:;.*extra\s*==\s*['\"]([a-z]+)['\"])?"
+)
 """A requirement of the package's metadata: name, oldest version, extra."""
 LIMITS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Variables that limit the threads of torch and NumPy."""
-DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dxg"))
-"""Files that exist where the kernel knows a GPU for torch: of NVIDIA, of AMD, of the Windows host."""
+DRIVERS = (
+    Path("/proc/driver/nvidia/version"),
+    Path("/dev/nvidiactl"),
+    Path("/dev/kfd"),
+    Path("/dev/dxg"),
+)
+"""Files that exist where the kernel knows a GPU for torch: of NVIDIA, of AMD, of the Windows
+host."""
 
 
 class Package(Result):
@@ -66,7 +75,8 @@ class DoctorResult(Result):
     purposes: dict[str, str]
     """The purpose of each extra."""
     devices: dict[str, str]
-    """The devices by what to write after --device, the processor first: model, memory, and whether it has TF32."""
+    """The devices by what to write after --device, the processor first: model, memory, and
+    whether it has TF32."""
     auto: str
     """The device that --device auto takes."""
     processors: int
@@ -85,14 +95,23 @@ class DoctorResult(Result):
         """The result line by line."""
         yield f"Brinell {self.brinell}, Python {self.python}, {self.platform}"
         needed = [package for package in self.packages if package.extra is None]
-        yield f"packages  {', '.join(f'{package.name} {package.version}' for package in needed if package.version)}"
+        yield (
+            "packages  "
+            f"{', '.join(f'{package.name} {package.version}' for package in needed if package.version)}"
+        )
         for package in needed:
             if not package.ready:
-                yield f"MISSING   {package.name}>={package.needed}: pip install '{package.name}>={package.needed}'"
+                yield (
+                    f"MISSING   {package.name}>={package.needed}: pip install "
+                    f"'{package.name}>={package.needed}'"
+                )
         for name, text in self.devices.items():
             yield f"device    {name}: {text}"
         yield f"device    --device auto takes {self.auto}"
-        limits = ", ".join(f"{name}={value}" for name, value in self.threads.items()) or "no limit is set"
+        limits = (
+            ", ".join(f"{name}={value}" for name, value in self.threads.items())
+            or "no limit is set"
+        )
         yield f"threads   {self.processors} processors; {limits}"
         for folder, free in self.free_bytes.items():
             yield f"disk      {folder}: {free / 2**30:.1f} GiB free"
@@ -107,7 +126,10 @@ class DoctorResult(Result):
 def carry_out(call: Call) -> DoctorResult:
     """Find out the state of the installation."""
     devices = find_devices()
-    folders = {"runs": Path("runs") if Path("runs").is_dir() else Path(), "temporary files": Path(tempfile.gettempdir())}
+    folders = {
+        "runs": Path("runs") if Path("runs").is_dir() else Path(),
+        "temporary files": Path(tempfile.gettempdir()),
+    }
     return DoctorResult(
         brinell=VERSION,
         python=platform.python_version(),
@@ -118,7 +140,10 @@ def carry_out(call: Call) -> DoctorResult:
         auto="cuda:0" if "cuda:0" in devices else "cpu",
         processors=len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1,
         threads={name: os.environ[name] for name in LIMITS if os.environ.get(name)},
-        free_bytes={f"{purpose} in {folder.absolute()}": shutil.disk_usage(folder).free for purpose, folder in folders.items()},
+        free_bytes={
+            f"{purpose} in {folder.absolute()}": shutil.disk_usage(folder).free
+            for purpose, folder in folders.items()
+        },
     )
 
 
@@ -134,7 +159,9 @@ def find_packages() -> list[Package]:
             with suppress(metadata.PackageNotFoundError):
                 version = metadata.version(name)
             ready = version is not None and _numbers(version) >= _numbers(needed or "")
-            packages.append(Package(name=name, needed=needed or "", version=version, ready=ready, extra=extra))
+            packages.append(
+                Package(name=name, needed=needed or "", version=version, ready=ready, extra=extra)
+            )
     return packages
 
 
@@ -154,12 +181,18 @@ def find_devices() -> dict[str, str]:
     if torch.backends.mps.is_available():
         return devices | {"mps": "the GPU of this machine, without float64"}
     if not torch.cuda.is_available():
-        return {"cpu": f"{devices['cpu']}; torch {torch.__version__} cannot use the GPU of this machine"}
+        return {
+            "cpu": f"{devices['cpu']}; torch {torch.__version__} cannot use the GPU of this machine"
+        }
     for number in range(torch.cuda.device_count()):
         gpu, free = torch.cuda.get_device_properties(number), ""
         with suppress(RuntimeError):  # another process may hold the GPU, or all of its memory
             free = f", {torch.cuda.mem_get_info(number)[0] / 2**30:.0f} GiB free"
-        coarse = torch.version.hip is None and gpu.major >= 8  # the first compute capability of NVIDIA with TF32
-        words = "TF32 is off in runs, --precision tf32 switches it on" if coarse else "it has no TF32"
+        coarse = (
+            torch.version.hip is None and gpu.major >= 8
+        )  # the first compute capability of NVIDIA with TF32
+        words = (
+            "TF32 is off in runs, --precision tf32 switches it on" if coarse else "it has no TF32"
+        )
         devices[f"cuda:{number}"] = f"{gpu.name}, {gpu.total_memory / 2**30:.0f} GiB{free}; {words}"
     return devices

@@ -1,7 +1,8 @@
-"""Measure distances between the samples of each class, and recommend an eps for the data, each class and each sample.
+"""Measure distances between the samples of each class, and recommend an eps for the data, each
+class and each sample.
 
-brinell audit --eps recommended:FOLDER attacks each sample within its recommended eps. brinell review asks people which changes
-they notice.
+brinell audit --eps recommended:FOLDER attacks each sample within its recommended eps. brinell
+review asks people which changes they notice.
 """
 
 from typing import Literal
@@ -20,13 +21,16 @@ class EpsilonRequest(BaseRequest):
     train: DataSpec | None = None
     """The training data of the model, which also provide neighbours."""
     norm: tuple[Literal["linf", "l2", "l1", "l0"], ...] = ("linf", "l2")
-    """A norm of the recommendation: linf, l2, l1, l0. L1 and L0 take minutes on some 10,000 pictures."""
+    """A norm of the recommendation: linf, l2, l1, l0. L1 and L0 take minutes on some 10,000
+    pictures."""
     samples: SampleCount = None
     """The number of samples, or all, counted from the first. Default: all."""
     pairs: int = Field(default=100, ge=0)
-    """The number of samples of each class that measure mean distances in Linf, L1 and L0, and perceptibility. 0 means all."""
+    """The number of samples of each class that measure mean distances in Linf, L1 and L0, and
+    perceptibility. 0 means all."""
     allow: float = Field(default=0.01, ge=0, lt=1)
-    """The share of samples on which a common eps of a class or of the data may break a condition."""
+    """The share of samples on which a common eps of a class or of the data may break a
+    condition."""
     ssim: float = Field(default=0.9, gt=0, le=1)
     """The least structural similarity (SSIM) that counts as unnoticed."""
     psnr: float = Field(default=30.0, gt=0)
@@ -50,5 +54,8 @@ STUDY = Study(
     result="result:EpsilonResult",
     positional=("data",),
     memory=("data", "train"),
-    examples=("brinell epsilon FILE.npz --train TRAIN.npz", "brinell epsilon FILE.npz --norm linf --norm l2 --evidence REVIEW"),
+    examples=(
+        "brinell epsilon FILE.npz --train TRAIN.npz",
+        "brinell epsilon FILE.npz --norm linf --norm l2 --evidence REVIEW",
+    ),
 )

@@ -1,4 +1,5 @@
-"""Budgets of an audit by sample: `recommended`, or `recommended:FOLDER` of `brinell epsilon` (design/0013-epsilon.md).
+"""Budgets of an audit by sample: `recommended`, or `recommended:FOLDER` of `brinell epsilon`
+(design/0013-epsilon.md).
 
 The budgets of a run are 0, 0.25, 0.5, 0.75 and 1 times the recommended eps of a sample.
 """
@@ -33,15 +34,23 @@ class Recommended:
     """Options of `recommended`."""
 
     by: Literal["sample", "class", "set"] = "sample"
-    conditions: tuple[Literal["label", "interpolation", "perception"], ...] = ("label", "interpolation", "perception")
+    conditions: tuple[Literal["label", "interpolation", "perception"], ...] = (
+        "label",
+        "interpolation",
+        "perception",
+    )
 
 
 def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, SampleBudgets]:
-    """Resolve the data and budgets of an audit whose eps is `recommended`; `dataset` is in memory, in place of `request.data`."""
+    """Resolve the data and budgets of an audit whose eps is `recommended`; `dataset` is in memory,
+    in place of `request.data`.
+    """
     text = str(request.eps)
     name, path, options = plugins.parse(text)
     if name != "recommended":
-        raise RequestError(f"eps {text!r} is no budget: write numbers, recommended or recommended:FOLDER")
+        raise RequestError(
+            f"eps {text!r} is no budget: write numbers, recommended or recommended:FOLDER"
+        )
     chosen: Recommended = plugins.build_class("eps", name, Recommended, options)
     build_stages(request.attack)  # refuses a misspelt attack before the measurement
     dataset = open_data(request.data) if dataset is None else dataset
@@ -49,20 +58,30 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, SampleB
     ids = select_samples(request, dataset).ids
     if missing := np.setdiff1d(ids, table.sample_id).tolist():
         raise RequestError(
-            f"{path or 'brinell epsilon'} does not cover sample {missing[0]}: select fewer by {option('samples', 'first:N')}"
+            f"{path or 'brinell epsilon'} does not cover sample {missing[0]}: "
+            f"select fewer by {option('samples', 'first:N')}"
         )
-    limits = {str(name): limit for name, limit in limits_of(table, request.norm).items() if name in chosen.conditions}
+    limits = {
+        str(name): limit
+        for name, limit in limits_of(table, request.norm).items()
+        if name in chosen.conditions
+    }
     if not limits:
-        raise RequestError(f"{text!r} leaves no condition that was measured: add label or interpolation")
+        raise RequestError(
+            f"{text!r} leaves no condition that was measured: add label or interpolation"
+        )
     with fitting(Path(path)):
         budgets = np.full(int(table.sample_id.max()) + 1, np.nan)
         budgets[table.sample_id] = budgets_by(limits, table.label, chosen.by, allow)
     units = budgets[ids]
     if unlimited := int((~np.isfinite(units)).sum()):
-        raise RequestError(f"nothing limits the eps of {unlimited} samples: data of one class has no sound eps")
+        raise RequestError(
+            f"nothing limits the eps of {unlimited} samples: data of one class has no sound eps"
+        )
     if not units.any():
         raise RequestError(
-            f"no eps above 0 is sound in {request.norm} under these conditions: choose others, such as {text.partition('?')[0]}"
+            f"no eps above 0 is sound in {request.norm} under these conditions: "
+            f"choose others, such as {text.partition('?')[0]}"
             "?conditions=label+interpolation"
         )
     grid = parse_eps("0:1:5")
@@ -83,9 +102,14 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, SampleB
 def _load(path: str, dataset: Dataset, norm: str) -> tuple[Distances, float]:
     """The rows of a folder in a norm, and the share that may break a condition."""
     content = STUDY.table().read(path)
-    data, settings = content.manifest["data"], EpsilonRequest.model_validate(content.manifest["request"])
+    data, settings = (
+        content.manifest["data"],
+        EpsilonRequest.model_validate(content.manifest["request"]),
+    )
     if data["digest"] != dataset.digest():
-        raise RequestError(f"{path} was made from other data than {dataset.name}: run brinell epsilon again")
+        raise RequestError(
+            f"{path} was made from other data than {dataset.name}: run brinell epsilon again"
+        )
     if norm not in settings.norm:
         raise RequestError(
             f"nothing is recommended for {norm}, only for {', '.join(settings.norm)}: "
@@ -95,6 +119,14 @@ def _load(path: str, dataset: Dataset, norm: str) -> tuple[Distances, float]:
 
 
 def _measure(request: Request, dataset: Dataset) -> tuple[Distances, float]:
-    settings = parse_request(EpsilonRequest, {"norm": (request.norm,), "data": request.data, "seed": request.seed})
-    call = Call(study=STUDY, request=settings, command="", progress=SilentProgress(), datasets={"data": dataset})
+    settings = parse_request(
+        EpsilonRequest, {"norm": (request.norm,), "data": request.data, "seed": request.seed}
+    )
+    call = Call(
+        study=STUDY,
+        request=settings,
+        command="",
+        progress=SilentProgress(),
+        datasets={"data": dataset},
+    )
     return Search(make_plan(call), settings).measure(request.norm), settings.allow

@@ -1,12 +1,15 @@
 """Rows of `brinell epsilon`, the recommended budgets that follow from them, and the report.
 
-A budget is sound if no allowed change reaches another class or another sample of the class, and none is noticed. Each condition
-limits eps for each sample; the smallest limit is the budget of the sample. At half the distance to the nearest sample of another
-class, the balls around samples of two classes do not meet, so a classifier can be right on all of both balls (Yang et al. 2020, A
-closer look at accuracy vs. robustness, section 3).
+A budget is sound if no allowed change reaches another class or another sample of the class, and
+none is noticed. Each condition limits eps for each sample; the smallest limit is the budget of the
+sample. At half the distance to the nearest sample of another class, the balls around samples of two
+classes do not meet, so a classifier can be right on all of both balls (Yang et al. 2020, A closer
+look at accuracy vs. robustness, section 3).
 
-arrays/means.safetensors      NORM: (classes, classes) float64, mean distances between classes, NaN without a pair; of each norm
-arrays/outlines.safetensors   x: (k, *shape) float32, ids and labels: (k,) int64, the first sample of each of the first classes
+arrays/means.safetensors      NORM: (classes, classes) float64, mean distances between classes, NaN
+                              without a pair; of each norm
+arrays/outlines.safetensors   x: (k, *shape) float32, ids and labels: (k,) int64, the first sample
+                              of each of the first classes
 """
 
 import math
@@ -25,16 +28,33 @@ from brinell.engine.eps_grid import parse_eps
 from brinell.manifest import Content, Count, Facts, TableOf
 from brinell.reports.numbers import counted, distance, short
 from brinell.reports.pictures import picture
-from brinell.reports.values import Curve, Example, Figures, Gallery, Note, Percent, Picture, Report, Series, Step, Table
+from brinell.reports.values import (
+    Curve,
+    Example,
+    Figures,
+    Gallery,
+    Note,
+    Percent,
+    Picture,
+    Report,
+    Series,
+    Step,
+    Table,
+)
 from brinell.store import parquet, rows
 from brinell.store.files import read_arrays
 from brinell.store.table import ROWS, Folder
 from brinell.studies.epsilon import EpsilonRequest
 from brinell.studies.result import FolderResult
 
-CONDITIONS = {"label": "label constancy", "interpolation": "interpolation", "perception": "perceptibility"}
-"""Names for people of the conditions: eps is at most half of the distance to the nearest sample of another class; it is below the
-distance to the nearest different sample of the class; a change of eps goes unnoticed."""
+CONDITIONS = {
+    "label": "label constancy",
+    "interpolation": "interpolation",
+    "perception": "perceptibility",
+}
+"""Names for people of the conditions: eps is at most half of the distance to the nearest sample
+of another class; it is below the distance to the nearest different sample of the class; a change
+of eps goes unnoticed."""
 SOUND = ("label", "interpolation")
 """The conditions of a sound budget, above which an error need not be one of the model."""
 MEANS, OUTLINES = "arrays/means.safetensors", "arrays/outlines.safetensors"
@@ -46,12 +66,19 @@ USUAL = {
 }
 """Usual budgets in publications on images in [0, 1]."""
 OUTLINED = (0.1, 0.2, 0.3)
-"""Budgets in Linf of the outlines, as a share of the range of the data, besides the recommended ones."""
+"""Budgets in Linf of the outlines, as a share of the range of the data, besides the recommended
+ones."""
 MOST_CLASSES = 20
 """Largest number of classes whose distances the page shows; the CSV file has all."""
 POINTS = 80
 _DISTANCES = (
-    *("other class: least", "other class: median", "own class: median", "other class is nearer", "training, other class: least"),
+    *(
+        "other class: least",
+        "other class: median",
+        "own class: median",
+        "other class is nearer",
+        "training, other class: least",
+    ),
 )
 
 
@@ -62,10 +89,18 @@ class Distances(Columns):
     norm: Array = column("string", "norm of the distances")
     sample_id: Array = column("int64", "position of the sample in the data")
     label: Array = column("int32", "true class")
-    same: Array = column("float64", "distance to the nearest different sample of the class; infinite without one")
-    other: Array = column("float64", "distance to the nearest sample of another class; infinite without one")
-    train_same: Array = column("float64", "distance to the nearest training sample of the class", null=True)
-    train_other: Array = column("float64", "distance to the nearest training sample of another class", null=True)
+    same: Array = column(
+        "float64", "distance to the nearest different sample of the class; infinite without one"
+    )
+    other: Array = column(
+        "float64", "distance to the nearest sample of another class; infinite without one"
+    )
+    train_same: Array = column(
+        "float64", "distance to the nearest training sample of the class", null=True
+    )
+    train_other: Array = column(
+        "float64", "distance to the nearest training sample of another class", null=True
+    )
     unnoticed: Array = column("float64", "largest eps whose change goes unnoticed", null=True)
 
 
@@ -89,18 +124,25 @@ class EpsilonFacts(Facts):
     notes: TableOf[str]
 
 
-Finite = Annotated[float | None, BeforeValidator(lambda value: value if value is not None and math.isfinite(value) else None)]
+Finite = Annotated[
+    float | None,
+    BeforeValidator(lambda value: value if value is not None and math.isfinite(value) else None),
+]
 """A number; null where it would be infinite or not a number."""
 
 
 class ClassBudget(Result):
-    """The recommended eps of a class or of all samples, and its distances; null without a limit or a neighbour."""
+    """The recommended eps of a class or of all samples, and its distances; null without a limit or
+    a neighbour.
+    """
 
-    class_: int | None = Field(serialization_alias="class", validation_alias=AliasChoices("class", "class_"))
+    class_: int | None = Field(
+        serialization_alias="class", validation_alias=AliasChoices("class", "class_")
+    )
     n: int
     limits: dict[str, Finite]
-    """The largest budget that keeps each condition on all but the allowed share of the samples: label, interpolation and, where
-    it was measured, perception."""
+    """The largest budget that keeps each condition on all but the allowed share of the samples:
+    label, interpolation and, where it was measured, perception."""
     eps: Finite
     """The smallest of the limits."""
     sound: Finite
@@ -122,15 +164,16 @@ class NormRecommendation(Result):
     norm: str
     overall: ClassBudget
     outline: float | None
-    """Budget up to which the outline of another class, added to a sample, keeps within the budget that is sound in L2; null if
-    the sound budget is below, or if unknown."""
+    """Budget up to which the outline of another class, added to a sample, keeps within the
+    budget that is sound in L2; null if the sound budget is below, or if unknown."""
     audit: float | None
     """Largest eps to audit with: the sound one, or `outline`; null without a limit."""
     sound_budgets: list[str]
     """Usual budgets of publications up to `audit`, ascending."""
     per_class: list[ClassBudget]
     per_sample: list[Finite]
-    """Minimum, first quartile, median, third quartile and maximum of the budgets of single samples."""
+    """Minimum, first quartile, median, third quartile and maximum of the budgets of single
+    samples."""
     means: list[list[Finite]] = Field(repr=False)
     """Mean distances by class of the row and class of the column; null without a pair."""
 
@@ -145,15 +188,25 @@ class EpsilonResult(FolderResult):
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
-        table, domain = parquet.load_rows(Distances, Path(self.folder) / ROWS), self.manifest["data"]["domain"]
+        table, domain = (
+            parquet.load_rows(Distances, Path(self.folder) / ROWS),
+            self.manifest["data"]["domain"],
+        )
         shape, train = " × ".join(map(str, domain["shape"])), self.facts.train
-        curves = [_curve(limits_of(table, norm.norm), norm.norm, _usual(norm.norm, domain)) for norm in self.norms]
+        curves = [
+            _curve(limits_of(table, norm.norm), norm.norm, _usual(norm.norm, domain))
+            for norm in self.norms
+        ]
         title = "Share of the samples on which each condition breaks"
         return Report(
             verb="epsilon",
             title=f"Which eps for {self.data}",
-            subject=f"{counted(self.n, 'sample')}, {counted(len(self.classes), 'class', 'classes')}; {domain['kind']} of "
-            f"shape {shape}" + f"; neighbours in {counted(train, 'training sample')} too" * bool(train),
+            subject=f"{counted(self.n, 'sample')}, "
+            f"{counted(len(self.classes), 'class', 'classes')}; {domain['kind']} "
+            "of "
+            f"shape {shape}"
+            + f"; neighbours in {counted(train, 'training sample')} too"
+            * bool(train),
             sentences=list(self._sentences()),
             blocks=[
                 replace(curves[0], title=title),
@@ -173,12 +226,19 @@ class EpsilonResult(FolderResult):
                     name="budgets",
                     terminal=True,
                 ),
-                *([Figures(title=f"{title}, other norms", figures=curves[1:])] if curves[1:] else []),
+                *(
+                    [Figures(title=f"{title}, other norms", figures=curves[1:])]
+                    if curves[1:]
+                    else []
+                ),
                 *self._outlines(domain),
                 *(self._classes(norm, number > 0) for number, norm in enumerate(self.norms)),
                 *map(self._means, self.norms),
             ],
-            notes=[Note(code, "note" if code == "duplicates" else "warn", text) for code, text in self.facts.notes.items()],
+            notes=[
+                Note(code, "note" if code == "duplicates" else "warn", text)
+                for code, text in self.facts.notes.items()
+            ],
             steps=list(self._steps()),
         )
 
@@ -189,57 +249,101 @@ class EpsilonResult(FolderResult):
     def _sentences(self) -> Iterator[str]:
         """The range of the first norm, and what a distance cannot tell."""
         best = self.norms[0]
-        name, sound, limit, unnoticed = distance(best.norm), best.overall.sound, best.audit, best.overall.limits.get("perception")
+        name, sound, limit, unnoticed = (
+            distance(best.norm),
+            best.overall.sound,
+            best.audit,
+            best.overall.limits.get("perception"),
+        )
         if sound == 0:
-            broken = [CONDITIONS[condition] for condition in SOUND if best.overall.limits[condition] == 0]
+            broken = [
+                CONDITIONS[condition] for condition in SOUND if best.overall.limits[condition] == 0
+            ]
             yield f"No eps above 0 is sound in {name}: {broken[0]} breaks at once."
             return
         bound = "without a limit by distance" if limit is None else f"up to {short(limit)}"
-        clause = f"; changes up to {short(unnoticed)} go unnoticed" if unnoticed and (not limit or unnoticed < limit) else ""
+        clause = (
+            f"; changes up to {short(unnoticed)} go unnoticed"
+            if unnoticed and (not limit or unnoticed < limit)
+            else ""
+        )
         yield f"{name}: audit {bound}{clause}."
         if sound is not None:
             yield (
-                f"By distance alone, {short(sound)} is sound: except on at most {self._allowed} of the samples, no "
+                f"By distance alone, {short(sound)} is sound: except on at most "
+                f"{self._allowed} of the samples, no "
                 "change within it leads to another sample of the data."
             )
         if best.outline is not None:
             yield (
-                f"Above {short(best.outline)} the norms disagree: the outline of another class, added to a sample, is then "
-                "farther than the budget that is sound in L2. The pictures show which class one sees."
+                f"Above {short(best.outline)} the norms disagree: the outline of "
+                "another class, added to a sample, is then "
+                "farther than the budget that is sound in L2. The pictures show "
+                "which class one sees."
             )
 
     def _steps(self) -> Iterator[Step]:
-        best, spec, evidence = self.norms[0], self.request.data, self.facts.evidence.get(self.norms[0].norm)
-        budget = best.sound_budgets[-1] if best.sound_budgets else f"{best.audit:.3g}" if best.audit else ""
+        best, spec, evidence = (
+            self.norms[0],
+            self.request.data,
+            self.facts.evidence.get(self.norms[0].norm),
+        )
+        budget = (
+            best.sound_budgets[-1]
+            if best.sound_budgets
+            else f"{best.audit:.3g}"
+            if best.audit
+            else ""
+        )
         audit = f"brinell audit --data {spec} --norm {best.norm} --eps"
         if budget:
-            yield Step("Audit up to the largest usual budget within the range, or up to its end.", f"{audit} 0:{budget}:9")
+            yield Step(
+                "Audit up to the largest usual budget within the range, or up to its end.",
+                f"{audit} 0:{budget}:9",
+            )
         if best.audit != 0:
             yield Step(
-                f"Or audit each sample within its own budget{' that is sound by distance' * bool(evidence)}.",
+                "Or audit each sample within its own "
+                f"budget{' that is sound by distance' * bool(evidence)}.",
                 f'{audit} "recommended:FOLDER{"?conditions=label+interpolation" * bool(evidence)}"',
             )
         if evidence and evidence.by == "noise":
             yield Step(
-                "Perceptibility was measured on random changes: ask people, then pass their answers as --evidence.",
+                "Perceptibility was measured on random changes: ask people, then "
+                "pass their answers as --evidence.",
                 f"brinell review {spec} --out answers",
             )
 
     def _classes(self, norm: NormRecommendation, folded: bool) -> Table:
         lowest, first, middle, third, highest = map(short, norm.per_sample)
-        spread = f"from {lowest} to {highest}, half of them between {first} and {third}, median {middle}"
+        spread = (
+            f"from {lowest} to {highest}, half of them between {first} and {third}, median {middle}"
+        )
         return Table(
             title=f"Eps and distances by class, {distance(norm.norm)}",
             columns=("class", "samples", "eps", *CONDITIONS.values(), *_DISTANCES),
             rows=[
                 (
-                    *(self._name(entry.class_), entry.n, entry.eps, *map(entry.limits.get, CONDITIONS)),
-                    *(entry.other_least, entry.other_median, entry.same_median, Percent(entry.nearer_other), entry.train_least),
+                    *(
+                        self._name(entry.class_),
+                        entry.n,
+                        entry.eps,
+                        *map(entry.limits.get, CONDITIONS),
+                    ),
+                    *(
+                        entry.other_least,
+                        entry.other_median,
+                        entry.same_median,
+                        Percent(entry.nearer_other),
+                        entry.train_least,
+                    ),
                 )
                 for entry in (norm.overall, *norm.per_class)
             ],
-            text=f"Largest budget that keeps each condition on all but {self._allowed} of the samples of the class, "
-            "the smallest of them, which is recommended, and exact distances to the nearest samples. Budgets of single samples: "
+            text=f"Largest budget that keeps each condition on all but {self._allowed} "
+            "of the samples of the class, "
+            "the smallest of them, which is recommended, and exact distances to "
+            "the nearest samples. Budgets of single samples: "
             f"{spread if lowest != highest else f'all {middle}'}.",
             name=f"classes-{norm.norm}",
             folded=folded,
@@ -248,7 +352,11 @@ class EpsilonResult(FolderResult):
     def _means(self, norm: NormRecommendation) -> Table:
         names = [self._name(label) for label in range(len(norm.means))]
         some = self.request.pairs and norm.norm != "l2"
-        source = f"at most {counted(self.request.pairs, 'sample')} of a class" if some else "all pairs of samples"
+        source = (
+            f"at most {counted(self.request.pairs, 'sample')} of a class"
+            if some
+            else "all pairs of samples"
+        )
         return Table(
             title=f"Mean distance between classes, {distance(norm.norm)}",
             columns=("class", *names),
@@ -261,14 +369,21 @@ class EpsilonResult(FolderResult):
 
     def _method(self) -> str:
         texts = [
-            "Label constancy: eps is at most half of the distance to the nearest sample of another class, so that the balls "
-            "around samples of different classes never meet. Interpolation: eps is below the distance to the nearest different "
+            "Label constancy: eps is at most half of the distance to the nearest "
+            "sample of another class, so that the balls "
+            "around samples of different classes never meet. Interpolation: eps "
+            "is below the distance to the nearest different "
             "sample of the class. Training data count; samples outside the data may be nearer."
         ]
         for norm, entry in self.facts.evidence.items():
-            noise = f"random changes of {entry.n} samples keep SSIM {self.request.ssim:g} and PSNR {self.request.psnr:g} dB"
+            noise = (
+                f"random changes of {entry.n} samples keep SSIM {self.request.ssim:g} "
+                f"and PSNR {self.request.psnr:g} dB"
+            )
             people = f"half of {entry.n} answers of people notice changes of this size"
-            texts.append(f"Perceptibility in {distance(norm)}: {people if entry.by == 'people' else noise}.")
+            texts.append(
+                f"Perceptibility in {distance(norm)}: {people if entry.by == 'people' else noise}."
+            )
         return " ".join(texts)
 
     def _name(self, label: int | None) -> str:
@@ -288,15 +403,19 @@ class EpsilonResult(FolderResult):
             shown = {f"x₀: {name}": x[number], f"x₁: {names[second]}": x[second]}
             shown |= {caption: arrays[number] for caption, arrays in changed.items()}
             pictures = [
-                Picture(picture(array, domain["kind"], low, high, title=f"{name}, {caption}"), caption)
+                Picture(
+                    picture(array, domain["kind"], low, high, title=f"{name}, {caption}"), caption
+                )
                 for caption, array in shown.items()
             ]
             examples.append(Example(pictures=pictures, caption=""))
         yield Gallery(
             title="Does the picture still show its class?",
             examples=examples,
-            text="The outline of another class is added to a sample: x₀ + eps · sign(x₁). A distance between samples does not "
-            "see it: if you see the second class at a budget, this budget does not keep the label, even where it is sound by "
+            text="The outline of another class is added to a sample: x₀ + eps · "
+            "sign(x₁). A distance between samples does not "
+            "see it: if you see the second class at a budget, this budget does "
+            "not keep the label, even where it is sound by "
             "distance. Then audit up to the budget before it. Budgets in Linf.",
             open_examples=3,
         )
@@ -310,13 +429,19 @@ def _usual(norm: str, domain: Mapping[str, Any]) -> dict[str, float]:
 
 def _curve(limits: Mapping[str, Array], norm: str, usual: Mapping[str, float]) -> Curve:
     finite = np.concatenate([limit[np.isfinite(limit) & (limit > 0)] for limit in limits.values()])
-    ends = [*(np.quantile(finite, [0.005, 0.995]).tolist() if len(finite) else []), *usual.values()] or [1.0]
+    ends = [
+        *(np.quantile(finite, [0.005, 0.995]).tolist() if len(finite) else []),
+        *usual.values(),
+    ] or [1.0]
     grid = np.geomspace(min(ends) / 1.4, max(ends) * 1.2, POINTS)
     ticks = {short(float(eps)): float(eps) for eps in np.geomspace(grid[0], grid[-1], 5)}
     return Curve(
         title=distance(norm),
         series=[
-            Series(name=CONDITIONS[name], points=[(float(eps), float((limit < eps).mean())) for eps in grid])
+            Series(
+                name=CONDITIONS[name],
+                points=[(float(eps), float((limit < eps).mean())) for eps in grid],
+            )
             for name, limit in limits.items()
         ],
         ticks=[(eps, text) for text, eps in (usual or ticks).items()],
@@ -326,7 +451,8 @@ def _curve(limits: Mapping[str, Array], norm: str, usual: Mapping[str, float]) -
 
 
 def limits_of(table: Distances, norm: str) -> dict[str, Array]:
-    """Largest eps (n,) in a norm that keeps each condition, for each sample, infinite without a limit.
+    """Largest eps (n,) in a norm that keeps each condition, for each sample, infinite without a
+    limit.
 
     Training samples count as neighbours. Budgets in L0 are integers.
     """
@@ -345,8 +471,13 @@ def sample_budgets(limits: Mapping[str, Array]) -> Array:
 
 
 def common_budgets(limits: Mapping[str, Array], allow: float) -> dict[str, float]:
-    """Largest common eps that keeps each condition on all but the share `allow` of the samples; infinite without a limit."""
-    places = {name: min(math.floor(allow * len(limit) + 1e-9), len(limit) - 1) for name, limit in limits.items()}
+    """Largest common eps that keeps each condition on all but the share `allow` of the samples;
+    infinite without a limit.
+    """
+    places = {
+        name: min(math.floor(allow * len(limit) + 1e-9), len(limit) - 1)
+        for name, limit in limits.items()
+    }
     return {name: round_down(float(np.sort(limit)[places[name]])) for name, limit in limits.items()}
 
 
@@ -366,7 +497,9 @@ def budgets_by(limits: Mapping[str, Array], labels: Array, by: str, allow: float
     eps, groups = np.empty(len(labels)), labels if by == "class" else np.zeros_like(labels)
     for group in np.unique(groups):
         members = groups == group
-        eps[members] = min(common_budgets({name: limit[members] for name, limit in limits.items()}, allow).values())
+        eps[members] = min(
+            common_budgets({name: limit[members] for name, limit in limits.items()}, allow).values()
+        )
     return eps
 
 
@@ -377,7 +510,9 @@ def summarise(folder: Folder[Distances]) -> EpsilonResult:
     return EpsilonResult(**folder.head(), n=len(folder.rows) // len(norms), norms=recommended)
 
 
-def _recommend(folder: Folder[Distances], norm: str, means: list[list[float | None]]) -> NormRecommendation:
+def _recommend(
+    folder: Folder[Distances], norm: str, means: list[list[float | None]]
+) -> NormRecommendation:
     table, limits = rows.take(folder.rows, folder.rows.norm == norm), limits_of(folder.rows, norm)
     allow, every = folder.request.allow, np.ones(len(table), bool)
     overall = _class_budget(None, table, limits, every, allow)
@@ -391,14 +526,21 @@ def _recommend(folder: Folder[Distances], norm: str, means: list[list[float | No
         outline=outline,
         audit=audit,
         sound_budgets=[text for text, eps in usual.items() if audit is None or eps <= audit],
-        per_class=[_class_budget(k, table, limits, table.label == k, allow) for k in np.unique(table.label).tolist()],
+        per_class=[
+            _class_budget(k, table, limits, table.label == k, allow)
+            for k in np.unique(table.label).tolist()
+        ],
         per_sample=quantiles.tolist(),
         means=means,
     )
 
 
-def _class_budget(label: int | None, table: Distances, limits: Mapping[str, Array], members: Array, allow: float) -> ClassBudget:
-    """The budgets and distances of the samples in `members` (n,) bool; `label` is their class, or None for all samples."""
+def _class_budget(
+    label: int | None, table: Distances, limits: Mapping[str, Array], members: Array, allow: float
+) -> ClassBudget:
+    """The budgets and distances of the samples in `members` (n,) bool; `label` is their class, or
+    None for all samples.
+    """
     common = common_budgets({name: limit[members] for name, limit in limits.items()}, allow)
     other, same = table.other[members], table.same[members]
     return ClassBudget(
@@ -417,19 +559,24 @@ def _class_budget(label: int | None, table: Distances, limits: Mapping[str, Arra
 
 def _drawn(overall: ClassBudget, domain: Mapping[str, Any]) -> list[float]:
     span = float(np.max(np.subtract(domain["high"], domain["low"])))
-    return sorted({eps for eps in (overall.eps, overall.sound, *(share * span for share in OUTLINED)) if eps})
+    return sorted(
+        {eps for eps in (overall.eps, overall.sound, *(share * span for share in OUTLINED)) if eps}
+    )
 
 
 def _outlined(x: Array, domain: Mapping[str, Any], eps: float) -> Array:
     """Samples (k, *shape) with the outline of the next one."""
     low, high = (np.asarray(domain[end], np.float32) for end in ("low", "high"))
-    low, high = (bound.reshape(-1, *[1] * (x.ndim - 2)) if bound.ndim else bound for bound in (low, high))
+    low, high = (
+        bound.reshape(-1, *[1] * (x.ndim - 2)) if bound.ndim else bound for bound in (low, high)
+    )
     signs = np.sign(np.roll(x, -1, axis=0) - low.min())  # the lower bound may differ from 0
     return np.asarray(np.clip(x + eps * signs, low, high))
 
 
 def _find_outline(folder: Folder[Distances], overall: ClassBudget) -> float | None:
-    """The largest budget in Linf at which the outline of another class keeps within the sound budget of L2.
+    """The largest budget in Linf at which the outline of another class keeps within the sound
+    budget of L2.
 
     Returns None if the sound budget of Linf is smaller, or if L2 was not measured.
     """
@@ -438,7 +585,14 @@ def _find_outline(folder: Folder[Distances], overall: ClassBudget) -> float | No
         return None
     of_l2 = common_budgets(limits_of(folder.rows, "l2"), folder.request.allow)
     within = min(of_l2[name] for name in SOUND)
-    changes = {eps: _outlined(x, domain, eps).astype(np.float64) - x for eps in _drawn(overall, domain)}
-    slopes = np.array([np.linalg.norm(change.reshape(len(x), -1), axis=1) / eps for eps, change in changes.items()])
+    changes = {
+        eps: _outlined(x, domain, eps).astype(np.float64) - x for eps in _drawn(overall, domain)
+    }
+    slopes = np.array(
+        [
+            np.linalg.norm(change.reshape(len(x), -1), axis=1) / eps
+            for eps, change in changes.items()
+        ]
+    )
     eps = within / float(np.median(slopes)) if slopes.max() > 0 else overall.sound
     return eps if within and eps < overall.sound else None

@@ -1,4 +1,6 @@
-"""Distances of each sample to its nearest neighbours, means between classes, and the largest changes that go unnoticed."""
+"""Distances of each sample to its nearest neighbours, means between classes, and the largest
+changes that go unnoticed.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -48,20 +50,33 @@ class Points:
         self.name, self.domain = dataset.name, dataset.domain
         self.labels: Array = np.asarray(dataset.labels(), dtype=np.int64)[ids]
         if self.domain.kind == "signal" and self.domain.movable is not None:
-            raise RequestError(f"some channels of {self.name} are fixed, so their distances limit no budget: remove rhythm=")
+            raise RequestError(
+                f"some channels of {self.name} are fixed, so their distances "
+                "limit no budget: remove rhythm="
+            )
         size = 4 * len(ids) * int(np.prod(self.domain.shape))
         if size > MOST_BYTES:
             raise RequestError(
-                f"{len(ids)} samples of {self.name} need {size / 2**30:.1f} GiB in memory: use fewer with {option('samples')}"
+                f"{len(ids)} samples of {self.name} need {size / 2**30:.1f} GiB "
+                f"in memory: use fewer with {option('samples')}"
             )
-        self.x = torch.cat([dataset.load(part.tolist()) for part in np.split(ids, range(BLOCK, len(ids), BLOCK))]).flatten(1)
+        self.x = torch.cat(
+            [dataset.load(part.tolist()) for part in np.split(ids, range(BLOCK, len(ids), BLOCK))]
+        ).flatten(1)
         low, high = self.domain.bounds()
-        self.step = float((high - low).max()) / 255 if self.domain.levels == 256 and low.ndim == high.ndim == 0 else 0.0
+        self.step = (
+            float((high - low).max()) / 255
+            if self.domain.levels == 256 and low.ndim == high.ndim == 0
+            else 0.0
+        )
         self.values: Array = self.x.numpy()
         """(n, d): bytes where the data has 256 levels, else float32."""
         if self.step:
             self.values = ((self.x - low) / self.step).round().to(torch.uint8).numpy()
-        self.pairs = [(row.tobytes(), label) for row, label in zip(self.values, self.labels.tolist(), strict=True)]
+        self.pairs = [
+            (row.tobytes(), label)
+            for row, label in zip(self.values, self.labels.tolist(), strict=True)
+        ]
         first = {pair: number for number, pair in reversed(list(enumerate(self.pairs)))}
         self.distinct: Array = np.array(sorted(first.values()))
         """Positions (k,) of distinct pairs, each the first of its kind."""
@@ -70,18 +85,28 @@ class Points:
 
     def notes(self) -> dict[str, str]:
         """Facts that make budgets wrong, by code."""
-        notes, contents = {}, Counter(self.pairs[position][0] for position in self.distinct.tolist())
-        if clash := [str(number) for number, (content, _) in enumerate(self.pairs) if contents[content] > 1]:
+        notes, contents = (
+            {},
+            Counter(self.pairs[position][0] for position in self.distinct.tolist()),
+        )
+        if clash := [
+            str(number) for number, (content, _) in enumerate(self.pairs) if contents[content] > 1
+        ]:
             notes["conflict"] = (
-                f"{len(clash)} samples equal a sample with another label: they make every eps unsound, and no classifier can be "
-                f"right on all of them; correct their labels first (such as positions {', '.join(clash[:MOST_LISTED])})"
+                f"{len(clash)} samples equal a sample with another label: they "
+                "make every eps unsound, and no classifier can be "
+                "right on all of them; correct their labels first (such as "
+                f"positions {', '.join(clash[:MOST_LISTED])})"
             )
         if twins := len(self.labels) - len(self.distinct):
             notes["duplicates"] = (
-                f"{twins} samples repeat a sample with the same label; the nearest different sample counts as neighbour"
+                f"{twins} samples repeat a sample with the same label; the "
+                "nearest different sample counts as neighbour"
             )
         if len(np.unique(self.labels)) < 2:
-            notes["one-class"] = "there is only one class, so nothing is known about label constancy"
+            notes["one-class"] = (
+                "there is only one class, so nothing is known about label constancy"
+            )
         return notes
 
 
@@ -104,20 +129,34 @@ def make_plan(call: Call) -> EpsilonPlan:
     dataset = call.dataset() or open_data(request.data)
     plan: Plan = open_plan(call, usual_samples=len(dataset), usual_method="first")
     if len(plan.ids) < 2:
-        raise RequestError(f"{dataset.name} has {len(plan.ids)} sample: there is no distance to measure")
+        raise RequestError(
+            f"{dataset.name} has {len(plan.ids)} sample: there is no distance to measure"
+        )
     points, domain, people = Points(plan.dataset, plan.ids), dataset.domain, open_reviews(request)
     train = call.dataset("train") or (open_data(request.train) if request.train else None)
     others = None if train is None else training_points(points, train)
     notes, subset = points.notes(), draw(points.labels, request.pairs, request.seed)
     if train is not None and (leaks := len(train) - (0 if others is None else len(others.labels))):
-        notes["leak"] = f"{leaks} training samples are also in {dataset.name}: accuracy on them measures memorisation"
-    evidence = {norm: Evidence(by="people", n=review.answers, folder=review.folder) for norm, review in people.items()}
+        notes["leak"] = (
+            f"{leaks} training samples are also in {dataset.name}: accuracy on "
+            "them measures memorisation"
+        )
+    evidence = {
+        norm: Evidence(by="people", n=review.answers, folder=review.folder)
+        for norm, review in people.items()
+    }
     if domain.kind == "image" and min(domain.shape[1:]) >= 3:
-        evidence = {norm: Evidence(by="noise", n=len(subset)) for norm in ("linf", "l2") if norm in request.norm} | evidence
+        evidence = {
+            norm: Evidence(by="noise", n=len(subset))
+            for norm in ("linf", "l2")
+            if norm in request.norm
+        } | evidence
     return EpsilonPlan(
         **vars(plan)
         | {
-            "facts": EpsilonFacts(evidence=evidence, train=0 if train is None else len(train), notes=notes),
+            "facts": EpsilonFacts(
+                evidence=evidence, train=0 if train is None else len(train), notes=notes
+            ),
             "identity": {
                 "train": None if train is None else train.digest(),
                 "people": {norm: review.payload() for norm, review in people.items()},
@@ -131,7 +170,10 @@ def make_plan(call: Call) -> EpsilonPlan:
 
 
 def draw(labels: Array, per_class: int, seed: int) -> Array:
-    """Draw at most `per_class` positions of every class, ascending; all for 0. The draws of classes are independent."""
+    """Draw at most `per_class` positions of every class, ascending; all for 0.
+
+    The draws of classes are independent.
+    """
     if not per_class:
         return np.arange(len(labels))
     rank = Streams.of(seed, torch.arange(len(labels))).fold("drawn").uniform(1)[:, 0].numpy()
@@ -150,9 +192,14 @@ def open_reviews(request: EpsilonRequest) -> dict[str, ReviewResult]:
         review: ReviewResult = REVIEW.open(Path(folder))
         norm = review.request.norm
         if review.overall is None or review.overall.size is None:
-            raise RequestError(f"the answers in {folder} are too few for a threshold: judge more pairs")
+            raise RequestError(
+                f"the answers in {folder} are too few for a threshold: judge more pairs"
+            )
         if norm not in request.norm:
-            raise RequestError(f"{folder} is evidence for {norm}, which the request leaves out: add {norm} to {option('norm')}")
+            raise RequestError(
+                f"{folder} is evidence for {norm}, which the request leaves out: "
+                f"add {norm} to {option('norm')}"
+            )
         reviews[norm] = review
     return reviews
 
@@ -161,37 +208,56 @@ def training_points(points: Points, train: Dataset) -> Points | None:
     """The training samples that are not in the data; None if all are."""
     if train.domain != points.domain:
         raise RequestError(
-            f"{train.name} and {points.name} have different shapes or bounds: {option('train')} needs those of the data"
+            f"{train.name} and {points.name} have different shapes or bounds: "
+            f"{option('train')} needs those of the data"
         )
     known = set(points.pairs)
-    keep = np.flatnonzero([pair not in known for pair in Points(train, np.arange(len(train))).pairs])
+    keep = np.flatnonzero(
+        [pair not in known for pair in Points(train, np.arange(len(train))).pairs]
+    )
     return Points(train, keep) if len(keep) else None
 
 
 def pieces(plan: EpsilonPlan, call: Call) -> list[Piece]:
-    """The neighbours in each norm, the means between classes, and inputs whose outlines the page shows."""
+    """The neighbours in each norm, the means between classes, and inputs whose outlines the page
+    shows.
+    """
     search = Search(plan, call.request)
     return [
-        *(Piece(name=f"nearest neighbours in {norm}", make=partial(search.measure, norm)) for norm in call.request.norm),
-        Piece(name="mean distances between classes", make=partial(write_means, plan, call.request.norm), files=(MEANS,)),
+        *(
+            Piece(name=f"nearest neighbours in {norm}", make=partial(search.measure, norm))
+            for norm in call.request.norm
+        ),
+        Piece(
+            name="mean distances between classes",
+            make=partial(write_means, plan, call.request.norm),
+            files=(MEANS,),
+        ),
         Piece(name="outlines of classes", make=partial(write_outlines, plan), files=(OUTLINES,)),
     ]
 
 
 def write_means(plan: EpsilonPlan, names: Sequence[str]) -> None:
-    """Write the mean distances between classes: in L2 over all pairs of distinct samples, else over those of the subset."""
+    """Write the mean distances between classes: in L2 over all pairs of distinct samples, else over
+    those of the subset.
+    """
     x, labels = plan.points.x, plan.points.labels
     classes = max(len(plan.dataset.classes), int(labels.max()) + 1)
     positions = {norm: plan.points.distinct if norm == "l2" else plan.subset for norm in names}
-    means = {norm: class_means(x[torch.from_numpy(index)], labels[index], classes, norm) for norm, index in positions.items()}
+    means = {
+        norm: class_means(x[torch.from_numpy(index)], labels[index], classes, norm)
+        for norm, index in positions.items()
+    }
     write_arrays(plan.folder / MEANS, means)
 
 
 def class_means(x: Tensor, labels: Array, classes: int, norm: str) -> Array:
-    """Mean distances between classes, and within each between different samples; nothing n x n is kept.
+    """Mean distances between classes, and within each between different samples; nothing n x n is
+    kept.
 
-    L2 distances come out of matrix products, whose float32 errors are some 1e-6 of the squared length; the others are computed
-    from the differences. Returns (classes, classes) float64, NaN for classes without a pair.
+    L2 distances come out of matrix products, whose float32 errors are some 1e-6 of the squared
+    length; the others are computed from the differences. Returns (classes, classes) float64, NaN
+    for classes without a pair.
     """
     of_class = torch.nn.functional.one_hot(torch.from_numpy(labels), classes).double()
     total = torch.zeros(classes, classes, dtype=torch.float64)
@@ -211,15 +277,22 @@ def write_outlines(plan: EpsilonPlan) -> None:
     _, first = np.unique(plan.points.labels, return_index=True)
     first = first[:MOST_CLASSES]
     x = plan.points.x[torch.from_numpy(first)].reshape(-1, *plan.dataset.domain.shape).numpy()
-    write_arrays(plan.folder / OUTLINES, {"x": x, "ids": plan.ids[first], "labels": plan.points.labels[first]})
+    write_arrays(
+        plan.folder / OUTLINES,
+        {"x": x, "ids": plan.ids[first], "labels": plan.points.labels[first]},
+    )
 
 
 class Search:
-    """Distances to neighbours in the data and in the training data, in any norm; both begin at the neighbours in L2."""
+    """Distances to neighbours in the data and in the training data, in any norm; both begin at the
+    neighbours in L2.
+    """
 
     def __init__(self, plan: EpsilonPlan, request: EpsilonRequest) -> None:
         self.plan, self.request, self.points = plan, request, plan.points
-        self.values, self.labels = (array[self.points.distinct] for array in (self.points.values, self.points.labels))
+        self.values, self.labels = (
+            array[self.points.distinct] for array in (self.points.values, self.points.labels)
+        )
         self.references = {"": Reference(self.values, self.labels)}
         if plan.train is not None:
             self.references["train_"] = Reference(plan.train.values, plan.train.labels)
@@ -230,9 +303,15 @@ class Search:
         """The neighbours of the distinct samples; a sample of the data is not its own neighbour."""
         itself = None if prefix else np.arange(len(self.labels))
         if prefix not in self.squared:
-            self.squared[prefix] = self.references[prefix].nearest("l2", self.values, self.labels, itself=itself)
+            self.squared[prefix] = self.references[prefix].nearest(
+                "l2", self.values, self.labels, itself=itself
+            )
         first = self.squared[prefix]
-        return first if norm == "l2" else self.references[prefix].nearest(norm, self.values, self.labels, first, itself)
+        return (
+            first
+            if norm == "l2"
+            else self.references[prefix].nearest(norm, self.values, self.labels, first, itself)
+        )
 
     def measure(self, norm: str) -> Distances:
         """The rows of a norm."""
@@ -241,26 +320,43 @@ class Search:
         columns: dict[str, Array] = {}
         for prefix in self.references:
             near = self.nearest(norm, prefix)
-            columns |= {f"{prefix}same": near.same_class[kind] * scale, f"{prefix}other": near.other_class[kind] * scale}
+            columns |= {
+                f"{prefix}same": near.same_class[kind] * scale,
+                f"{prefix}other": near.other_class[kind] * scale,
+            }
         if norm in self.plan.facts.evidence:
             columns["unnoticed"] = self._unnoticed(norm)
-        return rows.build(Distances, len(kind), norm=norm, sample_id=self.plan.ids, label=points.labels, **columns)
+        return rows.build(
+            Distances, len(kind), norm=norm, sample_id=self.plan.ids, label=points.labels, **columns
+        )
 
     def _unnoticed(self, norm: str) -> Array:
-        """(n,) the largest eps whose change goes unnoticed, by people, or by SSIM and PSNR of random changes.
+        """(n,) the largest eps whose change goes unnoticed, by people, or by SSIM and PSNR of
+        random changes.
 
-        Where random changes of a sample were not measured, it gets the limit that all but the allowed share of its class reach.
+        Where random changes of a sample were not measured, it gets the limit that all but the
+        allowed share of its class reach.
         """
-        labels, domain, subset, request = self.points.labels, self.points.domain, self.plan.subset, self.request
+        labels, domain, subset, request = (
+            self.points.labels,
+            self.points.domain,
+            self.plan.subset,
+            self.request,
+        )
         if (review := self.plan.people.get(norm)) is not None:
             sizes = {entry.class_: entry.size for entry in review.per_class if entry.size}
             default = None if review.overall is None else review.overall.size
             return np.array([sizes.get(label, default) for label in labels.tolist()], np.float64)
         parts = []
         for part in torch.split(torch.from_numpy(subset), 128):
-            x0, rng = self.points.x[part].reshape(-1, *domain.shape), Streams.of(request.seed, part).fold("unnoticed")
+            x0, rng = (
+                self.points.x[part].reshape(-1, *domain.shape),
+                Streams.of(request.seed, part).fold("unnoticed"),
+            )
             delta = random_change(norm, x0, rng)
-            limits = largest_unnoticed(norm, x0, delta, domain, least_ssim=request.ssim, least_psnr=request.psnr)
+            limits = largest_unnoticed(
+                norm, x0, delta, domain, least_ssim=request.ssim, least_psnr=request.psnr
+            )
             parts.append(limits)
         measured: Array = torch.cat(parts).double().numpy()
         values = np.empty(len(labels))
@@ -272,13 +368,16 @@ class Search:
 
 
 def ssim(x: Tensor, y: Tensor, span: float = 1.0) -> Tensor:
-    """Structural similarity (n,) of pictures `y` to clean pictures `x`, both (n, C, H, W) over a range `span`; 1 for equal ones.
+    """Structural similarity (n,) of pictures `y` to clean pictures `x`, both (n, C, H, W) over a
+    range `span`; 1 for equal ones.
 
-    Wang, Bovik, Sheikh & Simoncelli 2004, Image quality assessment: from error visibility to structural similarity (Gaussian
-    window of 11 x 11 with sigma 1.5, K1 = 0.01, K2 = 0.03). Deviations: the window shrinks to the largest odd side that fits into
-    a small picture, and the mean is over the windows in which the standard deviation of the clean picture is at least 0.03 of the
-    span, for each channel separately. On a plain window, the index falls towards 0 for noise that nobody sees, and most windows
-    of an MNIST picture are plain. Without a textured window, the mean is over all windows.
+    Wang, Bovik, Sheikh & Simoncelli 2004, Image quality assessment: from error visibility to
+    structural similarity (Gaussian window of 11 x 11 with sigma 1.5, K1 = 0.01, K2 = 0.03).
+    Deviations: the window shrinks to the largest odd side that fits into a small picture, and the
+    mean is over the windows in which the standard deviation of the clean picture is at least 0.03
+    of the span, for each channel separately. On a plain window, the index falls towards 0 for noise
+    that nobody sees, and most windows of an MNIST picture are plain. Without a textured window, the
+    mean is over all windows.
     """
     side = min(11, *(size - 1 + size % 2 for size in x.shape[2:]))
     offsets = torch.arange(side, dtype=x.dtype, device=x.device) - side // 2
@@ -293,7 +392,9 @@ def ssim(x: Tensor, y: Tensor, span: float = 1.0) -> Tensor:
     mx, my = smooth(x), smooth(y)
     xx, yy, xy = smooth(x * x) - mx * mx, smooth(y * y) - my * my, smooth(x * y) - mx * my
     c1, c2 = (0.01 * span) ** 2, (0.03 * span) ** 2
-    index = ((2 * mx * my + c1) * (2 * xy + c2) / ((mx * mx + my * my + c1) * (xx + yy + c2))).reshape(n, -1)
+    index = (
+        (2 * mx * my + c1) * (2 * xy + c2) / ((mx * mx + my * my + c1) * (xx + yy + c2))
+    ).reshape(n, -1)
     textured = (xx >= c2).reshape(n, -1)
     textured = textured | ~textured.any(1, keepdim=True)
     return (index * textured).sum(1) / textured.sum(1)
@@ -306,22 +407,31 @@ def psnr(x: Tensor, y: Tensor, span: float = 1.0) -> Tensor:
 
 
 def random_change(norm: str, x0: Tensor, rng: Streams) -> Tensor:
-    """A random change of inputs, of size 1 in Linf (every value up or down) or in L2 (normal noise)."""
+    """A random change of inputs, of size 1 in Linf (every value up or down) or in L2 (normal
+    noise).
+    """
     if norm == "linf":
         return (rng.uniform(*x0.shape[1:]) - 0.5).sign()
     delta = rng.normal(*x0.shape[1:])
     return delta * norms.per_sample(1 / norms.l2(delta), x0)
 
 
-def largest_unnoticed(norm: str, x0: Tensor, delta: Tensor, domain: Domain, *, least_ssim: float, least_psnr: float) -> Tensor:
-    """Largest eps (n,) at which pictures `x0` (n, C, H, W) changed by eps times `delta` keep SSIM and PSNR (dB).
+def largest_unnoticed(
+    norm: str, x0: Tensor, delta: Tensor, domain: Domain, *, least_ssim: float, least_psnr: float
+) -> Tensor:
+    """Largest eps (n,) at which pictures `x0` (n, C, H, W) changed by eps times `delta` keep SSIM
+    and PSNR (dB).
 
     `delta` has size 1 in the norm, linf or l2; changed pictures stay within the domain.
     """
     low, high = domain.bounds(x0)
     span, values = float((high - low).max()), x0[0].numel()
     # PSNR bounds the mean square and thus the search range; in Linf a single value may change most.
-    top = span if norm == "linf" else min(2 * (values * 10 ** (-least_psnr / 10)) ** 0.5, values) * span
+    top = (
+        span
+        if norm == "linf"
+        else min(2 * (values * 10 ** (-least_psnr / 10)) ** 0.5, values) * span
+    )
     below, above = torch.zeros(len(x0)), torch.full((len(x0),), top)
     for _ in range(STEPS):
         middle = (below + above) / 2

@@ -1,8 +1,9 @@
 """Insertion and deletion curves of saliency maps.
 
-Petsiuk, Das & Saenko 2018, RISE, section 4.1: deletion hides the most important places first; insertion shows them first,
-starting from the blurred input. For a faithful map, the area under the probability is small in deletion and large in insertion.
-Deviations: deletion also hides by blurring, because grey adds edges that no input has; places change in `steps` equal parts.
+Petsiuk, Das & Saenko 2018, RISE, section 4.1: deletion hides the most important places first;
+insertion shows them first, starting from the blurred input. For a faithful map, the area under the
+probability is small in deletion and large in insertion. Deviations: deletion also hides by
+blurring, because grey adds edges that no input has; places change in `steps` equal parts.
 """
 
 from collections.abc import Callable
@@ -18,14 +19,19 @@ Ask = Callable[[Tensor], Tensor]
 """Inputs (m, *shape) to logits (m, classes)."""
 
 
-def curves(ask: Ask, x: Tensor, y: Tensor, maps: Tensor, domain: Domain, steps: int) -> tuple[Array, Array]:
-    """Insertion and deletion curves, both (n, steps + 1): the probability of classes `y` (n,) as the share of places grows.
+def curves(
+    ask: Ask, x: Tensor, y: Tensor, maps: Tensor, domain: Domain, steps: int
+) -> tuple[Array, Array]:
+    """Insertion and deletion curves, both (n, steps + 1): the probability of classes `y` (n,) as
+    the share of places grows.
 
     Inputs `x` are (n, *shape), `maps` (n, *places). Places are shown or hidden in equal steps.
     """
     n, places = len(x), places_of(domain)
     order = maps.flatten(1).argsort(dim=1, descending=True, stable=True)
-    rank = torch.empty_like(order).scatter_(1, order, torch.arange(order.shape[1], device=x.device).expand_as(order))
+    rank = torch.empty_like(order).scatter_(
+        1, order, torch.arange(order.shape[1], device=x.device).expand_as(order)
+    )
     counts = torch.linspace(0, order.shape[1], steps + 1, device=x.device).round()
     leading = (rank[:, None] < counts[:, None]).reshape(n, steps + 1, *places).float()
     fill = hidden_fill(x, domain)

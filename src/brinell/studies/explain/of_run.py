@@ -18,11 +18,18 @@ from brinell.store.trust import check_manifest
 
 
 class AdversarialDataset:
-    """The data of a run, in which each fooled sample is replaced by its adversarial example at the smallest eps."""
+    """The data of a run, in which each fooled sample is replaced by its adversarial example at the
+    smallest eps.
+    """
 
     def __init__(self, run: Run, dataset: Dataset, model: str) -> None:
         self._run, self._dataset, self._model = run, dataset, model
-        self.name, self.domain, self.classes, self.info = dataset.name, dataset.domain, dataset.classes, dataset.info
+        self.name, self.domain, self.classes, self.info = (
+            dataset.name,
+            dataset.domain,
+            dataset.classes,
+            dataset.info,
+        )
         self.labels, self.digest = dataset.labels, dataset.digest  # the manifest also names the run
         records = run.records()
         rows = np.flatnonzero((records.model == model) & has_broken(records))
@@ -30,7 +37,9 @@ class AdversarialDataset:
         ids, first = np.unique(records.sample_id[rows], return_index=True)
         self.ids = ids.astype(np.int64)
         """(n,) positions of the fooled samples, ascending."""
-        self._attacks = dict(zip(self.ids.tolist(), records.attack[rows[first]].tolist(), strict=True))
+        self._attacks = dict(
+            zip(self.ids.tolist(), records.attack[rows[first]].tolist(), strict=True)
+        )
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -54,5 +63,7 @@ def open_adversarial(path: str, trust: Path | str | None) -> tuple[AdversarialDa
         raise RequestError(f"{plan.dataset.name} is not the data of {run.path}: its digest differs")
     adversarial = AdversarialDataset(run, plan.dataset, plan.models[0].name)
     if not len(adversarial.ids):
-        raise RequestError(f"{run.path} contains no adversarial example to explain: no sample was fooled")
+        raise RequestError(
+            f"{run.path} contains no adversarial example to explain: no sample was fooled"
+        )
     return adversarial, plan.models[0].open()

@@ -1,6 +1,8 @@
-"""Rows of a study of saliency maps, the means by method, paired comparisons of methods, and the report.
+"""Rows of a study of saliency maps, the means by method, paired comparisons of methods, and the
+report.
 
-arrays/GROUP.safetensors   input/SAMPLE: (*shape) float32; truth/SAMPLE: (*places) uint8; map/METHOD/SAMPLE: (*places) float32
+arrays/GROUP.safetensors   input/SAMPLE: (*shape) float32; truth/SAMPLE: (*places) uint8;
+                           map/METHOD/SAMPLE: (*places) float32
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +20,18 @@ from brinell.core.record import Array, Columns, column
 from brinell.manifest import Content, Count, Facts, Listing, TableOf
 from brinell.reports.numbers import counted, listed, percent
 from brinell.reports.saliency import draw_overlay
-from brinell.reports.values import Cell, Example, Gallery, Note, Percent, Picture, Points, Report, Span, Table
+from brinell.reports.values import (
+    Cell,
+    Example,
+    Gallery,
+    Note,
+    Percent,
+    Picture,
+    Points,
+    Report,
+    Span,
+    Table,
+)
 from brinell.reports.values import Facts as Listed
 from brinell.store import parquet
 from brinell.store.files import read_arrays
@@ -49,21 +62,35 @@ class Measured(Columns):
 
     method: Array = column("string", "the method as the request names it, or its control")
     sample_id: Array = column("int64", "position of the sample in the data")
-    group: Array = column("string", "group of related samples, such as a video; empty without a group")
+    group: Array = column(
+        "string", "group of related samples, such as a video; empty without a group"
+    )
     label: Array = column("int32", "true class")
     prediction: Array = column("int32", "class that the model predicts")
     explained: Array = column("int32", "class that the map explains")
     forwards: Array = column("int64", "inputs shown to the model for the map", zero=True)
     backwards: Array = column("int64", "gradients computed for the map", zero=True)
-    seconds: Array = column("float64", "wall time, shared evenly by the samples of a batch", zero=True)
-    blank: Array = column("bool", "true if the map is constant, which leaves nothing to measure", zero=True)
-    dice: Array = column("float64", "Dice with the ground truth, at its area", null=True)
-    iou: Array = column("float64", "intersection over union with the ground truth, at its area", null=True)
-    pointing: Array = column("float64", "1 if the largest value lies on the object, else 0", null=True)
-    deletion: Array = column(
-        "float64", "area under the probability of the class while places are hidden, the most important first", null=True
+    seconds: Array = column(
+        "float64", "wall time, shared evenly by the samples of a batch", zero=True
     )
-    insertion: Array = column("float64", "area under that probability while places are shown in that order", null=True)
+    blank: Array = column(
+        "bool", "true if the map is constant, which leaves nothing to measure", zero=True
+    )
+    dice: Array = column("float64", "Dice with the ground truth, at its area", null=True)
+    iou: Array = column(
+        "float64", "intersection over union with the ground truth, at its area", null=True
+    )
+    pointing: Array = column(
+        "float64", "1 if the largest value lies on the object, else 0", null=True
+    )
+    deletion: Array = column(
+        "float64",
+        "area under the probability of the class while places are hidden, the most important first",
+        null=True,
+    )
+    insertion: Array = column(
+        "float64", "area under that probability while places are shown in that order", null=True
+    )
 
 
 class MethodFacts(Content):
@@ -86,22 +113,28 @@ class ExplainFacts(Facts):
 
 
 class Measure(Result):
-    """A mean over samples with its 95 % interval, over groups of related samples where there are any."""
+    """A mean over samples with its 95 % interval, over groups of related samples where there are
+    any.
+    """
 
     value: float
     low: float | None
-    """Lower end of the interval, within the possible values; null if unknown: fewer than six groups, a group that dominates, or
-    nearly equal values."""
+    """Lower end of the interval, within the possible values; null if unknown: fewer than six
+    groups, a group that dominates, or nearly equal values."""
     high: float | None
     n: int
     """Number of samples."""
 
 
 class MethodResult(Result):
-    """Measures of one method. A measure is null if the request left it out or ground truth is missing."""
+    """Measures of one method.
+
+    A measure is null if the request left it out or ground truth is missing.
+    """
 
     name: str
-    """The method as the request names it; `NAME, blurred` and `NAME, inverse` are controls computed from its maps."""
+    """The method as the request names it; `NAME, blurred` and `NAME, inverse` are controls
+    computed from its maps."""
     queries: float
     """Mean number of forward and backward passes for a map."""
     seconds: float
@@ -117,10 +150,12 @@ class MethodResult(Result):
     blank: int
     """Samples with a constant map, which the measures leave out."""
     faithful: bool | None
-    """True if the method is shown to beat its blurred copy and its inverse in insertion minus deletion (`faithful_p` is at most
-    0.05), else false: not shown. Null for controls, if it was not measured, and if so few samples cannot show it."""
+    """True if the method is shown to beat its blurred copy and its inverse in insertion minus
+    deletion (`faithful_p` is at most 0.05), else false: not shown. Null for controls, if it was
+    not measured, and if so few samples cannot show it."""
     faithful_p: float | None
-    """The larger p-value of these two paired comparisons, corrected for the number of methods (Holm 1979)."""
+    """The larger p-value of these two paired comparisons, corrected for the number of methods
+    (Holm 1979)."""
 
     @property
     def is_control(self) -> bool:
@@ -136,7 +171,8 @@ class ExplainResult(FolderResult):
     n: int
     """Number of explained samples."""
     groups: int
-    """Number of groups of related samples; a sample without a group counts as one. Intervals need six of equal size."""
+    """Number of groups of related samples; a sample without a group counts as one. Intervals
+    need six of equal size."""
     methods: list[MethodResult]
     """Methods in the order of the request, each followed by its controls."""
     shortfall: str
@@ -147,7 +183,11 @@ class ExplainResult(FolderResult):
         (model,) = self.models
         related = f"{self.groups} groups of related samples" if self.groups != self.n else ""
         left_out = ", ".join(f"{count} {reason}" for reason, count in self.facts.left_out.items())
-        parts = (f"{self.data}, {counted(self.n, 'sample')}", related, f"left out: {left_out}" if left_out else "")
+        parts = (
+            f"{self.data}, {counted(self.n, 'sample')}",
+            related,
+            f"left out: {left_out}" if left_out else "",
+        )
         return Report(
             verb="explain",
             title=f"Saliency maps of {model}",
@@ -157,7 +197,10 @@ class ExplainResult(FolderResult):
                 self._main_table(),
                 *self._position(),
                 self._gallery(),
-                Listed(title="What the methods are", facts=[(method.name, method.title) for method in self.facts.methods]),
+                Listed(
+                    title="What the methods are",
+                    facts=[(method.name, method.title) for method in self.facts.methods],
+                ),
             ],
             notes=list(self._notes()),
         )
@@ -170,14 +213,19 @@ class ExplainResult(FolderResult):
         checked = [method for method in self.methods if method.faithful is not None]
         names = [method.name for method in checked if method.faithful]
         if not checked:
-            return f"{counted(len(self._methods()), 'method')} explained {counted(self.n, 'sample')}."
+            return (
+                f"{counted(len(self._methods()), 'method')} explained {counted(self.n, 'sample')}."
+            )
         meaning = "to be faithful, that is, to point at what the model uses"
         if len(checked) == 1:
             return f"{checked[0].name} is {'' if names else 'not '}shown {meaning}."
         if not names:
             return f"None of {len(checked)} methods is shown {meaning}."
         verb = "is" if len(names) == 1 else "are"
-        return f"{len(names)} of {len(checked)} methods {verb} shown {meaning}: {listed(names, len(names))}."
+        return (
+            f"{len(names)} of {len(checked)} methods {verb} shown {meaning}: "
+            f"{listed(names, len(names))}."
+        )
 
     def _notes(self) -> Iterator[Note]:
         """What these samples cannot show, and maps that measure nothing."""
@@ -185,14 +233,23 @@ class ExplainResult(FolderResult):
             yield Note("samples", "warn", self.shortfall)
         for method in self._methods():
             if method.blank:
-                text = f"The map of {method.name} is constant on {method.blank} of {counted(self.n, 'sample')}"
+                text = (
+                    f"The map of {method.name} is constant on {method.blank} of "
+                    f"{counted(self.n, 'sample')}"
+                )
                 yield Note("blank-map", "note", f"{text}; its measures exclude them.")
 
     def _main_table(self) -> Table:
-        """Deletion and insertion of each method beside its controls, what follows from them, and the cost."""
+        """Deletion and insertion of each method beside its controls, what follows from them, and
+        the cost.
+        """
         rows = list[tuple[Cell, ...]]()
         for method in self._methods():
-            gains = [entry.gain for entry in self.methods if entry.is_control and base_method(entry.name) == method.name]
+            gains = [
+                entry.gain
+                for entry in self.methods
+                if entry.is_control and base_method(entry.name) == method.name
+            ]
             control = max((gain.value for gain in gains if gain), default=None)
             curves = (method.deletion, method.insertion)
             means = [None if measure is None else measure.value for measure in curves]
@@ -202,7 +259,9 @@ class ExplainResult(FolderResult):
                     method.name,
                     *map(_percent, curves),
                     None if None in means else Span(*means),
-                    None if method.gain is None else Points(method.gain.value, method.gain.low, method.gain.high),
+                    None
+                    if method.gain is None
+                    else Points(method.gain.value, method.gain.low, method.gain.high),
                     Points(control),
                     verdict,
                     round(method.queries) or None,
@@ -210,14 +269,29 @@ class ExplainResult(FolderResult):
             )
         return Table(
             title="Methods",
-            columns=("method", "deletion", "insertion", "from deletion to insertion", "gap", "control", "faithful", "queries"),
+            columns=(
+                "method",
+                "deletion",
+                "insertion",
+                "from deletion to insertion",
+                "gap",
+                "control",
+                "faithful",
+                "queries",
+            ),
             rows=rows,
-            text="The mean probability of the class while the most important places are hidden first (deletion, less is better) "
-            "or shown first (insertion, more is better). The gap between them is in points; the control is the larger gap of "
-            "the method's own map, blurred or inverted. A method is shown to be faithful if its gap is above both (paired, "
-            "p-values corrected for the number of methods). The methods random and centre ignore the input. Intervals: 95 %, "
+            text="The mean probability of the class while the most important places "
+            "are hidden first (deletion, less is better) "
+            "or shown first (insertion, more is better). The gap between them is "
+            "in points; the control is the larger gap of "
+            "the method's own map, blurred or inverted. A method is shown to be "
+            "faithful if its gap is above both (paired, "
+            "p-values corrected for the number of methods). The methods random "
+            "and centre ignore the input. Intervals: 95 %, "
             "of the mean, where samples suffice for one."
-            + "".join(f" {name} was left out: {reason}." for name, reason in self.facts.unfit.items()),
+            + "".join(
+                f" {name} was left out: {reason}." for name, reason in self.facts.unfit.items()
+            ),
             name="methods",
             terminal=True,
         )
@@ -228,9 +302,14 @@ class ExplainResult(FolderResult):
             Table(
                 title="Position on the object",
                 columns=["method", *LOCAL.values()],
-                rows=[(method.name, *(_percent(getattr(method, name)) for name in LOCAL)) for method in self._methods()],
-                text="Dice and IoU compare the object with the largest places of the map, as many as the object has; pointing "
-                "is the share of maps whose largest place lies on it. They measure the position of the map and not its "
+                rows=[
+                    (method.name, *(_percent(getattr(method, name)) for name in LOCAL))
+                    for method in self._methods()
+                ],
+                text="Dice and IoU compare the object with the largest places of the "
+                "map, as many as the object has; pointing "
+                "is the share of maps whose largest place lies on it. They "
+                "measure the position of the map and not its "
                 "faithfulness to the model. More is better.",
                 name="position",
                 terminal=True,
@@ -242,24 +321,37 @@ class ExplainResult(FolderResult):
         path, data = Path(self.folder), self.manifest["data"]
         rows, kind = parquet.load_rows(Measured, path / ROWS), data["domain"]["kind"]
         first = np.flatnonzero(rows.method == self.facts.methods[0].name)
-        order = first[np.lexsort((rows.sample_id[first], rows.prediction[first] == rows.label[first]))][:MOST_SAMPLES]
-        arrays, shared, examples = load_arrays(path, rows.sample_id[order].tolist()), (data["domain"], data.get("sampling")), []
+        order = first[
+            np.lexsort((rows.sample_id[first], rows.prediction[first] == rows.label[first]))
+        ][:MOST_SAMPLES]
+        arrays, shared, examples = (
+            load_arrays(path, rows.sample_id[order].tolist()),
+            (data["domain"], data.get("sampling")),
+            [],
+        )
         for row, sample in zip(order.tolist(), rows.sample_id[order].tolist(), strict=True):
             x, truth = arrays[f"input/{sample}"], arrays.get(f"truth/{sample}")
             label, prediction, explained = (
-                class_name(self.classes, int(names[row])) for names in (rows.label, rows.prediction, rows.explained)
+                class_name(self.classes, int(names[row]))
+                for names in (rows.label, rows.prediction, rows.explained)
             )
             wrong = "" if rows.prediction[row] == rows.label[row] else f", predicted {prediction}"
-            image = draw_overlay(x, None, 0, truth, *shared, f"sample {sample}, {label}, predicted {prediction}")
+            image = draw_overlay(
+                x, None, 0, truth, *shared, f"sample {sample}, {label}, predicted {prediction}"
+            )
             pictures = [Picture(image, "input")] if image else []
             for method in (method.name for method in self.facts.methods):
                 values = arrays[f"map/{method}/{sample}"]
                 index = int(np.flatnonzero((rows.method == method) & (rows.sample_id == sample))[0])
-                area = max(1, round(AREA * values.size)) if truth is None else int((truth == 1).sum())
+                area = (
+                    max(1, round(AREA * values.size)) if truth is None else int((truth == 1).sum())
+                )
                 count = min(area, int((values > values.min()).sum()))
                 title = f"{method}: evidence for {explained} in sample {sample}"
                 caption = f"{method}: {_caption(rows, index)}".removesuffix(": ")
-                pictures.append(Picture(draw_overlay(x, values, count, truth, *shared, title), caption))
+                pictures.append(
+                    Picture(draw_overlay(x, values, count, truth, *shared, title), caption)
+                )
             examples.append(
                 Example(
                     pictures=pictures,
@@ -270,7 +362,10 @@ class ExplainResult(FolderResult):
             )
         extent = "as many as the object has" if self.request.truth else "a fifth"
         below, above = (" below", " above") if kind == "signal" else ("", "")
-        text = f"Important places are orange. The black line{below} marks the most important ones: {extent}."
+        text = (
+            f"Important places are orange. The black line{below} marks the most "
+            f"important ones: {extent}."
+        )
         if self.request.truth:
             text += f" The green line{above} marks the object."
         return Gallery(
@@ -289,14 +384,23 @@ def _caption(rows: Measured, row: int) -> str:
     """The main measures of a map."""
     if rows.blank[row]:
         return "constant map"
-    figures = {LOCAL.get(name, name): getattr(rows, name)[row] for name in ("dice", "insertion", "deletion")}
-    return ", ".join(f"{title} {percent(value, 0)}" for title, value in figures.items() if not np.ma.is_masked(value))
+    figures = {
+        LOCAL.get(name, name): getattr(rows, name)[row]
+        for name in ("dice", "insertion", "deletion")
+    }
+    return ", ".join(
+        f"{title} {percent(value, 0)}"
+        for title, value in figures.items()
+        if not np.ma.is_masked(value)
+    )
 
 
 def summarise(folder: Folder[Measured]) -> ExplainResult:
     """Figures of a folder from its rows."""
     rows, methods = folder.rows, [method.name for method in folder.facts.methods]
-    names = sorted(dict.fromkeys(rows.method.tolist()), key=lambda name: methods.index(base_method(name)))
+    names = sorted(
+        dict.fromkeys(rows.method.tolist()), key=lambda name: methods.index(base_method(name))
+    )
     faithful = _faithful_p_values(rows, names)
     n, groups = len(np.unique(rows.sample_id)), len(set(_sample_groups(rows, names[0])))
     unit = "samples" if groups == n else "groups of related samples"
@@ -306,7 +410,9 @@ def summarise(folder: Folder[Measured]) -> ExplainResult:
         **folder.head(),
         n=n,
         groups=groups,
-        methods=[_summarise_method(rows, name, None if short else faithful.get(name)) for name in names],
+        methods=[
+            _summarise_method(rows, name, None if short else faithful.get(name)) for name in names
+        ],
         shortfall=short,
     )
 
@@ -324,7 +430,12 @@ def _method_rows(rows: Measured, name: str) -> Array:
 def _sample_groups(rows: Measured, name: str) -> Array:
     """Group (m,) of each sample of a method. A sample without a group gets a unique name."""
     index = _method_rows(rows, name)
-    return np.array([group or f"#{sample}" for group, sample in zip(rows.group[index], rows.sample_id[index], strict=True)])
+    return np.array(
+        [
+            group or f"#{sample}"
+            for group, sample in zip(rows.group[index], rows.sample_id[index], strict=True)
+        ]
+    )
 
 
 def values(rows: Measured, name: str, measure: str) -> Array:
@@ -342,7 +453,11 @@ def _measure(estimate: Mean | None, lowest: float) -> Measure | None:
     """A mean with the part of its interval that is possible, from `lowest` to 1."""
     if estimate is None:
         return None
-    low, high = (None, None) if estimate.interval is None else np.clip(estimate.interval, lowest, 1).tolist()
+    low, high = (
+        (None, None)
+        if estimate.interval is None
+        else np.clip(estimate.interval, lowest, 1).tolist()
+    )
     return Measure(value=estimate.value, low=low, high=high, n=estimate.n)
 
 
@@ -361,16 +476,23 @@ def _summarise_method(rows: Measured, name: str, faithful_p: float | None) -> Me
 
 
 def _faithful_p_values(rows: Measured, names: list[str]) -> dict[str, float]:
-    """By method with controls: p-value of beating both in insertion minus deletion, corrected for the number of methods."""
+    """By method with controls: p-value of beating both in insertion minus deletion, corrected for
+    the number of methods.
+    """
     p_values = {}
     for name in names:
         controls = [name + BLURRED, name + INVERSE]
         if not set(controls) <= set(names):
             continue
         groups = _sample_groups(rows, name)
-        gaps = [mean_difference(_gains(rows, name) - _gains(rows, control), groups) for control in controls]
+        gaps = [
+            mean_difference(_gains(rows, name) - _gains(rows, control), groups)
+            for control in controls
+        ]
         if None not in gaps:
-            p_values[name] = max(gap.p if gap is not None and gap.value > 0 else 1.0 for gap in gaps)
+            p_values[name] = max(
+                gap.p if gap is not None and gap.value > 0 else 1.0 for gap in gaps
+            )
     return dict(zip(p_values, holm(list(p_values.values())), strict=True))
 
 
@@ -381,5 +503,7 @@ def load_arrays(path: Path, samples: Sequence[int]) -> dict[str, Array]:
     return {
         name: array
         for file in files
-        for name, array in read_arrays(file, lambda name: name.rpartition("/")[2] in numbers).items()
+        for name, array in read_arrays(
+            file, lambda name: name.rpartition("/")[2] in numbers
+        ).items()
     }

@@ -1,7 +1,7 @@
 """Maps of the samples by each method, and measures of each map.
 
-A piece is a group of samples, so that batches do not depend on the number of processes. Every method queries the model through a
-ledger, which counts the cost of each sample.
+A piece is a group of samples, so that batches do not depend on the number of processes. Every
+method queries the model through a ledger, which counts the cost of each sample.
 """
 
 import inspect
@@ -37,14 +37,29 @@ from brinell.studies import work
 from brinell.studies.explain import ExplainRequest
 from brinell.studies.explain.faithfulness import curves
 from brinell.studies.explain.of_run import open_adversarial
-from brinell.studies.explain.result import BLURRED, INVERSE, ExplainFacts, Measured, MethodFacts, file_of
+from brinell.studies.explain.result import (
+    BLURRED,
+    INVERSE,
+    ExplainFacts,
+    Measured,
+    MethodFacts,
+    file_of,
+)
 from brinell.studies.explain.truth import GroundTruth, open_truth
 from brinell.studies.kit import Call, Piece, Plan
 
 SAMPLES = 32
 """Default number of samples."""
 BLACK_BOX = ("rlab", "rlab?prior=broad", "rise", "occlusion", "kernel-shap")
-USUAL = (*BLACK_BOX, "grad-cam", "integrated-gradients", "smoothgrad", "gradient", "centre", "random")
+USUAL = (
+    *BLACK_BOX,
+    "grad-cam",
+    "integrated-gradients",
+    "smoothgrad",
+    "gradient",
+    "centre",
+    "random",
+)
 """Default methods; the study leaves out those that do not fit the model or the data."""
 CONTROLS = frozenset({"centre", "random"})
 """Methods that serve as controls for others."""
@@ -111,13 +126,17 @@ def make_plan(call: Call) -> ExplainPlan:
         ids = adversarial.ids[: count_samples(request.samples, len(adversarial.ids), SAMPLES)]
         plan, left_out = replace(plan, ids=ids, selection=Selection(ids=ids, method="first")), {}
     methods, unfit = build_methods(request, plan.model, plan.dataset)
-    kept, truth = plan.ids, None if request.truth is None else open_truth(Path(request.truth), plan.dataset)
+    kept, truth = (
+        plan.ids,
+        None if request.truth is None else open_truth(Path(request.truth), plan.dataset),
+    )
     if truth is not None:
         kept = kept[truth.has_both(kept)]
         left_out |= {"whose ground truth is empty or covers everything": len(plan.ids) - len(kept)}
         if not len(kept):
             raise RequestError(
-                f"no sample of {len(plan.ids)} has an object and a background: select others with {option('samples')}"
+                f"no sample of {len(plan.ids)} has an object and a background: "
+                f"select others with {option('samples')}"
             )
     return replace(
         plan,
@@ -137,13 +156,19 @@ def make_plan(call: Call) -> ExplainPlan:
     )
 
 
-def build_methods(request: ExplainRequest, model: Model, dataset: Dataset) -> tuple[list[Method], dict[str, str]]:
-    """Build the methods of a request. Also returns the default methods that do not fit, with the reason."""
+def build_methods(
+    request: ExplainRequest, model: Model, dataset: Dataset
+) -> tuple[list[Method], dict[str, str]]:
+    """Build the methods of a request.
+
+    Also returns the default methods that do not fit, with the reason.
+    """
     methods, unfit = [], {}
     for text in dict.fromkeys(request.method or USUAL):
         spec = plugins.parse(text)
         explainer = plugins.build("explainer", spec.name, spec.options)
-        title = (inspect.getdoc(type(explainer)) or text).splitlines()[0].rstrip(".")
+        summary = (inspect.getdoc(type(explainer)) or text).partition("\n\n")[0]
+        title = " ".join(summary.split()).rstrip(".")
         facts = MethodFacts(name=text, title=title)
         reason, module = _misfit(explainer, model, dataset), model.info.module
         if not reason and isinstance(explainer, OpensModel) and module is not None:
@@ -154,7 +179,10 @@ def build_methods(request: ExplainRequest, model: Model, dataset: Dataset) -> tu
                     raise
                 reason = str(error)
         if reason and request.method:
-            raise RequestError(f"method {text} cannot explain {model.name}: {reason}; leave it out or choose another method")
+            raise RequestError(
+                f"method {text} cannot explain {model.name}: {reason}; leave it "
+                "out or choose another method"
+            )
         if reason:
             unfit[text] = reason
         else:
@@ -165,9 +193,15 @@ def build_methods(request: ExplainRequest, model: Model, dataset: Dataset) -> tu
 def _misfit(explainer: Explainer, model: Model, dataset: Dataset) -> str:
     """The reason why an explainer does not fit the model or the data; empty if it fits."""
     if dataset.domain.kind not in explainer.domains:
-        return f"it explains {', '.join(sorted(explainer.domains))} inputs, and the data contain {dataset.domain.kind}s"
+        return (
+            f"it explains {', '.join(sorted(explainer.domains))} inputs, and the data "
+            f"contain {dataset.domain.kind}s"
+        )
     if explainer.access > model.access:
-        return f"it needs {explainer.access.name.lower()}, and the model provides only {model.access.name.lower()}"
+        return (
+            f"it needs {explainer.access.name.lower()}, and the model provides only "
+            f"{model.access.name.lower()}"
+        )
     if isinstance(explainer, OpensModel) and model.info.module is None:
         return "it needs the layers of a torch module, and the model wraps none"
     return ""
@@ -196,7 +230,12 @@ def explain_group(plan: ExplainPlan, ids: Array, file: str) -> Measured:
     y = torch.as_tensor(explained, device=plan.device).long()
     batch = Batch(ids=torch.arange(len(x), device=plan.device), x=x, y=y)
     rng = Streams.of(plan.request.seed, torch.as_tensor(ids, device=plan.device)).fold("explain")
-    shared: dict[str, Any] = {"sample_id": ids, "label": labels, "prediction": predicted, "explained": explained}
+    shared: dict[str, Any] = {
+        "sample_id": ids,
+        "label": labels,
+        "prediction": predicted,
+        "explained": explained,
+    }
     shared["group"] = "" if truth is None else [truth.groups[sample] for sample in ids.tolist()]
     arrays = _keyed("input", ids, x.cpu().numpy())
     if truth is not None:
@@ -206,7 +245,10 @@ def explain_group(plan: ExplainPlan, ids: Array, file: str) -> Measured:
         maps, cost = compute_maps(plan, method, batch, rng.fold(method.name))
         versions = {method.name: maps}
         if not method.is_control:
-            versions |= {method.name + BLURRED: blurred(maps, plan.dataset.domain, WIDE), method.name + INVERSE: -maps}
+            versions |= {
+                method.name + BLURRED: blurred(maps, plan.dataset.domain, WIDE),
+                method.name + INVERSE: -maps,
+            }
         for name, version in versions.items():
             measures = measure(plan, ids, version, batch) | (cost if name == method.name else {})
             content.append(rows.build(Measured, len(ids), method=name, **shared, **measures))
@@ -215,41 +257,61 @@ def explain_group(plan: ExplainPlan, ids: Array, file: str) -> Measured:
     return rows.concatenate(content)
 
 
-def compute_maps(plan: ExplainPlan, method: Method, batch: Batch, rng: Streams) -> tuple[Tensor, dict[str, Array]]:
+def compute_maps(
+    plan: ExplainPlan, method: Method, batch: Batch, rng: Streams
+) -> tuple[Tensor, dict[str, Array]]:
     """The maps (n, *places) of a method, and their cost by column."""
     explainer, x, domain = method.explainer, batch.x, plan.dataset.domain
-    unbounded, eps = plugins.build("distance", "linf", {}), torch.full((len(x),), torch.inf, device=plan.device)
+    unbounded, eps = (
+        plugins.build("distance", "linf", {}),
+        torch.full((len(x),), torch.inf, device=plan.device),
+    )
     threat, size = Threat(distance=unbounded, eps=eps, domain=domain), plan.request.batch_size
-    ledger = Ledger(plan.model, batch, threat, access=explainer.access, batch_size=size, minimal=True)
+    ledger = Ledger(
+        plan.model, batch, threat, access=explainer.access, batch_size=size, minimal=True
+    )
     start = time.perf_counter()
     maps = explainer(ledger.oracle(), ledger.batch, ledger.threat.domain, rng).detach()
     seconds = (time.perf_counter() - start) / len(x)
     expected = (len(x), *places_of(ledger.threat.domain))
     if maps.shape != expected or not bool(torch.isfinite(maps).all()):
         raise ContractError(
-            f"method {method.name} returned maps of shape {tuple(maps.shape)}; they must be finite and of shape {expected}"
+            f"method {method.name} returned maps of shape {tuple(maps.shape)}; "
+            f"they must be finite and of shape {expected}"
         )
-    if domain.movable is not None and domain.kind == "vector":  # fixed columns have the lowest value of the map
+    if (
+        domain.movable is not None and domain.kind == "vector"
+    ):  # fixed columns have the lowest value of the map
         lowest = maps.amin(1, keepdim=True).expand(-1, *places_of(domain)).clone()
         maps = lowest.index_copy(1, domain.movable.to(maps.device), maps)
-    forwards, backwards = (counts.cpu().numpy() for counts in (ledger.costs.forwards, ledger.costs.backwards))
+    forwards, backwards = (
+        counts.cpu().numpy() for counts in (ledger.costs.forwards, ledger.costs.backwards)
+    )
     return maps, {"forwards": forwards, "backwards": backwards, "seconds": np.full(len(x), seconds)}
 
 
 def measure(plan: ExplainPlan, ids: Array, maps: Tensor, batch: Batch) -> dict[str, Array]:
-    """The measures of maps (n, *places) that request and ground truth allow; masked for constant maps."""
+    """The measures of maps (n, *places) that request and ground truth allow; masked for constant
+    maps.
+    """
     values, measures = maps.cpu().numpy(), dict[str, Any]()
     blank = np.array([saliency_map.max() == saliency_map.min() for saliency_map in values])
     if plan.truth is not None:
         pairs = list(zip(values, plan.truth.masks[ids], strict=True))
-        measures["dice"], measures["iou"] = zip(*(saliency.at_equal_area(*pair) for pair in pairs), strict=True)
+        measures["dice"], measures["iou"] = zip(
+            *(saliency.at_equal_area(*pair) for pair in pairs), strict=True
+        )
         measures["pointing"] = [float(saliency.pointing(*pair)) for pair in pairs]
     if plan.request.steps:
         steps = min(plan.request.steps, int(np.prod(values.shape[1:])))
-        insertion, deletion = curves(plan.answer, batch.x, batch.y, maps, plan.dataset.domain, steps)
+        insertion, deletion = curves(
+            plan.answer, batch.x, batch.y, maps, plan.dataset.domain, steps
+        )
         measures["deletion"] = [saliency.area_under(curve) for curve in deletion]
         measures["insertion"] = [saliency.area_under(curve) for curve in insertion]
-    return {"blank": blank} | {name: np.ma.MaskedArray(column, mask=blank) for name, column in measures.items()}
+    return {"blank": blank} | {
+        name: np.ma.MaskedArray(column, mask=blank) for name, column in measures.items()
+    }
 
 
 def _keyed(kind: str, ids: Array, arrays: Array) -> dict[str, Array]:

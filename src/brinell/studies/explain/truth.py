@@ -36,16 +36,26 @@ def open_truth(path: Path, dataset: Dataset) -> GroundTruth:
         with zipfile.ZipFile(path) as archive:
             names = [name.removesuffix(".npy") for name in archive.namelist()]
             if "masks" not in names:
-                raise RequestError(f"{path} has no array 'masks'; it has {', '.join(names) or 'none'}")
+                raise RequestError(
+                    f"{path} has no array 'masks'; it has {', '.join(names) or 'none'}"
+                )
             masks = npz_array(archive, "masks", path)
-            groups = npz_array(archive, "groups", path).tolist() if "groups" in names else [""] * len(masks)
+            groups = (
+                npz_array(archive, "groups", path).tolist()
+                if "groups" in names
+                else [""] * len(masks)
+            )
     except (OSError, zipfile.BadZipFile) as error:
         raise read_error(path, error) from None
     expected = (len(dataset), *places_of(dataset.domain))
     if masks.shape != expected or len(groups) != len(dataset):
-        raise RequestError(f"masks in {path} have shape {masks.shape}, and the data need {expected}: write one for each sample")
+        raise RequestError(
+            f"masks in {path} have shape {masks.shape}, and the data need "
+            f"{expected}: write one for each sample"
+        )
     if extra := sorted(set(np.unique(masks).tolist()) - {0, 1, IGNORED}):
         raise RequestError(
-            f"masks in {path} contain {extra[0]}: write 1 for the object, 0 for background, 255 for ignored places"
+            f"masks in {path} contain {extra[0]}: write 1 for the object, 0 for "
+            "background, 255 for ignored places"
         )
     return GroundTruth(masks=masks.astype(np.uint8), groups=list(map(str, groups)))

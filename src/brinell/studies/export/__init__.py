@@ -1,4 +1,6 @@
-"""Write the figures, rows and tables of a run as CSV files, or as entries of RobustBench and the Hugging Face hub."""
+"""Write the figures, rows and tables of a run as CSV files, or as entries of RobustBench and the
+Hugging Face hub.
+"""
 
 from typing import Literal
 
@@ -12,8 +14,9 @@ class ExportRequest(BaseRequest):
     run: Folder
     """A run folder, made by brinell audit."""
     to: Literal["csv", "robustbench", "huggingface"]
-    """csv: rows and tables as CSV, and the report. robustbench: a model_info file for each model, at the run's largest budget.
-    huggingface: a file for .eval_results of its repository on the hub. Facts beyond a run are null in both: fill them in."""
+    """csv: rows and tables as CSV, and the report. robustbench: a model_info file for each
+    model, at the run's largest budget. huggingface: a file for .eval_results of its repository
+    on the hub. Facts beyond a run are null in both: fill them in."""
 
 
 STUDY = Study(

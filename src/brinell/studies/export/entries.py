@@ -2,13 +2,15 @@
 
 The hub takes a YAML file, in the folder .eval_results of the repository of the model.
 
-The form is that of https://huggingface.co/docs/hub/eval-results: a list of entries, each with the dataset (which must be a
-benchmark of the hub), a value, and where it comes from. Texts are written as JSON, which YAML reads.
+The form is that of https://huggingface.co/docs/hub/eval-results: a list of entries, each with the
+dataset (which must be a benchmark of the hub), a value, and where it comes from. Texts are written
+as JSON, which YAML reads.
 
 RobustBench takes a JSON file of its model_info, in the folders of its data set and threat model.
-The form is that of https://github.com/RobustBench/robustbench, model_info: accuracies are texts of two decimals, in per cent, and
-`eps` is a text. `autoattack_acc` is what AutoAttack's standard version leaves, so it is null for other attacks, whose figure
-stands as `external`, as the leaderboard calls evaluations that are not its own.
+The form is that of https://github.com/RobustBench/robustbench, model_info: accuracies are texts of
+two decimals, in per cent, and `eps` is a text. `autoattack_acc` is what AutoAttack's standard
+version leaves, so it is null for other attacks, whose figure stands as `external`, as the
+leaderboard calls evaluations that are not its own.
 """
 
 import json
@@ -26,28 +28,45 @@ def hub_entry(result: ModelResult, manifest: Mapping[str, Any]) -> tuple[str, st
     figures = [("clean", "clean accuracy", result.clean_accuracy)]
     for text, rate in zip(result.eps_text, result.robust_accuracy, strict=True):
         if rate.eps > 0:
-            figures.append((f"{result.distance}-{text.replace('/', '-')}", f"robust accuracy, {result.distance} {text}", rate))
+            figures.append(
+                (
+                    f"{result.distance}-{text.replace('/', '-')}",
+                    f"robust accuracy, {result.distance} {text}",
+                    rate,
+                )
+            )
     for name, description, rate in figures:
         if rate.value is None or rate.low is None or rate.high is None:
             continue
         interval = f"95 % interval {100 * rate.low:.2f} to {100 * rate.high:.2f}"
-        notes = json.dumps(f"{description}, {rate.n} samples, {interval}, Brinell", ensure_ascii=False)
+        notes = json.dumps(
+            f"{description}, {rate.n} samples, {interval}, Brinell", ensure_ascii=False
+        )
         lines += [
             "- dataset:",
             "    id: null",
             f"    task_id: {json.dumps(f'robustness_{name}')}",
             f"  value: {100 * rate.value:.2f}",
-            *([f"  date: {json.dumps(str(manifest['finished']))}"] if manifest.get("finished") else []),
+            *(
+                [f"  date: {json.dumps(str(manifest['finished']))}"]
+                if manifest.get("finished")
+                else []
+            ),
             "  source:",
             "    url: null",
             f"  notes: {notes}",
         ]
     missing = [
-        "null because the run cannot know it: the dataset's id, which is a benchmark of the hub, and the address of the source"
+        "null because the run cannot know it: the dataset's id, which is a "
+        "benchmark of the hub, and the address of the source"
     ]
     if result.caveat:
         missing.append(f"the entries do not say: {result.caveat}")
-    return f".eval_results/{result.model.replace('/', '-')}.yaml", "\n".join(lines) + "\n", tuple(missing)
+    return (
+        f".eval_results/{result.model.replace('/', '-')}.yaml",
+        "\n".join(lines) + "\n",
+        tuple(missing),
+    )
 
 
 PAPER = ("link", "name", "authors", "venue", "additional_data", "architecture", "reported")
@@ -57,19 +76,33 @@ TESTED = {"cifar10": 10_000, "cifar100": 10_000, "imagenet": 5_000}
 """Data sets of the leaderboard, and the test images on which its entries are compared."""
 
 
-def robustbench_entry(result: ModelResult, manifest: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
+def robustbench_entry(
+    result: ModelResult, manifest: Mapping[str, Any]
+) -> tuple[str, str, tuple[str, ...]]:
     """The path of an entry below model_info, its text, and what is missing from it."""
     if result.distance not in THREATS:
-        raise RequestError(f"RobustBench has Linf and L2, and the run is in {result.distance}: there is no entry to make of it")
+        raise RequestError(
+            f"RobustBench has Linf and L2, and the run is in {result.distance}: "
+            "there is no entry to make of it"
+        )
     if result.criterion != "misclassified":
         raise RequestError(
-            f"RobustBench counts any wrong class, and the run is {result.criterion}: audit without {option('targeted')}"
+            "RobustBench counts any wrong class, and the run is "
+            f"{result.criterion}: audit without {option('targeted')}"
         )
     name = str(manifest["data"]["name"])
     plain = name.lower().replace("-", "").replace("_", "")
-    data = next((dataset for dataset in sorted(TESTED, key=len, reverse=True) if plain.startswith(dataset)), name)
-    facts: Mapping[str, Any] = next(model for model in manifest["models"] if model["name"] == result.model)
-    standard = tuple(stage["name"] for stage in manifest["stages"]) == CASCADES["standard"] and result.complete
+    data = next(
+        (dataset for dataset in sorted(TESTED, key=len, reverse=True) if plain.startswith(dataset)),
+        name,
+    )
+    facts: Mapping[str, Any] = next(
+        model for model in manifest["models"] if model["name"] == result.model
+    )
+    standard = (
+        tuple(stage["name"] for stage in manifest["stages"]) == CASCADES["standard"]
+        and result.complete
+    )
     failed = [check.code for check in result.checks if check.passed is False]
     figure, missing = _percent(result.robust_accuracy[-1]), []
     fields = {
@@ -85,11 +118,17 @@ def robustbench_entry(result: ModelResult, manifest: Mapping[str, Any]) -> tuple
     }
     if not standard:
         fields["external"] = figure
-        missing.append("autoattack_acc is left out, since the attacks are not AutoAttack's: audit with --attack standard")
+        missing.append(
+            "autoattack_acc is left out, since the attacks are not AutoAttack's: "
+            "audit with --attack standard"
+        )
     if data not in TESTED:
         missing.append(f"{data} is none of RobustBench's data sets, {', '.join(TESTED)}")
     elif result.n != TESTED[data]:
-        missing.append(f"entries for {data} are compared on {TESTED[data]:,} test images, and this run has {result.n:,}")
+        missing.append(
+            f"entries for {data} are compared on {TESTED[data]:,} test images, "
+            f"and this run has {result.n:,}"
+        )
     if unknown := [key for key in PAPER if fields[key] is None]:
         missing.append(f"null because the run cannot know it: {', '.join(unknown)}; fill it in")
     if failed:

@@ -47,17 +47,23 @@ def carry_out(call: Call) -> ExportAnswer:
     run = Run.open(request.run)
     records = run.records()
     result = summarise(run.manifest, records, request.run)
-    files, notes = csv_files(run, records, result) if request.to == "csv" else entries(request, run, result)
+    files, notes = (
+        csv_files(run, records, result) if request.to == "csv" else entries(request, run, result)
+    )
     folder = call.out or fresh_folder(Path(request.run).name, request.to)
     for name in files:
         if (folder / name).exists():
             raise RequestError(f"{folder / name} exists: name another {option('out')}")
     for name, text in files.items():
         write_text(folder / name, text)
-    return ExportAnswer(run=request.run, to=request.to, where=str(folder), files=tuple(files), notes=tuple(notes))
+    return ExportAnswer(
+        run=request.run, to=request.to, where=str(folder), files=tuple(files), notes=tuple(notes)
+    )
 
 
-def entries(request: ExportRequest, run: Run, result: AuditResult) -> tuple[dict[str, str], list[str]]:
+def entries(
+    request: ExportRequest, run: Run, result: AuditResult
+) -> tuple[dict[str, str], list[str]]:
     """Files of the entries of all models, by path, and notes."""
     files: dict[str, str] = {}
     notes: list[str] = []
@@ -72,6 +78,8 @@ def csv_files(run: Run, records: Records, result: AuditResult) -> tuple[dict[str
     """Rows, tables and report by path, and notes."""
     report = register.open_folder(run.path).report()
     columns = [np.ma.asarray(getattr(records, name)).tolist() for name in COLUMNS]
-    files = {"report.html": page(report)} | {f"tables/{name}": text for name, text in tables_of(report).items()}
+    files = {"report.html": page(report)} | {
+        f"tables/{name}": text for name, text in tables_of(report).items()
+    }
     files["rows.csv"] = csv_text(tuple(COLUMNS), zip(*columns, strict=True))
     return files, [] if result.complete else ["the run is not finished: its figures may still fall"]

@@ -27,9 +27,11 @@ class GateRequest(BaseRequest):
     certified: Share | None = None
     """The same for the share of samples that is proven robust, in a folder of brinell certify."""
     unmet: Share | None = None
-    """The same for the share of inputs that do not meet a criterion of probability, in a run with --criterion."""
+    """The same for the share of inputs that do not meet a criterion of probability, in a run
+    with --criterion."""
     eps: Budgets | None = None
-    """The one budget that is judged, one of the run's. Default: its largest for thresholds, and each for a baseline."""
+    """The one budget that is judged, one of the run's. Default: its largest for thresholds, and
+    each for a baseline."""
     baseline: Folder | None = None
     """A run that this one must not be worse than."""
     max_drop: Share | None = None

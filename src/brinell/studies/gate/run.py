@@ -19,23 +19,41 @@ from brinell.studies.kit import Call, Study
 def carry_out(call: Call) -> GateResult:
     """Check a run against the thresholds of a call."""
     request: GateRequest = call.request
-    minima = {metric: least for metric in rules.METRICS if (least := getattr(request, metric)) is not None}
+    minima = {
+        metric: least for metric in rules.METRICS if (least := getattr(request, metric)) is not None
+    }
     if not minima and request.baseline is None:
         names = [*rules.METRICS, "baseline"]
-        raise RequestError(f"a gate needs a condition: {', '.join(map(option, names[:-1]))} or {option(names[-1])}")
+        raise RequestError(
+            f"a gate needs a condition: {', '.join(map(option, names[:-1]))} or {option(names[-1])}"
+        )
     if request.max_drop is not None and request.baseline is None:
-        raise RequestError(f"{option('max_drop')} is the fall from a baseline: name one with {option('baseline', 'RUN')}")
+        raise RequestError(
+            f"{option('max_drop')} is the fall from a baseline: name one with "
+            f"{option('baseline', 'RUN')}"
+        )
     eps = None
     if request.eps is not None:
         budgets = parse_eps(request.eps)
         if len(budgets.values) > 1:
-            raise RequestError(f"a gate judges one budget, and eps {request.eps!r} has {len(budgets.values)}: name one of them")
+            raise RequestError(
+                f"a gate judges one budget, and eps {request.eps!r} has "
+                f"{len(budgets.values)}: name one of them"
+            )
         eps = budgets.values[0]
     folder = Path(request.run)
     with fitting(folder):
         study = register.study_of(folder) if (folder / MANIFEST).is_file() else None
-        other = study is not None and study.verb != "audit" and hasattr(study.resolve(study.result), "rates")
-        return _gate_rates(request, study, minima, eps) if study is not None and other else _gate(request, minima, eps)
+        other = (
+            study is not None
+            and study.verb != "audit"
+            and hasattr(study.resolve(study.result), "rates")
+        )
+        return (
+            _gate_rates(request, study, minima, eps)
+            if study is not None and other
+            else _gate(request, minima, eps)
+        )
 
 
 def _gate(request: GateRequest, minima: dict[str, float], eps: float | None) -> GateResult:
@@ -44,15 +62,21 @@ def _gate(request: GateRequest, minima: dict[str, float], eps: float | None) -> 
     rules.check_metrics(minima, criterion, request.run)
     if criterion is not None and request.baseline is not None:
         raise RequestError(
-            f"{request.run} has the criterion {criterion}, and {option('baseline')} compares robust accuracy: demand "
+            f"{request.run} has the criterion {criterion}, and "
+            f"{option('baseline')} compares robust accuracy: demand "
             f"{option('unmet')} in its place"
         )
     tested = side(Path(request.run), request.model, thresholds=criterion is not None)
-    rules.check_codes(request.allow, {str(warning["code"]) for warning in manifest.get("warnings", [])})
-    result = with_proofs(summarise_model(tested.manifest, tested.records, tested.run, tested.model), request.run)
+    rules.check_codes(
+        request.allow, {str(warning["code"]) for warning in manifest.get("warnings", [])}
+    )
+    result = with_proofs(
+        summarise_model(tested.manifest, tested.records, tested.run, tested.model), request.run
+    )
     if request.certified is not None and result.certified is None:
         raise RequestError(
-            f"{request.run} is the run of an audit without proofs: add {option('certify')} to brinell audit, or run brinell "
+            f"{request.run} is the run of an audit without proofs: add "
+            f"{option('certify')} to brinell audit, or run brinell "
             "certify and name its folder"
         )
     checks = rules.against_thresholds(rules.rates_of(result), minima, eps, rules.names_of(result))
@@ -60,17 +84,26 @@ def _gate(request: GateRequest, minima: dict[str, float], eps: float | None) -> 
         baseline = Path(request.baseline)
         before = side(baseline, request.model if request.model in model_names(baseline) else None)
         earlier = summarise_model(before.manifest, before.records, before.run, before.model)
-        checks += rules.against_baseline(result, earlier, compare(tested, before), request.max_drop, eps)
+        checks += rules.against_baseline(
+            result, earlier, compare(tested, before), request.max_drop, eps
+        )
     return rules.gate(result, checks, allow=request.allow, without_checks=request.without_checks)
 
 
-def _gate_rates(request: GateRequest, study: Study, minima: dict[str, float], eps: float | None) -> GateResult:
+def _gate_rates(
+    request: GateRequest, study: Study, minima: dict[str, float], eps: float | None
+) -> GateResult:
     for name in ("baseline", "worst_class", "max_drop", "model", "allow", "without_checks"):
         if getattr(request, name) not in (None, (), False):
             raise RequestError(
-                f"{request.run} was made by brinell {study.verb}, and {option(name)} is for the run of an audit: leave it out"
+                f"{request.run} was made by brinell {study.verb}, and "
+                f"{option(name)} is for the run of an audit: leave it out"
             )
     rates = study.open(Path(request.run)).rates()
     checks = rules.against_thresholds(rates, minima, eps)
-    checks.append(rules.completeness_of([rate for of_metric in rates.values() for rate in of_metric]))
-    return GateResult(run=str(request.run), passed=all(check.passed for check in checks), checks=checks)
+    checks.append(
+        rules.completeness_of([rate for of_metric in rates.values() for rate in of_metric])
+    )
+    return GateResult(
+        run=str(request.run), passed=all(check.passed for check in checks), checks=checks
+    )

@@ -1,4 +1,5 @@
-"""Train a conditional generator (AC-GAN) on labelled images and write it as one file, with its auxiliary classifier.
+"""Train a conditional generator (AC-GAN) on labelled images and write it as one file, with its
+auxiliary classifier.
 
 The sides of the images must be multiples of 4.
 """

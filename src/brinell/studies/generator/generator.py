@@ -1,4 +1,6 @@
-"""A trained generator with its auxiliary classifier as a file: safetensors, with what they are and how they were made."""
+"""A trained generator with its auxiliary classifier as a file: safetensors, with what they are and
+how they were made.
+"""
 
 import hashlib
 import json
@@ -43,7 +45,9 @@ class Header(Content):
 
 @dataclass(frozen=True, kw_only=True)
 class GenerativeModel:
-    """A generator of inputs by class, and the auxiliary classifier that recognises the class of an input."""
+    """A generator of inputs by class, and the auxiliary classifier that recognises the class of an
+    input.
+    """
 
     generator: Generator
     classifier: Critic
@@ -57,7 +61,9 @@ class GenerativeModel:
         return nn.ModuleDict({"generator": self.generator, "classifier": self.classifier})
 
     def save(self, path: Path) -> None:
-        """Write the file whole, in float16: half the size, and drawings that differ by less than a level of 8-bit pictures."""
+        """Write the file whole, in float16: half the size, and drawings that differ by less than a
+        level of 8-bit pictures.
+        """
         tensors = {
             name: (value.half() if value.is_floating_point() else value).detach().cpu().contiguous()
             for name, value in self.networks.state_dict().items()
@@ -70,27 +76,39 @@ class GenerativeModel:
         own, names = self.generator.domain, self.header.classes
         if domain.text() != own.text() or classes != len(names):
             raise RequestError(
-                f"the generator draws {own.kind}s of shape {own.shape} in {len(names)} classes, and the data holds "
-                f"{domain.kind}s of shape {domain.shape} in {classes}, or other bounds: train one on this data"
+                f"the generator draws {own.kind}s of shape {own.shape} in "
+                f"{len(names)} classes, and the data holds "
+                f"{domain.kind}s of shape {domain.shape} in {classes}, or other "
+                "bounds: train one on this data"
             )
 
 
 def load(path: Path) -> GenerativeModel:
     """The generator that `GenerativeModel.save` wrote, in evaluation mode."""
     if not path.is_file():
-        raise RequestError(f"there is no generator {str(path)!r}: brinell train generator --out {path} makes one")
+        raise RequestError(
+            f"there is no generator {str(path)!r}: brinell train generator --out {path} makes one"
+        )
     try:
         texts, arrays, content = stored.read(path, 1 << 30)
         fields = json.loads(texts["brinell.generator"])
         version = fields["format"]
     except (OSError, KeyError, TypeError, ValueError, RecursionError):
-        raise RequestError(f"{path} is no generator: name a file that brinell train generator wrote") from None
+        raise RequestError(
+            f"{path} is no generator: name a file that brinell train generator wrote"
+        ) from None
     if version != FORMAT:
-        raise RequestError(f"{path} was written by another version of brinell: train it anew with brinell train generator")
+        raise RequestError(
+            f"{path} was written by another version of brinell: train it anew "
+            "with brinell train generator"
+        )
     try:
         if problem := fault(fields, Header):
             raise ValueError(problem)
-        header, tensors = Header.model_validate(fields), {name: torch.from_numpy(array) for name, array in arrays.items()}
+        header, tensors = (
+            Header.model_validate(fields),
+            {name: torch.from_numpy(array) for name, array in arrays.items()},
+        )
         if not all(bool(torch.isfinite(values).all()) for values in tensors.values()):
             raise ValueError("it holds NaN or infinity")
         domain, classes = Domain.from_json(header.domain.model_dump()), len(header.classes)
@@ -103,8 +121,14 @@ def load(path: Path) -> GenerativeModel:
                 header=header,
                 digest=hashlib.blake2b(content, digest_size=16).hexdigest(),
             )
-        state = {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
+        state = {
+            name: value.float() if value.is_floating_point() else value
+            for name, value in tensors.items()
+        }
         model.networks.eval().requires_grad_(False).load_state_dict(state, assign=True)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise RequestError(f"{path} is damaged ({one_line(error, 200)}): train it anew with brinell train generator") from None
+        raise RequestError(
+            f"{path} is damaged ({one_line(error, 200)}): train it anew with "
+            "brinell train generator"
+        ) from None
     return model

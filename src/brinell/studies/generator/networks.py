@@ -1,9 +1,11 @@
-"""The two networks of an AC-GAN for pictures: one draws, the other tells drawn from real and says which class it sees.
+"""The two networks of an AC-GAN for pictures: one draws, the other tells drawn from real and says
+which class it sees.
 
-Odena, Olah & Shlens 2017, Conditional image synthesis with auxiliary classifier GANs, in a size that a processor can train. The
-generator is the small one of Radford, Metz & Chintala 2016 (DCGAN): a linear layer, then transposed convolutions that double the
-sides. The critic's layers are held to a small Lipschitz constant by spectral normalisation (Miyato et al. 2018), which takes the
-place of batch norm there and costs next to nothing.
+Odena, Olah & Shlens 2017, Conditional image synthesis with auxiliary classifier GANs, in a size
+that a processor can train. The generator is the small one of Radford, Metz & Chintala 2016 (DCGAN):
+a linear layer, then transposed convolutions that double the sides. The critic's layers are held to
+a small Lipschitz constant by spectral normalisation (Miyato et al. 2018), which takes the place of
+batch norm there and costs next to nothing.
 """
 
 import math
@@ -17,7 +19,8 @@ from brinell.core.domain import Domain
 HALVINGS = 4
 """By how much the generator's first picture is smaller than the input on each side."""
 GAIN = 2.0
-"""The largest singular value that a layer of the critic may have: half of what enters a leaky rectifier is lost in it."""
+"""The largest singular value that a layer of the critic may have: half of what enters a leaky
+rectifier is lost in it."""
 
 
 def fits(domain: Domain) -> str:
@@ -25,12 +28,17 @@ def fits(domain: Domain) -> str:
     if domain.kind != "image":
         return f"it draws images, not {domain.kind} inputs"
     if any(side % HALVINGS or side < 2 * HALVINGS for side in domain.shape[1:]):
-        return f"the sides of an image must be multiples of {HALVINGS}, {2 * HALVINGS} at least, and these are {domain.shape[1:]}"
+        return (
+            f"the sides of an image must be multiples of {HALVINGS}, {2 * HALVINGS} "
+            f"at least, and these are {domain.shape[1:]}"
+        )
     return ""
 
 
 class Generator(nn.Module):
-    """Latent (n, latent) standard normal and classes (n,) int64 to (n, C, H, W) inputs within the bounds of the domain."""
+    """Latent (n, latent) standard normal and classes (n,) int64 to (n, C, H, W) inputs within the
+    bounds of the domain.
+    """
 
     def __init__(self, domain: Domain, classes: int, *, latent: int, width: int) -> None:
         super().__init__()
@@ -57,9 +65,11 @@ class Generator(nn.Module):
 
 
 class Critic(nn.Module):
-    """(n, C, H, W) inputs to (n, classes) logits, which the search uses; a second head tells drawn from real.
+    """(n, C, H, W) inputs to (n, classes) logits, which the search uses; a second head tells drawn
+    from real.
 
-    The trunk and that head are spectrally normalised. The class head is not: it has to be as sure as the data lets it.
+    The trunk and that head are spectrally normalised. The class head is not: it has to be as sure
+    as the data lets it.
     """
 
     def __init__(self, domain: Domain, classes: int, *, width: int) -> None:
@@ -72,7 +82,12 @@ class Critic(nn.Module):
         self.see3 = nn.Conv2d(2 * width, 2 * width, 3, padding=1)
         self.name = nn.Linear(features, classes)
         self.real = nn.Linear(features, 1)
-        self.bounded: tuple[nn.Linear | nn.Conv2d, ...] = (self.see1, self.see2, self.see3, self.real)
+        self.bounded: tuple[nn.Linear | nn.Conv2d, ...] = (
+            self.see1,
+            self.see2,
+            self.see3,
+            self.real,
+        )
         self.left = [torch.ones(len(layer.weight)) for layer in self.bounded]
         """Vectors of the power iteration, which no file keeps."""
 
@@ -90,10 +105,11 @@ class Critic(nn.Module):
 
     @torch.no_grad()
     def bound(self) -> None:
-        """Scale back each weight whose largest singular value, by one more step of the power iteration, is above `GAIN`.
+        """Scale back each weight whose largest singular value, by one more step of the power
+        iteration, is above `GAIN`.
 
-        The weights themselves are scaled, after each update and only down, so that what is kept is a plain network. Miyato et al.
-        scale them in each pass, and up as well.
+        The weights themselves are scaled, after each update and only down, so that what is kept is
+        a plain network. Miyato et al. scale them in each pass, and up as well.
         """
         for number, layer in enumerate(self.bounded):
             matrix = layer.weight.flatten(1)

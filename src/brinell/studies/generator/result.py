@@ -31,8 +31,14 @@ class GeneratorResult(ReportedResult):
             title="Generator",
             subject=f"{counted(self.bytes, 'byte')}, digest {self.digest}",
             sentences=[
-                f"{self.generator} draws inputs of the classes of {self.data}, after {counted(self.steps, 'step')} on "
+                f"{self.generator} draws inputs of the classes of {self.data}, "
+                f"after {counted(self.steps, 'step')} on "
                 f"{counted(self.samples, 'input')}."
             ],
-            steps=[Step("Search its latent space for inputs that a model misclassifies.", shlex.join(words))],
+            steps=[
+                Step(
+                    "Search its latent space for inputs that a model misclassifies.",
+                    shlex.join(words),
+                )
+            ],
         )

@@ -1,12 +1,15 @@
-"""A training run of a generator: from a request to a file, by an AC-GAN that trains on one processor in minutes.
+"""A training run of a generator: from a request to a file, by an AC-GAN that trains on one
+processor in minutes.
 
 Odena, Olah & Shlens 2017, section 4, with these deviations:
 
-- The hinge loss and spectral normalisation (Miyato et al. 2018) in place of the logistic loss: stable without a balance to keep.
-- The class head learns from real inputs alone. It later says whether an input still shows the intended class, and would
-  otherwise have been taught to find that class in whatever the generator drew.
-- The generator that is kept is the exponential mean of its weights over the steps (Karras et al. 2018), with batch statistics
-  taken anew for it: smoother pictures for nothing.
+- The hinge loss and spectral normalisation (Miyato et al. 2018) in place of the logistic loss:
+  stable without a balance to keep.
+- The class head learns from real inputs alone. It later says whether an input still shows the
+  intended class, and would otherwise have been taught to find that class in whatever the generator
+  drew.
+- The generator that is kept is the exponential mean of its weights over the steps (Karras et al.
+  2018), with batch statistics taken anew for it: smoother pictures for nothing.
 """
 
 import copy
@@ -54,13 +57,18 @@ def carry_out(call: Call) -> GeneratorResult:
     counts = np.bincount(labels, minlength=len(dataset.classes))
     if counts.min() < FEWEST:
         raise RequestError(
-            f"class {dataset.classes[int(counts.argmin())]!r} of {dataset.name} has {counts.min()} samples, too few to draw it "
+            f"class {dataset.classes[int(counts.argmin())]!r} of {dataset.name} "
+            f"has {counts.min()} samples, too few to draw it "
             f"from: give {FEWEST} or more of each"
         )
     x, y = dataset.load(plan.ids.tolist()).to(plan.device), torch.from_numpy(labels).to(plan.device)
     if bool((x == x[:1]).all()):
-        raise RequestError(f"all {len(x)} inputs of {dataset.name} are equal: there is nothing to learn from them")
-    generator, classifier, steps = train(x, y, dataset.domain, len(counts), request, call.progress.note)
+        raise RequestError(
+            f"all {len(x)} inputs of {dataset.name} are equal: there is nothing to learn from them"
+        )
+    generator, classifier, steps = train(
+        x, y, dataset.domain, len(counts), request, call.progress.note
+    )
     header = Header(
         domain=DomainFacts.model_validate(dataset.domain.to_json(), strict=False),
         classes=list(dataset.classes),
@@ -81,9 +89,16 @@ def carry_out(call: Call) -> GeneratorResult:
 
 
 def train(
-    x: Tensor, y: Tensor, domain: Domain, classes: int, request: TrainGeneratorRequest, note: Callable[[str], None]
+    x: Tensor,
+    y: Tensor,
+    domain: Domain,
+    classes: int,
+    request: TrainGeneratorRequest,
+    note: Callable[[str], None],
 ) -> tuple[Generator, Critic, int]:
-    """Train on inputs `x` (n, C, H, W) of classes `y` (n,): both networks in evaluation mode, and the number of steps."""
+    """Train on inputs `x` (n, C, H, W) of classes `y` (n,): both networks in evaluation mode, and
+    the number of steps.
+    """
     width = WIDTHS[max(domain.shape[1:]) > SMALL_SIDE]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(request.seed)  # noqa: TID251  the layers of torch draw their first weights from it alone
@@ -96,7 +111,9 @@ def train(
 
 
 class _Training:
-    def __init__(self, generator: Generator, critic: Critic, x: Tensor, y: Tensor, rng: torch.Generator) -> None:
+    def __init__(
+        self, generator: Generator, critic: Critic, x: Tensor, y: Tensor, rng: torch.Generator
+    ) -> None:
         self.generator, self.critic, self.x, self.y, self.rng = generator, critic, x, y, rng
         self.mean = copy.deepcopy(generator).requires_grad_(False)
         self.draws = torch.optim.Adam(generator.parameters(), lr=RATE / 2, betas=(0.5, 0.99))
@@ -110,7 +127,11 @@ class _Training:
         while share < 1:
             step += 1
             seconds = time.perf_counter() - start
-            share = step / request.steps if request.steps is not None else seconds / (60 * request.minutes)
+            share = (
+                step / request.steps
+                if request.steps is not None
+                else seconds / (60 * request.minutes)
+            )
             for optimizer, rate in ((self.draws, RATE / 2), (self.judges, RATE)):
                 # Constant for half of the training, then down to 2 % linearly.
                 optimizer.param_groups[0]["lr"] = rate * min(1.0, 2 * (1 - min(1.0, share)) + 0.02)
@@ -119,8 +140,13 @@ class _Training:
             self._follow(step)
             if step % REPORT_EVERY == 0:
                 if not bool(hinge.isfinite()):
-                    raise ModelError(f"the training of the generator diverged: take another {option('seed')}")
-                note(f"step {step}, {seconds:.0f} s: critic's loss {float(hinge):.2f} (2 where it cannot tell drawn from real)")
+                    raise ModelError(
+                        f"the training of the generator diverged: take another {option('seed')}"
+                    )
+                note(
+                    f"step {step}, {seconds:.0f} s: critic's loss "
+                    f"{float(hinge):.2f} (2 where it cannot tell drawn from real)"
+                )
         self._recount()
         return step
 

@@ -1,8 +1,10 @@
-"""Rows of a hardening, the audits before and after, paired by sample, what else changed, and the report.
+"""Rows of a hardening, the audits before and after, paired by sample, what else changed, and the
+report.
 
 <model>-hardened.safetensors    the hardened weights, a state dict
 checkpoints/last.safetensors    the state from which a training resumes
-changes/answers.parquet         answers of both models under changes that the training did or did not use
+changes/answers.parquet         answers of both models under changes that the training did or did
+                                not use
 before/  after/                 the audits, each a run folder of `brinell audit`
 """
 
@@ -23,13 +25,29 @@ from brinell.core.record import Array, Columns, column
 from brinell.manifest import Amount, Count, DataFacts, Facts
 from brinell.reports.numbers import counted, distance, listed, percent, points, seconds, whole
 from brinell.reports.phrases import class_label, weakest_classes
-from brinell.reports.values import Claimed, Code, Curve, Note, Percent, Points, PValue, Report, Series, Table
+from brinell.reports.values import (
+    Claimed,
+    Code,
+    Curve,
+    Note,
+    Percent,
+    Points,
+    PValue,
+    Report,
+    Series,
+    Table,
+)
 from brinell.store import parquet, rows
 from brinell.store.table import ROWS, Folder
 from brinell.studies.harden import HardenRequest
 from brinell.studies.result import FolderResult
 
-BEFORE, AFTER, CHANGES, CHECKPOINT = "before", "after", "changes/answers.parquet", "checkpoints/last.safetensors"
+BEFORE, AFTER, CHANGES, CHECKPOINT = (
+    "before",
+    "after",
+    "changes/answers.parquet",
+    "checkpoints/last.safetensors",
+)
 STEPS, SEVERITY = 20, 3
 """Steps of PGD, and severity of the distortions, among the changes of the inputs."""
 NO_LOSS = "No class is shown to have lost accuracy on clean inputs."
@@ -47,17 +65,27 @@ class Checks(Columns):
     """The checks on validation samples during the training as columns, each a (checks,) array."""
 
     step: Array = column("int64", "updates of the weights so far")
-    seconds: Array = column("float64", "time of the training so far: of the processor on a CPU, wall time on a GPU")
+    seconds: Array = column(
+        "float64", "time of the training so far: of the processor on a CPU, wall time on a GPU"
+    )
     recipe: Array = column("string", "the recipe in use")
     eps: Array = column("float64", "the training budget at this step, in input units")
-    loss: Array = column("float64", "loss of the preceding batch; null before the first step", null=True)
+    loss: Array = column(
+        "float64", "loss of the preceding batch; null before the first step", null=True
+    )
     samples: Array = column("int64", "validation samples evaluated")
     clean: Array = column("int64", "samples classified correctly")
     seen: Array = column("int64", "samples that the training attack leaves right")
     pgd: Array = column("int64", "samples that PGD leaves right at this eps")
-    robust: Array = column("int64", "samples that PGD leaves right at the full eps, with the averaged weights")
-    good: Array = column("bool", "false if the check found overfitting to the attack, or a collapse")
-    forwards: Array = column("int64", "forward evaluations of single inputs by the training so far, without the checks")
+    robust: Array = column(
+        "int64", "samples that PGD leaves right at the full eps, with the averaged weights"
+    )
+    good: Array = column(
+        "bool", "false if the check found overfitting to the attack, or a collapse"
+    )
+    forwards: Array = column(
+        "int64", "forward evaluations of single inputs by the training so far, without the checks"
+    )
     backwards: Array = column("int64", "backward evaluations, likewise")
     events: Array = column("string", "what happened at this check, a line for each event")
 
@@ -66,7 +94,9 @@ class Checks(Columns):
 class Answers(Columns):
     """Answers of both models to changed inputs as columns, each a (rows,) array."""
 
-    change: Array = column("string", "the change of the inputs: a distortion, or an attack in a norm")
+    change: Array = column(
+        "string", "the change of the inputs: a distortion, or an attack in a norm"
+    )
     seen: Array = column("bool", "true if the training used this change")
     sample_id: Array = column("int64", "position of the sample in the data")
     before: Array = column("bool", "true if the model before the training is right")
@@ -128,7 +158,8 @@ class HardenResult(FolderResult):
     after: ModelResult
     """The audits, in the form of `brinell audit --json`."""
     comparison: CompareResult
-    """Model A is the hardened model and B the original: differences on the same samples, with McNemar's test."""
+    """Model A is the hardened model and B the original: differences on the same samples, with
+    McNemar's test."""
 
     @property
     def weights(self) -> str:
@@ -137,7 +168,9 @@ class HardenResult(FolderResult):
 
     @property
     def spec(self) -> str | None:
-        """The value of `model` that loads the hardened model; None if the model was passed in memory."""
+        """The value of `model` that loads the hardened model; None if the model was passed in
+        memory.
+        """
         return spec_in(Path(self.folder), self.facts)
 
     def lines(self, *, verbose: bool = False) -> Iterator[str]:
@@ -149,15 +182,28 @@ class HardenResult(FolderResult):
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
-        (model,), facts, train, texts = self.models, self.facts, self.facts.train, self.after.eps_text
+        (model,), facts, train, texts = (
+            self.models,
+            self.facts,
+            self.facts.train,
+            self.after.eps_text,
+        )
         training = self.training
-        passes = f"{whole(training.forwards)} forward and {whole(training.backwards)} backward evaluations of single inputs"
+        passes = (
+            f"{whole(training.forwards)} forward and {whole(training.backwards)} "
+            "backward evaluations of single inputs"
+        )
         pairs = [("clean", self.comparison.clean)]
-        pairs += [(text, pair) for text, pair in zip(texts, self.comparison.robust, strict=True) if pair.eps > 0]
+        pairs += [
+            (text, pair)
+            for text, pair in zip(texts, self.comparison.robust, strict=True)
+            if pair.eps > 0
+        ]
         return Report(
             verb="harden",
             title=f"{model}, hardened by {self.training.recipe}",
-            subject=f"trained for {distance(self.request.norm)} {facts.eps_text} on {counted(facts.trained_on, 'sample')} of "
+            subject=f"trained for {distance(self.request.norm)} {facts.eps_text} on "
+            f"{counted(facts.trained_on, 'sample')} of "
             f"{train.name}; audited on {counted(self.comparison.n, 'sample')} of {self.data}",
             sentences=sentences(self),
             blocks=[
@@ -178,27 +224,67 @@ class HardenResult(FolderResult):
                 ),
                 Table(
                     title="Before and after",
-                    columns=("eps", "before", "after", "difference, points", "lost", "won", "McNemar's p"),
-                    rows=[(text, *_values(pair), pair.only_b, pair.only_a, PValue(pair.p)) for text, pair in pairs],
-                    text=f"Before: {self.before.verdict} After: {self.after.verdict} Lost samples are right before the training "
+                    columns=(
+                        "eps",
+                        "before",
+                        "after",
+                        "difference, points",
+                        "lost",
+                        "won",
+                        "McNemar's p",
+                    ),
+                    rows=[
+                        (text, *_values(pair), pair.only_b, pair.only_a, PValue(pair.p))
+                        for text, pair in pairs
+                    ],
+                    text=f"Before: {self.before.verdict} After: {self.after.verdict} "
+                    "Lost samples are right before the training "
                     "only, won ones after it only.",
                     name="comparison",
                     terminal=True,
                 ),
                 Table(
                     title="Generalisation",
-                    columns=("change", "trained on", "before", "after", "difference, points", "McNemar's p"),
-                    rows=[(row.name, row.seen, *_values(row.pair), PValue(row.pair.p)) for row in self.unseen],
-                    text=f"Accuracy on the same samples: every applicable distortion at severity {SEVERITY} of 5, and PGD in "
-                    "both norms, at budgets of about the same difficulty. P-values are corrected for the number of rows (Holm).",
+                    columns=(
+                        "change",
+                        "trained on",
+                        "before",
+                        "after",
+                        "difference, points",
+                        "McNemar's p",
+                    ),
+                    rows=[
+                        (row.name, row.seen, *_values(row.pair), PValue(row.pair.p))
+                        for row in self.unseen
+                    ],
+                    text="Accuracy on the same samples: every applicable distortion "
+                    f"at severity {SEVERITY} of 5, and PGD in "
+                    "both norms, at budgets of about the same difficulty. "
+                    "P-values are corrected for the number of rows (Holm).",
                     name="unseen",
                 ),
                 Table(
                     title="Costs by class",
-                    columns=("class", "samples", "clean, before", "clean, after", "robust, before", "robust, after"),
+                    columns=(
+                        "class",
+                        "samples",
+                        "clean, before",
+                        "clean, after",
+                        "robust, before",
+                        "robust, after",
+                    ),
                     rows=[
-                        (before.name, before.n, before.clean, after.clean, before.robust[-1], after.robust[-1])
-                        for before, after in zip(self.before.per_class, self.after.per_class, strict=True)
+                        (
+                            before.name,
+                            before.n,
+                            before.clean,
+                            after.clean,
+                            before.robust[-1],
+                            after.robust[-1],
+                        )
+                        for before, after in zip(
+                            self.before.per_class, self.after.per_class, strict=True
+                        )
                     ],
                     text=f"Accuracy of each class on clean inputs and under attack at {texts[-1]}.",
                     name="per_class",
@@ -214,18 +300,29 @@ class HardenResult(FolderResult):
             provenance=[
                 (
                     "training",
-                    Claimed(f"{counted(training.steps, 'step')} in {seconds(training.seconds)}: {passes}"),
+                    Claimed(
+                        f"{counted(training.steps, 'step')} in "
+                        f"{seconds(training.seconds)}: {passes}"
+                    ),
                 ),
                 ("hardened weights", facts.weights),
                 *([("model, in this folder", Code(facts.spec))] if facts.spec else []),
-                ("training data", f"{train.spec}, {whole(facts.validation)} of its {counted(train.n, 'sample')} for validation"),
+                (
+                    "training data",
+                    f"{train.spec}, {whole(facts.validation)} of its "
+                    f"{counted(train.n, 'sample')} for validation",
+                ),
                 ("digest of the training data", Code(train.digest)),
             ],
         )
 
 
 def _values(pair: PairedRate) -> tuple[Percent, Percent, Points]:
-    return Percent(pair.value_b), Percent(pair.value_a), Points(pair.difference, pair.low, pair.high)
+    return (
+        Percent(pair.value_b),
+        Percent(pair.value_a),
+        Points(pair.difference, pair.low, pair.high),
+    )
 
 
 def _training(checks: Checks) -> Curve:
@@ -233,7 +330,11 @@ def _training(checks: Checks) -> Curve:
     return Curve(
         title="Accuracy on validation samples over the training †",
         series=[
-            Series(name=text, points=list(zip(steps, map(rate, right.tolist(), samples), strict=True)), band=name == "robust")
+            Series(
+                name=text,
+                points=list(zip(steps, map(rate, right.tolist(), samples), strict=True)),
+                band=name == "robust",
+            )
             for name, text in LINES.items()
             for right in [getattr(checks, name)]
         ],
@@ -246,7 +347,9 @@ def summarise(folder: Folder[Checks]) -> HardenResult:
     """Figures of a folder from its rows and its audits."""
     checks = folder.rows
     before, after = (side(folder.path / name, None) for name in (BEFORE, AFTER))
-    last = {name: getattr(checks, name)[-1] for name in ("recipe", "seconds", "forwards", "backwards")}
+    last = {
+        name: getattr(checks, name)[-1] for name in ("recipe", "seconds", "forwards", "backwards")
+    }
     return HardenResult(
         **folder.head(),
         events=[event for text in checks.events for event in text.splitlines()],
@@ -261,7 +364,11 @@ def summarise(folder: Folder[Checks]) -> HardenResult:
 def spec_in(folder: Path, facts: HardenFacts) -> str | None:
     """The spec that loads the hardened model from outside its folder."""
     name = f"weights={facts.weights}"
-    return None if facts.spec is None else facts.spec.replace(name, f"weights={folder / facts.weights}", 1)
+    return (
+        None
+        if facts.spec is None
+        else facts.spec.replace(name, f"weights={folder / facts.weights}", 1)
+    )
 
 
 def unseen_of(answers: Answers) -> list[Unseen]:
@@ -280,11 +387,14 @@ def pgd_name(norm: str, eps: str) -> str:
 
 
 def sentences(result: HardenResult) -> list[str]:
-    """The gain at the training budget, its cost in clean accuracy, its generalisation, and the losses by class."""
+    """The gain at the training budget, its cost in clean accuracy, its generalisation, and the
+    losses by class.
+    """
     pair = _trained(result)
     weakest = weakest_classes(result.after, result.after.eps.index(pair.eps))
     texts = [
-        f"At {result.facts.eps_text} ({distance(result.request.norm)}) {_change_text('robust accuracy', pair)}",
+        f"At {result.facts.eps_text} ({distance(result.request.norm)}) "
+        f"{_change_text('robust accuracy', pair)}",
         f"On clean inputs {_change_text('accuracy', result.comparison.clean)}",
         generalisation(result.unseen),
         class_losses(result.comparison.per_class),
@@ -300,12 +410,16 @@ def _trained(result: HardenResult) -> PairedRate:
 def _change_text(quantity: str, pair: PairedRate) -> str:
     if pair.difference == 0:
         return (
-            f"the {quantity} was {percent(pair.value_a)} before and after; with {counted(pair.n, 'sample')}, a change of "
+            f"the {quantity} was {percent(pair.value_a)} before and after; with "
+            f"{counted(pair.n, 'sample')}, a change of "
             f"{100 * max(pair.high, -pair.low):.1f} points cannot be excluded."
         )
     chance = "" if pair.low > 0 or pair.high < 0 else "; this may be chance"
     change = f"{points(pair.difference)} points, {points(pair.low)} to {points(pair.high)}"
-    verb, ends = "rose" if pair.difference > 0 else "fell", f"from {percent(pair.value_b)} to {percent(pair.value_a)}"
+    verb, ends = (
+        "rose" if pair.difference > 0 else "fell",
+        f"from {percent(pair.value_b)} to {percent(pair.value_a)}",
+    )
     return f"the {quantity} {verb} {ends} ({change}){chance}."
 
 
@@ -316,25 +430,46 @@ def weaker_audit(result: HardenResult) -> Iterator[str]:
         same = row.name == name and row.pair.n == pair.n and pair.eps == result.facts.eps
         if same and row.pair.value_a < pair.value_a - 1e-9:
             yield (
-                f"PGD with {STEPS} steps leaves {percent(row.pair.value_a)} at {result.facts.eps_text}, less than the attacks of "
-                "the audit. The robust accuracy is at most that: audit the model with stronger attacks."
+                f"PGD with {STEPS} steps leaves {percent(row.pair.value_a)} at "
+                f"{result.facts.eps_text}, less than the attacks of "
+                "the audit. The robust accuracy is at most that: audit the model "
+                "with stronger attacks."
             )
 
 
 def generalisation(changes: Sequence[Unseen]) -> str:
-    """A sentence on the changes outside the training under which the hardened model is significantly better or worse."""
+    """A sentence on the changes outside the training under which the hardened model is
+    significantly better or worse.
+    """
     unseen = [row for row in changes if not row.seen]
     telling = [row for row in unseen if significant(row.pair.p)]
-    better, worse = ([row.name for row in telling if sign * row.pair.difference > 0] for sign in (1, -1))
-    found = [f"{word} under {len(names)} ({listed(names)})" for word, names in (("better", better), ("worse", worse)) if names]
-    text = f"is significantly {' and '.join(found)}" if found else "is not shown to be better or worse"
-    return f"Of {counted(len(unseen), 'change')} that the training did not use, the model {text}." if unseen else ""
+    better, worse = (
+        [row.name for row in telling if sign * row.pair.difference > 0] for sign in (1, -1)
+    )
+    found = [
+        f"{word} under {len(names)} ({listed(names)})"
+        for word, names in (("better", better), ("worse", worse))
+        if names
+    ]
+    text = (
+        f"is significantly {' and '.join(found)}" if found else "is not shown to be better or worse"
+    )
+    return (
+        f"Of {counted(len(unseen), 'change')} that the training did not use, the model {text}."
+        if unseen
+        else ""
+    )
 
 
 def class_losses(per_class: Sequence[ClassComparison]) -> str:
-    """A sentence on the classes whose clean accuracy fell significantly, the largest loss first, or on their absence."""
+    """A sentence on the classes whose clean accuracy fell significantly, the largest loss first, or
+    on their absence.
+    """
     lost = [one for one in per_class if significant(one.p_clean) and one.clean.difference < 0]
     lost.sort(key=lambda one: one.clean.difference)
-    names = [f"{class_label(one)} ({-100 * one.clean.difference:.1f} points, {counted(one.n, 'sample')})" for one in lost]
+    names = [
+        f"{class_label(one)} ({-100 * one.clean.difference:.1f} points, {counted(one.n, 'sample')})"
+        for one in lost
+    ]
     text = f"Accuracy on clean inputs fell significantly in {listed(names)}." if lost else NO_LOSS
     return text if per_class else ""

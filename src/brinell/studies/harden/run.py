@@ -1,4 +1,6 @@
-"""Runs a hardening: the audit before, the training, both models under changes of the inputs, and the audit after."""
+"""Runs a hardening: the audit before, the training, both models under changes of the inputs, and
+the audit after.
+"""
 
 import copy
 import hashlib
@@ -126,20 +128,35 @@ def make_plan(call: Call) -> HardenPlan:
     if call.on is not None:
         raise RequestError(f"a training runs in one process: leave {option('on')} out")
     if "&" in str(call.out):
-        raise RequestError(f"{option('out')} {call.out} contains &, which separates the options of a model spec: rename it")
+        raise RequestError(
+            f"{option('out')} {call.out} contains &, which separates the options "
+            "of a model spec: rename it"
+        )
     if request.augment != "none" and train.domain.kind != "image":
         raise RequestError(
-            f"{option('augment')} {request.augment} needs images, but the data is of kind {train.domain.kind}: leave it out"
+            f"{option('augment')} {request.augment} needs images, but the data is "
+            f"of kind {train.domain.kind}: leave it out"
         )
     eps = parse_eps(request.eps or usual_eps(dataset.domain, distance.name).split(":")[1])
     if len(eps.values) != 1 or not eps.values[0] > 0:
-        raise RequestError(f"eps {request.eps!r} is not a single budget above 0: give the training budget, such as 8/255")
+        raise RequestError(
+            f"eps {request.eps!r} is not a single budget above 0: give the "
+            "training budget, such as 8/255"
+        )
     check_budgets(eps, distance, dataset.domain)
     budgets = request.budgets or f"0:{eps.texts[0]}:5"
     if eps.values[0] not in parse_eps(budgets).values:
         budgets = f"{budgets},{eps.texts[0]}"
-    shared = {name: getattr(request, name) for name in ("data", "norm", "attack", "seed", "batch_size", "device")}
-    audit = Request(model=(request.model,), eps=budgets, samples=count_samples(request.samples, len(dataset)), **shared)
+    shared = {
+        name: getattr(request, name)
+        for name in ("data", "norm", "attack", "seed", "batch_size", "device")
+    }
+    audit = Request(
+        model=(request.model,),
+        eps=budgets,
+        samples=count_samples(request.samples, len(dataset)),
+        **shared,
+    )
     with seeded(request.seed):
         opened: Plan = work.open_plan(replace(call, request=audit, datasets={"data": dataset}))
     (subject,) = opened.models.values()
@@ -148,9 +165,14 @@ def make_plan(call: Call) -> HardenPlan:
     check_classes(subject, labels, train)
     train_positions, validation_positions = split(labels, request)
     _check_batches(request, recipe, len(train_positions))
-    examples = {index: open_examples(spec, train, dataset, validation_positions) for index, spec in recipe.specs().items()}
+    examples = {
+        index: open_examples(spec, train, dataset, validation_positions)
+        for index, spec in recipe.specs().items()
+    }
     weights = re.sub(r"[^\w.+-]", "_", subject.name) + "-hardened.safetensors"
-    train_facts = provenance.data_facts(spec or f"{IN_MEMORY}:{train.name}", train, train.digest(), len(train), "all")
+    train_facts = provenance.data_facts(
+        spec or f"{IN_MEMORY}:{train.name}", train, train.digest(), len(train), "all"
+    )
     facts = HardenFacts(
         eps=eps.values[0],
         eps_text=eps.texts[0],
@@ -158,7 +180,9 @@ def make_plan(call: Call) -> HardenPlan:
         trained_on=len(train_positions),
         validation=len(validation_positions),
         weights=weights,
-        spec=with_weights(request.model, Path(weights), subject.info) if not call.models() else None,
+        spec=with_weights(request.model, Path(weights), subject.info)
+        if not call.models()
+        else None,
     )
     identity = {"examples": {index: stored.dataset.digest() for index, stored in examples.items()}}
     return HardenPlan(
@@ -178,31 +202,46 @@ def make_plan(call: Call) -> HardenPlan:
 def _check_network(model: Model) -> None:
     module, access = model.info.module, model.access
     if access < Access.GRADIENTS or module is None:
-        raise RequestError(f"model {model.name} gives {access.name.lower()} and no trainable weights: pass model.py:FACTORY")
+        raise RequestError(
+            f"model {model.name} gives {access.name.lower()} and no trainable "
+            "weights: pass model.py:FACTORY"
+        )
     for name, value in module.state_dict().items():
         if not isinstance(value, Tensor):
-            raise RequestError(f"the state of {model.name} holds {name}, which is not a tensor: register it as a buffer")
+            raise RequestError(
+                f"the state of {model.name} holds {name}, which is not a tensor: "
+                "register it as a buffer"
+            )
 
 
 def _check_batches(request: HardenRequest, recipe: Recipe, n: int) -> None:
     """Refuse batches with fewer than two samples for a defence, which batch norm needs."""
     least, size = 2 * len(recipe.parts), min(request.batch_size, n)
     if size < least:
-        advice = "add training samples" if n <= request.batch_size else f"set {option('batch_size', str(least))} or more"
+        advice = (
+            "add training samples"
+            if n <= request.batch_size
+            else f"set {option('batch_size', str(least))} or more"
+        )
         raise RequestError(
-            f"a batch of {size} is too small for {request.recipe}: each defence of the recipe needs two samples: {advice}"
+            f"a batch of {size} is too small for {request.recipe}: each defence "
+            f"of the recipe needs two samples: {advice}"
         )
 
 
 def train_split(spec: str) -> str:
     """Spec of the training split of the data set that `spec` names."""
     if spec.partition(":")[0] == IN_MEMORY:
-        raise RequestError("data in memory has no training split: pass the training samples as train=")
+        raise RequestError(
+            "data in memory has no training split: pass the training samples as train="
+        )
     full = expand_spec("dataset", spec)
     name, _, options = plugins.parse(full)
     fields = getattr(plugins.load("dataset", name), "__dataclass_fields__", {})
     if "split" not in fields or options.get("split") == "train":
-        raise RequestError(f"{spec} has no training split: name the training data with {option('train')}")
+        raise RequestError(
+            f"{spec} has no training split: name the training data with {option('train')}"
+        )
     return plugins.with_options(full, {"split": "train"})
 
 
@@ -212,7 +251,8 @@ def check_data(train: Dataset, test: Dataset) -> None:
     present = set(np.asarray(train.labels()).tolist())
     if absent := [repr(name) for index, name in enumerate(train.classes) if index not in present]:
         raise RequestError(
-            f"the training data {train.name} has no sample of class {listed(absent)}: a model trained on it "
+            f"the training data {train.name} has no sample of class "
+            f"{listed(absent)}: a model trained on it "
             "forgets the class; add samples"
         )
     _check_disjoint(train, test)
@@ -222,47 +262,74 @@ def _check_disjoint(train: Dataset, test: Dataset) -> None:
     if duplicates := find_duplicates(train, test):
         text = listed([f"{train_index} is {test_index}" for train_index, test_index in duplicates])
         raise RequestError(
-            f"{len(duplicates)} of the {len(train)} training samples in {train.name} also occur in the audit data "
+            f"{len(duplicates)} of the {len(train)} training samples in "
+            f"{train.name} also occur in the audit data "
             f"({text}): a model may memorise them; remove them from either data set"
         )
 
 
-def open_examples(spec: str, train: Dataset, test: Dataset, validation_positions: Array) -> StoredExamples:
+def open_examples(
+    spec: str, train: Dataset, test: Dataset, validation_positions: Array
+) -> StoredExamples:
     """Open the stored examples of a defence, and reject them if they derive from the audit data.
 
-    Examples of validation samples are left out, so the validation data stays unseen by the training.
+    Examples of validation samples are left out, so the validation data stays unseen by the
+    training.
     """
     name, path, options = plugins.parse(spec)
     if not path:
         raise RequestError(
-            "recipe benchmark-set needs a path: write benchmark-set(path=FOLDER) with a folder of brinell benchmark"
+            "recipe benchmark-set needs a path: write benchmark-set(path=FOLDER) "
+            "with a folder of brinell benchmark"
         )
     examples, clean = open_data(spec), open_data(f"{name}:{path}?level=clean")
     for dataset in (examples, clean):
         work.check_alike(dataset, train)
         _check_disjoint(dataset, test)
-    validating = {clean.info.names[index] for index, _ in find_duplicates(clean, train, validation_positions.tolist())}
-    kept = np.array([index for index, sample in enumerate(examples.info.names) if sample not in validating], dtype=np.int64)
+    validating = {
+        clean.info.names[index]
+        for index, _ in find_duplicates(clean, train, validation_positions.tolist())
+    }
+    kept = np.array(
+        [index for index, sample in enumerate(examples.info.names) if sample not in validating],
+        dtype=np.int64,
+    )
     if not len(kept):
-        raise RequestError(f"every input of {path} derives from a validation sample: give a larger benchmark set")
-    distortions = plugins.split(str(manifest_of(Path(path)).get("request", {}).get("distortions", "")))
+        raise RequestError(
+            f"every input of {path} derives from a validation sample: give a larger benchmark set"
+        )
+    distortions = plugins.split(
+        str(manifest_of(Path(path)).get("request", {}).get("distortions", ""))
+    )
     names = tuple(plugins.head(distortion.strip()) for distortion in distortions)
     return StoredExamples(dataset=examples, rows=kept, distortions=names)
 
 
 def split(labels: Array, request: HardenRequest) -> tuple[Array, Array]:
-    """Positions for training and for validation: at most a tenth of each class and `VALIDATION` in all."""
-    train_positions, validation_positions = stratified(labels, min(0.1, VALIDATION / len(labels)), request.seed)
+    """Positions for training and for validation: at most a tenth of each class and `VALIDATION` in
+    all.
+    """
+    train_positions, validation_positions = stratified(
+        labels, min(0.1, VALIDATION / len(labels)), request.seed
+    )
     if not len(validation_positions) or not len(train_positions):
-        raise RequestError(f"{len(labels)} training samples are too few for a validation set: give at least ten of each class")
+        raise RequestError(
+            f"{len(labels)} training samples are too few for a validation set: "
+            "give at least ten of each class"
+        )
     return train_positions, np.random.default_rng(request.seed).permutation(validation_positions)
 
 
-def find_duplicates(train: Dataset, test: Dataset, positions: Sequence[int] | None = None) -> list[tuple[int, int]]:
-    """Pairs of positions (in train, in test) of equal inputs. If an input occurs twice in test, its last position is reported.
+def find_duplicates(
+    train: Dataset, test: Dataset, positions: Sequence[int] | None = None
+) -> list[tuple[int, int]]:
+    """Pairs of positions (in train, in test) of equal inputs.
 
-    Inputs are equal if they round to the same stored values: an 8-bit image equals itself after a division by 255, a
-    multiplication by 1/255, or a cast to half precision. With `positions`, those of `test` alone are compared.
+    If an input occurs twice in test, its last position is reported.
+
+    Inputs are equal if they round to the same stored values: an 8-bit image equals itself after a
+    division by 255, a multiplication by 1/255, or a cast to half precision. With `positions`, those
+    of `test` alone are compared.
     """
     stored = test.domain if test.domain.levels is not None else train.domain
 
@@ -278,9 +345,11 @@ def find_duplicates(train: Dataset, test: Dataset, positions: Sequence[int] | No
 
 
 def with_weights(spec: str, file: Path, info: ModelInfo) -> str | None:
-    """The spec of the same model with weights from a file; None if its plug-in has no `weights` option.
+    """The spec of the same model with weights from a file; None if its plug-in has no `weights`
+    option.
 
-    The spec names the classes if they are in another order than those of the data, since a classes.json lies by the old weights.
+    The spec names the classes if they are in another order than those of the data, since a
+    classes.json lies by the old weights.
     """
     spec, stated = split_class_names(expand_spec("model", spec))
     stated = own_order(info.class_names, info.class_order) if info.class_order else stated
@@ -289,18 +358,33 @@ def with_weights(spec: str, file: Path, info: ModelInfo) -> str | None:
     fields = getattr(plugins.load("model", plugins.parse(spec).name), "__dataclass_fields__", {})
     if "weights" not in fields:
         return None
-    options = {key: value for key, value in (("weights", str(file)), ("name", file.stem)) if key in fields}
+    options = {
+        key: value for key, value in (("weights", str(file)), ("name", file.stem)) if key in fields
+    }
     return plugins.with_options(spec, options) + (f"&{option_text(stated)}" if stated else "")
 
 
 def pieces(plan: HardenPlan, call: Call, trained: Path | None = None) -> list[Piece]:
-    """The audits, the training and the answers under changes; with `trained`, that of an earlier hardening is taken."""
-    train = partial(_train, plan, call.progress) if trained is None else partial(_take_training, plan, trained)
+    """The audits, the training and the answers under changes; with `trained`, that of an earlier
+    hardening is taken.
+    """
+    train = (
+        partial(_train, plan, call.progress)
+        if trained is None
+        else partial(_take_training, plan, trained)
+    )
     return [
         Piece(name="the audit before", make=partial(_audit, plan, call, BEFORE)),
         Piece(name="the training", make=train, files=(plan.facts.weights, CHECKPOINT)),
-        Piece(name="changes of the inputs", make=partial(_change, plan), files=(CHANGES,), needs=("the training",)),
-        Piece(name="the audit after", make=partial(_audit, plan, call, AFTER), needs=("the training",)),
+        Piece(
+            name="changes of the inputs",
+            make=partial(_change, plan),
+            files=(CHANGES,),
+            needs=("the training",),
+        ),
+        Piece(
+            name="the audit after", make=partial(_audit, plan, call, AFTER), needs=("the training",)
+        ),
     ]
 
 
@@ -318,8 +402,12 @@ def _audit(plan: HardenPlan, call: Call, name: str) -> None:
     if models and call.models():
         specs = (f"{IN_MEMORY}:{models[0].name}",)
     with seeded(plan.request.seed):
-        audit = plan_audit(plan.audit.model_copy(update={"model": specs}), dataset=plan.dataset, models=models)
-        run_audit(audit, folder, call.progress, command=f"brinell harden, the audit {name}", resume=True)
+        audit = plan_audit(
+            plan.audit.model_copy(update={"model": specs}), dataset=plan.dataset, models=models
+        )
+        run_audit(
+            audit, folder, call.progress, command=f"brinell harden, the audit {name}", resume=True
+        )
     write_page(folder)
 
 
@@ -338,7 +426,10 @@ def _train(plan: HardenPlan, progress: Progress) -> Checks:
             batch_size=request.batch_size,
             seed=request.seed,
         )
-        stored = {index: Samples.of(examples.dataset, examples.rows, device) for index, examples in plan.examples.items()}
+        stored = {
+            index: Samples.of(examples.dataset, examples.rows, device)
+            for index, examples in plan.examples.items()
+        }
         loop = Loop(
             TrainedNetwork.of(model),
             own,
@@ -360,54 +451,96 @@ def _train(plan: HardenPlan, progress: Progress) -> Checks:
             progress.forecast({stage: passes}, 0)
         weights = loop.run()
     state, curve = loop.state, loop.state.curve
-    about = {"recipe": state.recipe, "eps": plan.facts.eps, "norm": request.norm, "steps": state.step}
+    about = {
+        "recipe": state.recipe,
+        "eps": plan.facts.eps,
+        "norm": request.norm,
+        "steps": state.step,
+    }
     write(plan.folder / plan.facts.weights, weights, about)
     columns: dict[str, Any] = {name: [check[name] for check in curve] for name in curve[0]}
-    columns["loss"] = np.ma.masked_invalid([np.nan if loss is None else loss for loss in columns["loss"]])
+    columns["loss"] = np.ma.masked_invalid(
+        [np.nan if loss is None else loss for loss in columns["loss"]]
+    )
     columns["events"] = ["\n".join(events) for events in columns["events"]]
     return rows.build(Checks, len(curve), **columns)
 
 
 def _report_check(progress: Progress, state: State, done: float) -> None:
     earlier, last = [{"forwards": 0, "backwards": 0}, *state.curve][-2:]
-    progress.count_passes(last["forwards"] - earlier["forwards"], last["backwards"] - earlier["backwards"])
+    progress.count_passes(
+        last["forwards"] - earlier["forwards"], last["backwards"] - earlier["backwards"]
+    )
     progress.note(
-        f"{100 * done:.0f} % of the training, step {last['step']}: of {last['samples']} validation samples "
+        f"{100 * done:.0f} % of the training, step {last['step']}: of "
+        f"{last['samples']} validation samples "
         f"{last['clean']} are right and {last['robust']} robust"
     )
 
 
 def _take_training(plan: HardenPlan, trained: Path) -> Checks:
     content = bounded.read(trained / plan.facts.weights, bounded.ON_DISK)
-    write_atomically(plan.folder / plan.facts.weights, lambda temporary: temporary.write_bytes(content))
+    write_atomically(
+        plan.folder / plan.facts.weights, lambda temporary: temporary.write_bytes(content)
+    )
     return parquet.load_rows(Checks, trained / ROWS)
 
 
 def _change(plan: HardenPlan) -> None:
-    """Answers of both models to the audited samples under every fitting distortion at one severity, and PGD in both norms.
+    """Answers of both models to the audited samples under every fitting distortion at one severity,
+    and PGD in both norms.
 
     PGD gives an upper bound on robust accuracy in the other norm. Distortions cover whole inputs.
     """
-    request, domain, eps, changes = plan.request, plan.dataset.domain, plan.facts.eps, dict[str, tuple[bool, Change]]()
+    request, domain, eps, changes = (
+        plan.request,
+        plan.dataset.domain,
+        plan.facts.eps,
+        dict[str, tuple[bool, Change]](),
+    )
     learned = {name for stored in plan.examples.values() for name in stored.distortions}
-    trained_types = {type(distortion) for defence in plan.recipe.parts for distortion in getattr(defence, "distortions", ())}
+    trained_types = {
+        type(distortion)
+        for defence in plan.recipe.parts
+        for distortion in getattr(defence, "distortions", ())
+    }
     for name, distortion in fitting_distortions(domain).items():
-        changes[name] = type(distortion) in trained_types or name in learned, partial(_distorted, plan, name, distortion)
+        changes[name] = (
+            type(distortion) in trained_types or name in learned,
+            partial(_distorted, plan, name, distortion),
+        )
     other, radius = OTHER_NORM[request.norm], other_eps(request.norm, eps, domain)
-    changes[pgd_name(request.norm, plan.facts.eps_text)] = plan.recipe.budgeted, partial(_attacked, plan, request.norm, eps)
+    changes[pgd_name(request.norm, plan.facts.eps_text)] = (
+        plan.recipe.budgeted,
+        partial(_attacked, plan, request.norm, eps),
+    )
     changes[pgd_name(other, f"{radius:.3g}")] = False, partial(_attacked, plan, other, radius)
     models, parts = (plan.copied(), plan.copied(plan.folder / plan.facts.weights)), []
     with ExitStack() as sessions:
         for model in models:
             sessions.enter_context(model.info.session(plan.device))
         networks = [TrainedNetwork.of(model) for model in models]
-        for part in np.array_split(np.arange(len(plan.ids)), max(1, len(plan.ids) // request.batch_size)):
+        for part in np.array_split(
+            np.arange(len(plan.ids)), max(1, len(plan.ids) // request.batch_size)
+        ):
             ids = plan.ids[part]
-            x, y = plan.dataset.load(ids.tolist()).to(plan.device), torch.from_numpy(plan.labels[part]).to(plan.device)
+            x, y = (
+                plan.dataset.load(ids.tolist()).to(plan.device),
+                torch.from_numpy(plan.labels[part]).to(plan.device),
+            )
             batch = Batch(ids=torch.as_tensor(ids, device=plan.device), x=x, y=y)
             for name, (seen, change) in changes.items():
-                before, after = (is_correct(network, change(batch, network), y).cpu().numpy() for network in networks)
-                columns = {"change": name, "seen": seen, "sample_id": ids, "before": before, "after": after}
+                before, after = (
+                    is_correct(network, change(batch, network), y).cpu().numpy()
+                    for network in networks
+                )
+                columns = {
+                    "change": name,
+                    "seen": seen,
+                    "sample_id": ids,
+                    "before": before,
+                    "after": after,
+                }
                 parts.append(rows.build(Answers, len(ids), **columns))
     parquet.write_table(plan.folder / CHANGES, parquet.to_table(rows.concatenate(parts)))
 
@@ -416,22 +549,33 @@ Change = Callable[[Batch, TrainedNetwork], Tensor]
 """Changed inputs (n, *shape) of samples, for a network."""
 
 
-def _distorted(plan: HardenPlan, name: str, distortion: Distortion, batch: Batch, network: TrainedNetwork) -> Tensor:
+def _distorted(
+    plan: HardenPlan, name: str, distortion: Distortion, batch: Batch, network: TrainedNetwork
+) -> Tensor:
     rng = Streams.of(plan.request.seed, batch.ids).fold(name)
     return distorted(distortion, batch.x, SEVERITY, rng, domain=plan.dataset.domain)
 
 
-def _attacked(plan: HardenPlan, norm: str, eps: float, batch: Batch, network: TrainedNetwork) -> Tensor:
+def _attacked(
+    plan: HardenPlan, norm: str, eps: float, batch: Batch, network: TrainedNetwork
+) -> Tensor:
     distance, device = plugins.build("distance", norm, {}), batch.x.device
-    threat = Threat(distance=distance, eps=torch.full((len(batch),), eps, device=device), domain=plan.dataset.domain)
+    threat = Threat(
+        distance=distance,
+        eps=torch.full((len(batch),), eps, device=device),
+        domain=plan.dataset.domain,
+    )
     with network.evaluation_mode():
         pgd = plugins.build("defence", "pgd", {"steps": STEPS})
-        examples: Tensor = pgd.craft(network.predict, batch, threat, torch.Generator(device).manual_seed(plan.request.seed))
+        examples: Tensor = pgd.craft(
+            network.predict, batch, threat, torch.Generator(device).manual_seed(plan.request.seed)
+        )
     return examples
 
 
 def other_eps(norm: str, eps: float, domain: Domain) -> float:
-    """A budget in the other norm of about the same difficulty: for L2, a quarter of half the diagonal of the Linf cube.
+    """A budget in the other norm of about the same difficulty: for L2, a quarter of half the
+    diagonal of the Linf cube.
 
     For CIFAR-10 at Linf 8/255 it is 0.43, and for MNIST at 0.3 it is 2.1; the field uses 0.5 and 2.
     """

@@ -1,4 +1,6 @@
-"""Train a triplet network on the data, and measure how well its distances separate classes beside those between pixels."""
+"""Train a triplet network on the data, and measure how well its distances separate classes beside
+those between pixels.
+"""
 
 from typing import Annotated, Literal
 

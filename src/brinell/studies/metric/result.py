@@ -1,4 +1,6 @@
-"""The result of a training of a distance: how well it separates classes, and how well the distance between pixels does."""
+"""The result of a training of a distance: how well it separates classes, and how well the distance
+between pixels does.
+"""
 
 from brinell.analysis.results import Share
 from brinell.reports.numbers import counted, seconds
@@ -26,13 +28,16 @@ class MetricResult(ReportedResult):
     seconds: float
     """Processor time of the training."""
     auc: dict[str, float | None]
-    """pixels and embedding: how often a pair of one class is nearer than a pair of two; gain, low, high: of the second;
-    low and high are null if the samples are too few or nearly all alike."""
+    """pixels and embedding: how often a pair of one class is nearer than a pair of two; gain,
+    low, high: of the second; low and high are null if the samples are too few or nearly all
+    alike."""
     knn: dict[str, Share]
-    """pixels and embedding: held-out samples for whose right class most of the nearest neighbours vote."""
+    """pixels and embedding: held-out samples for whose right class most of the nearest
+    neighbours vote."""
     eps: dict[str, dict[str, float | None]]
-    """pixels (L2) and embedding: median and percent_1 (1 % of the samples have less) over held-out samples of half the distance
-    to the nearest training sample of another class, beyond which balls of two classes may meet; null without another class."""
+    """pixels (L2) and embedding: median and percent_1 (1 % of the samples have less) over
+    held-out samples of half the distance to the nearest training sample of another class, beyond
+    which balls of two classes may meet; null without another class."""
     notes: tuple[str, ...]
     """Notes on the data."""
 
@@ -43,11 +48,14 @@ class MetricResult(ReportedResult):
         return Report(
             verb="train metric",
             title="Learned distance",
-            subject=f"{counted(self.bytes, 'byte')}, digest {self.digest}; trained on {counted(self.trained_on, 'sample')} of "
+            subject=f"{counted(self.bytes, 'byte')}, digest {self.digest}; trained on "
+            f"{counted(self.trained_on, 'sample')} of "
             f"{self.data} in {seconds(self.seconds)}",
             sentences=[
-                f"A pair of one class is nearer than a pair of two in {auc['embedding']:.4f} of all cases by {self.embedding}, "
-                f"and in {auc['pixels']:.4f} by L2 between inputs: a gain of {auc['gain']:.4f} ({interval}) on "
+                "A pair of one class is nearer than a pair of two in "
+                f"{auc['embedding']:.4f} of all cases by {self.embedding}, "
+                f"and in {auc['pixels']:.4f} by L2 between inputs: a gain of "
+                f"{auc['gain']:.4f} ({interval}) on "
                 f"{counted(self.held_out, 'held-out sample')}."
             ],
             blocks=[
@@ -55,7 +63,13 @@ class MetricResult(ReportedResult):
                     title="Both distances",
                     columns=("distance", "AUC", f"{NEIGHBOURS}-NN", "eps, median", "eps of 1 %"),
                     rows=[
-                        (name, Measure(auc[name]), votes, self.eps[name]["median"], self.eps[name]["percent_1"])
+                        (
+                            name,
+                            Measure(auc[name]),
+                            votes,
+                            self.eps[name]["median"],
+                            self.eps[name]["percent_1"],
+                        )
                         for name, votes in self.knn.items()
                     ],
                     text="eps: half the distance to another class.",

@@ -1,4 +1,6 @@
-"""Write the page and the tables of a run, or of what another command made, again, from the records alone."""
+"""Write the page and the tables of a run, or of what another command made, again, from the records
+alone.
+"""
 
 from brinell.engine.request import BaseRequest, Folder
 from brinell.studies.kit import Output, Study

@@ -1,6 +1,8 @@
-"""Write a page of pairs of clean and changed pictures, and measure from people's answers which changes are noticed.
+"""Write a page of pairs of clean and changed pictures, and measure from people's answers which
+changes are noticed.
 
-Open the page in a browser. It saves the answers as a file, which the same command reads with --answers.
+Open the page in a browser. It saves the answers as a file, which the same command reads with
+--answers.
 """
 
 from typing import Literal
@@ -21,7 +23,8 @@ class ReviewRequest(BaseRequest):
     eps: Budgets = "0.01,0.02,0.04,0.08,0.16,0.32"
     """The sizes of the changes, in the units of the data's bounds."""
     run: Folder | None = None
-    """The folder of an audit, whose adversarial inputs are the changes. Default: changes towards another class."""
+    """The folder of an audit, whose adversarial inputs are the changes. Default: changes towards
+    another class."""
     trials: int = Field(default=120, ge=2, le=100_000)
     """The number of pairs, a fifth of them without a change."""
     seed: Seed = 0
@@ -31,7 +34,8 @@ class ReviewOptions(BaseRequest):
     """Answers of people."""
 
     answers: tuple[File, ...] = ()
-    """A file of answers that the page saved, for the review in --out. Several are named by repeating it."""
+    """A file of answers that the page saved, for the review in --out. Several are named by
+    repeating it."""
 
 
 STUDY = Study(
@@ -43,5 +47,8 @@ STUDY = Study(
     result="result:ReviewResult",
     claimed=(("answers.jsonl", "the answers of people"),),
     positional=("data",),
-    examples=("brinell review FILE.npz --out REVIEW", "brinell review FILE.npz --out REVIEW --resume --answers answers.json"),
+    examples=(
+        "brinell review FILE.npz --out REVIEW",
+        "brinell review FILE.npz --out REVIEW --resume --answers answers.json",
+    ),
 )

@@ -4,14 +4,16 @@ The probability of a "yes, it changed" to a change of size x > 0 is
 
     P(yes | x) = f + (1 - f - l) * F((log x - m) / s),    F logistic,
 
-with the false-alarm rate f (a yes to a pair that is equal), the lapse rate l (a no to what cannot be overlooked), the
-threshold exp(m), at which half of the changes are noticed once false alarms are taken out, and the width s. All four are
-inferred together on a grid (Schuett, Harmeling, Macke & Wichmann 2016, Painfree and accurate Bayesian estimation of
-psychometric functions, Vision Research 122): thresholds are medians of the posterior with central 95 % intervals, which stay
-honest where answers are few.
+with the false-alarm rate f (a yes to a pair that is equal), the lapse rate l (a no to what cannot
+be overlooked), the threshold exp(m), at which half of the changes are noticed once false alarms are
+taken out, and the width s. All four are inferred together on a grid (Schuett, Harmeling, Macke &
+Wichmann 2016, Painfree and accurate Bayesian estimation of psychometric functions, Vision Research
+122): thresholds are medians of the posterior with central 95 % intervals, which stay honest where
+answers are few.
 
-Deviations: the logistic function of log x in place of the cumulative Gaussian (they differ by at most 0.01 once scaled); no
-over-dispersion, since a person sees each pair once; catch trials (x = 0) enter the likelihood and so determine f.
+Deviations: the logistic function of log x in place of the cumulative Gaussian (they differ by at
+most 0.01 once scaled); no over-dispersion, since a person sees each pair once; catch trials (x = 0)
+enter the likelihood and so determine f.
 """
 
 from collections.abc import Sequence
@@ -41,7 +43,8 @@ class Threshold(Result):
     """Answers to changed pairs."""
     noticed: int
     threshold: float | None
-    """Size at which half of the changes are noticed, corrected for false alarms; null if it is outside the sizes shown."""
+    """Size at which half of the changes are noticed, corrected for false alarms; null if it is
+    outside the sizes shown."""
     low: float | None
     """Lower end of the 95 % interval; null if it is below all sizes shown."""
     high: float | None
@@ -73,15 +76,18 @@ def fit(sizes: Sequence[float] | Array, noticed: Sequence[bool] | Array) -> Thre
     """
     x, yes = np.asarray(sizes, np.float64), np.asarray(noticed, bool)
     if x.shape != yes.shape or not (np.isfinite(x) & (x >= 0)).all():
-        raise ValueError(f"{x.shape} sizes for {yes.shape} answers: they must be as many, finite and not negative")
+        raise ValueError(
+            f"{x.shape} sizes for {yes.shape} answers: they must be as many, "
+            "finite and not negative"
+        )
     changed = x > 0
     if not changed.any():
         return None
     first, last = np.log(x[changed].min()), np.log(x[changed].max())
     thresholds = np.linspace(first - np.log(RANGE_FACTOR), last + np.log(RANGE_FACTOR), POINTS)
     threshold, width, alarm, lapse = np.ix_(thresholds, WIDTHS, FALSE_ALARMS, LAPSES)
-    # The prior is flat in log x. Careful people are likelier than careless ones: a third of the weight at a false-alarm rate of
-    # 0.3 and a lapse rate of 0.05.
+    # The prior is flat in log x. Careful people are likelier than careless ones: a third of the
+    # weight at a false-alarm rate of 0.3 and a lapse rate of 0.05.
     log = -alarm / 0.27 - lapse / 0.045
     for size in np.unique(x):
         visible = expit((np.log(size) - threshold) / width) if size else 0.0
@@ -89,8 +95,12 @@ def fit(sizes: Sequence[float] | Array, noticed: Sequence[bool] | Array) -> Thre
         answers = yes[x == size]
         log = log + xlogy(answers.sum(), share) + xlog1py((~answers).sum(), -share)
     density = np.exp(log - log.max()).sum((1, 2, 3))
-    area = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])  # linear between the points of the grid
-    low, median, high = np.interp(np.array([0.025, 0.5, 0.975]) * area[-1], area, thresholds).tolist()
+    area = np.concatenate(
+        [[0.0], np.cumsum((density[1:] + density[:-1]) / 2)]
+    )  # linear between the points of the grid
+    low, median, high = np.interp(
+        np.array([0.025, 0.5, 0.975]) * area[-1], area, thresholds
+    ).tolist()
     return Threshold(
         n=int(changed.sum()),
         noticed=int(yes[changed].sum()),

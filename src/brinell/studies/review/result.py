@@ -25,7 +25,8 @@ from brinell.studies.review import STUDY, ReviewRequest
 from brinell.studies.review.psychometric import Threshold, fit
 
 PAIRS, ANSWERS, JUDGE = "arrays/pairs.safetensors", "answers.jsonl", "pairs.html"
-"""Clean and changed pictures, uint8 (n, H, W, C); the answers of all persons; the page on which a person judges the pairs."""
+"""Clean and changed pictures, uint8 (n, H, W, C); the answers of all persons; the page on which
+a person judges the pairs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,9 @@ class Trials(Columns):
 
     sample_id: Array = column("int64", "position of the sample in the data")
     label: Array = column("int32", "class of the clean picture")
-    eps: Array = column("float64", "size of the change in the norm of the review; 0 if both pictures are equal")
+    eps: Array = column(
+        "float64", "size of the change in the norm of the review; 0 if both pictures are equal"
+    )
     changed_left: Array = column("bool", "true if the changed picture is on the left")
 
 
@@ -64,7 +67,9 @@ class ClassThreshold(Threshold, OfClass):
 
 
 class SizeGroup(Result):
-    """How often people name the class of the picture, and notice the change, at one size of the change."""
+    """How often people name the class of the picture, and notice the change, at one size of the
+    change.
+    """
 
     eps: float
     """Mean size in the group; 0 for equal pairs."""
@@ -91,12 +96,23 @@ class ReviewResult(FolderResult):
     """Answers by size of the change, ascending."""
 
     def add(self, file: Path) -> "ReviewResult":
-        """Add the answers in a saved file, and write the pages; a later answer of a person to a pair replaces an earlier one."""
+        """Add the answers in a saved file, and write the pages; a later answer of a person to a
+        pair replaces an earlier one.
+        """
         digest, path = self.manifest["files"][PAIRS], Path(self.folder) / ANSWERS
         files = [path, file] if path.exists() else [file]
-        answers = [answer for part in files for answer in load_answers(part, digest, self.trials, len(self.classes))]
+        answers = [
+            answer
+            for part in files
+            for answer in load_answers(part, digest, self.trials, len(self.classes))
+        ]
         last = {(answer.reviewer, answer.trial): answer for answer in answers}
-        write_text(path, AnswerFile(review=digest, answers=[last[key] for key in sorted(last)]).model_dump_json())
+        write_text(
+            path,
+            AnswerFile(
+                review=digest, answers=[last[key] for key in sorted(last)]
+            ).model_dump_json(),
+        )
         result: ReviewResult = STUDY.open(Path(self.folder))
         result.write()
         return result
@@ -108,12 +124,22 @@ class ReviewResult(FolderResult):
         """
         trials = parquet.load_rows(Trials, Path(self.folder) / "rows.parquet")
         arrays, pairs = read_arrays(Path(self.folder) / PAIRS), []
-        for side, *pair in zip(trials.changed_left.tolist(), arrays["clean"], arrays["changed"], strict=True):
-            pictures = [png(Image.fromarray(picture[..., 0] if picture.shape[-1] == 1 else picture)) for picture in pair]
-            # The page asks for the class of the changed picture; for an equal pair, of the side drawn for it.
-            pairs.append({"pictures": pictures[::-1] if side else pictures, "marked": 0 if side else 1})
+        for side, *pair in zip(
+            trials.changed_left.tolist(), arrays["clean"], arrays["changed"], strict=True
+        ):
+            pictures = [
+                png(Image.fromarray(picture[..., 0] if picture.shape[-1] == 1 else picture))
+                for picture in pair
+            ]
+            # The page asks for the class of the changed picture; for an equal pair, of the side
+            # drawn for it.
+            pairs.append(
+                {"pictures": pictures[::-1] if side else pictures, "marked": 0 if side else 1}
+            )
         digest = self.manifest["files"][PAIRS]
-        text = html.render(Path(__file__).parent / JUDGE, classes=self.classes, review=digest, pairs=pairs)
+        text = html.render(
+            Path(__file__).parent / JUDGE, classes=self.classes, review=digest, pairs=pairs
+        )
         write_text(Path(self.folder) / JUDGE, text)
         return super().write()
 
@@ -127,8 +153,11 @@ class ReviewResult(FolderResult):
         return Report(
             verb="review",
             title=f"Changes that people notice on {self.data}",
-            subject=f"{self.answers} of {counted(self.trials, 'pair')} judged{by and f' by {by}'}; {distance(self.request.norm)}",
-            sentences=["No changed pair has been judged yet."] if self.overall is None else self._sentences(self.overall),
+            subject=f"{self.answers} of {counted(self.trials, 'pair')} "
+            f"judged{by and f' by {by}'}; {distance(self.request.norm)}",
+            sentences=["No changed pair has been judged yet."]
+            if self.overall is None
+            else self._sentences(self.overall),
             blocks=() if self.overall is None else self._blocks(self.overall),
             steps=() if self.answers else (judge,),
             links=(Link("Judge the pairs", JUDGE),),
@@ -146,7 +175,10 @@ class ReviewResult(FolderResult):
         if overall.low:
             answer += f" Below {short(overall.low)} most changes are not noticed."
         alarms = self.false_alarms
-        corrected = f"{alarms.k} of {counted(alarms.n, 'equal pair')} {'was' if alarms.n == 1 else 'were'} judged to differ; "
+        corrected = (
+            f"{alarms.k} of {counted(alarms.n, 'equal pair')} "
+            f"{'was' if alarms.n == 1 else 'were'} judged to differ; "
+        )
         return [answer, f"{corrected}the thresholds are corrected for these false alarms."]
 
     def _blocks(self, overall: Threshold) -> list[Curve | Table]:
@@ -155,7 +187,11 @@ class ReviewResult(FolderResult):
         return [
             Curve(
                 title="Share of pairs judged to differ",
-                series=[Series(name="all classes", points=[(group.eps, group.noticed) for group in sizes])],
+                series=[
+                    Series(
+                        name="all classes", points=[(group.eps, group.noticed) for group in sizes]
+                    )
+                ],
                 ticks=[(group.eps, short(group.eps)) for group in sizes],
                 axis=f"size of the change, {distance(self.request.norm)}",
                 logarithmic=True,
@@ -164,8 +200,10 @@ class ReviewResult(FolderResult):
                 title="Class by class",
                 columns=("class", "half noticed at", "noticed", "pairs"),
                 rows=[(name, entry.cell(), entry.noticed, entry.n) for name, entry in groups],
-                text="Size at which half of the changes are noticed, corrected for false alarms, with 95 % intervals (Schütt, "
-                "Harmeling, Macke & Wichmann 2016). It depends on the screen, the viewing distance and the person. Two classes "
+                text="Size at which half of the changes are noticed, corrected for "
+                "false alarms, with 95 % intervals (Schütt, "
+                "Harmeling, Macke & Wichmann 2016). It depends on the screen, "
+                "the viewing distance and the person. Two classes "
                 "differ only if their intervals hardly overlap.",
                 name="thresholds",
                 terminal=True,
@@ -174,8 +212,10 @@ class ReviewResult(FolderResult):
                 title="Is it still the same class?",
                 columns=("size", "class correct", "judged to differ"),
                 rows=[(group.eps, group.right, group.noticed) for group in self.by_size],
-                text="How often people named the correct class of the changed picture, and how often they noticed a difference. "
-                "A budget preserves the class if people name it as often as at size 0, where both pictures are equal.",
+                text="How often people named the correct class of the changed "
+                "picture, and how often they noticed a difference. "
+                "A budget preserves the class if people name it as often as at "
+                "size 0, where both pictures are equal.",
                 name="sizes",
             ),
         ]
@@ -190,7 +230,10 @@ def load_answers(file: Path, digest: str, trials: int, classes: int) -> list[Ans
     if reason := fault(content, AnswerFile):
         raise RequestError(f"{file} is no file of answers: {reason}")
     if content["review"] != digest:
-        raise RequestError(f"{file} answers other pairs than those of the review: name the folder whose page saved it")
+        raise RequestError(
+            f"{file} answers other pairs than those of the review: name the "
+            "folder whose page saved it"
+        )
     answers = AnswerFile.model_validate(content).answers
     if any(answer.trial >= trials or (answer.named or 0) >= classes for answer in answers):
         raise RequestError(f"{file} answers a pair or names a class that the review does not have")
@@ -216,15 +259,23 @@ def summarise(folder: Folder[Trials]) -> ReviewResult:
         per_class=[
             ClassThreshold(class_=number, name=class_name(names, number), **dict(threshold))
             for number in range(len(names))
-            # False alarms depend on the person and not on the class, so every curve uses all equal pairs.
-            if (threshold := fit(*(values[(size == 0) | (label == number)] for values in (size, differs))))
+            # False alarms depend on the person and not on the class, so every curve uses all equal
+            # pairs.
+            if (
+                threshold := fit(
+                    *(values[(size == 0) | (label == number)] for values in (size, differs))
+                )
+            )
         ],
         by_size=_size_groups(size, classes == label, differs),
     )
 
 
 def _size_groups(size: Array, right: Array, differs: Array) -> list[SizeGroup]:
-    """Answers grouped by size of the change. Clipping alters sizes a little, so sizes within 15 % share a group."""
+    """Answers grouped by size of the change.
+
+    Clipping alters sizes a little, so sizes within 15 % share a group.
+    """
     groups: list[list[int]] = []
     for index in np.argsort(size, kind="stable").tolist():
         first = size[groups[-1][0]] if groups else None
@@ -232,5 +283,8 @@ def _size_groups(size: Array, right: Array, differs: Array) -> list[SizeGroup]:
             groups.append([])
         groups[-1].append(index)
     return [
-        SizeGroup(eps=float(size[group].mean()), right=share(right[group]), noticed=share(differs[group])) for group in groups
+        SizeGroup(
+            eps=float(size[group].mean()), right=share(right[group]), noticed=share(differs[group])
+        )
+        for group in groups
     ]

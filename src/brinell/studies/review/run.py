@@ -1,8 +1,9 @@
 """The pairs of a review: selects samples and changes them (design/0015-review.md).
 
-A change leads towards a picture x1 of another class, which needs no model. Linf: x0 + eps * sign(x1), the counter-example of
-the separation argument; L2: x0 + eps * (x1 - x0) / |x1 - x0|. With `run` it is an adversarial input that an audit stored.
-Every changed picture is rounded to 8 bits, as on a screen. Its size is measured after clipping and rounding.
+A change leads towards a picture x1 of another class, which needs no model. Linf: x0 + eps *
+sign(x1), the counter-example of the separation argument; L2: x0 + eps * (x1 - x0) / |x1 - x0|. With
+`run` it is an adversarial input that an audit stored. Every changed picture is rounded to 8 bits,
+as on a screen. Its size is measured after clipping and rounding.
 """
 
 from collections.abc import Mapping
@@ -45,20 +46,38 @@ def make_plan(call: Call) -> ReviewPlan:
     request: ReviewRequest = call.request
     plan = ReviewPlan(**vars(open_plan(call)))
     dataset, labels = plan.dataset, np.asarray(plan.dataset.labels())
-    if dataset.domain.kind != "image" or len(dataset.domain.shape) != 3 or dataset.domain.shape[0] not in (1, 3):
-        raise RequestError(f"{dataset.name} contains {dataset.domain.kind}s: a review shows pictures with one or three channels")
+    if (
+        dataset.domain.kind != "image"
+        or len(dataset.domain.shape) != 3
+        or dataset.domain.shape[0] not in (1, 3)
+    ):
+        raise RequestError(
+            f"{dataset.name} contains {dataset.domain.kind}s: a review shows "
+            "pictures with one or three channels"
+        )
     rng = np.random.default_rng(np.random.SeedSequence([request.seed, 0xB12]))
     equal = min(max(round(request.trials * EQUAL), 1), request.trials - 1)
-    ids, x, y = _load_pairs(request, dataset, equal, rng) if request.run else _make_pairs(request, plan, labels, equal, rng)
+    ids, x, y = (
+        _load_pairs(request, dataset, equal, rng)
+        if request.run
+        else _make_pairs(request, plan, labels, equal, rng)
+    )
     # As a screen shows them: uint8 (n, H, W, C).
     low, high = dataset.domain.bounds(x)
-    levels = ((pictures - low).div(high - low).mul(255).round().clamp(0, 255).to(torch.uint8) for pictures in (x, y))
+    levels = (
+        (pictures - low).div(high - low).mul(255).round().clamp(0, 255).to(torch.uint8)
+        for pictures in (x, y)
+    )
     clean, changed = (pixels.movedim(1, -1).contiguous().numpy() for pixels in levels)
-    delta, span = (changed.astype(np.float64) - clean).reshape(len(clean), -1) / 255, float((high - low).max())
+    delta, span = (
+        (changed.astype(np.float64) - clean).reshape(len(clean), -1) / 255,
+        float((high - low).max()),
+    )
     eps = span * (np.abs(delta).max(1) if request.norm == "linf" else np.sqrt((delta**2).sum(1)))
     if not request.run and (eps == 0).sum() > equal:
         raise RequestError(
-            f"{option('eps')} {request.eps}: the smallest changes nothing on a screen of 256 levels, which shows {span / 255:.2g}"
+            f"{option('eps')} {request.eps}: the smallest changes nothing on a "
+            f"screen of 256 levels, which shows {span / 255:.2g}"
         )
     order = rng.permutation(len(ids))
     columns = {"sample_id": ids[order], "label": labels[ids][order], "eps": eps[order]}
@@ -79,7 +98,9 @@ def pieces(plan: ReviewPlan, call: Call) -> list[Piece]:
 
 
 def carry_out(call: Call) -> ReviewResult:
-    """Make the pairs and the page that shows them, or add answers to the review in --out; write the results."""
+    """Make the pairs and the page that shows them, or add answers to the review in --out; write the
+    results.
+    """
     result: ReviewResult = make_folder(call)
     for file in call.options.answers:
         result = result.add(Path(file))
@@ -99,26 +120,48 @@ def _make_pairs(
     """Draw samples, and change all but `equal` of them; returns their positions and both pictures."""
     budgets = np.array([value for value in parse_eps(request.eps).values if value > 0])
     if not len(budgets):
-        raise RequestError(f"{option('eps')} {request.eps}: a review needs at least one size above 0")
-    groups = [rng.permutation(plan.ids[labels[plan.ids] == label]) for label in np.unique(labels[plan.ids])]
+        raise RequestError(
+            f"{option('eps')} {request.eps}: a review needs at least one size above 0"
+        )
+    groups = [
+        rng.permutation(plan.ids[labels[plan.ids] == label])
+        for label in np.unique(labels[plan.ids])
+    ]
     if len(groups) < 2:
-        raise RequestError(f"{plan.dataset.name} has one class: a change leads towards a second one")
-    # Classes alternate, samples repeat only if a class has too few, and each class has all sizes equally often.
+        raise RequestError(
+            f"{plan.dataset.name} has one class: a change leads towards a second one"
+        )
+    # Classes alternate, samples repeat only if a class has too few, and each class has all sizes
+    # equally often.
     turn, group = np.divmod(np.arange(request.trials), len(groups))
     ids = np.array([groups[g][t % len(groups[g])] for t, g in zip(turn, group, strict=True)])
     eps = budgets[(turn + rng.integers(len(budgets))) % len(budgets)]
     eps[request.trials - equal :] = 0
     x = plan.dataset.load(ids.tolist())
     others = x[[rng.choice(np.flatnonzero(group != g)) for g in group]]
-    direction = others.sign() if request.norm == "linf" else normalize((others - x).flatten(1)).view_as(x)
-    return ids, x, plan.dataset.domain.clamp(x + torch.from_numpy(eps).float().reshape(-1, 1, 1, 1) * direction)
+    direction = (
+        others.sign() if request.norm == "linf" else normalize((others - x).flatten(1)).view_as(x)
+    )
+    return (
+        ids,
+        x,
+        plan.dataset.domain.clamp(
+            x + torch.from_numpy(eps).float().reshape(-1, 1, 1, 1) * direction
+        ),
+    )
 
 
-def _load_pairs(request: ReviewRequest, dataset: Dataset, equal: int, rng: np.random.Generator) -> tuple[Array, Tensor, Tensor]:
-    """Draw adversarial inputs that an audit stored, and equal pairs of the same samples; returns positions and both pictures."""
+def _load_pairs(
+    request: ReviewRequest, dataset: Dataset, equal: int, rng: np.random.Generator
+) -> tuple[Array, Tensor, Tensor]:
+    """Draw adversarial inputs that an audit stored, and equal pairs of the same samples; returns
+    positions and both pictures.
+    """
     run = Run.open(str(request.run))
     if run.manifest["data"]["digest"] != dataset.digest():
-        raise RequestError(f"{run.path} was made from other data than {dataset.name}: give the data of the run")
+        raise RequestError(
+            f"{run.path} was made from other data than {dataset.name}: give the data of the run"
+        )
     records, changed = run.records(), dict[int, Array]()
     for row in rng.permutation(np.flatnonzero(has_broken(records))):
         sample = int(records.sample_id[row])
@@ -128,5 +171,10 @@ def _load_pairs(request: ReviewRequest, dataset: Dataset, equal: int, rng: np.ra
         raise RequestError(f"{run.path} stored no adversarial input: audit with larger budgets")
     ids = np.array([*changed, *rng.choice(np.array([*changed]), size=equal)])
     x = dataset.load(ids.tolist())
-    y = torch.stack([*(torch.from_numpy(np.asarray(array)).float() for array in changed.values()), *x[len(changed) :]])
+    y = torch.stack(
+        [
+            *(torch.from_numpy(np.asarray(array)).float() for array in changed.values()),
+            *x[len(changed) :],
+        ]
+    )
     return ids, x, y

@@ -1,6 +1,8 @@
-"""Measure how adversarial examples transfer between models: examples made now, or read from benchmark sets.
+"""Measure how adversarial examples transfer between models: examples made now, or read from
+benchmark sets.
 
-Without options it compares four networks for digits: one, the same retrained, a narrower and a wider one.
+Without options it compares four networks for digits: one, the same retrained, a narrower and a
+wider one.
 """
 
 from brinell.engine.request import (
@@ -26,20 +28,24 @@ class TransferRequest(BaseRequest):
     """The request of `brinell transfer`."""
 
     source: tuple[Folder, ...] = ()
-    """A source of adversarial examples: the folder of a benchmark set, or the name of a model among those of --model, which is
-    attacked. Names joined by + are attacked as one model, by the mean of their logits. Default: each model."""
+    """A source of adversarial examples: the folder of a benchmark set, or the name of a model
+    among those of --model, which is attacked. Names joined by + are attacked as one model, by
+    the mean of their logits. Default: each model."""
     data: DataSpec | None = None
-    """The data, as for brinell audit. Default: the clean inputs of the first benchmark set, or digits."""
+    """The data, as for brinell audit. Default: the clean inputs of the first benchmark set, or
+    digits."""
     model: tuple[ModelSpec, ...] = ()
-    """A model on which the examples are evaluated, as for brinell audit. Default: for digits, the built-in network, the same
-    retrained, a narrower and a wider one."""
+    """A model on which the examples are evaluated, as for brinell audit. Default: for digits,
+    the built-in network, the same retrained, a narrower and a wider one."""
     norm: DistanceSpec = "linf"
     """The distance in which eps is measured: linf, l2, l1 or l0."""
     eps: Budgets | None = None
-    """The budget of the examples that are made. Default: the largest budget that is usual in the field."""
+    """The budget of the examples that are made. Default: the largest budget that is usual in the
+    field."""
     attack: AttackSpec | None = None
-    """The attack that makes examples, for example mi-fgsm?diverse=0.5&kernel=3 or apgd-ce. It runs all its steps on each
-    sample. Default: mi-fgsm; for masks and boxes the usual one of an audit."""
+    """The attack that makes examples, for example mi-fgsm?diverse=0.5&kernel=3 or apgd-ce. It
+    runs all its steps on each sample. Default: mi-fgsm; for masks and boxes the usual one of an
+    audit."""
     criterion: str | None = None
     """For masks and boxes, what ends the attacks on a picture, as for brinell audit."""
     samples: SampleCount = None
@@ -57,7 +63,9 @@ STUDY = Study(
     positional=("source",),
     examples=(
         "brinell transfer",
-        "brinell transfer --data FILE.npz --model model.py:plain --model model.py:robust --eps 8/255",
-        "brinell transfer SET plain plain+robust --data FILE.npz --model model.py:plain --model model.py:robust",
+        "brinell transfer --data FILE.npz --model model.py:plain --model "
+        "model.py:robust --eps 8/255",
+        "brinell transfer SET plain plain+robust --data FILE.npz --model "
+        "model.py:plain --model model.py:robust",
     ),
 )

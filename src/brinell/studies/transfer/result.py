@@ -1,4 +1,6 @@
-"""The rows of a transfer, accuracy and success of every source on every model, how sources rank, and the report."""
+"""The rows of a transfer, accuracy and success of every source on every model, how sources rank,
+and the report.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,10 +24,15 @@ from brinell.studies.result import FolderResult
 from brinell.studies.transfer import TransferRequest
 
 PAIRED = "paired on the same samples, corrected for all pairs"
-NO_ORDER = "No order of the sources is shown: some share no target, so they cannot be compared. Add a model."
+NO_ORDER = (
+    "No order of the sources is shown: some share no target, so they cannot be "
+    "compared. Add a model."
+)
 RANKS = (
-    "Ranks order the sources made in this transfer, which share their samples. Each two are compared on the models that neither "
-    "was made on; where two share none, no source has a rank. The 95 % intervals of the ranks hold together: they follow from "
+    "Ranks order the sources made in this transfer, which share their samples. "
+    "Each two are compared on the models that neither "
+    "was made on; where two share none, no source has a rank. The 95 % intervals "
+    "of the ranks hold together: they follow from "
     "paired comparisons of all sources, corrected for their number."
 )
 
@@ -69,7 +76,9 @@ class Answers(Columns):
     l2: Array = column("float32", "Euclidean length of the change")
     clean_pred: Array = column("int32", "class that the model predicts for the clean input")
     pred: Array = column("int32", "class that the model predicts for the example")
-    forwards: Array = column("int64", "forward evaluations that making the example cost; 0 for a set")
+    forwards: Array = column(
+        "int64", "forward evaluations that making the example cost; 0 for a set"
+    )
     backwards: Array = column("int64", "backward evaluations")
 
 
@@ -77,19 +86,23 @@ class SourceResult(Result):
     """A source of adversarial examples."""
 
     name: str
-    """Its name in `facts.sources`: the model or models that the examples were made on, or SET and its level."""
+    """Its name in `facts.sources`: the model or models that the examples were made on, or SET
+    and its level."""
     n: int
     missing: int
-    """Number of samples without an example; in a set, the robust ones. No figure of this source counts them."""
+    """Number of samples without an example; in a set, the robust ones. No figure of this source
+    counts them."""
     median_l2: float | None
     max_linf: float | None
     success: float | None
     """Mean success on the models that are not members of the source; null if all are members."""
     rank: Rank | None
-    """Rank by success among the sources made in this transfer, by comparisons of each two on the models that neither was made on;
-    null unless each two share such a model with an eligible sample. Two models share none."""
+    """Rank by success among the sources made in this transfer, by comparisons of each two on the
+    models that neither was made on; null unless each two share such a model with an eligible
+    sample. Two models share none."""
     rivals: list[str]
-    """Sources made in this transfer whose success on the shared targets does not differ significantly; empty without a rank."""
+    """Sources made in this transfer whose success on the shared targets does not differ
+    significantly; empty without a rank."""
     forwards: int
     """Forward evaluations that making the examples cost; 0 for a set."""
     backwards: int
@@ -101,16 +114,16 @@ class Cell(Result):
     accuracy: Rate
     """What is left of the model on the examples."""
     success: Share
-    """Share of misclassified examples, among those whose clean inputs this model and every evaluated member of the source
-    classify correctly."""
+    """Share of misclassified examples, among those whose clean inputs this model and every
+    evaluated member of the source classify correctly."""
     source: str
     model: str
     white_box: bool
     clean: Rate
     """The accuracy on the clean inputs of these examples."""
     change: PairedRate | None
-    """The examples (A) and their clean inputs (B), with McNemar's exact p-value corrected for the number of cells (Holm); null
-    without examples."""
+    """The examples (A) and their clean inputs (B), with McNemar's exact p-value corrected for
+    the number of cells (Holm); null without examples."""
 
 
 class TransferResult(FolderResult):
@@ -144,16 +157,27 @@ def summarise(folder: Folder[Answers]) -> TransferResult:
     head, facts = folder.head(), folder.facts
     models = head["models"]
     answers = {source.name: _by_model(folder.rows, source.name, models) for source in facts.sources}
-    cells = [_cell(source, model, answers[source.name]) for source in facts.sources for model in models]
+    cells = [
+        _cell(source, model, answers[source.name]) for source in facts.sources for model in models
+    ]
     p_values = iter(holm([cell.change.p for cell in cells if cell.change is not None]))
-    ranks = _ranks([source for source in facts.sources if can_rank(source, models)], answers, models)
-    sources = [_source(source, answers[source.name], cells, *ranks.get(source.name, (None, []))) for source in facts.sources]
+    ranks = _ranks(
+        [source for source in facts.sources if can_rank(source, models)], answers, models
+    )
+    sources = [
+        _source(source, answers[source.name], cells, *ranks.get(source.name, (None, [])))
+        for source in facts.sources
+    ]
     impossible = shortfalls(facts.sources, models, max(source.n for source in sources))
     return TransferResult(
         **head,
         sources=sources,
         cells=[
-            cell.model_copy(update={"change": cell.change and cell.change.model_copy(update={"p": next(p_values)})})
+            cell.model_copy(
+                update={
+                    "change": cell.change and cell.change.model_copy(update={"p": next(p_values)})
+                }
+            )
             for cell in cells
         ],
         notes=[*_notes(facts.sources, sources), *impossible],
@@ -161,27 +185,47 @@ def summarise(folder: Folder[Answers]) -> TransferResult:
 
 
 def can_rank(source: SourceFacts, models: Sequence[str]) -> bool:
-    """True for a source made here, which shares its samples with the others, if a model is not its member."""
+    """True for a source made here, which shares its samples with the others, if a model is not its
+    member.
+    """
     return source.folder is None and bool(set(models) - set(source.white_box))
 
 
 def shortfalls(sources: Sequence[SourceFacts], models: Sequence[str], n: int) -> list[str]:
     """What `n` samples cannot show, of the sources made here and of cells."""
-    of_sources = pairs(sum(can_rank(source, models) for source in sources)) if len(models) > 2 else 0
+    of_sources = (
+        pairs(sum(can_rank(source, models) for source in sources)) if len(models) > 2 else 0
+    )
     claims = [
-        shortfall("source can be shown to be better than another", of_sources, "samples", n, smallest_mean),
-        shortfall("loss of accuracy can be shown in a cell", len(sources) * len(models), "samples", n, smallest_mcnemar),
+        shortfall(
+            "source can be shown to be better than another", of_sources, "samples", n, smallest_mean
+        ),
+        shortfall(
+            "loss of accuracy can be shown in a cell",
+            len(sources) * len(models),
+            "samples",
+            n,
+            smallest_mcnemar,
+        ),
     ]
     return [claim for claim in claims if claim]
 
 
 def _by_model(answers: Answers, source: str, models: Sequence[str]) -> dict[str, Answers]:
-    parts = {model: np.flatnonzero((answers.source == source) & (answers.model == model)) for model in models}
-    return {model: rows.take(answers, part[np.argsort(answers.sample_id[part])]) for model, part in parts.items()}
+    parts = {
+        model: np.flatnonzero((answers.source == source) & (answers.model == model))
+        for model in models
+    }
+    return {
+        model: rows.take(answers, part[np.argsort(answers.sample_id[part])])
+        for model, part in parts.items()
+    }
 
 
 def _eligible(source: SourceFacts, model: str, answers: Mapping[str, Answers]) -> Array:
-    """(n,) bool: clean inputs that the model and every evaluated member of the source classify correctly."""
+    """(n,) bool: clean inputs that the model and every evaluated member of the source classify
+    correctly.
+    """
     right = [answers[name].clean_pred == answers[name].label for name in (model, *source.white_box)]
     return np.asarray(np.all(right, axis=0))
 
@@ -203,7 +247,11 @@ def _cell(source: SourceFacts, model: str, answers: Mapping[str, Answers]) -> Ce
 
 
 def _source(
-    source: SourceFacts, answers: Mapping[str, Answers], cells: Sequence[Cell], rank: Rank | None, rivals: list[str]
+    source: SourceFacts,
+    answers: Mapping[str, Answers],
+    cells: Sequence[Cell],
+    rank: Rank | None,
+    rivals: list[str],
 ) -> SourceResult:
     table = next(iter(answers.values()))
     return SourceResult(
@@ -212,7 +260,13 @@ def _source(
         missing=source.samples - len(table),
         median_l2=float(np.median(table.l2)) if len(table) else None,
         max_linf=float(table.linf.max()) if len(table) else None,
-        success=mean([cell.success.value for cell in cells if cell.source == source.name and not cell.white_box]),
+        success=mean(
+            [
+                cell.success.value
+                for cell in cells
+                if cell.source == source.name and not cell.white_box
+            ]
+        ),
         rank=rank,
         rivals=rivals,
         forwards=int(table.forwards.sum()),
@@ -221,9 +275,13 @@ def _source(
 
 
 def _ranks(
-    sources: Sequence[SourceFacts], answers: Mapping[str, Mapping[str, Answers]], models: Sequence[str]
+    sources: Sequence[SourceFacts],
+    answers: Mapping[str, Mapping[str, Answers]],
+    models: Sequence[str],
 ) -> dict[str, tuple[Rank, list[str]]]:
-    """Each source by success on the models that neither of two was made on, with those that are not told from it."""
+    """Each source by success on the models that neither of two was made on, with those that are not
+    told from it.
+    """
 
     def samples(source: SourceFacts, model: str) -> tuple[Array, Array]:
         """(n,) bool each: true if a sample is eligible, and if its example is misclassified."""
@@ -242,11 +300,14 @@ Comparison = tuple[float, float]
 """The difference of two objects, and its p-value."""
 
 
-def compare_cells(pairs: Sequence[tuple[tuple[Array, Array], tuple[Array, Array]]]) -> Comparison | None:
-    """Compare pairs of cells, each on the samples that are eligible in both: mean difference of the rates, and its p-value.
+def compare_cells(
+    pairs: Sequence[tuple[tuple[Array, Array], tuple[Array, Array]]],
+) -> Comparison | None:
+    """Compare pairs of cells, each on the samples that are eligible in both: mean difference of the
+    rates, and its p-value.
 
-    Samples that are eligible in no pair, or on which the cells agree, are no evidence: up to `EXACT_GROUPS` others, the p-value
-    is at least that of all patterns of their signs.
+    Samples that are eligible in no pair, or on which the cells agree, are no evidence: up to
+    `EXACT_GROUPS` others, the p-value is at least that of all patterns of their signs.
 
     Args:
         pairs: of each pair of cells, the eligible samples (n,) and the successes (n,).
@@ -270,15 +331,25 @@ def compare_cells(pairs: Sequence[tuple[tuple[Array, Array], tuple[Array, Array]
     return float(values.sum()), p
 
 
-def rank_by(names: Sequence[str], comparisons: Sequence[Sequence[Comparison | None]]) -> dict[str, tuple[Rank, list[str]]]:
-    """Rank of each object by its comparisons with those before it, the largest first, and those not told from it.
+def rank_by(
+    names: Sequence[str], comparisons: Sequence[Sequence[Comparison | None]]
+) -> dict[str, tuple[Rank, list[str]]]:
+    """Rank of each object by its comparisons with those before it, the largest first, and those not
+    told from it.
 
     Empty unless there are two objects and each pair can be compared: an order needs all pairs.
     """
-    k, found = len(names), [comparison for row in comparisons for comparison in row if comparison is not None]
+    k, found = (
+        len(names),
+        [comparison for row in comparisons for comparison in row if comparison is not None],
+    )
     if k < 2 or len(found) < pairs(k):
         return {}
-    difference, shown, lower = np.zeros((k, k)), np.zeros((k, k), dtype=bool), np.tril_indices(k, -1)
+    difference, shown, lower = (
+        np.zeros((k, k)),
+        np.zeros((k, k), dtype=bool),
+        np.tril_indices(k, -1),
+    )
     difference[lower] = [value for value, _ in found]
     shown[lower] = [significant(p) for p in holm([p for _, p in found])]
     difference, shown = difference - difference.T, (shown | shown.T) & (difference != difference.T)
@@ -301,21 +372,32 @@ def _notes(facts: Sequence[SourceFacts], sources: Sequence[SourceResult]) -> Ite
     for source in sources:
         if source.missing:
             yield (
-                f"{source.name}: {source.missing} of its {source.missing + source.n} samples have no example; its figures are "
+                f"{source.name}: {source.missing} of its "
+                f"{source.missing + source.n} samples have no example; its "
+                "figures are "
                 f"over the other {source.n}"
             )
-    if len({(source.n, fact.folder is None) for source, fact in zip(sources, facts, strict=True)}) > 1:
+    if (
+        len({(source.n, fact.folder is None) for source, fact in zip(sources, facts, strict=True)})
+        > 1
+    ):
         yield "the sources cover different samples: do not compare figures between rows"
 
 
 def _matrices(result: TransferResult) -> list[Table]:
     models = result.models
-    of_source = {source.name: [cell for cell in result.cells if cell.source == source.name] for source in result.sources}
+    of_source = {
+        source.name: [cell for cell in result.cells if cell.source == source.name]
+        for source in result.sources
+    }
 
     def change(cell: Cell) -> Detail:
         pair = cell.change
         text = (
-            "" if pair is None else f"{points(pair.difference)} ({points(pair.low)} to {points(pair.high)}), p {p_value(pair.p)}"
+            ""
+            if pair is None
+            else f"{points(pair.difference)} ({points(pair.low)} to "
+            f"{points(pair.high)}), p {p_value(pair.p)}"
         )
         return Detail(percent(cell.accuracy.value), text)
 
@@ -326,14 +408,19 @@ def _matrices(result: TransferResult) -> list[Table]:
             rows=[
                 (
                     source.name,
-                    *(Detail(cell.success, "white-box") if cell.white_box else cell.success for cell in of_source[source.name]),
+                    *(
+                        Detail(cell.success, "white-box") if cell.white_box else cell.success
+                        for cell in of_source[source.name]
+                    ),
                     Percent(source.success),
                     source.rank,
                 )
                 for source in result.sources
             ],
-            text="Examples that the model in the column misclassifies, among those whose clean inputs this model and the source "
-            f"both classify correctly. White-box cells: the examples were made on this model. {RANKS}",
+            text="Examples that the model in the column misclassifies, among those "
+            "whose clean inputs this model and the source "
+            "both classify correctly. White-box cells: the examples were made on "
+            f"this model. {RANKS}",
             heat=True,
             reverse=True,
             terminal=True,
@@ -345,20 +432,38 @@ def _matrices(result: TransferResult) -> list[Table]:
                 ("clean", *(cell.clean for cell in result.cells[: len(models)])),
                 *((source, *map(change, cells)) for source, cells in of_source.items()),
             ],
-            text="Accuracy of the model in the column on each source's examples. Below it: the change from the clean inputs of "
-            "the same samples, in points, with its interval and McNemar's exact p, corrected for the number of cells (Holm).",
+            text="Accuracy of the model in the column on each source's examples. "
+            "Below it: the change from the clean inputs of "
+            "the same samples, in points, with its interval and McNemar's exact "
+            "p, corrected for the number of cells (Holm).",
             folded=True,
         ),
     ]
 
 
 def _sources(sources: Sequence[SourceResult]) -> Table:
-    head = ("source", "examples", "without example", "L2, median", "Linf, largest", "success on others, mean")
+    head = (
+        "source",
+        "examples",
+        "without example",
+        "L2, median",
+        "Linf, largest",
+        "success on others, mean",
+    )
     return Table(
         title="The sources",
         columns=(*head, "forwards", "backwards"),
         rows=[
-            (one.name, one.n, one.missing, one.median_l2, one.max_linf, Percent(one.success), one.forwards, one.backwards)
+            (
+                one.name,
+                one.n,
+                one.missing,
+                one.median_l2,
+                one.max_linf,
+                Percent(one.success),
+                one.forwards,
+                one.backwards,
+            )
             for one in sources
         ],
         name="sources",
@@ -372,11 +477,18 @@ def _cells(cells: Sequence[Cell]) -> Table:
 
 
 def sentences(result: TransferResult) -> list[str]:
-    """The best source, and where examples made on other models succeed least and most; that no order is shown comes last."""
-    found, cells = list(_best_source(result)), [cell for cell in result.cells if cell.success.n and not cell.white_box]
+    """The best source, and where examples made on other models succeed least and most; that no
+    order is shown comes last.
+    """
+    found, cells = (
+        list(_best_source(result)),
+        [cell for cell in result.cells if cell.success.n and not cell.white_box],
+    )
     if cells:
         ends = (choose(cells, key=lambda cell: cell.success.value or 0.0) for choose in (min, max))
-        low, high = (f"{percent(cell.success.value)} ({cell.source} on {cell.model})" for cell in ends)
+        low, high = (
+            f"{percent(cell.success.value)} ({cell.source} on {cell.model})" for cell in ends
+        )
         found.append(f"Examples made on other models succeed on {low} to {high} of the samples.")
     return sorted(found, key=lambda sentence: sentence == NO_ORDER)
 
@@ -390,7 +502,10 @@ def _best_source(result: TransferResult) -> Iterator[str]:
         return
     first, rank = max(ranked, key=lambda entry: (entry[1].high == 1, entry[0].success or 0.0))
     best = "is the best source" if rank.high == 1 else "has the highest success"
-    yield f"{first.name} {best}: {percent(first.success)} of its examples succeed on models that it was not made on, on average."
+    yield (
+        f"{first.name} {best}: {percent(first.success)} of its examples succeed on "
+        "models that it was not made on, on average."
+    )
     if rank.high == 1:
         yield f"Each other source is shown to be worse on shared targets ({PAIRED})."
     elif rank.low > 1:
@@ -400,9 +515,17 @@ def _best_source(result: TransferResult) -> Iterator[str]:
 
 
 def budget(result: TransferResult) -> str:
-    """The budget of examples that were made, and the largest change of a benchmark set, which has none."""
-    made = [f"{distance(result.request.norm)} up to {result.facts.eps_text}"] * (result.facts.attack is not None)
+    """The budget of examples that were made, and the largest change of a benchmark set, which has
+    none.
+    """
+    made = [f"{distance(result.request.norm)} up to {result.facts.eps_text}"] * (
+        result.facts.attack is not None
+    )
     sources = zip(result.sources, result.facts.sources, strict=True)
-    changes = [source.max_linf for source, facts in sources if facts.folder is not None and source.max_linf is not None]
+    changes = [
+        source.max_linf
+        for source, facts in sources
+        if facts.folder is not None and source.max_linf is not None
+    ]
     sets = [f"benchmark sets with changes up to {short(max(changes))} in Linf"] if changes else []
     return ", ".join(made + sets)

@@ -53,16 +53,27 @@ def make_plan(call: Call) -> TransferPlan:
     """Resolve a request; no model is queried."""
     request: TransferRequest = call.request
     if request.criterion is not None:
-        raise RequestError(f"{option('criterion')} is for masks and boxes, and these data have classes: leave it out")
+        raise RequestError(
+            f"{option('criterion')} is for masks and boxes, and these data have "
+            "classes: leave it out"
+        )
     sets = [text for text in request.source if (Path(text) / MANIFEST).exists()]
     dataset = call.dataset()
     if dataset is None:
         of_set = request.data is None and sets
-        dataset = Bench(path=sets[0], level="clean")() if of_set else open_data(request.data or "digits")
+        dataset = (
+            Bench(path=sets[0], level="clean")() if of_set else open_data(request.data or "digits")
+        )
     specs = request.model or (() if call.models() else DIGITS)
     if not request.model and not call.models() and dataset.domain.shape != (1, 8, 8):
-        raise RequestError(f"a transfer over {dataset.name} needs models: name them with {option('model')}")
-    plan = open_plan(replace(call, datasets={"data": dataset}, request=request.model_copy(update={"model": specs})))
+        raise RequestError(
+            f"a transfer over {dataset.name} needs models: name them with {option('model')}"
+        )
+    plan = open_plan(
+        replace(
+            call, datasets={"data": dataset}, request=request.model_copy(update={"model": specs})
+        )
+    )
     distance = open_distance(request.norm)
     digests = {name: model_facts(model)["digest"] for name, model in plan.models.items()}
     sources = _sources(request, sets, digests, len(plan.ids))
@@ -72,7 +83,9 @@ def make_plan(call: Call) -> TransferPlan:
     stage = _attack_stage(request, plan, distance, members) if members else None
     budgets = parse_eps(request.eps or usual_eps(dataset.domain, request.norm))
     if request.eps is not None and len(budgets.values) != 1:
-        raise RequestError(f"eps is {request.eps}, but a transfer has one budget: write for example 8/255")
+        raise RequestError(
+            f"eps is {request.eps}, but a transfer has one budget: write for example 8/255"
+        )
     eps = float(budgets.values[-1])
     if not eps > 0:
         raise RequestError("eps is 0: examples at budget 0 are the clean inputs; pass a larger eps")
@@ -80,13 +93,20 @@ def make_plan(call: Call) -> TransferPlan:
         call.progress.note(sentence)
     attack = None if stage is None else stage.name
     facts = TransferFacts(eps=eps, eps_text=budgets.texts[-1], attack=attack, sources=sources)
-    identity = {"stage": None if stage is None else [stage.name, stage.plugin, stage.settings(), stage.eot]}
+    identity = {
+        "stage": None if stage is None else [stage.name, stage.plugin, stage.settings(), stage.eot]
+    }
     fields = vars(plan) | {"facts": facts, "identity": identity}
     return TransferPlan(**fields, request=request, distance=distance, stage=stage)
 
 
-def _sources(request: TransferRequest, sets: Sequence[str], digests: Mapping[str, str], samples: int) -> list[SourceFacts]:
-    """The sources of the matrix: models and sets. Digests of the models by name tell retrained models of one name apart."""
+def _sources(
+    request: TransferRequest, sets: Sequence[str], digests: Mapping[str, str], samples: int
+) -> list[SourceFacts]:
+    """The sources of the matrix: models and sets.
+
+    Digests of the models by name tell retrained models of one name apart.
+    """
     sources: list[SourceFacts] = []
     for text in request.source or tuple(digests):
         if text in sets:
@@ -95,25 +115,37 @@ def _sources(request: TransferRequest, sets: Sequence[str], digests: Mapping[str
         members = [part.strip() for part in text.split("+")]
         if unknown := [member for member in members if member not in digests]:
             raise RequestError(
-                f"source {unknown[0]!r} is neither a model named with {option('model')} nor the folder of a benchmark "
+                f"source {unknown[0]!r} is neither a model named with "
+                f"{option('model')} nor the folder of a benchmark "
                 f"set: the models are {', '.join(digests)}"
             )
         same = {digests[name] for name in members}
         white_box = [name for name, digest in digests.items() if digest in same]
-        sources.append(SourceFacts(name="+".join(members), members=members, white_box=white_box, samples=samples))
+        sources.append(
+            SourceFacts(
+                name="+".join(members), members=members, white_box=white_box, samples=samples
+            )
+        )
     check_names([source.name for source in sources])
     return sources
 
 
 def _set_sources(folder: Path, digests: Mapping[str, str]) -> list[SourceFacts]:
-    """The levels of a benchmark set. Its model is found by name too: the domain, which differs, is part of a digest."""
+    """The levels of a benchmark set.
+
+    Its model is found by name too: the domain, which differs, is part of a digest.
+    """
     manifest = manifest_of(folder)
     (model,), samples = manifest["models"], len(Bench(path=str(folder), level="clean")().labels())
     return [
         SourceFacts(
             name=f"{folder.name} x{level:g}",
             members=[str(model["name"])],
-            white_box=[name for name, digest in digests.items() if digest == model["digest"] or name == model["name"]],
+            white_box=[
+                name
+                for name, digest in digests.items()
+                if digest == model["digest"] or name == model["name"]
+            ],
             samples=samples,
             folder=str(folder),
             level=float(level),
@@ -123,24 +155,35 @@ def _set_sources(folder: Path, digests: Mapping[str, str]) -> list[SourceFacts]:
     ]
 
 
-def _attack_stage(request: TransferRequest, plan: Plan, distance: Distance, members: Sequence[str]) -> Stage:
+def _attack_stage(
+    request: TransferRequest, plan: Plan, distance: Distance, members: Sequence[str]
+) -> Stage:
     stages = build_stages((request.attack or USUAL,))
     if len(stages) != 1 or stages[0].waits:
-        raise RequestError(f"attack is {request.attack}, which is a cascade: name one attack, for example mi-fgsm or apgd-ce")
+        raise RequestError(
+            f"attack is {request.attack}, which is a cascade: name one attack, "
+            "for example mi-fgsm or apgd-ce"
+        )
     (stage,) = stages
     for name in dict.fromkeys(members):
         if reason := skip_reason(stage, plan.models[name], distance):
-            raise RequestError(f"{stage.name} cannot attack {name}: {reason}; name another attack, or sources without this model")
+            raise RequestError(
+                f"{stage.name} cannot attack {name}: {reason}; name another "
+                "attack, or sources without this model"
+            )
     if isinstance(stage.attack, ChoosesData):
         stage.attack.check(plan.dataset.domain.free)
     return stage
 
 
 def pieces(plan: TransferPlan, call: Call) -> list[Piece]:
-    """Slices of the examples of each source made here, then the answers of each model to all sources."""
+    """Slices of the examples of each source made here, then the answers of each model to all
+    sources.
+    """
     making = [
         Piece(
-            name=f"source {number + 1} of {len(plan.facts.sources)}: {source.name}, samples from {start + 1}",
+            name=f"source {number + 1} of {len(plan.facts.sources)}: {source.name}, "
+            f"samples from {start + 1}",
             make=partial(_make_examples, plan, number, start),
             files=(_example_file(number, start),),
         )
@@ -151,7 +194,10 @@ def pieces(plan: TransferPlan, call: Call) -> list[Piece]:
     needs = tuple(piece.name for piece in making)
     return [
         *making,
-        *(Piece(name=f"answers of {model}", make=partial(_evaluate, plan, model), needs=needs) for model in plan.models),
+        *(
+            Piece(name=f"answers of {model}", make=partial(_evaluate, plan, model), needs=needs)
+            for model in plan.models
+        ),
     ]
 
 
@@ -162,8 +208,9 @@ def _example_file(number: int, start: int) -> str:
 def _make_examples(plan: TransferPlan, number: int, start: int) -> None:
     """Attack a slice of the samples, and store the strongest input within eps for each of them.
 
-    The strongest input has the largest margin; a minimal attack gives the closest adversarial example if it finds one. Several
-    members of a source are attacked as one, by the mean of their logits.
+    The strongest input has the largest margin; a minimal attack gives the closest adversarial
+    example if it finds one. Several members of a source are attacked as one, by the mean of their
+    logits.
     """
     assert plan.stage is not None
     rows = slice(start, start + SLICE)
@@ -175,7 +222,9 @@ def _make_examples(plan: TransferPlan, number: int, start: int) -> None:
     ledger = Ledger(
         model,
         Batch(
-            ids=torch.arange(len(clean), device=plan.device), x=clean, y=torch.as_tensor(plan.labels[rows], device=plan.device)
+            ids=torch.arange(len(clean), device=plan.device),
+            x=clean,
+            y=torch.as_tensor(plan.labels[rows], device=plan.device),
         ),
         Threat(distance=plan.distance, eps=eps, domain=plan.dataset.domain, criterion=criterion),
         access=plan.stage.attack.access,
@@ -185,11 +234,16 @@ def _make_examples(plan: TransferPlan, number: int, start: int) -> None:
         eot=plan.stage.eot,
         strongest=True,
     )
-    rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids[rows], device=plan.device)).fold(plan.stage.name)
+    rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids[rows], device=plan.device)).fold(
+        plan.stage.name
+    )
     plan.stage.attack(ledger.oracle(), ledger.batch, ledger.threat, rng)
     fooled = ledger.fooled.reshape(-1, *[1] * (clean.ndim - 1))
     x = torch.where(fooled, ledger.best.closest, ledger.best.strongest)
-    costs = {name: getattr(ledger.costs, name).cpu().numpy().astype(np.int64) for name in ("forwards", "backwards")}
+    costs = {
+        name: getattr(ledger.costs, name).cpu().numpy().astype(np.int64)
+        for name in ("forwards", "backwards")
+    }
     write_arrays(plan.folder / _example_file(number, start), {"x": x.cpu().numpy(), **costs})
 
 
@@ -198,7 +252,9 @@ def _evaluate(plan: TransferPlan, name: str) -> Answers:
     model, size, parts = plan.models[name], plan.request.batch_size, []
     clean_pred: dict[str | None, Array] = {}
     for number, source in enumerate(plan.facts.sources):
-        clean, labels, kept, x, costs = _made(plan, number) if source.folder is None else read_set(source)
+        clean, labels, kept, x, costs = (
+            _made(plan, number) if source.folder is None else read_set(source)
+        )
         if source.folder not in clean_pred:
             clean_pred[source.folder] = classes(model, clean.to(plan.device), size)
         change = x - clean[kept]
@@ -221,15 +277,26 @@ def _evaluate(plan: TransferPlan, name: str) -> Answers:
 
 
 Examples = tuple[Tensor, Array, Array, Tensor, Mapping[str, Array | int]]
-"""Clean inputs (n, *shape) and their labels (n,), the positions (k,) of those with an example, the examples (k, *shape), and the
-forward and backward evaluations that they cost."""
+"""Clean inputs (n, *shape) and their labels (n,), the positions (k,) of those with an example,
+the examples (k, *shape), and the forward and backward evaluations that they cost."""
 
 
 def _made(plan: TransferPlan, number: int) -> Examples:
-    arrays = [read_arrays(plan.folder / _example_file(number, start)) for start in range(0, len(plan.ids), SLICE)]
-    x, forwards, backwards = (np.concatenate([part[name] for part in arrays]) for name in ("x", "forwards", "backwards"))
+    arrays = [
+        read_arrays(plan.folder / _example_file(number, start))
+        for start in range(0, len(plan.ids), SLICE)
+    ]
+    x, forwards, backwards = (
+        np.concatenate([part[name] for part in arrays]) for name in ("x", "forwards", "backwards")
+    )
     costs = {"forwards": forwards, "backwards": backwards}
-    return plan.dataset.load(plan.ids.tolist()), plan.labels, np.arange(len(plan.ids)), torch.as_tensor(x), costs
+    return (
+        plan.dataset.load(plan.ids.tolist()),
+        plan.labels,
+        np.arange(len(plan.ids)),
+        torch.as_tensor(x),
+        costs,
+    )
 
 
 def read_set(source: SourceFacts) -> Examples:
@@ -238,10 +305,17 @@ def read_set(source: SourceFacts) -> Examples:
     pairs = pairs_of(Path(source.folder), source.level)
     if not pairs:
         raise RequestError(
-            f"{source.folder} holds no input at level {source.level:g} with a clean counterpart: create the set again"
+            f"{source.folder} holds no input at level {source.level:g} with a "
+            "clean counterpart: create the set again"
         )
     level = "adversarial" if source.level == 1 else f"{source.level:g}"
     clean, changed = (Bench(path=source.folder, level=name)() for name in ("clean", level))
     kept, places = (np.array(positions, dtype=np.int64) for positions in zip(*pairs, strict=True))
     inputs = clean.load(list(range(len(clean))))
-    return inputs, np.asarray(clean.labels()), kept, changed.load(places.tolist()), {"forwards": 0, "backwards": 0}
+    return (
+        inputs,
+        np.asarray(clean.labels()),
+        kept,
+        changed.load(places.tolist()),
+        {"forwards": 0, "backwards": 0},
+    )

@@ -1,9 +1,11 @@
-"""Rows of a transfer of pictures, the figures of every model on the inputs of every source, and the report.
+"""Rows of a transfer of pictures, the figures of every model on the inputs of every source, and the
+report.
 
-The inputs of a cell are those that were strongest on its source, whatever other models answer to them. So a figure on another
-model than the source does not bound the robustness of that model.
+The inputs of a cell are those that were strongest on its source, whatever other models answer to
+them. So a figure on another model than the source does not bound the robustness of that model.
 
-inputs/SOURCE-*.safetensors   the strongest inputs on each source, as an audit of pictures stores them
+inputs/SOURCE-*.safetensors   the strongest inputs on each source, as an audit of pictures stores
+                              them
 """
 
 from collections.abc import Mapping
@@ -28,7 +30,9 @@ from brinell.studies.transfer import TransferRequest
 class Answers(PictureRows):
     """The rows of a transfer."""
 
-    source: Array = column("string", "model on which the input was found; empty for the untouched picture")
+    source: Array = column(
+        "string", "model on which the input was found; empty for the untouched picture"
+    )
     model: Array = column("string", "model that is shown the input")
 
 
@@ -51,7 +55,8 @@ class Effect(Figure):
     quantity: str
     """pixel accuracy or mean IoU; for boxes recall, AP50, AP, and the kinds of errors."""
     change: Figure
-    """The figure minus that of the same model without an attack, paired by picture; 0 without one."""
+    """The figure minus that of the same model without an attack, paired by picture; 0 without
+    one."""
 
 
 class Cell(Result):
@@ -87,9 +92,13 @@ class TransferResult(FolderResult):
         return Report(
             verb="transfer",
             title="Do inputs found on one model harm another?",
-            subject=f"{self.data}, {counted(self.n, 'picture')}; {distance(self.request.norm)} up to {self.facts.eps_text}, "
+            subject=f"{self.data}, {counted(self.n, 'picture')}; "
+            f"{distance(self.request.norm)} up to {self.facts.eps_text}, "
             f"{self.facts.criterion}, {listed(list(self.facts.attacks))}",
-            sentences=[_sentence(cell, cells) for cell in sorted(crossing, key=lambda cell: cell.figures[0].change.value or 0.0)],
+            sentences=[
+                _sentence(cell, cells)
+                for cell in sorted(crossing, key=lambda cell: cell.figures[0].change.value or 0.0)
+            ],
             notes=[Note("note", "note", text) for text in self.notes],
             blocks=[
                 Table(
@@ -98,15 +107,28 @@ class TransferResult(FolderResult):
                     rows=[
                         (
                             TITLES.get(name, name),
-                            "no attack" if source is None else f"{source}, {aim}" if aim in ERRORS else source,
-                            *(_shown(cells[source, aim, model].figures[place]) for model in self.models),
+                            "no attack"
+                            if source is None
+                            else f"{source}, {aim}"
+                            if aim in ERRORS
+                            else source,
+                            *(
+                                _shown(cells[source, aim, model].figures[place])
+                                for model in self.models
+                            ),
                         )
-                        for place, name in enumerate(effect.quantity for effect in self.cells[0].figures)
-                        for source, aim in dict.fromkeys((cell.source, cell.aim) for cell in self.cells)
+                        for place, name in enumerate(
+                            effect.quantity for effect in self.cells[0].figures
+                        )
+                        for source, aim in dict.fromkeys(
+                            (cell.source, cell.aim) for cell in self.cells
+                        )
                         if name not in ERRORS or aim in (None, name)
                     ],
-                    text="Below each figure: its interval and its change by the inputs, whose interval is paired by picture "
-                    "(95 %, bootstrap). Inputs are those that were strongest on their source: on other models the figures are no "
+                    text="Below each figure: its interval and its change by the "
+                    "inputs, whose interval is paired by picture "
+                    "(95 %, bootstrap). Inputs are those that were strongest on "
+                    "their source: on other models the figures are no "
                     "upper bounds of robustness.",
                     name="figures",
                     terminal=True,
@@ -119,8 +141,13 @@ def _shown(effect: Effect) -> Detail:
     """A figure with its change."""
     is_count, change = effect.quantity == FALSE, effect.change
     parts = (change.value, change.low, change.high)
-    text, low, high = ("" if part is None else f"{part:+.1f}" if is_count else points(part) for part in parts)
-    return Detail(show(effect.quantity, effect), "" if not change.value else f"{text} ({low} to {high})" if low else text)
+    text, low, high = (
+        "" if part is None else f"{part:+.1f}" if is_count else points(part) for part in parts
+    )
+    return Detail(
+        show(effect.quantity, effect),
+        "" if not change.value else f"{text} ({low} to {high})" if low else text,
+    )
 
 
 def _sentence(cell: Cell, cells: Mapping[tuple[str | None, str | None, str], Cell]) -> str:
@@ -130,7 +157,8 @@ def _sentence(cell: Cell, cells: Mapping[tuple[str | None, str | None, str], Cel
     under_own = f", {percent(own.figures[0].value)} under its own attack" if own else ""
     aimed = f" aimed at {cell.aim}" if cell.aim in ERRORS else ""
     return (
-        f"On inputs found on {cell.source}{aimed}, the {effect.quantity} of {cell.model} is {percent(effect.value)} "
+        f"On inputs found on {cell.source}{aimed}, the {effect.quantity} of "
+        f"{cell.model} is {percent(effect.value)} "
         f"({percent(clean.value)} without an attack{under_own})."
     )
 

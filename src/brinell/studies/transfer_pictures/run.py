@@ -48,12 +48,18 @@ def make_plan(call: Call) -> TransferPlan:
     request: TransferRequest = call.request
     plan: Plan = open_plan(call, truth=True, usual_samples=SAMPLES)
     if len(plan.models) < 2:
-        raise RequestError(f"a transfer needs two models, and one is named: add {option('model')}, or audit it")
+        raise RequestError(
+            f"a transfer needs two models, and one is named: add {option('model')}, or audit it"
+        )
     call.say_samples(plan)
     if unknown := sorted(set(request.source) - set(plan.models)):
-        raise RequestError(f"no model is named {unknown[0]!r}: the models are {', '.join(plan.models)}")
+        raise RequestError(
+            f"no model is named {unknown[0]!r}: the models are {', '.join(plan.models)}"
+        )
     truth = plan.dataset.info.truth
-    criterion = request.criterion or (MISSED if truth is not None and truth.task == "detection" else None)
+    criterion = request.criterion or (
+        MISSED if truth is not None and truth.task == "detection" else None
+    )
     attack = FAST if request.attack is None else (request.attack,)
     sources = [name for name in plan.models if name in (request.source or plan.models)]
     usual = {norm: budgets.rpartition(",")[2] for norm, budgets in BUDGETS.items()}
@@ -63,15 +69,23 @@ def make_plan(call: Call) -> TransferPlan:
     }
     first = next(iter(attacked.values()))
     if len(first.levels) != 1:
-        raise RequestError(f"{option('eps')} {request.eps} is no single budget: write one, such as {option('eps', '1/255')}")
+        raise RequestError(
+            f"{option('eps')} {request.eps} is no single budget: write one, such "
+            f"as {option('eps', '1/255')}"
+        )
     facts = TransferFacts(
         **task_facts(first.task),
         eps=first.levels[0],
         eps_text=first.texts[0],
         sources=sources,
-        attacks=list(dict.fromkeys(attack for name in sources for attack in attacked[name].attacks)),
+        attacks=list(
+            dict.fromkeys(attack for name in sources for attack in attacked[name].attacks)
+        ),
     )
-    opened = vars(plan) | {"models": {name: each.task.model for name, each in attacked.items()}, "facts": facts}
+    opened = vars(plan) | {
+        "models": {name: each.task.model for name, each in attacked.items()},
+        "facts": facts,
+    }
     return TransferPlan(**opened, attacked=attacked, sources=sources, batch_size=request.batch_size)
 
 
@@ -80,7 +94,11 @@ def pieces(plan: TransferPlan, call: Call) -> list[Piece]:
     return [
         Piece(name="pictures without an attack", make=partial(_show_clean, plan)),
         *(
-            Piece(name=f"{source}, {name}", make=partial(_attack, plan, source, ids, file), files=(file,))
+            Piece(
+                name=f"{source}, {name}",
+                make=partial(_attack, plan, source, ids, file),
+                files=(file,),
+            )
             for number, source in enumerate(plan.sources)
             for start, ids, name in groups(plan)
             for file in [inputs_path(start, number)]
@@ -92,7 +110,14 @@ def _show_clean(plan: TransferPlan) -> Answers:
     """The rows of the untouched pictures on every model."""
     return rows.concatenate(
         [
-            _show(plan, name, ids, plan.dataset.load(ids.tolist()).to(plan.device), truth=True, distance=0.0)
+            _show(
+                plan,
+                name,
+                ids,
+                plan.dataset.load(ids.tolist()).to(plan.device),
+                truth=True,
+                distance=0.0,
+            )
             for name in plan.models
             for _, ids, _ in groups(plan)
         ]
@@ -100,20 +125,37 @@ def _show_clean(plan: TransferPlan) -> Answers:
 
 
 def _attack(plan: TransferPlan, source: str, ids: Array, file: str) -> Answers:
-    """Attack a source on a group of pictures, and show every model the strongest inputs, by the aims of the attack."""
+    """Attack a source on a group of pictures, and show every model the strongest inputs, by the
+    aims of the attack.
+    """
     attacked = plan.attacked[source]
-    attack_pictures(replace(attacked, models={source: plan.models[source]}, folder=plan.folder), ids, file)
+    attack_pictures(
+        replace(attacked, models={source: plan.models[source]}, folder=plan.folder), ids, file
+    )
     arrays, clean = read_arrays(plan.folder / file), plan.dataset.load(ids.tolist()).to(plan.device)
     parts = []
     for aim in attacked.task.aims:
-        x = torch.from_numpy(np.stack([arrays[f"{aim}-{sample}"] for sample in ids.tolist()])).to(plan.device)
+        x = torch.from_numpy(np.stack([arrays[f"{aim}-{sample}"] for sample in ids.tolist()])).to(
+            plan.device
+        )
         change = size(attacked.distance, x, clean).double().cpu().numpy()
-        parts += [_show(plan, name, ids, x, source=source, aim=aim, distance=change) for name in plan.models]
+        parts += [
+            _show(plan, name, ids, x, source=source, aim=aim, distance=change)
+            for name in plan.models
+        ]
     return rows.concatenate(parts)
 
 
 def _show(
-    plan: TransferPlan, name: str, ids: Array, x: Tensor, *, source: str = "", aim: str = "", truth: bool = False, **columns: Any
+    plan: TransferPlan,
+    name: str,
+    ids: Array,
+    x: Tensor,
+    *,
+    source: str = "",
+    aim: str = "",
+    truth: bool = False,
+    **columns: Any,
 ) -> Answers:
     """The rows of a model on inputs of some pictures."""
     task = replace(plan.attacked[name].task, model=plan.models[name])

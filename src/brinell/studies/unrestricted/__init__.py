@@ -1,6 +1,8 @@
-"""Search a generator's latent space for inputs of an intended class that the model misclassifies, without a norm ball.
+"""Search a generator's latent space for inputs of an intended class that the model misclassifies,
+without a norm ball.
 
-The records contain who still sees the intended class and the distance of each input to the training data.
+The records contain who still sees the intended class and the distance of each input to the training
+data.
 """
 
 from pydantic import Field
@@ -23,7 +25,8 @@ class UnrestrictedRequest(BaseRequest):
     per_class: int = Field(default=20, ge=1, le=100_000)
     """Number of attempts for each intended class."""
     noise: float = Field(default=0.1, ge=0)
-    """Largest change of a value by added noise, in the units of the data. 0 leaves out the variant with noise."""
+    """Largest change of a value by added noise, in the units of the data. 0 leaves out the
+    variant with noise."""
     steps: int = Field(default=200, ge=1)
     """Most gradient steps of a search."""
     class_probability: float = Field(default=0.9, ge=0, lt=1)
@@ -39,5 +42,8 @@ STUDY = Study(
     rows="result:Answers",
     result="result:UnrestrictedResult",
     memory=("model", "data", "judge"),
-    examples=("brinell unrestricted --data TRAIN.npz --generator generator.safetensors --model model.py:factory",),
+    examples=(
+        "brinell unrestricted --data TRAIN.npz --generator generator.safetensors "
+        "--model model.py:factory",
+    ),
 )

@@ -1,8 +1,10 @@
-"""Carries out an unrestricted attack: draws inputs, asks who sees their class, and searches from those that all see.
+"""Carries out an unrestricted attack: draws inputs, asks who sees their class, and searches from
+those that all see.
 
-The folder also holds, for each piece of PIECE attempts, the file `result.example_file`, with float32 inputs: "<attempt>/plain",
-"<attempt>/<model>/<variant>" with ".../latent", the last latent of the search, and "reference/<position>". Inputs are kept where
-the model errs, with the plain sample that they began at and the training samples nearest to them (design/0014-unrestricted.md).
+The folder also holds, for each piece of PIECE attempts, the file `result.example_file`, with
+float32 inputs: "<attempt>/plain", "<attempt>/<model>/<variant>" with ".../latent", the last latent
+of the search, and "reference/<position>". Inputs are kept where the model errs, with the plain
+sample that they began at and the training samples nearest to them (design/0014-unrestricted.md).
 """
 
 from collections.abc import Mapping
@@ -63,21 +65,32 @@ def make_plan(call: Call) -> UnrestrictedPlan:
     """Open generator, data, models and judges, which must fit together."""
     request: UnrestrictedRequest = call.request
     if not request.generator:
-        raise RequestError("--generator is missing: train one with brinell train generator --out generator.safetensors")
+        raise RequestError(
+            "--generator is missing: train one with brinell train generator "
+            "--out generator.safetensors"
+        )
     generator = load(Path(request.generator))
     opened = open_plan(call, more_models=("judge",))
-    plan = UnrestrictedPlan(**vars(opened), request=request, generator=generator, intended=torch.zeros(0))
+    plan = UnrestrictedPlan(
+        **vars(opened), request=request, generator=generator, intended=torch.zeros(0)
+    )
     dataset, classes = plan.dataset, plan.dataset.classes
     generator.check(dataset.domain, len(classes))
     if missing := sorted(set(range(len(classes))) - set(plan.labels.tolist())):
-        raise RequestError(f"class {classes[missing[0]]!r} has no sample in {dataset.name}: use data with samples of all classes")
+        raise RequestError(
+            f"class {classes[missing[0]]!r} has no sample in {dataset.name}: use "
+            "data with samples of all classes"
+        )
     for model in (*plan.models.values(), *plan.more_models.values()):
         if (outputs := count_classes(model)) != len(classes):
-            raise RequestError(f"model {model.name} tells {outputs} classes apart, but the data has {len(classes)}")
+            raise RequestError(
+                f"model {model.name} tells {outputs} classes apart, but the data has {len(classes)}"
+            )
     for model in plan.models.values():
         if model.access < Access.GRADIENTS:
             raise RequestError(
-                f"model {model.name} answers {model.access.name.lower()} only, but a search needs gradients: "
+                f"model {model.name} answers {model.access.name.lower()} only, "
+                "but a search needs gradients: "
                 f"use it as a {option('judge')}"
             )
     return replace(
@@ -105,7 +118,9 @@ def pieces(plan: UnrestrictedPlan, call: Call) -> list[Piece]:
 
 
 class Drawing(NamedTuple):
-    """Plain samples of some attempts: attempts (n,), latents (n, latent), intended classes (n,), inputs (n, *shape)."""
+    """Plain samples of some attempts: attempts (n,), latents (n, latent), intended classes (n,),
+    inputs (n, *shape).
+    """
 
     ids: Tensor
     z: Tensor
@@ -143,7 +158,9 @@ class _Attack:
         for model in plan.models.values():
             logits = predict(model, drawing.x, self.request.batch_size)
             right = logits.argmax(1) == y
-            outcome = _outcomes(~clear, Outcome.UNCLEAR, right, Outcome.CLEAR, Outcome.GENERALISATION)
+            outcome = _outcomes(
+                ~clear, Outcome.UNCLEAR, right, Outcome.CLEAR, Outcome.GENERALISATION
+            )
             parts.append(_rows(drawing, model.name, PLAIN, outcome, logits, witnesses))
             self._keep(arrays, parts[-1], drawing)
             searched = Drawing(*(values[clear & right] for values in drawing))
@@ -152,24 +169,44 @@ class _Attack:
         write_arrays(plan.folder / example_file(start), arrays)
         return rows.concatenate(parts)
 
-    def _search(self, model: Model, variant: str, noise: float, start: Drawing, arrays: dict[str, Array]) -> Answers:
-        """Search from plain samples that are clear and correctly classified, behind a ledger without a norm ball."""
+    def _search(
+        self, model: Model, variant: str, noise: float, start: Drawing, arrays: dict[str, Array]
+    ) -> Answers:
+        """Search from plain samples that are clear and correctly classified, behind a ledger
+        without a norm ball.
+        """
         y, request, domain = start.y, self.request, self.plan.dataset.domain
-        settings: dict[str, Any] = {"steps": request.steps, "noise": noise, "class_probability": request.class_probability}
+        settings: dict[str, Any] = {
+            "steps": request.steps,
+            "noise": noise,
+            "class_probability": request.class_probability,
+        }
         low, high = domain.bounds(start.x)
         ledger = Ledger(
             model,
             Batch(ids=torch.arange(len(y), device=y.device), x=start.x, y=y),
-            Threat(distance=plugins.build("distance", "linf", {}), eps=(high - low).amax().expand(len(y)), domain=domain),
+            Threat(
+                distance=plugins.build("distance", "linf", {}),
+                eps=(high - low).amax().expand(len(y)),
+                domain=domain,
+            ),
             batch_size=request.batch_size,
             minimal=True,
             on_pass=self.call.progress.count_passes,
         )
-        x, z = search(ledger.oracle(), self.generator, self.classifier, start.z, y, domain, **settings)
-        logits, (witnesses, aux_agrees, clear) = predict(model, x, request.batch_size), self._ask_witnesses(x, y)
+        x, z = search(
+            ledger.oracle(), self.generator, self.classifier, start.z, y, domain, **settings
+        )
+        logits, (witnesses, aux_agrees, clear) = (
+            predict(model, x, request.batch_size),
+            self._ask_witnesses(x, y),
+        )
         success = errs(logits, y, x) & aux_agrees
         outcome = _outcomes(~success, Outcome.SURVIVED, clear, Outcome.FOOLED, Outcome.CONTESTED)
-        costs = {name: getattr(ledger.costs, name).numpy(force=True) for name in ("forwards", "backwards")}
+        costs = {
+            name: getattr(ledger.costs, name).numpy(force=True)
+            for name in ("forwards", "backwards")
+        }
         found = _rows(start, model.name, variant, outcome, logits, witnesses | costs)
         self._keep(arrays, found, start)
         for row in np.flatnonzero(np.isin(outcome, KEPT)).tolist():
@@ -178,10 +215,15 @@ class _Attack:
         return found
 
     def _ask_witnesses(self, x: Tensor, y: Tensor) -> tuple[dict[str, Any], Tensor, Tensor]:
-        """Columns of who else sees the intended class; (n,) bool whether the auxiliary classifier does, and every judge, too."""
+        """Columns of who else sees the intended class; (n,) bool whether the auxiliary classifier
+        does, and every judge, too.
+        """
         with torch.no_grad():
             aux = self.classifier(x)
-        judges = [predict(judge, x, self.request.batch_size).argmax(1) for judge in self.plan.more_models.values()]
+        judges = [
+            predict(judge, x, self.request.batch_size).argmax(1)
+            for judge in self.plan.more_models.values()
+        ]
         answers = torch.stack(judges, 1) if judges else y.new_zeros(len(y), 0)
         aux_agrees = sees(aux, y, self.request.class_probability)
         nearest = self.reference.nearest("l2", x.flatten(1).numpy(force=True), y.numpy(force=True))
@@ -197,7 +239,9 @@ class _Attack:
         return columns, aux_agrees, aux_agrees & (answers == y[:, None]).all(1)
 
     def _keep(self, arrays: dict[str, Array], answers: Answers, drawing: Drawing) -> None:
-        """Keep the plain samples of errors of the model, and the training samples nearest to the input of the row."""
+        """Keep the plain samples of errors of the model, and the training samples nearest to the
+        input of the row.
+        """
         for row in np.flatnonzero(np.isin(answers.outcome, KEPT)).tolist():
             arrays[example_name(int(answers.attempt[row]))] = drawing.x[row].numpy(force=True)
             for position in (int(answers.l2_same_at[row]), int(answers.l2_other_at[row])):
@@ -205,13 +249,22 @@ class _Attack:
                 arrays[f"reference/{position}"] = self.training[index].numpy(force=True)
 
 
-def _outcomes(first: Tensor, if_first: Outcome, second: Tensor, if_second: Outcome, otherwise: Outcome) -> Array:
+def _outcomes(
+    first: Tensor, if_first: Outcome, second: Tensor, if_second: Outcome, otherwise: Outcome
+) -> Array:
     """(n,) names of outcomes."""
     conditions = [first.numpy(force=True), second.numpy(force=True)]
     return np.select(conditions, [str(if_first), str(if_second)], str(otherwise))
 
 
-def _rows(drawing: Drawing, model: str, variant: str, outcome: Array, logits: Tensor, columns: Mapping[str, Any]) -> Answers:
+def _rows(
+    drawing: Drawing,
+    model: str,
+    variant: str,
+    outcome: Array,
+    logits: Tensor,
+    columns: Mapping[str, Any],
+) -> Answers:
     """The rows of inputs that began at plain samples, with the logits (n, classes) of the model."""
     confidence, predicted = decision(logits)
     return rows.build(

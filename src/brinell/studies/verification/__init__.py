@@ -1,6 +1,8 @@
-"""Recompute the claims of a run: rows, classes, adversarial inputs, costs, checks, tables, and some of its robust samples.
+"""Recompute the claims of a run: rows, classes, adversarial inputs, costs, checks, tables, and
+some of its robust samples.
 
-If the run was made elsewhere, its models and data are not opened unless you name or trust them. Only its files are checked.
+If the run was made elsewhere, its models and data are not opened unless you name or trust them.
+Only its files are checked.
 """
 
 from pydantic import Field
@@ -19,12 +21,14 @@ class VerifyRequest(BaseRequest):
     data: DataSpec | None = None
     """The data to use instead of those that RUN names, written as for audit."""
     digest: tuple[str, ...] = ()
-    """A digest of the data or of a model that you know from elsewhere. Without it, and without --model and --data, they are the
-    claim of whoever made RUN."""
+    """A digest of the data or of a model that you know from elsewhere. Without it, and without
+    --model and --data, they are the claim of whoever made RUN."""
     replay: int | None = Field(default=None, ge=0)
-    """Samples of each model to compute again from the start. Default: 8, or 5 % if that is more; 24 of a random model."""
+    """Samples of each model to compute again from the start. Default: 8, or 5 % if that is more;
+    24 of a random model."""
     signed_by: File | None = None
-    """A file of allowed signers, or of public SSH keys: a folder that none of them has signed is refused."""
+    """A file of allowed signers, or of public SSH keys: a folder that none of them has signed is
+    refused."""
 
 
 STUDY = Study(

@@ -1,8 +1,9 @@
-"""Compares a folder with a repetition of it: files, manifests, rows and arrays, except what the folder may claim.
+"""Compares a folder with a repetition of it: files, manifests, rows and arrays, except what the
+folder may claim.
 
-Two honest runs of a request on different machines differ by rounding, and a sample near a decision boundary may come out
-differently. So numbers are compared with a tolerance, and a few rows of a large table may differ if their values occur in the
-repetition, too. These rows are counted.
+Two honest runs of a request on different machines differ by rounding, and a sample near a decision
+boundary may come out differently. So numbers are compared with a tolerance, and a few rows of a
+large table may differ if their values occur in the repetition, too. These rows are counted.
 """
 
 import math
@@ -30,10 +31,13 @@ from brinell.store.trust import without_mark
 RTOL, ATOL = 1e-4, 1e-6
 """Tolerance of numbers, relative and absolute: what rounding on another machine changes."""
 BOUNDARY_SHARE = 0.002
-"""Share of the rows of a table, or of the arrays of a file, that may come out differently, rounded down to a number."""
+"""Share of the rows of a table, or of the arrays of a file, that may come out differently,
+rounded down to a number."""
 DATA = (".parquet", ".safetensors", ".npz", ".jsonl", MANIFEST)
 """Ends of the names of files that hold data. All other files are texts that follow from them."""
-DERIVED = "the request file, the tables and the page are those that the manifest and the records produce"
+DERIVED = (
+    "the request file, the tables and the page are those that the manifest and the records produce"
+)
 MOST_SAMPLES = 5
 MISSING = object()
 """The value of a key that is not there."""
@@ -58,8 +62,9 @@ class Difference(BaseModel):
 class Claims:
     """The parts of a folder that a repetition does not recompute, as patterns with the reason.
 
-    A pattern is `FILE:KEY`: a file relative to the folder or by its name, and a column of rows or a key of a manifest with dots
-    between its parts. `*` stands for any text. A pattern without a colon claims a whole file; a key claims all below it.
+    A pattern is `FILE:KEY`: a file relative to the folder or by its name, and a column of rows or a
+    key of a manifest with dots between its parts. `*` stands for any text. A pattern without a
+    colon claims a whole file; a key claims all below it.
     """
 
     patterns: Mapping[str, str]
@@ -68,7 +73,14 @@ class Claims:
         """True if a key or column of a file, or with an empty key the whole file, is claimed."""
         names = (file, file.rpartition("/")[2])
         steps = key.split(".") if key else []
-        targets = [*names, *(f"{name}:{'.'.join(steps[:end])}" for name in names for end in range(1, len(steps) + 1))]
+        targets = [
+            *names,
+            *(
+                f"{name}:{'.'.join(steps[:end])}"
+                for name in names
+                for end in range(1, len(steps) + 1)
+            ),
+        ]
         return any(fnmatchcase(target, pattern) for target in targets for pattern in self.patterns)
 
 
@@ -91,47 +103,85 @@ class Comparison:
     def note(self, location: str, description: str, samples: Sequence[int] = ()) -> None:
         """Add a difference."""
         first = tuple(int(sample) for sample in samples[:MOST_SAMPLES])
-        self.differences.append(Difference(location=location, description=description, samples=first, count=len(samples)))
+        self.differences.append(
+            Difference(
+                location=location, description=description, samples=first, count=len(samples)
+            )
+        )
 
-    def allow(self, location: str, subject: str, differing: Sequence[int], total: int, is_plausible: bool = True) -> None:
-        """Count rows or arrays that differ as boundary if they are few and plausible, otherwise add a difference."""
+    def allow(
+        self,
+        location: str,
+        subject: str,
+        differing: Sequence[int],
+        total: int,
+        is_plausible: bool = True,
+    ) -> None:
+        """Count rows or arrays that differ as boundary if they are few and plausible, otherwise add
+        a difference.
+        """
         if len(differing) <= int(BOUNDARY_SHARE * total) and is_plausible:
             self.boundary += len(differing)
         elif differing:
-            self.note(location, f"{subject} comes out differently in {len(differing)} of {total}", differing)
+            self.note(
+                location,
+                f"{subject} comes out differently in {len(differing)} of {total}",
+                differing,
+            )
 
 
 def list_files(folder: Path) -> list[str]:
-    """Paths of all files in a folder, relative to it, without lock and signature; links count as files."""
+    """Paths of all files in a folder, relative to it, without lock and signature; links count as
+    files.
+    """
     paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     unrelated = (LOCK, SIGNATURE)
-    return sorted(path.relative_to(folder).as_posix() for path in paths if path.name not in unrelated or path.is_symlink())
+    return sorted(
+        path.relative_to(folder).as_posix()
+        for path in paths
+        if path.name not in unrelated or path.is_symlink()
+    )
 
 
 def compare_folders(folder: Path, repetition: Path, comparison: Comparison) -> None:
     """Compare the files with data of a folder with a repetition of its request."""
     comparison.rows = 0
-    names, expected = ({name for name in list_files(place) if name.endswith(DATA)} for place in (folder, repetition))
+    names, expected = (
+        {name for name in list_files(place) if name.endswith(DATA)}
+        for place in (folder, repetition)
+    )
     for name in sorted(name for name in names ^ expected if not comparison.claims.covers(name)):
-        comparison.note(name, "the file is missing" if name in expected else "the request makes no such file")
+        comparison.note(
+            name, "the file is missing" if name in expected else "the request makes no such file"
+        )
     for name in sorted(name for name in names & expected if not comparison.claims.covers(name)):
         recorded, repeated = folder / name, repetition / name
         if recorded.name == MANIFEST:
-            first, second = ({k: v for k, v in read_json(path).items() if k != FILES} for path in (recorded, repeated))
+            first, second = (
+                {k: v for k, v in read_json(path).items() if k != FILES}
+                for path in (recorded, repeated)
+            )
             compare_json(name, first, second, comparison, place=str(repetition))
         elif recorded.suffix == ".parquet":
-            _compare_tables(name, parquet.read_table(recorded), parquet.read_table(repeated), comparison)
+            _compare_tables(
+                name, parquet.read_table(recorded), parquet.read_table(repeated), comparison
+            )
         elif recorded.suffix == ".safetensors":
             _compare_arrays(name, read_arrays(recorded), read_arrays(repeated), comparison)
         elif content_of(recorded) != content_of(repeated):
             comparison.note(name, "the file comes out differently")
     if len(comparison.origins) > 1:
-        comparison.note(MANIFEST, f"the folder names several places as its own, such as {min(comparison.origins)}")
+        comparison.note(
+            MANIFEST,
+            f"the folder names several places as its own, such as {min(comparison.origins)}",
+        )
 
 
 def compare_texts(folder: Path, anew: Path, comparison: Comparison) -> None:
     """Compare the texts in a folder with those that were written anew from its data."""
-    names, expected = ({name for name in list_files(path) if not name.endswith(DATA)} for path in (folder, anew))
+    names, expected = (
+        {name for name in list_files(path) if not name.endswith(DATA)} for path in (folder, anew)
+    )
     for name in sorted(name for name in names | expected if not comparison.claims.covers(name)):
         if name not in expected:
             comparison.note(name, "the records produce no such file")
@@ -150,18 +200,33 @@ def content_of(path: Path) -> bytes:
     return bounded.read(path, parquet.MOST_BYTES)
 
 
-def compare_json(name: str, recorded: Any, repeated: Any, comparison: Comparison, key: str = "", place: str = "\0") -> None:
-    """Compare two JSON values, at a key of a file; for the `place` of the repetition the recorded value may name another one."""
+def compare_json(
+    name: str,
+    recorded: Any,
+    repeated: Any,
+    comparison: Comparison,
+    key: str = "",
+    place: str = "\0",
+) -> None:
+    """Compare two JSON values, at a key of a file; for the `place` of the repetition the recorded
+    value may name another one.
+    """
     if isinstance(recorded, list) and isinstance(repeated, list) and len(recorded) == len(repeated):
         recorded, repeated = dict(enumerate(recorded)), dict(enumerate(repeated))
     if isinstance(recorded, dict) and isinstance(repeated, dict):
         for part in dict.fromkeys((*repeated, *recorded)):
             values = recorded.get(part, MISSING), repeated.get(part, MISSING)
             compare_json(name, *values, comparison, f"{key}.{part}" if key else str(part), place)
-    elif isinstance(recorded, str) and isinstance(repeated, str) and (origin := _origin(recorded, repeated, place)):
+    elif (
+        isinstance(recorded, str)
+        and isinstance(repeated, str)
+        and (origin := _origin(recorded, repeated, place))
+    ):
         comparison.origins.add(origin)
     elif not _is_same(recorded, repeated) and not comparison.claims.covers(name, key):
-        first, second = ("missing" if value is MISSING else abbreviate(value) for value in (recorded, repeated))
+        first, second = (
+            "missing" if value is MISSING else abbreviate(value) for value in (recorded, repeated)
+        )
         comparison.note(name, f"{key} is {first}, and comes out as {second}")
 
 
@@ -171,21 +236,39 @@ def _origin(recorded: str, repeated: str, place: str) -> str:
     return match[1] if match else ""
 
 
-def _compare_tables(name: str, recorded: pa.Table, repeated: pa.Table, comparison: Comparison) -> None:
+def _compare_tables(
+    name: str, recorded: pa.Table, repeated: pa.Table, comparison: Comparison
+) -> None:
     if recorded.schema.remove_metadata() != repeated.schema.remove_metadata():
         comparison.note(name, "the rows have other columns than those that the request makes")
         return
     if len(recorded) != len(repeated):
-        comparison.note(name, f"there are {len(recorded)} rows, and the request makes {len(repeated)}")
+        comparison.note(
+            name, f"there are {len(recorded)} rows, and the request makes {len(repeated)}"
+        )
         return
     comparison.rows += len(recorded)
-    samples = recorded["sample_id"].to_pylist() if "sample_id" in recorded.column_names else range(len(recorded))
+    samples = (
+        recorded["sample_id"].to_pylist()
+        if "sample_id" in recorded.column_names
+        else range(len(recorded))
+    )
     for column in recorded.column_names:
         if not comparison.claims.covers(name, column):
             first, second = recorded[column].to_pylist(), repeated[column].to_pylist()
-            rows = [row for row, pair in enumerate(zip(first, second, strict=True)) if not _is_same(*pair)]
+            rows = [
+                row
+                for row, pair in enumerate(zip(first, second, strict=True))
+                if not _is_same(*pair)
+            ]
             is_plausible = bool(rows) and _are_among([first[row] for row in rows], second)
-            comparison.allow(name, f"column {column}", [samples[row] for row in rows], len(recorded), is_plausible)
+            comparison.allow(
+                name,
+                f"column {column}",
+                [samples[row] for row in rows],
+                len(recorded),
+                is_plausible,
+            )
 
 
 def _is_same(recorded: Any, repeated: Any) -> bool:
@@ -197,17 +280,29 @@ def _is_same(recorded: Any, repeated: Any) -> bool:
 
 def _are_among(values: Sequence[Any], column: Sequence[Any]) -> bool:
     """True if each value is one of a column, or a number within its range."""
-    numbers = [value for value in column if isinstance(value, float) and math.isfinite(value)] or [math.nan]
+    numbers = [value for value in column if isinstance(value, float) and math.isfinite(value)] or [
+        math.nan
+    ]
     low, high = min(numbers), max(numbers)
-    return all(value in column or (isinstance(value, float) and low <= value <= high) for value in values)
+    return all(
+        value in column or (isinstance(value, float) and low <= value <= high) for value in values
+    )
 
 
-def _compare_arrays(name: str, recorded: Mapping[str, Array], repeated: Mapping[str, Array], comparison: Comparison) -> None:
+def _compare_arrays(
+    name: str, recorded: Mapping[str, Array], repeated: Mapping[str, Array], comparison: Comparison
+) -> None:
     if missing := sorted(recorded.keys() ^ repeated.keys()):
-        comparison.note(name, f"the arrays are other ones than those that the request makes, such as {missing[0][:60]}")
+        comparison.note(
+            name,
+            "the arrays are other ones than those that the request makes, such "
+            f"as {missing[0][:60]}",
+        )
         return
     differing = []
-    for number, key in enumerate(sorted(key for key in repeated if not comparison.claims.covers(name, key))):
+    for number, key in enumerate(
+        sorted(key for key in repeated if not comparison.claims.covers(name, key))
+    ):
         first, second = recorded[key], repeated[key]
         comparison.arrays += 1
         if first.shape != second.shape or first.dtype != second.dtype:
@@ -222,4 +317,6 @@ def are_close(first: Array, second: Array) -> bool:
     """True if two arrays have a shape and are equal, floats within the tolerance."""
     if first.dtype.kind != "f":
         return np.array_equal(first, second)
-    return first.shape == second.shape and np.allclose(first, second, rtol=RTOL, atol=ATOL, equal_nan=True)
+    return first.shape == second.shape and np.allclose(
+        first, second, rtol=RTOL, atol=ATOL, equal_nan=True
+    )

@@ -1,8 +1,9 @@
 """Premises of a verdict: whose data and whose models were verified.
 
-A run on the easiest samples, on labels that are the model's own answers, or on another model is a correct run. So a verdict is
-worth what is known of its data and models. They are known where the person who verifies names them, gives their digests, or where
-they come with Brinell or are a published set. Otherwise they are the claim of whoever made the folder.
+A run on the easiest samples, on labels that are the model's own answers, or on another model is a
+correct run. So a verdict is worth what is known of its data and models. They are known where the
+person who verifies names them, gives their digests, or where they come with Brinell or are a
+published set. Otherwise they are the claim of whoever made the folder.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -21,14 +22,17 @@ ROLES = ("model", "surrogate", "generator")
 """Roles of facts by the first letters of their keys in manifests; others are data."""
 BUILT_IN = "digits-cnn"
 """The model that comes with Brinell."""
-WARNING = "a run on the easiest samples, on labels made from answers or on another model would verify too"
+WARNING = (
+    "a run on the easiest samples, on labels made from answers or on another model would verify too"
+)
 
 
 class Fact(NamedTuple):
     """Data or a model that figures come from."""
 
     role: str
-    """data, model, surrogate, generator, or empty for a further model, whose name begins with its setting."""
+    """data, model, surrogate, generator, or empty for a further model, whose name begins with
+    its setting."""
     text: str
     """The role, and the name where it is another word."""
     digest: str
@@ -37,9 +41,14 @@ class Fact(NamedTuple):
 
 
 def list_premises(
-    manifests: Sequence[Mapping[str, Any]], roles: Collection[str], digests: Collection[str], *, is_open: bool = True
+    manifests: Sequence[Mapping[str, Any]],
+    roles: Collection[str],
+    digests: Collection[str],
+    *,
+    is_open: bool = True,
 ) -> list[str]:
-    """Sentences about the data and the models of a folder: those that are on trust first, then those that are known.
+    """Sentences about the data and the models of a folder: those that are on trust first, then
+    those that are known.
 
     Args:
         manifests: its manifest, then those of the folders in it.
@@ -51,11 +60,16 @@ def list_premises(
     digests_there = {fact.digest for fact in facts}
     if unknown := sorted(set(digests) - digests_there):
         raise RequestError(
-            f"digest {unknown[0]} is that of no data and of no model of the folder: those are {', '.join(sorted(digests_there))}"
+            f"digest {unknown[0]} is that of no data and of no model of the "
+            f"folder: those are {', '.join(sorted(digests_there))}"
         )
     trusted, verified = [], []
     for role, text, digest, source in facts:
-        reason = "has the digest that you gave" if digest in digests else "is the one that you named" * (role in roles) or source
+        reason = (
+            "has the digest that you gave"
+            if digest in digests
+            else "is the one that you named" * (role in roles) or source
+        )
         if is_open and reason:
             verified.append(f"the {text}: {reason}")
         else:
@@ -68,10 +82,15 @@ def _facts(value: Any, key: str) -> Iterator[Fact]:
     """Data and models with digests in a JSON value."""
     if isinstance(value, Mapping):
         if isinstance(digest := value.get("digest"), str):
-            role = next((role for role in ROLES if key.startswith(role)), "" if key == "more_models" else "data")
+            role = next(
+                (role for role in ROLES if key.startswith(role)),
+                "" if key == "more_models" else "data",
+            )
             name = str(value.get("name", value.get("spec", key)))
             share = f", {value['n']:,} of them" if isinstance(value.get("n"), int) else ""
-            published = f"{PUBLISHED[digest]}{share}" if role == "data" and digest in PUBLISHED else ""
+            published = (
+                f"{PUBLISHED[digest]}{share}" if role == "data" and digest in PUBLISHED else ""
+            )
             source = "comes with Brinell" if value.get("spec") == BUILT_IN else published
             yield Fact(role, " ".join(dict.fromkeys((role, name))).strip(), digest, source)
         for name, part in value.items():

@@ -43,7 +43,8 @@ class VerifyResult(ReportedResult):
     unverified_claims: list[str] = []
     """Statements that were not recomputed, a sentence each."""
     claimed: list[str] = []
-    """Columns and keys of the manifest that are taken from whoever made the folder (docs/reference/trust.md)."""
+    """Columns and keys of the manifest that are taken from whoever made the folder
+    (docs/reference/trust.md)."""
     problems: list[Difference] = []
     """The problems."""
     refusal: str = ""
@@ -53,7 +54,13 @@ class VerifyResult(ReportedResult):
     @property
     def status(self) -> Status:
         """proved, refused or consistent."""
-        return Status.REFUSED if self.problems else Status.CONSISTENT if self.refusal else Status.PROVED
+        return (
+            Status.REFUSED
+            if self.problems
+            else Status.CONSISTENT
+            if self.refusal
+            else Status.PROVED
+        )
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -63,10 +70,19 @@ class VerifyResult(ReportedResult):
 
     def joined(self, part: "VerifyResult", prefix: str) -> "VerifyResult":
         """The result of a folder with that of a folder in it, whose sentences begin with `prefix`."""
-        located = [problem.model_copy(update={"location": f"{prefix}/{problem.location}"}) for problem in part.problems]
+        located = [
+            problem.model_copy(update={"location": f"{prefix}/{problem.location}"})
+            for problem in part.problems
+        ]
         changes = {
-            "verified_claims": [*self.verified_claims, *(f"{prefix}: {text}" for text in part.verified_claims)],
-            "unverified_claims": [*self.unverified_claims, *(f"{prefix}: {text}" for text in part.unverified_claims)],
+            "verified_claims": [
+                *self.verified_claims,
+                *(f"{prefix}: {text}" for text in part.verified_claims),
+            ],
+            "unverified_claims": [
+                *self.unverified_claims,
+                *(f"{prefix}: {text}" for text in part.unverified_claims),
+            ],
             "problems": [*self.problems, *located],
             "refusal": self.refusal or (part.refusal and f"{prefix}: {part.refusal}"),
         }
@@ -83,7 +99,10 @@ class VerifyResult(ReportedResult):
 
     def report(self) -> Report:
         """The lines of the terminal."""
-        problems = [f"{problem.location}: {problem.description}{_samples(problem)}" for problem in self.problems]
+        problems = [
+            f"{problem.location}: {problem.description}{_samples(problem)}"
+            for problem in self.problems
+        ]
         kinds = (
             ("false", problems),
             ("premise", self.premises),
@@ -108,4 +127,8 @@ class VerifyResult(ReportedResult):
 
 
 def _samples(problem: Difference) -> str:
-    return f" ({problem.count} samples, the first {', '.join(map(str, problem.samples))})" if problem.count else ""
+    return (
+        f" ({problem.count} samples, the first {', '.join(map(str, problem.samples))})"
+        if problem.count
+        else ""
+    )

@@ -1,4 +1,6 @@
-"""Runs a verification, from the folder to the verdict: the request of a folder is carried out again, and both are compared."""
+"""Runs a verification, from the folder to the verdict: the request of a folder is carried out
+again, and both are compared.
+"""
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,7 +46,8 @@ from brinell.studies.verification.result import VerifyResult
 
 
 def carry_out(call: Call) -> VerifyResult:
-    """Verify the folder of a study, the folders in it and those that it derives from, by the digests of their manifests.
+    """Verify the folder of a study, the folders in it and those that it derives from, by the
+    digests of their manifests.
 
     Models and data that the call names replace those of the folder.
     """
@@ -52,17 +55,27 @@ def carry_out(call: Call) -> VerifyResult:
     study = study_of(folder)
     manifest, has_sources = study.layout.read(folder), study.function("sources") is not None
     result = _verify_alone(call, folder)
-    for place in sorted(file.parent for file in folder.glob(f"*/{MANIFEST}")) if study.verb == LAYOUT.verb else ():
+    for place in (
+        sorted(file.parent for file in folder.glob(f"*/{MANIFEST}"))
+        if study.verb == LAYOUT.verb
+        else ()
+    ):
         if not result.problems:
-            within = replace(call, request=call.request.model_copy(update={"run": str(place), "digest": ()}))
+            within = replace(
+                call, request=call.request.model_copy(update={"run": str(place), "digest": ()})
+            )
             result = result.joined(_verify_alone(within, place), place.name)
     for name, origin in _origins(call, study, folder, manifest) if not result.problems else ():
         if origin is None:
-            part = VerifyResult(run=name, refusal="it is not there, or is another one than the manifest names")
+            part = VerifyResult(
+                run=name, refusal="it is not there, or is another one than the manifest names"
+            )
         else:
             own = call if has_sources else replace(call, datasets={}, objects={})
             names = {} if has_sources else {"digest": (), "model": (), "data": None}
-            request = call.request.model_copy(update={"run": str(origin), "signed_by": None, **names})
+            request = call.request.model_copy(
+                update={"run": str(origin), "signed_by": None, **names}
+            )
             part = carry_out(replace(own, request=request))
         result = result.joined(part, name)
     return result
@@ -73,15 +86,24 @@ def data_of(settings: Mapping[str, Any]) -> str:
     return str(read_json(Path(settings["run"]) / MANIFEST)["request"].get("data", "digits"))
 
 
-def _origins(call: Call, study: Study, folder: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[str, Path | None]]:
-    """Names and places of the folders that one derives from; None in the place of one that has another manifest."""
+def _origins(
+    call: Call, study: Study, folder: Path, manifest: Mapping[str, Any]
+) -> Iterator[tuple[str, Path | None]]:
+    """Names and places of the folders that one derives from; None in the place of one that has
+    another manifest.
+    """
     sources = study.function("sources")
     for source in () if sources is None else sources(folder, manifest):
         yield source.name, source
-    # Relative names are meant from where the folder was made; those of a folder from elsewhere from here.
-    origin = find_origin(folder, request_text(manifest), manifest.get(MARK), call.trust) or Path.cwd()
+    # Relative names are meant from where the folder was made; those of a folder from elsewhere from
+    # here.
+    origin = (
+        find_origin(folder, request_text(manifest), manifest.get(MARK), call.trust) or Path.cwd()
+    )
     for path, digest in {**manifest.get("derived_from", {}), **manifest.get("runs", {})}.items():
-        place = folder / path.removeprefix("FOLDER/") if path.startswith("FOLDER/") else origin / path
+        place = (
+            folder / path.removeprefix("FOLDER/") if path.startswith("FOLDER/") else origin / path
+        )
         file = place / MANIFEST
         yield path, place if file.is_file() and bounded.digest(file) == digest else None
 
@@ -93,66 +115,119 @@ def _verify_alone(call: Call, folder: Path) -> VerifyResult:
     text = request_text(manifest)
     origin = find_origin(folder, text, manifest.get(MARK), call.trust)
     if manifest["brinell"] != VERSION:
-        result = verify_files(folder, f"another version of brinell ({manifest['brinell']}) made it, and this is {VERSION}")
+        result = verify_files(
+            folder,
+            f"another version of brinell ({manifest['brinell']}) made it, and this is {VERSION}",
+        )
     elif origin is None:
         call.progress.warn(str(refusal(folder)))
         result = verify_files(folder, str(refusal(folder)))
     else:
         is_derived = study.function("sources") is not None
         replaced = {} if is_derived else _replacements(study, call.request, manifest["request"])
-        specs = {name: value for name, value in replaced.items() if name not in (*call.datasets, *call.objects)}
+        specs = {
+            name: value
+            for name, value in replaced.items()
+            if name not in (*call.datasets, *call.objects)
+        }
         if specs:
             check_directory(folder, text, origin)
         with chdir(origin):
             request: Any = parse_request(study.request, {**manifest["request"], **specs})
             _check_in_memory(study, folder, request, call)
-            known, digests = {*replaced, *call.datasets, *call.objects}, () if is_derived else call.request.digest
-            premises = list_premises([manifest, *map(read_json, folder.glob(f"*/{MANIFEST}"))], known, digests)
-            call.progress.note(f"carrying out brinell {study.verb} again, to compare what comes out")
+            known, digests = (
+                {*replaced, *call.datasets, *call.objects},
+                () if is_derived else call.request.digest,
+            )
+            premises = list_premises(
+                [manifest, *map(read_json, folder.glob(f"*/{MANIFEST}"))], known, digests
+            )
+            call.progress.note(
+                f"carrying out brinell {study.verb} again, to compare what comes out"
+            )
             if study.verb == LAYOUT.verb:
-                names, stated = [entry["name"] for entry in manifest["models"]], [model.name for model in call.models()]
+                names, stated = (
+                    [entry["name"] for entry in manifest["models"]],
+                    [model.name for model in call.models()],
+                )
                 if stated and stated != names:
-                    text = f"{folder} contains {', '.join(names)}, but the call gives {', '.join(stated)}"
+                    text = (
+                        f"{folder} contains {', '.join(names)}, but the call gives "
+                        f"{', '.join(stated)}"
+                    )
                     raise RequestError(f"{text}: pass the models of the run")
                 plan = plan_audit(request, dataset=call.dataset(), models=call.models())
-                result = verify_run(Run(folder, dict(manifest)), plan, count=call.request.replay, replaced=replaced)
+                result = verify_run(
+                    Run(folder, dict(manifest)), plan, count=call.request.replay, replaced=replaced
+                )
             else:
                 result = _verify_study(call, study, folder, request, replaced)
         result = result.model_copy(update={"premises": premises})
-    return result.model_copy(update={"verified_claims": [*signatures, *result.verified_claims] if not result.problems else []})
+    return result.model_copy(
+        update={
+            "verified_claims": [*signatures, *result.verified_claims] if not result.problems else []
+        }
+    )
 
 
-def _verify_study(call: Call, study: Study, folder: Path, request: Any, replaced: Mapping[str, Any]) -> VerifyResult:
-    """Carry the request of a study out again, unless it derives from others, and compare what comes out."""
+def _verify_study(
+    call: Call, study: Study, folder: Path, request: Any, replaced: Mapping[str, Any]
+) -> VerifyResult:
+    """Carry the request of a study out again, unless it derives from others, and compare what comes
+    out.
+    """
     comparison, verified = Comparison(_claims(study, folder, replaced)), [DERIVED]
     if study.function("sources") is not None:
         recorded = study.layout.read(folder)["request"]
         compare_json(MANIFEST, recorded, request.model_dump(mode="json"), comparison, "request")
         _compare(study, folder, comparison)
     else:
-        command, defaults = str(study.layout.read(folder).get("command")), study.options and study.options()
-        call = replace(call, study=study, request=request, options=defaults, command=command, progress=SilentProgress())
+        command, defaults = (
+            str(study.layout.read(folder).get("command")),
+            study.options and study.options(),
+        )
+        call = replace(
+            call,
+            study=study,
+            request=request,
+            options=defaults,
+            command=command,
+            progress=SilentProgress(),
+        )
         again = study.function("repeat") or (lambda call, _: study.resolve(study.run)(call))
         _compare(study, folder, comparison, lambda place: again(replace(call, out=place), folder))
-        boundary = f", {comparison.boundary} of them otherwise by no more than rounding may change" if comparison.boundary else ""
-        counts = f"{comparison.rows:,} rows and {comparison.arrays:,} arrays come out again{boundary}"
+        boundary = (
+            f", {comparison.boundary} of them otherwise by no more than rounding may change"
+            if comparison.boundary
+            else ""
+        )
+        counts = (
+            f"{comparison.rows:,} rows and {comparison.arrays:,} arrays come out again{boundary}"
+        )
         verified.insert(0, f"brinell {study.verb} was carried out again from its request: {counts}")
     return _result(folder, comparison, verified, replayed=comparison.rows)
 
 
 def verify_files(path: Path, reason: str) -> VerifyResult:
-    """Verify a folder from its files alone: digests, rules of rows, request, tables and page; `reason` says why."""
+    """Verify a folder from its files alone: digests, rules of rows, request, tables and page;
+    `reason` says why.
+    """
     study = study_of(path)
     manifest, comparison = study.layout.read(path), Comparison(_claims(study, path))
     _compare(study, path, comparison, has_texts=manifest["brinell"] == VERSION)
     verified = ["the files are those that the manifest lists, with its hashes", DERIVED]
     result = _result(path, comparison, verified, refusal=reason)
     premises = list_premises([manifest], (), (), is_open=False)
-    return result.model_copy(update={"premises": premises, "unverified_claims": [f"every figure, since {reason}"]})
+    return result.model_copy(
+        update={"premises": premises, "unverified_claims": [f"every figure, since {reason}"]}
+    )
 
 
-def verify_run(run: Run, plan: Plan, *, count: int | None = None, replaced: Mapping[str, Any] | None = None) -> VerifyResult:
-    """Carry an audit out again on drawn samples, judge each stored input again, and compare what comes out.
+def verify_run(
+    run: Run, plan: Plan, *, count: int | None = None, replaced: Mapping[str, Any] | None = None
+) -> VerifyResult:
+    """Carry an audit out again on drawn samples, judge each stored input again, and compare what
+    comes out.
 
     Args:
         run: the run.
@@ -174,13 +249,17 @@ def verify_run(run: Run, plan: Plan, *, count: int | None = None, replaced: Mapp
         if audit.attacked > audit.drawn.sum() == 0:
             open_points.append(f"{audit.name}: the attacked samples, since none was to be repeated")
         if audit.is_random:
-            open_points.append(f"{audit.name}: exact rows and costs, since the model answers at random")
+            open_points.append(
+                f"{audit.name}: exact rows and costs, since the model answers at random"
+            )
     return _result(
         run.path,
         comparison,
         repetition.sentences(),
         [*open_points, *repetition.unsettled],
-        refusal="" if count != 0 or not any(audit.attacked for audit in audits) else "no sample was to be attacked again",
+        refusal=""
+        if count != 0 or not any(audit.attacked for audit in audits)
+        else "no sample was to be attacked again",
         replayed=repetition.replayed,
         samples=sum(int(audit.drawn.sum()) for audit in audits),
     )
@@ -207,14 +286,25 @@ def _result(
 def _claims(study: Study, folder: Path, replaced: Mapping[str, Any] | None = None) -> Claims:
     """What is claimed in a folder, with the reasons.
 
-    Folders that other commands keep in a run are verified by themselves; `replaced` are settings that the person gave in place of
-    the folder's.
+    Folders that other commands keep in a run are verified by themselves; `replaced` are settings
+    that the person gave in place of the folder's.
     """
-    nested = [path.parent.name for path in folder.glob(f"*/{MANIFEST}")] if study.verb == LAYOUT.verb else []
+    nested = (
+        [path.parent.name for path in folder.glob(f"*/{MANIFEST}")]
+        if study.verb == LAYOUT.verb
+        else []
+    )
     names = [f"{MANIFEST}:request.{name}" for name in replaced or {}]
     names += [f"{MANIFEST}:{key}" for key in ("cell", "*.spec", "data.name")] if replaced else []
     defaults = dict.fromkeys(names, "the names of models and data that you replaced")
-    return Claims({**CLAIMED, **dict(study.claimed), **defaults, **{f"{name}/*": "the folders in it" for name in nested}})
+    return Claims(
+        {
+            **CLAIMED,
+            **dict(study.claimed),
+            **defaults,
+            **{f"{name}/*": "the folders in it" for name in nested},
+        }
+    )
 
 
 def _compare(
@@ -225,7 +315,9 @@ def _compare(
     *,
     has_texts: bool = True,
 ) -> None:
-    """Compare a folder with its manifest, with what `repeat` makes of its request elsewhere, and with the texts of its data."""
+    """Compare a folder with its manifest, with what `repeat` makes of its request elsewhere, and
+    with the texts of its data.
+    """
     with fitting(folder), tempfile.TemporaryDirectory(prefix="brinell-") as directory:
         _check_files(study, folder, comparison)
         if repeat is not None and not comparison.differences:
@@ -254,7 +346,8 @@ def _check_files(study: Study, folder: Path, comparison: Comparison) -> None:
 
 
 def _check_texts(folder: Path, comparison: Comparison) -> None:
-    """Compare request files, tables and page of a folder with those that are written anew from a copy of its data.
+    """Compare request files, tables and page of a folder with those that are written anew from a
+    copy of its data.
 
     An audit that has neither table nor page shows nothing.
     """
@@ -282,12 +375,20 @@ def _check_texts(folder: Path, comparison: Comparison) -> None:
         compare_texts(folder, copy, comparison)
 
 
-def _replacements(study: Study, options: VerifyRequest, values: Mapping[str, Any]) -> dict[str, Any]:
+def _replacements(
+    study: Study, options: VerifyRequest, values: Mapping[str, Any]
+) -> dict[str, Any]:
     """Settings of the folder's request that the person replaces, with their values."""
-    models: Any = options.model[0] if isinstance(values.get("model"), str) and len(options.model) == 1 else list(options.model)
+    models: Any = (
+        options.model[0]
+        if isinstance(values.get("model"), str) and len(options.model) == 1
+        else list(options.model)
+    )
     replaced = {name: value for name, value in (("model", models), ("data", options.data)) if value}
     if unknown := sorted(replaced.keys() - study.request.model_fields.keys()):
-        raise RequestError(f"brinell {study.verb} has no setting {unknown[0]}: leave out {option(unknown[0])}")
+        raise RequestError(
+            f"brinell {study.verb} has no setting {unknown[0]}: leave out {option(unknown[0])}"
+        )
     return replaced
 
 
@@ -296,8 +397,15 @@ def _check_in_memory(study: Study, folder: Path, request: Any, call: Call) -> No
     for name in (name for name in study.in_memory() if name in study.request.model_fields):
         value = getattr(request, name)
         texts = value if isinstance(value, tuple) else (value or "",)
-        if any(text.startswith(IN_MEMORY) for text in texts) and name not in (*call.datasets, *call.objects):
+        if any(text.startswith(IN_MEMORY) for text in texts) and name not in (
+            *call.datasets,
+            *call.objects,
+        ):
             raise RequestError(
                 f"{folder} was made with {name} in memory, and verification needs it again: "
-                + ("pass it to brinell.verify(folder, model, data)" if name in ("model", "data") else f"name a file as {name}")
+                + (
+                    "pass it to brinell.verify(folder, model, data)"
+                    if name in ("model", "data")
+                    else f"name a file as {name}"
+                )
             )
