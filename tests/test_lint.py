@@ -1,4 +1,5 @@
-"""The scripts of `make check` notice planted faults, and every import contract fails on a planted violation."""
+"""The scripts of `make check` notice planted faults, and every import contract fails on a planted
+violation."""
 
 import ast
 import re
@@ -13,7 +14,9 @@ import pytest
 
 from brinell.core.user_files import import_file
 
-LINT = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
+LINT = (
+    "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
+)
 VIOLATIONS = (
     (
         "Upper rooms import lower ones, never the reverse, and every room has its place",
@@ -23,13 +26,26 @@ VIOLATIONS = (
     ("No circle, within a room either", "engine/plan.py", "brinell.engine.model_audit"),
     ("A plug-in imports no other of its kind", "attacks/fgsm.py", "brinell.attacks.pgd"),
     ("A study imports no other study", "studies/review/run.py", "brinell.studies.smooth.result"),
-    ("The agent knows core and how distortions are called, and no plug-in by name", "rlab/agent.py", "brinell.models.digits_cnn"),
-    ("What reads records knows neither torch nor an attack, not even through others", "store/run.py", "brinell.core.patches"),
-    ("The result of a study is made from its rows alone", "studies/review/result.py", "brinell.studies.work"),
+    (
+        "The agent knows core and how distortions are called, and no plug-in by name",
+        "rlab/agent.py",
+        "brinell.models.digits_cnn",
+    ),
+    (
+        "What reads records knows neither torch nor an attack, not even through others",
+        "store/run.py",
+        "brinell.core.patches",
+    ),
+    (
+        "The result of a study is made from its rows alone",
+        "studies/review/result.py",
+        "brinell.studies.work",
+    ),
     ("core is torch, numpy and the standard library", "core/record.py", "pyarrow"),
     ("The checkers know core and plug-ins alone", "testing/linear.py", "brinell.store.run"),
 )
-"""A contract, a file that breaks it, and what that file imports: within a function, which counts as any other import."""
+"""A contract, a file that breaks it, and what that file imports: within a function, which counts
+as any other import."""
 
 
 def script(root: Path, name: str) -> ModuleType:
@@ -46,11 +62,18 @@ def test_names_and_prose_are_counted(root, tmp_path):
         ("records = [model for model in models]; print(found)", []),
     ):
         (tmp_path / "module.py").write_text(source)
-        assert sorted(place.text for place in words.count_names(tmp_path).places) == sorted(names), source
+        assert sorted(place.text for place in words.count_names(tmp_path).places) == sorted(
+            names
+        ), source
     for text, headless, turns in (
         ("What was stopped goes on with a command. What is it?", 1, 0),
         ("The user is told about a file of its own.", 0, 2),
-        ("```\nWhat was cut goes on.\n```\n| Where it lies |\n    What stays stays.\n<!-- What ends -->\nEnd.", 0, 0),
+        (
+            "```\nWhat was cut goes on.\n```\n| Where it lies |\n    What stays "
+            "stays.\n<!-- What ends -->\nEnd.",
+            0,
+            0,
+        ),
     ):
         (tmp_path / "page.md").write_text(text)
         (tmp_path / "module.py").write_text("" if "`" in text else f'"""{text}"""')
@@ -59,17 +82,40 @@ def test_names_and_prose_are_counted(root, tmp_path):
         assert len(words.count_prose(tmp_path, words.TURNS).places) == copies * turns, text
 
 
-def test_rooms_above_their_ceiling_and_short_functions_are_found(root, tmp_path, monkeypatch, capsys):
+def test_rooms_above_their_ceiling_and_unreadable_code_are_found(
+    root, tmp_path, monkeypatch, capsys
+):
     rooms = script(root, "check_rooms")
     monkeypatch.setattr(rooms, "SOURCE", tmp_path)
     monkeypatch.setattr(rooms, "CEILINGS", {(".",): 2, ("core", "store"): 5})
     (tmp_path / "core").mkdir()
-    (tmp_path / "core" / "a.py").write_text("def _once():\n    pass\ndef _twice():\n    pass\n_once(), _twice(), _twice()\n")
-    for unfinished, code in ((set(), 0), (set(), 1), ({"core"}, 0)):
-        monkeypatch.setattr(rooms, "UNFINISHED", unfinished)
-        assert rooms.main() == code
-        (tmp_path / "core" / "b.py").write_text("x = 1\n")
-    assert "1 private functions" in capsys.readouterr().out
+    plain = '"""A docstring is no statement."""\n\n# A comment.\nx = 1\ny = x\n'
+    (tmp_path / "top.py").write_text(plain)
+    long = "def f(x):\n" + "".join(f"    x{k} = x\n" for k in range(14))
+    dense = "a, b = f(1), g(2)\n"
+    nested = "a = f(g(h(i(j(x)))))\n"
+    branches = "def f(x):\n    return " + " or ".join(["x"] * 17) + "\n"
+    unpacked = "a, b = (f(x) for x in y)\n"
+    wide = f"x = {'1' * 100}\n"
+    cases = (
+        ("", None),
+        ("x = 1\n" * 6, "core store"),
+        (wide, "above 100 columns"),
+        (dense, "several computed values"),
+        (nested, "nested five"),
+        (branches, "complexity above 15"),
+        (unpacked, "unpacked from a generator"),
+        (long.replace("= x", "= 1"), "without a blank line"),
+        ("Ledger()\n" * 4, "build a Ledger"),
+    )
+    goals = tuple(rooms.Limit(limit.name, limit.goal, least=limit.least) for limit in rooms.LIMITS)
+    monkeypatch.setattr(rooms, "LIMITS", goals)
+    for text, word in cases:
+        (tmp_path / "core" / "module.py").write_text(plain + text)
+        rooms.main()
+        over = [line for line in capsys.readouterr().out.splitlines() if line.startswith("over")]
+        assert bool(over) is (word is not None), text
+        assert word is None or any(word in line for line in over), (word, over)
 
 
 def test_dead_links_are_faults(root, tmp_path):
@@ -77,7 +123,10 @@ def test_dead_links_are_faults(root, tmp_path):
     (tmp_path / "other.md").write_text("# A heading\n", encoding="utf-8")
     page = tmp_path / "page.md"
     for link in ("nowhere.md", "other.md#no-heading", "#no-heading", "../other.md"):
-        page.write_text(f"# Here\n\n[x]({link}) [y](other.md#a-heading) [z](#here) [w](https://example.org/#no)\n")
+        page.write_text(
+            f"# Here\n\n[x]({link}) [y](other.md#a-heading) [z](#here) "
+            "[w](https://example.org/#no)\n"
+        )
         assert len(check.dead_links(page)) == 1, link
 
 
@@ -98,16 +147,24 @@ def test_messages_are_listed_with_what_is_filled_in(root):
 
 @pytest.mark.nightly
 def test_every_contract_notices_a_violation(root, tmp_path):
-    contracts = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]
     assert [contract["name"] for contract in contracts] == [name for name, _, _ in VIOLATIONS]
-    shutil.copytree(root / "src" / "brinell", tmp_path / "brinell", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        root / "src" / "brinell", tmp_path / "brinell", ignore=shutil.ignore_patterns("__pycache__")
+    )
     shutil.copy(root / "pyproject.toml", tmp_path)
     for name, file, module in VIOLATIONS:
         path = tmp_path / "brinell" / file
         source = path.read_text()
         path.write_text(f"{source}\n\ndef planted():\n    import {module}\n")
         process = subprocess.run(
-            [sys.executable, "-c", LINT], cwd=tmp_path, env={"PYTHONPATH": "."}, capture_output=True, text=True
+            [sys.executable, "-c", LINT],
+            cwd=tmp_path,
+            env={"PYTHONPATH": "."},
+            capture_output=True,
+            text=True,
         )
         path.write_text(source)
         broken = re.findall(r"^(.*) BROKEN", process.stdout, flags=re.MULTILINE)
