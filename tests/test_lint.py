@@ -103,8 +103,8 @@ def test_rooms_above_their_ceiling_and_unreadable_code_are_found(
         (wide, "above 100 columns"),
         (dense, "several computed values"),
         (nested, "nested five"),
-        (branches, "complexity above 15"),
-        (unpacked, "unpacked from a generator"),
+        (branches * 11, "complexity above 15"),
+        (unpacked * 11, "unpacked from a generator"),
         (long.replace("= x", "= 1"), "without a blank line"),
         ("Ledger()\n" * 4, "build a Ledger"),
     )
