@@ -50,6 +50,7 @@ RECIPES = (
     "pgd(steps=5)",
     "trades(steps=5)",
     "mart(steps=5)",
+    "alp(steps=5)",
     "pgd(steps=5)+awp",
 )
 FURTHER, SHORT = 1.5, 60

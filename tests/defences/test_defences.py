@@ -52,7 +52,7 @@ def away(batch):
 
 
 def test_ascent_ends_in_the_worst_corner(batch, subtests):
-    for name in ["pgd", "mart"]:
+    for name in ["pgd", "mart", "alp"]:
         with subtests.test(name=name):
             x_adv = build_defence(name, steps=10).craft(linear, batch, threat(), generator())
             torch.testing.assert_close(x_adv, batch.x + EPS * away(batch))
@@ -102,7 +102,7 @@ def test_n_fgsm_clips_nothing(batch):
 
 def test_nothing_leaves_the_bounds_of_the_data():
     batch = batch_of(torch.tensor([[0.0] * D, [1.0] * D]), torch.tensor([0, 1]))
-    for name in ("n-fgsm", "pgd", "trades"):
+    for name in ("n-fgsm", "pgd", "trades", "alp"):
         x_adv = build_defence(name).craft(linear, batch, threat(n=2, eps=0.4), generator())
         assert DOMAIN.excess(x_adv) <= 0, name
 
@@ -111,7 +111,7 @@ def test_values_that_may_not_change_do_not():
     columns = tuple(Column(f"c{index}", fixed=index in (0, 3)) for index in range(D))
     domain = Domain(kind="vector", shape=(D,), columns=columns)
     batch = batch_of(torch.full((4, D), 0.5), torch.tensor([0, 1, 0, 1]))
-    for name in ("n-fgsm", "pgd", "trades", "mart"):
+    for name in ("n-fgsm", "pgd", "trades", "mart", "alp"):
         steps = (
             build_defence(name).craft(linear, batch, threat(n=4, domain=domain), generator())
             - batch.x
@@ -156,6 +156,23 @@ def test_mart_by_hand():
     torch.testing.assert_close(
         losses("mart", weight=2.0), boosted + 2 * weighted, atol=1e-3, rtol=1e-3
     )
+
+
+def test_alp_by_hand(batch):
+    """The worst corner moves the linear network's two logits by D * EPS, one up and one down, so
+    that their squared distance is (D * EPS)**2 = 0.36 in the mean; a clean input lies at the margin
+    2 z, its adversarial one at 2 z - 2 D EPS, and softplus of the negative margin is the
+    cross-entropy of two classes.
+    """
+    alp = build_defence("alp", weight=2.0)
+    x_adv = alp.craft(linear, batch, threat(), generator())
+    margin = -2 * ((batch.x - 0.5) * away(batch)).sum(1)
+    both = (F.softplus(-margin) + F.softplus(2 * D * EPS - margin)) / 2
+    torch.testing.assert_close(alp.loss(linear, batch, x_adv), both + 2 * 0.36)
+
+    squared = torch.tensor([1.5**2 + 1 + 1, 0.6**2 + 0.8**2 + 0.1**2])
+    crosses = [F.cross_entropy(logits, Y, reduction="none") for logits in (LOGITS, ATTACKED)]
+    torch.testing.assert_close(losses("alp"), sum(crosses) / 2 + 0.5 * squared / 3)
 
 
 def test_the_others_learn_what_was_crafted_alone(subtests):
@@ -216,6 +233,7 @@ def test_settings_that_make_no_sense_are_refused(subtests):
         ("pgd(step_size=3)", "step_size is 3"),
         ("n-fgsm(noise=0)", "noise is 0"),
         ("trades(beta=-1)", "beta is -1"),
+        ("alp(weight=0)", "weight is 0"),
         ("awp(gamma=0)", "gamma is 0"),
         ("distortions(severities=7)", "severities are"),
     ]:
