@@ -74,6 +74,7 @@ def _environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     cache.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BRINELL_CACHE", str(cache))
+        patch.setenv("COLUMNS", "80")  # whatever the terminal of whoever runs the tests
         patch.setenv(
             "BRINELL_SHARED", str(SHARED)
         )  # an example that a test copies elsewhere finds the data too

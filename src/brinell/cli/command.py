@@ -15,7 +15,15 @@ from typing import Annotated, Any, get_args, get_origin
 import typer
 from typer.core import TyperCommand
 
-from brinell.cli.options import ROOT, Json, say, show, show_json
+from brinell.cli.options import (
+    ROOT,
+    Json,
+    say,
+    show,
+    show_escaped,
+    show_json,
+    terminal_colors,
+)
 from brinell.core.errors import RequestError, StoppedError, option
 from brinell.core.settings import listed_words, number_type
 from brinell.core.user_files import user_path
@@ -97,6 +105,9 @@ class Command:
     def _answer(self, result: Any) -> int:
         if self.json:
             show_json(result)
+        elif hasattr(result, "styled_lines"):
+            for line in result.styled_lines(terminal_colors(), verbose=ROOT.verbose):
+                show_escaped(line)
         else:
             for line in result.lines(verbose=ROOT.verbose):
                 show(line)

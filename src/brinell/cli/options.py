@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from pydantic import BaseModel
@@ -53,11 +53,23 @@ def show_json(result: BaseModel) -> None:
 
 def show(text: str = "") -> None:
     """A line of the answer on standard output."""
+    show_escaped(printable(text))
+
+
+def show_escaped(text: str) -> None:
+    """A line of the answer that acts on a terminal by our styles alone."""
     try:
-        sys.stdout.write(printable(text) + "\n")
+        sys.stdout.write(text + "\n")
         sys.stdout.flush()
     except BrokenPipeError:  # the reader went away; nothing is left to say to it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def terminal_colors() -> Any:
+    """The colours of standard output, as rich names them; None if it is no terminal."""
+    from rich.console import Console
+
+    return Console(file=sys.stdout).color_system
 
 
 def say(text: str) -> None:

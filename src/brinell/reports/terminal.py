@@ -1,30 +1,74 @@
 """A report for a terminal: the answer, what qualifies it, the tables that belong to it, and what to
 do next; at any width.
+
+A table that is wider than the terminal is never cropped. The first of these that has room is
+printed: the table with its intervals, without them, with rows and columns exchanged, and blocks of
+columns one below another, each with the names of the rows.
 """
 
 import io
-from collections.abc import Iterator
-from textwrap import fill
+import itertools
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
 
-from rich import box
+from rich.cells import cell_len
 from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table as Grid
 from rich.text import Text
 
 from brinell.core.outward import printable
 from brinell.reports.numbers import detail_text, main_text, share_of
-from brinell.reports.values import Detail, Report, Span, Table
+from brinell.reports.values import Code, Detail, Link, Report, Span, Table
 
-WIDTH, BROAD = 80, 1000
+WIDTH, NARROWEST = 80, 20
+"""Columns where nothing says how wide a terminal is, and the fewest that are used."""
 UNBROKEN = 24
-"""Cells up to this length stay on one line where a table is narrow."""
+"""Cells up to this length stay on one line."""
+UNBROKEN_WITH_INTERVAL = 60
+"""The same where cells have their intervals: they are shown where no cell breaks for them."""
+GAP, NARROW_GAP, INDENT = 2, 1, 2
+"""Columns between two cells, between those of a table that just has room, and before cells that
+stand below the name of their row."""
 LEVELS = {
     "stop": ("incomplete:", "bold red"),
     "warn": ("warning:", "yellow"),
     "note": ("note:", "dim"),
 }
 """Word and style of a note by its level."""
+
+ColorSystem = Literal["auto", "standard", "256", "truecolor", "windows"]
+"""Colours of a terminal, as rich names them."""
+
+
+def lines(
+    report: Report,
+    width: int | None = None,
+    *,
+    verbose: bool = False,
+    colors: ColorSystem | None = None,
+) -> Iterator[str]:
+    """The lines of a report.
+
+    Args:
+        report: what to print.
+        width: columns of the terminal; by default those of the variable COLUMNS or of the terminal,
+            and 80 where the output is piped.
+        verbose: True prints notes too.
+        colors: the colours of the terminal; None prints no styles.
+    """
+    width = shutil.get_terminal_size((WIDTH, 24)).columns if width is None else width
+    buffer = io.StringIO()
+    console = Console(
+        file=buffer,
+        width=max(width, NARROWEST),
+        color_system=colors,
+        legacy_windows=False,
+        highlight=False,
+    )
+    print_report(report, console, verbose=verbose)
+    yield from (line.rstrip() for line in buffer.getvalue().splitlines())
 
 
 def print_report(report: Report, console: Console, *, verbose: bool = False) -> None:
@@ -37,91 +81,258 @@ def print_report(report: Report, console: Console, *, verbose: bool = False) -> 
     for sentence in further:
         console.print(Text(sentence))
     console.print(Text(_plain(f"{report.title}: {report.subject}"), style="dim"))
+
     for note in report.notes:
         if verbose or note.level != "note":
             word, style = LEVELS[note.level]
             console.print(Text(f"{word} {_plain(note.text)}", style=style))
     hidden = 0 if verbose else sum(note.level == "note" for note in report.notes)
     if hidden:
-        console.print(
-            Text(
-                f"{hidden} note{'s' * (hidden > 1)}: brinell -v shows "
-                f"{'them' if hidden > 1 else 'it'}",
-                style="dim",
-            )
-        )
+        number = f"{hidden} note{'s' * (hidden > 1)}"
+        pronoun = "them" if hidden > 1 else "it"
+        console.print(Text(f"{number}: brinell -v shows {pronoun}", style="dim"))
+
     for table in (block for block in report.blocks if isinstance(block, Table) and block.terminal):
-        for form in ("intervals", "figures", "narrow"):
-            grid = _grid(table, form)
-            if (
-                Measurement.get(console, console.options.update(width=BROAD), grid).maximum
-                <= console.width
-            ):
-                break
-        console.print(grid)
+        text = Text("\n").join(_table_lines(table, console))
+        console.print(text, soft_wrap=True)
+    if report.steps:
+        console.print()
     for step in report.steps:
         console.print(Text(f"next: {_plain(step.text)}"))
         console.print(Text(f"  {printable(step.command)}", style="cyan"), soft_wrap=True)
 
 
-def lines(report: Report, width: int = WIDTH, *, verbose: bool = False) -> Iterator[str]:
-    """The lines of a report without colours."""
-    buffer = io.StringIO()
-    print_report(
-        report,
-        Console(file=buffer, width=width, color_system=None, highlight=False),
-        verbose=verbose,
-    )
-    yield from (line.rstrip() for line in buffer.getvalue().splitlines())
+@dataclass(frozen=True)
+class Grid:
+    """A table as texts.
 
-
-def _grid(table: Table, form: str) -> Grid:
-    """A table with numbers on the right, intervals dim beside them, and long texts wrapped; narrow:
-    headings break first.
+    Its first `names` columns name a row; a column of `right` stands on the right.
     """
-    title = _plain(table.title) + ", in percent" * table.heat
-    gap = (0, 1, 0, 0) if form == "narrow" else (0, 1)
-    grid = Grid(
-        box=box.SIMPLE_HEAD,
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        pad_edge=False,
-        padding=gap,
-    )
-    bars = {
-        index for row in table.rows for index, value in enumerate(row) if isinstance(value, Span)
-    }  # the page draws them
-    shown = [index for index in range(len(table.columns)) if index not in bars]
-    for index in shown:
-        numeric = index > 0 and any(not isinstance(row[index], str | None) for row in table.rows)
-        cells = [_cell(row[index], table, form).plain for row in table.rows]
-        heading, widest = _plain(table.columns[index]), max(map(len, cells), default=0)
-        fixed = form == "narrow" and index > 0 and widest <= UNBROKEN
-        if fixed:
-            heading = fill(heading, max(widest, *map(len, heading.split())), break_long_words=False)
-        grid.add_column(
-            heading, justify="right" if numeric else "left", overflow="fold", no_wrap=fixed
+
+    heads: list[Text]
+    rows: list[list[Text]]
+    names: int
+    right: list[bool]
+    intervals: bool
+    """True if cells have their intervals."""
+
+    def turned(self) -> "Grid":
+        """Rows and columns exchanged: one column for each row, under its name."""
+        titles = [_joined(row[: self.names]) for row in self.rows]
+        data = range(self.names, len(self.heads))
+        return Grid(
+            [_joined(self.heads[: self.names]), *titles],
+            [[self.heads[column], *(row[column] for row in self.rows)] for column in data],
+            1,
+            [False, *[any(self.right[self.names :])] * len(titles)],
+            self.intervals,
         )
-    for row in table.rows:
-        grid.add_row(*(_cell(row[index], table, form) for index in shown))
-    return grid
+
+    @property
+    def gap(self) -> int:
+        """Least distance of two columns."""
+        return GAP if self.intervals else NARROW_GAP
+
+    @cached_property
+    def columns(self) -> list[list[Text]]:
+        """The texts of each column, its heading first."""
+        return [[*texts] for texts in zip(self.heads, *self.rows, strict=True)]
+
+    @cached_property
+    def least(self) -> list[int]:
+        """By column the cells of a terminal below which it would break a word or a short cell."""
+        unbroken = UNBROKEN_WITH_INTERVAL if self.intervals else UNBROKEN
+        widths = []
+        for column, texts in enumerate(self.columns):
+            whole = [text.cell_len for text in texts[1:] if column >= self.names]
+            short = [length for length in whole if length <= unbroken]
+            widths.append(max([*map(_longest_word, texts), *short]))
+        return widths
+
+    @cached_property
+    def most(self) -> list[int]:
+        """By column the cells of a terminal that it fills."""
+        return [max(text.cell_len for text in texts) for texts in self.columns]
 
 
-def _cell(value: object, table: Table, form: str) -> Text:
+@dataclass(frozen=True)
+class Layout:
+    """A grid in blocks of columns; `above` if the name of a row stands in a line of its own."""
+
+    grid: Grid
+    blocks: list[list[int]]
+    above: bool
+
+    @property
+    def height(self) -> int:
+        """Lines of all blocks, if no cell breaks."""
+        return len(self.blocks) * (len(self.grid.rows) * (1 + self.above) + 3)
+
+    def lines(self, console: Console) -> list[Text]:
+        """The lines of all blocks, with an empty one between two."""
+        drawn = [[*self._block_lines(block, console)] for block in self.blocks]
+        return [line for block in drawn for line in (Text(""), *block)][1:]
+
+    def _block_lines(self, block: Sequence[int], console: Console) -> Iterator[Text]:
+        grid, width = self.grid, console.width
+        columns = [*([] if self.above else range(grid.names)), *block]
+        indent = INDENT if self.above and grid.names else 0
+        least = [min(grid.least[column], width - indent) for column in columns]
+        has_room = indent + sum(least) + GAP * (len(columns) - 1) <= width
+        gap = GAP if has_room else NARROW_GAP
+        room = width - indent - sum(least) - gap * (len(columns) - 1)
+        widths = _widened(least, [grid.most[column] for column in columns], room)
+
+        def draw(cells: Sequence[Text], bottom: bool = False) -> Iterator[Text]:
+            if self.above:
+                yield from _joined(cells[: grid.names]).wrap(console, width, overflow="fold")
+            parts = [
+                _wrapped(cells[column], size, grid.right[column], console)
+                for column, size in zip(columns, widths, strict=True)
+            ]
+            height = max(map(len, parts), default=0)
+            for line in range(height):
+                texts = [
+                    _line(part, line - (height - len(part)) * bottom, size)
+                    for part, size in zip(parts, widths, strict=True)
+                ]
+                yield Text(" " * indent) + Text(" " * gap).join(texts)
+
+        yield from draw([Text(head.plain, style="bold") for head in grid.heads], bottom=True)
+        yield Text("─" * (indent + sum(widths) + gap * (len(widths) - 1)), style="dim")
+        for row in grid.rows:
+            yield from draw(row)
+
+
+def _table_lines(table: Table, console: Console) -> Iterator[Text]:
+    """A table with its title, in the first layout that has room."""
+    full = _grid(table, intervals=True)
+    short = _grid(table, intervals=False)
+    title = _plain(table.title) + ", in percent" * table.heat
+    yield Text("")
+    yield from Text(title, style="bold").wrap(console, console.width, overflow="fold")
+
+    grids = [full, short, full.turned(), short.turned()]
+    layouts = (_layout(grid, console.width, above=False) for grid in grids)
+    whole = next((layout for layout in layouts if layout and len(layout.blocks) == 1), None)
+    chosen = whole or _shortest(short, console.width)
+    yield from chosen.lines(console)
+
+    if not chosen.grid.intervals and full.rows != short.rows:
+        place = f"tables/{table.name}.csv" if table.name else "the page"
+        yield from Text(f"intervals: {place}", style="dim").wrap(console, console.width)
+
+
+def _shortest(grid: Grid, width: int) -> Layout:
+    """Of the layouts in blocks the one with the fewest lines, as it is before turned."""
+    candidates = [
+        _layout(form, width, above) for above in (False, True) for form in (grid, grid.turned())
+    ]
+    layouts = [layout for layout in candidates if layout is not None]
+    return min(layouts, key=lambda layout: layout.height)
+
+
+def _layout(grid: Grid, width: int, above: bool) -> Layout | None:
+    """A grid in as few blocks of columns as have room; None where its names leave none."""
+    least = [min(size, width - INDENT * above) for size in grid.least]
+    data = range(grid.names, len(grid.heads))
+    start = INDENT if above else sum(least[: grid.names]) + NARROW_GAP * (grid.names - 1)
+    if sum(least) + grid.gap * (len(least) - 1) <= width and not above:
+        return Layout(grid, [[*data]], above)
+    if not above and any(start + GAP + least[column] > width for column in data):
+        return None
+
+    blocks: list[list[int]] = []
+    free = 0
+    for column in data:
+        needed = least[column] + GAP
+        if not blocks or needed > free:
+            blocks.append([])
+            free = width - start + GAP * above
+        blocks[-1].append(column)
+        free -= needed
+    return Layout(grid, blocks or [[]], above)
+
+
+def _widened(least: Sequence[int], most: Sequence[int], room: int) -> list[int]:
+    """Widths between the least and the most: the columns that lack least are filled first."""
+    widths = list(least)
+    for column in sorted(range(len(widths)), key=lambda column: most[column] - least[column]):
+        more = min(most[column] - least[column], room)
+        widths[column] += max(more, 0)
+        room -= max(more, 0)
+    return widths
+
+
+def _wrapped(text: Text, width: int, right: bool, console: Console) -> list[Text]:
+    """The lines of a cell, each as wide as its column."""
+    fits = text.cell_len <= width and "\n" not in text.plain
+    parts = [text.copy()] if fits else list(text.wrap(console, width, overflow="fold"))
+    for part in parts:
+        part.rstrip()
+        part.align("right" if right else "left", width)
+    return parts
+
+
+def _line(part: Sequence[Text], line: int, width: int) -> Text:
+    return part[line] if 0 <= line < len(part) else Text(" " * width)
+
+
+def _joined(texts: Sequence[Text]) -> Text:
+    return Text(" · ").join(texts)
+
+
+def _longest_word(text: Text) -> int:
+    return max(map(cell_len, text.plain.split()), default=0)
+
+
+def _grid(table: Table, intervals: bool) -> Grid:
+    """A table as texts, without the bars that only a page draws."""
+    columns = [
+        index
+        for index in range(len(table.columns))
+        if not any(isinstance(row[index], Span) for row in table.rows)
+    ]
+    rows = [[_cell(row[index], table, intervals) for index in columns] for row in table.rows]
+    right = [
+        index > 0 and any(not isinstance(row[index], str | None) for row in table.rows)
+        for index in columns
+    ]
+    return Grid(
+        [Text(_plain(table.columns[index])) for index in columns],
+        rows,
+        min(_count_names([[row[index] for index in columns] for row in table.rows]), len(columns)),
+        right,
+        intervals,
+    )
+
+
+def _count_names(rows: Sequence[Sequence[object]]) -> int:
+    """The number of leading columns of words that tell the rows apart; 1 where none do."""
+    for number in itertools.count(1):
+        values = [row[:number] for row in rows]
+        if any(len(value) < number or not _is_name(value[-1]) for value in values):
+            return 1
+        if len({tuple(map(main_text, value)) for value in values}) == len(rows):
+            return number
+    raise AssertionError("the loop ends by its returns")
+
+
+def _is_name(value: object) -> bool:
+    return (
+        _is_name(value.value) if isinstance(value, Detail) else isinstance(value, str | Link | Code)
+    )
+
+
+def _cell(value: object, table: Table, intervals: bool) -> Text:
     share = share_of(value)
     text = Text(
         f"{100 * share:.1f}" if table.heat and share is not None else _plain(main_text(value))
     )
     if table.heat and share is not None and (share > 0.5) == table.reverse:
         text.stylize("red")
-    detail = (
-        detail_text(value)
-        if form == "intervals"
-        else value.text
-        if isinstance(value, Detail)
-        else ""
-    )
+    kept = value.text if isinstance(value, Detail) else ""
+    detail = detail_text(value) if intervals else kept
     if detail:
         text.append(f" {_plain(detail).removesuffix(' %' * table.heat)}", style="dim")
     return text

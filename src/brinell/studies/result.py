@@ -10,6 +10,7 @@ import numpy as np
 
 from brinell.analysis.folder_result import ClaimingResult, Result
 from brinell.core import bounded
+from brinell.core.outward import printable
 from brinell.reports import html, terminal
 from brinell.reports.notebook import notebook
 from brinell.reports.values import Cell, Claimed, Code, Report, Seconds
@@ -37,13 +38,23 @@ class ReportedResult(Result):
         return notebook(self.report())
 
     def lines(self, *, verbose: bool = False) -> Iterator[str]:
-        """The report as a terminal shows it, and the path of the page."""
-        folder = str(getattr(self, "folder", "FOLDER")).rstrip("/")
-        yield from (
-            line.replace("FOLDER", folder)
-            for line in terminal.lines(self.report(), verbose=verbose)
-        )
+        """The report as a terminal shows it, without styles, and where files lie."""
+        yield from self.styled_lines(None, verbose=verbose)
+
+    def styled_lines(
+        self, colors: terminal.ColorSystem | None, *, verbose: bool = False
+    ) -> Iterator[str]:
+        """The report in the colours of a terminal, as wide as it is, and where files lie."""
+        folder = printable(str(getattr(self, "folder", "FOLDER")).rstrip("/"))
+        report = self.report()
+        for line in terminal.lines(report, verbose=verbose, colors=colors):
+            yield line.replace("FOLDER", folder)
+        yield from map(printable, self.places())
+
+    def places(self) -> Iterator[str]:
+        """What a terminal says last: where the page and other files lie."""
         if self.page:
+            folder = str(getattr(self, "folder", "FOLDER")).rstrip("/")
             yield f"page: {folder}/{self.page}"
 
     def write(self) -> Path:

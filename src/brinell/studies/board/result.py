@@ -63,9 +63,9 @@ class BoardResult(ReportedResult):
     refused: list[Refusal]
     """Folders that are not shown, each with its reason."""
 
-    def lines(self, *, verbose: bool = False) -> Iterator[str]:
-        """The report as a terminal shows it, and the path of the page."""
-        yield from super().lines(verbose=verbose)
+    def places(self) -> Iterator[str]:
+        """Where the page lies."""
+        yield from super().places()
         yield f"page: {self.folder}/index.html"
 
     def report(self) -> Report:

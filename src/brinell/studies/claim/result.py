@@ -240,9 +240,9 @@ class ClaimResult(ReportedResult, ClaimingResult):
         yield "run", Code(f"{self.request.run}, {self.run_digest}")
         yield "finished", Claimed(self.date)
 
-    def lines(self, *, verbose: bool = False) -> Iterator[str]:
-        """The report as a terminal shows it, and where it lies."""
-        yield from super().lines(verbose=verbose)
+    def places(self) -> Iterator[str]:
+        """Where the page and the model card lie."""
+        yield from super().places()
         yield f"model card: {self.folder}/{CARD}"
 
     def texts(self) -> dict[str, str]:

@@ -173,9 +173,9 @@ class HardenResult(FolderResult):
         """
         return spec_in(Path(self.folder), self.facts)
 
-    def lines(self, *, verbose: bool = False) -> Iterator[str]:
-        """The report as a terminal shows it, and how to name the hardened model."""
-        yield from super().lines(verbose=verbose)
+    def places(self) -> Iterator[str]:
+        """Where files lie, and how to name the hardened model."""
+        yield from super().places()
         yield f"weights: {self.weights}"
         if self.spec is not None:
             yield f"model: --model {shlex.quote(self.spec)}"
