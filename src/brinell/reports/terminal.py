@@ -103,7 +103,7 @@ def print_report(report: Report, console: Console, *, verbose: bool = False) -> 
 
 
 @dataclass(frozen=True)
-class Grid:
+class TextTable:
     """A table as texts.
 
     Its first `names` columns name a row; a column of `right` stands on the right.
@@ -116,11 +116,11 @@ class Grid:
     intervals: bool
     """True if cells have their intervals."""
 
-    def turned(self) -> "Grid":
+    def turned(self) -> "TextTable":
         """Rows and columns exchanged: one column for each row, under its name."""
         titles = [_joined(row[: self.names]) for row in self.rows]
         data = range(self.names, len(self.heads))
-        return Grid(
+        return TextTable(
             [_joined(self.heads[: self.names]), *titles],
             [[self.heads[column], *(row[column] for row in self.rows)] for column in data],
             1,
@@ -156,10 +156,10 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ColumnBlocks:
     """A grid in blocks of columns; `above` if the name of a row stands in a line of its own."""
 
-    grid: Grid
+    grid: TextTable
     blocks: list[list[int]]
     above: bool
 
@@ -223,7 +223,7 @@ def _table_lines(table: Table, console: Console) -> Iterator[Text]:
         yield from Text(f"intervals: {place}", style="dim").wrap(console, console.width)
 
 
-def _shortest(grid: Grid, width: int) -> Layout:
+def _shortest(grid: TextTable, width: int) -> ColumnBlocks:
     """Of the layouts in blocks the one with the fewest lines, as it is before turned."""
     candidates = [
         _layout(form, width, above) for above in (False, True) for form in (grid, grid.turned())
@@ -232,13 +232,13 @@ def _shortest(grid: Grid, width: int) -> Layout:
     return min(layouts, key=lambda layout: layout.height)
 
 
-def _layout(grid: Grid, width: int, above: bool) -> Layout | None:
+def _layout(grid: TextTable, width: int, above: bool) -> ColumnBlocks | None:
     """A grid in as few blocks of columns as have room; None where its names leave none."""
     least = [min(size, width - INDENT * above) for size in grid.least]
     data = range(grid.names, len(grid.heads))
     start = INDENT if above else sum(least[: grid.names]) + NARROW_GAP * (grid.names - 1)
     if sum(least) + grid.gap * (len(least) - 1) <= width and not above:
-        return Layout(grid, [[*data]], above)
+        return ColumnBlocks(grid, [[*data]], above)
     if not above and any(start + GAP + least[column] > width for column in data):
         return None
 
@@ -251,7 +251,7 @@ def _layout(grid: Grid, width: int, above: bool) -> Layout | None:
             free = width - start + GAP * above
         blocks[-1].append(column)
         free -= needed
-    return Layout(grid, blocks or [[]], above)
+    return ColumnBlocks(grid, blocks or [[]], above)
 
 
 def _widened(least: Sequence[int], most: Sequence[int], room: int) -> list[int]:
@@ -286,7 +286,7 @@ def _longest_word(text: Text) -> int:
     return max(map(cell_len, text.plain.split()), default=0)
 
 
-def _grid(table: Table, intervals: bool) -> Grid:
+def _grid(table: Table, intervals: bool) -> TextTable:
     """A table as texts, without the bars that only a page draws."""
     columns = [
         index
@@ -298,7 +298,7 @@ def _grid(table: Table, intervals: bool) -> Grid:
         index > 0 and any(not isinstance(row[index], str | None) for row in table.rows)
         for index in columns
     ]
-    return Grid(
+    return TextTable(
         [Text(_plain(table.columns[index])) for index in columns],
         rows,
         min(_count_names([[row[index] for index in columns] for row in table.rows]), len(columns)),
