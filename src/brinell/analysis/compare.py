@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from brinell.analysis.curve import RIGHT, WRONG, Array, eps_index, grid, ran, worst_case
+from brinell.analysis.families import joint_p_values
 from brinell.analysis.inference import holm
 from brinell.analysis.proportions import mcnemar, paired_difference
 from brinell.analysis.results import ClassComparison, CompareResult, PairedRate
@@ -68,11 +69,15 @@ class Common:
         self, first: int, second: int, members: Array | slice = slice(None)
     ) -> list[PairedRate]:
         """Two of the models on some of the samples: on clean inputs, and at each budget."""
-        a, b = self.states[first, members], self.states[second, members]
-        return [
-            paired(a[:, index], b[:, index], eps)
-            for index, eps in enumerate((0.0, *self.eps.tolist()))
-        ]
+        a = self.states[first, members]
+        b = self.states[second, members]
+        budgets = (0.0, *self.eps.tolist())
+        return [paired(a[:, index], b[:, index], eps) for index, eps in enumerate(budgets)]
+
+    def joint_p_values(self, first: int, second: int) -> Array:
+        """(1 + budgets,) p-values of two of the models, corrected for all comparisons together."""
+        right = (self.states == RIGHT).astype(np.int8)
+        return joint_p_values(right[first] - right[second])
 
 
 def align(sides: Sequence[Side]) -> Common:
@@ -182,7 +187,13 @@ def compare(a: Side, b: Side) -> CompareResult:
 def pair(common: Common, first: int, second: int) -> CompareResult:
     """Two of several models: paired counts at each budget with the difference A - B, and per class."""
     names = class_names(common.sides[first].manifest)
-    clean, *robust = common.pair(first, second)
+    rates = common.pair(first, second)
+    joint = common.joint_p_values(first, second).tolist()
+    corrected = [
+        rate.model_copy(update={"p_joint": p}) for rate, p in zip(rates, joint, strict=True)
+    ]
+    clean = corrected[0]
+    robust = corrected[1:]
     classes = [
         (label, *common.pair(first, second, common.labels == label))
         for label in np.unique(common.labels).tolist()

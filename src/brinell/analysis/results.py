@@ -326,6 +326,9 @@ class PairedRate(Result):
     """Upper end."""
     p: float
     """McNemar's exact p-value, two-sided."""
+    p_joint: float | None = None
+    """The same, corrected for clean inputs and all budgets looked at together (Westfall & Young);
+    null where one comparison was made alone."""
 
 
 class ClassComparison(OfClass):

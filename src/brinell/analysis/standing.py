@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from brinell.analysis.curve import RIGHT, WRONG
+from brinell.analysis.families import joint_p_values
 from brinell.analysis.inference import Order, Rank, holm
 from brinell.core.record import Array
 
@@ -34,6 +35,8 @@ class Standing:
     """The models by robust accuracy, at each budget."""
     at: int
     """Position of the budget at which they are compared."""
+    robust: Array
+    """(models, samples, budgets) states, as in `analysis.curve`."""
 
     def rank(self, model: int) -> Rank:
         """Rank of a model at the compared budget."""
@@ -42,6 +45,17 @@ class Standing:
     def rivals(self, model: int) -> list[str]:
         """Names of the models that are not shown to differ from this one at the compared budget."""
         return [self.names[rival] for rival in self.orders[self.at].rivals(model)]
+
+    def joint_p_values(self, first: int, second: int) -> Array:
+        """(budgets,) p-values of the difference of two models, corrected for all budgets and pairs.
+
+        Whoever names the budget at which a model is farthest ahead has looked at all of them.
+        """
+        right = (self.robust == RIGHT).astype(np.int8)
+        wrong = (self.robust == WRONG).astype(np.int8)
+        differences = right[first] * wrong[second] - wrong[first] * right[second]
+        pairs = len(self.names) * (len(self.names) - 1) // 2
+        return np.minimum(pairs * joint_p_values(differences), 1.0)
 
     def leaders(self, budget: int) -> list[int]:
         """The models with the highest robust accuracy at a budget."""
@@ -64,7 +78,9 @@ def standing(
     """
     orders = [order_models(robust[:, :, budget]) for budget in range(robust.shape[2])]
     at = telling_budget(clean == RIGHT, robust == RIGHT) if at is None else at
-    return Standing(names=names, n=robust.shape[1], texts=texts, orders=orders, at=at)
+    return Standing(
+        names=names, n=robust.shape[1], texts=texts, orders=orders, at=at, robust=robust
+    )
 
 
 def order_models(states: Array) -> Order:

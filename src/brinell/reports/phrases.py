@@ -68,8 +68,8 @@ def _crossings(standing: Standing) -> Iterator[str]:
         )
         order = standing.orders[budget]
         chance = (
-            "more than chance explains"
-            if significant(order.p[other, leader])
+            "more than chance explains at the budgets looked at"
+            if significant(standing.joint_p_values(other, leader)[budget])
             else "which may be chance"
         )
         yield (
