@@ -108,7 +108,7 @@ LIMITS = (
     Limit("functions of a complexity above 10, %", 4, 6.5),
     Limit("functions of a complexity above 15", 10, 77),
     Limit("class names bound in two modules or more", 10, 61),
-    Limit("places that build a Ledger", 3, 15),
+    Limit("places that build a Ledger", 3),
 )
 
 

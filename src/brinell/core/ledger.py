@@ -30,6 +30,7 @@ from brinell.core.eot import EOT, Precision, question_cost
 from brinell.core.errors import ContractError, MemoryShortError, ModelError, RequestError, one_line
 from brinell.core.memory import is_memory_short
 from brinell.core.model import Access, Model
+from brinell.core.norms import per_sample
 from brinell.core.oracle import Batch, Differences, Gradient, Oracle
 from brinell.core.threat import Threat, size
 from brinell.core.torch_settings import float32_products
@@ -160,6 +161,14 @@ class Ledger:
     def fooled(self) -> Tensor:
         """(n,) bool: whether an adversarial input within the threat was found."""
         return self.best.first_success > 0
+
+    @property
+    def strongest(self) -> Tensor:
+        """(n, *shape): the closest adversarial input; of a sample without one the input of the
+        largest margin, if these are kept.
+        """
+        fooled = per_sample(self.fooled, self._batch.x)
+        return torch.where(fooled, self.best.closest, self.best.strongest)
 
     def affordable(self, ids: Tensor) -> Tensor:
         """(n,) bool: which rows have budget left, if the rows before them with the same id are

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from brinell.core.model import Model
@@ -24,6 +25,11 @@ class Batch:
     start: Tensor | None = None
     """(n, *shape) inputs within the threat from which an attack may begin, such as the best of
     an earlier one; None if there are none."""
+
+    @classmethod
+    def of(cls, x: Tensor, y: Tensor, start: Tensor | None = None) -> "Batch":
+        """Inputs with their labels, numbered from 0 as a ledger needs them."""
+        return cls(ids=torch.arange(len(x), device=x.device), x=x, y=y, start=start)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from brinell.core.attack import open_questions
 from brinell.core.contracts import Access, Batch, Distortion, Domain, Network, Streams, Threat
-from brinell.core.ledger import Ledger
 from brinell.core.model import ModelInfo
 from brinell.core.patches import AXES, PatchGrid, sides
 from brinell.core.settings import Count
@@ -71,10 +71,14 @@ class RLAB(OnGradients):
         with torch.no_grad():
             classes = network(batch.x[:1]).shape[1]
         keys = torch.randint(-(2**62), 2**62, (len(batch),), generator=rng, device=batch.x.device)
-        batch = Batch(ids=torch.arange(len(batch), device=batch.x.device), x=batch.x, y=batch.y)
-        model = Scores(network, threat.domain, classes)
-        ledger = Ledger(
-            model, batch, threat, access=Access.SCORES, batch_size=len(batch), strongest=True
+        ledger = open_questions(
+            Scores(network, threat.domain, classes),
+            Batch.of(batch.x, batch.y),
+            threat,
+            access=Access.SCORES,
+            anywhere=False,
+            batch_size=len(batch),
+            strongest=True,
         )
         domain = threat.domain.free
         grid = (
@@ -98,8 +102,7 @@ class RLAB(OnGradients):
             Streams(keys),
             agent.policy(placement.choices),
         )
-        fooled = ledger.fooled.view(-1, *[1] * (batch.x.ndim - 1))
-        return torch.where(fooled, ledger.best.closest, ledger.best.strongest)
+        return ledger.strongest
 
     def loss(self, network: Network, batch: Batch, x_adv: Tensor) -> Tensor:
         """(n,) the mean of the cross-entropies of the clean and of the distorted inputs."""

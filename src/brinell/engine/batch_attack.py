@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import ChoosesData, reach_of
+from brinell.core.attack import attack
+from brinell.core.contracts import ChoosesData
 from brinell.core.criterion import MISCLASSIFIED, Criterion, Targeted, Worst
 from brinell.core.domain import Domain, Kind
 from brinell.core.errors import RequestError, short
-from brinell.core.ledger import Ledger
 from brinell.core.model import Model, ask
 from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
@@ -234,35 +234,27 @@ class BatchAttack:
         result: dict[str, Tensor],
     ) -> None:
         """Run a stage on the samples of `rows` and write its finds into `result`."""
-        x, y = self.x[rows], self.y[rows]
         attack_criterion = Worst(criterion) if worst else criterion
         threat = Threat(
             distance=self.distance, eps=eps, domain=self.domain, criterion=attack_criterion
         )
-        minimal = stage.attack.family == "minimal"
-        if worst and minimal:
+        if worst and stage.attack.family == "minimal":
             raise RequestError(
                 f"{stage.name} minimises the distance, and worst=True asks for "
                 "the largest margin: take apgd or pgd"
             )
-        ledger = Ledger(
+        ledger, _ = attack(
             self.model,
-            Batch(ids=torch.arange(len(rows), device=x.device), x=x, y=y),
+            Batch.of(self.x[rows], self.y[rows]),
             threat,
-            access=stage.attack.access,
+            stage.attack,
+            Streams.of(self.seed, rows).fold(stage.name),
             queries=self.queries,
             batch_size=self.batch_size,
-            minimal=minimal,
-            reach=reach_of(stage.attack, self.distance.name),
             eot=stage.eot,
             strongest=True,
         )
-        stage.attack(
-            ledger.oracle(),
-            ledger.batch,
-            ledger.threat,
-            Streams.of(self.seed, rows).fold(stage.name),
-        )
+
         improved = ledger.best.margin > result["margin"][rows]
         fooled = improved & (ledger.best.margin > 0) if worst else ledger.fooled
         result["x_adv"][rows[improved]] = ledger.best.strongest[improved]

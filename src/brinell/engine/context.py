@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from brinell.core import losses
+from brinell.core.attack import open_questions
 from brinell.core.checks import Code, Finding
 from brinell.core.errors import ModelError
 from brinell.core.ledger import Ledger
@@ -76,13 +77,13 @@ class CheckContext:
         radius = torch.full((len(self.clean),), reach, device=self.clean.x.device)
         threat = Threat(distance=self.distance, eps=radius, domain=model.domain)
         self.ledgers.append(
-            Ledger(
+            open_questions(
                 model,
                 self.clean,
                 threat,
                 access=model.access,
+                anywhere=minimal,
                 batch_size=self.batch_size,
-                minimal=minimal,
                 on_pass=self._on_pass,
             )
         )

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from brinell.core import losses, norms
-from brinell.core.contracts import Extras, Remark, follows_surrogates, reach_of
+from brinell.core.attack import attack
+from brinell.core.contracts import Extras, Remark, follows_surrogates
 from brinell.core.criterion import MISCLASSIFIED, Criterion, NotRejected, Targeted, WrittenCriterion
 from brinell.core.domain import Domain
 from brinell.core.eot import EOT
@@ -107,31 +108,28 @@ def run_attack(setting: AttackSetting, task: GroupTask, batch_size: int) -> Resu
     start = time.perf_counter()
     levels = torch.as_tensor(unit[:, None] * plan.levels, dtype=torch.float32, device=device)
     labels = torch.as_tensor(plan.labels[task.index], device=device).long()
-    batch = Batch(ids=torch.arange(len(x), device=device), x=x, y=labels)
     threat = Threat(
         distance=plan.distance,
         eps=_gather_levels(levels, torch.as_tensor(task.level, device=device)),
         domain=plan.dataset.domain,
         criterion=setting.criterion(task.target),
     )
-    minimal = stage.attack.family == "minimal"
-    ledger = Ledger(
+    rng = Streams.of(plan.request.seed, torch.as_tensor(samples, device=device)).fold(stage.name)
+
+    ledger, extras = attack(
         setting.model,
-        batch,
+        Batch.of(x, labels),
         threat,
-        access=stage.attack.access,
+        stage.attack,
+        rng,
         queries=plan.request.queries,
         batch_size=batch_size,
-        minimal=minimal,
-        reach=reach_of(stage.attack, plan.distance.name),
         eot=stage.eot,
         precision=plan.request.precision,
-        on_pass=setting.on_pass,
         surrogates=setting.surrogates if follows_surrogates(stage.attack) else (),
+        on_pass=setting.on_pass,
     )
-    rng = Streams.of(plan.request.seed, torch.as_tensor(samples, device=device)).fold(stage.name)
-    extras = stage.attack(ledger.oracle(), ledger.batch, ledger.threat, rng) or Extras()
-    if not minimal:
+    if stage.attack.family != "minimal":
         _shrink(ledger, levels)
     broken = level_of(ledger.best.distance, levels, threat.distance, threat.domain).cpu().numpy()
     fooled = broken < levels.shape[1]

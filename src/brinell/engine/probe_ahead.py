@@ -10,9 +10,9 @@ the same samples with as many passes, and only what the probe is still ahead on 
 from torch import Tensor
 
 from brinell import plugins
+from brinell.core.attack import attack
 from brinell.core.checks import Code, Finding, exact_test
 from brinell.core.contracts import Attack
-from brinell.core.ledger import Ledger
 from brinell.core.model import Model
 from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
@@ -50,11 +50,11 @@ def check_lead(
     reached, from which it counts as ahead: infinite where it broke the sample. It spends at most
     `passes` forwards and backwards on a sample; the text begins with its name, `opening`.
     """
-    ledger = Ledger(model, batch, threat, batch_size=batch_size)
     climb: Attack = plugins.build(
         "attack", "apgd", {"loss": "margin", "steps": max(1, passes // 2)}
     )
-    climb(ledger.oracle(), ledger.batch, ledger.threat, rng)
+    ledger, _ = attack(model, batch, threat, climb, rng, batch_size=batch_size)
+
     behind = ledger.fooled | (ledger.best.margin >= reach)
     count, compared = round(counts[0] * float((~behind).float().mean())), counts[1]
     observation = (

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from brinell.core.attack import attack, open_questions
 from brinell.core.contracts import Attack
 from brinell.core.errors import RequestError
 from brinell.core.intervals import CONFIDENCE, deviations
@@ -121,9 +122,7 @@ def train(
             f"give at least {FEWEST}"
         )
     anything = replace(threat, eps=torch.full_like(threat.eps, torch.inf))
-    ledger = Ledger(
-        model, batch, anything, access=Access.SCORES, batch_size=batch_size, minimal=True
-    )
+    ledger = open_questions(model, batch, anything, access=Access.SCORES, batch_size=batch_size)
     free = replace(threat, domain=ledger.threat.domain, criterion=ledger.threat.criterion)
     device, rng, costs = batch.x.device, Streams.of(config.seed, batch.ids), _Costs(ledger)
     agent = Agent(
@@ -329,22 +328,15 @@ def _save_queries(
 
 
 def _attack(
-    attack: Attack, model: Model, batch: Batch, threat: Threat, placement: Placement, rng: Streams
+    method: Attack, model: Model, batch: Batch, threat: Threat, placement: Placement, rng: Streams
 ) -> tuple[Array, int]:
     """(n,) the queries of another attack until its first success, the one about the clean input
     included; and all of them.
     """
-    numbered, budget = (
-        replace(batch, ids=torch.arange(len(batch), device=batch.x.device)),
-        1 + placement.rules.steps,
-    )
-    limits: dict[str, Any] = {
-        "access": attack.access,
-        "queries": budget - 1,
-        "minimal": attack.family == "minimal",
-    }
-    ledger = Ledger(model, numbered, threat, **limits)
-    attack(ledger.oracle(), ledger.batch, ledger.threat, rng)
+    budget = 1 + placement.rules.steps
+    numbered = Batch.of(batch.x, batch.y, batch.start)
+
+    ledger, _ = attack(model, numbered, threat, method, rng, queries=budget - 1)
     costs = (
         torch.where(ledger.fooled, 1.0 + ledger.best.first_success, torch.inf)
         .double()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from brinell import plugins
+from brinell.core.attack import attack
 from brinell.core.contracts import (
     KINDS,
     Access,
@@ -17,7 +18,6 @@ from brinell.core.contracts import (
     Kind,
     Streams,
     Threat,
-    reach_of,
 )
 from brinell.core.errors import BrinellError, ContractError
 from brinell.core.ledger import Ledger
@@ -158,7 +158,7 @@ def _demand(attack: Attack, holds: bool, rule: str) -> None:
 
 
 def _attack(
-    attack: Attack,
+    method: Attack,
     kind: Kind,
     distance: Distance,
     *,
@@ -172,9 +172,7 @@ def _attack(
     """
     problem = linear_problem(kind, distance.name)
     rows = torch.arange(len(problem.batch)) if rows is None else rows
-    batch = Batch(
-        ids=torch.arange(len(rows)), x=problem.batch.x[rows].clone(), y=problem.batch.y[rows]
-    )
+    batch = Batch.of(problem.batch.x[rows].clone(), problem.batch.y[rows])
     factors = (
         torch.tensor(FACTORS)[rows // 2 % len(FACTORS)]
         if factor is None
@@ -183,18 +181,11 @@ def _attack(
     threat = Threat(
         distance=distance, eps=factors * problem.margin[rows], domain=problem.model.domain
     )
-    ledger = Ledger(
-        problem.model,
-        batch,
-        threat,
-        access=attack.access,
-        queries=queries,
-        batch_size=size,
-        minimal=attack.family == "minimal",
-        reach=reach_of(attack, distance.name),
-    )
+    rng = Streams.of(0, rows).fold("check")
     try:
-        attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, rows).fold("check"))
+        ledger, _ = attack(
+            problem.model, batch, threat, method, rng, queries=queries, batch_size=size
+        )
     except Exception as error:
         place, is_known = f"on {kind} inputs in {distance.name}", isinstance(error, BrinellError)
         failure = (
@@ -202,7 +193,7 @@ def _attack(
             if is_known
             else f"failed {place} with {type(error).__name__}"
         )
-        raise ContractError(f"{type(attack).__name__} {failure}: {error}") from error
+        raise ContractError(f"{type(method).__name__} {failure}: {error}") from error
     return _Run(
         ledger, dataclasses.replace(problem, batch=batch, margin=problem.margin[rows]), factors
     )

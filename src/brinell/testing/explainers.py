@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from brinell.core.attack import open_questions
 from brinell.core.contracts import (
     KINDS,
     Access,
@@ -16,7 +17,6 @@ from brinell.core.contracts import (
     OpensModel,
     Streams,
 )
-from brinell.core.ledger import Ledger
 from brinell.core.model import ModelInfo
 from brinell.core.patches import AXES
 from brinell.core.threat import Threat
@@ -169,7 +169,7 @@ def _maps(
     """The maps of a batch, whose budget is endless."""
     model = model or _Model(kind, max(explainer.access, Access.SCORES))
     threat = Threat(distance=Linf(), eps=torch.full((len(batch),), torch.inf), domain=model.domain)
-    ledger = Ledger(model, batch, threat, access=explainer.access, batch_size=64, minimal=True)
+    ledger = open_questions(model, batch, threat, access=explainer.access, batch_size=64)
     rng = Streams.of(7, torch.arange(len(batch)) if streams is None else streams)
     with contained(f"explainer {type(explainer).__name__}", f" (on {kind} inputs)"):
         attached = (

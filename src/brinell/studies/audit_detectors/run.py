@@ -29,11 +29,11 @@ from torch import Tensor
 
 from brinell import plugins
 from brinell.core import losses, norms
+from brinell.core.attack import open_questions
 from brinell.core.bounded import digest
 from brinell.core.contracts import Dataset, Detector, Suspicion
 from brinell.core.criterion import Undetected
 from brinell.core.errors import RequestError, option
-from brinell.core.ledger import Ledger
 from brinell.core.model import Access
 from brinell.core.oracle import Batch, Oracle
 from brinell.core.record import CLEAN, Array, Outcome
@@ -197,14 +197,10 @@ def examine(
     for attack, start in product(attacks, range(0, len(attackable), CHUNK)):
         position = attackable[start : start + CHUNK]
         index, n = torch.as_tensor(position, device=plan.device), len(position)
-        batch = Batch(
-            ids=torch.arange(n, device=plan.device),
-            x=x[index],
-            y=torch.as_tensor(labels[position], device=plan.device),
-        )
+        batch = Batch.of(x[index], torch.as_tensor(labels[position], device=plan.device))
         budget = torch.full((n,), eps, device=plan.device)
         threat = Threat(distance=plan.distance, eps=budget, domain=domain, criterion=criterion)
-        ledger = Ledger(plan.models[model], batch, threat, batch_size=CHUNK)
+        ledger = open_questions(plan.models[model], batch, threat, anywhere=False, batch_size=CHUNK)
         free = (
             None if attack == EVADING[0] else ledger.movable((x[index] - background).abs() > 1e-6)
         )

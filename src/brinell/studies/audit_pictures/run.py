@@ -18,11 +18,10 @@ import torch
 from torch import Tensor
 
 from brinell import plugins
-from brinell.core.contracts import Attack, reach_of
+from brinell.core.attack import attack
+from brinell.core.contracts import Attack
 from brinell.core.errors import RequestError, option
-from brinell.core.ledger import Ledger
 from brinell.core.model import Model
-from brinell.core.norms import per_sample
 from brinell.core.oracle import Batch
 from brinell.core.record import CLEAN, Array
 from brinell.core.streams import Streams
@@ -232,7 +231,7 @@ class _Search:
     def run(self) -> list[Answers]:
         """The rows of all budgets in rising order."""
         parts = []
-        for eps, (name, attack) in product(self.plan.levels, self.plan.attacks.items()):
+        for eps, (name, method) in product(self.plan.levels, self.plan.attacks.items()):
             is_open, changed = (
                 self.criterion.attackable & ~self.met,
                 (self.best != self.x).flatten(1).any(1),
@@ -240,31 +239,21 @@ class _Search:
             fresh, begun = ((is_open & mask).nonzero()[:, 0] for mask in (~changed, changed))
             for index, start in ((fresh, None), (begun, self.best[begun])):
                 if len(index):
-                    parts.append(self._attack(name, attack, eps, index, start))
+                    parts.append(self._attack(name, method, eps, index, start))
         return parts
 
     def _attack(
-        self, name: str, attack: Attack, eps: float, index: Tensor, start: Tensor | None
+        self, name: str, method: Attack, eps: float, index: Tensor, start: Tensor | None
     ) -> Answers:
         """Attack some of the pictures within a budget, from inputs within it; keep what is
         stronger, and return the rows.
         """
         begin, x, plan, n = time.perf_counter(), self.x[index], self.plan, len(index)
-        ledger = Ledger(
-            self.task.model,
-            Batch(ids=torch.arange(n, device=x.device), x=x, y=self.y[index], start=start),
-            Threat(
-                distance=plan.distance,
-                eps=torch.full((n,), eps, device=x.device),
-                domain=plan.dataset.domain,
-                criterion=self.criterion.select(index),
-            ),
-            access=attack.access,
-            queries=plan.queries,
-            batch_size=plan.batch_size,
-            minimal=attack.family == "minimal",
-            reach=reach_of(attack, plan.distance.name),
-            strongest=True,
+        threat = Threat(
+            distance=plan.distance,
+            eps=torch.full((n,), eps, device=x.device),
+            domain=plan.dataset.domain,
+            criterion=self.criterion.select(index),
         )
         samples = self.ids[index.cpu().numpy()]
         of_aim = (
@@ -273,9 +262,19 @@ class _Search:
             else f"{self.aim}/{name}"
         )
         streams = Streams.of(plan.seed, torch.as_tensor(samples, device=x.device))
-        attack(ledger.oracle(), ledger.batch, ledger.threat, streams.fold(f"{of_aim} {eps!r}"))
-        fooled, margin = ledger.fooled, ledger.best.margin
-        found = torch.where(per_sample(fooled, x), ledger.best.closest, ledger.best.strongest)
+
+        ledger, _ = attack(
+            self.task.model,
+            Batch.of(x, self.y[index], start),
+            threat,
+            method,
+            streams.fold(f"{of_aim} {eps!r}"),
+            queries=plan.queries,
+            batch_size=plan.batch_size,
+            strongest=True,
+        )
+
+        fooled, margin, found = ledger.fooled, ledger.best.margin, ledger.strongest
         seconds = (time.perf_counter() - begin) / n
         improved = margin > self.margin[index]
         self.best[index[improved]], self.margin[index[improved]] = found[improved], margin[improved]

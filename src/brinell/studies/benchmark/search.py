@@ -18,8 +18,8 @@ from torch import Tensor
 from brinell import plugins
 from brinell.attacks.rlab import RLAB
 from brinell.core import norms
+from brinell.core.attack import open_questions
 from brinell.core.criterion import MISCLASSIFIED, Criterion
-from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
 from brinell.core.oracle import Batch
 from brinell.core.patches import PatchGrid
@@ -105,15 +105,13 @@ class Search:
         distance = plugins.build("distance", "l2", {})
         # Without a cap, every input within the bounds is allowed.
         eps = torch.full((len(x),), plan.eps or extent(distance, domain), device=device)
-        # minimal: levels exceed the cap of the adversarial example, so queries beyond it are
-        # allowed.
-        self._ledger = Ledger(
+        # Levels exceed the cap of the adversarial example, so questions beyond it are allowed.
+        self._ledger = open_questions(
             self._model,
-            Batch(ids=torch.arange(len(x), device=device), x=x, y=y),
+            Batch.of(x, y),
             Threat(distance=distance, eps=eps, domain=domain, criterion=criterion),
             access=Access.SCORES,
             batch_size=plan.request.batch_size,
-            minimal=True,
             on_pass=progress.count_passes,
         )
         self._oracle, self._batch, self._threat = (

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from brinell import plugins
 from brinell.analysis import saliency
+from brinell.core.attack import open_questions
 from brinell.core.bounded import digest
 from brinell.core.contracts import Dataset, Explainer, Model, OpensModel
 from brinell.core.errors import ContractError, RequestError, option
-from brinell.core.ledger import Ledger
 from brinell.core.oracle import Batch
 from brinell.core.record import Array
 from brinell.core.streams import Streams
@@ -228,7 +228,7 @@ def explain_group(plan: ExplainPlan, ids: Array, file: str) -> Measured:
     predicted = plan.answer(x).argmax(1).cpu().numpy()
     explained = predicted if plan.request.explain == "prediction" else labels
     y = torch.as_tensor(explained, device=plan.device).long()
-    batch = Batch(ids=torch.arange(len(x), device=plan.device), x=x, y=y)
+    batch = Batch.of(x, y)
     rng = Streams.of(plan.request.seed, torch.as_tensor(ids, device=plan.device)).fold("explain")
     shared: dict[str, Any] = {
         "sample_id": ids,
@@ -267,9 +267,7 @@ def compute_maps(
         torch.full((len(x),), torch.inf, device=plan.device),
     )
     threat, size = Threat(distance=unbounded, eps=eps, domain=domain), plan.request.batch_size
-    ledger = Ledger(
-        plan.model, batch, threat, access=explainer.access, batch_size=size, minimal=True
-    )
+    ledger = open_questions(plan.model, batch, threat, access=explainer.access, batch_size=size)
     start = time.perf_counter()
     maps = explainer(ledger.oracle(), ledger.batch, ledger.threat.domain, rng).detach()
     seconds = (time.perf_counter() - start) / len(x)

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import ChoosesData, reach_of
+from brinell.core.attack import attack
+from brinell.core.contracts import ChoosesData
 from brinell.core.criterion import MISCLASSIFIED, Criterion, Worst
 from brinell.core.errors import RequestError, option
-from brinell.core.ledger import Ledger
 from brinell.core.norms import l2, linf
 from brinell.core.oracle import Batch
 from brinell.core.record import Array
@@ -216,35 +216,29 @@ def _make_examples(plan: TransferPlan, number: int, start: int) -> None:
     rows = slice(start, start + SLICE)
     model = mean_of([plan.models[name] for name in plan.facts.sources[number].members])
     clean = plan.dataset.load(plan.ids[rows].tolist()).to(plan.device)
-    minimal = plan.stage.attack.family == "minimal"
-    criterion: Criterion = MISCLASSIFIED if minimal else Worst(MISCLASSIFIED)
+    is_minimal = plan.stage.attack.family == "minimal"
+    criterion: Criterion = MISCLASSIFIED if is_minimal else Worst(MISCLASSIFIED)
     eps = torch.full((len(clean),), plan.facts.eps, device=plan.device)
-    ledger = Ledger(
+    streams = Streams.of(plan.request.seed, torch.as_tensor(plan.ids[rows], device=plan.device))
+
+    ledger, _ = attack(
         model,
-        Batch(
-            ids=torch.arange(len(clean), device=plan.device),
-            x=clean,
-            y=torch.as_tensor(plan.labels[rows], device=plan.device),
-        ),
+        Batch.of(clean, torch.as_tensor(plan.labels[rows], device=plan.device)),
         Threat(distance=plan.distance, eps=eps, domain=plan.dataset.domain, criterion=criterion),
-        access=plan.stage.attack.access,
+        plan.stage.attack,
+        streams.fold(plan.stage.name),
         batch_size=plan.request.batch_size,
-        minimal=minimal,
-        reach=reach_of(plan.stage.attack, plan.distance.name),
         eot=plan.stage.eot,
         strongest=True,
     )
-    rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids[rows], device=plan.device)).fold(
-        plan.stage.name
-    )
-    plan.stage.attack(ledger.oracle(), ledger.batch, ledger.threat, rng)
-    fooled = ledger.fooled.reshape(-1, *[1] * (clean.ndim - 1))
-    x = torch.where(fooled, ledger.best.closest, ledger.best.strongest)
+
     costs = {
         name: getattr(ledger.costs, name).cpu().numpy().astype(np.int64)
         for name in ("forwards", "backwards")
     }
-    write_arrays(plan.folder / _example_file(number, start), {"x": x.cpu().numpy(), **costs})
+    write_arrays(
+        plan.folder / _example_file(number, start), {"x": ledger.strongest.cpu().numpy(), **costs}
+    )
 
 
 def _evaluate(plan: TransferPlan, name: str) -> Answers:

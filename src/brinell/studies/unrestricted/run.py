@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from brinell import plugins
+from brinell.core.attack import open_questions
 from brinell.core.errors import RequestError, option
-from brinell.core.ledger import Ledger
 from brinell.core.losses import decision
 from brinell.core.model import Access, Model
 from brinell.core.neighbours import Reference
@@ -182,16 +182,15 @@ class _Attack:
             "class_probability": request.class_probability,
         }
         low, high = domain.bounds(start.x)
-        ledger = Ledger(
+        ledger = open_questions(
             model,
-            Batch(ids=torch.arange(len(y), device=y.device), x=start.x, y=y),
+            Batch.of(start.x, y),
             Threat(
                 distance=plugins.build("distance", "linf", {}),
                 eps=(high - low).amax().expand(len(y)),
                 domain=domain,
             ),
             batch_size=request.batch_size,
-            minimal=True,
             on_pass=self.call.progress.count_passes,
         )
         x, z = search(
