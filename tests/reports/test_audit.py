@@ -101,7 +101,7 @@ def test_classes_on_the_page_and_in_the_file(make):
         on_page = [
             block
             for block in report.blocks
-            if isinstance(block, Table) and block.heat and block.page
+            if isinstance(block, Table) and block.heat and block.page and not block.beside
         ]
         assert [len(block.rows) for block in on_page] == [21]
         assert len(tables(report)["per_class"].rows) == number + 1

@@ -130,3 +130,27 @@ def _compare_means(sums: Array, squares: Array, counts: Array, low: float, high:
     p = np.ones((len(counts), len(counts)))
     p[i, j] = p[j, i] = holm(2 * stdtr(dof, -np.abs(means[i] - means[j]) / np.sqrt(total)))
     return Order(sums / counts, p)
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> tuple[float, float] | None:
+    """Spearman's rank correlation of two values of each object, and its p-value by permutations.
+
+    All orders are taken up to seven objects, and 9,999 of them of more. None if one of both values
+    is the same for all objects.
+    """
+    from scipy.stats import permutation_test, rankdata
+
+    if len(set(first)) < 2 or len(set(second)) < 2:
+        return None
+    ranks = rankdata(second)
+
+    def correlation(values: Array) -> float:
+        return float(np.corrcoef(rankdata(values), ranks)[0, 1])
+
+    test = permutation_test(
+        (np.asarray(first, dtype=np.float64),),
+        correlation,
+        permutation_type="pairings",
+        rng=np.random.default_rng(0),
+    )
+    return float(test.statistic), float(test.pvalue)

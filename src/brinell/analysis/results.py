@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import AliasChoices, ConfigDict, Field
 
 from brinell.analysis.folder_result import ClaimingResult, Result
+from brinell.analysis.total_drops import TotalDrops
 
 ACCURACY = "accuracy"
 """The quantity of most rates."""
@@ -282,6 +283,9 @@ class AuditResult(ClaimingResult):
     """One entry per model, in the order of the request."""
     warnings: list[WarningResult]
     """All warnings of the run."""
+    drops: TotalDrops | None = None
+    """Drops from the untouched inputs to the largest eps, over classes and models; null for one
+    model, or if no sample was judged on all."""
 
     @property
     def reported(self) -> "ModelResult | AuditResult":

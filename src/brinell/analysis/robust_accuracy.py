@@ -31,6 +31,7 @@ from brinell.analysis.results import (
     StageResult,
     WarningResult,
 )
+from brinell.analysis.total_drops import TotalDrops, total_drops
 from brinell.analysis.verdict import (
     Figures,
     detours,
@@ -61,7 +62,24 @@ def summarise(manifest: Mapping[str, Any], records: Records, run: str) -> AuditR
             *warnings_of(manifest),
             *(w for m in models for w in m.warnings if w not in warnings_of(manifest)),
         ],
+        drops=drops_of(manifest, records),
     )
+
+
+def drops_of(manifest: Mapping[str, Any], records: Records) -> TotalDrops | None:
+    """Total drops up to the largest eps over classes and models; None for one model, or models that
+    were not judged on the same samples.
+    """
+    names = [str(model["name"]) for model in manifest["models"]]
+    if len(names) < 2 or not manifest["eps"] or not manifest["eps"][-1] > 0:
+        return None
+    cells = [grid(records, manifest, name) for name in names]
+    first = cells[0]
+    if not all(np.array_equal(of_model.ids, first.ids) for of_model in cells):
+        return None
+    clean = np.stack([of_model.clean for of_model in cells])
+    robust = np.stack([worst_case(of_model)[:, -1] for of_model in cells])
+    return total_drops(names, class_names(manifest), first.labels, clean, robust)
 
 
 def summarise_model(

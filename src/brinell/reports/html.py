@@ -130,10 +130,15 @@ def content(value: Any) -> Markup:
     )
 
 
-def shade_text(value: Any) -> tuple[str, str]:
-    """A shaded share in whole percent with its interval, for a narrow cell."""
+def shade_text(value: Any, table: Table) -> tuple[str, str]:
+    """A shaded share in whole percent with its interval, for a narrow cell; or with what the table
+    has beside it.
+    """
+    if table.beside:
+        share = 100 * (share_of(value) or 0.0)
+        return f"{share:.1f}".removesuffix(".0"), value.text if isinstance(value, Detail) else ""
     if isinstance(value, Detail):
-        text, interval = shade_text(value.value)
+        text, interval = shade_text(value.value, table)
         return text, "; ".join(filter(None, (interval, value.text)))
     low, high = getattr(value, "low", None), getattr(value, "high", None)
     interval = "" if low is None or high is None else f"{100 * low:.0f}–{100 * high:.0f}"

@@ -11,6 +11,8 @@ from brinell.reports.numbers import counted, full_text, listed, percent
 
 ENOUGH = 5
 """With fewer samples, a class is not called the weakest or the strongest."""
+MOST_NAMED = 6
+"""Number of classes that a sentence names; of more it says how many."""
 
 
 def who_leads(standing: Standing) -> list[str]:
@@ -109,29 +111,54 @@ def weakest_classes(model: ModelResult, index: int) -> str:
             "few to tell classes apart."
         )
     worst, best, text = order[0].robust[index], order[-1].robust[index], model.eps_text[index]
+    few = few_samples(model, index)
     if worst.value == best.value:
-        return f"All {len(order)} classes have the same rate at {text}: {percent(worst.value)}."
+        return (
+            f"All {len(order)} classes have the same rate at {text}: {percent(worst.value)}.{few}"
+        )
     tied = [c for c in order if c.robust[index].value == worst.value]
     weakest = (
         f"is {class_label(order[0])}"
         if len(tied) == 1
-        else f"are {listed([class_label(c) for c in tied])}"
+        else f"are {listed([class_label(c) for c in tied], most=len(tied))}"
     )
     rivals = compare_rates(
         np.array([c.robust[index].k for c in order]), np.array([c.robust[index].n for c in order])
     )
-    weak, strong, others = rivals.rivals(0), rivals.rivals(len(order) - 1), len(order) - 1
-    if others in weak:
+    weak = [order[rival] for rival in rivals.rivals(0) if order[rival] not in tied]
+    strong, others = rivals.rivals(len(order) - 1), len(order) - 1
+    if others in rivals.rivals(0):
         doubt = " Chance may explain the order."
     else:
-        parts = [
-            f"{len(group)} may be as {word}"
-            for group, word in ((weak, "weak"), (strong, "strong"))
-            if group
-        ]
+        names = listed([c.name for c in weak], most=MOST_NAMED)
+        parts = [f"{names} may be as weak"] if weak else []
+        parts += [f"{len(strong)} may be as strong"] if strong else []
         doubt = f" But of the other {others}, {' and '.join(parts)}." if parts else ""
     return (
         f"At {text} the weakest {weakest} with {full_text(worst)}, the strongest "
         f"{class_label(order[-1])} with {full_text(best)}."
-        f"{doubt}"
+        f"{doubt}{few}"
     )
+
+
+def few_samples(model: ModelResult, index: int) -> str:
+    """A sentence that names the classes with too few samples to be called weak or strong; empty for
+    none.
+    """
+    few = [c for c in model.per_class if c.n < ENOUGH and c.robust[index].value is not None]
+    names = [f"{c.name} ({c.robust[index].k} of {c.robust[index].n})" for c in few]
+    if not few:
+        return ""
+    return f" Fewer than {ENOUGH} samples, so in no order: {listed(names, most=MOST_NAMED)}."
+
+
+def weakest_names(classes: Sequence[ClassResult], index: int) -> tuple[float, list[str]] | None:
+    """The lowest rate of a class at one eps, and all classes that have it; those with few samples
+    are marked.
+    """
+    judged = [c for c in classes if c.robust[index].value is not None]
+    if len(judged) < 2:
+        return None
+    lowest = min(c.robust[index].value or 0.0 for c in judged)
+    tied = [c for c in judged if c.robust[index].value == lowest]
+    return lowest, [class_label(c) + f" ({c.n} only)" * (c.n < ENOUGH) for c in tied]

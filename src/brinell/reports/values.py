@@ -130,6 +130,9 @@ class Table:
     """False for a table of too many rows for a page: then it is a CSV file alone."""
     filter: bool = False
     """True if the page has a field that filters its rows."""
+    beside: bool = False
+    """True if the texts of `Detail` in a shaded table are figures of their own: they stand in the
+    place of the intervals, on small screens too."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,20 +9,31 @@ import numpy as np
 
 from brinell.analysis.curve import Grid, grid, worst_case
 from brinell.analysis.indicators import summary
+from brinell.analysis.inference import rank_correlation
 from brinell.analysis.results import AuditResult, ClassResult, ModelResult
 from brinell.analysis.robust_accuracy import mean, minus
 from brinell.analysis.standing import Standing, standing
 from brinell.core.checks import Code
 from brinell.core.record import Records
 from brinell.reports import values as v
+from brinell.reports.class_tables import MOST_CLASSES, drop_tables, model_or_data, step_tables
 from brinell.reports.examples import TEXT, examples
-from brinell.reports.numbers import capital, counted, distance, listed, percent, short, whole
-from brinell.reports.phrases import class_label, ranked, weakest_classes, who_leads
+from brinell.reports.numbers import (
+    capital,
+    counted,
+    distance,
+    listed,
+    p_value,
+    percent,
+    short,
+    whole,
+)
+from brinell.reports.phrases import MOST_NAMED, weakest_classes, weakest_names, who_leads
 from brinell.reports.steps import next_steps
 from brinell.store.run import Run
 
-MOST_CLASSES = 20
-"""Of more classes the weakest are on the page."""
+CORRELATED = 5
+"""Number of models from which a correlation over models is stated."""
 SELECTIONS = {
     "first": ", the first of the data",
     "stratified": ", drawn stratified by class",
@@ -130,6 +141,13 @@ class AuditReport:
         return self.above[self.standing.at] if self.standing else len(self.first.eps) - 1
 
     @property
+    def parameters(self) -> dict[str, int | None]:
+        """The number of weights of each model; None if the run does not record it."""
+        return {
+            str(entry["name"]): entry.get("parameters") for entry in self.run.manifest["models"]
+        }
+
+    @property
     def quantity(self) -> str:
         """Name of the rates over budgets."""
         return (
@@ -152,7 +170,11 @@ class AuditReport:
         if not self.several:
             yield first.verdict
         elif self.standing:
-            yield from who_leads(self.standing)
+            leader, *crossings = who_leads(self.standing)
+            yield leader
+            if self.result.drops:
+                yield model_or_data(self.result.drops, first.eps_text[-1])
+            yield from crossings
         else:
             yield from (f"{model.model}: {model.verdict}" for model in models)
         if first.meaning is not None:
@@ -309,17 +331,48 @@ class AuditReport:
                     else " to ".join(map(str, sorted({place.low, place.high}))),
                     lost[0] if lost else f"beyond {model.eps_text[-1]}",
                     "/".join(str(outcomes.count(state)) for state in (True, False, None)),
+                    self.parameters.get(model.model),
+                    v.Seconds(sum(stage.seconds for stage in model.stages)),
                 ]
             )
         return v.Table(
             title="The models side by side",
-            columns=["model", "clean", *self.texts, "rank", "half lost at", "checks"],
+            columns=[
+                "model",
+                "clean",
+                *self.texts,
+                "rank",
+                "half lost at",
+                "checks",
+                "parameters",
+                "attack time",
+            ],
             rows=rows,
             name="robust_accuracy",
             text=f"Ranks at {self.first.eps_text[self.at]} by the paired test; checks "
-            "passed/failed/not made.",
+            f"passed/failed/not made.{self.correlation()}",
             heat=True,
             terminal=True,
+        )
+
+    def correlation(self) -> str:
+        """How robust accuracy goes with the number of parameters; empty for fewer than
+        `CORRELATED` models.
+        """
+        pairs = [
+            (self.parameters[model.model], model.robust_accuracy[self.at].value)
+            for model in self.result.models
+        ]
+        known = [(size, value) for size, value in pairs if size is not None and value is not None]
+        if len(known) < CORRELATED:
+            return ""
+        found = rank_correlation(*zip(*known, strict=True))
+        if found is None:
+            return ""
+        value, p = found
+        return (
+            f" Spearman's correlation of robust accuracy at {self.first.eps_text[self.at]} with "
+            f"the number of parameters over {len(known)} models: {short(value)} (p {p_value(p)})."
         )
 
     def budgets_table(self) -> v.Table:
@@ -333,13 +386,9 @@ class AuditReport:
             columns["after rounding"] = model.quantised_robust_accuracy
         if model.certified is not None:
             columns |= {"proven": model.certified, "neither": model.open or []}
-        orders = [ranked(model.per_class, index) for index in range(len(model.eps))]
-        columns["weakest class"] = [
-            v.Detail(v.Percent(order[0].robust[index].value), class_label(order[0]))
-            if order[1:]
-            else None
-            for index, order in enumerate(orders)
-        ]
+        weakest = [weakest_names(model.per_class, index) for index in range(len(model.eps))]
+        columns["lowest of a class"] = [entry and v.Percent(entry[0]) for entry in weakest]
+        columns["weakest class"] = [entry and listed(entry[1], most=MOST_NAMED) for entry in weakest]
         rows = [list(row) for row in zip(*columns.values(), strict=True)]
         if model.eps[0] > 0:
             rows.insert(0, ["clean", model.clean_accuracy, *[None] * (len(columns) - 2)])
@@ -378,6 +427,10 @@ class AuditReport:
             key=lambda index: (*(2.0 if end is None else end for end in means[index]), index),
         )
         weakest = order[:MOST_CLASSES]
+        yield from step_tables(models, self.above, order)
+        if self.result.drops:
+            yield from drop_tables(self.result.drops, models, first.eps_text[-1])
+
         text = (
             f"{capital(self.quantity)} in percent with 95 % intervals, the weakest at "
             f"{first.eps_text[self.at]} first."

@@ -1,0 +1,196 @@
+"""Tables of classes over budgets and over models, which an audit and a comparison share."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from brinell.analysis.results import ClassResult, ModelResult, Rate
+from brinell.analysis.robust_accuracy import mean, minus
+from brinell.analysis.total_drops import MeanDrop, Portion, TotalDrops
+from brinell.reports.numbers import counted, interval, listed, percent, points
+from brinell.reports.values import Cell, Detail, Points, Table
+
+MOST_CLASSES = 20
+"""Number of classes that a page shows; of more the weakest, and the CSV file has all."""
+CLEAN, TOTAL = "clean", "total drop"
+SHARES = (
+    "Shares of the variation are those of a two-way analysis of variance, less what chance adds "
+    "with so few samples; their intervals are by a bootstrap over samples."
+)
+
+
+class Classified(Protocol):
+    """A model with its figures class by class."""
+
+    @property
+    def model(self) -> str:
+        """Its name."""
+
+    @property
+    def per_class(self) -> list[ClassResult]:
+        """Its classes."""
+
+
+def step_tables(
+    models: Sequence[ModelResult], above: Sequence[int], weakest: Sequence[int]
+) -> Iterator[Table]:
+    """Accuracy of each class at each budget with its drop from the budget before; and the same as a
+    file.
+
+    Args:
+        models: of a run, on the same data.
+        above: positions of the budgets above 0.
+        weakest: indices of the classes, the weakest first.
+    """
+    shown = sorted(weakest[:MOST_CLASSES])
+    names = {c.class_: c.name for model in models for c in model.per_class}
+    several = len(models) > 1
+    rows = []
+    for model in models:
+        for row in _steps_of(model, above, shown):
+            rows.append([model.model, *row] if several else row)
+
+    text = (
+        "Accuracy in percent, and beside it the change from the row before in points. The mean "
+        "drop is over the classes, each counted alike."
+    )
+    if len(shown) < len(names):
+        text += (
+            f" Of {counted(len(names), 'class', 'classes')} the {len(shown)} weakest; "
+            "tables/class_steps.csv has all, and the means are over all."
+        )
+    yield Table(
+        title="Class by class over the budgets",
+        columns=[*["model"] * several, "eps", "all", "mean drop", *(names[c] for c in shown)],
+        rows=rows,
+        text=text,
+        heat=True,
+        beside=True,
+        terminal=True,
+    )
+    yield _steps_file(models, above)
+
+
+def _steps_of(
+    model: ModelResult, above: Sequence[int], shown: Sequence[int]
+) -> Iterator[list[Cell]]:
+    """The rows of a model: clean inputs, each budget, and the change over all of them."""
+    by_class = {c.class_: c for c in model.per_class}
+    classes = [by_class.get(index) for index in shown]
+    yield [CLEAN, model.clean_accuracy, None, *(c and c.clean for c in classes)]
+
+    before = model.clean_accuracy
+    for index in above:
+        rate = model.robust_accuracy[index]
+        cells = [c and _step(c.robust[index], c.drop[index]) for c in classes]
+        mean_drop = mean([c.drop[index] for c in model.per_class])
+        overall = _step(rate, minus(rate.value, before.value))
+        yield [model.eps_text[index], overall, Points(mean_drop), *cells]
+        before = rate
+
+    total = minus(before.value, model.clean_accuracy.value)
+    mean_total = mean([c.total_drop for c in model.per_class])
+    totals = [Points(c.total_drop) if c else None for c in classes]
+    yield [TOTAL, Points(total), Points(mean_total), *totals]
+
+
+def _step(rate: Rate, drop: float | None) -> Detail:
+    return Detail(rate, points(drop))
+
+
+def _steps_file(models: Sequence[ModelResult], above: Sequence[int]) -> Table:
+    """Every class of every model at every budget, a row each; the first rows of a model are all of
+    its samples.
+    """
+    rows: list[list[Cell]] = []
+    for model in models:
+        texts = [CLEAN, *(model.eps_text[index] for index in above)]
+        robust = [model.robust_accuracy[index] for index in above]
+        overall = [model.clean_accuracy, *robust]
+        values = [rate.value for rate in overall]
+        drops = [None, *map(minus, values[1:], values[:-1])]
+        total = minus(values[-1], values[0])
+        for text, rate, drop in zip(texts, overall, drops, strict=True):
+            rows.append([model.model, None, "all", text, rate, Points(drop), Points(total)])
+        for c in model.per_class:
+            rates = [c.clean, *(c.robust[index] for index in above)]
+            steps = [None, *(c.drop[index] for index in above)]
+            for text, rate, drop in zip(texts, rates, steps, strict=True):
+                row = [c.class_, c.name, text, rate, Points(drop), Points(c.total_drop)]
+                rows.append([model.model, *row])
+    return Table(
+        title="Every class at every budget",
+        columns=("model", "class", "name", "eps", "accuracy", "drop, points", "total drop, points"),
+        rows=rows,
+        name="class_steps",
+        page=False,
+    )
+
+
+def drop_tables(drops: TotalDrops, models: Sequence[Classified], eps: str) -> Iterator[Table]:
+    """The total drop of each class on each model up to a budget, the largest first, with the means
+    over models and over classes.
+    """
+    by_class = [{c.class_: c for c in model.per_class} for model in models]
+    order = sorted(drops.classes, key=lambda drop: drop.value)
+    rows: list[list[Cell]] = []
+    for drop in order:
+        entries = [classes.get(drop.index) for classes in by_class]
+        cells = [Points(entry.total_drop) if entry else None for entry in entries]
+        rows.append([drop.name, *cells, _points(drop)])
+    over_all = Points(mean([drop.value for drop in drops.classes]))
+    means: list[Cell] = ["mean over classes", *map(_points, drops.models), over_all]
+
+    text = (
+        f"Change of accuracy from clean inputs to {eps} in points, the class that loses most "
+        f"first; {counted(drops.n, 'sample')} that were judged on every model. In the means every "
+        "model and every class counts alike."
+    )
+    if drops.decomposition:
+        text += f" {SHARES}"
+    if drops.left_out:
+        text += f" One sample only, and so in no share: {listed(drops.left_out)}."
+    table = Table(
+        title=f"Total drop up to {eps}, class by model",
+        columns=["class", *(model.model for model in models), "mean over models"],
+        rows=[*rows, means],
+        name="total_drops",
+        text=text,
+        terminal=True,
+    )
+    if len(rows) <= MOST_CLASSES:
+        yield table
+        return
+    few = f"{text} Of {len(rows)} classes the {MOST_CLASSES} that lose most; the CSV file has all."
+    yield replace(table, rows=[*rows[:MOST_CLASSES], means], text=few, name="")
+    yield replace(table, page=False, terminal=False)
+
+
+def _points(drop: MeanDrop) -> Points:
+    return Points(drop.value, drop.low, drop.high)
+
+
+def model_or_data(drops: TotalDrops, eps: str) -> str:
+    """Whether classes or models make the difference, in one sentence."""
+    parts = drops.decomposition
+    if parts is None:
+        if len(drops.classes) - len(drops.left_out) < 2:
+            return (
+                "Whether the drop depends on the class or on the model cannot be said: fewer than "
+                "two classes have two samples."
+            )
+        return f"The drops up to {eps} vary by class and model no more than chance explains."
+    ends = {
+        "classes": "the class matters more than the model",
+        "models": "the model matters more than the class",
+        None: "which of both matters more is not shown",
+    }
+    return (
+        f"Of the variation of the total drops up to {eps}, {_share(parts.classes)} stands between "
+        f"classes, {_share(parts.models)} between models, and {_share(parts.rest)} is left: "
+        f"{ends[parts.ahead]}."
+    )
+
+
+def _share(portion: Portion) -> str:
+    return f"{percent(portion.value, 0)} ({interval(portion.low, portion.high)})"
