@@ -8,6 +8,7 @@ import io
 import numpy as np
 import pytest
 
+import brinell
 from _synthetic_runs import from_analysis, write_rows, write_run
 from brinell.reports import html
 from brinell.reports.csv import csv_files
@@ -188,7 +189,7 @@ def test_odd_names_and_many_classes(tmp_path):
     assert len(drops) == 1001 and {row["class"] for row in drops[:3]} == {long, hebrew, emoji}
     shown = [block for block in report.blocks if isinstance(block, Table) and block.page]
     (few,) = [table for table in shown if table.title.startswith("Total drop")]
-    assert len(few.rows) == 21 and "Of 1000 classes the 20 that lose most" in few.text
+    assert len(few.rows) == 21 and "Of 1\u202f000 classes the 20 that lose most" in few.text
     page = html.page(report)
     assert long in page and hebrew in page and emoji in page
 
@@ -264,7 +265,7 @@ def test_parameters_and_time_beside_the_models(tmp_path):
         }
         result = open_result(write_rows(tmp_path / f"sized-{most}", rows, manifest))
         table = tables(result.report())["The models side by side"]
-        assert list(table.columns[-2:]) == ["parameters", "attack time"]
+        assert list(table.columns[-2:]) == ["parameters", "attack, seconds"]
         assert [row[-2] for row in table.rows] == [1000 * size for size in sizes[:most]]
         for row, model in zip(table.rows, result.models, strict=True):
             assert row[-1].value == sum(stage.seconds for stage in model.stages) > 0
@@ -276,3 +277,14 @@ def test_parameters_and_time_beside_the_models(tmp_path):
 def test_points_are_points():
     """The type of drops, which a file writes in points."""
     assert main_text(Points(-0.0167)) == "−1.7"
+
+
+def test_comparison_of_the_published_study(study, tmp_path):
+    """A comparison of the same models shows the same means, at the budget that it compares at."""
+    result = brinell.compare(study.folder, at="8/255", out=tmp_path / "compare")
+    assert result.drops == study.drops
+    report = result.report()
+    title = "Total drop up to 8/255, class by model"
+    assert tables(report)[title].rows == tables(study.report())[title].rows
+    assert any(text.endswith("matters more than the model.") for text in report.sentences[:3])
+    assert rows_of(report, "total_drops") == rows_of(study.report(), "total_drops")

@@ -21,6 +21,8 @@ from brinell.analysis.folder_result import Result
 from brinell.analysis.means import mean_difference
 from brinell.core.record import Array
 
+ENOUGH = 4
+"""Samples that every class needs before classes or models are said to matter more."""
 REPLICATES = 1000
 """Number of times that the samples are drawn again."""
 SEED = 20
@@ -63,7 +65,8 @@ class Decomposition(Result):
     rest: Portion
     """What is left: classes that are weak on some models only."""
     ahead: str | None
-    """classes or models, if one of both is shown to hold more than the other; else null."""
+    """classes or models, if one of both is shown to hold more than the other; null otherwise, and
+    where a class has fewer than four samples."""
 
 
 class TotalDrops(Result):
@@ -168,8 +171,13 @@ def decompose(changes: Sequence[Array]) -> Decomposition | None:
     shares = variation / np.where(total > 1e-12, total, np.nan)[:, None]
     between_classes, between_models, rest = (_portion(column) for column in shares.T)
 
-    lead = np.nanpercentile(shares[1:, 0] - shares[1:, 1], [2.5, 97.5])
-    ahead = "classes" if lead[0] > 0 else "models" if lead[1] < 0 else None
+    # A lead is shown if its interval and the samples themselves have the same sign. Percentiles of
+    # few samples are too narrow, so that the interval is one of 98 %.
+    leads = shares[:, 0] - shares[:, 1]
+    low, high = np.nanpercentile(leads[1:], [1.0, 99.0])
+    ahead = "classes" if min(low, leads[0]) > 0 else "models" if max(high, leads[0]) < 0 else None
+    if min(of_class.shape[1] for of_class in changes) < ENOUGH:
+        ahead = None
     return Decomposition(classes=between_classes, models=between_models, rest=rest, ahead=ahead)
 
 

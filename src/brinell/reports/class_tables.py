@@ -7,12 +7,14 @@ from typing import Protocol
 from brinell.analysis.results import ClassResult, ModelResult, Rate
 from brinell.analysis.robust_accuracy import mean, minus
 from brinell.analysis.total_drops import MeanDrop, Portion, TotalDrops
-from brinell.reports.numbers import counted, interval, listed, percent, points
+from brinell.reports.numbers import counted, listed, percent, points, whole
 from brinell.reports.values import Cell, Detail, Points, Table
 
 MOST_CLASSES = 20
 """Number of classes that a page shows; of more the weakest, and the CSV file has all."""
 CLEAN, TOTAL = "clean", "total drop"
+UNKNOWN = 0.8
+"""Width of the intervals of both shares from which nothing is said about either."""
 SHARES = (
     "Shares of the variation are those of a two-way analysis of variance, less what chance adds "
     "with so few samples; their intervals are by a bootstrap over samples."
@@ -161,7 +163,7 @@ def drop_tables(drops: TotalDrops, models: Sequence[Classified], eps: str) -> It
     if len(rows) <= MOST_CLASSES:
         yield table
         return
-    few = f"{text} Of {len(rows)} classes the {MOST_CLASSES} that lose most; the CSV file has all."
+    few = f"{text} Of {whole(len(rows))} classes the {MOST_CLASSES} that lose most; the CSV file has all."
     yield replace(table, rows=[*rows[:MOST_CLASSES], means], text=few, name="")
     yield replace(table, page=False, terminal=False)
 
@@ -180,6 +182,11 @@ def model_or_data(drops: TotalDrops, eps: str) -> str:
                 "two classes have two samples."
             )
         return f"The drops up to {eps} vary by class and model no more than chance explains."
+    if min(part.high - part.low for part in (parts.classes, parts.models)) > UNKNOWN:
+        return (
+            f"{counted(drops.n, 'sample')} are too few to say whether the drop up to {eps} depends "
+            "on the class or on the model."
+        )
     ends = {
         "classes": "the class matters more than the model",
         "models": "the model matters more than the class",
@@ -193,4 +200,4 @@ def model_or_data(drops: TotalDrops, eps: str) -> str:
 
 
 def _share(portion: Portion) -> str:
-    return f"{percent(portion.value, 0)} ({interval(portion.low, portion.high)})"
+    return f"{percent(portion.value, 0)} ({100 * portion.low:.0f} to {100 * portion.high:.0f})"

@@ -345,7 +345,7 @@ class AuditReport:
                 "half lost at",
                 "checks",
                 "parameters",
-                "attack time",
+                "attack, seconds",
             ],
             rows=rows,
             name="robust_accuracy",
@@ -388,7 +388,9 @@ class AuditReport:
             columns |= {"proven": model.certified, "neither": model.open or []}
         weakest = [weakest_names(model.per_class, index) for index in range(len(model.eps))]
         columns["lowest of a class"] = [entry and v.Percent(entry[0]) for entry in weakest]
-        columns["weakest class"] = [entry and listed(entry[1], most=MOST_NAMED) for entry in weakest]
+        columns["weakest class"] = [
+            entry and listed(entry[1], most=MOST_NAMED) for entry in weakest
+        ]
         rows = [list(row) for row in zip(*columns.values(), strict=True)]
         if model.eps[0] > 0:
             rows.insert(0, ["clean", model.clean_accuracy, *[None] * (len(columns) - 2)])

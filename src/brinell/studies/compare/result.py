@@ -14,9 +14,12 @@ from brinell.analysis.curve import eps_index
 from brinell.analysis.folder_result import ClaimingResult
 from brinell.analysis.indicators import caveat, checks_of
 from brinell.analysis.results import ClassComparison, CompareResult
+from brinell.analysis.robust_accuracy import class_names
 from brinell.analysis.standing import order_models, standing
+from brinell.analysis.total_drops import TotalDrops, total_drops
 from brinell.core.errors import RequestError, option
 from brinell.manifest import Manifest, TableOf
+from brinell.reports.class_tables import drop_tables, model_or_data
 from brinell.reports.numbers import counted, distance, listed, percent
 from brinell.reports.phrases import who_leads
 from brinell.reports.values import Curve, Note, Percent, Points, PValue, Report, Series, Table
@@ -80,6 +83,8 @@ class Comparison(ReportedResult, ClaimingResult):
     earlier one."""
     classes: list[ComparedClass]
     """The classes, by index."""
+    drops: TotalDrops | None
+    """Drops from the untouched inputs to the compared budget, over classes and models."""
     notes: list[str]
     """What is left out, and what limits the comparison."""
 
@@ -96,12 +101,15 @@ class Comparison(ReportedResult, ClaimingResult):
         class_changes = (
             [(_points(c, self.at),) for c in self.pairs[0].per_class] if two else [()] * len(order)
         )
+        variation = [model_or_data(self.drops, text)] if self.drops else []
+        drops = drop_tables(self.drops, self.models, text) if self.drops else ()
+
         return Report(
             verb="compare",
             title=f"{counted(len(self.models), 'model')} on {self.data}",
             subject=f"{counted(self.n, 'sample')} judged on every model; {axis}, compared "
             f"at {text}",
-            sentences=[*self.standing, *_class_sentences(self)],
+            sentences=[self.standing[0], *variation, *self.standing[1:], *_class_sentences(self)],
             blocks=[
                 Curve(
                     title="Robust accuracy over the budgets",
@@ -172,6 +180,7 @@ class Comparison(ReportedResult, ClaimingResult):
                     name="classes",
                     heat=True,
                 ),
+                *drops,
                 Table(
                     title="Pair by pair",
                     columns=(
@@ -323,6 +332,13 @@ def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None) -
             for second in range(first + 1, len(sides))
         ],
         classes=classes,
+        drops=total_drops(
+            unique,
+            class_names(sides[0].manifest),
+            common.labels,
+            common.states[:, :, 0],
+            common.states[:, :, 1 + position],
+        ),
         notes=[
             *common.notes,
             *_notes(sides, models, position),
