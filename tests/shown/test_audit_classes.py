@@ -43,8 +43,8 @@ def golden_breaks(number: int) -> np.ndarray:
     budgets."""
     breaks = []
     for n, k, r in zip(GOLDEN.SAMPLES, *GOLDEN.counts(number), strict=True):
-        lost = 0.5 / 255 + np.arange(k - r) % 8 / 255
-        breaks += [*[0.0] * (n - k), *lost, *[INF] * r]
+        distances = 0.5 / 255 + np.arange(k - r) % 8 / 255
+        breaks += [*[0.0] * (n - k), *distances, *[INF] * r]
     return np.array([breaks, breaks])
 
 
@@ -145,26 +145,26 @@ def test_plain_count(tmp_path):
         skip = len(breaks) > 1
         for number, model in enumerate(breaks):
             rows = table.rows[number * (len(eps) + 2) : (number + 1) * (len(eps) + 2)]
-            shown = table.columns[skip + 3 :]
-            members = [np.flatnonzero(labels == int(name[1:])) for name in shown]
+            names_shown = table.columns[skip + 3 :]
+            members = [np.flatnonzero(labels == int(name[1:])) for name in names_shown]
             before = None
             for budget, row in zip([0.0, *eps], rows, strict=False):
-                now = [accuracy(model, of_class, budget) for of_class in members]
+                rates = [accuracy(model, of_class, budget) for of_class in members]
                 cells = row[skip + 3 :]
-                assert [getattr(cell, "value", cell) for cell in map(rate_of, cells)] == now
+                assert [getattr(cell, "value", cell) for cell in map(rate_of, cells)] == rates
                 assert rate_of(row[skip + 1]).k == (breaks[model][0] > budget).sum()
                 if before is not None:
-                    drops = [b - a for a, b in zip(before, now, strict=True)]
+                    drops = [b - a for a, b in zip(before, rates, strict=True)]
                     assert row[skip + 2].value == pytest.approx(np.mean(drops))
                     signed = [cell.text.replace("−", "-") for cell in cells]
                     assert [float(text) for text in signed] == pytest.approx(
                         [100 * drop for drop in drops], abs=0.051
                     )
-                before = now
+                before = rates
             clean = [accuracy(model, of_class, 0.0) for of_class in members]
             total = [cell.value for cell in rows[-1][skip + 3 :]]
             assert total == pytest.approx([b - a for a, b in zip(clean, before, strict=True)])
-        count = len(breaks) * (1 + len(shown)) * (1 + len(eps))
+        count = len(breaks) * (1 + len(names_shown)) * (1 + len(eps))
         assert len(rows_of(report, "class_steps")) == count
 
 
@@ -187,9 +187,12 @@ def test_odd_names_and_many_classes(tmp_path):
     assert len(rows_of(report, "class_steps")) == 2 * 1001 * 2
     drops = rows_of(report, "total_drops")
     assert len(drops) == 1001 and {row["class"] for row in drops[:3]} == {long, hebrew, emoji}
-    shown = [block for block in report.blocks if isinstance(block, Table) and block.page]
-    (few,) = [table for table in shown if table.title.startswith("Total drop")]
-    assert len(few.rows) == 21 and "Of 1\u202f000 classes the 20 that lose most" in few.text
+    on_page = [block for block in report.blocks if isinstance(block, Table) and block.page]
+    (page_table,) = [table for table in on_page if table.title.startswith("Total drop")]
+    assert (
+        len(page_table.rows) == 21
+        and "Of 1\u202f000 classes the 20 that lose most" in page_table.text
+    )
     page = html.page(report)
     assert long in page and hebrew in page and emoji in page
 
@@ -206,11 +209,11 @@ def test_what_cannot_be_shown_is_said(tmp_path):
     assert any("fewer than two classes have two samples" in text for text in report.sentences)
 
     labels = np.array([0, 0, 0, 1, 1, 1, 2])
-    apart = {
+    breaks = {
         "net": np.tile([0.05] * 3 + [INF] * 4, (2, 1)),
         "two": np.tile([0.05] * 3 + [INF] * 3 + [0.05], (2, 1)),
     }
-    run = write_run(tmp_path / "apart", apart, labels, [0.1], ["cat", "dog", "eel"])
+    run = write_run(tmp_path / "apart", breaks, labels, [0.1], ["cat", "dog", "eel"])
     result = open_result(run)
     assert result.drops.left_out == ["eel"]
     parts = result.drops.decomposition
@@ -254,14 +257,14 @@ def test_parameters_and_time_beside_the_models(tmp_path):
         for number, size in enumerate(sizes)
     }
     for most, stated in ((4, False), (5, True)):
-        few = dict(list(breaks.items())[:most])
+        models = dict(list(breaks.items())[:most])
         synthetic = from_analysis("synthetic")
-        manifest = synthetic.manifest(list(few), [0.1], 40, ["cat", "dog"])
+        manifest = synthetic.manifest(list(models), [0.1], 40, ["cat", "dog"])
         for entry, size in zip(manifest["models"], sizes, strict=False):
             entry["parameters"] = 1000 * size
         rows = {
             name: synthetic.records(name, labels, [0.1], distances, classes=2)
-            for name, distances in few.items()
+            for name, distances in models.items()
         }
         result = open_result(write_rows(tmp_path / f"sized-{most}", rows, manifest))
         table = tables(result.report())["The models side by side"]
