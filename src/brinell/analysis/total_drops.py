@@ -169,7 +169,7 @@ def decompose(changes: Sequence[Array]) -> Decomposition | None:
     if not total[0] > 1e-12:
         return None
     shares = variation / np.where(total > 1e-12, total, np.nan)[:, None]
-    between_classes, between_models, rest = (_portion(column) for column in shares.T)
+    portions = [_portion(column) for column in shares.T]
 
     # A lead is shown if its interval and the samples themselves have the same sign. Percentiles of
     # few samples are too narrow, so that the interval is one of 98 %.
@@ -178,7 +178,7 @@ def decompose(changes: Sequence[Array]) -> Decomposition | None:
     ahead = "classes" if min(low, leads[0]) > 0 else "models" if max(high, leads[0]) < 0 else None
     if min(of_class.shape[1] for of_class in changes) < ENOUGH:
         ahead = None
-    return Decomposition(classes=between_classes, models=between_models, rest=rest, ahead=ahead)
+    return Decomposition(classes=portions[0], models=portions[1], rest=portions[2], ahead=ahead)
 
 
 def _cells_of(changes: Array, rng: np.random.Generator) -> tuple[Array, Array, Array]:

@@ -122,23 +122,29 @@ def weakest_classes(model: ModelResult, index: int) -> str:
         if len(tied) == 1
         else f"are {listed([class_label(c) for c in tied], most=len(tied))}"
     )
-    rivals = compare_rates(
-        np.array([c.robust[index].k for c in order]), np.array([c.robust[index].n for c in order])
-    )
-    weak = [order[rival] for rival in rivals.rivals(0) if order[rival] not in tied]
-    strong, others = rivals.rivals(len(order) - 1), len(order) - 1
-    if others in rivals.rivals(0):
-        doubt = " Chance may explain the order."
-    else:
-        names = listed([c.name for c in weak], most=MOST_NAMED)
-        parts = [f"{names} may be as weak"] if weak else []
-        parts += [f"{len(strong)} may be as strong"] if strong else []
-        doubt = f" But of the other {others}, {' and '.join(parts)}." if parts else ""
     return (
         f"At {text} the weakest {weakest} with {full_text(worst)}, the strongest "
         f"{class_label(order[-1])} with {full_text(best)}."
-        f"{doubt}{few}"
+        f"{_doubt(order, tied, index)}{few}"
     )
+
+
+def _doubt(order: Sequence[ClassResult], tied: Sequence[ClassResult], index: int) -> str:
+    """The classes that may be as weak as the weakest ones, and how many may be as strong as the
+    strongest; empty for none.
+    """
+    successes = [c.robust[index].k for c in order]
+    rivals = compare_rates(np.array(successes), np.array([c.robust[index].n for c in order]))
+    others = len(order) - 1
+    if others in rivals.rivals(0):
+        return " Chance may explain the order."
+
+    weak = [order[rival] for rival in rivals.rivals(0) if order[rival] not in tied]
+    strong = rivals.rivals(others)
+    names = listed([c.name for c in weak], most=MOST_NAMED)
+    parts = [f"{names} may be as weak"] if weak else []
+    parts += [f"{len(strong)} may be as strong"] if strong else []
+    return f" But of the other {others}, {' and '.join(parts)}." if parts else ""
 
 
 def few_samples(model: ModelResult, index: int) -> str:
