@@ -95,6 +95,8 @@ def changes(*counted):
             [0, 1, 2, 3], [80 - only_after, only_after, only_before, 20 - only_before]
         )
         shared = {"change": name, "seen": seen, "sample_id": np.arange(100)}
+        shared |= dict.fromkeys(("clean_before", "clean_after"), True)
+        shared |= dict.fromkeys(("l2_before", "l2_after"), 1.0)
         parts.append(
             rows.build(
                 Answers, 100, **shared, before=np.isin(kinds, (0, 2)), after=np.isin(kinds, (0, 1))
@@ -135,6 +137,23 @@ def test_changes_that_are_significant_are_counted_and_named():
                 assert (f"{word} under {len(named)} (" in text) == bool(named) and all(
                     row.name in text for row in named[:3]
                 )
+
+
+def test_no_interval_contradicts_its_p_value():
+    """Property: over random counts of several changes, an interval that excludes 0 stands beside a
+    corrected p-value of at most 0.05, and holds the difference.
+    """
+    excluding = 0
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        drawn = [(f"n{i}", *rng.integers(0, 20, 2).tolist()) for i in range(rng.integers(1, 16))]
+        for row in changes(*drawn):
+            pair = row.pair
+            excludes = pair.low > 0 or pair.high < 0
+            excluding += excludes
+            assert not excludes or pair.p <= 0.05
+            assert pair.low <= pair.difference <= pair.high
+    assert excluding > 10
 
 
 def test_rates_of_a_change_follow_from_its_answers():

@@ -12,15 +12,23 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 from pydantic import Field
 
 from brinell.analysis.compare import compare, paired, side
 from brinell.analysis.folder_result import Result
-from brinell.analysis.inference import holm, significant
-from brinell.analysis.results import ClassComparison, CompareResult, ModelResult, PairedRate
-from brinell.analysis.robust_accuracy import rate, summarise_model
+from brinell.analysis.inference import LEVEL, holm, significant
+from brinell.analysis.proportions import paired_difference
+from brinell.analysis.results import (
+    ClassComparison,
+    CompareResult,
+    ModelResult,
+    PairedRate,
+    Share,
+)
+from brinell.analysis.robust_accuracy import rate, share, summarise_model
 from brinell.core.record import Array, Columns, column
 from brinell.manifest import Amount, Count, DataFacts, Facts
 from brinell.reports.numbers import counted, distance, listed, percent, points, seconds, whole
@@ -48,8 +56,9 @@ BEFORE, AFTER, CHANGES, CHECKPOINT = (
     "changes/answers.parquet",
     "checkpoints/last.safetensors",
 )
-STEPS, SEVERITY = 20, 3
-"""Steps of PGD, and severity of the distortions, among the changes of the inputs."""
+STEPS, QUERIES, SEVERITY = 20, 50, 3
+"""Steps of PGD, queries of RLAB after that of the clean input, and severity of the distortions,
+among the changes of the inputs."""
 NO_LOSS = "No class is shown to have lost accuracy on clean inputs."
 LINES = {
     "clean": "clean inputs",
@@ -101,6 +110,17 @@ class Answers(Columns):
     sample_id: Array = column("int64", "position of the sample in the data")
     before: Array = column("bool", "true if the model before the training is right")
     after: Array = column("bool", "true if the hardened model is right")
+    clean_before: Array = column("bool", "the same of the input without the change")
+    clean_after: Array = column("bool", "the same of the hardened model")
+    l2_before: Array = column("float64", "L2 distance of the change against the model before")
+    l2_after: Array = column("float64", "L2 distance of the change against the hardened model")
+    queries_before: Array = column(
+        "float64",
+        "queries of RLAB to the model before until the first success, all of them where there is "
+        "none; null for other changes",
+        null=True,
+    )
+    queries_after: Array = column("float64", "queries to the hardened model, likewise", null=True)
 
 
 class HardenFacts(Facts):
@@ -140,7 +160,22 @@ class Unseen(Result):
     seen: bool
     """True if the training used this change."""
     pair: PairedRate
-    """After (A) and before (B), with the p-value corrected for all changes (Holm)."""
+    """After (A) and before (B) on all samples. The p-value is corrected for all changes (Holm), and
+    the interval holds for all of them together: it has a confidence of 1 - 0.05 / changes, and
+    reaches 0 where the p-value is above 0.05."""
+    success_before: Share
+    """Samples that the change makes wrong, of those that the model before gets right without it."""
+    success_after: Share
+    """The same of the hardened model."""
+    queries_before: float | None
+    """Mean queries to the model before, over the samples of `success_before`; one that was not
+    fooled counts with all its queries. Null for a change that asks none."""
+    queries_after: float | None
+    """The same of the hardened model."""
+    l2_before: float | None
+    """Mean L2 distance of the successes against the model before; null for none."""
+    l2_after: float | None
+    """The same against the hardened model."""
 
 
 class HardenResult(FolderResult):
@@ -258,10 +293,42 @@ class HardenResult(FolderResult):
                         for row in self.unseen
                     ],
                     text="Accuracy on the same samples: every applicable distortion "
-                    f"at severity {SEVERITY} of 5, and PGD in "
+                    f"at severity {SEVERITY} of 5, RLAB, and PGD in "
                     "both norms, at budgets of about the same difficulty. "
-                    "P-values are corrected for the number of rows (Holm).",
+                    "P-values are corrected for the number of rows (Holm), and the intervals of "
+                    "the differences hold for all rows together.",
                     name="unseen",
+                ),
+                Table(
+                    title="Attacks, before and after",
+                    columns=(
+                        "attack",
+                        "trained on",
+                        "success, before",
+                        "success, after",
+                        "mean queries, before",
+                        "mean queries, after",
+                        "mean L2, before",
+                        "mean L2, after",
+                    ),
+                    rows=[
+                        (
+                            row.name,
+                            row.seen,
+                            row.success_before,
+                            row.success_after,
+                            row.queries_before,
+                            row.queries_after,
+                            row.l2_before,
+                            row.l2_after,
+                        )
+                        for row in self.unseen
+                    ],
+                    text="Success is of the samples that each model gets right without the attack. "
+                    "Queries are until the first success, that of the clean input included; a "
+                    f"sample without one counts with all {QUERIES + 1}. L2 is of the successes.",
+                    name="attacks",
+                    terminal=True,
                 ),
                 Table(
                     title="Costs by class",
@@ -375,10 +442,52 @@ def unseen_of(answers: Answers) -> list[Unseen]:
     """Both models under each change, with p-values corrected over all changes."""
     parts = [rows.take(answers, answers.change == name) for name in dict.fromkeys(answers.change)]
     pairs = [paired(part.after, part.before, 0.0) for part in parts]
+    corrected = holm([pair.p for pair in pairs])
     return [
-        Unseen(name=part.change[0], seen=bool(part.seen[0]), pair=pair.model_copy(update={"p": p}))
-        for part, pair, p in zip(parts, pairs, holm([pair.p for pair in pairs]), strict=True)
+        Unseen(
+            name=part.change[0],
+            seen=bool(part.seen[0]),
+            pair=_simultaneous(pair, p, len(pairs)),
+            **_attack(part, BEFORE),
+            **_attack(part, AFTER),
+        )
+        for part, pair, p in zip(parts, pairs, corrected, strict=True)
     ]
+
+
+def _simultaneous(pair: PairedRate, p: float, count: int) -> PairedRate:
+    """A pair with its corrected p-value, and an interval that does not contradict it."""
+    counts = (pair.both_robust, pair.only_a, pair.only_b, pair.neither)
+    interval = paired_difference(*counts, confidence=1 - LEVEL / count)
+    assert interval is not None, "there is a sample"
+    low, high = interval
+
+    # Newcombe's interval and McNemar's exact test can disagree where few samples differ.
+    if not significant(p):
+        low = min(low, 0.0)
+        high = max(high, 0.0)
+    return pair.model_copy(update={"p": p, "low": low, "high": high})
+
+
+def _attack(answers: Answers, model: str) -> dict[str, Any]:
+    """The fields of `Unseen` on one of the models, `before` or `after`, under one change."""
+    clean = getattr(answers, f"clean_{model}")
+    fooled = clean & ~getattr(answers, model)
+    return {
+        f"success_{model}": share(fooled[clean].tolist()),
+        f"queries_{model}": _mean(getattr(answers, f"queries_{model}")[clean]),
+        f"l2_{model}": _mean(getattr(answers, f"l2_{model}")[fooled]),
+    }
+
+
+def _mean(values: Array) -> float | None:
+    """The mean of values that are not null; None without any."""
+    return float(values.mean()) if np.ma.count(values) else None
+
+
+def rlab_name(eps: str) -> str:
+    """Name of the change by RLAB."""
+    return f"RLAB, {QUERIES} queries, {distance('l2')} {eps}"
 
 
 def pgd_name(norm: str, eps: str) -> str:

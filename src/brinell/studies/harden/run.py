@@ -11,14 +11,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from brinell import plugins
-from brinell.core import bounded
+from brinell.core import bounded, norms
+from brinell.core.attack import attack
 from brinell.core.class_names import option_text, own_order
 from brinell.core.contracts import Dataset, Distance, Distortion, Domain
 from brinell.core.errors import RequestError, option
@@ -53,12 +54,14 @@ from brinell.studies.harden.result import (
     BEFORE,
     CHANGES,
     CHECKPOINT,
+    QUERIES,
     SEVERITY,
     STEPS,
     Answers,
     Checks,
     HardenFacts,
     pgd_name,
+    rlab_name,
     spec_in,
 )
 from brinell.studies.kit import Call, Piece, Plan
@@ -487,17 +490,63 @@ def _take_training(plan: HardenPlan, trained: Path) -> Checks:
 
 
 def _change(plan: HardenPlan) -> None:
-    """Answers of both models to the audited samples under every fitting distortion at one severity,
-    and PGD in both norms.
+    """Answers of both models to the audited samples, without a change and under each.
 
-    PGD gives an upper bound on robust accuracy in the other norm. Distortions cover whole inputs.
+    The changes are every fitting distortion at one severity, PGD in both norms, and RLAB in L2. PGD
+    gives an upper bound on robust accuracy in the other norm. Distortions cover whole inputs.
     """
-    request, domain, eps, changes = (
-        plan.request,
-        plan.dataset.domain,
-        plan.facts.eps,
-        dict[str, tuple[bool, Change]](),
-    )
+    models = {BEFORE: plan.copied(), AFTER: plan.copied(plan.folder / plan.facts.weights)}
+    changes = _changes(plan)
+    parts = []
+    with ExitStack() as sessions:
+        for model in models.values():
+            sessions.enter_context(model.info.session(plan.device))
+        count = max(1, len(plan.ids) // plan.request.batch_size)
+        for part in np.array_split(np.arange(len(plan.ids)), count):
+            ids = plan.ids[part]
+            x = plan.dataset.load(ids.tolist()).to(plan.device)
+            y = torch.from_numpy(plan.labels[part]).to(plan.device)
+            batch = Batch(ids=torch.as_tensor(ids, device=plan.device), x=x, y=y)
+            clean = {
+                f"clean_{name}": is_correct(TrainedNetwork.of(model), x, y).cpu().numpy()
+                for name, model in models.items()
+            }
+            for title, (seen, change) in changes.items():
+                columns = {"change": title, "seen": seen, "sample_id": ids} | clean
+                for name, model in models.items():
+                    columns |= _answers(name, batch, model, change(batch, model))
+                parts.append(rows.build(Answers, len(ids), **columns))
+    parquet.write_table(plan.folder / CHANGES, parquet.to_table(rows.concatenate(parts)))
+
+
+class Changed(NamedTuple):
+    """The inputs of a batch after a change."""
+
+    x: Tensor
+    """(n, *shape)."""
+    queries: Tensor | None = None
+    """(n,) until the first success, all of them where there is none; None if nothing is asked."""
+
+
+Change = Callable[[Batch, Model], Changed]
+"""Changes samples for a model."""
+
+
+def _answers(name: str, batch: Batch, model: Model, changed: Changed) -> dict[str, Array]:
+    """Columns of `Answers` on one of the models."""
+    columns = {
+        name: is_correct(TrainedNetwork.of(model), changed.x, batch.y),
+        f"l2_{name}": norms.l2(changed.x - batch.x),
+    }
+    if changed.queries is not None:
+        columns[f"queries_{name}"] = changed.queries
+    return {column: values.cpu().numpy() for column, values in columns.items()}
+
+
+def _changes(plan: HardenPlan) -> dict[str, tuple[bool, Change]]:
+    """The changes by name, and whether the training used them."""
+    request, domain, eps = plan.request, plan.dataset.domain, plan.facts.eps
+    changes: dict[str, tuple[bool, Change]] = {}
     learned = {name for stored in plan.examples.values() for name in stored.distortions}
     trained_types = {
         type(distortion)
@@ -515,62 +564,50 @@ def _change(plan: HardenPlan) -> None:
         partial(_attacked, plan, request.norm, eps),
     )
     changes[pgd_name(other, f"{radius:.3g}")] = False, partial(_attacked, plan, other, radius)
-    models, parts = (plan.copied(), plan.copied(plan.folder / plan.facts.weights)), []
-    with ExitStack() as sessions:
-        for model in models:
-            sessions.enter_context(model.info.session(plan.device))
-        networks = [TrainedNetwork.of(model) for model in models]
-        for part in np.array_split(
-            np.arange(len(plan.ids)), max(1, len(plan.ids) // request.batch_size)
-        ):
-            ids = plan.ids[part]
-            x, y = (
-                plan.dataset.load(ids.tolist()).to(plan.device),
-                torch.from_numpy(plan.labels[part]).to(plan.device),
-            )
-            batch = Batch(ids=torch.as_tensor(ids, device=plan.device), x=x, y=y)
-            for name, (seen, change) in changes.items():
-                before, after = (
-                    is_correct(network, change(batch, network), y).cpu().numpy()
-                    for network in networks
-                )
-                columns = {
-                    "change": name,
-                    "seen": seen,
-                    "sample_id": ids,
-                    "before": before,
-                    "after": after,
-                }
-                parts.append(rows.build(Answers, len(ids), **columns))
-    parquet.write_table(plan.folder / CHANGES, parquet.to_table(rows.concatenate(parts)))
 
-
-Change = Callable[[Batch, TrainedNetwork], Tensor]
-"""Changed inputs (n, *shape) of samples, for a network."""
+    # Benchmark sets hold what RLAB made, of other samples.
+    l2 = (f"{radius:.3g}", radius) if request.norm == "linf" else (plan.facts.eps_text, eps)
+    rlab = plugins.load("defence", "rlab")
+    by_rlab = any(isinstance(defence, rlab) for defence in plan.recipe.parts)
+    changes[rlab_name(l2[0])] = bool(plan.examples) or by_rlab, partial(_searched, plan, l2[1])
+    return changes
 
 
 def _distorted(
-    plan: HardenPlan, name: str, distortion: Distortion, batch: Batch, network: TrainedNetwork
-) -> Tensor:
+    plan: HardenPlan, name: str, distortion: Distortion, batch: Batch, model: Model
+) -> Changed:
     rng = Streams.of(plan.request.seed, batch.ids).fold(name)
-    return distorted(distortion, batch.x, SEVERITY, rng, domain=plan.dataset.domain)
+    return Changed(distorted(distortion, batch.x, SEVERITY, rng, domain=plan.dataset.domain))
 
 
-def _attacked(
-    plan: HardenPlan, norm: str, eps: float, batch: Batch, network: TrainedNetwork
-) -> Tensor:
-    distance, device = plugins.build("distance", norm, {}), batch.x.device
-    threat = Threat(
-        distance=distance,
-        eps=torch.full((len(batch),), eps, device=device),
-        domain=plan.dataset.domain,
-    )
+def _threat(plan: HardenPlan, norm: str, eps: float, batch: Batch) -> Threat:
+    budgets = torch.full((len(batch),), eps, device=batch.x.device)
+    distance = plugins.build("distance", norm, {})
+    return Threat(distance=distance, eps=budgets, domain=plan.dataset.domain)
+
+
+def _searched(plan: HardenPlan, eps: float, batch: Batch, model: Model) -> Changed:
+    """The closest success of RLAB in L2, the clean input where it finds none."""
+    rlab = plugins.build("attack", "rlab", {"steps": QUERIES, "clean_up": False})
+    rng = Streams.of(plan.request.seed, batch.ids).fold("rlab")
+    threat = _threat(plan, "l2", eps, batch)
+    with TrainedNetwork.of(model).evaluation_mode():
+        ledger, _ = attack(model, Batch.of(batch.x, batch.y), threat, rlab, rng)
+    queries = torch.where(ledger.fooled, ledger.best.first_success, QUERIES + 1).double()
+    fooled = norms.per_sample(ledger.fooled, batch.x)
+    return Changed(torch.where(fooled, ledger.best.closest, batch.x), queries)
+
+
+def _attacked(plan: HardenPlan, norm: str, eps: float, batch: Batch, model: Model) -> Changed:
+    device = batch.x.device
+    network = TrainedNetwork.of(model)
+    threat = _threat(plan, norm, eps, batch)
     with network.evaluation_mode():
         pgd = plugins.build("defence", "pgd", {"steps": STEPS})
         examples: Tensor = pgd.craft(
             network.predict, batch, threat, torch.Generator(device).manual_seed(plan.request.seed)
         )
-    return examples
+    return Changed(examples)
 
 
 def other_eps(norm: str, eps: float, domain: Domain) -> float:
