@@ -20,7 +20,7 @@ from brinell.studies.harden.result import (
     unseen_of,
     weaker_audit,
 )
-from brinell.studies.harden.run import other_eps
+from brinell.training.changes import other_eps
 
 
 def pair(both_right, only_after, only_before, both_wrong):

@@ -17,10 +17,9 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from brinell.analysis.compare import compare, paired, side
+from brinell.analysis.compare import compare, paired, side, simultaneous
 from brinell.analysis.folder_result import Result
-from brinell.analysis.inference import LEVEL, holm, significant
-from brinell.analysis.proportions import paired_difference
+from brinell.analysis.inference import significant
 from brinell.analysis.results import (
     ClassComparison,
     CompareResult,
@@ -441,32 +440,17 @@ def spec_in(folder: Path, facts: HardenFacts) -> str | None:
 def unseen_of(answers: Answers) -> list[Unseen]:
     """Both models under each change, with p-values corrected over all changes."""
     parts = [rows.take(answers, answers.change == name) for name in dict.fromkeys(answers.change)]
-    pairs = [paired(part.after, part.before, 0.0) for part in parts]
-    corrected = holm([pair.p for pair in pairs])
+    pairs = simultaneous([paired(part.after, part.before, 0.0) for part in parts])
     return [
         Unseen(
             name=part.change[0],
             seen=bool(part.seen[0]),
-            pair=_simultaneous(pair, p, len(pairs)),
+            pair=pair,
             **_attack(part, BEFORE),
             **_attack(part, AFTER),
         )
-        for part, pair, p in zip(parts, pairs, corrected, strict=True)
+        for part, pair in zip(parts, pairs, strict=True)
     ]
-
-
-def _simultaneous(pair: PairedRate, p: float, count: int) -> PairedRate:
-    """A pair with its corrected p-value, and an interval that does not contradict it."""
-    counts = (pair.both_robust, pair.only_a, pair.only_b, pair.neither)
-    interval = paired_difference(*counts, confidence=1 - LEVEL / count)
-    assert interval is not None, "there is a sample"
-    low, high = interval
-
-    # Newcombe's interval and McNemar's exact test can disagree where few samples differ.
-    if not significant(p):
-        low = min(low, 0.0)
-        high = max(high, 0.0)
-    return pair.model_copy(update={"p": p, "low": low, "high": high})
 
 
 def _attack(answers: Answers, model: str) -> dict[str, Any]:

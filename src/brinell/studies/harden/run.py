@@ -4,31 +4,28 @@ the audit after.
 
 import copy
 import hashlib
-import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from brinell import plugins
-from brinell.core import bounded, norms
-from brinell.core.attack import attack
+from brinell.core import bounded
 from brinell.core.class_names import option_text, own_order
-from brinell.core.contracts import Dataset, Distance, Distortion, Domain
+from brinell.core.contracts import Dataset, Distance
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model, ModelInfo
 from brinell.core.oracle import Batch
 from brinell.core.record import Array
 from brinell.core.splits import stratified
-from brinell.core.streams import Streams, seeded
-from brinell.core.threat import Threat
+from brinell.core.streams import seeded
 from brinell.datasets.bench import manifest_of
 from brinell.engine import provenance
 from brinell.engine.audit import run_audit
@@ -43,7 +40,6 @@ from brinell.engine.spelling import expand_spec
 from brinell.manifest import DataFacts
 from brinell.models._weights import load_weights_file
 from brinell.reports.numbers import listed
-from brinell.rlab.distort import distorted
 from brinell.store import parquet, rows
 from brinell.store.files import write_atomically
 from brinell.store.table import ROWS
@@ -66,13 +62,13 @@ from brinell.studies.harden.result import (
 )
 from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.register import write_page
+from brinell.training.changes import OTHER_NORM, Change, Changes, answers, other_eps
 from brinell.training.checkpoint import write
 from brinell.training.checks import Checker, is_correct
 from brinell.training.data import Samples
 from brinell.training.loop import Loop, Settings, State
 from brinell.training.recipe import Recipe, TrainedNetwork, fitting_distortions
 
-OTHER_NORM = {"linf": "l2", "l2": "linf"}
 CHUNK = 512
 """Inputs loaded at once."""
 VALIDATION = 500
@@ -514,38 +510,15 @@ def _change(plan: HardenPlan) -> None:
             for title, (seen, change) in changes.items():
                 columns = {"change": title, "seen": seen, "sample_id": ids} | clean
                 for name, model in models.items():
-                    columns |= _answers(name, batch, model, change(batch, model))
+                    columns |= answers(batch, model, change(batch, model), name)
                 parts.append(rows.build(Answers, len(ids), **columns))
     parquet.write_table(plan.folder / CHANGES, parquet.to_table(rows.concatenate(parts)))
 
 
-class Changed(NamedTuple):
-    """The inputs of a batch after a change."""
-
-    x: Tensor
-    """(n, *shape)."""
-    queries: Tensor | None = None
-    """(n,) until the first success, all of them where there is none; None if nothing is asked."""
-
-
-Change = Callable[[Batch, Model], Changed]
-"""Changes samples for a model."""
-
-
-def _answers(name: str, batch: Batch, model: Model, changed: Changed) -> dict[str, Array]:
-    """Columns of `Answers` on one of the models."""
-    columns = {
-        name: is_correct(TrainedNetwork.of(model), changed.x, batch.y),
-        f"l2_{name}": norms.l2(changed.x - batch.x),
-    }
-    if changed.queries is not None:
-        columns[f"queries_{name}"] = changed.queries
-    return {column: values.cpu().numpy() for column, values in columns.items()}
-
-
 def _changes(plan: HardenPlan) -> dict[str, tuple[bool, Change]]:
     """The changes by name, and whether the training used them."""
-    request, domain, eps = plan.request, plan.dataset.domain, plan.facts.eps
+    norm, domain, eps = plan.request.norm, plan.dataset.domain, plan.facts.eps
+    of = Changes(domain=domain, seed=plan.request.seed)
     changes: dict[str, tuple[bool, Change]] = {}
     learned = {name for stored in plan.examples.values() for name in stored.distortions}
     trained_types = {
@@ -556,65 +529,18 @@ def _changes(plan: HardenPlan) -> dict[str, tuple[bool, Change]]:
     for name, distortion in fitting_distortions(domain).items():
         changes[name] = (
             type(distortion) in trained_types or name in learned,
-            partial(_distorted, plan, name, distortion),
+            partial(of.distort, name=name, distortion=distortion, severity=SEVERITY),
         )
-    other, radius = OTHER_NORM[request.norm], other_eps(request.norm, eps, domain)
-    changes[pgd_name(request.norm, plan.facts.eps_text)] = (
-        plan.recipe.budgeted,
-        partial(_attacked, plan, request.norm, eps),
-    )
-    changes[pgd_name(other, f"{radius:.3g}")] = False, partial(_attacked, plan, other, radius)
+    other, radius = OTHER_NORM[norm], other_eps(norm, eps, domain)
+    texts = {norm: plan.facts.eps_text, other: f"{radius:.3g}"}
+    budgets = {norm: eps, other: radius}
+    for name, text in texts.items():
+        climb = partial(of.climb, norm=name, eps=budgets[name], steps=STEPS)
+        changes[pgd_name(name, text)] = plan.recipe.budgeted and name == norm, climb
 
     # Benchmark sets hold what RLAB made, of other samples.
-    l2 = (f"{radius:.3g}", radius) if request.norm == "linf" else (plan.facts.eps_text, eps)
     rlab = plugins.load("defence", "rlab")
     by_rlab = any(isinstance(defence, rlab) for defence in plan.recipe.parts)
-    changes[rlab_name(l2[0])] = bool(plan.examples) or by_rlab, partial(_searched, plan, l2[1])
+    search = partial(of.search, eps=budgets["l2"], queries=QUERIES)
+    changes[rlab_name(texts["l2"])] = bool(plan.examples) or by_rlab, search
     return changes
-
-
-def _distorted(
-    plan: HardenPlan, name: str, distortion: Distortion, batch: Batch, model: Model
-) -> Changed:
-    rng = Streams.of(plan.request.seed, batch.ids).fold(name)
-    return Changed(distorted(distortion, batch.x, SEVERITY, rng, domain=plan.dataset.domain))
-
-
-def _threat(plan: HardenPlan, norm: str, eps: float, batch: Batch) -> Threat:
-    budgets = torch.full((len(batch),), eps, device=batch.x.device)
-    distance = plugins.build("distance", norm, {})
-    return Threat(distance=distance, eps=budgets, domain=plan.dataset.domain)
-
-
-def _searched(plan: HardenPlan, eps: float, batch: Batch, model: Model) -> Changed:
-    """The closest success of RLAB in L2, the clean input where it finds none."""
-    rlab = plugins.build("attack", "rlab", {"steps": QUERIES, "clean_up": False})
-    rng = Streams.of(plan.request.seed, batch.ids).fold("rlab")
-    threat = _threat(plan, "l2", eps, batch)
-    with TrainedNetwork.of(model).evaluation_mode():
-        ledger, _ = attack(model, Batch.of(batch.x, batch.y), threat, rlab, rng)
-    queries = torch.where(ledger.fooled, ledger.best.first_success, QUERIES + 1).double()
-    fooled = norms.per_sample(ledger.fooled, batch.x)
-    return Changed(torch.where(fooled, ledger.best.closest, batch.x), queries)
-
-
-def _attacked(plan: HardenPlan, norm: str, eps: float, batch: Batch, model: Model) -> Changed:
-    device = batch.x.device
-    network = TrainedNetwork.of(model)
-    threat = _threat(plan, norm, eps, batch)
-    with network.evaluation_mode():
-        pgd = plugins.build("defence", "pgd", {"steps": STEPS})
-        examples: Tensor = pgd.craft(
-            network.predict, batch, threat, torch.Generator(device).manual_seed(plan.request.seed)
-        )
-    return Changed(examples)
-
-
-def other_eps(norm: str, eps: float, domain: Domain) -> float:
-    """A budget in the other norm of about the same difficulty: for L2, a quarter of half the
-    diagonal of the Linf cube.
-
-    For CIFAR-10 at Linf 8/255 it is 0.43, and for MNIST at 0.3 it is 2.1; the field uses 0.5 and 2.
-    """
-    ratio = math.sqrt(math.prod(domain.free.shape)) / 4
-    return eps * ratio if norm == "linf" else eps / ratio
