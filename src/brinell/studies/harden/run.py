@@ -3,9 +3,8 @@ the audit after.
 """
 
 import copy
-import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,6 +25,7 @@ from brinell.core.oracle import Batch
 from brinell.core.record import Array
 from brinell.core.splits import stratified
 from brinell.core.streams import seeded
+from brinell.datasets._duplicates import find_duplicates
 from brinell.datasets.bench import manifest_of
 from brinell.engine import provenance
 from brinell.engine.audit import run_audit
@@ -69,8 +69,6 @@ from brinell.training.data import Samples
 from brinell.training.loop import Loop, Settings, State
 from brinell.training.recipe import Recipe, TrainedNetwork, fitting_distortions
 
-CHUNK = 512
-"""Inputs loaded at once."""
 VALIDATION = 500
 """Most training samples that are set aside, on which the best weights are selected."""
 
@@ -317,30 +315,6 @@ def split(labels: Array, request: HardenRequest) -> tuple[Array, Array]:
             "give at least ten of each class"
         )
     return train_positions, np.random.default_rng(request.seed).permutation(validation_positions)
-
-
-def find_duplicates(
-    train: Dataset, test: Dataset, positions: Sequence[int] | None = None
-) -> list[tuple[int, int]]:
-    """Pairs of positions (in train, in test) of equal inputs.
-
-    If an input occurs twice in test, its last position is reported.
-
-    Inputs are equal if they round to the same stored values: an 8-bit image equals itself after a
-    division by 255, a multiplication by 1/255, or a cast to half precision. With `positions`, those
-    of `test` alone are compared.
-    """
-    stored = test.domain if test.domain.levels is not None else train.domain
-
-    def digests(dataset: Dataset, positions: Sequence[int]) -> Iterator[bytes]:
-        for start in range(0, len(positions), CHUNK):
-            for row in stored.round(dataset.load(positions[start : start + CHUNK])).numpy():
-                yield hashlib.blake2b(np.ascontiguousarray(row).data, digest_size=16).digest()
-
-    indices = range(len(test)) if positions is None else positions
-    index_of = dict(zip(digests(test, indices), indices, strict=True))
-    own = enumerate(digests(train, range(len(train))))
-    return [(train_index, index_of[digest]) for train_index, digest in own if digest in index_of]
 
 
 def with_weights(spec: str, file: Path, info: ModelInfo) -> str | None:
