@@ -2,6 +2,7 @@
 
     python benchmarks/rlab --study NAME ...
 
+    matters      each part alone: patches, actions, agents and rewards, distortions
     worth        what learning is worth, on networks seen and unseen
     closer       how close attacks come with so many queries
     photographs  how close they come to photographs, in the setting of RLAB's papers
@@ -10,7 +11,7 @@
     surrogates   other networks' gradients: what they save
     beats        the same on heartbeats, with networks that it trains
 
-and those of `run.py`: patch, dual, agents, probes, free, equal.
+and those of `run.py`: probes, equal.
 """
 
 import argparse
@@ -20,11 +21,8 @@ from pathlib import Path
 
 GROUP = "agents"
 RUNS = {
-    "--study patch": "--samples 2 --seeds 0",
-    "--study dual": "--samples 2 --seeds 0",
-    "--study agents": "--samples 2 --seeds 0 --minutes 0.05 --inputs 64",
+    "--study matters": "--samples 1 --steps 128 --inputs 64 --parts patch agents",
     "--study probes": "--samples 2 --seeds 0",
-    "--study free": "--samples 2 --seeds 0",
     "--study equal": "--samples 2 --seeds 0",
     "--study worth": "--data unseen --samples 2 --seeds 0",
     "--study closer": "--samples 2",
@@ -37,7 +35,7 @@ RUNS = {
     "--study surrogates": "--cases kind --samples 2",
     "--study beats": "--samples 2 --queries 20 --steps 20",
 }
-SCRIPTS = ("worth", "closer", "photographs", "capped", "priors", "surrogates", "beats")
+SCRIPTS = ("matters", "worth", "closer", "photographs", "capped", "priors", "surrogates", "beats")
 """Studies in a separate module each, with further options; `photographs.py` holds two."""
 
 

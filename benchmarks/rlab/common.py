@@ -5,9 +5,7 @@ and tables.
 import math
 import statistics
 import time
-from argparse import Namespace
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import measure
@@ -16,7 +14,6 @@ from black_box import Bench
 from measure import mean_spread
 from torch import Tensor
 
-import brinell
 from brinell.core import norms
 from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
@@ -131,28 +128,3 @@ def cells(outcomes: Sequence[Outcome], figures: str, samples: int = 1) -> list[s
         else over_seeds(outcomes, *makers[name])
         for name in figures.split()
     ]
-
-
-def trained(options: Namespace, algorithm: str) -> str:
-    """The file of an agent that learned on the training images of ResNet-20, trained where it is
-    missing.
-    """
-    path = Path(options.agents) / f"{algorithm}-margin.safetensors"
-    if not path.exists():
-        subject = measure.subject("resnet20")
-        data = f"npz:{measure.SHARED / 'cifar10/cifar10_train_a.npz'}"
-        settings = {
-            "model": subject.model_spec,
-            "attack": "rlab?patch=2",
-            "eps": "1",
-            "samples": options.inputs,
-            "device": "cpu",
-        }
-        brinell.train_agent(
-            data=data,
-            minutes=options.minutes,
-            steps=0 if algorithm == "prior" else None,
-            out=path,
-            **settings,
-        )
-    return str(path)
