@@ -35,7 +35,7 @@ CEILINGS = {
     ("store",): 950,
     ("analysis",): 1_900,
     ("reports",): 1_900,
-    ("studies",): 8_200,
+    ("studies",): 8_700,  # 8,200 once masks and boxes go by the one audit
     ("cli",): 450,
     ("testing",): 950,
 }
