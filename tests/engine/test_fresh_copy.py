@@ -1,11 +1,15 @@
-"""Models that keep state between questions answer differently than a copy that was asked nothing;
+"""Models that keep state between questions answer differently than in a process that asked nothing;
 healthy models do not.
 """
 
 import functools
+import os
+import random
 import threading
+from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -13,7 +17,11 @@ import brinell
 from _defences import Wrapper
 from _helpers import mlp
 from brinell.core.checks import Code
+from brinell.core.domain import Domain
+from brinell.engine.context import NotMadeError
+from brinell.engine.fresh import FreshProcess
 from brinell.engine.progress import SilentProgress
+from brinell.models._torch_model import TorchModel
 
 EPS = 0.12
 N = 48
@@ -56,24 +64,172 @@ class FirstBatch(Wrapper):
         return self.net(x if self.mean is None else x - self.strength * (self.mean - 0.5))
 
 
-def test_a_stateful_model_fails_and_one_that_cannot_be_copied_is_named(tmp_path):
+def test_a_stateful_model_fails(tmp_path):
     net = mlp(6, 3)
-    uncopied = Wrapper(net)
-    uncopied.lock = threading.local()
-    for number, (model, passed) in enumerate(
-        ((Counter(net, 20, 1.01), False), (FirstBatch(net, 0.3), False), (uncopied, None))
-    ):
+    for number, model in enumerate((Counter(net, 20, 1.01), FirstBatch(net, 0.3))):
         finding = check_of(audit(model, tmp_path / str(number), samples=16, attack="fgsm"))
-        assert finding.passed is passed and (
-            passed is False or "cannot be copied" in finding.text
-        ), finding.text
+        assert finding.passed is False, finding.text
     memory = []
 
     def predict(x):
         memory.append(len(x))
         return net(x) * (2.0 if len(memory) > 40 else 1.0)
 
-    assert check_of(audit(predict, tmp_path / "function"), Code.WEIGHTS).passed is False
+    result = audit(predict, tmp_path / "function")
+    assert check_of(result, Code.WEIGHTS).passed is False
+    assert check_of(result).passed is False, "its closure is that of the copy"
+
+
+class Store(Wrapper):
+    """Answers smoothed over near-duplicates, of which a store keeps the answers; deep copies share
+    it.
+    """
+
+    def __init__(self, net, radius, smoothness):
+        super().__init__(net)
+        self.radius, self.smoothness = radius, smoothness
+        self.inputs, self.answers = [], []
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def known(self):
+        """Inputs and answers so far."""
+        return self.inputs, self.answers
+
+    def keep(self, x, answer):
+        self.inputs.append(x)
+        self.answers.append(answer)
+
+    def forward(self, x):
+        return torch.stack(
+            [self.smoothed(*pair) for pair in zip(x.detach(), self.net(x), strict=True)]
+        )
+
+    def smoothed(self, x, answer):
+        inputs, answers = self.known()
+        if inputs:
+            distances = (torch.stack(inputs) - x).abs().amax(1)
+            if distances.amin() < self.radius:
+                near = answers[int(distances.argmin())]
+                return self.smoothness * near + (1 - self.smoothness) * answer
+        self.keep(x.clone(), answer.detach())
+        return answer
+
+
+SINGLETON = ([], [])
+
+
+class InModule(Store):
+    """The same, with a store that is a global variable."""
+
+    def known(self):
+        return SINGLETON
+
+    def keep(self, x, answer):
+        SINGLETON[0].append(x)
+        SINGLETON[1].append(answer)
+
+
+class OnDisk(Store):
+    """The same, with a store that is a file."""
+
+    def __init__(self, net, radius, smoothness, folder):
+        super().__init__(net, radius, smoothness)
+        self.file = folder / "store.txt"
+
+    def known(self):
+        lines = self.file.read_text().splitlines() if self.file.exists() else []
+        rows = torch.tensor([[float(word) for word in line.split()] for line in lines])
+        return (list(rows[:, :6]), list(rows[:, 6:])) if lines else ([], [])
+
+    def keep(self, x, answer):
+        with self.file.open("a") as file:
+            file.write(" ".join(str(value) for value in [*x.tolist(), *answer.tolist()]) + "\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_a_store_that_copies_share_is_found(tmp_path, seed):
+    rng = random.Random(seed)
+    settings = {"radius": rng.uniform(1, 2) * EPS, "smoothness": rng.uniform(0.2, 0.95)}
+    for name, kind in (("object", Store), ("global", InModule)):
+        finding = check_of(
+            audit(kind(mlp(6, 3), **settings), tmp_path / name, samples=16, attack="fgsm")
+        )
+        assert finding.passed is False, (name, settings, finding.text)
+    SINGLETON[0].clear()
+    SINGLETON[1].clear()
+
+
+def test_a_store_on_disk_is_named_and_never_passes(tmp_path):
+    model = OnDisk(mlp(6, 3), 1.5 * EPS, 0.5, tmp_path)
+    finding = check_of(audit(model, tmp_path / "run", samples=8, attack="fgsm"))
+    assert finding.passed is not True
+    assert finding.passed is False or "store.txt" in finding.text
+
+
+class Locked(Wrapper):
+    """A model that cannot be copied."""
+
+    def __init__(self, net):
+        super().__init__(net)
+        self.lock = threading.Lock()
+
+
+class Dying(Wrapper):
+    """Ends the process that asks it, if it is not the one in which it was made."""
+
+    def __init__(self, net):
+        super().__init__(net)
+        self.process = os.getpid()
+
+    def forward(self, x):
+        if os.getpid() != self.process:
+            os._exit(0)
+        return self.net(x)
+
+
+class Failing(Dying):
+    """Fails there."""
+
+    def forward(self, x):
+        if os.getpid() != self.process:
+            raise RuntimeError("no licence in this process")
+        return self.net(x)
+
+
+def test_what_cannot_be_opened_twice_is_said_and_never_passes(tmp_path):
+    for number, (kind, passed, words) in enumerate(
+        (
+            (Locked, True, "same answers"),
+            (Dying, None, "ended, or does not answer"),
+            (Failing, None, "no licence in this process"),
+        )
+    ):
+        result = audit(kind(mlp(6, 3)), tmp_path / str(number), samples=12, attack="fgsm")
+        finding = check_of(result)
+        assert finding.passed is passed and words in finding.text, finding.text
+        assert passed or result.models[0].caveat is not None
+
+
+def test_a_process_ends_with_the_audit_and_answers_once():
+    before = set(children())
+    process = FreshProcess(lambda: TorchModel(mlp(6, 3), Domain(kind="vector", shape=(6,))))
+    assert len(set(children()) - before) == 1
+    answers = process.ask(torch.as_tensor(X), None, 16, 0.0)
+    torch.testing.assert_close(answers.logits, mlp(6, 3)(torch.as_tensor(X)).detach())
+    process.close()
+    process.close()
+    assert set(children()) == before
+    with pytest.raises(NotMadeError, match="closed"):
+        process.ask(torch.as_tensor(X), None, 16, 0.0)
+
+
+def children():
+    """Ids of the processes of this one."""
+    text = Path(f"/proc/{os.getpid()}/task/{threading.get_native_id()}/children").read_text()
+    return [int(word) for word in text.split()]
 
 
 def test_a_healthy_model_passes(tmp_path):

@@ -13,7 +13,14 @@ from brinell.core.errors import RequestError
 from brinell.core.streams import Streams
 from brinell.datasets.digits import Digits
 from brinell.engine.context import CheckContext
-from brinell.engine.gradient_check import GradientCheck, agreement
+from brinell.engine.gradient_check import (
+    MIN_VISIBLE,
+    GradientCheck,
+    disagreement,
+    even_frequencies,
+    even_values,
+    plain_signs,
+)
 from brinell.engine.repair import find_repair, with_surrogate
 from brinell.models._torch_model import TorchModel
 from brinell.models.digits_cnn import DigitsCnn
@@ -73,8 +80,9 @@ def check_of(model, x, y, eps=8 / 255, norm="linf"):
     return GradientCheck(context, context.oracle, context.margin.grad), context.ledgers[0]
 
 
-def verdict_of(net, change, **options):
-    x, y = inputs(net)
+def verdict_of(net, change, n=64, **options):
+    """Whether the quick look doubts the gradient, and what the full check finds."""
+    x, y = inputs(net, n)
     check, _ = check_of(TorchModel(Before(net, change), IMAGES), x, y, **options)
     return check.is_doubtful(), check.full_check()
 
@@ -84,24 +92,47 @@ def verdict_of(net, change, **options):
 
 def test_disagreement_by_hand():
     for real, predicted, expected in [
-        ([1.0, -2.0, 0.5], [1.0, -2.0, 0.5], 0.0),
-        ([1.0, -2.0, 0.5], [0.0, 0.0, 0.0], 1.0),
-        ([1.0, -2.0, 0.5], [-1.0, 2.0, -0.5], 2.0),
-        ([3.0, 1.0], [4.0, 1.0], 0.2 / (5 + 2**0.5)),  # (3 - 4)^2 / 5 + 0 over 5 + sqrt(2)
+        ([1.0, -2.0], [1.0, -2.0], 0.0),
+        ([1.0, -2.0], [0.0, 0.0], 1.0),
+        ([1.0, -2.0], [-1.0, 2.0], 2.0),
+        ([3.0, 1.0], [4.0, 1.0], 1 / 27),  # (3 - 4)^2 over 9 + 1 + 16 + 1
     ]:
-        result = agreement(torch.tensor(real), torch.tensor(predicted), torch.zeros(len(real)))
-        assert result.disagreement == pytest.approx(expected) and result.samples == len(real)
-    result = agreement(
-        torch.tensor([1e-7, 0.0]), torch.tensor([-1e-7, 0.0]), torch.full((2,), 1e-6)
-    )
-    assert result.samples == 0 and result.disagreement != result.disagreement
+        found = disagreement(torch.tensor([real]), torch.tensor([predicted]), torch.zeros(1))
+        assert found.item() == pytest.approx(expected)
+    actual, predicted = torch.tensor([[0.5, 0], [3.0, 4], [3.0, 4]]), torch.zeros(3, 2)
+    predicted[2] = torch.tensor([3.0, 3.5])
+    found = disagreement(actual, predicted, torch.ones(3))
+    assert found[0].isnan(), "no change above rounding"
+    assert found[1].item() == pytest.approx(0.64), "an error of 5, of which 1 is rounding, over 5"
+    assert found[2] == 0, "an error of 0.5"
+
+
+def test_every_value_contributes_alike():
+    strength = torch.tensor([4.0, 2.0, 1.0, 0.0]).expand(3, 4)
+    noise = torch.rand(40_000, 4, generator=torch.Generator().manual_seed(0))
+    steps = even_values(strength)(noise)
+    # The mean is 7/4, and a quarter of it the least: chances are the squares of 7/16 over each size.
+    chances = torch.tensor([49 / 4096, 49 / 1024, 49 / 256, 1.0])
+    torch.testing.assert_close(steps.abs().mean(0), chances, atol=0.01, rtol=0)
+    torch.testing.assert_close(steps.mean(0), torch.zeros(4), atol=0.02, rtol=0)
+    assert set(steps.unique().tolist()) == {-1.0, 0.0, 1.0}
+
+
+def test_steps_avoid_the_waves_of_which_the_gradient_is_made():
+    wave = torch.cos(2 * torch.pi * torch.arange(8) / 8).expand(5, 1, 8, 8).contiguous()
+    noise = torch.rand(400, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    power = torch.fft.rfft2(even_frequencies(wave)(noise)).abs().square().mean((0, 1))
+    assert power[0, 1] < 0.5 * power.median()
+    plain = torch.fft.rfft2(plain_signs(noise)).abs().square().mean((0, 1))
+    assert plain[0, 1] > 0.7 * plain.median()
 
 
 def test_a_smooth_network_passes_at_every_budget(net):
     for norm in ["linf", "l2", "l1"]:
         for eps in (1e-3, 0.03, 0.3, 5.0, torch.inf):
-            doubtful, (disagreement, wrong) = verdict_of(net, lambda x: x, eps=eps, norm=norm)
-            assert not doubtful and not wrong and disagreement < 0.02, (norm, eps)
+            doubtful, agreement = verdict_of(net, lambda x: x, eps=eps, norm=norm)
+            assert not doubtful and not agreement.fails, (norm, eps)
+            assert agreement.wrong == 0 and agreement.disagreement < 0.02, (norm, eps)
 
 
 class Half(nn.Module):
@@ -122,10 +153,11 @@ def test_what_half_precision_rounds_away_is_not_judged(net):
     x, y = inputs(net)
     check, _ = check_of(TorchModel(Half(net), IMAGES), x, y, eps=0.5 / 255)
     assert check.is_doubtful()
-    disagreement, wrong = check.full_check()
-    assert disagreement != disagreement and not wrong
+    agreement = check.full_check()
+    assert agreement.samples < MIN_VISIBLE and not agreement.fails
     check, _ = check_of(TorchModel(Half(net), IMAGES), x, y, eps=0.5)
-    assert not check.full_check()[1]
+    agreement = check.full_check()
+    assert agreement.samples >= MIN_VISIBLE and not agreement.fails
 
 
 # Planted faults
@@ -159,12 +191,70 @@ FAULTS = {
 
 def test_a_wrong_gradient_is_found(net):
     for name, change in FAULTS.items():
-        doubtful, (_, wrong) = verdict_of(net, change)
-        assert doubtful and wrong, name
-    _, (_, wrong) = verdict_of(
+        for n in (16, 64):
+            doubtful, agreement = verdict_of(net, change, n)
+            assert doubtful and agreement.fails, (name, n)
+    _, agreement = verdict_of(
         net, lambda x: x + (torch.round(x * 255) / 255 - x).detach(), eps=0.02
     )
-    assert not wrong, "a rounding finer than the steps of attacks"
+    assert not agreement.fails, "a rounding finer than the steps of attacks"
+
+
+def by_place(rng):
+    """A random half of the values."""
+    return masked((torch.rand(3, 8, 8, generator=rng) < 0.5).float())
+
+
+def by_patch(rng):
+    """A random half of the patches of 2x2."""
+    coarse = (torch.rand(3, 4, 4, generator=rng) < 0.5).float()
+    return masked(coarse.repeat_interleave(2, 1).repeat_interleave(2, 2))
+
+
+def by_frequency(rng):
+    """A random half of the frequencies of each channel."""
+    keep = (torch.rand(3, 8, 5, generator=rng) < 0.5).float()
+
+    def change(x):
+        part = torch.fft.irfft2(torch.fft.rfft2(x) * keep, s=(8, 8))
+        return part + (x - part).detach()
+
+    return change
+
+
+def by_sample(rng):
+    """Some half of the inputs, told by a value at random."""
+    place = int(torch.randint(0, 64, (1,), generator=rng))
+    return lambda x: torch.where((x.flatten(1)[:, place] > 0.5)[:, None, None, None], x.detach(), x)
+
+
+def by_filter(rng):
+    """A share of what is left of a median over windows at random, whose gradient passes straight
+    through.
+    """
+    side = 3 if float(torch.rand(1, generator=rng)) < 0.5 else 5
+
+    def change(x):
+        windows = nn.functional.pad(x, (side // 2,) * 4, mode="reflect").unfold(2, side, 1)
+        median = windows.unfold(3, side, 1).flatten(4).median(-1).values
+        return x + (0.5 * (median - x)).detach()
+
+    return change
+
+
+@pytest.mark.parametrize("kind", [by_place, by_patch, by_frequency, by_sample, by_filter])
+def test_a_missing_part_is_found_whatever_its_pattern(net, kind):
+    rng = torch.Generator().manual_seed(11)
+    for number in range(4):
+        doubtful, agreement = verdict_of(net, kind(rng), 32)
+        assert doubtful and agreement.fails, (number, agreement)
+
+
+def test_a_gradient_with_a_small_error_passes(net):
+    """Less than a tenth of the effect: an attack that follows it loses little."""
+    for share in (0.02, 0.1):
+        _, agreement = verdict_of(net, lambda x, share=share: x - share * x + share * x.detach())
+        assert not agreement.fails and agreement.disagreement < 0.02
 
 
 # The way around

@@ -1,16 +1,15 @@
-"""Checks after the attacks: whether the model is still the one that was audited, and one like its
-copies.
+"""Checks after the attacks: whether the model is still the one that was audited, and one that
+remembers nothing.
 
 A model may count its questions, remember inputs, adapt to them, or fit itself to its first batch;
 then attacks meet another model at each step, and each check that repeats a question meets the model
 after it saw clean inputs. So weights and early answers are compared with those of the beginning,
-and the model is opened anew, from its file or as a deep copy of what was in memory before the first
-question, and asked about inputs that the run keeps: adversarial ones, and robust samples. The
-audited model is asked the same in the same batches, so that no rounding explains a difference.
+and a process of its own (`engine.fresh`) opens the model anew and answers inputs like those of the
+run in another order: adversarial ones, robust samples, and points near these, where attacks ended.
 """
 
+import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,13 +23,38 @@ from brinell.core.model import Model
 from brinell.core.record import Records
 from brinell.engine.consistency import ANSWER_TOLERANCE, PREREQUISITES, answer_difference
 from brinell.engine.context import NotMadeError
+from brinell.engine.fresh import FreshProcess
 from brinell.engine.group_attack import predict
 from brinell.engine.plan import ModelSource, Plan
-from brinell.models._answers import LogitModel
 from brinell.models._content import digest_of
 
-INPUTS = 80
-"""Largest number of inputs that the run keeps on which a copy is asked."""
+INPUTS = 8
+"""Largest number of clean inputs, of adversarial ones, and of points near robust samples that a
+fresh process is asked about."""
+NEAREST = 0.25
+"""Such a point lies at this share of the budget at least, and at the budget at most."""
+
+
+def reopen(source: ModelSource) -> Model:
+    """A model as it was before its first question, in a process that has asked it nothing.
+
+    An object that cannot be copied is taken as it lies in the memory of this process.
+    """
+    try:
+        return source.copy()
+    except ModelError:
+        return source.open()
+
+
+def reason_without_process(plan: Plan, model: Model) -> str:
+    """Why no process could judge a model; empty if one can."""
+    if model.info.server is not None:
+        return "the model runs on another machine, where it cannot be opened anew"
+    if plan.eot > 1:
+        return "the same input is answered differently each time"
+    return "" if len(plan.levels) else "no attack reached an input"
+
+
 CONFIDENCE_TOLERANCE = 1e-3
 """Tolerance of confidences, and of logits as a share of the largest."""
 
@@ -66,7 +90,10 @@ class AfterContext:
     clean: Records
     """Their rows of the clean check."""
     kept: Tensor
-    """(m, *shape) inputs that the run keeps, on the device."""
+    """(m, *shape) inputs like those of the run, on the device: clean, adversarial, and near robust
+    samples."""
+    fresh: FreshProcess
+    """A process that has answered nothing."""
     forwards: int = 0
 
     def make(self) -> list[Finding]:
@@ -142,27 +169,35 @@ def drift_until_the_end(context: AfterContext) -> Finding:
 
 
 def fresh_copy(context: AfterContext) -> Finding:
-    """A copy that has answered nothing gives the audited model's answers to inputs that the run
-    keeps.
+    """A process that has answered nothing gives the audited model's answers to inputs like those of
+    the run, in another order.
+
+    A model that depends on the batch is asked in the same order.
     """
-    model, x, limit = context.model, context.kept, context.limit
-    if model.info.server is not None:
-        raise NotMadeError("the model runs on another machine, where no copy can be made")
-    if context.plan.eot > 1 or context.checks.get(Code.RANDOM, {}).get("passed") is False:
+    x, limit = context.kept, context.limit
+    if context.checks.get(Code.RANDOM, {}).get("passed") is False:
         raise NotMadeError("the same input is answered differently each time")
     if not len(x):
         raise NotMadeError("no attack reached an input")
-    with ExitStack() as stack:
-        copy = context.source.copy()
-        stack.enter_context(copy.info.session(context.plan.device))
-        if model.info.answers is not None and copy.info.answers is None:
-            copy = LogitModel(copy, model.info.answers)
-        is_other = bool(context.source.spec) and copy.digest() != context.beginning.digest
-        fresh = context.ask(copy, x)
-    difference = answer_difference(context.ask(model, x), fresh)
+    order = torch.arange(len(x), device=x.device)
+    if context.checks.get(Code.BATCH, {}).get("passed") is not False:
+        order = order.flip(0)
+
+    start = time.monotonic()
+    audited = context.ask(context.model, x)
+    seconds = time.monotonic() - start
+    fresh = context.fresh.ask(x[order], context.model.info.answers, context.batch_size, seconds)
+    context.forwards += len(x)
+    difference = answer_difference(audited[order], fresh.logits)
     changed, figure = int((difference > limit).sum()), float(difference.amax())
+    if not changed and fresh.shared:
+        raise NotMadeError(
+            f"while it answers the model goes to {fresh.shared}, by which a new process may know "
+            "what it was asked before"
+        )
+    is_other = bool(context.source.spec) and fresh.digest != context.beginning.digest
     text, cause = (
-        f"a copy that has answered nothing gives the same answers to {len(x)} inputs of the run",
+        f"a process that has answered nothing gives the same answers to {len(x)} inputs of the run",
         None,
     )
     if changed and is_other:
@@ -173,7 +208,7 @@ def fresh_copy(context: AfterContext) -> Finding:
         )
     elif changed:
         text = (
-            f"a copy of the model that has answered nothing answers {changed} of "
+            f"a process that has answered nothing answers {changed} of "
             f"{len(x)} inputs of the run differently: the "
             "model counts, remembers or adapts; audit it with its state fixed"
         )

@@ -10,7 +10,7 @@ the attacks.
 import torch
 from torch import Tensor
 
-from brinell.core.checks import ERROR_RATE, MIN_SAMPLES, TOO_FEW, Code, Finding
+from brinell.core.checks import MIN_SAMPLES, TOO_FEW, Code, Finding, exact_test
 from brinell.core.errors import ModelError
 from brinell.core.model import Access, Model
 from brinell.engine import answers, boundary, consistency, gradient_check, probes
@@ -139,35 +139,43 @@ def misleading_gradients(context: CheckContext) -> Finding:
 
 
 def gradient_mismatch(context: CheckContext) -> Finding:
-    """The gradient matches finite differences of the answers."""
+    """The gradient matches finite differences of the answers, in all its parts."""
     _require_gradient(context)
     n = len(context.batch)
     check = gradient_check.GradientCheck(context, context.oracle, context.margin.grad)
-    figure, wrong = None, False
     if not bool(context.oracle.active(context.batch.ids).any()):
         text = f"all of {n} samples fall within a few steps along the gradient, so it leads"
-    elif not check.is_doubtful():
-        text = "the margin changes as the gradient foretells, by finite differences"
-    else:
-        figure, wrong = check.full_check()
-        if figure != figure:
-            raise NotMadeError(
-                "within the budget hardly an answer changes by more than it is rounded"
-            )
-        text = (
-            f"finite differences disagree with the gradient by {figure:.2f}, where 0 "
-            "is perfect and 1 is chance"
-        )
-        text += f": {REMEDY}" if wrong else ""
-    few = n < MIN_SAMPLES and figure is None
+        return _foretold(n, text)
+    if not check.is_doubtful():
+        return _foretold(n, "the margin changes as the gradient foretells, by finite differences")
+    agreement = check.full_check()
+    if agreement.samples < gradient_check.MIN_VISIBLE:
+        raise NotMadeError("within the budget hardly an answer changes by more than it is rounded")
+    observation = (
+        f"on {agreement.wrong} of {agreement.samples} samples a part of the gradient is missing or "
+        f"wrong: finite differences disagree by {agreement.disagreement:.2f} in the mean, where 0 "
+        "is perfect and 1 is chance"
+    )
+    return Finding.of_share(
+        Code.MISMATCH,
+        agreement.wrong,
+        agreement.samples,
+        gradient_check.MAX_SHARE,
+        observation,
+        REMEDY,
+    )
+
+
+def _foretold(n: int, text: str) -> Finding:
+    """The finding on n samples of which the quick look doubts at most one."""
+    is_few = n < MIN_SAMPLES
     return Finding(
         code=Code.MISMATCH,
-        passed=None if few else not wrong,
-        text=f"{TOO_FEW}: {text}" if few else text,
-        figure=figure,
-        limit=gradient_check.MAX_DISAGREEMENT,
-        error_rate=ERROR_RATE,
-        reason=TOO_FEW if few else None,
+        passed=None if is_few else True,
+        text=f"{TOO_FEW}: {text}" if is_few else text,
+        limit=gradient_check.MAX_SHARE,
+        error_rate=exact_test(0, n, gradient_check.MAX_SHARE)[1],
+        reason=TOO_FEW if is_few else None,
     )
 
 

@@ -9,7 +9,6 @@ import numpy as np
 from brinell.core.contracts import Remark
 from brinell.core.model import Access, Model
 from brinell.core.record import CLEAN, Array, Records, has_broken
-from brinell.engine.after_attacks import Identity
 from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
 from brinell.engine.clean_run import check_clean
@@ -53,7 +52,7 @@ class ModelAudit:
 
     def __call__(self) -> dict[str, str]:
         """Run the whole audit; return the failed checks, by code, each with its text."""
-        beginning = Identity.of(self.audited.model)
+        self.checks.begin()
         try:
             state = self._check_clean()
             failed = self.checks.failed_checks(state)
@@ -66,10 +65,9 @@ class ModelAudit:
                     if plain and stage is plain[-1]:
                         failed |= self.checks.survivor_checks(state)
             self._keep_gallery()
-            return (
-                failed | self.checks.final_checks(beginning, state) | self.audited.failure_warning()
-            )
+            return failed | self.checks.final_checks(state) | self.audited.failure_warning()
         finally:
+            self.checks.end()
             self.audited.keep_facts()
 
     def _check_clean(self) -> State:

@@ -5,6 +5,7 @@ alarm.
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,19 +15,28 @@ from torch import Tensor
 from brinell.core.checks import COARSE, DETACHED, TOO_FEW, Code, Finding
 from brinell.core.contracts import Remark
 from brinell.core.model import Access, Model
+from brinell.core.norms import per_sample
 from brinell.core.oracle import Batch
 from brinell.core.record import CLEAN, Array, Outcome, has_broken
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.engine import boundary, clean_accuracy
 from brinell.engine.adaptive import GRADIENT_FAILURES, REPAIRABLE, conditions
-from brinell.engine.after_attacks import INPUTS, AfterContext, Identity
+from brinell.engine.after_attacks import (
+    INPUTS,
+    NEAREST,
+    AfterContext,
+    Identity,
+    reason_without_process,
+    reopen,
+)
 from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
 from brinell.engine.checks import BEFORE_ATTACKS, SAMPLES
 from brinell.engine.consistency import evenly_spaced
 from brinell.engine.context import CheckContext
 from brinell.engine.deciding import find_deciding_scores, with_scores_of
+from brinell.engine.fresh import FreshProcess
 from brinell.engine.group_attack import make_criterion, predict
 from brinell.engine.plan import GROUP_BYTES
 from brinell.engine.probe_ahead import SAMPLES as COMPARED
@@ -208,7 +218,17 @@ class ModelChecks:
         )
         return self.audited.load(ids), inputs
 
-    def final_checks(self, beginning: Identity, state: State) -> dict[str, str]:
+    def begin(self) -> None:
+        """Keep what the model is before its first question, for the checks after the last."""
+        self._beginning = Identity.of(self.model)
+        reason = reason_without_process(self.plan, self.model)
+        self._fresh = FreshProcess(partial(reopen, self.source), reason)
+
+    def end(self) -> None:
+        """End the process that `begin` made."""
+        self._fresh.close()
+
+    def final_checks(self, state: State) -> dict[str, str]:
         """Check that the model is the one of the beginning; return the failed checks by code."""
         plan, recorded = self.plan, self._known
         if recorded.keys() <= {Code.CLEAN} or Code.WEIGHTS in recorded:
@@ -218,26 +238,44 @@ class ModelChecks:
         clean = rows.take(
             clean, index[evenly_spaced(len(index), DRIFT_SAMPLES)] if len(index) else index
         )
-        robust, (_, adversarial) = self._robust(state), self._adversarial_examples()
-        robust = (
-            robust[evenly_spaced(len(robust), max(1, INPUTS - len(adversarial)))]
-            if len(robust)
-            else robust
-        )
         context = AfterContext(
             model=self.model,
-            beginning=beginning,
+            beginning=self._beginning,
             plan=plan,
             source=self.source,
             batch_size=self._sizer.size,
             checks=recorded,
             x=plan.dataset.load(clean.sample_id.tolist()),
             clean=clean,
-            kept=torch.cat([adversarial, self.audited.load(plan.ids[robust])]),
+            kept=self._inputs_like_those_of_run(state),
+            fresh=self._fresh,
         )
         findings = self._sizer.fit(context.make)
         self._keep(findings, context.forwards, 0)
         return self._failures([finding.code for finding in findings])
+
+    def _inputs_like_those_of_run(self, state: State) -> Tensor:
+        """(m, *shape): clean inputs, adversarial ones, and points near robust samples, as attacks
+        that fail ask about them; at most `INPUTS` of each.
+        """
+        plan, robust = self.plan, self._robust(state)
+        clean, adversarial = (examples[:INPUTS] for examples in self._adversarial_examples())
+        robust = robust[evenly_spaced(len(robust), INPUTS)] if len(robust) else robust
+        x = self.audited.load(plan.ids[robust])
+        if not len(x):
+            return torch.cat([clean, adversarial])
+
+        rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids[robust], device=x.device))
+        rng, domain = rng.fold("near robust samples"), self.model.domain
+        eps = torch.as_tensor(plan.levels[-1] * plan.units[robust], dtype=x.dtype, device=x.device)
+        length = eps * (NEAREST + (1 - NEAREST) * rng.fold("length").uniform(1)[:, 0])
+        change = plan.distance.direction(rng, x.shape[1:]) * per_sample(length, x)
+        if domain.movable is not None:
+            fixed = torch.ones(x.shape[1], dtype=torch.bool, device=x.device)
+            fixed[domain.movable] = False
+            change[:, fixed] = 0
+        near = domain.clamp(x + change)
+        return torch.cat([clean, x, adversarial, near])
 
     def probe_ahead(
         self, stage: Stage, state: State, level: Array, reach: Array, compared: int, passes: int

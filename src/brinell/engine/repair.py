@@ -173,7 +173,9 @@ def disagreement_of(context: CheckContext, model: Model) -> float:
     def measure() -> float:
         grad = oracle.gradient(batch.ids, batch.x).grad
         return (
-            GradientCheck(context, oracle, grad).full_check()[0] if bool((grad != 0).any()) else 1.0
+            GradientCheck(context, oracle, grad).full_check().disagreement
+            if bool((grad != 0).any())
+            else 1.0
         )
 
     disagreement = attempt(measure)
