@@ -17,11 +17,9 @@ import brinell
 from _defences import Wrapper
 from _helpers import mlp
 from brinell.core.checks import Code
-from brinell.core.domain import Domain
-from brinell.engine.context import NotMadeError
-from brinell.engine.fresh import FreshProcess
+from brinell.core.errors import ModelError
+from brinell.core.fresh import FreshProcess
 from brinell.engine.progress import SilentProgress
-from brinell.models._torch_model import TorchModel
 
 EPS = 0.12
 N = 48
@@ -215,15 +213,45 @@ def test_what_cannot_be_opened_twice_is_said_and_never_passes(tmp_path):
 
 def test_a_process_ends_with_the_audit_and_answers_once():
     before = set(children())
-    process = FreshProcess(lambda: TorchModel(mlp(6, 3), Domain(kind="vector", shape=(6,))))
+    process = FreshProcess(lambda facts, x: ({"got": facts}, 2 * x))
     assert len(set(children()) - before) == 1
-    answers = process.ask(torch.as_tensor(X), None, 16, 0.0)
-    torch.testing.assert_close(answers.logits, mlp(6, 3)(torch.as_tensor(X)).detach())
-    process.close()
+    facts, numbers = process.ask({"a": [1, "b"]}, torch.as_tensor(X), 60.0)
+    assert facts == {"got": {"a": [1, "b"]}, "shared": ""}
+    assert torch.equal(numbers, 2 * torch.as_tensor(X))
     process.close()
     assert set(children()) == before
-    with pytest.raises(NotMadeError, match="closed"):
-        process.ask(torch.as_tensor(X), None, 16, 0.0)
+    with pytest.raises(ModelError, match="asked already"):
+        process.ask({}, torch.as_tensor(X), 60.0)
+
+
+def test_a_process_that_is_late_is_ended():
+    before, process = set(children()), FreshProcess(lambda facts, x: threading.Event().wait())
+    with pytest.raises(ModelError, match="does not answer"):
+        process.ask({}, torch.zeros(2), 0.1)
+    assert set(children()) == before
+
+
+def test_what_processes_share_is_seen(tmp_path):
+    old = tmp_path / "old"
+    old.write_text("weights")
+    os.utime(old, (1, 1))
+
+    def read(facts, x):
+        (tmp_path / facts["file"]).open(facts["mode"]).close()
+        return {}, x
+
+    for file, mode, is_shared in (
+        ("old", "r", False),
+        ("old", "a", True),
+        ("new", "w", True),
+        ("late", "r", True),
+        ("old", "r+", True),
+    ):
+        os.utime(old, (1, 1))
+        process = FreshProcess(read)
+        (tmp_path / "late").write_text("an answer")
+        facts, _ = process.ask({"file": file, "mode": mode}, torch.zeros(1), 60.0)
+        assert facts["shared"] == (str(tmp_path / file) if is_shared else ""), (file, mode)
 
 
 def children():

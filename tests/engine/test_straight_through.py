@@ -9,7 +9,7 @@ from brinell.core.domain import Domain
 from brinell.core.streams import Streams
 from brinell.engine.context import CheckContext
 from brinell.engine.repair import find_repair, repair_candidates, with_straight_through
-from brinell.engine.straight_through import StraightThrough
+from brinell.models._straight_through import StraightThrough
 from brinell.models._torch_model import TorchModel
 
 FOUR = Domain(kind="vector", shape=(4,))

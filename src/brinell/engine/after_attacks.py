@@ -18,14 +18,15 @@ from torch import Tensor
 
 from brinell.core import losses
 from brinell.core.checks import Code, Finding
-from brinell.core.errors import BatchError, ModelError, RequestError, SampleError
+from brinell.core.errors import BatchError, ModelError, RequestError, SampleError, short
+from brinell.core.fresh import Facts, FreshProcess
 from brinell.core.model import Model
 from brinell.core.record import Records
 from brinell.engine.consistency import ANSWER_TOLERANCE, PREREQUISITES, answer_difference
 from brinell.engine.context import NotMadeError
-from brinell.engine.fresh import FreshProcess
 from brinell.engine.group_attack import predict
 from brinell.engine.plan import ModelSource, Plan
+from brinell.models._answers import LogitModel
 from brinell.models._content import digest_of
 
 INPUTS = 8
@@ -35,28 +36,12 @@ NEAREST = 0.25
 """Such a point lies at this share of the budget at least, and at the budget at most."""
 
 
-def reopen(source: ModelSource) -> Model:
-    """A model as it was before its first question, in a process that has asked it nothing.
-
-    An object that cannot be copied is taken as it lies in the memory of this process.
-    """
-    try:
-        return source.copy()
-    except ModelError:
-        return source.open()
-
-
-def reason_without_process(plan: Plan, model: Model) -> str:
-    """Why no process could judge a model; empty if one can."""
-    if model.info.server is not None:
-        return "the model runs on another machine, where it cannot be opened anew"
-    if plan.eot > 1:
-        return "the same input is answered differently each time"
-    return "" if len(plan.levels) else "no attack reached an input"
-
-
 CONFIDENCE_TOLERANCE = 1e-3
 """Tolerance of confidences, and of logits as a share of the largest."""
+NOT_ATTACKED = "no attack reached an input"
+OF_NOISE = "the same input is answered differently each time"
+PATIENCE, SLOWER = 60.0, 30.0
+"""A new process has so many seconds for its answer, and so many times what the audited model took."""
 
 
 class Identity(NamedTuple):
@@ -92,8 +77,8 @@ class AfterContext:
     kept: Tensor
     """(m, *shape) inputs like those of the run, on the device: clean, adversarial, and near robust
     samples."""
-    fresh: FreshProcess
-    """A process that has answered nothing."""
+    fresh: FreshProcess | None
+    """A process that has answered nothing; None where none can be made."""
     forwards: int = 0
 
     def make(self) -> list[Finding]:
@@ -175,27 +160,30 @@ def fresh_copy(context: AfterContext) -> Finding:
     A model that depends on the batch is asked in the same order.
     """
     x, limit = context.kept, context.limit
+    if reason := reason_without_process(context.plan, context.model):
+        raise NotMadeError(reason)
     if context.checks.get(Code.RANDOM, {}).get("passed") is False:
-        raise NotMadeError("the same input is answered differently each time")
-    if not len(x):
-        raise NotMadeError("no attack reached an input")
+        raise NotMadeError(OF_NOISE)
+    if not len(x) or context.fresh is None:
+        raise NotMadeError(NOT_ATTACKED)
     order = torch.arange(len(x), device=x.device)
     if context.checks.get(Code.BATCH, {}).get("passed") is not False:
         order = order.flip(0)
 
     start = time.monotonic()
     audited = context.ask(context.model, x)
-    seconds = time.monotonic() - start
-    fresh = context.fresh.ask(x[order], context.model.info.answers, context.batch_size, seconds)
+    seconds = PATIENCE + SLOWER * (time.monotonic() - start)
+    settings = {"kind": context.model.info.answers, "batch_size": context.batch_size}
+    facts, fresh = context.fresh.ask(settings, x[order], seconds)
     context.forwards += len(x)
-    difference = answer_difference(audited[order], fresh.logits)
+    difference = answer_difference(audited[order], fresh.to(x.device))
     changed, figure = int((difference > limit).sum()), float(difference.amax())
-    if not changed and fresh.shared:
+    if not changed and facts["shared"]:
         raise NotMadeError(
-            f"while it answers the model goes to {fresh.shared}, by which a new process may know "
-            "what it was asked before"
+            f"while it answers the model goes to {short(facts['shared'], 200)}, by which a new process may "
+            "know what it was asked before"
         )
-    is_other = bool(context.source.spec) and fresh.digest != context.beginning.digest
+    is_other = bool(context.source.spec) and facts["digest"] != context.beginning.digest
     text, cause = (
         f"a process that has answered nothing gives the same answers to {len(x)} inputs of the run",
         None,
@@ -215,6 +203,31 @@ def fresh_copy(context: AfterContext) -> Finding:
     return Finding(
         code=Code.FRESH, passed=not changed, text=text, figure=figure, limit=limit, cause=cause
     )
+
+
+def reason_without_process(plan: Plan, model: Model) -> str:
+    """Why no process could judge a model; empty if one can."""
+    if model.info.server is not None:
+        return "the model runs on another machine, where it cannot be opened anew"
+    if plan.eot > 1:
+        return OF_NOISE
+    return "" if len(plan.levels) else NOT_ATTACKED
+
+
+def answer_anew(source: ModelSource, settings: Facts, x: Tensor) -> tuple[dict[str, Any], Tensor]:
+    """Answers to inputs (n, *shape) of a model that is opened by its spec, or an object as it was in
+    memory, and the digest of it.
+
+    An object that cannot be copied is taken as it lies in the memory of the process that asks.
+    """
+    try:
+        model = source.copy()
+    except ModelError:
+        model = source.open()
+    with model.info.session(x.device):
+        if settings["kind"] and model.info.answers is None:
+            model = LogitModel(model, settings["kind"])
+        return {"digest": model.digest()}, predict(model, x, settings["batch_size"])
 
 
 AFTER_ATTACKS: dict[Code, Callable[[AfterContext], Finding]] = {

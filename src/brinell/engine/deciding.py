@@ -27,8 +27,8 @@ from brinell.core.model import Access, Model
 from brinell.engine import boundary
 from brinell.engine.context import CheckContext, NotMadeError
 from brinell.engine.repair import Repair, attempt, disagreement_of
-from brinell.engine.straight_through import StraightThrough
 from brinell.models._answers import Converted
+from brinell.models._straight_through import StraightThrough
 
 SAMPLES = 32
 """Largest number of samples at which, and away from which, the leading classes are compared."""

@@ -187,18 +187,18 @@ class GradientCheck:
         those of others.
         """
         ids, x, rng = self._batch.ids[rows], self._x[rows], self._rng.select(rows)
-        changes = []
+        actual, foretold = [], []
         for draw in range(DRAWS):
             noise = rng.fold(f"{number} {draw} {share}").uniform(*self._domain.shape)
             step = self._step(share) * self._width * direct(noise)
-            up, down = self._domain.clamp(x + step), self._domain.clamp(x - step)
-            predicted = ((up - down) * self._grad[rows]).flatten(1).sum(1)
-            changes.append((self._oracle.loss(ids, up) - self._oracle.loss(ids, down), predicted))
+            up = self._domain.clamp(x + step)
+            down = self._domain.clamp(x - step)
+            actual.append(self._oracle.loss(ids, up) - self._oracle.loss(ids, down))
+            foretold.append(((up - down) * self._grad[rows]).flatten(1).sum(1))
 
-        actual, foretold = (torch.stack(column, 1) for column in zip(*changes, strict=True))
         unit = self._scale.amax()  # so that tiny logits have squares
         floor = self._rounding * DRAWS**0.5 * self._scale[rows] / unit
-        return disagreement(actual / unit, foretold / unit, floor)
+        return disagreement(torch.stack(actual, 1) / unit, torch.stack(foretold, 1) / unit, floor)
 
 
 def plain_signs(noise: Tensor) -> Tensor:
@@ -229,7 +229,8 @@ def even_frequencies(strength: Tensor) -> Direct:
 
     def direct(noise: Tensor) -> Tensor:
         waves = torch.fft.rfftn(noise - 0.5, dim=axes) * weights
-        return torch.fft.irfftn(waves, s=noise.shape[2:], dim=axes).sign()
+        patterns: Tensor = torch.fft.irfftn(waves, s=noise.shape[2:], dim=axes)
+        return patterns.sign()
 
     return direct
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from brinell.core.checks import COARSE, DETACHED, TOO_FEW, Code, Finding
 from brinell.core.contracts import Remark
+from brinell.core.fresh import FreshProcess
 from brinell.core.model import Access, Model
 from brinell.core.norms import per_sample
 from brinell.core.oracle import Batch
@@ -27,8 +28,8 @@ from brinell.engine.after_attacks import (
     NEAREST,
     AfterContext,
     Identity,
+    answer_anew,
     reason_without_process,
-    reopen,
 )
 from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
@@ -36,7 +37,6 @@ from brinell.engine.checks import BEFORE_ATTACKS, SAMPLES
 from brinell.engine.consistency import evenly_spaced
 from brinell.engine.context import CheckContext
 from brinell.engine.deciding import find_deciding_scores, with_scores_of
-from brinell.engine.fresh import FreshProcess
 from brinell.engine.group_attack import make_criterion, predict
 from brinell.engine.plan import GROUP_BYTES
 from brinell.engine.probe_ahead import SAMPLES as COMPARED
@@ -69,6 +69,7 @@ class ModelChecks:
         self.is_flat = False
         """True if no clean input has a gradient: stages for masked gradients that follow the
         model's own are left out."""
+        self._fresh: FreshProcess | None = None
         self._repair_record: dict[str, Any] = {"forwards": 0, "backwards": 0}
         self._surrogate = mean_of(audited.surrogates) if audited.surrogates else None
         self.gradient_models: dict[str, Model] = {"own": self.model}
@@ -173,7 +174,9 @@ class ModelChecks:
             finding = Finding(code=Code.SURVIVORS, passed=True, text="no sample is robust")
         else:
             index = robust[evenly_spaced(len(robust), boundary.SURVIVORS)]
-            x = torch.cat([self.audited.load(plan.ids[index]), *self._adversarial_examples()])
+            x = torch.cat(
+                [self.audited.load(plan.ids[index]), *self._adversarial_examples(boundary.EXAMPLES)]
+            )
             ids = torch.arange(len(x), device=x.device)
             batch, rng = (
                 Batch(ids=ids, x=x, y=torch.zeros_like(ids)),
@@ -194,9 +197,9 @@ class ModelChecks:
             self._right(state) & (state.broken == len(self.plan.levels)) & (self.plan.units > 0)
         )
 
-    def _adversarial_examples(self) -> tuple[Tensor, Tensor]:
-        """Clean inputs (m, *shape) of a few samples with an adversarial example in the run folder,
-        and these examples.
+    def _adversarial_examples(self, most: int) -> tuple[Tensor, Tensor]:
+        """Clean inputs (m, *shape) of at most so many samples with an adversarial example in the run
+        folder, and these examples.
         """
         records = self.audited.all_rows()
         stage_names = [stage.name for stage in self.plan.stages if not stage.waits]
@@ -204,7 +207,7 @@ class ModelChecks:
             has_broken(records) & np.isin(records.attack.astype(str), stage_names)
         )
         rows_ = rows_[np.unique(records.sample_id[rows_], return_index=True)[1]]
-        rows_ = rows_[evenly_spaced(len(rows_), boundary.EXAMPLES)] if len(rows_) else rows_
+        rows_ = rows_[evenly_spaced(len(rows_), most)] if len(rows_) else rows_
         examples: dict[int, Array] = {}
         for attack in np.unique(records.attack[rows_].astype(str)):
             ids = records.sample_id[rows_[records.attack[rows_] == attack]].tolist()
@@ -221,12 +224,13 @@ class ModelChecks:
     def begin(self) -> None:
         """Keep what the model is before its first question, for the checks after the last."""
         self._beginning = Identity.of(self.model)
-        reason = reason_without_process(self.plan, self.model)
-        self._fresh = FreshProcess(partial(reopen, self.source), reason)
+        if not reason_without_process(self.plan, self.model):
+            self._fresh = FreshProcess(partial(answer_anew, self.source))
 
     def end(self) -> None:
         """End the process that `begin` made."""
-        self._fresh.close()
+        if self._fresh is not None:
+            self._fresh.close()
 
     def final_checks(self, state: State) -> dict[str, str]:
         """Check that the model is the one of the beginning; return the failed checks by code."""
@@ -259,7 +263,7 @@ class ModelChecks:
         that fail ask about them; at most `INPUTS` of each.
         """
         plan, robust = self.plan, self._robust(state)
-        clean, adversarial = (examples[:INPUTS] for examples in self._adversarial_examples())
+        clean, adversarial = self._adversarial_examples(INPUTS)
         robust = robust[evenly_spaced(len(robust), INPUTS)] if len(robust) else robust
         x = self.audited.load(plan.ids[robust])
         if not len(x):

@@ -3,7 +3,7 @@
 Backward pass differentiable approximation (Athalye, Carlini & Wagner 2018, Obfuscated gradients
 give a false sense of security, section 4.1): wherever a model rounds, detaches or decides, the
 identity or a smooth function lends its gradient, and the answers stay the model's own
-(`engine.straight_through`). With a surrogate the gradient is that of another model (Papernot et al.
+(`models._straight_through`). With a surrogate the gradient is that of another model (Papernot et al.
 2017, Practical black-box attacks against machine learning).
 """
 
@@ -23,8 +23,8 @@ from brinell.core.model import Access, Model
 from brinell.core.norms import per_sample
 from brinell.engine.context import CheckContext
 from brinell.engine.gradient_check import GradientCheck
-from brinell.engine.straight_through import StraightThrough
 from brinell.models._answers import Converted
+from brinell.models._straight_through import StraightThrough
 
 Result = TypeVar("Result")
 
