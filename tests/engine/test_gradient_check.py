@@ -97,14 +97,14 @@ def test_disagreement_by_hand():
         ([1.0, -2.0], [-1.0, 2.0], 2.0),
         ([3.0, 1.0], [4.0, 1.0], 1 / 27),  # (3 - 4)^2 over 9 + 1 + 16 + 1
     ]:
-        found = disagreement(torch.tensor([real]), torch.tensor([predicted]), torch.zeros(1))
-        assert found.item() == pytest.approx(expected)
+        size = disagreement(torch.tensor([real]), torch.tensor([predicted]), torch.zeros(1))
+        assert size.item() == pytest.approx(expected)
     actual, predicted = torch.tensor([[0.5, 0], [3.0, 4], [3.0, 4]]), torch.zeros(3, 2)
     predicted[2] = torch.tensor([3.0, 3.5])
-    found = disagreement(actual, predicted, torch.ones(3))
-    assert found[0].isnan(), "no change above rounding"
-    assert found[1].item() == pytest.approx(0.64), "an error of 5, of which 1 is rounding, over 5"
-    assert found[2] == 0, "an error of 0.5"
+    size = disagreement(actual, predicted, torch.ones(3))
+    assert size[0].isnan(), "no change above rounding"
+    assert size[1].item() == pytest.approx(0.64), "an error of 5, of which 1 is rounding, over 5"
+    assert size[2] == 0, "an error of 0.5"
 
 
 def test_every_value_contributes_alike():
