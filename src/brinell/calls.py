@@ -213,7 +213,7 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
             is_sequence = isinstance(value, list | tuple)
             settings[name] = tuple(map(folder_of, value)) if is_sequence else folder_of(value)
     command = _call_text(study, settings | preparation)
-    datasets, objects = _in_memory(study, settings, preparation)
+    datasets, objects = _in_memory(study, settings, preparation, trust)
     command += ", with the same objects," if datasets or objects else ""
     options = {
         name: settings.pop(name)
@@ -247,7 +247,7 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
 
 
 def _in_memory(
-    study: Study, settings: dict[str, Any], preparation: Mapping[str, Any]
+    study: Study, settings: dict[str, Any], preparation: Mapping[str, Any], trust: Path | None
 ) -> tuple[dict[str, Dataset], dict[str, tuple[Model, ...]]]:
     """Convert models and data in memory; `settings` then holds their texts for the request."""
     datasets: dict[str, Dataset] = {}
@@ -263,7 +263,7 @@ def _in_memory(
         if not (spec := settings.get("data")):
             data_of = study.function("data_of")
             spec = (
-                data_of(settings)
+                data_of(settings, trust)
                 if data_of
                 else study.request.model_fields["data"].default or "digits"
             )

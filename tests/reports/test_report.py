@@ -193,11 +193,16 @@ def test_csv_holds_full_numbers():
     assert (row["number"], row["count"], row["points low"], row["p"]) == (
         "0.015686",
         "12345",
-        "-0.3",
+        "-30.0",
         "1e-09",
     )
-    assert (row["measure high"], row["percent"], row["time"]) == ("1.9", "0.25", "90.0")
-    assert (row["link"], row["code"], row["detail"]) == ("sample 3", "brinell audit", "weak")
+    assert (row["measure, dB high"], row["percent"], row["time, seconds"]) == (
+        "1.9",
+        "0.25",
+        "90.0",
+    )
+    assert (row["link"], row["code"]) == ("sample 3", "brinell audit")
+    assert (row["detail"], row["detail note"]) == ("weak", "12 samples")
     with pytest.raises(ValueError, match="the same name"):
         csv_files(report(blocks=[Table(title=t, columns=(), rows=[], name="a") for t in "ab"]))
 
@@ -221,8 +226,9 @@ def test_columns_of_random_tables_stay_aligned():
         assert len(parsed) == len(rows) + 1 and len({len(row) for row in parsed}) == 1
         for row, cells in zip(rows, rows_of(table_csv(table)), strict=True):
             for i, value in enumerate(row):
-                expected = getattr(value, "value", value)
-                if isinstance(expected, float):
+                if isinstance(value, Points):
+                    assert float(cells[f"c{i}, points"]) == 10.0
+                elif isinstance(expected := getattr(value, "value", value), float):
                     assert float(cells[f"c{i}"]) == expected
 
 

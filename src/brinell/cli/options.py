@@ -66,7 +66,7 @@ def show_escaped(text: str) -> None:
 
 
 def terminal_colors() -> Any:
-    """The colours of standard output, as rich names them; None if it is no terminal."""
+    """The colours of standard output, as rich names them; None elsewhere."""
     from rich.console import Console
 
     return Console(file=sys.stdout).color_system

@@ -1,4 +1,9 @@
-"""Tables of a report as CSV: numbers in full, a share as its five parts, an interval as three."""
+"""Tables of a report as CSV: numbers in full, a share as its five parts, an interval as three.
+
+A share is a fraction from 0 to 1, a difference of shares is in percentage points, a duration in
+seconds; the heading names every unit but that of a share. The column `column note` holds the
+small text of a value, such as a name.
+"""
 
 import csv
 import io
@@ -7,7 +12,7 @@ from typing import Any
 
 from brinell.analysis.inference import Rank
 from brinell.core.outward import cell as safe_cell
-from brinell.reports.numbers import is_proportion
+from brinell.reports.numbers import is_proportion, main_text
 from brinell.reports.values import (
     Claimed,
     Code,
@@ -23,6 +28,10 @@ from brinell.reports.values import (
 )
 
 COUNTED, MEASURED = ("value", "low", "high", "k", "n"), ("value", "low", "high")
+NOTE = "note"
+"""The part for the small text of a `Detail`."""
+DIGITS = 12
+"""Decimal places of points: a share times 100 without the rounding of the product."""
 
 
 def csv_files(report: Report) -> dict[str, str]:
@@ -43,10 +52,12 @@ def table_csv(table: Table) -> str:
     on.
     """
     rows = table.rows[1:] if table.total else table.rows
-    parts = [_parts(row[index] for row in rows) for index in range(len(table.columns))]
+    columns = [[row[index] for row in rows] for index in range(len(table.columns))]
+    parts = [_parts(cells) for cells in columns]
+    names = [_with_unit(name, cells) for name, cells in zip(table.columns, columns, strict=True)]
     head = [
         name if part in ("", "value") else f"{name} {part}"
-        for name, group in zip(table.columns, parts, strict=True)
+        for name, group in zip(names, parts, strict=True)
         for part in group
     ]
     body = [
@@ -66,27 +77,49 @@ def csv_text(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return buffer.getvalue()
 
 
-def _parts(cells: Iterable[Any]) -> tuple[str, ...]:
+def _with_unit(name: str, cells: Sequence[Any]) -> str:
+    """A heading that names the unit of its numbers; where shares stand above a row of points, the
+    name of that row does.
+    """
+    values = [_value_of(cell) for cell in cells]
+    has_shares = any(is_proportion(value) or isinstance(value, Percent) for value in values)
+    units = {value.unit for value in values if isinstance(value, Measure) and value.unit}
+    units |= {"points" for value in values if isinstance(value, Points) and not has_shares}
+    units |= {"seconds" for value in values if isinstance(value, Seconds)}
+    missing = [unit for unit in sorted(units) if unit not in name]
+    return ", ".join([name, *missing])
+
+
+def _parts(cells: Sequence[Any]) -> tuple[str, ...]:
     """The columns that the cells of a column need."""
-    kinds = [value.value if isinstance(value, Detail) else value for value in cells]
-    if any(is_proportion(value) for value in kinds):
-        return COUNTED
-    return (
-        MEASURED
-        if any(isinstance(value, Percent | Points | Measure | Rank) for value in kinds)
-        else ("",)
-    )
+    values = [_value_of(cell) for cell in cells]
+    note = (NOTE,) if any(isinstance(cell, Detail) for cell in cells) else ()
+    if any(is_proportion(value) for value in values):
+        return (*COUNTED, *note)
+    if any(isinstance(value, Percent | Points | Measure | Rank) for value in values):
+        return (*MEASURED, *note)
+    return ("", *note)
+
+
+def _value_of(cell: Any) -> Any:
+    """The value of a cell, without its small text."""
+    return cell.value if isinstance(cell, Detail) else cell
 
 
 def _value(cell: Any, part: str) -> Any:
-    if isinstance(cell, Detail):
-        cell = cell.value
-    if isinstance(cell, PValue | Seconds):
-        return cell.value
-    if isinstance(cell, Link | Code | Claimed):
-        return cell.text
-    if isinstance(cell, list | tuple):
-        return "; ".join(map(str, cell))
-    if part and hasattr(cell, "value"):
-        return getattr(cell, part, None)
-    return cell if part in ("", "value") else None
+    """A part of a cell as a number or a text; None where it has no such part."""
+    if part == NOTE:
+        return cell.text if isinstance(cell, Detail) else None
+    value = _value_of(cell)
+    if isinstance(value, Points) and part:
+        share = getattr(value, part, None)
+        return None if share is None else round(100 * share, DIGITS)
+    if isinstance(value, PValue | Seconds):
+        return value.value if part in ("", "value") else None
+    if isinstance(value, Link | Code | Claimed):
+        return value.text if part in ("", "value") else None
+    if isinstance(value, list | tuple):
+        return "; ".join(map(main_text, value))
+    if part and hasattr(value, "value"):
+        return getattr(value, part, None)
+    return value if part in ("", "value") else None

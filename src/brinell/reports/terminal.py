@@ -157,7 +157,7 @@ class TextTable:
 
 @dataclass(frozen=True)
 class ColumnBlocks:
-    """A grid in blocks of columns; `above` if the name of a row stands in a line of its own."""
+    """A grid in blocks of columns; `above` if the name of a row has a separate line."""
 
     grid: TextTable
     blocks: list[list[int]]

@@ -108,7 +108,8 @@ class Study:
     - `sources`: `(folder, manifest) -> folders` from which the folder is made, named in its
       manifest by digest: verification verifies them, and writes the texts again from a copy of the
       folder; `write_page` then takes where that lay, too.
-    - `data_of`: `(settings) -> spec`, the data of models in memory, where no setting names them.
+    - `data_of`: `(settings, trust) -> spec`, the data of models in memory, where no setting names
+      them; `trust` is the folder from elsewhere that may be used.
 
     A study named `VERB pictures` takes the same request as VERB, for data with masks or boxes.
     """

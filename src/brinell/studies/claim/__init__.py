@@ -5,6 +5,8 @@ digest of the run's manifest and no figure of its own. `brinell verify CLAIM` ve
 makes the claim again.
 """
 
+from typing import Literal
+
 from brinell.engine.request import BaseRequest, Budgets, Folder
 from brinell.studies.kit import Study
 
@@ -18,6 +20,9 @@ class ClaimRequest(BaseRequest):
     """The one budget of the claim, one of the run's. Default: the largest."""
     model: str | None = None
     """The name of the model, where the run has several."""
+    against: Literal["robustbench"] | None = None
+    """robustbench: say whether the figure is comparable with the entries of RobustBench (as of
+    2025-03-31), and its place among them where it is."""
 
 
 STUDY = Study(
@@ -27,5 +32,9 @@ STUDY = Study(
     folder="run",
     positional=("run",),
     memory=(),
-    examples=("brinell claim RUN", "brinell claim RUN --eps 8/255 --out claim"),
+    examples=(
+        "brinell claim RUN",
+        "brinell claim RUN --eps 8/255 --out claim",
+        "brinell claim RUN --against robustbench",
+    ),
 )

@@ -7,11 +7,13 @@ from typing import Any, ClassVar
 from markupsafe import escape
 
 from brinell.analysis.folder_result import ClaimingResult
+from brinell.analysis.published import PublishedPlace, compare_with_entries
 from brinell.analysis.results import ModelResult, Rate
 from brinell.manifest import DataFacts
 from brinell.reports.markdown import markdown
 from brinell.reports.numbers import counted, distance, full_text, percent
 from brinell.reports.phrases import weakest_classes
+from brinell.reports.published import place_sentence, place_table
 from brinell.reports.values import (
     Claimed,
     Code,
@@ -73,6 +75,8 @@ class ClaimResult(ReportedResult, ClaimingResult):
     """Day on which the run was finished, as it says."""
     repeat: str
     """The command that repeats the run, made from its settings."""
+    published: PublishedPlace | None = None
+    """Where the figure stands among published entries; null if nobody asked."""
 
     @property
     def robust(self) -> Rate:
@@ -162,10 +166,16 @@ class ClaimResult(ReportedResult, ClaimingResult):
                     name="per_class",
                     heat=True,
                 ),
+                *self._published_tables(),
                 Prose(title="What was not tested", sentences=self.not_tested, folded=False),
                 Facts(title="What was tested", facts=list(self._facts()), folded=False),
             ],
         )
+
+    def _published_tables(self) -> Iterator[Table]:
+        if self.published is not None:
+            result = self.result
+            yield place_table(self.published, result.model, result.clean_accuracy, self.robust)
 
     def _sentences(self) -> Iterator[str]:
         result, k = self.result, self.position
@@ -180,6 +190,8 @@ class ClaimResult(ReportedResult, ClaimingResult):
             yield f"Proofs bound this from below: {full_text(self.certified)} are proven robust."
         if len(result.per_class) > 1:
             yield weakest_classes(result, k)
+        if self.published is not None:
+            yield place_sentence(self.published, self.robust)
 
     def _notes(self) -> Iterator[Note]:
         passed = [check.passed for check in self.result.checks]
@@ -350,6 +362,10 @@ def summarise(
     """
     facts = next(entry for entry in manifest["models"] if entry["name"] == result.model)
     data = DataFacts.model_validate(manifest["data"])
+    published = None
+    if request.against is not None:
+        recommended = manifest.get("recommended") is not None
+        published = compare_with_entries(result, position, data, recommended=recommended)
     return ClaimResult(
         folder=folder,
         request=request,
@@ -364,6 +380,7 @@ def summarise(
         not_tested=list(_untested(result, data)),
         date=str(manifest["finished"] or "")[:10],
         repeat=repeat,
+        published=published,
     )
 
 

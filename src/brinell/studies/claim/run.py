@@ -94,7 +94,7 @@ def carry_out(call: Call) -> ClaimResult:
     previous = LAYOUT.begin(folder)
     if any(previous.get(key, value) != value for key, value in settings.items()):
         raise RequestError(
-            f"{folder} holds a claim about another run or budget: choose another {option('out')}"
+            f"{folder} holds a claim about another run, budget or comparison: choose another {option('out')}"
         )
     LAYOUT.save(folder, settings | {"command": call.command})
     write_page(folder)

@@ -54,16 +54,32 @@ class AdversarialDataset:
         return x
 
 
-def open_adversarial(path: str, trust: Path | str | None) -> tuple[AdversarialDataset, Model]:
-    """Open the adversarial examples of a run, and the first model of the run, which they fool."""
+def open_adversarial(
+    path: str, trust: Path | str | None, models: Sequence[Model] = ()
+) -> tuple[AdversarialDataset, Model]:
+    """Open the adversarial examples of a run, and the model to explain on them.
+
+    Args:
+        path: the folder of the run.
+        trust: a folder from elsewhere that may be used.
+        models: the model in memory; by default the first one of the run. The examples are those of
+            the run's model of the same digest or name, or of its first one.
+
+    Raises:
+        RequestError: other data than the run's, or no example.
+    """
     run = Run.open(path)
     check_manifest(run.path, run.manifest, trust)
-    plan = make_plan(parse_request(Request, run.manifest["request"]))
+    plan = make_plan(parse_request(Request, run.manifest["request"]), models=tuple(models))
     if plan.data_digest != run.manifest["data"]["digest"]:
         raise RequestError(f"{plan.dataset.name} is not the data of {run.path}: its digest differs")
-    adversarial = AdversarialDataset(run, plan.dataset, plan.models[0].name)
+    model = models[0] if models else plan.models[0].open()
+    entries = run.manifest["models"]
+    same = [entry["name"] for entry in entries if entry["digest"] == model.digest()]
+    same += [entry["name"] for entry in entries if entry["name"] == model.name]
+    adversarial = AdversarialDataset(run, plan.dataset, [*same, entries[0]["name"]][0])
     if not len(adversarial.ids):
         raise RequestError(
             f"{run.path} contains no adversarial example to explain: no sample was fooled"
         )
-    return adversarial, plan.models[0].open()
+    return adversarial, model

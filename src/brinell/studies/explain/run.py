@@ -6,7 +6,7 @@ method queries the model through a ledger, which counts the cost of each sample.
 
 import inspect
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,8 @@ from brinell.explainers._asking import blurred, places_of
 from brinell.store import rows
 from brinell.store.files import write_arrays
 from brinell.store.folder import MANIFEST
+from brinell.store.run import Run
+from brinell.store.trust import check_manifest
 from brinell.studies import work
 from brinell.studies.explain import ExplainRequest
 from brinell.studies.explain.faithfulness import curves
@@ -113,12 +115,21 @@ def carry_out(call: Call) -> Any:
     return work.carry_out(call.within(call.request.run))
 
 
+def data_of(settings: Mapping[str, Any], trust: Path | None) -> str:
+    """The data of a model in memory: those of the run whose examples are explained."""
+    if "run" not in settings:
+        return str(ExplainRequest.model_fields["data"].default)
+    run = Run.open(settings["run"])
+    check_manifest(run.path, run.manifest, trust)
+    return str(run.manifest["request"]["data"])
+
+
 def make_plan(call: Call) -> ExplainPlan:
     """Open what the request names, and select the samples that can be explained."""
     request: ExplainRequest = call.request
     adversarial = None
     if request.run is not None:
-        adversarial, model = open_adversarial(request.run, call.trust)
+        adversarial, model = open_adversarial(request.run, call.trust, call.models())
         call = replace(call, datasets={"data": adversarial}, objects={"model": (model,)})
     plan = ExplainPlan(**vars(work.open_plan(call, usual_samples=SAMPLES)), request=request)
     left_out = {"cannot be read": len(plan.selection.ids) - len(plan.ids)}

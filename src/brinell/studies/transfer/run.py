@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,6 +48,14 @@ class TransferPlan(Plan):
     stage: Stage | None
     """The attack; None if no source is made here."""
     facts: TransferFacts
+
+
+def data_of(settings: Mapping[str, Any], trust: Path | None) -> str:
+    """The data of models in memory: the clean inputs of the first benchmark set, or digits."""
+    source = settings.get("source", ())
+    names = (source,) if isinstance(source, str) else source
+    sets = [text for text in names if (Path(text) / MANIFEST).exists()]
+    return f"bench:{sets[0]}?level=clean" if sets else "digits"
 
 
 def make_plan(call: Call) -> TransferPlan:

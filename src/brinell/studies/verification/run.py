@@ -81,7 +81,7 @@ def carry_out(call: Call) -> VerifyResult:
     return result
 
 
-def data_of(settings: Mapping[str, Any]) -> str:
+def data_of(settings: Mapping[str, Any], trust: Path | None) -> str:
     """Data that a folder names. They decide which inputs a model in memory takes."""
     return str(read_json(Path(settings["run"]) / MANIFEST)["request"].get("data", "digits"))
 
