@@ -12,7 +12,11 @@ is PGD in L2 at twice the budget of RLAB. All end with the same test samples: un
 `standard` in Linf, after RLAB within an L2 budget and its queries, and distorted all over at
 severity 3.
 
-Each line is one JSON object. --table FILE prints the tables of such lines: means over the seeds,
+Each line is one JSON object. With --unseen, the success of RLAB, PGD and distortions against each
+recipe stands in one table instead, as `brinell harden` measures it after --passes a training
+sample.
+
+--table FILE prints the tables of such lines: means over the seeds,
 with 95 % intervals over the samples, each of which takes its seeds along; distortions with the
 least and the most of the seeds.
 """
@@ -39,7 +43,10 @@ from brinell.store.run import Run
 from brinell.training.recipe import Recipe
 
 GROUP = "hardening"
-RUNS = {"": "--subjects digits --recipes before n-fgsm rlab --seeds 0 --samples 20 --attack fgsm"}
+RUNS = {
+    "": "--subjects digits --recipes before n-fgsm rlab --seeds 0 --samples 20 --attack fgsm",
+    "--unseen": "--subjects digits --passes 2",
+}
 SHARED, MODELS = measure.SHARED, measure.ROOT / "examples" / "models"
 CHEAP = ("plain", "rlab", "distortions", "pgd(steps=1,step_size=1.25)", "n-fgsm")
 WIDER = 2
@@ -328,7 +335,7 @@ def run(
                 [
                     change.pair.value_a
                     for change in result.unseen
-                    if not change.name.startswith("PGD")
+                    if not change.name.startswith(("PGD", "RLAB"))
                 ]
             )
         )
@@ -345,6 +352,56 @@ def run(
         "events": events,
         "distorted": distorted,
     } | measure_accuracy(subject, model, attack, out / "judged")
+
+
+UNSEEN = (
+    "plain",
+    "pgd(steps=5)",
+    "trades(steps=5)",
+    "mart(steps=5)",
+    "alp(steps=5)",
+    "rlab(distortions=gaussian-noise)",
+)
+"""Recipes that `--unseen` compares."""
+
+
+def unseen(subject: Subject, passes: float, seed: int) -> None:
+    """What each recipe does to the success of RLAB, PGD and distortions, as `harden` measures it."""
+    columns = (
+        "recipe, clean, RLAB succeeds, mean queries, mean L2, PGD in Linf succeeds, in L2, "
+        "distortions succeed in the mean, trained on"
+    )
+    title = f"{passes:g} passes a training sample, {subject.samples} test samples"
+    note = "Of the samples that the network gets right; queries of at most 51."
+    out = measure.Table(title, columns, note)
+    for number, recipe in enumerate(UNSEEN):
+        with tempfile.TemporaryDirectory() as folder:
+            result = hardened(subject, subject.model, recipe, passes, seed, Path(folder) / "one")
+        if number == 0:
+            out.add("before", *_unseen_cells(result.unseen, "before"), "")
+        used = [row.name.partition(",")[0] for row in result.unseen if row.seen]
+        out.add(recipe, *_unseen_cells(result.unseen, "after"), ", ".join(used))
+
+
+def _unseen_cells(rows: Any, model: str) -> list[str]:
+    """Cells of a row from the changes of a hardening, `before` or `after` it."""
+    success = {row.name: getattr(row, f"success_{model}") for row in rows}
+    (rlab,) = (row for row in rows if row.name.startswith("RLAB"))
+    linf, l2 = (_share(success[name]) for name in success if name.startswith("PGD"))
+    distorted = [of.value for name, of in success.items() if not name.startswith(("PGD", "RLAB"))]
+    return [
+        f"{success[rlab.name].n} of {rlab.pair.n}",
+        _share(success[rlab.name]),
+        f"{getattr(rlab, f'queries_{model}'):.1f}",
+        f"{getattr(rlab, f'l2_{model}') or float('nan'):.2f}",
+        linf,
+        l2,
+        f"{100 * np.mean(distorted):.1f}",
+    ]
+
+
+def _share(share: Any) -> str:
+    return f"{100 * share.value:.1f} ({100 * share.low:.1f}-{100 * share.high:.1f})"
 
 
 def table(lines: list[dict[str, Any]]) -> str:
@@ -405,7 +462,8 @@ def main() -> None:
         "table": Path,
     }
     lists = {"subjects": names, "recipes": ["before", *RECIPES], "seeds": [0, 1, 2]}
-    options = measure.arguments(__doc__, **lists, samples=0, rounds=4, **texts)
+    numbers = {"samples": 0, "rounds": 4, "passes": 60.0}
+    options = measure.arguments(__doc__, **lists, **numbers, **texts, unseen=False)
     if options.table:
         print(table([json.loads(line) for line in options.table.read_text().splitlines()]))
         return
@@ -413,6 +471,9 @@ def main() -> None:
     for name in options.subjects:
         subject = subjects(scratch)[name]
         prepare(name, scratch)
+        if options.unseen:
+            unseen(subject, options.passes, options.seeds[0])
+            continue
         subject = replace(
             subject, samples=options.samples or subject.samples, l2=options.l2 or subject.l2
         )

@@ -173,7 +173,16 @@ def test_harden(harden_run, tmp_path):
     parquet.write_table(
         path / "rows.parquet", parquet.to_table(replace(checks, seconds=checks.seconds * 0 + 7.5))
     )
-    result = varied(brinell.open(harden_run)).model_copy(update={"folder": str(path)})
+    result = brinell.open(harden_run)
+
+    # Means of few samples; the first of them are of none. Processors may differ in the real ones.
+    means = {"queries_before": 7.5, "queries_after": 9.5, "l2_before": 1.5, "l2_after": 2.5}
+    unseen = [
+        row.model_copy(update=dict.fromkeys(means) if number == 0 else means)
+        for number, row in enumerate(result.unseen)
+    ]
+    result = varied(result.model_copy(update={"unseen": unseen}))
+    result = result.model_copy(update={"folder": str(path)})
     report = result.report()
     texts = [
         terminal_of(result, harden_run),

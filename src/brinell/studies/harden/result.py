@@ -292,8 +292,8 @@ class HardenResult(FolderResult):
                         for row in self.unseen
                     ],
                     text="Accuracy on the same samples: every applicable distortion "
-                    f"at severity {SEVERITY} of 5, RLAB, and PGD in "
-                    "both norms, at budgets of about the same difficulty. "
+                    f"at severity {SEVERITY} of 5, PGD in both norms, at budgets of about the same "
+                    "difficulty, and RLAB in L2 at twice that of PGD. "
                     "P-values are corrected for the number of rows (Holm), and the intervals of "
                     "the differences hold for all rows together.",
                     name="unseen",

@@ -69,6 +69,9 @@ from brinell.training.data import Samples
 from brinell.training.loop import Loop, Settings, State
 from brinell.training.recipe import Recipe, TrainedNetwork, fitting_distortions
 
+FARTHER = 2
+"""The L2 budget of RLAB as a multiple of that of PGD: what places noise by scores alone reaches
+less far."""
 VALIDATION = 500
 """Most training samples that are set aside, on which the best weights are selected."""
 
@@ -515,6 +518,6 @@ def _changes(plan: HardenPlan) -> dict[str, tuple[bool, Change]]:
     # Benchmark sets hold what RLAB made, of other samples.
     rlab = plugins.load("defence", "rlab")
     by_rlab = any(isinstance(defence, rlab) for defence in plan.recipe.parts)
-    search = partial(of.search, eps=budgets["l2"], queries=QUERIES)
-    changes[rlab_name(texts["l2"])] = bool(plan.examples) or by_rlab, search
+    search = partial(of.search, eps=FARTHER * budgets["l2"], queries=QUERIES)
+    changes[rlab_name(f"{FARTHER * budgets['l2']:.3g}")] = bool(plan.examples) or by_rlab, search
     return changes
