@@ -30,14 +30,16 @@ def auc_interval(
     """
     from scipy.special import stdtrit
 
-    n, m = len(clean), len(adversarial)
+    n = len(clean)
+    m = len(adversarial)
     if min(m, n) < 2:
         return None
     placements = (_placements(clean, adversarial), 1 - _placements(adversarial, clean))
     area = float(placements[0].mean())
     parts = [float(values.var(ddof=1)) / len(values) for values in placements]
     # Hanley & McNeil: the variance of an area if both kinds of scores are exponential.
-    q1, q2 = area / (2 - area), 2 * area**2 / (1 + area)
+    q1 = area / (2 - area)
+    q2 = 2 * area**2 / (1 + area)
     least = max(area * (1 - area) + (m - 1) * (q1 - area**2) + (n - 1) * (q2 - area**2), 0.0) / (
         m * n
     )
@@ -59,10 +61,8 @@ def _placements(clean: Array, adversarial: Array) -> Array:
     half.
     """
     ordered = np.sort(clean)
-    lower, upper = (
-        np.searchsorted(ordered, adversarial, "left"),
-        np.searchsorted(ordered, adversarial, "right"),
-    )
+    lower = np.searchsorted(ordered, adversarial, "left")
+    upper = np.searchsorted(ordered, adversarial, "right")
     return np.asarray((lower + upper) / 2 / len(clean), dtype=np.float64)
 
 

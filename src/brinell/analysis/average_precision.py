@@ -78,7 +78,8 @@ def class_precision(matches: Matches, weights: Array | None = None) -> tuple[Arr
     weights = (
         np.ones((1, matches.pictures)) if weights is None else np.asarray(weights, dtype=np.float64)
     )
-    classes, levels = np.unique(matches.objects[:, 1]), matches.hit.shape[1]
+    classes = np.unique(matches.objects[:, 1])
+    levels = matches.hit.shape[1]
     precision = np.full((len(weights), levels, len(classes)), np.nan)
     for column, label in enumerate(classes.tolist()):
         total = weights[:, matches.objects[matches.objects[:, 1] == label, 0]].sum(1)
@@ -99,7 +100,8 @@ def _mean_precision(weights: Array, hit: Array, total: Array) -> Array:
         hit: (m,) bool.
         total: (draws,) number of objects.
     """
-    hits, counts = np.cumsum(weights * hit, 1), np.cumsum(weights, 1)
+    hits = np.cumsum(weights * hit, 1)
+    counts = np.cumsum(weights, 1)
     envelope = np.maximum.accumulate((hits / np.maximum(counts, 1e-12))[:, ::-1], 1)[:, ::-1]
     envelope = np.concatenate([envelope, np.zeros((len(weights), 1))], 1)
     means = np.full(len(weights), np.nan)

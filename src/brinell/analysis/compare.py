@@ -38,7 +38,8 @@ def model_names(folder: Path) -> list[str]:
 
 def side(folder: Path, model: str | None, *, thresholds: bool = False) -> Side:
     """One model of a run; of several one must be named. `thresholds` is that of `Run.open`."""
-    run, names = Run.open(folder, thresholds=thresholds), model_names(folder)
+    run = Run.open(folder, thresholds=thresholds)
+    names = model_names(folder)
     if model is None and len(names) > 1:
         raise RequestError(f"{folder} holds several models: name one of {', '.join(names)}")
     if model is not None and model not in names:

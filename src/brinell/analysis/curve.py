@@ -47,10 +47,12 @@ def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
     broke it, and robust below it as far as the stage ran on it or spared it.
     """
     records = take(records, np.flatnonzero(records.model == model))
-    attack, eps = records.attack.astype(str), np.asarray(manifest["eps"], dtype=np.float64)
+    attack = records.attack.astype(str)
+    eps = np.asarray(manifest["eps"], dtype=np.float64)
     first = np.flatnonzero(attack == CLEAN)
     first = first[np.argsort(records.sample_id[first])]
-    ids, labels = records.sample_id[first], records.label[first]
+    ids = records.sample_id[first]
+    labels = records.label[first]
     outcome = records.outcome[first].astype(str)
     clean = np.full(len(ids), UNJUDGED, np.int8)
     clean[np.isin(outcome, [str(Outcome.CORRECT), str(Outcome.UNMET)])] = RIGHT

@@ -233,7 +233,8 @@ def _against_threshold(
         return Check(
             code=code, name=name, passed=False, required=least, text="no sample was judged"
         )
-    passed, verb = rate.low >= least, "reaches" if rate.low >= least else "is below"
+    passed = rate.low >= least
+    verb = "reaches" if rate.low >= least else "is below"
     text = (
         f"{rate.k} of {rate.n} samples; the lower end of the 95 % interval, "
         f"{_percent(rate.low)}, {verb} {_percent(least)}"

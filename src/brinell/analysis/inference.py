@@ -74,11 +74,10 @@ class Order(NamedTuple):
 
     def rank(self, index: int) -> Rank:
         """Rank of an object."""
-        ahead, tied = (
-            (self.values > self.values[index]).sum(),
-            (self.values == self.values[index]).sum(),
-        )
-        low, high = 1 + len(self.above(index)), len(self.values) - len(self.below(index))
+        ahead = (self.values > self.values[index]).sum()
+        tied = (self.values == self.values[index]).sum()
+        low = 1 + len(self.above(index))
+        high = len(self.values) - len(self.below(index))
         return Rank(value=float(ahead + (tied + 1) / 2), low=low, high=high)
 
 

@@ -95,7 +95,8 @@ def mean_difference(
     if not len(sums):
         return None
     total = int(counts.sum())
-    value, spread = float(sums.sum() / total), _spread(sums, counts)
+    value = float(sums.sum() / total)
+    spread = _spread(sums, counts)
     interval = _interval(value, spread, confidence) if spread.suffices else None
     return Mean(value, interval, _p_value(sums, value, spread), total)
 
@@ -142,7 +143,8 @@ def _spread(sums: Array, counts: Array) -> _Spread:
     if len(sums) < 2:
         return _Spread(0.0, 0.0, 0.0, 0)
     total = counts.sum()
-    shares, value = counts / total, sums.sum() / total
+    shares = counts / total
+    value = sums.sum() / total
     weights = counts * shares / (1 - shares)
     dof = float(total**2 / ((counts**2).sum() + weights.sum() ** 2 - (weights**2).sum()))
     _, repeats = np.unique(np.round(sums / counts / (abs(value) or 1.0), 12), return_counts=True)

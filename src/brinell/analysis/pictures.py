@@ -141,12 +141,11 @@ class Pictures(ABC):
         """A figure of a set, or what it has less in the set `less`: value, low and high, None where
         there is none.
         """
-        value, draws = self.value(name, index), self.values(name, index, self.weights)
+        value = self.value(name, index)
+        draws = self.values(name, index, self.weights)
         if less is not None:
-            value, draws = (
-                value - self.value(name, less),
-                draws - self.values(name, less, self.weights),
-            )
+            value = value - self.value(name, less)
+            draws = draws - self.values(name, less, self.weights)
         low, high = interval(value, draws) or (None, None)
         return {"value": value if np.isfinite(value) else None, "low": low, "high": high}
 
@@ -164,7 +163,9 @@ def _ratio(part: Array, total: Array, weights: Array) -> Array:
 class Maps(Pictures):
     """Counts of pixels by true and predicted class."""
 
-    accuracy, figures, of_class = "pixel accuracy", ("pixel accuracy", "mean IoU"), "mean IoU"
+    accuracy = "pixel accuracy"
+    figures = ("pixel accuracy", "mean IoU")
+    of_class = "mean IoU"
 
     def _read(self, texts: Array) -> None:
         self.counts = read_counts(texts)
@@ -213,8 +214,10 @@ class Maps(Pictures):
 
     def _lower(self, start: Array, level: int) -> Array:
         """(n,): inputs exchanged picture by picture as long as the mean IoU falls."""
-        selection, total = start.copy(), self.counts[start].sum(0)
-        allowed, value = np.flatnonzero(self.level <= level), self._miou(total)
+        selection = start.copy()
+        total = self.counts[start].sum(0)
+        allowed = np.flatnonzero(self.level <= level)
+        value = self._miou(total)
         for _ in range(ROUNDS):
             changed = False
             for picture in range(len(selection)):
@@ -222,12 +225,10 @@ class Maps(Pictures):
                 for row in allowed[self.picture[allowed] == picture]:
                     candidate = self._miou(without + self.counts[row])
                     if candidate < value - 1e-12:
-                        value, selection[picture], total, changed = (
-                            candidate,
-                            row,
-                            without + self.counts[row],
-                            True,
-                        )
+                        value = candidate
+                        selection[picture] = row
+                        total = without + self.counts[row]
+                        changed = True
             if not changed:
                 break
         return selection
@@ -242,10 +243,8 @@ class Maps(Pictures):
         return self.right(self.worst(self.accuracy, level))
 
     def class_values(self, index: Array) -> tuple[Array, Array]:
-        values, labels = (
-            ious(self.counts[index].sum(0)),
-            np.flatnonzero(self.counts[self.clean].sum((0, 2))),
-        )
+        values = ious(self.counts[index].sum(0))
+        labels = np.flatnonzero(self.counts[self.clean].sum((0, 2)))
         return labels, values[labels]
 
     def class_sizes(self, label: int) -> Array:
@@ -267,7 +266,8 @@ def ious(counts: Array) -> Array:
     no mask has.
     """
     hits = counts.diagonal(axis1=-2, axis2=-1).astype(np.float64)
-    true, predicted = counts.sum(-1), counts.sum(-2)
+    true = counts.sum(-1)
+    predicted = counts.sum(-2)
     return np.where(true > 0, hits / np.maximum(true + predicted - hits, 1), np.nan)
 
 
@@ -277,7 +277,9 @@ def ious(counts: Array) -> Array:
 class Boxes(Pictures):
     """Boxes of every row and the objects of its picture."""
 
-    accuracy, figures, of_class = "recall", ("recall", "AP50", "AP", *ERRORS), "AP50"
+    accuracy = "recall"
+    figures = ("recall", "AP50", "AP", *ERRORS)
+    of_class = "AP50"
 
     def _read(self, texts: Array) -> None:
         self.boxes = list(map(read_boxes, texts))
@@ -356,7 +358,8 @@ class Boxes(Pictures):
         """Of each picture the input within a budget with the most errors of a kind, of equal ones
         that of the larger margin.
         """
-        counts, margin = self.counts[error], np.ma.filled(self.margin, -1e9)
+        counts = self.counts[error]
+        margin = np.ma.filled(self.margin, -1e9)
         order = margin.argsort(kind="stable").argsort()
         allowed = ((self.aim == error) & (self.level <= level)) | (self.level == 0)
         index = np.flatnonzero(allowed)

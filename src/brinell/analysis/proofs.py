@@ -28,7 +28,9 @@ class Band(Result):
 
 def band_of(table: Outcomes, levels: Array) -> Band:
     """The rates of some rows."""
-    certified, robust, undecided = [], [], []
+    certified = []
+    robust = []
+    undecided = []
     for level in levels.tolist():
         outcome = table.outcome[table.eps == level].astype(str)
         certified.append(rate_of(outcome == CERTIFIED, outcome, level))

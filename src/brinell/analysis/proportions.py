@@ -30,11 +30,15 @@ def paired_difference(
     None without samples.
     """
     n = both_right + only_a + only_b + neither
-    k_a, k_b = both_right + only_a, both_right + only_b
-    a, b = wilson(k_a, n, confidence), wilson(k_b, n, confidence)
+    k_a = both_right + only_a
+    k_b = both_right + only_b
+    a = wilson(k_a, n, confidence)
+    b = wilson(k_b, n, confidence)
     if a is None or b is None:
         return None
-    phi, p_a, p_b = _phi(both_right, only_a, only_b, neither), k_a / n, k_b / n
+    phi = _phi(both_right, only_a, only_b, neither)
+    p_a = k_a / n
+    p_b = k_b / n
 
     def distance(x: float, y: float) -> float:
         """Distance of two deviations with correlation phi."""

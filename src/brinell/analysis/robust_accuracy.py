@@ -151,7 +151,8 @@ def rates(
     The `states` (samples, budgets) are WRONG, RIGHT or anything else for "not judged"; `unseen`
     samples have no row at all.
     """
-    right, wrong = (states == RIGHT).sum(axis=0), (states == WRONG).sum(axis=0)
+    right = (states == RIGHT).sum(axis=0)
+    wrong = (states == WRONG).sum(axis=0)
     return [
         rate(
             int(k), int(k + w), eps=e, missing=len(states) - int(k + w) + unseen, quantity=quantity
@@ -179,7 +180,8 @@ def rate(k: int, n: int, *, eps: float = 0.0, missing: int = 0, quantity: str = 
 def share(hits: Iterable[bool]) -> Share:
     """The proportion of true values."""
     values = list(hits)
-    k, n = int(sum(values)), len(values)
+    k = int(sum(values))
+    n = len(values)
     low, high = wilson(k, n) or (None, None)
     return Share(k=k, n=n, value=k / n if n else None, low=low, high=high)
 
@@ -251,7 +253,8 @@ def quantised(
         One rate per budget, over the same samples as `worst`.
     """
     fooled = (records.model == cells.model) & has_broken(records)
-    predicted, aimed = np.ma.getdata(records.quantised_pred), ~np.ma.getmaskarray(records.target)
+    predicted = np.ma.getdata(records.quantised_pred)
+    aimed = ~np.ma.getmaskarray(records.target)
     reject = next(
         (entry.get("reject_class") for entry in manifest["models"] if entry["name"] == cells.model),
         None,
@@ -324,10 +327,8 @@ def rounding(manifest: Mapping[str, Any]) -> float:
     """
     domain = manifest["data"]["domain"]
     width = float(np.max(np.subtract(domain["high"], domain["low"])))
-    largest, values = (
-        width / (int(domain["levels"]) - 1) / 2 - 1e-6 * width,
-        math.prod(domain["shape"]),
-    )
+    largest = width / (int(domain["levels"]) - 1) / 2 - 1e-6 * width
+    values = math.prod(domain["shape"])
     most: dict[str, float] = {
         "linf": largest,
         "l2": largest * math.sqrt(values),

@@ -35,7 +35,8 @@ def at_equal_area(values: Array, truth: Array) -> tuple[float, float]:
     """
     values, object_ = without_ignored(values, truth)
     mask = largest(values, int(object_.sum()))
-    intersection, union = int((mask & object_).sum()), int((mask | object_).sum())
+    intersection = int((mask & object_).sum())
+    union = int((mask | object_).sum())
     return (
         (2 * intersection / (intersection + union), intersection / union) if union else (0.0, 0.0)
     )

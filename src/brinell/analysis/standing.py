@@ -87,10 +87,12 @@ def order_models(states: Array) -> Order:
     """The models by their share of robust samples, from (models, samples) states at one budget."""
     from scipy.special import bdtr
 
-    right, wrong = (states == RIGHT).astype(np.float64), (states == WRONG).astype(np.float64)
+    right = (states == RIGHT).astype(np.float64)
+    wrong = (states == WRONG).astype(np.float64)
     only = right @ wrong.T  # samples on which the first is right and the second wrong
     i, j = np.tril_indices(len(states), -1)
-    fewer, differing = np.minimum(only[i, j], only[j, i]), only[i, j] + only[j, i]
+    fewer = np.minimum(only[i, j], only[j, i])
+    differing = only[i, j] + only[j, i]
     exact = np.where(
         2 * fewer == differing, 1.0, np.minimum(1.0, 2 * bdtr(fewer, differing.astype(int), 0.5))
     )

@@ -140,7 +140,9 @@ class Figures(NamedTuple):
 
 def verdict(figures: Figures) -> str:
     """One sentence of at most 25 words: the robust accuracy, and whether to believe it."""
-    clean, last, budget = figures.clean, figures.robust[-1], figures.texts[-1]
+    clean = figures.clean
+    last = figures.robust[-1]
+    budget = figures.texts[-1]
     if not clean.k:
         return "No sample was attacked: the model misclassifies every clean input."
     if last.value is None or last.eps == 0:
@@ -148,7 +150,8 @@ def verdict(figures: Figures) -> str:
             "Robust accuracy was not measured: "
             f"{'no budget is above 0' if last.eps == 0 else 'no sample could be judged'}."
         )
-    subject, figure = f"Robust accuracy at {budget}", _percent(last)
+    subject = f"Robust accuracy at {budget}"
+    figure = _percent(last)
     checks = {Code(check.code): check for check in figures.checks}
     failed = {code for code, check in checks.items() if check.passed is False}
     for code, reason in UNSTEADY.items():
@@ -225,7 +228,9 @@ def statement(criterion: str, figures: Figures) -> str:
     """One sentence on the share of inputs that do not meet a criterion of probability at the
     largest eps.
     """
-    clean, last, budget = figures.clean, figures.robust[-1], figures.texts[-1]
+    clean = figures.clean
+    last = figures.robust[-1]
+    budget = figures.texts[-1]
     if last.value is None:
         return f"No sample could be judged, so nothing is known about {criterion}."
     if clean.quantity.startswith("top-") and clean.k and last.eps > 0:

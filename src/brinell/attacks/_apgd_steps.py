@@ -27,7 +27,9 @@ class State:
 
     def __init__(self, x: Tensor, loss: Tensor, grad: Tensor, step_size: Tensor) -> None:
         self.x, self.x_previous, self.loss, self.grad = x, x, loss, grad
-        self.x_max, self.loss_max, self.grad_max = x.clone(), loss.clone(), grad.clone()
+        self.x_max = x.clone()
+        self.loss_max = loss.clone()
+        self.grad_max = grad.clone()
         self.step_size = step_size
         self.rises = torch.zeros_like(loss)
         self.loss_max_before = loss.clone()
@@ -67,7 +69,8 @@ class State:
         stalled = self.rises <= RHO * steps
         stuck = ~self.halved_before & (self.loss_max_before >= self.loss_max)
         halve = stalled | stuck
-        self.halved_before, self.loss_max_before = halve, self.loss_max.clone()
+        self.halved_before = halve
+        self.loss_max_before = self.loss_max.clone()
         self.rises = torch.zeros_like(self.rises)
         self.step_size = torch.where(halve, self.step_size / 2, self.step_size)
         for value, best in (

@@ -122,10 +122,12 @@ def _solve(a: Tensor, r: Tensor, c: Tensor) -> Tensor:
     """(n,): the t with `sum_i a_i min(t, r_i) = c`, infinite where the sum never gets there; `a`,
     `r` >= 0, (n, *shape).
     """
-    a, r = a.flatten(1), r.flatten(1)
+    a = a.flatten(1)
+    r = r.flatten(1)
     gains = a * r
     t = torch.where(gains.sum(1) > c, c / a.sum(1).clamp_min(1e-38), torch.inf)
-    mask, part = torch.empty_like(a), torch.empty_like(a)
+    mask = torch.empty_like(a)
+    part = torch.empty_like(a)
     waits = a.device.type != "cpu"
     for _ in range(min(a.shape[1], PASSES) if waits else a.shape[1]):
         # Two sums, for the one as a difference from the whole would drown where most of the weight

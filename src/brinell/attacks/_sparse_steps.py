@@ -44,19 +44,20 @@ def into_ball_and_bounds(delta: Tensor, eps: Tensor, low: Tensor, high: Tensor) 
         low: (n, *shape), at most 0: the smallest change of each value.
         high: (n, *shape), at least 0: the largest one.
     """
-    size, room = delta.abs().flatten(1), torch.where(delta > 0, high, -low).flatten(1)
-    lower, upper = torch.zeros_like(eps), size.amax(1)
-    threshold, open_ = lower, torch.minimum(size, room).sum(1) > eps
+    size = delta.abs().flatten(1)
+    room = torch.where(delta > 0, high, -low).flatten(1)
+    lower = torch.zeros_like(eps)
+    upper = size.amax(1)
+    threshold = lower
+    open_ = torch.minimum(size, room).sum(1) > eps
     for _ in range(ROUNDS):
         if not open_.any():
             break
         shrunk = size - threshold[:, None]
         excess = torch.minimum(shrunk, room).clamp_min_(0).sum(1) - eps
         open_ = open_ & (excess.abs() > EXACT * eps)
-        lower, upper = (
-            torch.where(excess > 0, threshold, lower),
-            torch.where(excess > 0, upper, threshold),
-        )
+        lower = torch.where(excess > 0, threshold, lower)
+        upper = torch.where(excess > 0, upper, threshold)
         slope = ((shrunk > 0) & (shrunk < room)).sum(1)
         newton = threshold + excess / slope
         bracketed = (slope > 0) & (newton > lower) & (newton < upper)
@@ -111,7 +112,9 @@ class SparseState:
     ) -> None:
         self.x0, self.eps = x0, eps
         self.x, self.loss, self.grad = x, loss, grad
-        self.x_max, self.loss_max, self.grad_max = x.clone(), loss.clone(), grad.clone()
+        self.x_max = x.clone()
+        self.loss_max = loss.clone()
+        self.grad_max = grad.clone()
         self.step_size = eps.clone()
         # A run that begins anywhere in the ball changes a share of all values; one that goes on, of
         # those that `x` changed.
@@ -140,7 +143,9 @@ class SparseState:
         improved = loss > self.loss_max
         self.x, self.loss, self.grad = x, loss, grad
         rows = improved.nonzero()[:, 0]
-        self.x_max[rows], self.grad_max[rows], self.loss_max[rows] = x[rows], grad[rows], loss[rows]
+        self.x_max[rows] = x[rows]
+        self.grad_max[rows] = grad[rows]
+        self.loss_max[rows] = loss[rows]
 
     def review(self, steps: int) -> None:
         """At a checkpoint: where the best point became sparser, full steps from there again;
@@ -151,10 +156,9 @@ class SparseState:
         self.step_size = torch.where(
             sparser, self.eps, torch.maximum(self.step_size / SHARPEN, SMALLEST * self.eps)
         )
-        self.count, self.changed_before = changed / SHARPEN, changed
+        self.count = changed / SHARPEN
+        self.changed_before = changed
         rows = sparser.nonzero()[:, 0]
-        self.x[rows], self.grad[rows], self.loss[rows] = (
-            self.x_max[rows],
-            self.grad_max[rows],
-            self.loss_max[rows],
-        )
+        self.x[rows] = self.x_max[rows]
+        self.grad[rows] = self.grad_max[rows]
+        self.loss[rows] = self.loss_max[rows]

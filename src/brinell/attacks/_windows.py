@@ -28,7 +28,8 @@ def sides(grid: Sequence[int], fraction: float, least: int = 1) -> Sides:
     an axis is shorter than that, the window covers it completely and the other sides grow to
     compensate. No side is below `least` unless its axis is.
     """
-    volume, lengths = fraction * math.prod(grid), [0] * len(grid)
+    volume = fraction * math.prod(grid)
+    lengths = [0] * len(grid)
     for rank, axis in enumerate(sorted(range(len(grid)), key=lambda axis: grid[axis])):
         edge = min(grid[axis], volume ** (1 / (len(grid) - rank)))
         volume /= edge
@@ -140,7 +141,8 @@ class Deals:
 
     def __init__(self, domain: Domain, rng: Streams, *, least: int, weighted: bool) -> None:
         shape = domain.shape
-        self._vector, self._weighted = domain.kind == "vector", weighted
+        self._vector = domain.kind == "vector"
+        self._weighted = weighted
         self.grid = domain.grid
         self.channels = 1 if self._vector else shape[0]
         self._least, self._rng, self._device = least, rng, rng.keys.device
@@ -174,7 +176,8 @@ class Deals:
                 of which lie elsewhere until every place had one; below 0, or without it, the window
                 is drawn.
         """
-        rng, axes = self._rng.fold(f"block {block}"), len(self.grid)
+        rng = self._rng.fold(f"block {block}")
+        axes = len(self.grid)
         self._sides = [sides(self.grid, fraction, self._least) for fraction in fractions]
         room = torch.tensor([starts(self.grid, side) for side in self._sides], device=self._device)
         stride = torch.tensor(strides(self.grid), device=self._device)
@@ -253,7 +256,8 @@ class Deals:
             return self._sign(rng.bits(self.grid[0]))
         sides, *layout = tiles(self.grid, TILES)
         place, tile, offset = (part.to(self._device) for part in layout)
-        shapes, count = opposite_bumps(sides).to(self._device), int(tile[-1]) + 1
+        shapes = opposite_bumps(sides).to(self._device)
+        count = int(tile[-1]) + 1
         turned = shapes[rng.fold("turns").integers(len(shapes), count)[:, tile], offset]
         delta = torch.zeros(len(rng), self.channels, math.prod(self.grid), device=self._device)
         delta[:, :, place] = (

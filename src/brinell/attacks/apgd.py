@@ -150,11 +150,9 @@ class APGD(EveryKind):
         for k in range(self.steps):
             active = oracle.remaining(batch.ids)
             if active is not None:
-                batch, threat, extra = (
-                    batch.select(active),
-                    threat.select(active),
-                    tuple(e[active] for e in extra),
-                )
+                batch = batch.select(active)
+                threat = threat.select(active)
+                extra = tuple(e[active] for e in extra)
                 enlarged = enlarged.select(active)
                 state.select(active)
                 if not len(batch):

@@ -75,7 +75,9 @@ class APGDMap(EveryKind):
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         active = oracle.active(batch.ids)
-        batch, threat, rng = batch.select(active), threat.select(active), rng.select(active)
+        batch = batch.select(active)
+        threat = threat.select(active)
+        rng = rng.select(active)
         phases = self._phases() if batch.start is None else [(self.steps, 1.0)]
         x, earlier = batch.start, 0
         for steps, radius in phases:
@@ -90,12 +92,10 @@ class APGDMap(EveryKind):
             x = enlarged.project(x.clone(), batch.x)
             x = self._run_phase(oracle, batch, enlarged, x, range(earlier, earlier + steps))
             active = oracle.active(batch.ids)
-            batch, threat, rng, x = (
-                batch.select(active),
-                threat.select(active),
-                rng.select(active),
-                x[active],
-            )
+            batch = batch.select(active)
+            threat = threat.select(active)
+            rng = rng.select(active)
+            x = x[active]
             earlier += steps
 
     def _loss(self, step: int) -> Callable[..., Tensor]:
@@ -110,8 +110,10 @@ class APGDMap(EveryKind):
 
         The last phase scores its last iterate.
         """
-        rows, best = torch.arange(len(batch), device=x.device), x.clone()
-        reviews, since = set(checkpoints(len(steps))), 0
+        rows = torch.arange(len(batch), device=x.device)
+        best = x.clone()
+        reviews = set(checkpoints(len(steps)))
+        since = 0
         state: State | None = None
         for step in range(len(steps)):
             answer = oracle.gradient(batch.ids, x, self._loss(steps.start + step))
@@ -126,7 +128,9 @@ class APGDMap(EveryKind):
             best[rows] = state.x_max
             active = oracle.active(batch.ids)
             if not active.all():
-                batch, threat, rows = batch.select(active), threat.select(active), rows[active]
+                batch = batch.select(active)
+                threat = threat.select(active)
+                rows = rows[active]
                 state.select(active)
                 if not len(batch):
                     break

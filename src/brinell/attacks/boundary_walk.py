@@ -112,11 +112,9 @@ class _Walk:
 
     def draw(self, rng: Streams) -> None:
         """Start at noise, or where long steps along the gradient lead from it."""
-        x, grad, distant = (
-            self.batch.x.clone(),
-            torch.zeros_like(self.batch.x),
-            torch.ones_like(self.size, dtype=torch.bool),
-        )
+        x = self.batch.x.clone()
+        grad = torch.zeros_like(self.batch.x)
+        distant = torch.ones_like(self.size, dtype=torch.bool)
         for trial in range(TRIES):
             rows = self.open(distant)
             if not len(rows):
@@ -129,7 +127,8 @@ class _Walk:
             else:
                 x[rows] = noise_squares(self.threat.domain, rng.select(rows).fold(turn), turn, x)
             answer = self.oracle.gradient(self.batch.ids[rows], x[rows])
-            grad[rows], distant[rows] = answer.grad, answer.loss <= 0
+            grad[rows] = answer.grad
+            distant[rows] = answer.loss <= 0
         self.x = torch.where(per_sample(distant, self.closest), self.closest, x)
         self.walks = ~distant | self.size.isfinite()
 
@@ -146,7 +145,8 @@ class _Walk:
         rival = logits.masked_fill(self.tried[rows], -torch.inf).argmax(1)
         self.tried[rows, rival] = True
         open_ = self.oracle.active(self.batch.ids[rows], self.stop_at_eps)
-        rows, rival = rows[open_], rival[open_]
+        rows = rows[open_]
+        rival = rival[open_]
         if not len(rows):
             return
         answer = self.oracle.differences(self.batch.ids[rows], self.closest[rows], rival[:, None])
@@ -163,7 +163,8 @@ class _Walk:
             )
             beyond = self.oracle.loss(self.batch.ids[rows], x) > 0
             self.x = self.x.index_copy(0, rows[beyond], x[beyond])
-            self.walks[rows], waits[rows] = beyond, ~beyond
+            self.walks[rows] = beyond
+            waits[rows] = ~beyond
 
     def step(self) -> bool:
         """Linearise the boundary at the inputs and go on towards the nearest of its points; False
@@ -172,7 +173,9 @@ class _Walk:
         rows = self.open(self.walks)
         if not len(rows):
             return False
-        x, clean, distance = self.x[rows], self.batch.x[rows], self.threat.distance
+        x = self.x[rows]
+        clean = self.batch.x[rows]
+        distance = self.threat.distance
         answer = self.oracle.gradient(self.batch.ids[rows], x)
         slope = norms.DUAL[distance.name](answer.grad).clamp_min(1e-30)
         gap = ((answer.grad * (x - clean)).flatten(1).sum(1) - answer.loss).clamp_min(0)
@@ -194,12 +197,11 @@ class _Walk:
                 torch.lerp(first, clean[rows], per_sample((share - 1).clamp(min=0), clean))
             )
 
-        share, interior, outside = (
-            self.share.clone(),
-            torch.zeros_like(self.share),
-            torch.full_like(self.share, 2.0),
-        )
-        above, below = torch.zeros_like(share), torch.full_like(share, -1.0)
+        share = self.share.clone()
+        interior = torch.zeros_like(self.share)
+        outside = torch.full_like(self.share, 2.0)
+        above = torch.zeros_like(share)
+        below = torch.full_like(share, -1.0)
         for look in range(LOOKS):
             rows = self.open(self.walks)
             if not len(rows):
@@ -208,14 +210,10 @@ class _Walk:
                 0, rows, self.oracle.loss(self.batch.ids[rows], at(share[rows], rows))
             )
             is_inside = margin > 0
-            interior, above = (
-                torch.where(is_inside, share, interior),
-                torch.where(is_inside, margin, above),
-            )
-            outside, below = (
-                torch.where(is_inside, outside, share),
-                torch.where(is_inside, below, margin),
-            )
+            interior = torch.where(is_inside, share, interior)
+            above = torch.where(is_inside, margin, above)
+            outside = torch.where(is_inside, outside, share)
+            below = torch.where(is_inside, below, margin)
             part = (0.9 * above / (above - below)).clamp(0.05, 0.9) if look % 2 else 0.5
             candidate = interior + (outside - interior) * part
             share = torch.where(
@@ -224,10 +222,8 @@ class _Walk:
                 torch.where(outside == 2, torch.minimum(2 * share, (2 + share) / 2), candidate),
             )
         rows = torch.arange(len(share), device=share.device)
-        self.x, self.share = (
-            torch.where(per_sample(self.walks, clean), at(interior, rows), self.x),
-            interior.clamp(1e-3, 1.5),
-        )
+        self.x = torch.where(per_sample(self.walks, clean), at(interior, rows), self.x)
+        self.share = interior.clamp(1e-3, 1.5)
         size = self.threat.distance.size(self.x - clean)
         closer = self.walks & (size < self.size)
         self.size = torch.where(closer, size, self.size)

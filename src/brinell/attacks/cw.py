@@ -70,11 +70,14 @@ class CW(EveryKind):
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """One run of Adam for each c, all from the clean inputs."""
-        clean, c = oracle.gradient(batch.ids, batch.x), torch.full_like(threat.eps, self.init_c)
-        lower, upper = torch.zeros_like(c), torch.full_like(c, torch.inf)
+        clean = oracle.gradient(batch.ids, batch.x)
+        c = torch.full_like(threat.eps, self.init_c)
+        lower = torch.zeros_like(c)
+        upper = torch.full_like(c, torch.inf)
         for _ in range(self.searches):
             success = self._run(oracle, batch, threat, clean, c)
-            lower, upper = torch.where(success, lower, c), torch.where(success, c, upper)
+            lower = torch.where(success, lower, c)
+            upper = torch.where(success, c, upper)
             c = torch.where(upper.isinf(), 10 * c, (lower + upper) / 2)
 
     def _run(
@@ -82,11 +85,14 @@ class CW(EveryKind):
     ) -> Tensor:
         """(n,) bool: which samples were fooled, at any distance, while their c (n,) was tried."""
         low, high = threat.domain.bounds(batch.x)
-        middle, half = (high + low) / 2, (high - low) / 2
+        middle = (high + low) / 2
+        half = (high - low) / 2
         width = 2 * float(half.max())
-        success, rows = torch.zeros_like(c, dtype=torch.bool), torch.arange(len(c), device=c.device)
+        success = torch.zeros_like(c, dtype=torch.bool)
+        rows = torch.arange(len(c), device=c.device)
         w = ((batch.x - middle) / half).mul_(INSIDE).atanh_()
-        mean, square = torch.zeros_like(w), torch.zeros_like(w)
+        mean = torch.zeros_like(w)
+        square = torch.zeros_like(w)
         best = before = torch.full_like(c, torch.inf)
         x, margin, grad = batch.x, clean.loss, clean.grad
         for k in range(self.steps):

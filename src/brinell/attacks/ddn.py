@@ -52,7 +52,8 @@ class DDN(EveryKind):
         low, high = threat.domain.bounds(batch.x)
         width = float((high - low).max())
         farthest = norms.l2(torch.maximum(batch.x - low, high - batch.x))
-        x, eps = batch.x, torch.full_like(threat.eps, self.init_norm * width)
+        x = batch.x
+        eps = torch.full_like(threat.eps, self.init_norm * width)
         for k in range(self.steps):
             answer = oracle.gradient(batch.ids, x, cross_entropy)
             factor = torch.where(

@@ -61,7 +61,8 @@ class DeepFool(EveryKind):
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Step with every sample until it is fooled, however far away, or the steps are spent."""
-        x, rivals = batch.x, self._rivals(oracle, batch)
+        x = batch.x
+        rivals = self._rivals(oracle, batch)
         for _ in range(self.steps):
             batch, threat, x, rivals = still_active(oracle, batch, threat, x, rivals)
             if not len(batch):
@@ -88,7 +89,8 @@ class DeepFool(EveryKind):
         """
         slopes = norms.DUAL[threat.distance.name](grad.flatten(0, 1)).reshape(lead.shape)
         lengths = lead.abs() / slopes.clamp_min(1e-30)
-        rows, nearest = torch.arange(len(lead), device=lead.device), lengths.argmin(1)
+        rows = torch.arange(len(lead), device=lead.device)
+        nearest = lengths.argmin(1)
         low, high = threat.domain.bounds(grad)
         length = lengths[rows, nearest]
         length = length + (self.overshoot * length).clamp_min(LEAST * float((high - low).max()))

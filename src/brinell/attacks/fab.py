@@ -78,7 +78,8 @@ class FAB(EveryKind):
         """A run linearises at its start and tests and linearises at each point; the last is tested
         only.
         """
-        rivals, selects = min(self.targets or MOST_RIVALS, classes - 1), self._chooses(classes)
+        rivals = min(self.targets or MOST_RIVALS, classes - 1)
+        selects = self._chooses(classes)
         runs, abreast = (rivals, 1) if self.targets else (1, rivals)
         runs *= self.restarts
         return int(selects) + 2 * self.steps * runs, self.steps * runs * abreast
@@ -186,7 +187,8 @@ class _Walk:
     def keep(self, active: Tensor | None) -> bool:
         """Keep the active rows (m,), None for all; returns False if none is left."""
         if active is not None:
-            self.batch, self.threat = self.batch.select(active), self.threat.select(active)
+            self.batch = self.batch.select(active)
+            self.threat = self.threat.select(active)
             for name in ("rivals", "rows", "x"):
                 setattr(self, name, getattr(self, name)[active])
         return len(self.rows) > 0
@@ -221,11 +223,14 @@ class _Walk:
     def _step(self, x: Tensor, x0: Tensor, value: Tensor, normal: Tensor) -> Tensor:
         """Both projections onto the plane, overshot and mixed by their lengths."""
         distance, domain, eta = self.threat.distance, self.threat.domain, self.settings.eta
-        low, high, project = self.low, self.high, PROJECT[distance.name]
+        low = self.low
+        high = self.high
+        project = PROJECT[distance.name]
         offset = x0 - x
         step = project(x, normal, -value, low, high)
         step_0 = project(x0, normal, -value - (normal * offset).flatten(1).sum(1), low, high)
-        length, length_0 = distance.size(step), distance.size(step_0)
+        length = distance.size(step)
+        length_0 = distance.size(step_0)
         alpha = (length / (length + length_0).clamp_min(1e-30)).clamp_max(self.settings.alpha_max)
         # (1 - alpha) (x + eta step) + alpha (x0 + eta step_0)
         toward = offset.add_(step_0.sub_(step), alpha=eta).mul_(per_sample(alpha, x))

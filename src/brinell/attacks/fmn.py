@@ -69,7 +69,9 @@ class FMN(EveryKind):
         length = float((high - low).max()) * (
             self.step_size or (10.0 if threat.distance.name == "linf" else 1.0)
         )
-        x, eps, best = batch.x, torch.zeros_like(threat.eps), torch.full_like(threat.eps, torch.inf)
+        x = batch.x
+        eps = torch.zeros_like(threat.eps)
+        best = torch.full_like(threat.eps, torch.inf)
         for k in range(1, self.steps + 1):
             answer = oracle.gradient(batch.ids, x, margin)
             gamma = cosine(self.gamma, self.last_gamma, k / self.steps)
@@ -92,7 +94,8 @@ def _resized(
     Until one is found, the ball reaches `gamma` beyond the linearised boundary; afterwards it grows
     by `gamma` where `delta` is not adversarial, and shrinks where it is, to at most the closest.
     """
-    size, wrong = distance.size(delta), answer.loss > 0
+    size = distance.size(delta)
+    wrong = answer.loss > 0
     best = torch.where(wrong, torch.minimum(best, size), best)
     slope = norms.DUAL[distance.name](answer.grad).clamp_min(1e-30)
     outside = torch.where(best.isinf(), size - answer.loss / slope, eps) * (1 + gamma)

@@ -110,18 +110,18 @@ class _Walk:
     def _select(self, keep: Tensor) -> bool:
         """Keep some samples; returns False if none is left."""
         if not keep.all():
-            self._batch, self._rng = self._batch.select(keep), self._rng.select(keep)
-            self._x, self._reach = self._x[keep], self._reach[keep]
+            self._batch = self._batch.select(keep)
+            self._rng = self._rng.select(keep)
+            self._x = self._x[keep]
+            self._reach = self._reach[keep]
         return bool(keep.any())
 
     def start(self, tries: int) -> bool:
         """Find noise that is misclassified and bisect to the boundary; False where no sample found
         any.
         """
-        success, self._x = (
-            torch.zeros_like(self._batch.ids, dtype=torch.bool),
-            self._batch.x.clone(),
-        )
+        success = torch.zeros_like(self._batch.ids, dtype=torch.bool)
+        self._x = self._batch.x.clone()
         for trial in range(tries):
             rows = (~success & self._affordable()).nonzero()[:, 0]
             if not len(rows):
@@ -130,7 +130,8 @@ class _Walk:
                 self._domain, self._rng.select(rows).fold(f"start {trial}"), trial, self._x
             )
             wrong = self._fooled(rows, noise)
-            self._x[rows[wrong]], success[rows[wrong]] = noise[wrong], True
+            self._x[rows[wrong]] = noise[wrong]
+            success[rows[wrong]] = True
         if not self._select(success):
             return False
         self._bisect()
@@ -140,8 +141,10 @@ class _Walk:
         """Move each input towards the clean one until the boundary lies within theta of it
         (Algorithm 1).
         """
-        clean, offset = self._batch.x, self._x - self._batch.x
-        low, high = torch.zeros_like(self._reach), torch.ones_like(self._reach)
+        clean = self._batch.x
+        offset = self._x - self._batch.x
+        low = torch.zeros_like(self._reach)
+        high = torch.ones_like(self._reach)
         size = self._distance.size(offset)
 
         def interpolate(share: Tensor, rows: Tensor) -> Tensor:
@@ -184,13 +187,16 @@ class _Walk:
 
     def _normal(self, number: int, count: int) -> Tensor:
         """(n, *shape): which way off the boundary, from the labels of noisy inputs (eq. 16)."""
-        n, shape = len(self._x), self._x.shape[1:]
+        n = len(self._x)
+        shape = self._x.shape[1:]
         reach = self._reach.clamp_min(1e-12)
-        changes, weighted, signs, answers = (
-            torch.zeros_like(weight) for weight in (self._x, self._x, reach, reach)
-        )
+        changes = torch.zeros_like(self._x)
+        weighted = torch.zeros_like(self._x)
+        signs = torch.zeros_like(reach)
+        answers = torch.zeros_like(reach)
         for block, start in enumerate(range(0, count, BLOCK)):
-            size, rng = min(BLOCK, count - start), self._rng.fold(number).fold(block)
+            size = min(BLOCK, count - start)
+            rng = self._rng.fold(number).fold(block)
             noise = (
                 rng.uniform(size, *shape).mul_(2).sub_(1)
                 if self._linf
@@ -213,7 +219,8 @@ class _Walk:
                 ).float()
             )
             change = probes.sub_(self._x[rows]).reshape(n, size, -1)
-            sign, weight = sign.reshape(n, 1, size), able.float().reshape(n, 1, size)
+            sign = sign.reshape(n, 1, size)
+            weight = able.float().reshape(n, 1, size)
             weighted += (sign @ change).reshape(weighted.shape)
             changes += (weight @ change).reshape(changes.shape)
             signs += sign.sum((1, 2))
@@ -238,5 +245,6 @@ class _Walk:
                 self._x[rows] + per_sample(length[rows], direction) * direction[rows]
             )
             wrong = self._fooled(rows, x)
-            self._x[rows[wrong]], open_[rows[wrong]] = x[wrong], False
+            self._x[rows[wrong]] = x[wrong]
+            open_[rows[wrong]] = False
             length[rows] /= 2

@@ -90,7 +90,8 @@ class MIFGSM(EveryKind):
         return self.steps + 1, self.steps
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        x, sums = batch.x, torch.zeros_like(batch.x)
+        x = batch.x
+        sums = torch.zeros_like(batch.x)
         fraction = self.step_size or 1 / self.steps
         for step in range(self.steps):
             grad = self._gradient(oracle, batch, x, threat.domain, rng.fold(step))
@@ -141,7 +142,9 @@ def padded(x: Tensor, share: Tensor, place: Tensor) -> Tensor:
     Returns:
         (n, ..., H, W), bilinear.
     """
-    n, height, width = len(x), x.shape[-2], x.shape[-1]
+    n = len(x)
+    height = x.shape[-2]
+    width = x.shape[-1]
     # A point u of the output, -1 to 1, shows the point (u - centre) / share of the input.
     centre = (2 * place - 1) * (1 - share[:, None])
     theta = torch.zeros(n, 2, 3, device=x.device, dtype=x.dtype)

@@ -54,7 +54,8 @@ class PGDEstimated(EveryKind):
         return self.steps * (2 * self.pairs + 1) + 1, self.steps
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        x, correction = batch.x, torch.zeros_like(batch.x)
+        x = batch.x
+        correction = torch.zeros_like(batch.x)
         missing = torch.zeros_like(x, dtype=torch.bool)
         for step in range(self.steps):
             grad = oracle.gradient(batch.ids, x).grad

@@ -75,7 +75,9 @@ class _Search:
     """
 
     def __init__(self, batch: Batch, threat: Threat) -> None:
-        n, d, device = len(batch), batch.x[0].numel(), batch.x.device
+        n = len(batch)
+        d = batch.x[0].numel()
+        device = batch.x.device
         low, high = threat.domain.bounds(batch.x)
         span = float((high - low).max())
         self.batch, self._threat, self._d = batch, threat, d
@@ -87,7 +89,8 @@ class _Search:
         self._best = torch.ones(n, d, dtype=torch.int8, device=device)
         self._radius = torch.full((n,), torch.inf, device=device)
         self._direction = self._best.clone()
-        self._lower, self._upper = torch.zeros(n, device=device), torch.zeros(n, device=device)
+        self._lower = torch.zeros(n, device=device)
+        self._upper = torch.zeros(n, device=device)
         self._bisecting = torch.zeros(n, dtype=torch.bool, device=device)
         self._stage = torch.zeros(n, dtype=torch.int64, device=device)
         self._block = torch.full((n,), -1, dtype=torch.int64, device=device)
@@ -96,7 +99,8 @@ class _Search:
     def keep(self, active: Tensor) -> bool:
         """Drop the samples that are not active (n,) bool; returns False if none is left."""
         if not active.all():
-            self.batch, self._threat = self.batch.select(active), self._threat.select(active)
+            self.batch = self.batch.select(active)
+            self._threat = self._threat.select(active)
             for name in (
                 "_best",
                 "_radius",

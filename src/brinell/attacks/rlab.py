@@ -160,7 +160,8 @@ class RLAB(EveryKind):
         )
         agent = self.agent(domain.kind)
         self._check_data(agent, domain)
-        network, options = agent.network, pair_options(variants)
+        network = agent.network
+        options = pair_options(variants)
         if network is not None and network.families not in (1, options):
             raise RequestError(
                 f"policy {self.policy} chooses among {network.families - 1} pairs "
@@ -202,8 +203,10 @@ class RLAB(EveryKind):
         Raises:
             ContractError: a distortion that breaks its contract.
         """
-        domain, rng = threat.domain, Streams.of(0, torch.arange(len(x), device=x.device))
-        variants, ends = self.variants(domain), extremes(domain)
+        domain = threat.domain
+        rng = Streams.of(0, torch.arange(len(x), device=x.device))
+        variants = self.variants(domain)
+        ends = extremes(domain)
         vet(variants, ends, Streams.of(0, torch.arange(len(ends))).fold("filters"), domain=domain)
         vet(variants, x, rng.fold("filters"), domain=domain)
         return strength_remarks(
@@ -242,7 +245,8 @@ class RLAB(EveryKind):
           the sample had no episode.
         """
         results = self.run_episodes(oracle, batch, threat, rng)
-        grid, variants = self.grid(threat.domain), self.variants(threat.domain)
+        grid = self.grid(threat.domain)
+        variants = self.variants(threat.domain)
         names = public_names(self.distortions)
         legend = {
             "kind": "patches",
@@ -278,7 +282,8 @@ class RLAB(EveryKind):
             prior=agent.prior,
             slots=self.slots,
         )
-        clean, policy = CleanUp() if self.clean_up else None, agent.policy(placement.choices)
+        clean = CleanUp() if self.clean_up else None
+        policy = agent.policy(placement.choices)
         return run_episodes(oracle, batch, threat, placement, rng, policy, clean=clean)
 
 

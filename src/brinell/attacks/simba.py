@@ -35,7 +35,8 @@ from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
 from brinell.core.settings import Count, Positive
 
-FIRST, MORE = 1 / 8, 1 / 32
+FIRST = 1 / 8
+MORE = 1 / 32
 """Section 4.1: the share of the frequencies of each axis to begin with, and what is added
 whenever all are used."""
 SKIPS = 4
@@ -75,7 +76,8 @@ class SimBA(EveryKind):
             self._run(oracle, batch.select(rows), threat.select(rows), rng.select(rows))
 
     def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        loss, directions = LOSSES[self.loss], _Directions(self.basis, threat, rng)
+        loss = LOSSES[self.loss]
+        directions = _Directions(self.basis, threat, rng)
         share = self.step_size or (
             0.2 if threat.distance.name == "l2" else 1.0 if self.basis == "pixel" else 0.5
         )
@@ -126,7 +128,8 @@ class _Directions:
 
     def __init__(self, basis: str, threat: Threat, rng: Streams) -> None:
         domain = threat.domain
-        self._shape, self._linf = domain.shape, threat.distance.name == "linf"
+        self._shape = domain.shape
+        self._linf = threat.distance.name == "linf"
         keys = rng.fold("order").uniform(math.prod(domain.shape))
         self._grid = domain.grid
         self._waves: list[Tensor] = []
@@ -145,12 +148,14 @@ class _Directions:
 
     def direction(self, number: Tensor) -> Tensor:
         """(n, *shape): the direction of this number (n,) of each sample."""
-        n, places = len(number), math.prod(self._grid)
+        n = len(number)
+        places = math.prod(self._grid)
         directions = self._order.gather(1, number[:, None] % self._order.shape[1])
         gains = torch.zeros(n, self._order.shape[1], device=directions.device)
         if not self._waves:
             return gains.scatter_(1, directions, 1.0).reshape(n, *self._shape)
-        wave, remainder = torch.ones(n, 1, device=directions.device), directions[:, 0] % places
+        wave = torch.ones(n, 1, device=directions.device)
+        remainder = directions[:, 0] % places
         for side, waves in zip(reversed(self._grid), reversed(self._waves), strict=True):
             wave = (waves[remainder % side][:, :, None] * wave[:, None]).flatten(1)
             remainder = remainder // side
@@ -166,10 +171,8 @@ def _cosines(side: int) -> Tensor:
     """(side, side): row f is the wave of frequency f of the orthonormal discrete cosine transform
     (DCT-II).
     """
-    place, frequency = (
-        torch.arange(side, dtype=torch.float64),
-        torch.arange(side, dtype=torch.float64)[:, None],
-    )
+    place = torch.arange(side, dtype=torch.float64)
+    frequency = torch.arange(side, dtype=torch.float64)[:, None]
     waves = torch.cos(torch.pi / side * (place + 0.5) * frequency) * math.sqrt(2 / side)
     waves[0] = side**-0.5
     return waves.float()

@@ -106,7 +106,8 @@ class SparseRS(EveryKind):
 
     def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Algorithm 1."""
-        loss, ids = LOSSES[self.loss], batch.ids
+        loss = LOSSES[self.loss]
+        ids = batch.ids
         search: _Pixels | _Patch = (_Pixels if self.form == "pixels" else _Patch)(
             batch, threat, rng.fold("start")
         )
@@ -114,7 +115,9 @@ class SparseRS(EveryKind):
         for step in range(self.steps):
             active = oracle.active(ids)
             if not active.all():
-                ids, highest, rng = ids[active], highest[active], rng.select(active)
+                ids = ids[active]
+                highest = highest[active]
+                rng = rng.select(active)
                 if not len(ids):
                     return
                 search.select(active)
@@ -159,7 +162,8 @@ class _Pixels:
 
     def __init__(self, batch: Batch, threat: Threat, rng: Streams) -> None:
         domain = threat.domain
-        self._shape, self._colours = domain.shape, _Colours(domain, batch.x)
+        self._shape = domain.shape
+        self._colours = _Colours(domain, batch.x)
         self._clean = batch.x.reshape(len(batch), *self._colours.low.shape)
         self._count = _places(threat).clamp_max(self._clean.shape[2])
         order = rng.uniform(self._clean.shape[2]).argsort(1).argsort(1)
@@ -173,8 +177,10 @@ class _Pixels:
         self.x = self._best.reshape(-1, *self._shape)
 
     def select(self, keep: Tensor) -> None:
-        self._clean, self._count = self._clean[keep], self._count[keep]
-        self._changed, self._best = self._changed[keep], self._best[keep]
+        self._clean = self._clean[keep]
+        self._count = self._count[keep]
+        self._changed = self._changed[keep]
+        self._best = self._best[keep]
 
     def propose(self, rng: Streams, share: float, step: int, remaining: float) -> Tensor:
         """Exchange a share of the changed places, one at least."""
@@ -191,7 +197,8 @@ class _Pixels:
             (keys - self._changed.float()).topk(most, dim=1).indices,
             leave,
         )
-        self._proposal, self._after = self._best.clone(), self._changed.clone()
+        self._proposal = self._best.clone()
+        self._after = self._changed.clone()
         self._write(leave, counts, _take(self._clean, leave), False)
         colours = self._colours.corners_unlike(
             enter, rng.fold("colour").bits(channels, most) > 0, _take(self._clean, enter)
@@ -237,13 +244,16 @@ class _Patch:
         self.x = self._painted(self._corner, self._content)
 
     def select(self, keep: Tensor) -> None:
-        self._clean, self._sides = self._clean[keep], self._sides[keep]
-        self._corner, self._content = self._corner[keep], self._content[keep]
+        self._clean = self._clean[keep]
+        self._sides = self._sides[keep]
+        self._corner = self._corner[keep]
+        self._content = self._content[keep]
 
     def propose(self, rng: Streams, share: float, step: int, remaining: float) -> Tensor:
         """In one of four steps move, otherwise give a square of the patch another colour."""
         corner, content = self._corner, self._content
-        axes, room = len(self._grid), self._length - self._sides
+        axes = len(self._grid)
+        room = self._length - self._sides
         reach = (remaining * REACH * self._length).long()
         if (step + 1) % MOVES == 0 and bool((reach > 0).any()):
             shift = (rng.fold("shift").uniform(axes) * (2 * reach + 1)).long() - reach
@@ -257,7 +267,8 @@ class _Patch:
         """The content with one square of another colour: all of it, or, where it is one place, one
         channel turned.
         """
-        axes, channels = len(self._grid), self._clean.shape[1]
+        axes = len(self._grid)
+        channels = self._clean.shape[1]
         side = torch.minimum((share ** (1 / axes) * self._sides).long().clamp_min_(1), self._sides)
         start = (rng.fold("square").uniform(axes) * (self._sides - side + 1)).long()
         covered = (
@@ -282,9 +293,8 @@ class _Patch:
         )
         offsets = self._offsets - (corner - anchor)[:, None]
         covered = ((offsets >= 0) & (offsets < self._sides[:, None])).all(2)
-        across, down = (
-            torch.tensor(strides(grid), device=corner.device) for grid in (self._window, self._grid)
-        )
+        across = torch.tensor(strides(self._window), device=corner.device)
+        down = torch.tensor(strides(self._grid), device=corner.device)
         index = ((offsets * across).sum(2) * covered)[:, None].expand(-1, content.shape[1], -1)
         places = ((self._offsets + anchor[:, None]) * down).sum(2)
         colours = self._colours.corners(places, content.gather(2, index))

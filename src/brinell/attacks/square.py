@@ -142,7 +142,9 @@ class Square(EveryKind):
                     keep &= idle < deals.places
                 active = keep.nonzero()[:, 0]
             if active is not None and len(active) < len(ids):
-                ids, highest, idle = ids[active], highest[active], idle[active]
+                ids = ids[active]
+                highest = highest[active]
+                idle = idle[active]
                 if not len(ids):
                     break
                 deals.select(active)
@@ -166,17 +168,22 @@ class _Linf:
     """Algorithm 2: a window of one colour, each channel at one end of its range."""
 
     def __init__(self, batch: Batch, threat: Threat, deals: Deals) -> None:
-        self.x0, self.eps, self._box = batch.x.flatten(1), threat.eps, Box(threat.domain, batch.x)
+        self.x0 = batch.x.flatten(1)
+        self.eps = threat.eps
+        self._box = Box(threat.domain, batch.x)
         self._channels = deals.channels
         start = batch.x + deals.stripes() * per_sample(threat.eps, batch.x)
         self.x = threat.project(start, batch.x).contiguous()
         self._window = self._old = self._new = torch.zeros(0)
 
     def select(self, keep: Tensor) -> None:
-        self.x0, self.eps, self.x = self.x0[keep], self.eps[keep], self.x[keep]
+        self.x0 = self.x0[keep]
+        self.eps = self.eps[keep]
+        self.x = self.x[keep]
 
     def propose(self, deals: Deals, step: int) -> None:
-        window, flat = deals.window(step), self.x.flatten(1)
+        window = deals.window(step)
+        flat = self.x.flatten(1)
         old = _at(flat, window, self._channels)
         clean = _at(self.x0, window, self._channels)
         change = deals.signs(step, window) * self.eps[:, None, None]
@@ -200,17 +207,13 @@ class _Mass:
 
     def __init__(self, batch: Batch, threat: Threat, deals: Deals) -> None:
         self._power = {"l2": 2, "l1": 1}[threat.distance.name]
-        self.x0, self._box, self._channels = (
-            batch.x.flatten(1),
-            Box(threat.domain, batch.x),
-            deals.channels,
-        )
+        self.x0 = batch.x.flatten(1)
+        self._box = Box(threat.domain, batch.x)
+        self._channels = deals.channels
         self.budget = threat.eps**self._power
         everywhere = torch.arange(self.x0.shape[1], device=batch.x.device).expand_as(self.x0)
-        clean, share = (
-            _at(self.x0, everywhere, self._channels),
-            (self.budget / self._channels)[:, None],
-        )
+        clean = _at(self.x0, everywhere, self._channels)
+        share = (self.budget / self._channels)[:, None]
         start = self._place(
             deals.bumps().reshape(clean.shape), share.expand(-1, self._channels), clean, everywhere
         )
@@ -219,12 +222,10 @@ class _Mass:
         self._undo: tuple[Tensor, ...] = ()
 
     def select(self, keep: Tensor) -> None:
-        self.x0, self.x, self.budget, self.cost = (
-            self.x0[keep],
-            self.x[keep],
-            self.budget[keep],
-            self.cost[keep],
-        )
+        self.x0 = self.x0[keep]
+        self.x = self.x[keep]
+        self.budget = self.budget[keep]
+        self.cost = self.cost[keep]
 
     def _cost(self, delta: Tensor) -> Tensor:
         """(..., values) to (...): squares or absolute values added up."""
@@ -260,17 +261,15 @@ class _Mass:
 
     def propose(self, deals: Deals, step: int) -> None:
         """Write both windows into `x`: the second becomes clean, the first gets the budget of both."""
-        first, second, flat = deals.window(step), deals.window(step, "second"), self.x.flatten(1)
+        first = deals.window(step)
+        second = deals.window(step, "second")
+        flat = self.x.flatten(1)
         if step == 0:  # of a block: counted anew before rounding adds up
             self.cost = self._cost(flat - self.x0)
-        old_first, clean_first = (
-            _at(flat, first, self._channels),
-            _at(self.x0, first, self._channels),
-        )
-        old_second, clean_second = (
-            _at(flat, second, self._channels),
-            _at(self.x0, second, self._channels),
-        )
+        old_first = _at(flat, first, self._channels)
+        clean_first = _at(self.x0, first, self._channels)
+        old_second = _at(flat, second, self._channels)
+        clean_second = _at(self.x0, second, self._channels)
         flat.scatter_(1, second, clean_second.flatten(1))
         overlap = self._cost(
             _at(flat, first, self._channels) - clean_first
@@ -286,7 +285,8 @@ class _Mass:
 
     def settle(self, improved: Tensor) -> None:
         first, second, old_first, old_second, new_first, clean_second, cost = self._undo
-        mask, flat = improved[:, None, None], self.x.flatten(1)
+        mask = improved[:, None, None]
+        flat = self.x.flatten(1)
         flat.scatter_(1, second, torch.where(mask, clean_second, old_second).flatten(1))
         flat.scatter_(1, first, torch.where(mask, new_first, old_first).flatten(1))
         self.cost = torch.where(improved, cost, self.cost)

@@ -81,7 +81,8 @@ class Ball:
         )
 
     def select(self, keep: Tensor) -> "Ball":
-        low, high = (b[keep] if b.dim() == self.x.dim() else b for b in (self.low, self.high))
+        low = self.low[keep] if self.low.dim() == self.x.dim() else self.low
+        high = self.high[keep] if self.high.dim() == self.x.dim() else self.high
         return Ball(
             self.x[keep], self.eps[keep], low, high, self.norm, self.allowance, self.sample[keep]
         )
@@ -124,7 +125,8 @@ class Relaxation:
             record: gets the coefficients of the value of each activation.
         """
         lines = {**self.lines, **(lines or {})}
-        pending, rounding = {node: rows}, rows.a.new_zeros(len(rows.a), dtype=torch.float64)
+        pending = {node: rows}
+        rounding = rows.a.new_zeros(len(rows.a), dtype=torch.float64)
         constant = rounding
         for k in range(node, stop, -1):
             if (rows_ := pending.pop(k, None)) is None:
@@ -169,7 +171,8 @@ class Relaxation:
         """
         for k, rows in pending.items():
             least, size = self._concretize(k, rows)
-            constant, rounding = constant + least, rounding + (rows.additions + EXTRA) * size
+            constant = constant + least
+            rounding = rounding + (rows.additions + EXTRA) * size
         allowance = (
             unit(self.ball.x) * rounding
             + unit(constant) * len(self.graph.nodes) * constant.detach().abs()
@@ -258,7 +261,8 @@ def propagate(graph: Graph, ball: Ball, refine: bool, tighten: Tighten | None = 
     before = {
         j for spec in graph.nodes if isinstance(spec.operation, NONLINEAR) for j in spec.arguments
     }
-    box, exact = {0}, {0} if ball.norm == "linf" else set[int]()
+    box = {0}
+    exact = {0} if ball.norm == "linf" else set[int]()
     products_left = torch.full((len(ball.x),), MOST_PRODUCTS, device=ball.x.device)
     for k, spec in enumerate(graph.nodes[1:], start=1):
         operation = spec.operation
@@ -266,7 +270,8 @@ def propagate(graph: Graph, ball: Ball, refine: bool, tighten: Tighten | None = 
         arguments = [state.ranges[j] for j in spec.arguments]
         least, most = operation.interval(*arguments)
         if isinstance(operation, NONLINEAR):
-            products, roundings = torch.maximum(least.abs(), most.abs()), 4
+            products = torch.maximum(least.abs(), most.abs())
+            roundings = 4
         else:
             products = operation.products(*(torch.maximum(a.abs(), b.abs()) for a, b in arguments))
             roundings = operation.roundings[0]

@@ -44,7 +44,8 @@ class _Weighted:
 
     def interval(self, argument: Range) -> Range:
         centre, radius = centred(*argument)
-        middle, spread = self.value(centre), self.apply(radius, self.weight.abs(), None)
+        middle = self.value(centre)
+        spread = self.apply(radius, self.weight.abs(), None)
         return middle - spread, middle + spread
 
     def products(self, largest: Tensor) -> Tensor:
@@ -253,7 +254,8 @@ class Activation:
     def interval(self, argument: Range) -> Range:
         """Values at both ends, and at the valley of the function where the range holds it."""
         ends = self.value(argument[0]), self.value(argument[1])
-        low, high = torch.minimum(*ends), torch.maximum(*ends)
+        low = torch.minimum(*ends)
+        high = torch.maximum(*ends)
         valley = (
             0.0
             if self.name == "leaky_relu" and self.slope < 0
@@ -267,10 +269,8 @@ class Activation:
                 (argument[0] < valley) & (argument[1] > valley), torch.minimum(low, least), low
             )
         if not self.is_piecewise and self.function.positive:
-            low, high = (
-                torch.where(argument[0] > 0, end, limit)
-                for end, limit in ((low, -torch.inf), (high, torch.inf))
-            )
+            low = torch.where(argument[0] > 0, low, -torch.inf)
+            high = torch.where(argument[0] > 0, high, torch.inf)
         return low, high
 
     @property
@@ -319,8 +319,10 @@ class Product:
         if not self.matrices:
             corners = torch.stack([factor * two for factor in first for two in second])
             return corners.amin(0), corners.amax(0)
-        (x, dx), (y, dy) = centred(*first), centred(*second)
-        middle, spread = x @ y, x.abs() @ dy + dx @ y.abs() + dx @ dy
+        (x, dx) = centred(*first)
+        (y, dy) = centred(*second)
+        middle = x @ y
+        spread = x.abs() @ dy + dx @ y.abs() + dx @ dy
         return middle - spread, middle + spread
 
 

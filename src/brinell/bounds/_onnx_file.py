@@ -25,7 +25,8 @@ def onnx_bytes(graph: Graph, x: Tensor) -> bytes:
     """A network in float32 as a file of ONNX with one input `X` (1, *shape), such as `x`, and one
     output `Y`.
     """
-    file, names = io.BytesIO(), {"input_names": ["X"], "output_names": ["Y"]}
+    file = io.BytesIO()
+    names = {"input_names": ["X"], "output_names": ["Y"]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter's age, and of shapes that are constants
         torch.onnx.export(_Scores(graph), (x,), file, dynamo=False, opset_version=OPSET, **names)  # type: ignore[arg-type]

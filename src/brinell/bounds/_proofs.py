@@ -77,25 +77,23 @@ class Prover:
         In a deep network rounding alone, without a change of the input, may undo interval bounds;
         such samples are not tried in float32.
         """
-        ball, centre = self.ball(x, eps), self.ball(x, torch.zeros_like(eps)).to(torch.float32)
+        ball = self.ball(x, eps)
+        centre = self.ball(x, torch.zeros_like(eps)).to(torch.float32)
         with torch.no_grad():
-            state, differences = (
-                propagate(self.coarse, centre, refine=False),
-                margin_rows(y, self.coarse.classes, torch.float32),
-            )
+            state = propagate(self.coarse, centre, refine=False)
+            differences = margin_rows(y, self.coarse.classes, torch.float32)
             margins = (
                 state.within_ranges(len(self.coarse.nodes) - 1, differences)
                 .view(len(y), -1)
                 .amin(1)
             )
-        lower, is_open = torch.full_like(ball.eps, -torch.inf), torch.ones_like(y, dtype=torch.bool)
+        lower = torch.full_like(ball.eps, -torch.inf)
+        is_open = torch.ones_like(y, dtype=torch.bool)
         if len(index := (margins > 0).nonzero()[:, 0]):
             coarse = ball.select(index).to(torch.float32)
             bounds = method(self.coarse, coarse, y[index]).amin(1).double()
-            lower[index], is_open[index] = (
-                bounds,
-                (bounds <= 0) & (bounds + COST * coarse.allowance > 0),
-            )
+            lower[index] = bounds
+            is_open[index] = (bounds <= 0) & (bounds + COST * coarse.allowance > 0)
         if len(index := is_open.nonzero()[:, 0]):
             lower[index] = torch.maximum(
                 lower[index], method(self.graph, ball.select(index), y[index]).amin(1)
@@ -143,7 +141,8 @@ class Proofs:
                 is known.
         """
         budgets = torch.tensor([0.0, *levels], dtype=torch.float64)  # by position + 1
-        low, high = self.level.clone(), limit.clone()
+        low = self.level.clone()
+        high = limit.clone()
         below = torch.where(
             self.margin.isnan(), prover.margins_without_change(x, y), self.margin
         )  # bounds at low and high
@@ -169,10 +168,8 @@ class Proofs:
                 strict=True,
             ):
                 self.level[k], self.method[k], self.margin[k] = level, name, bound
-            low[index], high[index] = (
-                torch.where(proven, candidates, low[index]),
-                torch.where(proven, high[index], candidates),
-            )
+            low[index] = torch.where(proven, candidates, low[index])
+            high[index] = torch.where(proven, high[index], candidates)
             below[index] = torch.where(proven, lower, below[index])
             above[index] = torch.where(proven, above[index], lower)
             rounds[index] += 1

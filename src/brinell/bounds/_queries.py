@@ -144,7 +144,8 @@ class _Reader:
             match_ = TOKEN.match(text, position)
             if match_ is None:
                 raise self.refuse(f"cannot be read at {text[position : position + 20]!r}")
-            position, token = match_.end(), match_.group(1)
+            position = match_.end()
+            token = match_.group(1)
             if token is None:
                 continue
             if token == "(":
@@ -244,10 +245,8 @@ class _Reader:
     ) -> list[list[Literal]]:
         """`linear relation bound` as a disjunction of conjunctions of upper bounds."""
         mirrored = {name: -coefficient for name, coefficient in linear.items()}
-        below, above = (
-            (linear, bound, relation in ("<", "!=")),
-            (mirrored, -bound, relation in (">", "!=")),
-        )
+        below = (linear, bound, relation in ("<", "!="))
+        above = (mirrored, -bound, relation in (">", "!="))
         if relation in ("=", "=="):
             return [[below, above]]
         return (
@@ -342,7 +341,9 @@ class _Reader:
         """A box, made smaller by those of some literals that bound an input, and the others, which
         are about outputs.
         """
-        low, high, rows = low.copy(), high.copy(), []
+        low = low.copy()
+        high = high.copy()
+        rows = []
         for linear, bound, strict in literals:
             names = [name for name in linear if name in self.inputs]
             if not names:
@@ -351,7 +352,8 @@ class _Reader:
             if len(linear) > 1:
                 first, second = list(linear)[:2]
                 raise self.refuse(f"ties {first} to {second}: inputs may have bounds only")
-            k, coefficient = self.inputs[names[0]], linear[names[0]]
+            k = self.inputs[names[0]]
+            coefficient = linear[names[0]]
             end = bound / coefficient
             end = np.nextafter(end, -np.inf if coefficient > 0 else np.inf) if strict else end
             if coefficient > 0:
@@ -416,16 +418,15 @@ def violations(graph: Graph, cases: Sequence[Case], method: Method) -> Tensor:
     """(constraints of all cases,): lower bounds of what violates each constraint on the box of the
     cases.
     """
-    a, b = (
-        torch.from_numpy(np.concatenate([getattr(case, name) for case in cases]))
-        for name in ("a", "b")
-    )
+    a = torch.from_numpy(np.concatenate([getattr(case, "a") for case in cases]))
+    b = torch.from_numpy(np.concatenate([getattr(case, "b") for case in cases]))
     if not len(b):
         return b
     # Class 0 has the score 0, and class k what is left until constraint k is violated.
     weight, bias = (torch.cat([torch.zeros_like(part[:1]), part]) for part in (-a, b))
     last = Node(Linear(weight, bias), (len(graph.nodes) - 1,), (len(bias),))
-    low, high = (torch.from_numpy(end)[None] for end in (cases[0].low, cases[0].high))
+    low = torch.from_numpy(cases[0].low)[None]
+    high = torch.from_numpy(cases[0].high)[None]
     radius = ((high - low) / 2).amax(1) * (
         1 + 1e-12
     ) + 1e-300  # the bounds of the data cut the ball to the box

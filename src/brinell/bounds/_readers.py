@@ -93,7 +93,8 @@ def _matrices(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int
 def _scaled(trace: Recorder, node: int, factor: Any, shift: Any, shape: tuple[int, ...]) -> int:
     """`node * factor + shift`, broadcast."""
     node = _broadcast(trace, node, shape)
-    factor, shift = (_constant(_double(part), shape) for part in (factor, shift))
+    factor = _constant(_double(factor), shape)
+    shift = _constant(_double(shift), shape)
     return trace.add(Scale(factor, shift), [node], shape)
 
 
@@ -107,7 +108,8 @@ def _constant(value: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def _sum(sign: float) -> "Reader":
     def read(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-        first, second = b["self"], b["other"]
+        first = b["self"]
+        second = b["other"]
         scale = sign * float(b.get("alpha") or 1)
         nodes = trace.node(first), trace.node(second)
         if nodes[0] is not None and nodes[1] is not None:
@@ -134,7 +136,8 @@ def _product(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
 
 
 def _multiplied(trace: Recorder, first: int, second: int, shape: tuple[int, ...]) -> int:
-    first, second = (_broadcast(trace, node, shape) for node in (first, second))
+    first = _broadcast(trace, first, shape)
+    second = _broadcast(trace, second, shape)
     return (
         trace.add(Activation("square"), [first], shape)
         if first == second
@@ -152,7 +155,8 @@ def _broadcast(trace: Recorder, node: int, shape: tuple[int, ...]) -> int:
 
 
 def _quotient(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-    node, divisor = trace.node(b["self"]), trace.node(b["other"])
+    node = trace.node(b["self"])
+    divisor = trace.node(b["other"])
     if divisor is not None:
         inverse = trace.add(Activation("reciprocal"), [divisor], trace.shape(divisor))
         return (
@@ -171,7 +175,8 @@ def _negative(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int
 def _batch_norm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     if b.get("training"):
         raise Unbounded("the network normalises by statistics of its batch: set it to evaluation")
-    mean, var = _double(b["running_mean"]), _double(b["running_var"])
+    mean = _double(b["running_mean"])
+    var = _double(b["running_var"])
     factor = (1.0 if b["weight"] is None else _double(b["weight"])) / (var + b["eps"]).sqrt()
     shift = (0.0 if b["bias"] is None else _double(b["bias"])) - mean * factor
     tail = [1] * (len(shape) - 1)
@@ -227,7 +232,8 @@ def _softmax_of(trace: Recorder, node: int, axis: int) -> int:
     added to all cancels.
     """
     shape = trace.shape(node)
-    count, wide = shape[axis], (*shape, shape[axis])
+    count = shape[axis]
+    wide = (*shape, shape[axis])
     columns = trace.indexed(node, lambda x: x.unsqueeze(-1).expand(len(x), *wide), wide)
     rows = trace.indexed(
         node, lambda x: x.movedim(axis, -1).unsqueeze(axis - 1).expand(len(x), *wide), wide
@@ -242,15 +248,15 @@ def _softmax_of(trace: Recorder, node: int, axis: int) -> int:
 
 
 def _layer_norm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-    count, width = len(b["normalized_shape"]), prod(b["normalized_shape"])
+    count = len(b["normalized_shape"])
+    width = prod(b["normalized_shape"])
     return _normalised(trace, b, shape, (*shape[:-count], width), b["weight"], b["bias"])
 
 
 def _group_norm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     channels = (shape[0], *[1] * (len(shape) - 1))
-    weight, bias = (
-        None if b[name] is None else b[name].reshape(channels) for name in ("weight", "bias")
-    )
+    weight = None if b["weight"] is None else b["weight"].reshape(channels)
+    bias = None if b["bias"] is None else b["bias"].reshape(channels)
     return _normalised(trace, b, shape, (b["group"], prod(shape) // b["group"]), weight, bias)
 
 
@@ -265,7 +271,9 @@ def _normalised(
     """The last axis of the value in the shape of `groups` less its mean, over its deviation; then
     scaled in its own shape.
     """
-    node, width, row = b["input"].node, groups[-1], (*groups[:-1], 1)
+    node = b["input"].node
+    width = groups[-1]
+    row = (*groups[:-1], 1)
     node = node if groups == shape else trace.add(Reshape(groups), [node], groups)
     centring = torch.eye(width, dtype=torch.float64) - 1 / width
     centred = trace.add(Linear(centring, None), [node], groups)
@@ -282,7 +290,9 @@ def _normalised(
 
 
 def _clamp(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-    node, low, high = b["self"].node, b.get("min"), b.get("max")
+    node = b["self"].node
+    low = b.get("min")
+    high = b.get("max")
     if isinstance(low, Tensor) or isinstance(high, Tensor):
         raise Unbounded("there is no bound for a clamp by tensors")
     if low is not None:
@@ -305,7 +315,8 @@ def _max_pool(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int
 
 
 def _average_pool(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-    kernel, padding = _pair(b["kernel_size"]), _pair(b["padding"])
+    kernel = _pair(b["kernel_size"])
+    padding = _pair(b["padding"])
     if b["ceil_mode"] or len(shape) != 3 or (any(padding) and not b["count_include_pad"]):
         raise Unbounded("there is no bound for average pooling with partial windows")
     return _averaged(

@@ -244,8 +244,10 @@ class Recorder(TorchDispatchMode):
         """Nodes and layouts of the results of an operation that moves values: found by moving their
         positions.
         """
-        node, layout = self.positions[id(value)], self._layouts[id(value)]
-        size, shape = prod(self.shape(node)), self.shape(node)
+        node = self.positions[id(value)]
+        layout = self._layouts[id(value)]
+        size = prod(self.shape(node))
+        shape = self.shape(node)
         positions = torch.arange(1, BATCH * size + 1, dtype=torch.float64).reshape(BATCH, *shape)
         with torch.utils._python_dispatch._disable_current_modes():
             result = function(layout.arranged(positions, value.shape).contiguous())
@@ -307,7 +309,8 @@ class Recorder(TorchDispatchMode):
 
     def _selected(self, node: int, index: Tensor) -> int:
         """A node for values at positions of the flattened value of another; -1 stands for 0."""
-        shape, size = tuple(index.shape), prod(self.shape(node))
+        shape = tuple(index.shape)
+        size = prod(self.shape(node))
         if index.numel() == size and bool((index.flatten() == torch.arange(size)).all()):
             return node if shape == self.shape(node) else self.add(Reshape(shape), [node], shape)
         return self.add(_read_strided(index, self.shape(node)) or Gather(index), [node], shape)

@@ -105,7 +105,9 @@ def _smooth(function: Function, low: Tensor, high: Tensor) -> FourMaps:
         low = torch.where(low > 0, low, torch.nan)  # nothing is known of the function there
     low = low.clamp(min=0) if function.bend < 0 else low
     width = high - low
-    at_low, at_high, unit = function.value(low), function.value(high), torch.finfo(low.dtype).eps
+    at_low = function.value(low)
+    at_high = function.value(high)
+    unit = torch.finfo(low.dtype).eps
     middle = (low + high) / 2
     tangent = function.derivative(middle)
     chord = torch.where(width > 1e-9, (at_high - at_low) / width.clamp_min(1e-9), tangent)
@@ -128,13 +130,16 @@ def _smooth(function: Function, low: Tensor, high: Tensor) -> FourMaps:
         )
     places = torch.linspace(0, 1, 2 * SLOPES + 1, dtype=low.dtype, device=low.device)[1::2]
     slopes = torch.stack([chord, *(function.derivative(low + place * width) for place in places)])
-    least, most = torch.full_like(slopes, torch.inf), torch.full_like(slopes, -torch.inf)
+    least = torch.full_like(slopes, torch.inf)
+    most = torch.full_like(slopes, -torch.inf)
     for place in torch.linspace(0, 1, STEPS + 1, dtype=low.dtype, device=low.device):
         point = low + place * width
         difference = function.value(point) - slopes * point
-        least, most = torch.minimum(least, difference), torch.maximum(most, difference)
+        least = torch.minimum(least, difference)
+        most = torch.maximum(most, difference)
     slack = function.curvature / 8 * (width / STEPS) ** 2 * (1 + 1e-3) + rounding(slopes)
-    below, above = least - slack, most + slack
+    below = least - slack
+    above = most + slack
     first = (slopes * middle + below).argmax(0, keepdim=True)
     second = (slopes * middle + above).argmin(0, keepdim=True)
     return tuple(
@@ -168,11 +173,14 @@ class Planes:
         go with them.
         """
         rows = rows.dense(self.spread.shape[1:])
-        first, second = rows.pick(self.first), rows.pick(self.second)
+        first = rows.pick(self.first)
+        second = rows.pick(self.second)
         if self.product.matrices:
-            a, b = rows.a @ second.transpose(-1, -2), first.transpose(-1, -2) @ rows.a
+            a = rows.a @ second.transpose(-1, -2)
+            b = first.transpose(-1, -2) @ rows.a
         else:
-            a, b = rows.a * second, rows.a * first
+            a = rows.a * second
+            b = rows.a * first
         constant = rows.a * self.product.value(first, second) + rows.a.abs() * rows.pick(
             self.spread
         )
@@ -182,7 +190,8 @@ class Planes:
 def relax_product(product: Product, first: Range, second: Range) -> Planes:
     """Planes of a product on the ranges of both values."""
     unit = 2 * torch.finfo(first[0].dtype).eps
-    (x, dx), (y, dy) = centred(*first), centred(*second)
+    (x, dx) = centred(*first)
+    (y, dy) = centred(*second)
     dx, dy = dx + unit * (x.abs() + dx), dy + unit * (y.abs() + dy)  # the centres are rounded
     spread = product.value(dx, dy)
     largest = (
@@ -225,7 +234,8 @@ class Windows:
         negative = rows.a - positive
         constant = total(negative * rows.pick(self.high))
         a = positive + negative * rows.pick(self.certain)
-        pool, (height, width) = self.pool, rows.a.shape[2:]
+        pool = self.pool
+        (height, width) = rows.a.shape[2:]
         extent = [
             (n - 1) * s + k
             for n, s, k in zip((height, width), pool.stride, pool.kernel, strict=True)
@@ -266,7 +276,8 @@ def relax_maxima(pool: MaxPool, argument: Range) -> Windows:
         )
         return parts.flatten(4).movedim(4, 2)
 
-    lows, highs = windows(low, -torch.inf), windows(high, -torch.inf)
+    lows = windows(low, -torch.inf)
+    highs = windows(high, -torch.inf)
     best = lows.argmax(2, keepdim=True)
     rivals = highs.scatter(2, best, -torch.inf).amax(2)
     certain = lows.gather(2, best)[:, :, 0] >= rivals

@@ -27,7 +27,8 @@ def total(x: Tensor, axis: int = 1) -> Tensor:
     """Float64: the sums over all axes from this one on."""
     flat = x.flatten(axis)
     count = flat.shape[-1] // GROUP
-    groups, remainder = flat[..., : count * GROUP], flat[..., count * GROUP :]
+    groups = flat[..., : count * GROUP]
+    remainder = flat[..., count * GROUP :]
     return groups.reshape(*flat.shape[:-1], count, GROUP).sum(-1).double().sum(-1) + remainder.sum(
         -1
     )
@@ -90,9 +91,12 @@ class Rows:
         """Single values (*shape) of samples (rows,), by their places (rows,) in the flattened
         value; of maps as windows.
         """
-        corner, size, entries = None, None, tuple(shape)
+        corner = None
+        size = None
+        entries = tuple(shape)
         if len(shape) == 3:
-            size, entries = (shape[1], shape[2]), (shape[0], 1, 1)
+            size = (shape[1], shape[2])
+            entries = (shape[0], 1, 1)
             place, position = place // prod(size), place % prod(size)
             corner = torch.stack([position // size[1], position % size[1]], 1)
         a = torch.zeros(len(place), *entries, dtype=dtype, device=place.device)
@@ -132,13 +136,13 @@ class Rows:
         on the left.
         """
         assert self.corner is not None
-        (top, side), (bottom, right) = self.corner.amin(0).tolist(), self.corner.amax(0).tolist()
+        (top, side) = self.corner.amin(0).tolist()
+        (bottom, right) = self.corner.amax(0).tolist()
         height, width = value.shape[2:]
-        above, before = max(0, -top), max(0, -side)
-        below, after = (
-            max(0, bottom + self.a.shape[2] - height),
-            max(0, right + self.a.shape[3] - width),
-        )
+        above = max(0, -top)
+        before = max(0, -side)
+        below = max(0, bottom + self.a.shape[2] - height)
+        after = max(0, right + self.a.shape[3] - width)
         return F.pad(value, (before, after, above, below)), above, before
 
     def clip(self) -> "Rows":
@@ -159,7 +163,8 @@ class Rows:
         """The same functions of whole values (*shape)."""
         if self.corner is None:
             return self.reshaped(shape)
-        rows, (height, width) = self.clip(), shape[1:]
+        rows = self.clip()
+        (height, width) = shape[1:]
         down = self.corner[:, 0, None] + torch.arange(self.a.shape[2], device=self.a.device)
         across = self.corner[:, 1, None] + torch.arange(self.a.shape[3], device=self.a.device)
         outside = ((down < 0) | (down >= height))[:, :, None] | ((across < 0) | (across >= width))[
@@ -216,7 +221,8 @@ class Rows:
         if shift is None or bool((shift != shift[:1]).any()):
             whole_maps = self.dense(shape)
             return whole_maps.replaced(whole_maps.a + addend.dense(shape).a)
-        parts, starts = (self.clip(), addend.clip()), (torch.zeros_like(shift[0]), shift[0])
+        parts = (self.clip(), addend.clip())
+        starts = (torch.zeros_like(shift[0]), shift[0])
         origin = torch.minimum(*starts)
         ends = [
             start + start.new_tensor(part.a.shape[2:])

@@ -100,7 +100,9 @@ class Subproblems:
         none = self.select(torch.zeros(0, dtype=torch.long, device=self.a.device))
         if not self.signs:
             return none, self
-        state, losses, sizes = self._state(), [], []
+        state = self._state()
+        losses = []
+        sizes = []
         lines: dict[int, Relaxed] = {}
         for k in self.signs:
             argument = self.root.graph.nodes[k].arguments[0]
@@ -155,7 +157,8 @@ def _loss(lines: Relaxed, a: Tensor, state: Relaxation, argument: int) -> Tensor
     """
     assert isinstance(lines, Lines)
     low, high = state.ranges[argument]
-    negative, positive = (-a).clamp(min=0), a.clamp(min=0)
+    negative = (-a).clamp(min=0)
+    positive = a.clamp(min=0)
     above = negative * lines.high_shift
     below = positive * torch.maximum((1 - lines.low_slope) * high, -lines.low_slope * low)
     return torch.where((low < 0) & (high > 0), torch.maximum(above, below), 0.0)

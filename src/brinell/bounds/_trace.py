@@ -73,7 +73,8 @@ def _without_fast_path() -> Iterator[None]:
 
 
 def _without_unused(nodes: Sequence[Node], last: int) -> Graph:
-    used, waiting = {0}, [last]
+    used = {0}
+    waiting = [last]
     while waiting:
         k = waiting.pop()
         if k not in used:

@@ -99,10 +99,8 @@ def run_tool(
     """Ask a tool about a query on NAME=MODEL.onnx; `inputs` are the names of the inputs of the
     query, in order.
     """
-    words, start = (
-        [*command, "verify", str(query), "--network", network, "--timeout", f"{seconds:g}"],
-        time.monotonic(),
-    )
+    words = [*command, "verify", str(query), "--network", network, "--timeout", f"{seconds:g}"]
+    start = time.monotonic()
     with (
         tempfile.TemporaryFile() as output,
         tempfile.TemporaryDirectory(prefix="brinell-") as folder,

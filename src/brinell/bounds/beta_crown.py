@@ -83,10 +83,8 @@ class BetaCrown(Checked):
             if count >= self.parts or time.process_time() > end:
                 break
             order = waiting.lower.argsort()
-            leading, remainder = (
-                waiting.select(order[: self.batch]),
-                waiting.select(order[self.batch :]),
-            )
+            leading = waiting.select(order[: self.batch])
+            remainder = waiting.select(order[self.batch :])
             halves, exact = leading.branched()
             if len(exact):  # every sign is known: the bound is exact up to the multipliers
                 exact = exact.bounded(steps=EXACT)

@@ -22,7 +22,8 @@ class Interval:
         with torch.no_grad():
             state = propagate(graph, ball, refine=False)
             rows = margin_rows(labels, graph.classes, ball.x.dtype)
-            last, spec = len(graph.nodes) - 1, graph.nodes[-1]
+            last = len(graph.nodes) - 1
+            spec = graph.nodes[-1]
             if isinstance(spec.operation, NONLINEAR) or len(spec.arguments) != 1:
                 return state.within_ranges(last, rows).view(len(labels), -1)
             return state.backward_bound(last, rows, stop=spec.arguments[0]).view(len(labels), -1)

@@ -135,12 +135,10 @@ def _root(
         typer.Option(metavar="ray", help="Let Ray work, here or as ray:ADDRESS on a cluster."),
     ] = None,
 ) -> None:
-    ROOT.quiet, ROOT.verbose, ROOT.trust, ROOT.on = (
-        quiet,
-        verbose,
-        None if trust is None else user_path(trust),
-        on,
-    )
+    ROOT.quiet = quiet
+    ROOT.verbose = verbose
+    ROOT.trust = None if trust is None else user_path(trust)
+    ROOT.on = on
 
 
 def main() -> None:

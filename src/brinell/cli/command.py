@@ -78,7 +78,8 @@ class Command:
         from brinell.engine.live_progress import LiveProgress
         from brinell.engine.toml import parse_request
 
-        study, request = self.study, self._request()
+        study = self.study
+        request = self._request()
         options = None if study.options is None else parse_request(study.options, self.options)
         with LiveProgress(quiet=ROOT.quiet, verbose=ROOT.verbose) as progress:
             call = Call(
@@ -174,10 +175,12 @@ def function_of(study: Study, help: str) -> Callable[..., int]:
     }
 
     def command(**words: Any) -> int:
-        file, out, resume, json = (
-            words.pop(name, None) for name in ("file", "out", "resume", "json")
-        )
-        file, out = (None if path is None else user_path(path) for path in (file, out))
+        file = words.pop("file", None)
+        out = words.pop("out", None)
+        resume = words.pop("resume", None)
+        json = words.pop("json", None)
+        file = None if file is None else user_path(file)
+        out = None if out is None else user_path(out)
         first = next(iter(study.positional), "")
         value_of_first = words.get(first, "")
         argument = (

@@ -4,7 +4,8 @@ import ctypes
 import os
 import sys
 
-MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1
+MMAP_THRESHOLD = -3
+TRIM_THRESHOLD = -1
 """M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of glibc's malloc.h."""
 OWN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 """Environment variables by which a user sets these thresholds."""

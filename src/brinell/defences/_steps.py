@@ -146,7 +146,8 @@ def divergence(clean: Tensor, attacked: Tensor) -> Tensor:
     """(n,) Kullback-Leibler divergence of the probabilities of `attacked` from those of `clean`,
     both (n, classes) logits.
     """
-    log_p, log_q = clean.log_softmax(1), attacked.log_softmax(1)
+    log_p = clean.log_softmax(1)
+    log_q = attacked.log_softmax(1)
     return (log_p.exp() * (log_p - log_q)).sum(1)
 
 

@@ -31,8 +31,10 @@ class Distortions(WithoutBudget, LearnsTheWorst):
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
         """A distortion and a severity for each sample; the budget plays no part."""
-        x, device = batch.x.clone(), batch.x.device
-        n, severities = len(x), torch.tensor(self.severities, device=device)
+        x = batch.x.clone()
+        device = batch.x.device
+        n = len(x)
+        severities = torch.tensor(self.severities, device=device)
         choice = torch.randint(max(1, len(self.distortions)), (n,), generator=rng, device=device)
         severity = severities[torch.randint(len(severities), (n,), generator=rng, device=device)]
         keys = torch.randint(-(2**62), 2**62, (n,), generator=rng, device=device)

@@ -33,12 +33,14 @@ class MART(ClimbsTheGradient):
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
         """PGD on the cross-entropy, from close to the clean input."""
-        loss, start = cross_entropy(batch.y), start_near(batch, threat, rng)
+        loss = cross_entropy(batch.y)
+        start = start_near(batch, threat, rng)
         return self.climb(network, batch, threat, start, loss)
 
     def loss(self, network: Network, batch: Batch, x_adv: Tensor) -> Tensor:
         """(n,) the boosted cross-entropy, and the weighted divergence."""
-        clean, attacked = network(batch.x), network(x_adv)
+        clean = network(batch.x)
+        attacked = network(x_adv)
         wrong = attacked.softmax(1).scatter(1, batch.y[:, None], 0.0).amax(1)
         boosted = F.cross_entropy(attacked, batch.y, reduction="none") - torch.log(
             1 + SLACK - wrong

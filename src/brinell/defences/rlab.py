@@ -106,9 +106,8 @@ class RLAB(OnGradients):
 
     def loss(self, network: Network, batch: Batch, x_adv: Tensor) -> Tensor:
         """(n,) the mean of the cross-entropies of the clean and of the distorted inputs."""
-        clean, distorted = (
-            F.cross_entropy(network(x), batch.y, reduction="none") for x in (batch.x, x_adv)
-        )
+        clean = F.cross_entropy(network(batch.x), batch.y, reduction="none")
+        distorted = F.cross_entropy(network(x_adv), batch.y, reduction="none")
         return (clean + distorted) / 2
 
     def safer(self) -> str:

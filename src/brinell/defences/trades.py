@@ -48,7 +48,8 @@ class TRADES(ClimbsTheGradient):
 
     def loss(self, network: Network, batch: Batch, x_adv: Tensor) -> Tensor:
         """(n,) cross-entropy of the clean inputs, and beta times the divergence."""
-        clean, attacked = network(batch.x), network(x_adv)
+        clean = network(batch.x)
+        attacked = network(x_adv)
         return F.cross_entropy(clean, batch.y, reduction="none") + self.beta * divergence(
             clean, attacked
         )

@@ -42,7 +42,8 @@ class Background(Checked):
                 f"{share:.0%} of all; leave the detector out"
             )
         low, high = domain.bounds(x)
-        span, tolerance = high - low, 0.5 / BINS * (high - low)
+        span = high - low
+        tolerance = 0.5 / BINS * (high - low)
 
         def suspicion(x: Tensor) -> Tensor:
             """(n,): number of values that differ slightly from the background."""

@@ -98,7 +98,8 @@ def median(x: Tensor, window: int) -> Tensor:
     """(n, C, ..., L) inputs with each value replaced by the median of a window along the last two
     axes (the last for signals).
     """
-    before, after = (window - 1) // 2, window // 2
+    before = (window - 1) // 2
+    after = window // 2
     axes = 1 if x.ndim == 3 else 2
     flat = x.reshape(-1, 1, *x.shape[-axes:])
     padded = F.pad(flat, [before, after] * axes, mode="replicate")

@@ -36,7 +36,8 @@ class Centre(nn.Module):
         super().__init__()
         if not spread > 0:
             raise ValueError(f"the spread is {spread}; it must be above 0")
-        self.mean, self.spread = float(mean), float(spread)
+        self.mean = float(mean)
+        self.spread = float(spread)
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, *shape) to the same shape."""
@@ -104,10 +105,13 @@ def layers_for(domain: Domain, mean: float, spread: float) -> list[list[Any]]:
         ]
         return [*layers, ["unit"]]
     into, *sides = domain.shape
-    axes, out = len(sides), CHANNELS[0]
+    axes = len(sides)
+    out = CHANNELS[0]
     while max(sides) > SMALLEST[axes] or len(layers) == 1:
         layers += [[f"conv{axes}d", into, out, KERNEL[axes], 2], ["relu"]]
-        sides, into, out = [-(-side // 2) for side in sides], out, CHANNELS[1]
+        sides = [-(-side // 2) for side in sides]
+        into = out
+        out = CHANNELS[1]
     return [
         *layers,
         ["flatten"],

@@ -168,22 +168,26 @@ class Embedding:
         rows = rows[norms.l2(self.embed(x[rows]) - goal[rows]) > aim[rows]]
         if not len(rows):
             return
-        clean, change = x0[rows], x[rows] - x0[rows]
-        low, high = torch.zeros(len(rows), device=x.device), torch.ones(len(rows), device=x.device)
+        clean = x0[rows]
+        change = x[rows] - x0[rows]
+        low = torch.zeros(len(rows), device=x.device)
+        high = torch.ones(len(rows), device=x.device)
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
             is_inside = (
                 norms.l2(self.embed(clean + per_sample(middle, change) * change) - goal[rows])
                 <= aim[rows]
             )
-            low, high = torch.where(is_inside, middle, low), torch.where(is_inside, high, middle)
+            low = torch.where(is_inside, middle, low)
+            high = torch.where(is_inside, high, middle)
         x[rows] = clean + per_sample(low, change) * change
 
     def _slope(self, x: Tensor, goal: Tensor) -> tuple[Tensor, Tensor]:
         """(n,) distances from `goal` (n, dimensions), and their gradients (n, *shape) to `x`; 0 at
         distance 0.
         """
-        sizes, slopes = [], []
+        sizes = []
+        slopes = []
         with torch.enable_grad(), float32_products():
             for part, targets in zip(torch.split(x, CHUNK), torch.split(goal, CHUNK), strict=True):
                 leaf = part.detach().requires_grad_()
@@ -250,7 +254,8 @@ def _load(file: Path) -> _Loaded:
             raise ValueError(f"inputs of {values} values")
         network = embedding.build(facts["layers"])
         network.load_state_dict(state, strict=True, assign=True)
-        shape, scale = tuple(facts["domain"]["shape"]), float(facts["scale"])
+        shape = tuple(facts["domain"]["shape"])
+        scale = float(facts["scale"])
         if not 0 < scale < float("inf") or not all(
             bool(torch.isfinite(tensor).all()) for tensor in state.values()
         ):

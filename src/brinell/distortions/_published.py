@@ -123,14 +123,16 @@ def zoomed(x: Tensor, factor: float) -> Tensor:
     """(n, C, H, W) enlarged about its middle by a factor from 1 on, bilinear, cut to its own size."""
     height, width = x.shape[-2:]
     inner = [math.ceil(side / factor) for side in (height, width)]
-    top, left = (height - inner[0]) // 2, (width - inner[1]) // 2
+    top = (height - inner[0]) // 2
+    left = (width - inner[1]) // 2
     cut = x[..., top : top + inner[0], left : left + inner[1]]
     size = [
         max(round(side * factor), length)
         for side, length in zip(inner, (height, width), strict=True)
     ]
     large = F.interpolate(cut, size=size, mode="bilinear", align_corners=True)
-    down, right = (size[0] - height) // 2, (size[1] - width) // 2
+    down = (size[0] - height) // 2
+    right = (size[1] - width) // 2
     return large[..., down : down + height, right : right + width]
 
 
@@ -148,8 +150,10 @@ def dragged(x: Tensor, radius: int, deviation: float, angle: Tensor) -> Tensor:
     weights = weights * in_frame / (weights * in_frame).sum()
     down = torch.ceil(steps * torch.sin(angle)[:, None] - 0.5).long()
     right = torch.ceil(steps * torch.cos(angle)[:, None] - 0.5).long()
-    rows, columns = torch.arange(height, device=x.device), torch.arange(width, device=x.device)
-    flat, out = x.reshape(n, channels, -1), torch.zeros_like(x)
+    rows = torch.arange(height, device=x.device)
+    columns = torch.arange(width, device=x.device)
+    flat = x.reshape(n, channels, -1)
+    out = torch.zeros_like(x)
     for step in range(int(in_frame.sum())):
         if float(weights[step]) < 1e-7:
             break

@@ -40,7 +40,8 @@ def _clouds(rng: Streams, sides: tuple[int, ...]) -> Tensor:
         noise = rng.fold(octave).uniform(1, cells, cells)
         smooth = torch.nn.functional.interpolate(noise, sides, mode="bilinear", align_corners=True)
         clouds += smooth[:, 0] / 2**octave
-    least, most = clouds.amin((1, 2)), clouds.amax((1, 2))
+    least = clouds.amin((1, 2))
+    most = clouds.amax((1, 2))
     return 0.5 + 0.5 * (clouds - per_sample(least, clouds)) / per_sample(
         (most - least).clamp_min(1e-6), clouds
     )

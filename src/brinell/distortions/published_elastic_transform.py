@@ -48,10 +48,10 @@ class ElasticTransform(Published):
             * amplitude
             * height
         )
-        rows, columns = (
-            torch.arange(side, device=x.device, dtype=x.dtype) for side in (height, width)
-        )
-        down, right = rows[:, None] + fields[:, 1], columns[None, :] + fields[:, 0]
+        rows = torch.arange(height, device=x.device, dtype=x.dtype)
+        columns = torch.arange(width, device=x.device, dtype=x.dtype)
+        down = rows[:, None] + fields[:, 1]
+        right = columns[None, :] + fields[:, 0]
         grid = torch.stack([(2 * right + 1) / width - 1, (2 * down + 1) / height - 1], -1)
         return F.grid_sample(
             x, grid, mode="bilinear", padding_mode="reflection", align_corners=False
@@ -72,8 +72,10 @@ def _affine(x: Tensor, most: float, rng: Streams) -> Tensor:
     units = torch.ones(n, 3, 1, device=x.device)
     # The map from the new picture back to the old one: corners = [moved, 1] @ back.
     inverse = torch.linalg.lstsq(torch.cat([targets, units], 2), corners.expand(n, 3, 2)).solution
-    rows, columns = torch.arange(height, device=x.device), torch.arange(width, device=x.device)
-    across, down = columns.expand(height, width), rows[:, None].expand(height, width)
+    rows = torch.arange(height, device=x.device)
+    columns = torch.arange(width, device=x.device)
+    across = columns.expand(height, width)
+    down = rows[:, None].expand(height, width)
     points = torch.stack([across, down, torch.ones_like(across)], -1).to(x.dtype)
     source = points.reshape(-1, 3) @ inverse
     size = torch.tensor([max(width - 1, 1), max(height - 1, 1)], device=x.device, dtype=x.dtype)

@@ -49,13 +49,16 @@ def plasma(rng: Streams, side: int, decay: float) -> Tensor:
         corners = heights[:, ::step, ::step]
         pairs = corners + corners.roll(-1, 1)
         heights[:, half::step, half::step] = mean(pairs + pairs.roll(-1, 2))
-        corners, centres = heights[:, ::step, ::step], heights[:, half::step, half::step]
+        corners = heights[:, ::step, ::step]
+        centres = heights[:, half::step, half::step]
         heights[:, ::step, half::step] = mean(
             centres + centres.roll(1, 1) + corners + corners.roll(-1, 2)
         )
         heights[:, half::step, ::step] = mean(
             centres + centres.roll(1, 2) + corners + corners.roll(-1, 1)
         )
-        step, rough = half, rough / decay
-    least, most = heights.amin((1, 2), keepdim=True), heights.amax((1, 2), keepdim=True)
+        step = half
+        rough = rough / decay
+    least = heights.amin((1, 2), keepdim=True)
+    most = heights.amax((1, 2), keepdim=True)
     return (heights - least) / (most - least).clamp_min(1e-12)

@@ -29,7 +29,8 @@ class GlassBlur(Published):
         deviation, reach, times = parameters
         n, channels, height, width = x.shape
         soft = smoothed(x, deviation).mul(255).floor().div(255)
-        rows, columns = range(height - reach, reach, -1), range(width - reach, reach, -1)
+        rows = range(height - reach, reach, -1)
+        columns = range(width - reach, reach, -1)
         if not len(rows) or not len(columns):
             return smoothed(soft, deviation)
         moves = rng.integers(2 * reach, times, len(rows), len(columns), 2).sub_(reach)

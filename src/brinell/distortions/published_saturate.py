@@ -24,7 +24,8 @@ class Saturate(Published):
     def distort(self, x: Tensor, parameters: tuple[float, float], rng: Streams) -> Tensor:
         if x.shape[1] != 3:
             return x.clone()
-        value, least = x.amax(1, keepdim=True), x.amin(1, keepdim=True)
+        value = x.amax(1, keepdim=True)
+        least = x.amin(1, keepdim=True)
         saturation = (value - least) / value.clamp_min(1e-12)
         target = (saturation * parameters[0] + parameters[1]).clamp(0, 1)
         coloured = value - (value - x) * target / saturation.clamp_min(1e-12)

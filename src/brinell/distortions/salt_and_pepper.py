@@ -20,5 +20,6 @@ class SaltAndPepper(Scaled):
     """Share of the values that jump."""
 
     def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
-        chance, share = rng.uniform(*x.shape[1:]), per_sample(share, x)
+        chance = rng.uniform(*x.shape[1:])
+        share = per_sample(share, x)
         return torch.where(chance < share / 2, 0.0, torch.where(chance > 1 - share / 2, 1.0, x))

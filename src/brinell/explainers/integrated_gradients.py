@@ -41,7 +41,8 @@ class IntegratedGradients(Checked):
             if self.fill == "blur"
             else domain.bounds(batch.x)[0].expand_as(batch.x)
         )
-        difference, total = batch.x - start, torch.zeros_like(batch.x)
+        difference = batch.x - start
+        total = torch.zeros_like(batch.x)
         for step in range(self.steps):
             x = domain.clamp(start + (step + 0.5) / self.steps * difference)
             total += oracle.gradient(batch.ids, x, class_logit).grad

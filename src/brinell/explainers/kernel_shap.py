@@ -97,7 +97,9 @@ def _shapley(subsets: Tensor, values: Tensor, ridge: float) -> Tensor:
         values: (n, 2 + k): the values of no patch, of all patches, and of these subsets.
         ridge: added to the diagonal of the Gram matrix, in shares of k.
     """
-    empty, full, subset_values = values[:, :1], values[:, 1:2], values[:, 2:]
+    empty = values[:, :1]
+    full = values[:, 1:2]
+    subset_values = values[:, 2:]
     last = subsets[..., -1:]
     features = (subsets[..., :-1] - last).double()
     target = (subset_values - empty - last[..., 0] * (full - empty)).double()

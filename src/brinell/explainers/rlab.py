@@ -73,10 +73,8 @@ class RLAB(Checked):
         fill = hidden_fill(batch.x, domain)
         parts = masked_values(oracle, batch, domain, regions.shape[1], masks, fill, class_evidence)
         values = torch.cat([value for _, value in parts], 1)
-        values, centred = (
-            values - values.mean(1, keepdim=True),
-            regions - regions.mean(1, keepdim=True),
-        )
+        values = values - values.mean(1, keepdim=True)
+        centred = regions - regions.mean(1, keepdim=True)
         if self.prior == "fitted":
             priors = [covariance(batch.x[:1], domain, cells, (length,), 0)[0] for length in LENGTHS]
             worth = torch.stack(
@@ -115,8 +113,10 @@ def fit_worth(regions: Tensor, values: Tensor, priors: list[Tensor]) -> Tensor:
         values: (k,) the answers, minus their mean.
         priors: candidate covariances, each (cells, cells).
     """
-    best, worth = -torch.inf, torch.zeros(regions.shape[1], device=regions.device)
-    regions, values = regions.double(), values.double()
+    best = -torch.inf
+    worth = torch.zeros(regions.shape[1], device=regions.device)
+    regions = regions.double()
+    values = values.double()
     for prior in priors:
         across = prior.double() @ regions.T
         gram = regions @ across
@@ -127,8 +127,6 @@ def fit_worth(regions: Tensor, values: Tensor, priors: list[Tensor]) -> Tensor:
             spread = roots.clamp_min(0) + noise
             likelihood = -len(values) * (turned.square() / spread).mean().log() - spread.log().sum()
             if likelihood > best:
-                best, worth = (
-                    float(likelihood),
-                    (across @ (turns @ (turned / spread)) / scale).float(),
-                )
+                best = float(likelihood)
+                worth = (across @ (turns @ (turned / spread)) / scale).float()
     return worth

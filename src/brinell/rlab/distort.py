@@ -120,9 +120,8 @@ def distorted(
     )  # on the processor, where a look costs nothing
     low, high = domain.bounds(x)
     unit = x if plain else ((x - low) / (high - low)).clamp_(0, 1)
-    severity, draw = (
-        torch.as_tensor(value, device=x.device).expand(len(x)) for value in (severity, draw)
-    )
+    severity = torch.as_tensor(severity, device=x.device).expand(len(x))
+    draw = torch.as_tensor(draw, device=x.device).expand(len(x))
     least, most = torch.stack(torch.aminmax(severity)).tolist()
     if least < SEVERITIES[0] or most > SEVERITIES[-1]:
         raise RequestError(
@@ -193,7 +192,8 @@ def vet(variants: Sequence[Variant], x: Tensor, rng: Streams, *, domain: Domain)
             for variant in reversed(variants)
             if variant.distortion is distortion
         }
-        numbers, index = sorted(draws), torch.arange(len(x), device=x.device).repeat(len(draws))
+        numbers = sorted(draws)
+        index = torch.arange(len(x), device=x.device).repeat(len(draws))
         severity = torch.tensor(numbers, device=x.device).repeat_interleave(len(x))
         draw = torch.tensor(
             [draws[number] for number in numbers], device=x.device
@@ -267,7 +267,8 @@ class DistortedInputs:
             raise RequestError(
                 "no distortion is left to place: name at least one that fits the data"
             )
-        self.variants, self.domain = tuple(variants), domain
+        self.variants = tuple(variants)
+        self.domain = domain
         # The clean inputs come last, so that CLEAN is their index too.
         self._values = torch.zeros(slots, len(variants) + 1, math.prod(domain.shape), device=device)
         self.factor, self.fill = torch.ones(
@@ -299,11 +300,10 @@ class DistortedInputs:
                 for number, variant in enumerate(self.variants)
                 if variant.distortion is distortion
             ]
-            severity, draw = (
-                torch.tensor([self.variants[at][part] for at in numbers], device=x.device)
-                for part in (1, 2)
-            )
-            index, k = torch.tensor(numbers, device=x.device), len(numbers)
+            severity = torch.tensor([self.variants[at][1] for at in numbers], device=x.device)
+            draw = torch.tensor([self.variants[at][2] for at in numbers], device=x.device)
+            index = torch.tensor(numbers, device=x.device)
+            k = len(numbers)
             size = 1 if x.device.type == "cpu" else max(1, TOGETHER // (k * x[0].numel()))
             for part in torch.split(torch.arange(len(rows), device=x.device), size):
                 results = distorted(
@@ -336,7 +336,8 @@ class DistortedInputs:
                 limited & (size > 0), CONCENTRATED * threat.eps / size.clamp_min(1e-12), 1.0
             ).clamp(1, STRONGEST)
             for row in (factor > 1).nonzero()[:, 0].tolist():
-                values, clean = self._values[rows[row], index], self._values[rows[row], CLEAN]
+                values = self._values[rows[row], index]
+                clean = self._values[rows[row], CLEAN]
                 grown = clean + factor[row] * (values - clean)
                 self._values[rows[row], index] = self.domain.clamp(
                     grown.view(len(index), *x.shape[1:])
@@ -406,7 +407,8 @@ def strengths(
         return torch.ones(0), torch.ones(0)
     inputs = DistortedInputs(len(x), threat.domain, strongest, x.device)
     inputs.put(torch.arange(len(x), device=x.device), x, rng.fold("filters"), threat)
-    factors, fills = (column.quantile(0.5, dim=0).cpu() for column in (inputs.factor, inputs.fill))
+    factors = inputs.factor.quantile(0.5, dim=0).cpu()
+    fills = inputs.fill.quantile(0.5, dim=0).cpu()
     return factors, fills
 
 

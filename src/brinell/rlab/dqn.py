@@ -180,7 +180,8 @@ class DQN:
         far; the `mean_return` and `mean_length` of the last 100 episodes, None before the first;
         the `loss` of the last round; `epsilon`, the probability of a random action.
         """
-        began, reported = time.monotonic(), self.steps
+        began = time.monotonic()
+        reported = self.steps
         while bool(self.environment.alive.any()) and (steps is None or self.steps < steps):
             if seconds is not None and time.monotonic() - began >= seconds:
                 break
@@ -210,7 +211,9 @@ class DQN:
     @torch.no_grad()
     def _collect(self) -> Replay:
         """A step in all slots; the memory with its transitions."""
-        alive, before, action = self.environment.alive.clone(), self._observation, self._explore()
+        alive = self.environment.alive.clone()
+        before = self._observation
+        action = self._explore()
         step = self.environment.step(action)
         transitions = Transition(
             before,
@@ -255,7 +258,8 @@ class DQN:
         return torch.rand(*shape, generator=self._generator, device=self._generator.device)
 
     def _update(self, replay: Replay) -> None:
-        settings, losses = self.settings, []
+        settings = self.settings
+        losses = []
         for _ in range(settings.updates):
             sample = replay.sample(settings.batch_size, self._generator)
             expected = target_of(sample, self.network, self._target, self.environment.choices)

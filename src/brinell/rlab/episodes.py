@@ -39,9 +39,11 @@ ADD, REMOVE, DISTORTION = 0, 1, 2
 """The branches of an action."""
 DYNAMIC = ("energy", "standing", "contribution", "removal", "share", "visits", "gain")
 """The features of a patch besides its look."""
-ENERGY, REMOVAL = (FEATURES + DYNAMIC.index(name) for name in ("energy", "removal"))
+ENERGY = FEATURES + DYNAMIC.index("energy")
+REMOVAL = FEATURES + DYNAMIC.index("removal")
 """The positions of two of them among all features of a patch."""
-PATCH_FEATURES, WHOLE_FEATURES = FEATURES + len(DYNAMIC), 6
+PATCH_FEATURES = FEATURES + len(DYNAMIC)
+WHOLE_FEATURES = 6
 """Numbers for each patch, and for each input."""
 
 
@@ -221,7 +223,8 @@ def dilution(logits: Tensor, y: Tensor) -> Tensor:
     0), a line above `LINE`.
     """
     p = logits.softmax(1).gather(1, y[:, None])[:, 0].clamp(1e-12, 1)
-    slope, at_line = -math.log(10) / (LINE * math.log(LINE) ** 2), 1 / math.log10(LINE)
+    slope = -math.log(10) / (LINE * math.log(LINE) ** 2)
+    at_line = 1 / math.log10(LINE)
     value = torch.where(p > LINE, at_line + slope * (p - LINE), 1 / p.clamp_max(LINE).log10())
     return -value / (at_line + slope * (1 - LINE))
 
@@ -307,15 +310,14 @@ class Slots(Columns):
     @classmethod
     def empty(cls, x: Tensor, patches: int, classes: int) -> "Slots":
         """Slots for inputs like x (n, *shape)."""
-        n, device = len(x), x.device
+        n = len(x)
+        device = x.device
         sample, streams, aim = torch.zeros(3, n, dtype=torch.int64, device=device)
         margin, start, radius, kept, mark = torch.zeros(5, n, device=device)
         visits, gain, energy = torch.zeros(3, n, patches, device=device)
         logits, clean, lead, tries = torch.zeros(4, n, classes, device=device)
-        variant, content = (
-            torch.full((n, patches), CLEAN, device=device),
-            torch.zeros(n, patches, FEATURES, device=device),
-        )
+        variant = torch.full((n, patches), CLEAN, device=device)
+        content = torch.zeros(n, patches, FEATURES, device=device)
         input_columns = (x.clone(), x.clone(), variant, logits, margin, start, radius, kept, mark)
         return cls(
             sample, streams, *input_columns, visits, gain, energy, content, aim, clean, lead, tries
@@ -415,7 +417,8 @@ def no_outcomes(eps: Tensor, grid: PatchGrid, distortions: int) -> Outcomes:
     """Outcomes before the first step, for budgets (n,), the patches of a grid and a number of
     distortions.
     """
-    n, patches = len(eps), len(grid)
+    n = len(eps)
+    patches = len(grid)
     return Outcomes(
         success=torch.zeros(n, dtype=torch.bool, device=eps.device),
         variant=torch.full((n, patches), CLEAN, dtype=torch.int16, device=eps.device),
@@ -434,7 +437,8 @@ def rare_success(outcomes: Outcomes, budget: Tensor) -> list[Remark]:
     """A remark where successes are rare while most failed episodes ended with a full budget (n,),
     infinite for none.
     """
-    n, success = len(outcomes.success), int(outcomes.success.sum())
+    n = len(outcomes.success)
+    success = int(outcomes.success.sum())
     failed = ~outcomes.success & budget.isfinite() & (budget > 0)
     full = outcomes.size[failed] >= FULL * budget[failed]
     interval = wilson(success, n)

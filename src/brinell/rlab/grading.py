@@ -112,18 +112,18 @@ class Path:
 
     def grade(self, distance: Tensor) -> Graded:
         """The inputs at these L2 distances (n,) from the clean ones."""
-        low, high = torch.zeros_like(self.last), self.last
+        low = torch.zeros_like(self.last)
+        high = self.last
         beyond = norms.l2(self.inputs(high) - self.clean) < distance
         for _ in range(int(self.last.max()).bit_length()):
             middle = (low + high) // 2
             short = norms.l2(self.inputs(middle) - self.clean) < distance
             moving = high - low > 1
-            low, high = (
-                torch.where(moving & short, middle, low),
-                torch.where(moving & ~short, middle, high),
-            )
+            low = torch.where(moving & short, middle, low)
+            high = torch.where(moving & ~short, middle, high)
         x, share = self._between(low, high, distance)
-        variant, before = self.stage(high), self.stage(low)
+        variant = self.stage(high)
+        before = self.stage(low)
         strength = torch.where(variant != before, share[:, None], 1.0)
         grown, factor = self._grow(distance.float())
         reached = ~beyond | torch.isclose(norms.l2(grown - self.clean), distance.float(), rtol=1e-5)
@@ -139,10 +139,13 @@ class Path:
         """Inputs (n, *shape) on the way from one stage to the next, and how far along it (n,) they
         are.
         """
-        start, end = self.inputs(low), self.inputs(high)
-        offset, step = (start - self.clean).flatten(1).double(), (end - start).flatten(1).double()
+        start = self.inputs(low)
+        end = self.inputs(high)
+        offset = (start - self.clean).flatten(1).double()
+        step = (end - start).flatten(1).double()
         # |here + t step| = distance, a quadratic equation with one root between 0 and 1.
-        a, b = step.square().sum(1), (offset * step).sum(1)
+        a = step.square().sum(1)
+        b = (offset * step).sum(1)
         c = offset.square().sum(1) - distance.double().square()
         root = (b.square() - a * c).clamp_min(0).sqrt()
         share = ((root - b) / a.clamp_min(1e-300)).clamp(0, 1).float()
@@ -153,12 +156,14 @@ class Path:
         within the bounds.
         """
         change = self.inputs(self.last) - self.clean
-        least, most = torch.ones_like(distance), torch.full_like(distance, LARGEST)
+        least = torch.ones_like(distance)
+        most = torch.full_like(distance, LARGEST)
         for _ in range(DOUBLINGS):
             middle = (least * most).sqrt()
             x = self.threat.domain.clamp(self.clean + per_sample(middle, change) * change)
             short = norms.l2(x - self.clean) < distance
-            least, most = torch.where(short, middle, least), torch.where(short, most, middle)
+            least = torch.where(short, middle, least)
+            most = torch.where(short, most, middle)
         return self.threat.domain.clamp(self.clean + per_sample(most, change) * change), most
 
 
@@ -198,11 +203,10 @@ def _promises(
 
     If no gain is predicted, the variant is random; if no variant changes the patch, it is CLEAN.
     """
-    n, patches = len(distorted), len(grid)
-    best, choice = (
-        torch.full((n, patches), -torch.inf, device=slope.device),
-        torch.full((n, patches), CLEAN, device=slope.device),
-    )
+    n = len(distorted)
+    patches = len(grid)
+    best = torch.full((n, patches), -torch.inf, device=slope.device)
+    choice = torch.full((n, patches), CLEAN, device=slope.device)
     chance = rng.uniform(len(distorted.variants), patches)
     size = max(1, VALUES // slope[0].numel())
     for row in range(n):
@@ -212,10 +216,8 @@ def _promises(
         ):
             change = distorted.inputs(torch.full_like(numbers, row), numbers) - distorted.x[row]
             change = change.view(len(numbers), grid.channels, grid.places)
-            gain, square = (
-                sums((change * slope[row]).sum(1), grid),
-                sums(change.square().sum(1), grid),
-            )
+            gain = sums((change * slope[row]).sum(1), grid)
+            square = sums(change.square().sum(1), grid)
             score = gain / square.sqrt().clamp_min(1e-12) + jitter * chance[row, numbers]
             top = score.masked_fill(square == 0, -torch.inf).max(0)
             improved = top.values > best[row]

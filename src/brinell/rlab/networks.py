@@ -93,8 +93,10 @@ class Scaled(nn.Module):
 
 def build(domain: Domain, classes: int, form: Form) -> nn.Sequential:
     """A network of this form for such inputs; its first part is `Scaled`."""
-    channels, lengths = domain.shape[0], domain.shape[1:]
-    axes, width = len(lengths), form.width
+    channels = domain.shape[0]
+    lengths = domain.shape[1:]
+    axes = len(lengths)
+    width = form.width
     if not axes:
         layers = [
             nn.Linear(channels, width),
@@ -155,12 +157,10 @@ class SmallNetwork:
         class_names: Sequence[str],
         name: str = "surrogate",
     ) -> None:
-        self.module, self.form, self.domain, self.classes = (
-            module.eval().requires_grad_(False),
-            form,
-            domain,
-            classes,
-        )
+        self.module = module.eval().requires_grad_(False)
+        self.form = form
+        self.domain = domain
+        self.classes = classes
         self.name = name
         parameters = sum(value.numel() for value in module.parameters())
         self.info = ModelInfo(

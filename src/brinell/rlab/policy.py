@@ -111,7 +111,9 @@ class PatchNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.scale = scale
-        self.families, self.width, first = families, width, torch.Generator().manual_seed(seed)
+        self.families = families
+        self.width = width
+        first = torch.Generator().manual_seed(seed)
         self.look = nn.Sequential(
             linear(PATCH_FEATURES + WHOLE_FEATURES, width, first),
             nn.ReLU(),
@@ -119,14 +121,17 @@ class PatchNetwork(nn.Module):
             nn.ReLU(),
         )
         self.pool = nn.Sequential(linear(2 * width + WHOLE_FEATURES, width, first), nn.ReLU())
-        self.patch, self.shift = linear(width, 2), linear(width, 2 * width)
-        self.value, self.family = linear(width, 1), linear(width, families)
+        self.patch = linear(width, 2)
+        self.shift = linear(width, 2 * width)
+        self.value = linear(width, 1)
+        self.family = linear(width, families)
 
     def forward(self, features: dict[str, Tensor]) -> Heads:
         """`patch` (n, patches, PATCH_FEATURES) and `whole` (n, WHOLE_FEATURES) to value and three
         branches.
         """
-        patch, whole_features = features["patch"].float(), features["whole"].float()
+        patch = features["patch"].float()
+        whole_features = features["whole"].float()
         wide = whole_features[:, None].expand(-1, patch.shape[1], -1)
         embedding = self.look(torch.cat([patch, wide], 2))
         # Not amax: along a middle axis it takes ten times as long as this, in both directions.

@@ -99,9 +99,8 @@ def linear(inputs: int, outputs: int, generator: torch.Generator | None = None) 
     layer = nn.Linear(
         inputs, outputs, device="meta"
     )  # `to_empty` would import sympy: more than a second
-    layer.weight, layer.bias = (
-        nn.Parameter(torch.zeros(values.shape)) for values in (layer.weight, layer.bias)
-    )
+    layer.weight = nn.Parameter(torch.zeros(layer.weight.shape))
+    layer.bias = nn.Parameter(torch.zeros(layer.bias.shape))
     if generator is not None:
         with torch.no_grad():
             for values in (layer.weight, layer.bias):
@@ -152,7 +151,8 @@ def probe(
     scaled down; None leaves them.
     """
     variants = variants[:: max(1, len(variants) // KINDS)]
-    n, rows = len(batch), torch.arange(len(batch), device=batch.x.device)
+    n = len(batch)
+    rows = torch.arange(len(batch), device=batch.x.device)
     inputs = DistortedInputs(n, threat.domain, variants, batch.x.device)
     inputs.put(rows, batch.x, rng.fold("filters"), threat)
 
@@ -160,13 +160,17 @@ def probe(
         return threat.criterion.margin(oracle.scores(batch.ids, x), batch.y, x)
 
     base = margins(batch.x)
-    members, valid = grid.members.to(batch.x.device), grid.not_repeated.to(batch.x.device)
+    members = grid.members.to(batch.x.device)
+    valid = grid.not_repeated.to(batch.x.device)
     clean = batch.x.reshape(n, grid.channels, grid.places)
     group = min(group_size, len(grid))
     slopes = (batch.x.new_zeros(n, 0, *batch.x.shape[1:]) if slopes is None else slopes).reshape(
         n, -1, grid.channels, grid.places
     )
-    patches, moments, effects, predictions = [], [], [], []
+    patches = []
+    moments = []
+    effects = []
+    predictions = []
     for number in range(probes):
         stream = rng.fold("probe").fold(number)
         selection = stream.uniform(len(grid)).topk(group, 1).indices
@@ -254,7 +258,8 @@ def describe(x: Tensor, grid: PatchGrid) -> Tensor:
         len(x), grid.channels, *axes
     )
     if len(axes) not in _POOLS:
-        planes, axes = planes.flatten(2), (grid.places,)
+        planes = planes.flatten(2)
+        axes = (grid.places,)
     patch = grid.patch if len(grid.patch) == len(axes) else (grid.members.shape[1],)
     columns: list[Tensor] = []
     for window in WINDOWS:

@@ -66,15 +66,16 @@ def clean_up(
     is least are cleared first. With a full budget the remaining patches are scaled up to it again,
     and clearing patches brings the input no closer.
     """
-    n, device, patches = len(batch), batch.x.device, len(grid)
-    index, variant = torch.arange(n, device=device), successes.variant.long()
+    n = len(batch)
+    device = batch.x.device
+    patches = len(grid)
+    index = torch.arange(n, device=device)
+    variant = successes.variant.long()
     inputs = DistortedInputs(n, threat.domain, variants, device)
     inputs.put(index, batch.x, rng.fold("filters"), threat)
     full = inputs.render(index, variant, grid)
-    standing, (strength, low) = (
-        variant.clone(),
-        (torch.ones(n, device=device), torch.zeros(n, device=device)),
-    )
+    standing = variant.clone()
+    (strength, low) = (torch.ones(n, device=device), torch.zeros(n, device=device))
 
     def fitted(rows: Tensor, x: Tensor) -> Tensor:
         """Distorted inputs (m, *shape), fitted to the budget at which the criterion was met."""
@@ -91,8 +92,11 @@ def clean_up(
     )
     host = everyone[(eliminating | (settings.halvings > 0)) & (affordable > 0)]
     while len(host):
-        rows, current = host.to(device), trials.take(host)
-        ids, clean, before = batch.ids[rows], batch.x[rows], standing[rows]
+        rows = host.to(device)
+        current = trials.take(host)
+        ids = batch.ids[rows]
+        clean = batch.x[rows]
+        before = standing[rows]
         eliminated = (current.eliminating > 0).to(device)
         group = torch.minimum(
             current.group, (current.count - 1).clamp_min(1)
@@ -111,7 +115,8 @@ def clean_up(
         middle = strength[rows] - ((strength[rows] - low[rows]) / 2).clamp_max(FAR)
         scaled = threat.domain.clamp(clean + per_sample(middle, x) * (x - clean))
         x = torch.where(per_sample(eliminated, x), x, scaled)
-        logits, criterion = oracle.scores(ids, x), threat.criterion.select(rows)
+        logits = oracle.scores(ids, x)
+        criterion = threat.criterion.select(rows)
         adversarial = criterion.margin(logits, batch.y[rows], x) > 0
         cleared = adversarial & eliminated
         standing[rows] = torch.where(cleared[:, None], after, before)
@@ -148,9 +153,11 @@ def _next_trial(
     """Choose the next groups of slots (m,), of which `cleared` (m,) patches are gone: (m,) bool,
     who goes on eliminating.
     """
-    busy, remaining = current.eliminating, current.count - cleared
+    busy = current.eliminating
+    remaining = current.count - cleared
     start = torch.where(adversarial, current.start, current.start + group)
-    wrapped, attempts = start >= remaining, current.tried + busy
+    wrapped = start >= remaining
+    attempts = current.tried + busy
     over = (wrapped & (group == 1)) | (remaining <= 1) | (attempts >= settings.eliminations)
     trials.put(
         host,

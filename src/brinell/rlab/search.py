@@ -102,7 +102,8 @@ def run_episodes(
         observation = (
             search.reset(~search.alive) if search.waiting and vacancy else step.observation
         )
-    outcomes, slots = search.outcomes, len(search.alive)
+    outcomes = search.outcomes
+    slots = len(search.alive)
     del search  # its distorted inputs would lie in memory beside those of the clean-up
     outcomes.closest.copy_(outcomes.variant)
     successes = ((outcomes.variant != CLEAN).any(1) & outcomes.success).nonzero()[:, 0]
@@ -159,10 +160,8 @@ class PatchSearch:
         n = min(placement.slots, len(batch), max(1, MEMORY // max(1, size)))
         self._oracle, self._batch, self._threat, self._rng = oracle, batch, threat, rng
         self.rules, self.grid, self.choices = placement.rules, grid, placement.choices
-        self.slots, self.counts = (
-            Slots.empty(batch.x[:n], len(grid), oracle.classes),
-            Counts.empty(n),
-        )
+        self.slots = Slots.empty(batch.x[:n], len(grid), oracle.classes)
+        self.counts = Counts.empty(n)
         self.inputs = DistortedInputs(n, threat.domain, variants, device)
         self._prior = (placement.prior or Prior()).to(device)
         self.posterior = Posterior(
@@ -176,11 +175,9 @@ class PatchSearch:
         self._predictions = Predictions(
             self.inputs, grid, self.posterior, threat.distance, self.rules.temperature
         )
-        self._pairs, self._options, self._wholes = (
-            pair_numbers(variants, device),
-            pair_options(variants),
-            wholes(variants),
-        )
+        self._pairs = pair_numbers(variants, device)
+        self._options = pair_options(variants)
+        self._wholes = wholes(variants)
         self._aims = any_class_counts(threat.criterion) and oracle.classes > 2
         self._cycle, self._maps, self._next = cycle, maps, 0
         self._set_alive(torch.zeros(n, dtype=torch.bool))
@@ -203,7 +200,8 @@ class PatchSearch:
         """Set which slots have a running episode, (n,) bool on the host."""
         device = self._batch.x.device
         self._host = alive.nonzero()[:, 0]
-        self.alive, self.rows = alive.to(device), self._host.to(device)
+        self.alive = alive.to(device)
+        self.rows = self._host.to(device)
         """(n,) bool; (m,) int64, ascending: the slots with a running episode; the same tensors
         as long as they are the same."""
         self._ids = self._batch.ids[self.slots.sample[self.rows]]
@@ -214,10 +212,8 @@ class PatchSearch:
         waiting = (mask.cpu() & ~alive).nonzero()[:, 0]
         while len(waiting) and self.waiting:
             restart, sample = divmod(self._next, len(self._batch))
-            rows, remainder = (
-                waiting[: len(self._batch) - sample],
-                waiting[len(self._batch) - sample :],
-            )
+            rows = waiting[: len(self._batch) - sample]
+            remainder = waiting[len(self._batch) - sample :]
             alive[rows] = self._begin(rows, torch.arange(sample, sample + len(rows)), restart)
             self._next += len(rows)
             waiting = torch.cat([rows[~alive[rows]], remainder])
@@ -228,12 +224,14 @@ class PatchSearch:
         """(m,) bool: which episodes begin, of samples (m,) in slots (m,); the others cannot pay a
         query.
         """
-        rows, sample = host.to(self.alive.device), sample.to(self.alive.device)
+        rows = host.to(self.alive.device)
+        sample = sample.to(self.alive.device)
         active = self._oracle.active(self._batch.ids[sample])
         alive = active.cpu()
         if not bool(alive.any()):
             return alive
-        rows, sample = rows[active], sample[active]
+        rows = rows[active]
+        sample = sample[active]
         x = self._batch.x[sample]
         rng = self._rng.select(sample).fold(restart) if restart else self._rng.select(sample)
         self.slots.put(
@@ -270,7 +268,8 @@ class PatchSearch:
             2, len(self.alive), dtype=torch.bool, device=self.alive.device
         )
         if len(rows := self.rows):
-            current, count = self.slots.take(rows), self.counts.take(self._host)
+            current = self.slots.take(rows)
+            count = self.counts.take(self._host)
             # Propose: of the patches that the policy names those of the best predictions, and what
             # is cleared.
             variant = self._propose(current, count, action)
@@ -305,8 +304,10 @@ class PatchSearch:
             payable = (count.pending == 0) & (success | (self.counts.refining[self._host] == 0))
             reward[rows] = torch.where(self._on(payable), gained, 0)
             if bool(over.any()):
-                finished, successes = self._on(over), self.outcomes.success[current.sample]
-                terminated[rows], truncated[rows] = finished & successes, finished & ~successes
+                finished = self._on(over)
+                successes = self.outcomes.success[current.sample]
+                terminated[rows] = finished & successes
+                truncated[rows] = finished & ~successes
                 self._end(over)
         return Step(self._observation(), reward, terminated, truncated)
 
@@ -325,11 +326,15 @@ class PatchSearch:
 
     def _propose(self, current: Slots, count: Counts, action: Action) -> Tensor:
         """(m, patches): the assignments that the action leads to."""
-        rows, patches, device = self.rows, len(self.grid), self.alive.device
+        rows = self.rows
+        patches = len(self.grid)
+        device = self.alive.device
         free = count.pending == 0
         changes, removals = self._pace(count)
         widths = (changes * self.rules.candidates).clamp_max(patches) * free
-        add, remove, pair = (action[branch][rows] for branch in (ADD, REMOVE, DISTORTION))
+        add = action[ADD][rows]
+        remove = action[REMOVE][rows]
+        pair = action[DISTORTION][rows]
         add = torch.where(
             torch.arange(add.shape[1], device=device) < self._on(widths)[:, None], add, -1
         )
@@ -356,7 +361,8 @@ class PatchSearch:
         if bool((count.laid != CLEAN).any()):
             laid = self._on(count.laid)[:, None]
             after = torch.where(laid != CLEAN, laid, after)
-            add, remove = (torch.where(laid != CLEAN, -1, choices) for choices in (add, remove))
+            add = torch.where(laid != CLEAN, -1, add)
+            remove = torch.where(laid != CLEAN, -1, remove)
             self.counts.put(self._host, laid=CLEAN)
         action[ADD][rows], action[REMOVE][rows] = add, remove
         return after
@@ -409,7 +415,8 @@ class PatchSearch:
         """(m,): the margins of answers (m, classes) to inputs (m, *shape) of these slots, towards
         the class that each aims at.
         """
-        y, criterion = self._batch.y[current.sample], self._threat.criterion.select(current.sample)
+        y = self._batch.y[current.sample]
+        criterion = self._threat.criterion.select(current.sample)
         return aimed(criterion.margin(logits, y, x), logits, y, current.aim)
 
     def _note_answer(
@@ -418,7 +425,8 @@ class PatchSearch:
         """What was known before the step, that of the clean input included, and the margins of the
         answers.
         """
-        fresh, y = self._on(count.fresh > 0), self._batch.y[current.sample, None]
+        fresh = self._on(count.fresh > 0)
+        y = self._batch.y[current.sample, None]
         lead = (logits - logits.gather(1, y)).scatter(1, y, -torch.inf)
         margin = self._margin(current, logits, x)
         columns = {
@@ -446,11 +454,9 @@ class PatchSearch:
         Returns (m,) bool each, on the host: the criterion is met; the step was accepted; a window
         gained too little; another query can be paid.
         """
-        effect, later, anyhow = (
-            margin - current.margin,
-            self._on(count.fresh == 0),
-            self._on((count.anyhow > 0) & queried),
-        )
+        effect = margin - current.margin
+        later = self._on(count.fresh == 0)
+        anyhow = self._on((count.anyhow > 0) & queried)
         accepted = (effect > 0) | self._on(count.pending > 0) | anyhow
 
         def kept(new: Tensor, old: Tensor) -> Tensor:
@@ -482,7 +488,8 @@ class PatchSearch:
     def _count(
         self, count: Counts, queried: Tensor, changed: Tensor, accepted: Tensor, slow: Tensor
     ) -> None:
-        later, patience = (count.fresh == 0).long(), self.rules.patience
+        later = (count.fresh == 0).long()
+        patience = self.rules.patience
         window = count.window + later
         idle = torch.where(accepted, 0, count.idle + 1)
         idle = torch.where(slow, idle.clamp_min(patience), idle) * later
@@ -501,7 +508,9 @@ class PatchSearch:
 
     def _follow(self, count: Counts, hits: Tensor, success: Tensor, affordable: Tensor) -> Tensor:
         """Do what the answers ask for; (m,) bool: the episodes that are over."""
-        host, counts, later = self._host, self.counts, count.fresh == 0
+        host = self._host
+        counts = self.counts
+        later = count.fresh == 0
         stuck = (counts.idle[host] >= max(1, self.rules.patience)) & (count.refining == 0) & ~hits
         if self.rules.patience and bool(stuck.any()):
             self._lay_wholes(host[stuck])
@@ -524,7 +533,8 @@ class PatchSearch:
 
     def _end(self, over: Tensor) -> None:
         rows = self._on(self._host[over])
-        sample, change = self.slots.sample[rows], self.slots.x[rows] - self.inputs.x[rows]
+        sample = self.slots.sample[rows]
+        change = self.slots.x[rows] - self.inputs.x[rows]
         self.outcomes.size[sample] = self._threat.distance.size(change)
         if self._maps:
             self.outcomes.map[sample] = self._predictions.map(rows)
@@ -537,8 +547,11 @@ class PatchSearch:
         distance next.
         """
         rows = self._on(host)
-        current, clean, outcomes = self.slots.take(rows), self.inputs.x[rows], self.outcomes
-        sample, size = current.sample, self._threat.distance.size(current.x - clean)
+        current = self.slots.take(rows)
+        clean = self.inputs.x[rows]
+        outcomes = self.outcomes
+        sample = current.sample
+        size = self._threat.distance.size(current.x - clean)
         new = ~outcomes.success[sample]
         outcomes.steps[sample] = torch.where(
             new, self._on(self.counts.asked[host]), outcomes.steps[sample]
@@ -565,7 +578,8 @@ class PatchSearch:
                 self._restart(host[complete])
                 host = host[~complete]
                 continue
-            numbers, rows = self._wholes[self.counts.wholes[host]], self._on(host)
+            numbers = self._wholes[self.counts.wholes[host]]
+            rows = self._on(host)
             self.counts.wholes[host] += 1
             change = self.inputs.inputs(rows, self._on(numbers)) - self.inputs.x[rows]
             fits = (self._threat.distance.size(change) <= self.slots.radius[rows]).cpu()
@@ -585,11 +599,9 @@ class PatchSearch:
         self.slots.put(self._on(host), mark=-torch.inf, aim=-1)
         if bool(anew.any()):
             rows = self._on(host[anew])
-            current, clean, y = (
-                self.slots.take(rows),
-                self.inputs.x[rows],
-                self._batch.y[self.slots.sample[rows], None],
-            )
+            current = self.slots.take(rows)
+            clean = self.inputs.x[rows]
+            y = self._batch.y[self.slots.sample[rows], None]
             leader = current.logits.scatter(1, y, -torch.inf).argmax(1, keepdim=True)
             tries = current.tries.scatter_add(1, leader, torch.ones_like(current.tries))
             nearest = current.lead.topk(min(AIMS, current.lead.shape[1] - 1), dim=1).indices
@@ -630,14 +642,17 @@ class PatchSearch:
 
     def _observation(self) -> Observation:
         """Observation of a policy; the rows of slots without an episode are zeros."""
-        rows, patches = self.rows, len(self.grid)
-        current, count = self.slots.take(rows), self.counts.take(self._host)
+        rows = self.rows
+        patches = len(self.grid)
+        current = self.slots.take(rows)
+        count = self.counts.take(self._host)
         contribution, squares, price = self._predictions.standing(
             rows, current.full, current.radius
         )
         removal = price[:, None] * squares - contribution
         standing = current.variant != CLEAN
-        scale, total = current.start.abs().clamp_min(1e-6), squares.sum(1)
+        scale = current.start.abs().clamp_min(1e-6)
+        total = squares.sum(1)
         dynamic = [
             current.energy.log(),
             standing.float(),

@@ -111,7 +111,9 @@ class Posterior:
         )
         self._squares, self._count = torch.zeros(2, slots, device=device)
         self._scale = torch.zeros(slots, surrogates, device=device)
-        self._noise, self._trust, self._values = noise, trust, channels * places
+        self._noise = noise
+        self._trust = trust
+        self._values = channels * places
         # The state: the part of the gradient that is not the surrogates', then their coefficients.
         # What is expected of it are two sums, since the unit becomes known by and by: what answers
         # taught, and what is left of the prior, in units.
@@ -124,7 +126,8 @@ class Posterior:
         # of v v'. No slot has more than `_most` of them.
         answers = min(ANSWERS, HELD // (channels * places))
         self._factors = torch.zeros(slots, answers, self._taught.shape[1], device=device)
-        self._number, self._most = torch.zeros(slots, dtype=torch.int64, device=device), 0
+        self._number = torch.zeros(slots, dtype=torch.int64, device=device)
+        self._most = 0
 
     @property
     def unit(self) -> Tensor:
@@ -235,7 +238,8 @@ class Posterior:
         if not self.slopes.shape[1]:
             return
         state = self._taught[rows] + self.unit[rows, None] * self._prior[rows]
-        energy, coefficients = state[:, : self._values], state[:, self._values :]
+        energy = state[:, : self._values]
+        coefficients = state[:, self._values :]
         self.mean[rows] = energy.view_as(self.mean[rows]) + torch.einsum(
             "ms,mscp->mcp", coefficients, self.slopes[rows]
         )
@@ -346,7 +350,8 @@ class Predictions:
         width = max(1, min(patches.shape[1], room // cost))
         size = max(1, room // (cost * width))
         price = self.standing(rows, full, radius)[2]
-        choices, scores = torch.empty_like(patches), torch.empty_like(patches, dtype=chance.dtype)
+        choices = torch.empty_like(patches)
+        scores = torch.empty_like(patches, dtype=chance.dtype)
         for part in (slice(first, first + size) for first in range(0, len(rows), size)):
             state = rows[part], full[part], radius[part], price[part], visits[part], offers[part]
             for columns in (
@@ -370,22 +375,25 @@ class Predictions:
         patches: Tensor,
         chance: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        posterior, (members, valid) = self.posterior, patch_places(self.grid, rows.device)
+        posterior = self.posterior
+        (members, valid) = patch_places(self.grid, rows.device)
         all_rows = torch.arange(len(rows), device=rows.device)
         # (m, channels, volume, k, offers): what is summed over lies outside, which is faster than
         # inside.
         places = members[patches].transpose(1, 2)
         new = self.inputs.values(rows, offers, places[..., None], self.grid.channels)
-        clean, current = (
-            self._gather(self.inputs.x, rows, places)[..., None],
-            self._gather(full, all_rows, places)[..., None],
-        )
+        clean = self._gather(self.inputs.x, rows, places)[..., None]
+        current = self._gather(full, all_rows, places)[..., None]
         energy = posterior.energy[rows[:, None, None], places][..., None]
-        new, old = new.sub_(clean), current - clean
+        new = new.sub_(clean)
+        old = current - clean
         if not bool(self.grid.not_repeated.all()):  # on the processor, where a look costs nothing
             real = valid[patches].transpose(1, 2)[..., None]
-            new, old, energy = new * real[:, None], old * real[:, None], energy * real
-        new, old = self._legal(new, radius), self._legal(old, radius)
+            new = new * real[:, None]
+            old = old * real[:, None]
+            energy = energy * real
+        new = self._legal(new, radius)
+        old = self._legal(old, radius)
         change = new - old
         gain = (change * self._gather(posterior.mean, rows, places)[..., None]).sum((1, 2))
         cost = price[:, None, None] * (new.square_().sum((1, 2)) - old.square().sum((1, 2)))
@@ -422,13 +430,12 @@ class Predictions:
         eps is <g, u> eps / |u|; its derivative to |u|**2, over eps / |u|.
         """
         change = (full - self.inputs.x[rows]).view(len(rows), self.grid.channels, self.grid.places)
-        worth, square = (
-            (self._legal(change, radius) * self.posterior.mean[rows]).sum(1),
-            change.square().sum(1),
-        )
+        worth = (self._legal(change, radius) * self.posterior.mean[rows]).sum(1)
+        square = change.square().sum(1)
         price = torch.zeros(len(rows), device=rows.device)
         if self.distance.name == "l2":
-            length, total = square.sum(1), worth.sum(1)
+            length = square.sum(1)
+            total = worth.sum(1)
             price = torch.where(
                 length.sqrt() >= NEARLY * radius,
                 0.5 * total.clamp_min(0) / length.clamp_min(1e-12),
@@ -440,11 +447,9 @@ class Predictions:
         """(m, patches, distortions): the sensitivity map: the expected effect, in logits, of each
         distortion on each patch.
         """
-        clean, mean, energy = (
-            self.inputs.x[rows],
-            self.posterior.mean[rows],
-            self.posterior.energy[rows],
-        )
+        clean = self.inputs.x[rows]
+        mean = self.posterior.mean[rows]
+        energy = self.posterior.energy[rows]
         unit = self.posterior.unit[rows].square()[:, None]
         maps = []
         for numbers in looked_at(self.inputs.variants):

@@ -124,7 +124,9 @@ def train(
     anything = replace(threat, eps=torch.full_like(threat.eps, torch.inf))
     ledger = open_questions(model, batch, anything, access=Access.SCORES, batch_size=batch_size)
     free = replace(threat, domain=ledger.threat.domain, criterion=ledger.threat.criterion)
-    device, rng, costs = batch.x.device, Streams.of(config.seed, batch.ids), _Costs(ledger)
+    device = batch.x.device
+    rng = Streams.of(config.seed, batch.ids)
+    costs = _Costs(ledger)
     agent = Agent(
         prior=Prior(placement.grid.channels, config.seed),
         domain=threat.domain,
@@ -135,7 +137,8 @@ def train(
     learning, aside, held = torch.arange(len(batch), device=device).tensor_split(
         [span.start, span.stop]
     )
-    aside, held = aside[:MOST], held[:MOST]
+    aside = aside[:MOST]
+    held = held[:MOST]
     about: dict[str, Any] = {
         "config": asdict(config),
         "rules": asdict(agent.rules(placement.rules)),
@@ -202,7 +205,8 @@ class _Costs:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self.queries, self.passes = dict.fromkeys(PURPOSES, 0), dict.fromkeys(PURPOSES, 0)
+        self.queries = dict.fromkeys(PURPOSES, 0)
+        self.passes = dict.fromkeys(PURPOSES, 0)
 
     def book(self, purpose: str) -> None:
         """Add what the ledger has counted since the last call."""
@@ -224,17 +228,16 @@ def _choose(
     """The candidates whose gradients explain answers to probes of inputs set aside, and how well
     each of them does.
     """
-    rng, oracle = (
-        rng.fold("selection"),
-        oracle.follow([candidate.network for candidate in candidates]),
-    )
+    rng = rng.fold("selection")
+    oracle = oracle.follow([candidate.network for candidate in candidates])
     logits = oracle.scores(batch.ids, batch.x)
     weights = class_weights(
         lambda values: threat.criterion.margin(values, batch.y, batch.x),
         logits,
         rng.fold("weights"),
     )
-    slopes, scale = oracle.slopes(batch.ids, batch.x, weights), CLOSE * threat.eps
+    slopes = oracle.slopes(batch.ids, batch.x, weights)
+    scale = CLOSE * threat.eps
     settings: dict[str, Any] = {
         "probes": PROBES,
         "group_size": len(placement.grid),
@@ -272,10 +275,13 @@ def _fit(
     config: TrainConfig,
     tell: Callable[[str, Mapping[str, Any]], None],
 ) -> None:
-    (batch, threat, placement, rng), oracle, parts = learned, ledger.oracle(), []
+    (batch, threat, placement, rng) = learned
+    oracle = ledger.oracle()
+    parts = []
     rng = rng.fold("probes")
     for part in torch.split(torch.arange(len(batch), device=batch.x.device), placement.slots):
-        subset, limits = batch.select(part), threat.select(part)
+        subset = batch.select(part)
+        limits = threat.select(part)
         parts.append(
             probe(
                 oracle,

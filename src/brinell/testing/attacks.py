@@ -75,7 +75,8 @@ def check_attack(plugin: type[Any], **settings: Any) -> None:
         ContractError: the first rule that is broken, in one line.
     """
     check_form(plugin, ("access", "distances", "domains", "family", "targeted", "cost"), SYNONYMS)
-    name, names = f"{plugin.__name__}:", plugins.names("distance")
+    name = f"{plugin.__name__}:"
+    names = plugins.names("distance")
     demand(
         name,
         plugin.family in ("minimal", "budgeted"),
@@ -88,10 +89,8 @@ def check_attack(plugin: type[Any], **settings: Any) -> None:
     )
     attack: Attack = plugin(**settings)
     check_settings(attack)
-    kinds, distances = (
-        [kind for kind in KINDS if kind in attack.domains],
-        [each for each in names if each in attack.distances],
-    )
+    kinds = [kind for kind in KINDS if kind in attack.domains]
+    distances = [each for each in names if each in attack.distances]
     rounds = range(max(len(kinds), len(distances)))
     compared = {(kinds[index % len(kinds)], distances[index % len(distances)]) for index in rounds}
     for kind, distance in itertools.product(kinds, distances):
@@ -105,7 +104,8 @@ def check_attack(plugin: type[Any], **settings: Any) -> None:
 
 def _check(attack: Attack, kind: Kind, distance: Distance, *, compares: bool) -> None:
     """Run the rules in one domain and distance."""
-    before, original = generator_states(), linear_problem(kind, distance.name)
+    before = generator_states()
+    original = linear_problem(kind, distance.name)
     weights = original.model.digest()
     run = _attack(attack, kind, distance)
     batch, model, ledger = run.problem.batch, run.problem.model, run.ledger
@@ -119,10 +119,8 @@ def _check(attack: Attack, kind: Kind, distance: Distance, *, compares: bool) ->
     _demand(attack, model.digest() == weights, "changed the weights of the model")
     count = int(ledger.costs.forwards.sum() + ledger.confirmations.sum())
     _demand(attack, model.inputs_seen == count, "called the model around the ledger")
-    declared, costs = (
-        attack.cost(model.classes),
-        (int(ledger.costs.forwards.max()), int(ledger.costs.backwards.max())),
-    )
+    declared = attack.cost(model.classes)
+    costs = (int(ledger.costs.forwards.max()), int(ledger.costs.backwards.max()))
     rule = (
         "spent {} forwards and {} backwards on a sample and says that it costs {} and {} at most"
     ).format(*costs, *declared)
@@ -187,7 +185,8 @@ def _attack(
             problem.model, batch, threat, method, rng, queries=queries, batch_size=size
         )
     except Exception as error:
-        place, is_known = f"on {kind} inputs in {distance.name}", isinstance(error, BrinellError)
+        place = f"on {kind} inputs in {distance.name}"
+        is_known = isinstance(error, BrinellError)
         failure = (
             f"broke its contract {place}"
             if is_known
@@ -227,7 +226,8 @@ def _noise(problem: LinearProblem, distance: Distance, *, factor: float, tries: 
     fooled = torch.zeros(len(problem.batch), dtype=torch.bool)
     streams = Streams.of(1, problem.batch.ids)
     for trial in range(min(tries, 50)):
-        shape, stream = tuple(problem.batch.x.shape[1:]), streams.fold(trial)
+        shape = tuple(problem.batch.x.shape[1:])
+        stream = streams.fold(trial)
         if (
             distance.name == "l0"
         ):  # as many random values as the budget allows, each moved by up to half the range

@@ -80,10 +80,8 @@ def _lower(bound: Bound, graph: Graph, ball: Ball, labels: Tensor) -> Tensor:
 
 def _ball(x: Tensor, eps: float, norm: str, dtype: torch.dtype = torch.float64) -> Ball:
     """Balls of one budget around inputs in [0, 1]."""
-    low, high = (
-        torch.zeros(x.shape[1:], dtype=torch.float64),
-        torch.ones(x.shape[1:], dtype=torch.float64),
-    )
+    low = torch.zeros(x.shape[1:], dtype=torch.float64)
+    high = torch.ones(x.shape[1:], dtype=torch.float64)
     return Ball(x.double(), torch.full((len(x),), eps, dtype=torch.float64), low, high, norm).to(
         dtype
     )
@@ -97,10 +95,8 @@ def _line_network(seed: int) -> tuple[nn.Sequential, Tensor, Tensor, float]:
     for before, after in itertools.pairwise(widths):
         layers += [_filled(nn.Linear(before, after), generator), nn.ReLU()]
     net = nn.Sequential(*layers[:-1]).eval()
-    x, eps = (
-        torch.rand(1, 1, generator=generator),
-        0.02 + 0.3 * float(torch.rand((), generator=generator)),
-    )
+    x = torch.rand(1, 1, generator=generator)
+    eps = 0.02 + 0.3 * float(torch.rand((), generator=generator))
     return net, x, net(x).argmax(1), eps
 
 
@@ -116,7 +112,8 @@ def _least_on_line(net: nn.Sequential, low: float, high: float, rows: Tensor) ->
     """(rows,): the least values of functions of the scores between two inputs: at the ends, and
     where an activation turns.
     """
-    points, layers = [low, high], [layer for layer in net if isinstance(layer, nn.Linear)]
+    points = [low, high]
+    layers = [layer for layer in net if isinstance(layer, nn.Linear)]
     for depth in range(1, len(layers)):
         points = sorted(points)
         value = torch.tensor(points, dtype=torch.float64)[:, None]
@@ -144,10 +141,8 @@ class _Layered(nn.Module):
         super().__init__()
         self.number = number
         generator = torch.Generator().manual_seed(number)
-        self.first, self.second = (
-            nn.Conv2d(2, 3, 3, padding=1),
-            nn.Conv2d(3, 3, 3, stride=number % 2 + 1, padding=1),
-        )
+        self.first = nn.Conv2d(2, 3, 3, padding=1)
+        self.second = nn.Conv2d(3, 3, 3, stride=number % 2 + 1, padding=1)
         self.last = nn.Linear(3 * (9 if number % 2 == 0 else 4), CLASSES)
         for parameter in self.parameters():
             parameter.data = torch.randn(parameter.shape, generator=generator) * (
@@ -171,7 +166,8 @@ def _keeps_to_linear_margins(bound: Bound) -> None:
     """Check that bounds of a linear network are at most its exact margins."""
     generator = torch.Generator().manual_seed(0)
     net = _filled(nn.Linear(6, CLASSES), generator)
-    x, labels = 0.2 + 0.6 * torch.rand(ROWS, 6, generator=generator), torch.arange(ROWS) % CLASSES
+    x = 0.2 + 0.6 * torch.rand(ROWS, 6, generator=generator)
+    labels = torch.arange(ROWS) % CLASSES
     graph = trace(net, x)
     rows = margin_rows(labels, CLASSES)
     weight = rows.a @ net.weight.double().detach()
@@ -216,7 +212,8 @@ class _LayeredProblem(NamedTuple):
 
 @functools.cache
 def _layered_problem(number: int) -> _LayeredProblem:
-    net, generator = _Layered(number).eval(), torch.Generator().manual_seed(number)
+    net = _Layered(number).eval()
+    generator = torch.Generator().manual_seed(number)
     x = torch.rand(2, 2, 6, 6, generator=generator)
     labels = net(x).argmax(1)
     least = {
@@ -288,12 +285,12 @@ def _proves_what_is_clear(bound: Bound) -> None:
 
 def _leaves_all_as_it_was(bound: Bound) -> None:
     """Check that inputs, labels, constants and generators are unchanged."""
-    net, x = (
-        _Layered(0).eval(),
-        torch.rand(ROWS, 2, 6, 6, generator=torch.Generator().manual_seed(0)),
-    )
-    labels, graph = net(x).argmax(1), trace(net, x)
-    ball, states = _ball(x, 0.02, "linf"), generator_states()
+    net = _Layered(0).eval()
+    x = torch.rand(ROWS, 2, 6, 6, generator=torch.Generator().manual_seed(0))
+    labels = net(x).argmax(1)
+    graph = trace(net, x)
+    ball = _ball(x, 0.02, "linf")
+    states = generator_states()
     weights = [
         value
         for node in graph.nodes
@@ -311,11 +308,10 @@ def _leaves_all_as_it_was(bound: Bound) -> None:
 
 def _repeats_itself(bound: Bound) -> None:
     """Check that bounds repeat, and that a sample alone has those that it has in company."""
-    net, x = (
-        _Layered(5).eval(),
-        torch.rand(ROWS, 2, 6, 6, generator=torch.Generator().manual_seed(5)),
-    )
-    labels, graph = net(x).argmax(1), trace(net, x)
+    net = _Layered(5).eval()
+    x = torch.rand(ROWS, 2, 6, 6, generator=torch.Generator().manual_seed(5))
+    labels = net(x).argmax(1)
+    graph = trace(net, x)
     first, second = (_lower(bound, graph, _ball(x, 0.02, "linf"), labels) for _ in range(2))
     _demand(bound, torch.equal(first, second), "gave two bounds of the same balls")
     singles = torch.cat(

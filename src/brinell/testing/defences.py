@@ -75,9 +75,12 @@ def _batch(domain: Domain) -> Batch:
 
 def _crafts_and_learns(defence: Any, domain: Domain, distance: Distance) -> None:
     """Check crafted inputs and losses."""
-    subject, network, batch = f"defence {type(defence).__name__}", _network(domain), _batch(domain)
+    subject = f"defence {type(defence).__name__}"
+    network = _network(domain)
+    batch = _batch(domain)
     threat = Threat(distance=distance, eps=torch.full((ROWS,), EPS), domain=domain)
-    clean, states = batch.x.clone(), generator_states()
+    clean = batch.x.clone()
+    states = generator_states()
 
     def craft(seed: int) -> Tensor:
         """Crafted inputs."""
@@ -128,7 +131,9 @@ def _crafts_and_learns(defence: Any, domain: Domain, distance: Distance) -> None
 
 def _moves_weights_and_puts_them_back(defence: PerturbsWeights, domain: Domain) -> None:
     """Check that perturbed weights are restored."""
-    subject, network, batch = f"defence {type(defence).__name__}", _network(domain), _batch(domain)
+    subject = f"defence {type(defence).__name__}"
+    network = _network(domain)
+    batch = _batch(domain)
     parameters = list(network.parameters())
     before = [parameter.detach().clone() for parameter in parameters]
 

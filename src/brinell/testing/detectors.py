@@ -49,14 +49,17 @@ def check_detector(plugin: type[Any], **settings: Any) -> None:
 
 def _check(detector: Detector, kind: Kind) -> None:
     """Run the rules on one kind of input."""
-    name, place = f"detector {type(detector).__name__}", f" (on {kind} inputs)"
+    name = f"detector {type(detector).__name__}"
+    place = f" (on {kind} inputs)"
 
     def rule(holds: bool, text: str) -> None:
         """Demand a rule."""
         demand(name, holds, f"{text}{place}")
 
     x, labels, model = _problem(kind)
-    clean, part, states = (x.clone(), labels.clone(), model.digest()), x[:SHOWN], generator_states()
+    clean = (x.clone(), labels.clone(), model.digest())
+    part = x[:SHOWN]
+    states = generator_states()
     with contained(name, place):
         suspicion = detector.fit(x, labels, model)
         score = suspicion(part)

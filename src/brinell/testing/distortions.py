@@ -83,7 +83,8 @@ def _question(
         for _ in range(2):
             x = (x + x.roll(1, axis) + x.roll(-1, axis)) / 3
     flat = x.flatten(1)
-    least, most = flat.amin(1, keepdim=True), flat.amax(1, keepdim=True)
+    least = flat.amin(1, keepdim=True)
+    most = flat.amax(1, keepdim=True)
     x = ((flat - least) / (most - least).clamp_min(1e-3)).reshape(x.shape)
     severities = torch.arange(rows) % 5 + 1 if severity is None else torch.full((rows,), severity)
     return _Question(x, severities, rng.fold("filter"), torch.full((rows,), draw))
@@ -124,7 +125,9 @@ def _check(distortion: Distortion, domain: Domain) -> None:
     for draw in _versions(distortion, domain):
         _ask(distortion, domain, _question(domain, draw=draw))
         _ask(distortion, domain, _extremes(domain)._replace(draw=torch.full((ROWS,), draw)))
-    question, copy, before = _question(domain), _question(domain), generator_states()
+    question = _question(domain)
+    copy = _question(domain)
+    before = generator_states()
     full = _ask(distortion, domain, question)
     rule = "drew from a global random generator; draw from the streams it is given"
     _demand(distortion, domain, generator_states() == before, rule)

@@ -67,7 +67,8 @@ class _Model:
     classes = CLASSES
 
     def __init__(self, kind: Kind, access: Access) -> None:
-        self.domain, self.access = Domain(kind=kind, shape=SHAPES[kind]), access
+        self.domain = Domain(kind=kind, shape=SHAPES[kind])
+        self.access = access
         self.module = _Bands(SHAPES[kind], kind)
         self.info = ModelInfo(module=self.module if access == Access.GRADIENTS else None)
 
@@ -107,12 +108,11 @@ def _check(explainer: Explainer, kind: Kind, control: bool) -> None:
         """Demand a rule."""
         demand(f"explainer {type(explainer).__name__}", holds, f"{text} (on {kind} inputs)")
 
-    (batch, band), model, states = (
-        _problem(kind),
-        _Model(kind, Access.GRADIENTS),
-        generator_states(),
-    )
-    weights, clean = model.digest(), batch.x.clone()
+    (batch, band) = _problem(kind)
+    model = _Model(kind, Access.GRADIENTS)
+    states = generator_states()
+    weights = model.digest()
+    clean = batch.x.clone()
     maps = _maps(explainer, kind, batch, model)
     rule(generator_states() == states, "drew from a global random generator")
     rule(torch.equal(batch.x, clean), "wrote into what it was given")

@@ -89,7 +89,8 @@ def check_dataset(dataset: Dataset) -> None:
         ContractError: the first rule that is broken.
     """
     check_complete(Dataset, dataset)
-    labels, domain = dataset.labels(), dataset.domain
+    labels = dataset.labels()
+    domain = dataset.domain
 
     demand = partial(form.demand, f"data {dataset.name}")
     demand(
@@ -126,7 +127,8 @@ def check_model(model: Model) -> None:
     demand = partial(form.demand, f"model {model.name}")
     low, high = model.domain.bounds()
     x = low + (high - low) * Streams.of(0, torch.arange(4)).uniform(*model.domain.shape)
-    before, original = model.digest(), x.clone()
+    before = model.digest()
+    original = x.clone()
     with torch.no_grad():
         logits = model.predict(x)
         demand(torch.equal(x, original), "writes into its inputs")

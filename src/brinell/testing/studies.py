@@ -161,12 +161,11 @@ def _same_table(one: pa.Table, other: pa.Table) -> bool:
     if one.schema != other.schema or len(one) != len(other):
         return False
     for name in one.column_names:
-        a, b = one[name], other[name]
+        a = one[name]
+        b = other[name]
         if pa.types.is_floating(a.type):
-            first, second = (
-                np.array([np.nan if value is None else value for value in column.to_pylist()])
-                for column in (a, b)
-            )
+            first = np.array([np.nan if value is None else value for value in a.to_pylist()])
+            second = np.array([np.nan if value is None else value for value in b.to_pylist()])
             if not np.allclose(first, second, rtol=1e-5, atol=1e-6, equal_nan=True):
                 return False
         elif a != b:
@@ -275,7 +274,8 @@ def check_command(run: FinishedRun) -> None:
     Raises:
         ContractError: rows or schema differ.
     """
-    study, out = run.study, run.parent / "command"
+    study = run.study
+    out = run.parent / "command"
     if study.resume:
         with suppress(_Stopped), _writes(run.writes // 2):
             run.call(out=out)

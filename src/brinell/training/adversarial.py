@@ -88,7 +88,9 @@ class AdversarialBatch:
             kind,
             seed,
         )
-        self.schedule, self.distance, self.calls = schedule, open_distance(norm_text(norm)), 0
+        self.schedule = schedule
+        self.distance = open_distance(norm_text(norm))
+        self.calls = 0
         names = [plugins.head(part) for part in plugins.split(attack)]
         self.recipe = (
             Recipe.of(attack) if len(names) > 1 or names[0] in plugins.names("defence") else None
@@ -137,7 +139,8 @@ class AdversarialBatch:
             )
         with torch.inference_mode(False):
             # What was made in inference mode no gradient can be followed through.
-            inputs, labels = x.detach(), parse_labels(y, len(x)).to(x.device)
+            inputs = x.detach()
+            labels = parse_labels(y, len(x)).to(x.device)
             return self._craft(
                 *(
                     tensor.clone() if tensor.is_inference() else tensor
@@ -156,7 +159,8 @@ class AdversarialBatch:
                 f"y holds class {largest_label}, and the model answers for "
                 f"{self._classes}, counted from 0"
             )
-        eps, self.calls = self.eps, self.calls + 1
+        eps = self.eps
+        self.calls = self.calls + 1
         if recipe is None:
             with trained.evaluation_mode():
                 device = x.device
@@ -291,7 +295,8 @@ class AWP:
     """
 
     def __init__(self, model: nn.Module, gamma: float = 0.01) -> None:
-        self.model, self.recipe = model, Recipe.of(f"awp(gamma={gamma})")
+        self.model = model
+        self.recipe = Recipe.of(f"awp(gamma={gamma})")
 
     @contextmanager
     def __call__(self, loss: Callable[[], Tensor]) -> Iterator[Tensor]:

@@ -51,7 +51,8 @@ class Check:
     @property
     def overfits(self) -> bool:
         """True if the network is robust to the training attack and significantly less to PGD."""
-        trained_attack, attacked = wilson(self.seen, self.n), wilson(self.attacked, self.n)
+        trained_attack = wilson(self.seen, self.n)
+        attacked = wilson(self.attacked, self.n)
         return (
             trained_attack is not None
             and attacked is not None
@@ -102,7 +103,8 @@ class Checker:
 
     def robust(self, trained: TrainedNetwork, eps: float, n: int) -> int:
         """Number of the first `n` samples that are classified correctly after PGD."""
-        rng, right = self._generator(), 0
+        rng = self._generator()
+        right = 0
         for batch, threat in self._batches(eps, n):
             right += int(
                 is_correct(trained, STRONG.craft(trained, batch, threat, rng), batch.y).sum()

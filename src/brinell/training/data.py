@@ -71,7 +71,8 @@ def augment(x: Tensor, augmentation: Augment, rng: torch.Generator) -> Tensor:
     if augmentation == "shift-flip":
         mirrored = torch.rand(n, generator=rng, device=x.device) < 0.5
         x = torch.where(mirrored[:, None, None, None], x.flip(3), x)
-    down, right = height // PIXELS, width // PIXELS
+    down = height // PIXELS
+    right = width // PIXELS
     padded = F.pad(x, (right, right, down, down), mode="reflect")
     top_offset = torch.randint(2 * down + 1, (n, 1), generator=rng, device=x.device)
     left_offset = torch.randint(2 * right + 1, (n, 1), generator=rng, device=x.device)

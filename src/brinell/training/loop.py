@@ -205,7 +205,8 @@ class Loop:
         """
         state = self.state
         clock = time.process_time if self.device.type == "cpu" else time.perf_counter
-        start, earlier_seconds = clock(), state.seconds
+        start = clock()
+        earlier_seconds = state.seconds
         self.trained.module.train()
         if not state.curve:
             self._check(0.0, None)
@@ -321,7 +322,9 @@ class Loop:
 
         The first check is before the first step and has no loss; later checks are compared with it.
         """
-        state, eps, is_first = self.state, self._eps(share), not self.state.curve
+        state = self.state
+        eps = self._eps(share)
+        is_first = not self.state.curve
         n = min(len(self.checker.y), max(FEWEST_SAMPLES, int(self._affordable())))
         n = state.curve[1]["samples"] if len(state.curve) > 1 else n
         check = self.checker.check(self.trained, self.recipe.overfitting_parts(), eps, n)
@@ -394,7 +397,9 @@ class Loop:
         The best of many checks of few samples is in good part luck; the latest of those that hold
         alike is kept. Of a recipe without a budget the last good weights are kept, whatever holds.
         """
-        state, n, right = self.state, len(self.checker.y), dict[int, int]()
+        state = self.state
+        n = len(self.checker.y)
+        right = dict[int, int]()
         if not self.recipe.budgeted:
             return
         candidates = {0: self.initial_weights, state.best_step: self.best_weights}
@@ -422,11 +427,9 @@ class Loop:
         self._note(f"{problem}; went back to step {good['step']}, and on with {remedy}")
         best_weights = self.best_weights
         self._restore(self._good, good["step"])
-        self.best_weights, state.step, state.ramp_start_factor = (
-            best_weights,
-            good["step"],
-            good["eps"] / self.settings.eps,
-        )
+        self.best_weights = best_weights
+        state.step = good["step"]
+        state.ramp_start_factor = good["eps"] / self.settings.eps
         state.ramp_start = min(self._share(state), 0.99)
 
     @staticmethod

@@ -125,10 +125,8 @@ class Recipe:
         """
         costs = [part.cost() for part in self.parts]
         extra = [part.cost() for part in self.weights]
-        forwards, backwards = (
-            sum(cost[index] for cost in costs) / len(costs) + sum(cost[index] for cost in extra)
-            for index in (0, 1)
-        )
+        forwards = sum((cost[0] for cost in costs)) / len(costs) + sum((cost[0] for cost in extra))
+        backwards = sum((cost[1] for cost in costs)) / len(costs) + sum((cost[1] for cost in extra))
         return forwards, backwards
 
     def specs(self) -> dict[int, str]:

@@ -71,10 +71,8 @@ def train_surrogates(
     learned = learned[
         np.linspace(0, len(learned) - 1, min(len(learned), MOST_INPUTS)).astype(np.int64)
     ]
-    labels, distance = (
-        np.asarray(dataset.labels(), dtype=np.int64),
-        plugins.build("distance", norm, {}),
-    )
+    labels = np.asarray(dataset.labels(), dtype=np.int64)
+    distance = plugins.build("distance", norm, {})
     size = min(batch_size, len(learned))
     domain = dataset.domain
     for number in range(count):
