@@ -11,7 +11,7 @@ from brinell.bounds._bounding import Ball
 from brinell.bounds._trace import trace
 from brinell.bounds.crown import Crown
 from brinell.bounds.crown_ibp import CrownIbp
-from brinell.bounds.interval import Interval
+from brinell.bounds.interval import IntervalBounds
 
 TOKENS, WIDTH, INPUTS = 3, 4, 2
 
@@ -118,7 +118,7 @@ def check(seed):
     for dtype in (torch.float32, torch.float64):
         bounds = torch.zeros(INPUTS, dtype=torch.float64), torch.ones(INPUTS, dtype=torch.float64)
         ball = Ball(x.double(), torch.tensor([eps], dtype=torch.float64), *bounds, "linf").to(dtype)
-        for method in (Interval(), CrownIbp(), Crown()):
+        for method in (IntervalBounds(), CrownIbp(), Crown()):
             lower = method(graph.to(dtype), ball, y)[0].double().nan_to_num(-torch.inf)
             assert bool((lower <= least + 1e-9).all()), (
                 seed,

@@ -11,15 +11,15 @@ from torch import nn
 from torch.nn import functional as F
 
 from brinell.bounds._bounding import Ball, margin_rows, propagate
-from brinell.bounds._rows import Rows
+from brinell.bounds._rows import LinearForms
 from brinell.bounds._trace import trace
 from brinell.bounds.alpha_crown import AlphaCrown
 from brinell.bounds.beta_crown import BetaCrown
 from brinell.bounds.crown import Crown
 from brinell.bounds.crown_ibp import CrownIbp
-from brinell.bounds.interval import Interval
+from brinell.bounds.interval import IntervalBounds
 
-METHODS = [Interval(), CrownIbp(), Crown(), AlphaCrown(steps=5), BetaCrown(parts=60)]
+METHODS = [IntervalBounds(), CrownIbp(), Crown(), AlphaCrown(steps=5), BetaCrown(parts=60)]
 NAMES = [type(method).__name__ for method in METHODS]
 
 
@@ -240,10 +240,10 @@ def test_windows_and_whole_maps_give_the_same_bounds():
     whole = torch.zeros(len(index), channels, height, width, dtype=torch.float64)
     whole[torch.arange(len(index)), index[:, 1], index[:, 2], index[:, 3]] = 1.0
     windows = state.backward_bound(
-        node, Rows(window, index[:, 0], index[:, 2:], (height, width)).grouped()
+        node, LinearForms(window, index[:, 0], index[:, 2:], (height, width)).grouped()
     )
     torch.testing.assert_close(
-        windows, state.backward_bound(node, Rows(whole, index[:, 0])), rtol=1e-9, atol=1e-9
+        windows, state.backward_bound(node, LinearForms(whole, index[:, 0])), rtol=1e-9, atol=1e-9
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from brinell.core.criterion import MISCLASSIFIED, Probability, Targeted
 from brinell.core.errors import RequestError
-from brinell.rlab.episodes import aimed, any_class_counts
+from brinell.rlab.episodes import any_class_counts, margin_towards
 
 X = torch.zeros(1)
 LOGITS = st.lists(st.floats(-20, 20, width=32), min_size=3, max_size=3).map(
@@ -31,7 +31,12 @@ def test_a_class_that_is_aimed_at_is_measured_until_another_leads():
         torch.zeros(4, dtype=torch.int64),
     )
     margin = MISCLASSIFIED.margin(logits, y, X)
-    assert aimed(margin, logits, y, torch.tensor([-1, 1, 2, 2])).tolist() == [-1, -1, -2, 1]
+    assert margin_towards(margin, logits, y, torch.tensor([-1, 1, 2, 2])).tolist() == [
+        -1,
+        -1,
+        -2,
+        1,
+    ]
 
 
 @given(LOGITS, st.integers(0, 2), st.floats(0.05, 0.95))

@@ -33,7 +33,7 @@ def searched(model, x, eps, aims=True, distortions=PLUS_ONLY, steps=100, **rules
     world = make_world(
         Recorder(model, SIGNAL, model(x).shape[1]), x, eps=eps, rules=rules, distortions=distortions
     )
-    world.env._aims &= aims
+    world.env._chooses_targets &= aims
     observation, policy = (
         world.env.reset(torch.ones(len(x), dtype=torch.bool)),
         Random(choices=world.env.choices),

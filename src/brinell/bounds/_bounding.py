@@ -1,6 +1,4 @@
-"""Sound bounds on linear functions of any node of a network, for all inputs within a budget, by
-linear relaxation.
-"""
+"""Sound linear bounds on any node of a network, for all inputs within a budget."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +14,13 @@ from brinell.bounds._graph import (
     Graph,
     Linear,
     MaxPool,
+    Node,
     Operation,
     Product,
     Range,
 )
 from brinell.bounds._relaxations import Relaxed, relax, relax_maxima, relax_product
-from brinell.bounds._rows import Rows, total
+from brinell.bounds._rows import LinearForms, total
 
 EXTRA = 16
 """Roundings of a step apart from the sums of its map: signs, slopes, sums of branches."""
@@ -71,16 +70,18 @@ class Ball:
         """The smallest box that holds the ball, rounded outwards."""
         eps = self.eps.reshape(-1, *[1] * (self.x.dim() - 1))
         slack = unit(self.x) * 4 * (self.x.abs() + eps)
-        return torch.maximum(self.x - eps - slack, self.low), torch.minimum(
-            self.x + eps + slack, self.high
-        )
+        low = torch.maximum(self.x - eps - slack, self.low)
+        high = torch.minimum(self.x + eps + slack, self.high)
+        return low, high
 
     def to(self, dtype: torch.dtype) -> "Ball":
+        """The ball in another precision."""
         return Ball(
             self.x.to(dtype), self.eps.to(dtype), self.low.to(dtype), self.high.to(dtype), self.norm
         )
 
     def select(self, keep: Tensor) -> "Ball":
+        """The balls at some positions; `allowance` is shared with them."""
         low = self.low[keep] if self.low.dim() == self.x.dim() else self.low
         high = self.high[keep] if self.high.dim() == self.x.dim() else self.high
         return Ball(
@@ -106,7 +107,7 @@ class Relaxation:
     def backward_bound(
         self,
         node: int,
-        rows: Rows,
+        rows: LinearForms,
         lines: Mapping[int, Relaxed] | None = None,
         penalties: Mapping[int, Tensor] | None = None,
         stop: int = 0,
@@ -125,19 +126,23 @@ class Relaxation:
             record: gets the coefficients of the value of each activation.
         """
         lines = {**self.lines, **(lines or {})}
-        pending = {node: rows}
+        pending = {node: rows}  # the functions as sums over the values of these nodes
         rounding = rows.a.new_zeros(len(rows.a), dtype=torch.float64)
         constant = rounding
+
+        # From the node back to `stop`, the functions are put in terms of the arguments.
         for k in range(node, stop, -1):
-            if (rows_ := pending.pop(k, None)) is None:
+            current = pending.pop(k, None)
+            if current is None:
                 continue
             spec = self.graph.nodes[k]
-            size = self._size(k, rows_)
-            parts: tuple[Rows, ...]
+            size = self._size(k, current)
+
+            parts: tuple[LinearForms, ...]
             if k in lines:
                 if record is not None:
-                    record[k] = rows_.dense(spec.shape).a
-                *pulled, shift = lines[k].pull(rows_)
+                    record[k] = current.dense(spec.shape).a
+                *pulled, shift = lines[k].pull(current)
                 roundings = lines[k].roundings
                 if penalties and k in penalties:
                     (argument,) = pulled
@@ -147,28 +152,29 @@ class Relaxation:
             else:
                 operation = spec.operation
                 assert operation is not None and not isinstance(operation, NONLINEAR)
-                rows_ = rows_.dense(spec.shape) if isinstance(operation, Linear) else rows_
-                shift = operation.offset(rows_)
+                if isinstance(operation, Linear):
+                    current = current.dense(spec.shape)
+                shift = operation.offset(current)
                 roundings = operation.roundings[1]
-                parts = operation.adjoint(
-                    rows_, [self.graph.nodes[j].shape for j in spec.arguments]
-                )
+                shapes = [self.graph.nodes[j].shape for j in spec.arguments]
+                parts = operation.adjoint(current, shapes)
+
             constant = constant + shift
-            rounding = rounding + (roundings + rows_.additions + EXTRA) * size
+            rounding = rounding + (roundings + current.additions + EXTRA) * size
+
             for j, part in zip(spec.arguments, parts, strict=True):
-                pending[j] = (
-                    pending[j].plus(part, self.graph.nodes[j].shape) if j in pending else part
-                )
+                if j in pending:
+                    part = pending[j].plus(part, self.graph.nodes[j].shape)
+                pending[j] = part
+
         bounds, allowance = self._concretized(pending, constant, rounding)
         self._record(node, rows, allowance)
         return bounds
 
     def _concretized(
-        self, pending: Mapping[int, Rows], constant: Tensor, rounding: Tensor
+        self, pending: Mapping[int, LinearForms], constant: Tensor, rounding: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """(rows,): lower bounds of functions of several nodes from their ranges, and the allowance
-        for rounding in them.
-        """
+        """Lower bounds (rows,) of sums over several nodes, and the allowance for rounding in them."""
         for k, rows in pending.items():
             least, size = self._concretize(k, rows)
             constant = constant + least
@@ -179,18 +185,19 @@ class Relaxation:
         )
         return constant - allowance, allowance
 
-    def _record(self, node: int, rows: Rows, allowance: Tensor) -> None:
+    def _record(self, node: int, rows: LinearForms, allowance: Tensor) -> None:
         """Note the largest allowance for rounding in a bound on scores, sample by sample."""
-        if node == len(self.graph.nodes) - 1:
-            self.ball.allowance.scatter_reduce_(
-                0, self.ball.sample[rows.sample], allowance.detach().to(self.ball.allowance), "amax"
-            )
+        if node != len(self.graph.nodes) - 1:
+            return
+        sample = self.ball.sample[rows.sample]
+        source = allowance.detach().to(self.ball.allowance)
+        self.ball.allowance.scatter_reduce_(0, sample, source, "amax")
 
-    def _size(self, node: int, rows: Rows) -> Tensor:
+    def _size(self, node: int, rows: LinearForms) -> Tensor:
         """(rows,): the sum of absolute products of functions of the value of a node."""
         return total(rows.a.detach().abs() * rows.pick(self.largest[node]))
 
-    def within_ranges(self, node: int, rows: Rows) -> Tensor:
+    def within_ranges(self, node: int, rows: LinearForms) -> Tensor:
         """(rows,): lower bounds of functions of the value of a node from its range alone."""
         zero = rows.a.new_zeros(len(rows.a), dtype=torch.float64)
         bounds, allowance = self._concretized({node: rows}, zero, zero)
@@ -211,31 +218,29 @@ class Relaxation:
         )
 
     def margins(self, labels: Tensor) -> Tensor:
-        """(n, classes - 1) float64: lower bounds of the score of the true class (n,) less that of
-        each other class.
-        """
+        """(n, classes - 1) float64: bounds of the score of the class (n,) less each other score."""
         rows = margin_rows(labels, self.graph.classes, self.ball.x.dtype)
         return self.backward_bounds(len(self.graph.nodes) - 1, rows).view(len(labels), -1)
 
-    def _concretize(self, node: int, rows: Rows) -> tuple[Tensor, Tensor]:
-        """(rows,): the least value of functions on the range of a node, and the sum of absolute
-        products.
-        """
+    def _concretize(self, node: int, rows: LinearForms) -> tuple[Tensor, Tensor]:
+        """(rows,): least value of functions on the range of a node; sum of absolute products."""
         low, high = self.ranges[node]
         positive = rows.a.clamp(min=0)
-        least = total(positive * rows.pick(low) + (rows.a - positive) * rows.pick(high))
-        size = total(rows.a.detach().abs() * rows.pick(torch.maximum(low.abs(), high.abs())))
+        negative = rows.a - positive
+        least = total(positive * rows.pick(low) + negative * rows.pick(high))
+        ends = torch.maximum(low.abs(), high.abs())
+        size = total(rows.a.detach().abs() * rows.pick(ends))
+
+        # On an l2 ball the inequality of Cauchy and Schwarz may be tighter than the box.
         if node == 0 and self.ball.norm == "l2":
             length = rows.a.flatten(1).norm(dim=1) * (1 + rows.a[0].numel() * unit(rows.a))
-            least = torch.maximum(
-                least, total(rows.a * rows.pick(self.ball.x)) - self.ball.eps[rows.sample] * length
-            )
+            centre = total(rows.a * rows.pick(self.ball.x))
+            least = torch.maximum(least, centre - self.ball.eps[rows.sample] * length)
+
         return least, size
 
-    def backward_bounds(self, node: int, rows: Rows) -> Tensor:
-        """As `backward_bound`, with so few rows at a time that they fit into the memory that is set
-        aside, without gradients.
-        """
+    def backward_bounds(self, node: int, rows: LinearForms) -> Tensor:
+        """As `backward_bound`, without gradients and in parts that fit into MEGABYTES."""
         widest = max(prod(spec.shape) for spec in self.graph.nodes[: node + 1])
         count = max(1, MEGABYTES * 2**20 // (rows.a.element_size() * widest))
         parts = torch.split(torch.arange(len(rows.a), device=rows.a.device), count)
@@ -243,7 +248,7 @@ class Relaxation:
             return torch.cat([self.backward_bound(node, rows.select(part)) for part in parts])
 
 
-Tighten = Callable[["Relaxation", int, Rows], Tensor]
+Tighten = Callable[["Relaxation", int, LinearForms], Tensor]
 """Lower bounds (rows,) of functions of the value of a node, better than those of CROWN."""
 
 
@@ -258,103 +263,126 @@ def propagate(graph: Graph, ball: Ball, refine: bool, tighten: Tighten | None = 
     low, high = ball.box
     state.ranges.append((low, high))
     state.largest.append(torch.maximum(low.abs(), high.abs()))
-    before = {
+
+    before_nonlinear = {
         j for spec in graph.nodes if isinstance(spec.operation, NONLINEAR) for j in spec.arguments
     }
-    box = {0}
+    box = {0}  # nodes whose values each depend on one value of the input
     exact = {0} if ball.norm == "linf" else set[int]()
     products_left = torch.full((len(ball.x),), MOST_PRODUCTS, device=ball.x.device)
+
     for k, spec in enumerate(graph.nodes[1:], start=1):
         operation = spec.operation
         assert operation is not None
         arguments = [state.ranges[j] for j in spec.arguments]
         least, most = operation.interval(*arguments)
+
         if isinstance(operation, NONLINEAR):
             products = torch.maximum(least.abs(), most.abs())
             roundings = 4
         else:
-            products = operation.products(*(torch.maximum(a.abs(), b.abs()) for a, b in arguments))
+            sizes = [torch.maximum(first.abs(), last.abs()) for first, last in arguments]
+            products = operation.products(*sizes)
             roundings = operation.roundings[0]
-            if all(j in box for j in spec.arguments) and len(spec.arguments) == 1:
-                exact |= {k} if spec.arguments[0] in exact else set()
-                box |= {k} if type(operation).__name__ in ("Scale", "Reshape") else set()
+            _extend_exact(k, spec, box, exact)
+
         slack = unit(low) * (roundings + EXTRA) * products
         state.ranges.append((least - slack, most + slack))
         state.largest.append(products)
-        if refine and k in before and k not in exact:
+
+        # CROWN cannot better the range of a node that interval arithmetic bounds exactly.
+        if refine and k in before_nonlinear and k not in exact:
             _refine(state, k, state.backward_bounds, products_left)
             if tighten is not None:
                 _refine(state, k, functools.partial(tighten, state), products_left)
+
         if isinstance(operation, NONLINEAR):
-            state.lines[k] = _relaxed(operation, [state.ranges[j] for j in spec.arguments])
-            state.largest[k] = (
-                state.lines[k].largest if not isinstance(operation, MaxPool) else products
-            )
+            lines = _relaxed(operation, [state.ranges[j] for j in spec.arguments])
+            state.lines[k] = lines
+            state.largest[k] = products if isinstance(operation, MaxPool) else lines.largest
+
     return state
 
 
+def _extend_exact(node: int, spec: Node, box: set[int], exact: set[int]) -> None:
+    """Add a linear node to those with values of one input each, and with exact ranges.
+
+    The range of a linear map is exact where the values of its argument vary independently.
+    """
+    if len(spec.arguments) != 1 or spec.arguments[0] not in box:
+        return
+    if spec.arguments[0] in exact:
+        exact.add(node)
+    if type(spec.operation).__name__ in ("Scale", "Reshape"):
+        box.add(node)
+
+
 def _relaxed(operation: Operation | None, ranges: Sequence[Range]) -> Relaxed:
+    """Lines or planes of an operation that is not linear, on the ranges of its arguments."""
     assert isinstance(operation, NONLINEAR)
     if isinstance(operation, Product):
         return relax_product(operation, *ranges)
-    return (
-        relax(operation, ranges[0])
-        if isinstance(operation, Activation)
-        else relax_maxima(operation, ranges[0])
-    )
+    if isinstance(operation, Activation):
+        return relax(operation, ranges[0])
+    return relax_maxima(operation, ranges[0])
 
 
 def _refine(
-    state: Relaxation, node: int, lower: Callable[[int, Rows], Tensor], products: Tensor
+    state: Relaxation, node: int, lower: Callable[[int, LinearForms], Tensor], products: Tensor
 ) -> None:
-    """Bound the values of a node where their ranges do not tell their sign, as far as `products`
-    (n,) are left.
-    """
-    spec = state.graph.nodes[node]
-    if isinstance(spec.operation, Activation | MaxPool) or (
-        len(spec.shape) != 3 and prod(spec.shape) > MOST_REFINED
-    ):
+    """Bound those values of a node whose sign is open, as far as `products` (n,) are left."""
+    nodes = state.graph.nodes
+    spec = nodes[node]
+    if isinstance(spec.operation, Activation | MaxPool):
         return  # its range follows from that of its argument
-    low, high = (end.flatten(1).clone() for end in state.ranges[node])
-    following = {
-        k: spec.operation for k, spec in enumerate(state.graph.nodes) if node in spec.arguments
-    }
+    if len(spec.shape) != 3 and prod(spec.shape) > MOST_REFINED:
+        return
+
+    low, high = state.ranges[node]
+    low = low.flatten(1).clone()
+    high = high.flatten(1).clone()
+    following = {k: user.operation for k, user in enumerate(nodes) if node in user.arguments}
     is_smooth = any(
         isinstance(f, Product) or (isinstance(f, Activation) and not f.is_piecewise)
         for f in following.values()
     )
-    pooled = any(
-        isinstance(f.operation, MaxPool)
-        for f in state.graph.nodes
-        if {node, *following} & set(f.arguments)
+    is_pooled = any(
+        isinstance(user.operation, MaxPool)
+        for user in nodes
+        if {node, *following} & set(user.arguments)
     )
-    open_ = (low < 0) & (high > 0) | (
-        pooled & (high > 0)
-    )  # a maximum needs to know which of its values are larger
+
+    open_ = (low < 0) & (high > 0)
+    # A maximum needs to know which of its values are larger.
+    open_ |= is_pooled & (high > 0)
     open_ |= is_smooth | (open_.double().mean(1, keepdim=True) > MOST_OPEN)
+
     cost = open_.sum(1) * state.graph.products[node]
-    open_ &= (cost <= products)[:, None]
-    products -= torch.where(cost <= products, cost, 0)
+    is_affordable = cost <= products
+    open_ &= is_affordable[:, None]
+    products -= torch.where(is_affordable, cost, 0)
+
     sample, place = open_.nonzero().T
     if len(sample):
-        rows = Rows.of_values(spec.shape, sample, place, low.dtype)
-        low[sample, place] = torch.maximum(low[sample, place], _below(lower(node, rows), low.dtype))
+        rows = LinearForms.of_values(spec.shape, sample, place, low.dtype)
+        least = _below(lower(node, rows), low.dtype)
+        low[sample, place] = torch.maximum(low[sample, place], least)
+
         rows = rows.replaced(-rows.a)
-        high[sample, place] = torch.minimum(
-            high[sample, place], -_below(lower(node, rows), low.dtype)
-        )
+        most = -_below(lower(node, rows), low.dtype)
+        high[sample, place] = torch.minimum(high[sample, place], most)
+
     state.ranges[node] = low.view(-1, *spec.shape), high.view(-1, *spec.shape)
 
 
 def _below(value: Tensor, dtype: torch.dtype) -> Tensor:
     """Numbers of another precision that are no larger."""
     nearest = value.to(dtype)
-    return torch.where(
-        nearest > value, nearest.nextafter(torch.full_like(nearest, -torch.inf)), nearest
-    )
+    next_lower = nearest.nextafter(torch.full_like(nearest, -torch.inf))
+    return torch.where(nearest > value, next_lower, nearest)
 
 
-def margin_rows(labels: Tensor, classes: int, dtype: torch.dtype = torch.float64) -> Rows:
+def margin_rows(labels: Tensor, classes: int, dtype: torch.dtype = torch.float64) -> LinearForms:
     """Rows of the score of the true class less that of each other class, sample by sample."""
     n = len(labels)
     rivals = torch.arange(classes, device=labels.device).expand(n, classes)
@@ -363,4 +391,4 @@ def margin_rows(labels: Tensor, classes: int, dtype: torch.dtype = torch.float64
     a = torch.zeros(len(sample), classes, dtype=dtype, device=labels.device)
     a[torch.arange(len(a), device=a.device), labels[sample]] = 1.0
     a[torch.arange(len(a), device=a.device), rivals] -= 1.0
-    return Rows(a, sample)
+    return LinearForms(a, sample)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 
 @dataclass(frozen=True, kw_only=True)
-class Function:
+class SmoothFunction:
     """A function whose second derivative is bounded, or keeps its sign."""
 
     value: Callable[[Tensor], Tensor]
@@ -27,6 +27,7 @@ class Function:
 
 
 def _cdf(x: Tensor) -> Tensor:
+    """Cumulative distribution function of the standard normal distribution."""
     return (1 + torch.erf(x / math.sqrt(2))) / 2
 
 
@@ -39,6 +40,7 @@ def _tanh_of_gelu(x: Tensor) -> Tensor:
 
 
 def _slope_of_tanh_gelu(x: Tensor) -> Tensor:
+
     t = _tanh_of_gelu(x)
     return (1 + t) / 2 + x * (1 - t * t) / 2 * math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x * x)
 
@@ -49,45 +51,49 @@ def _slope_of_silu(x: Tensor) -> Tensor:
 
 
 FUNCTIONS = {
-    "sigmoid": Function(
+    "sigmoid": SmoothFunction(
         value=torch.sigmoid,
         derivative=lambda x: torch.sigmoid(x) * torch.sigmoid(-x),
         curvature=0.0963,
     ),
-    "tanh": Function(value=torch.tanh, derivative=lambda x: 1 - torch.tanh(x) ** 2, curvature=0.77),
-    "erf": Function(
+    "tanh": SmoothFunction(
+        value=torch.tanh, derivative=lambda x: 1 - torch.tanh(x) ** 2, curvature=0.77
+    ),
+    "erf": SmoothFunction(
         value=torch.erf,
         derivative=lambda x: 2 / math.sqrt(math.pi) * torch.exp(-x * x),
         curvature=0.969,
     ),
-    "gelu": Function(
+    "gelu": SmoothFunction(
         value=F.gelu,
         derivative=lambda x: _cdf(x) + x * _density(x),
         curvature=0.798,
         valley=-0.7517915246935645,
     ),
-    "gelu_tanh": Function(
+    "gelu_tanh": SmoothFunction(
         value=lambda x: F.gelu(x, approximate="tanh"),
         derivative=_slope_of_tanh_gelu,
         curvature=0.81,
         valley=-0.7524614220710,
     ),
-    "silu": Function(
+    "silu": SmoothFunction(
         value=F.silu, derivative=_slope_of_silu, curvature=0.501, valley=-1.2784645427610738
     ),
-    "elu": Function(value=F.elu, derivative=lambda x: torch.exp(x.clamp(max=0)), curvature=1.0),
-    "softplus": Function(
+    "elu": SmoothFunction(
+        value=F.elu, derivative=lambda x: torch.exp(x.clamp(max=0)), curvature=1.0
+    ),
+    "softplus": SmoothFunction(
         value=lambda x: torch.logaddexp(x, torch.zeros_like(x)), derivative=torch.sigmoid, bend=1
     ),
-    "exp": Function(value=torch.exp, derivative=torch.exp, bend=1),
-    "square": Function(value=torch.square, derivative=lambda x: 2 * x, bend=1, valley=0.0),
-    "reciprocal": Function(
+    "exp": SmoothFunction(value=torch.exp, derivative=torch.exp, bend=1),
+    "square": SmoothFunction(value=torch.square, derivative=lambda x: 2 * x, bend=1, valley=0.0),
+    "reciprocal": SmoothFunction(
         value=torch.reciprocal, derivative=lambda x: -1 / (x * x), bend=1, positive=True
     ),
-    "rsqrt": Function(
+    "rsqrt": SmoothFunction(
         value=torch.rsqrt, derivative=lambda x: -0.5 * x**-1.5, bend=1, positive=True
     ),
-    "sqrt": Function(
+    "sqrt": SmoothFunction(
         value=lambda x: x.clamp(min=0).sqrt(),
         derivative=lambda x: 0.5 * x.clamp(min=0) ** -0.5,
         bend=-1,

@@ -2,7 +2,7 @@
 
 Node 0 is the input. Every other node applies an operation to nodes before it. Operations know four
 things: their value, the range of their value if the ranges of their arguments are known (interval
-arithmetic), the adjoint of their linear part on coefficients (`_rows.Rows`), and a bound on the sum
+arithmetic), the adjoint of their linear part on coefficients (`_rows.LinearForms`), and a bound on the sum
 of absolute products, from which rounding is bounded.
 """
 
@@ -16,18 +16,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from brinell.bounds._functions import FUNCTIONS, Function
-from brinell.bounds._rows import Rows, total
+from brinell.bounds._functions import FUNCTIONS, SmoothFunction
+from brinell.bounds._rows import LinearForms, total
 
 Range = tuple[Tensor, Tensor]
 """Least and largest values (n, *shape)."""
 
 
 def centred(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """Centre and radius of ranges."""
     return (low + high) / 2, (high - low) / 2
 
 
-def _zero(rows: Rows) -> Tensor:
+def _zero(rows: LinearForms) -> Tensor:
     return rows.a.new_zeros(len(rows.a), dtype=torch.float64)
 
 
@@ -49,16 +50,13 @@ class _Weighted:
         return middle - spread, middle + spread
 
     def products(self, largest: Tensor) -> Tensor:
-        return self.apply(
-            largest, self.weight.abs(), None if self.bias is None else self.bias.abs()
-        )
+        bias = None if self.bias is None else self.bias.abs()
+        return self.apply(largest, self.weight.abs(), bias)
 
 
 @dataclass(frozen=True, eq=False)
 class Convolution(_Weighted):
-    """A two-dimensional convolution of (n, channels, height, width); one-dimensional ones have
-    height 1.
-    """
+    """A two-dimensional convolution of (n, channels, h, w); one-dimensional ones have height 1."""
 
     weight: Tensor
     bias: Tensor | None
@@ -74,14 +72,15 @@ class Convolution(_Weighted):
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return F.conv2d(x, weight, bias, self.stride, self.padding, self.dilation, self.groups)
 
-    def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
-        return (
-            rows.convolved(
-                self.weight, self.stride, self.padding, self.dilation, self.groups, shapes[0]
-            ),
+    def adjoint(
+        self, rows: LinearForms, shapes: Sequence[tuple[int, ...]]
+    ) -> tuple[LinearForms, ...]:
+        arguments = rows.convolved(
+            self.weight, self.stride, self.padding, self.dilation, self.groups, shapes[0]
         )
+        return (arguments,)
 
-    def offset(self, rows: Rows) -> Tensor:
+    def offset(self, rows: LinearForms) -> Tensor:
         """The bias at each position."""
         return _zero(rows) if self.bias is None else total(rows.clip().a, 2) @ self.bias.double()
 
@@ -100,18 +99,18 @@ class Linear(_Weighted):
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return F.linear(x, weight, bias)
 
-    def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
+    def adjoint(
+        self, rows: LinearForms, shapes: Sequence[tuple[int, ...]]
+    ) -> tuple[LinearForms, ...]:
         return (rows.replaced(rows.a @ self.weight),)
 
-    def offset(self, rows: Rows) -> Tensor:
+    def offset(self, rows: LinearForms) -> Tensor:
         return _zero(rows) if self.bias is None else total(rows.a * self.bias)
 
 
 @dataclass(frozen=True, eq=False)
 class Scale(_Weighted):
-    """`x * weight + bias`, both of the shape of a value (normalisation, batch norm, sums with
-    constants).
-    """
+    """`x * weight + bias` of the shape of a value: normalisation, batch norm, sums with constants."""
 
     weight: Tensor
     bias: Tensor
@@ -120,15 +119,17 @@ class Scale(_Weighted):
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return x * weight if bias is None else x * weight + bias
 
-    def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
+    def adjoint(
+        self, rows: LinearForms, shapes: Sequence[tuple[int, ...]]
+    ) -> tuple[LinearForms, ...]:
         return (rows.replaced(rows.a * rows.pick(self.weight)),)
 
-    def offset(self, rows: Rows) -> Tensor:
+    def offset(self, rows: LinearForms) -> Tensor:
         return total(rows.a * rows.pick(self.bias))
 
 
 class _WithoutBias:
-    def offset(self, rows: Rows) -> Tensor:
+    def offset(self, rows: LinearForms) -> Tensor:
         return _zero(rows)
 
 
@@ -154,38 +155,39 @@ class Reshape(_Move):
     def value(self, x: Tensor) -> Tensor:
         return x.reshape(len(x), *self.shape)
 
-    def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
+    def adjoint(
+        self, rows: LinearForms, shapes: Sequence[tuple[int, ...]]
+    ) -> tuple[LinearForms, ...]:
         return (rows.dense(self.shape).reshaped(shapes[0]),)
 
 
 @dataclass(frozen=True, eq=False)
 class Gather(_Move):
-    """Values at positions of the flattened argument; -1 stands for 0 (slices, permutations,
-    padding).
-    """
+    """Values at positions of the flattened argument, or 0 at -1 (slices, permutations, padding)."""
 
     index: Tensor
     """Positions, in the shape of the value."""
 
     @cached_property
     def roundings(self) -> tuple[int, int]:  # type: ignore[override]
-        return 0, int(torch.bincount(self.index.flatten() + 1)[1:].max()) if bool(
-            (self.index >= 0).any()
-        ) else 0
+        # The adjoint adds up the coefficients of all places that a value goes to.
+        uses = torch.bincount(self.index.flatten() + 1)[1:]
+        return 0, int(uses.max()) if len(uses) else 0
 
     def value(self, x: Tensor) -> Tensor:
         flat = torch.cat([x.flatten(1), x.new_zeros(len(x), 1)], 1)
         return flat[:, self.index.where(self.index >= 0, flat.shape[1] - 1)]
 
-    def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
+    def adjoint(
+        self, rows: LinearForms, shapes: Sequence[tuple[int, ...]]
+    ) -> tuple[LinearForms, ...]:
         """Coefficients added up at their positions."""
         shape = shapes[0]
         size = int(torch.tensor(shape).prod())
         rows = rows.dense(tuple(self.index.shape))
         index = torch.where(self.index < 0, size, self.index).flatten()
-        flat = rows.a.new_zeros(len(rows.a), size + 1).index_add(1, index, rows.a.flatten(1))[
-            :, :-1
-        ]
+        flat = rows.a.new_zeros(len(rows.a), size + 1)
+        flat = flat.index_add(1, index, rows.a.flatten(1))[:, :-1]
         return (rows.replaced(flat.reshape(len(flat), *shape)),)
 
 
@@ -200,13 +202,16 @@ class Sum(_WithoutBias):
         return self.factors[0] * first + self.factors[1] * second
 
     def interval(self, first: Range, second: Range) -> Range:
-        ends = [
-            (factor * (least if factor >= 0 else most), factor * (most if factor >= 0 else least))
-            for factor, (least, most) in zip(self.factors, (first, second), strict=True)
-        ]
-        return ends[0][0] + ends[1][0], ends[0][1] + ends[1][1]
+        terms = []
+        for factor, (least, most) in zip(self.factors, (first, second), strict=True):
+            # A negative factor swaps the ends.
+            low, high = (least, most) if factor >= 0 else (most, least)
+            terms.append((factor * low, factor * high))
+        return terms[0][0] + terms[1][0], terms[0][1] + terms[1][1]
 
-    def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
+    def adjoint(
+        self, rows: LinearForms, shapes: Sequence[tuple[int, ...]]
+    ) -> tuple[LinearForms, ...]:
         return tuple(
             rows if factor == 1 else rows.replaced(factor * rows.a) for factor in self.factors
         )
@@ -224,16 +229,15 @@ class Concatenation(_Move):
     def value(self, *arguments: Tensor) -> Tensor:
         return torch.cat(arguments, self.axis + 1)
 
-    def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
+    def adjoint(
+        self, rows: LinearForms, shapes: Sequence[tuple[int, ...]]
+    ) -> tuple[LinearForms, ...]:
         extent = list(shapes[0])
         extent[self.axis] = sum(shape[self.axis] for shape in shapes)
         rows = rows.dense(tuple(extent))
-        return tuple(
-            map(
-                rows.replaced,
-                torch.split(rows.a, [shape[self.axis] for shape in shapes], self.axis + 1),
-            )
-        )
+        extents = [shape[self.axis] for shape in shapes]
+        parts = torch.split(rows.a, extents, self.axis + 1)
+        return tuple(map(rows.replaced, parts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,25 +260,27 @@ class Activation:
         ends = self.value(argument[0]), self.value(argument[1])
         low = torch.minimum(*ends)
         high = torch.maximum(*ends)
-        valley = (
-            0.0
-            if self.name == "leaky_relu" and self.slope < 0
-            else None
-            if self.is_piecewise
-            else self.function.valley
-        )
+
+        valley = self._valley()
         if valley is not None:
             least = self.value(torch.full_like(low, valley))
-            low = torch.where(
-                (argument[0] < valley) & (argument[1] > valley), torch.minimum(low, least), low
-            )
+            has_valley = (argument[0] < valley) & (argument[1] > valley)
+            low = torch.where(has_valley, torch.minimum(low, least), low)
+
         if not self.is_piecewise and self.function.positive:
             low = torch.where(argument[0] > 0, low, -torch.inf)
             high = torch.where(argument[0] > 0, high, torch.inf)
         return low, high
 
+    def _valley(self) -> float | None:
+        """The place of the least value of a function that falls and rises, None for others."""
+        if not self.is_piecewise:
+            return self.function.valley
+        return 0.0 if self.name == "leaky_relu" and self.slope < 0 else None
+
     @property
-    def function(self) -> Function:
+    def function(self) -> SmoothFunction:
+        """What is known of a function that is not piecewise linear."""
         return FUNCTIONS[self.name]
 
     @property
@@ -305,8 +311,9 @@ class MaxPool:
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """The product of two values that both depend on the input: of their entries, or of matrices
-    (..., k, m) and (..., m, n).
+    """The product of two values that depend on the input: of entries, or of matrices.
+
+    Matrices are (..., k, m) and (..., m, n).
     """
 
     matrices: bool = False
@@ -317,7 +324,7 @@ class Product:
     def interval(self, first: Range, second: Range) -> Range:
         """All corners of entries; centre and radius of matrices, whose terms are summed."""
         if not self.matrices:
-            corners = torch.stack([factor * two for factor in first for two in second])
+            corners = torch.stack([left * right for left in first for right in second])
             return corners.amin(0), corners.amax(0)
         (x, dx) = centred(*first)
         (y, dy) = centred(*second)
@@ -357,24 +364,18 @@ class Graph:
 
     @property
     def classes(self) -> int:
+        """Number of classes."""
         return self.nodes[-1].shape[0]
 
     @cached_property
     def products(self) -> list[int]:
-        """The products that one function of each node costs on its way back to the input, as whole
-        maps.
-        """
-        maps = [
-            node.operation if isinstance(node.operation, Convolution | Linear) else None
-            for node in self.nodes
-        ]
-        terms = [0 if op is None else op.roundings[0] for op in maps]
-        return list(
-            accumulate(
-                prod(node.shape) * (1 + count)
-                for node, count in zip(self.nodes, terms, strict=True)
-            )
-        )
+        """The products that one function of each node costs on its way to the input as whole maps."""
+        costs = []
+        for node in self.nodes:
+            is_map = isinstance(node.operation, Convolution | Linear)
+            terms = node.operation.roundings[0] if is_map else 0
+            costs.append(prod(node.shape) * (1 + terms))
+        return list(accumulate(costs))
 
     def to(self, dtype: torch.dtype, device: torch.device | None = None) -> "Graph":
         """The same network with its constants in another precision, and on another device."""

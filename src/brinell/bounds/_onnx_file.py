@@ -22,9 +22,7 @@ class _Scores(nn.Module):
 
 
 def onnx_bytes(graph: Graph, x: Tensor) -> bytes:
-    """A network in float32 as a file of ONNX with one input `X` (1, *shape), such as `x`, and one
-    output `Y`.
-    """
+    """A network in float32 as a file of ONNX: one input `X` (1, *shape) as `x`, one output `Y`."""
     file = io.BytesIO()
     names = {"input_names": ["X"], "output_names": ["Y"]}
     with warnings.catch_warnings():

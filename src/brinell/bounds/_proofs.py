@@ -1,6 +1,4 @@
-"""The largest budget of each sample at which a proof succeeds: a search over the budgets, many
-samples at once.
-"""
+"""The largest budget of each sample at which a proof succeeds, many samples at once."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -52,8 +50,9 @@ class Prover:
 
     def ball(self, x: Tensor, eps: Tensor) -> Ball:
         """The balls of budgets (n,) around inputs (n, *shape), a little larger than the budget."""
-        low, high = (bound.double() for bound in self.domain.bounds(x))
-        return Ball(x.double(), eps.double() * (1 + TOLERANCE), low, high, self.norm)
+        low, high = self.domain.bounds(x)
+        widened = eps.double() * (1 + TOLERANCE)
+        return Ball(x.double(), widened, low.double(), high.double(), self.norm)
 
     def margins_without_change(self, x: Tensor, y: Tensor) -> Tensor:
         """(n,): the margins at inputs (n, *shape), positive where they are classified correctly."""
@@ -63,16 +62,16 @@ class Prover:
 
     def margins(self, method: Method, x: Tensor, y: Tensor, eps: Tensor) -> Tensor:
         """(n,): lower bounds of the smallest margin at inputs (n, *shape) with budgets (n,)."""
-        parts = zip(*(torch.split(value, AT_A_TIME) for value in (x, y, eps)), strict=True)
-        return torch.cat(
-            [
-                self._margins(method, *(value.to(self.device) for value in part)).to(x.device)
-                for part in parts
-            ]
-        )
+        bounds = []
+        for index in torch.split(torch.arange(len(x)), AT_A_TIME):
+            inputs = x[index].to(self.device)
+            labels = y[index].to(self.device)
+            lower = self._margins(method, inputs, labels, eps[index].to(self.device))
+            bounds.append(lower.to(x.device))
+        return torch.cat(bounds)
 
     def _margins(self, method: Method, x: Tensor, y: Tensor, eps: Tensor) -> Tensor:
-        """In float32, and in float64 where the allowance for rounding may cost the proof.
+        """Bounds in float32, and in float64 where the allowance for rounding may cost the proof.
 
         In a deep network rounding alone, without a change of the input, may undo interval bounds;
         such samples are not tried in float32.
@@ -82,22 +81,24 @@ class Prover:
         with torch.no_grad():
             state = propagate(self.coarse, centre, refine=False)
             differences = margin_rows(y, self.coarse.classes, torch.float32)
-            margins = (
-                state.within_ranges(len(self.coarse.nodes) - 1, differences)
-                .view(len(y), -1)
-                .amin(1)
-            )
+            last = len(self.coarse.nodes) - 1
+            margins = state.within_ranges(last, differences).view(len(y), -1).amin(1)
+
         lower = torch.full_like(ball.eps, -torch.inf)
         is_open = torch.ones_like(y, dtype=torch.bool)
-        if len(index := (margins > 0).nonzero()[:, 0]):
+        index = (margins > 0).nonzero()[:, 0]
+        if len(index):
             coarse = ball.select(index).to(torch.float32)
             bounds = method(self.coarse, coarse, y[index]).amin(1).double()
             lower[index] = bounds
+            # A bound just below 0 may be lost to rounding alone.
             is_open[index] = (bounds <= 0) & (bounds + COST * coarse.allowance > 0)
-        if len(index := is_open.nonzero()[:, 0]):
-            lower[index] = torch.maximum(
-                lower[index], method(self.graph, ball.select(index), y[index]).amin(1)
-            )
+
+        index = is_open.nonzero()[:, 0]
+        if len(index):
+            bounds = method(self.graph, ball.select(index), y[index]).amin(1)
+            lower[index] = torch.maximum(lower[index], bounds)
+
         return lower.nan_to_num(-torch.inf)
 
 
@@ -115,7 +116,8 @@ class Proofs:
     @classmethod
     def none(cls, n: int) -> "Proofs":
         """Nothing proven."""
-        return cls(torch.full((n,), -1), [""] * n, torch.full((n,), torch.nan, dtype=torch.float64))
+        margin = torch.full((n,), torch.nan, dtype=torch.float64)
+        return cls(torch.full((n,), -1), [""] * n, margin)
 
     def extend(
         self,
@@ -127,8 +129,9 @@ class Proofs:
         levels: Sequence[float],
         limit: Tensor,
     ) -> None:
-        """Raise the proven budgets by a method: the largest open one first, then where a line
-        through two bounds is 0.
+        """Raise the proven budgets by a method: a search between proven and open ones.
+
+        The largest open budget comes first, then the one at which a line through two bounds is 0.
 
         Args:
             prover: the network.
@@ -143,31 +146,31 @@ class Proofs:
         budgets = torch.tensor([0.0, *levels], dtype=torch.float64)  # by position + 1
         low = self.level.clone()
         high = limit.clone()
-        below = torch.where(
-            self.margin.isnan(), prover.margins_without_change(x, y), self.margin
-        )  # bounds at low and high
+        # Bounds at `low` and `high`; NaN where none is known.
+        below = torch.where(self.margin.isnan(), prover.margins_without_change(x, y), self.margin)
         above = torch.full_like(below, torch.nan)
         rounds = torch.zeros_like(low)
+
         while len(index := (high - low > 1).nonzero()[:, 0]):
-            ends = budgets[low[index] + 1], budgets[high[index].clamp(max=len(levels) - 1) + 1]
+            start = budgets[low[index] + 1]
+            end = budgets[high[index].clamp(max=len(levels) - 1) + 1]
+
+            # Where the line between both bounds is 0, after some rounds the middle.
             share = below[index] / (below[index] - above[index])
-            line = (
-                torch.searchsorted(budgets, ends[0] + share * (ends[1] - ends[0]), right=True) - 2
-            )
+            zero = start + share * (end - start)
+            line = torch.searchsorted(budgets, zero, right=True) - 2
             middle = (low[index] + high[index]) // 2
-            candidates = torch.where(
-                share.isnan(), high[index] - 1, torch.where(rounds[index] < STRAIGHT, line, middle)
-            )
+            candidates = torch.where(rounds[index] < STRAIGHT, line, middle)
+            candidates = torch.where(share.isnan(), high[index] - 1, candidates)
             candidates = torch.minimum(torch.maximum(candidates, low[index] + 1), high[index] - 1)
+
             lower = prover.margins(method, x[index], y[index], budgets[candidates + 1])
             proven = lower > 0
-            for k, level, bound in zip(
-                index[proven].tolist(),
-                candidates[proven].tolist(),
-                lower[proven].tolist(),
-                strict=True,
-            ):
-                self.level[k], self.method[k], self.margin[k] = level, name, bound
+            self.level[index[proven]] = candidates[proven]
+            self.margin[index[proven]] = lower[proven]
+            for k in index[proven].tolist():
+                self.method[k] = name
+
             low[index] = torch.where(proven, candidates, low[index])
             high[index] = torch.where(proven, high[index], candidates)
             below[index] = torch.where(proven, lower, below[index])

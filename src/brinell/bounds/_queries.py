@@ -1,6 +1,4 @@
-"""Queries in VNN-LIB: is there an input in a region on which the outputs of a network satisfy
-linear constraints?
-
+"""Queries in VNN-LIB: does an input of a region satisfy linear constraints of the outputs?
 Both forms are read: that of the competitions up to 2025 (`X_0`, `Y_0`; Demarchi et al. 2023,
 VNN-LIB 1.0) and version 2.0 with declared networks (`X[0,1]`; arXiv 2605.07451). The package
 `vnnlib` reads the second form alone.
@@ -60,8 +58,9 @@ class Case:
     """(constraints,) bool: True where `<` is asked for."""
 
     def slack(self, y: Array) -> Array:
-        """(n,): by how much the tightest constraint holds for outputs (n, outputs) float64;
-        negative where one is violated.
+        """(n,): by how much the tightest constraint holds for outputs (n, outputs) float64.
+
+        It is negative where one is violated.
         """
         if not len(self.b):
             return np.full(len(y), np.inf)
@@ -69,12 +68,11 @@ class Case:
         return slack
 
     def holds(self, x: Array, y: Array) -> Array:
-        """(n,) bool: whether inputs (n, inputs) and outputs (n, outputs) satisfy everything
-        exactly.
-        """
+        """(n,) bool: whether inputs (n, inputs) and outputs (n, outputs) satisfy everything."""
         in_box = ((x >= self.low) & (x <= self.high)).all(1)
         differences = self.b - y @ self.a.T
-        fulfilled: Array = in_box & np.where(self.strict, differences > 0, differences >= 0).all(1)
+        constraints = np.where(self.strict, differences > 0, differences >= 0)
+        fulfilled: Array = in_box & constraints.all(1)
         return fulfilled
 
 
@@ -106,48 +104,61 @@ class _Reader:
     """Position in the text; 0 where an error has none."""
 
     def refuse(self, clause: str) -> RequestError:
-        line = f" (line {self.text.count(chr(10), 0, self.position) + 1})" if self.position else ""
+        """An error that says what the file does, and in which line."""
+        line = ""
+        if self.position:
+            line = f" (line {self.text.count(chr(10), 0, self.position) + 1})"
         return RequestError(f"{self.path} {clause}{line}")
 
     def read(self, text: str) -> Query:
+        """The query in the text of the file."""
         self.text = text
         for expression in self._expressions(text):
-            match expression:
-                case ["vnnlib-version", *_]:
-                    pass
-                case ["declare-const", str(name), str(kind)] if kind == "Real":
-                    self._declare_number(name)
-                case ["declare-network", str(name), *declarations]:
-                    self._declare_network(name, declarations)
-                case ["assert", formula]:
-                    self.conjuncts.append(self._disjunction(formula))
-                case [str(word), *_]:
-                    raise self.refuse(
-                        f"has a statement {word!r}, which is not read: it may declare and assert"
-                    )
-                case _:
-                    raise self.refuse("is no VNN-LIB query: statements are lists in parentheses")
-        if not self.inputs or not self.outputs or not self.conjuncts:
-            missing = (
-                "inputs" if not self.inputs else "outputs" if not self.outputs else "assertions"
-            )
-            raise self.refuse(
-                f"has no {missing}: declare X_0, ... and Y_0, ..., and assert something"
-            )
+            self._read_statement(expression)
+
+        declared = {
+            "inputs": self.inputs,
+            "outputs": self.outputs,
+            "assertions": self.conjuncts,
+        }
+        for name, entries in declared.items():
+            if not entries:
+                raise self.refuse(
+                    f"has no {name}: declare X_0, ... and Y_0, ..., and assert something"
+                )
         return Query(self.network, tuple(self.inputs), tuple(self.outputs), tuple(self._cases()))
 
+    def _read_statement(self, statement: Expression) -> None:
+        match statement:
+            case ["vnnlib-version", *_]:
+                pass
+            case ["declare-const", str(name), str(kind)] if kind == "Real":
+                self._declare_number(name)
+            case ["declare-network", str(name), *declarations]:
+                self._declare_network(name, declarations)
+            case ["assert", formula]:
+                self.conjuncts.append(self._disjunction(formula))
+            case [str(word), *_]:
+                raise self.refuse(
+                    f"has a statement {word!r}, which is not read: it may declare and assert"
+                )
+            case _:
+                raise self.refuse("is no VNN-LIB query: statements are lists in parentheses")
+
     def _expressions(self, text: str) -> Iterator[Expression]:
+        """The outermost lists of a text, read with a stack of those that are open."""
         stack: list[list[Expression]] = []
         position = 0
         while position < len(text):
             self.position = position if not stack else self.position
-            match_ = TOKEN.match(text, position)
-            if match_ is None:
+            token_match = TOKEN.match(text, position)
+            if token_match is None:
                 raise self.refuse(f"cannot be read at {text[position : position + 20]!r}")
-            position = match_.end()
-            token = match_.group(1)
-            if token is None:
+            position = token_match.end()
+            token = token_match.group(1)
+            if token is None:  # white space or a comment
                 continue
+
             if token == "(":
                 stack.append([])
             elif token == ")":
@@ -162,6 +173,7 @@ class _Reader:
                 stack[-1].append(re.sub(r"\s+", "", token))
             else:
                 raise self.refuse(f"has {token[:40]!r} outside of parentheses")
+
         if stack:
             raise self.refuse(f"ends with {len(stack)} open parentheses: it was cut off")
         self.position = 0
@@ -183,39 +195,43 @@ class _Reader:
         self.network = name
         for declaration in declarations:
             match declaration:
-                case [str(word), str(variable), str(kind), *shape] if word in (
-                    "declare-input",
-                    "declare-output",
-                ):
-                    variables = self.inputs if word == "declare-input" else self.outputs
-                    if variables:
-                        raise self.refuse(
-                            "declares several inputs or outputs: only networks "
-                            "of one each are asked"
-                        )
-                    element, _, text = "".join(
-                        [kind, *(part for part in shape if isinstance(part, str))]
-                    ).partition("[")
-                    if not re.fullmatch(r"Real|float(16|32|64)", element, flags=re.IGNORECASE):
-                        raise self.refuse(
-                            f"declares {variable!r} of type {element}: inputs and "
-                            "outputs are real numbers"
-                        )
-                    sides = [int(side) for side in re.findall(r"\d+", text)]
-                    if prod(sides) > MOST_VALUES:
-                        raise self.refuse(f"declares {variable!r} with {prod(sides)} values")
-                    names = (
-                        (f"{variable}[{','.join(map(str, index))}]" for index in np.ndindex(*sides))
-                        if sides
-                        else [variable]
-                    )
-                    variables.update({entry: k for k, entry in enumerate(names)})
+                case ["declare-input", str(variable), str(kind), *shape]:
+                    self._declare_port(self.inputs, variable, kind, shape)
+                case ["declare-output", str(variable), str(kind), *shape]:
+                    self._declare_port(self.outputs, variable, kind, shape)
                 case _:
                     raise self.refuse(
                         "declares something else than one input and one output of a network"
                     )
 
+    def _declare_port(
+        self, variables: dict[str, int], variable: str, kind: str, shape: Sequence[Expression]
+    ) -> None:
+        """The input or the output of a network of VNN-LIB 2.0: a number or an array of them."""
+        if variables:
+            raise self.refuse(
+                "declares several inputs or outputs: only networks of one each are asked"
+            )
+
+        # The shape may follow the type with or without a space.
+        words = [part for part in shape if isinstance(part, str)]
+        element, _, text = "".join([kind, *words]).partition("[")
+        if not re.fullmatch(r"Real|float(16|32|64)", element, flags=re.IGNORECASE):
+            raise self.refuse(
+                f"declares {variable!r} of type {element}: inputs and outputs are real numbers"
+            )
+        sides = [int(side) for side in re.findall(r"\d+", text)]
+        if prod(sides) > MOST_VALUES:
+            raise self.refuse(f"declares {variable!r} with {prod(sides)} values")
+
+        if not sides:
+            variables[variable] = 0
+            return
+        for k, index in enumerate(np.ndindex(*sides)):
+            variables[f"{variable}[{','.join(map(str, index))}]"] = k
+
     def _disjunction(self, formula: Expression) -> list[list[Literal]]:
+        """A formula as a disjunction of conjunctions."""
         match formula:
             case ["and", *parts]:
                 clauses: list[list[Literal]] = [[]]
@@ -224,15 +240,7 @@ class _Reader:
                 return clauses
             case ["or", *parts]:
                 return [clause for part in parts for clause in self._disjunction(part)]
-            case [str(relation), left, right] if relation in (
-                "<=",
-                ">=",
-                "<",
-                ">",
-                "=",
-                "==",
-                "!=",
-            ):
+            case [("<=" | ">=" | "<" | ">" | "=" | "==" | "!=") as relation, left, right]:
                 linear, constant = self._sum([(left, 1.0), (right, -1.0)])
                 return self._literals(relation, linear, -constant)
             case _:
@@ -247,22 +255,22 @@ class _Reader:
         mirrored = {name: -coefficient for name, coefficient in linear.items()}
         below = (linear, bound, relation in ("<", "!="))
         above = (mirrored, -bound, relation in (">", "!="))
-        if relation in ("=", "=="):
-            return [[below, above]]
-        return (
-            [[below], [above]]
-            if relation == "!="
-            else [[below]]
-            if relation in ("<", "<=")
-            else [[above]]
-        )
+        match relation:
+            case "=" | "==":
+                return [[below, above]]
+            case "!=":
+                return [[below], [above]]
+            case "<" | "<=":
+                return [[below]]
+            case _:
+                return [[above]]
 
     def _linear(self, expression: Expression) -> tuple[dict[str, float], float]:
         """Coefficients of the variables, and the constant."""
         match expression:
+            case str(token) if token in self.inputs or token in self.outputs:
+                return {token: 1.0}, 0.0
             case str(token):
-                if token in self.inputs or token in self.outputs:
-                    return {token: 1.0}, 0.0
                 if NUMBER.fullmatch(token) is None or not isfinite(float(token)):
                     raise self.refuse(
                         f"uses {token[:40]!r}, which is no number and which it does not declare"
@@ -275,21 +283,27 @@ class _Reader:
             case ["-", first, *others]:
                 return self._sum([(first, 1.0), *((part, -1.0) for part in others)])
             case ["*", *parts]:
-                factors = [self._linear(part) for part in parts]
-                linear = [factor for factor in factors if factor[0]]
-                scale = prod(constant for coefficients, constant in factors if not coefficients)
-                if len(linear) > 1:
-                    raise self.refuse(
-                        f"multiplies variables: {_text(expression)}; constraints must be linear"
-                    )
-                coefficients, constant = linear[0] if linear else ({}, 1.0)
-                return {
-                    name: scale * value for name, value in coefficients.items()
-                }, scale * constant
+                return self._scaled(parts, expression)
             case _:
                 raise self.refuse(f"has {_text(expression)} where a number is due")
 
+    def _scaled(
+        self, parts: Sequence[Expression], expression: Expression
+    ) -> tuple[dict[str, float], float]:
+        """A product, of which at most one factor may have variables."""
+        factors = [self._linear(part) for part in parts]
+        linear = [factor for factor in factors if factor[0]]
+        if len(linear) > 1:
+            raise self.refuse(
+                f"multiplies variables: {_text(expression)}; constraints must be linear"
+            )
+        scale = prod(constant for coefficients, constant in factors if not coefficients)
+        coefficients, constant = linear[0] if linear else ({}, 1.0)
+        scaled = {name: scale * value for name, value in coefficients.items()}
+        return scaled, scale * constant
+
     def _sum(self, parts: Sequence[tuple[Expression, float]]) -> tuple[dict[str, float], float]:
+        """A sum of expressions with signs: its coefficients, and its constant."""
         total: dict[str, float] = {}
         constant = 0.0
         for part, sign in parts:
@@ -302,6 +316,7 @@ class _Reader:
         return {name: value for name, value in total.items() if value}, constant
 
     def _product(self, disjunctions: Sequence[list[list[Literal]]]) -> list[list[Literal]]:
+        """The conjunction of disjunctions, as a disjunction again: each choice of one clause."""
         count = prod(len(disjunction) for disjunction in disjunctions)
         literals = sum(count // len(d) * sum(map(len, d)) for d in disjunctions if d)
         if count > MOST_CASES or literals > MOST_LITERALS:
@@ -319,13 +334,17 @@ class _Reader:
         shared = [
             literal for clauses in self.conjuncts if len(clauses) == 1 for literal in clauses[0]
         ]
-        start = np.full(len(self.inputs), -np.inf), np.full(len(self.inputs), np.inf)
-        low, high, rows = self._box(shared, *start)
+        unbounded_low = np.full(len(self.inputs), -np.inf)
+        unbounded_high = np.full(len(self.inputs), np.inf)
+        low, high, rows = self._box(shared, unbounded_low, unbounded_high)
+
         clauses = self._product([clauses for clauses in self.conjuncts if len(clauses) != 1])
-        if len(clauses) * (len(self.inputs) + (len(rows) + 1) * len(self.outputs)) > MOST_NUMBERS:
+        numbers = len(self.inputs) + (len(rows) + 1) * len(self.outputs)
+        if len(clauses) * numbers > MOST_NUMBERS:
             raise self.refuse(
                 f"has {len(clauses)} cases of {len(self.inputs)} inputs, which is more than is read"
             )
+
         feasible = False
         for clause in clauses:
             case = self._case(clause, low, high, rows)
@@ -338,9 +357,7 @@ class _Reader:
     def _box(
         self, literals: Sequence[Literal], low: Array, high: Array
     ) -> tuple[Array, Array, list[Literal]]:
-        """A box, made smaller by those of some literals that bound an input, and the others, which
-        are about outputs.
-        """
+        """A box within the bounds that some literals set, and those literals that are on outputs."""
         low = low.copy()
         high = high.copy()
         rows = []
@@ -349,13 +366,16 @@ class _Reader:
             if not names:
                 rows.append((linear, bound, strict))
                 continue
+
             if len(linear) > 1:
                 first, second = list(linear)[:2]
                 raise self.refuse(f"ties {first} to {second}: inputs may have bounds only")
+
             k = self.inputs[names[0]]
             coefficient = linear[names[0]]
             end = bound / coefficient
-            end = np.nextafter(end, -np.inf if coefficient > 0 else np.inf) if strict else end
+            if strict:
+                end = np.nextafter(end, -np.inf if coefficient > 0 else np.inf)
             if coefficient > 0:
                 high[k] = min(high[k], end)
             else:
@@ -365,32 +385,31 @@ class _Reader:
     def _case(
         self, literals: Sequence[Literal], low: Array, high: Array, shared: list[Literal]
     ) -> Case | None:
+        """The case of a conjunction within a box; None where no input satisfies it."""
         low, high, rows = self._box(literals, low, high)
         rows = [*shared, *rows]
-        if not (np.isfinite(low) & np.isfinite(high)).all():
-            open_ = next(
-                name for name, k in self.inputs.items() if not np.isfinite([low[k], high[k]]).all()
-            )
+
+        bounded_both = np.isfinite(low) & np.isfinite(high)
+        if not bounded_both.all():
+            open_ = next(name for name, k in self.inputs.items() if not bounded_both[k])
             raise self.refuse(f"does not bound {open_} on both sides")
         if (low > high).any():
             return None
+
         a = np.zeros((len(rows), len(self.outputs)))
         for row, (linear, _, _) in zip(a, rows, strict=True):
             for name, coefficient in linear.items():
                 row[self.outputs[name]] = coefficient
-        return Case(
-            low,
-            high,
-            a,
-            np.array([bound for _, bound, _ in rows]),
-            np.array([strict for *_, strict in rows], bool),
-        )
+        b = np.array([bound for _, bound, _ in rows])
+        strict = np.array([strict for *_, strict in rows], bool)
+        return Case(low, high, a, b, strict)
 
 
 def _text(expression: Expression) -> str:
-    text = (
-        expression if isinstance(expression, str) else f"({' '.join(map(_text, expression[:4]))})"
-    )
+    """The beginning of an expression, for messages."""
+    text = expression
+    if not isinstance(text, str):
+        text = f"({' '.join(map(_text, text[:4]))})"
     return text if len(text) < 60 else f"{text[:57]}..."
 
 
@@ -415,20 +434,20 @@ def by_box(cases: Sequence[Case]) -> list[list[Case]]:
 
 
 def violations(graph: Graph, cases: Sequence[Case], method: Method) -> Tensor:
-    """(constraints of all cases,): lower bounds of what violates each constraint on the box of the
-    cases.
-    """
-    a = torch.from_numpy(np.concatenate([getattr(case, "a") for case in cases]))
-    b = torch.from_numpy(np.concatenate([getattr(case, "b") for case in cases]))
+    """(constraints of all cases,): lower bounds of what violates each constraint on their box."""
+    a = torch.from_numpy(np.concatenate([case.a for case in cases]))
+    b = torch.from_numpy(np.concatenate([case.b for case in cases]))
     if not len(b):
         return b
+
     # Class 0 has the score 0, and class k what is left until constraint k is violated.
-    weight, bias = (torch.cat([torch.zeros_like(part[:1]), part]) for part in (-a, b))
+    weight = torch.cat([torch.zeros_like(a[:1]), -a])
+    bias = torch.cat([torch.zeros_like(b[:1]), b])
     last = Node(Linear(weight, bias), (len(graph.nodes) - 1,), (len(bias),))
+
+    # The bounds of the data cut the ball to the box, so it may be larger.
     low = torch.from_numpy(cases[0].low)[None]
     high = torch.from_numpy(cases[0].high)[None]
-    radius = ((high - low) / 2).amax(1) * (
-        1 + 1e-12
-    ) + 1e-300  # the bounds of the data cut the ball to the box
+    radius = ((high - low) / 2).amax(1) * (1 + 1e-12) + 1e-300
     ball = Ball((low + high) / 2, radius, low, high, "linf")
     return method(Graph((*graph.nodes, last)), ball, torch.zeros(1, dtype=torch.long))[0]

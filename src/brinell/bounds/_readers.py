@@ -27,44 +27,53 @@ from brinell.bounds._recorder import Reader, Recorder, Unbounded
 
 
 def _double(value: Any) -> Tensor:
+    """A constant in float64 on the processor."""
     return torch.as_tensor(value).detach().cpu().double()
 
 
 def _pair(value: Sequence[int]) -> tuple[int, int]:
+    """A setting of both axes, which may be one number for both."""
     return (int(value[0]), int(value[-1]))
 
 
 def _convolution(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     node = trace.node(b["input"])
-    if (
-        node is None
-        or trace.node(b["weight"]) is not None
-        or b["transposed"]
-        or len(shape) not in (2, 3)
-    ):
+    is_plain = trace.node(b["weight"]) is None and not b["transposed"]
+    if node is None or not is_plain or len(shape) not in (2, 3):
         raise Unbounded("there is no bound for this kind of convolution")
     weight = _double(b["weight"])
-    geometry: list[Sequence[int]] = [b["stride"], b["padding"], b["dilation"]]
-    if len(shape) == 2:
-        c, length = trace.shape(node)
-        node = trace.add(Reshape((c, 1, length)), [node], (c, 1, length))
-        weight = weight[:, :, None]
-        geometry = [(fill, g[0]) for fill, g in zip((1, 0, 1), geometry, strict=True)]
     bias = None if b["bias"] is None else _double(b["bias"])
-    stride, padding, dilation = (_pair(g) for g in geometry)
-    convolution = Convolution(weight, bias, stride, padding, dilation, b["groups"])
-    out = trace.add(convolution, [node], shape if len(shape) == 3 else (shape[0], 1, shape[1]))
-    return out if len(shape) == 3 else trace.add(Reshape(shape), [out], shape)
+    stride = b["stride"]
+    padding = b["padding"]
+    dilation = b["dilation"]
+    if len(shape) == 3:
+        convolution = Convolution(
+            weight, bias, _pair(stride), _pair(padding), _pair(dilation), b["groups"]
+        )
+        return trace.add(convolution, [node], shape)
+
+    # A signal is a map of height 1.
+    channels, length = trace.shape(node)
+    node = trace.add(Reshape((channels, 1, length)), [node], (channels, 1, length))
+    convolution = Convolution(
+        weight[:, :, None],
+        bias,
+        _pair((1, stride[0])),
+        _pair((0, padding[0])),
+        _pair((1, dilation[0])),
+        b["groups"],
+    )
+    out = trace.add(convolution, [node], (shape[0], 1, shape[1]))
+    return trace.add(Reshape(shape), [out], shape)
 
 
 def _linear(trace: Recorder, node: Any, weight: Any, bias: Any, shape: tuple[int, ...]) -> int:
-    """(out, in) weight."""
+    """A matrix product with a weight (out, in), and a bias or None."""
     argument = trace.node(node)
     if argument is None:
         raise Unbounded("there is no bound for a matrix product of this kind")
-    return trace.add(
-        Linear(_double(weight), None if bias is None else _double(bias)), [argument], shape
-    )
+    linear = Linear(_double(weight), None if bias is None else _double(bias))
+    return trace.add(linear, [argument], shape)
 
 
 def _addmm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
@@ -99,6 +108,7 @@ def _scaled(trace: Recorder, node: int, factor: Any, shift: Any, shape: tuple[in
 
 
 def _constant(value: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A constant (*shape), from one that may have an axis of equal samples."""
     if value.dim() == len(shape) + 1:
         if len(value) != 1 and not bool((value == value[:1]).all()):
             raise Unbounded("the network adds another constant to each input of a batch")
@@ -107,45 +117,44 @@ def _constant(value: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def _sum(sign: float) -> "Reader":
+    """Reads a sum (1) or a difference (-1), with the factor `alpha` of the second value."""
+
     def read(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-        first = b["self"]
-        second = b["other"]
         scale = sign * float(b.get("alpha") or 1)
-        nodes = trace.node(first), trace.node(second)
-        if nodes[0] is not None and nodes[1] is not None:
-            return trace.add(
-                Sum((1.0, scale)),
-                [_broadcast(trace, nodes[0], shape), _broadcast(trace, nodes[1], shape)],
-                shape,
-            )
-        if nodes[0] is not None:
-            return _scaled(trace, nodes[0], 1.0, scale * _double(second), shape)
-        assert nodes[1] is not None
-        return _scaled(trace, nodes[1], scale, first, shape)
+        first = trace.node(b["self"])
+        second = trace.node(b["other"])
+        if first is not None and second is not None:
+            terms = [_broadcast(trace, first, shape), _broadcast(trace, second, shape)]
+            return trace.add(Sum((1.0, scale)), terms, shape)
+        if first is not None:
+            return _scaled(trace, first, 1.0, scale * _double(b["other"]), shape)
+        assert second is not None
+        return _scaled(trace, second, scale, b["self"], shape)
 
     return read
 
 
 def _product(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-    nodes = trace.node(b["self"]), trace.node(b["other"])
-    if nodes[0] is not None and nodes[1] is not None:
-        return _multiplied(trace, nodes[0], nodes[1], shape)
-    node, factor = (nodes[0], b["other"]) if nodes[0] is not None else (nodes[1], b["self"])
+    first = trace.node(b["self"])
+    second = trace.node(b["other"])
+    if first is not None and second is not None:
+        return _multiplied(trace, first, second, shape)
+    node, factor = (first, b["other"]) if first is not None else (second, b["self"])
     assert node is not None
     return _scaled(trace, node, factor, 0.0, shape)
 
 
 def _multiplied(trace: Recorder, first: int, second: int, shape: tuple[int, ...]) -> int:
+    """The product of two nodes, broadcast; of a node with itself its square, whose range is tighter."""
     first = _broadcast(trace, first, shape)
     second = _broadcast(trace, second, shape)
-    return (
-        trace.add(Activation("square"), [first], shape)
-        if first == second
-        else trace.add(Product(), [first, second], shape)
-    )
+    if first == second:
+        return trace.add(Activation("square"), [first], shape)
+    return trace.add(Product(), [first, second], shape)
 
 
 def _broadcast(trace: Recorder, node: int, shape: tuple[int, ...]) -> int:
+    """A node with the value of another, broadcast to a shape."""
     if trace.shape(node) == shape:
         return node
     missing = (1,) * (len(shape) - len(trace.shape(node)))
@@ -157,15 +166,14 @@ def _broadcast(trace: Recorder, node: int, shape: tuple[int, ...]) -> int:
 def _quotient(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     node = trace.node(b["self"])
     divisor = trace.node(b["other"])
-    if divisor is not None:
-        inverse = trace.add(Activation("reciprocal"), [divisor], trace.shape(divisor))
-        return (
-            _scaled(trace, inverse, b["self"], 0.0, shape)
-            if node is None
-            else _multiplied(trace, node, inverse, shape)
-        )
-    assert node is not None
-    return _scaled(trace, node, 1.0 / _double(b["other"]), 0.0, shape)
+    if divisor is None:
+        assert node is not None
+        return _scaled(trace, node, 1.0 / _double(b["other"]), 0.0, shape)
+
+    inverse = trace.add(Activation("reciprocal"), [divisor], trace.shape(divisor))
+    if node is None:
+        return _scaled(trace, inverse, b["self"], 0.0, shape)
+    return _multiplied(trace, node, inverse, shape)
 
 
 def _negative(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
@@ -177,15 +185,18 @@ def _batch_norm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> i
         raise Unbounded("the network normalises by statistics of its batch: set it to evaluation")
     mean = _double(b["running_mean"])
     var = _double(b["running_var"])
-    factor = (1.0 if b["weight"] is None else _double(b["weight"])) / (var + b["eps"]).sqrt()
-    shift = (0.0 if b["bias"] is None else _double(b["bias"])) - mean * factor
-    tail = [1] * (len(shape) - 1)
-    return _scaled(
-        trace, b["input"].node, factor.reshape(-1, *tail), shift.reshape(-1, *tail), shape
-    )
+    weight = 1.0 if b["weight"] is None else _double(b["weight"])
+    bias = 0.0 if b["bias"] is None else _double(b["bias"])
+    factor = weight / (var + b["eps"]).sqrt()
+    shift = bias - mean * factor
+
+    channels = [-1] + [1] * (len(shape) - 1)
+    return _scaled(trace, b["input"].node, factor.reshape(channels), shift.reshape(channels), shape)
 
 
 def _activation(name: str) -> "Reader":
+    """Reads an activation by its name in `_graph.Activation`."""
+
     def read(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
         slope = float(b.get("negative_slope", 0.0)) if name == "leaky_relu" else 0.0
         return trace.add(Activation(name, slope), [b["self"].node], shape)
@@ -228,23 +239,24 @@ def _softmax(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
 
 
 def _softmax_of(trace: Recorder, node: int, axis: int) -> int:
-    """1 / sum of exp(x_j - x_i) over an axis from the end: each difference once, so that a constant
-    added to all cancels.
+    """1 / sum of exp(x_j - x_i) over an axis from the end.
+
+    Each difference is one value, so that a constant added to all cancels.
     """
     shape = trace.shape(node)
     count = shape[axis]
-    wide = (*shape, shape[axis])
+    wide = (*shape, count)
     columns = trace.indexed(node, lambda x: x.unsqueeze(-1).expand(len(x), *wide), wide)
     rows = trace.indexed(
         node, lambda x: x.movedim(axis, -1).unsqueeze(axis - 1).expand(len(x), *wide), wide
     )
-    exponents = trace.add(
-        Activation("exp"), [trace.add(Sum((1.0, -1.0)), [rows, columns], wide)], wide
-    )
-    total = trace.add(
-        Linear(torch.ones(1, count, dtype=torch.float64), None), [exponents], (*shape, 1)
-    )
-    return trace.add(Activation("reciprocal"), [trace.add(Reshape(shape), [total], shape)], shape)
+    differences = trace.add(Sum((1.0, -1.0)), [rows, columns], wide)
+    exponentials = trace.add(Activation("exp"), [differences], wide)
+
+    ones = torch.ones(1, count, dtype=torch.float64)
+    total = trace.add(Linear(ones, None), [exponentials], (*shape, 1))
+    total = trace.add(Reshape(shape), [total], shape)
+    return trace.add(Activation("reciprocal"), [total], shape)
 
 
 def _layer_norm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
@@ -268,25 +280,26 @@ def _normalised(
     weight: Any,
     bias: Any,
 ) -> int:
-    """The last axis of the value in the shape of `groups` less its mean, over its deviation; then
-    scaled in its own shape.
-    """
+    """The last axis of `groups` less its mean, over its deviation; then scaled in the own shape."""
     node = b["input"].node
     width = groups[-1]
     row = (*groups[:-1], 1)
     node = node if groups == shape else trace.add(Reshape(groups), [node], groups)
+
     centring = torch.eye(width, dtype=torch.float64) - 1 / width
     centred = trace.add(Linear(centring, None), [node], groups)
+
     squares = trace.add(Activation("square"), [centred], groups)
     mean = torch.full((1, width), 1 / width, dtype=torch.float64)
-    variance = trace.add(
-        Linear(mean, torch.full((1,), b["eps"], dtype=torch.float64)), [squares], row
-    )
-    node = _multiplied(trace, centred, trace.add(Activation("rsqrt"), [variance], row), groups)
+    eps = torch.full((1,), b["eps"], dtype=torch.float64)
+    variance = trace.add(Linear(mean, eps), [squares], row)
+
+    inverse = trace.add(Activation("rsqrt"), [variance], row)
+    node = _multiplied(trace, centred, inverse, groups)
     node = node if groups == shape else trace.add(Reshape(shape), [node], shape)
-    return _scaled(
-        trace, node, 1.0 if weight is None else weight, 0.0 if bias is None else bias, shape
-    )
+    scale = 1.0 if weight is None else weight
+    shift = 0.0 if bias is None else bias
+    return _scaled(trace, node, scale, shift, shape)
 
 
 def _clamp(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
@@ -303,7 +316,8 @@ def _clamp(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
 def _clamped(trace: Recorder, node: int, sign: float, end: float, shape: tuple[int, ...]) -> int:
     """`end + sign * relu(sign * (x - end))`."""
     node = _scaled(trace, node, sign, -sign * end, shape)
-    return _scaled(trace, trace.add(Activation("relu"), [node], shape), sign, end, shape)
+    rectified = trace.add(Activation("relu"), [node], shape)
+    return _scaled(trace, rectified, sign, end, shape)
 
 
 def _max_pool(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
@@ -319,15 +333,9 @@ def _average_pool(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) ->
     padding = _pair(b["padding"])
     if b["ceil_mode"] or len(shape) != 3 or (any(padding) and not b["count_include_pad"]):
         raise Unbounded("there is no bound for average pooling with partial windows")
-    return _averaged(
-        trace,
-        b["self"].node,
-        kernel,
-        _pair(b["stride"] or kernel),
-        padding,
-        shape,
-        b["divisor_override"],
-    )
+    stride = _pair(b["stride"] or kernel)
+    divisor = b["divisor_override"]
+    return _averaged(trace, b["self"].node, kernel, stride, padding, shape, divisor)
 
 
 def _averaged(
@@ -339,10 +347,10 @@ def _averaged(
     shape: tuple[int, ...],
     divisor: int | None = None,
 ) -> int:
+    """Sums over windows, divided by `divisor` or by the size of a window: a convolution."""
     channels = trace.shape(node)[0]
-    weight = torch.full(
-        (channels, 1, *kernel), 1.0 / (divisor or prod(kernel)), dtype=torch.float64
-    )
+    factor = 1.0 / (divisor or prod(kernel))
+    weight = torch.full((channels, 1, *kernel), factor, dtype=torch.float64)
     return trace.add(Convolution(weight, None, stride, padding, groups=channels), [node], shape)
 
 
@@ -352,10 +360,14 @@ def _sum_or_mean(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...], mea
     axes = sorted(axis % (len(before) + 1) for axis in b["dim"] or [])
     if not axes or axes[0] == 0:
         raise Unbounded("the network mixes inputs of a batch")
+
+    # Over height and width of a map it is one pooling.
     if len(before) == 3 and axes == [2, 3]:
         kernel = (before[1], before[2])
         out = _averaged(trace, node, kernel, kernel, (0, 0), (before[0], 1, 1), None if mean else 1)
         return trace.add(Reshape(shape), [out], shape)
+
+    # Any other sum is a product with a matrix, found from its values at the unit vectors.
     size = prod(before)
     flat = trace.add(Reshape((size,)), [node], (size,))
     unit = torch.eye(size, dtype=torch.float64).reshape(size, *before)
@@ -369,11 +381,12 @@ def _concatenated(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) ->
     axis = b["dim"] % (len(shape) + 1)
     if axis == 0:
         raise Unbounded("the network mixes inputs of a batch")
-    nodes = [(trace.node(part), part) for part in b["tensors"]]
-    values = [
-        trace.constant(_constant(_double(part), tuple(part.shape[1:]))) if node is None else node
-        for node, part in nodes
-    ]
+    values = []
+    for part in b["tensors"]:
+        node = trace.node(part)
+        if node is None:
+            node = trace.constant(_constant(_double(part), tuple(part.shape[1:])))
+        values.append(node)
     return trace.add(Concatenation(axis - 1), values, shape)
 
 

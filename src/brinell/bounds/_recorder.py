@@ -66,9 +66,10 @@ class Unbounded(RequestError):
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Where the samples of a tensor lie: in `shape`, which may split an axis of the tensor in two,
-    along `axis`.
+class BatchLayout:
+    """Where the samples of a tensor lie: in `shape`, along `axis`.
+
+    `shape` may split an axis of the tensor in two.
     """
 
     shape: tuple[int, ...]
@@ -82,22 +83,24 @@ class Layout:
         return samples[0]
 
     def arranged(self, samples: Tensor, shape: Sequence[int]) -> Tensor:
+        """Samples along the first axis as a tensor of this layout."""
         return samples.movedim(0, self.axis).reshape(tuple(shape))
 
-    def followed(self, before: Sequence[int], after: Sequence[int]) -> "Layout | None":
-        """The layout of a result, of which at most the last axes differ from those of the argument;
-        None if others do.
-        """
+    def followed(self, before: Sequence[int], after: Sequence[int]) -> "BatchLayout | None":
+        """The layout of a result whose last axes alone differ from the argument; None for others."""
         if tuple(before) == tuple(after):
             return self
-        prefix = next(
-            (k for k, (n, m) in enumerate(zip(before, after, strict=False)) if n != m),
-            min(len(before), len(after)),
-        )
+        prefix = min(len(before), len(after))
+        for k, (n, m) in enumerate(zip(before, after, strict=False)):
+            if n != m:
+                prefix = k
+                break
+
+        # The axes of the samples must lie in the part that is the same.
         dims = len(self.shape) - (len(before) - prefix)
-        return (
-            Layout((*self.shape[:dims], *after[prefix:]), self.axis) if self.axis < dims else None
-        )
+        if self.axis >= dims:
+            return None
+        return BatchLayout((*self.shape[:dims], *after[prefix:]), self.axis)
 
 
 @dataclass(frozen=True)
@@ -117,14 +120,15 @@ class Recorder(TorchDispatchMode):
         self._readers = readers
         self.nodes = [Node(None, (), tuple(x.shape[1:]))]
         self.positions = {id(x): 0}
-        self._layouts = {id(x): Layout(tuple(x.shape))}
+        self._layouts = {id(x): BatchLayout(tuple(x.shape))}
         self._kept: list[Any] = [x]
         self._decomposed: list[str] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """False: nothing is compiled here, and to tell torch's compiler so would import all of it,
-        which takes seconds.
+        """False: nothing is compiled here.
+
+        True would make torch import all of its compiler, which takes seconds.
         """
         return False
 
@@ -135,25 +139,26 @@ class Recorder(TorchDispatchMode):
         tensors = [item for item in flat if isinstance(item, Tensor) and id(item) in self.positions]
         if not tensors:
             return result
+
         name = func.__name__.split(".")[0]
         if name in ("_local_scalar_dense", "is_nonzero", "equal", "item"):
             raise Unbounded("the network takes decisions by values of its input")
+        # What is done in place is read as what it computes.
         if name.endswith("_") and not name.endswith("__"):
             name = name[:-1]
-        values = (
-            [part for part in result if isinstance(part, Tensor)]
-            if isinstance(result, tuple | list)
-            else [result]
-        )
+        values = [result]
+        if isinstance(result, tuple | list):
+            values = [part for part in result if isinstance(part, Tensor)]
+        # Tensors are known by their id, which is theirs as long as they exist.
         self._kept += [*values, *flat]
+
         if name in FORWARDED or (name == "as_strided" and _is_same(args[0], values[0])):
             self._place(values[0], self.positions[id(args[0])], self._layouts[id(args[0])])
         elif name in MOVING:
             if (
                 len(tensors) > 1
                 or tensors[0] is not args[0]
-                or kwargs.get("value")
-                or (name == "constant_pad_nd" and any(args[2:]))
+                or _pads_with_values(name, args, kwargs)
             ):
                 raise Unbounded(f"there is no bound for the operation {name} with these values")
             shifted = self._moved(args[0], lambda x: func(x, *args[1:], **kwargs))
@@ -171,113 +176,119 @@ class Recorder(TorchDispatchMode):
         """Read an operation as the simpler ones of which torch makes it."""
         overload = getattr(getattr(torch.ops.aten, name, None), func._overloadname, None)
         if name in self._decomposed or overload not in decomposition_table:
-            raise Unbounded(
-                "there is no bound for the operation "
-                f"{self._decomposed[0] if self._decomposed else name}"
-            )
+            outermost = self._decomposed[0] if self._decomposed else name
+            raise Unbounded(f"there is no bound for the operation {outermost}")
+
         self._decomposed.append(name)
         with self:
             result = decomposition_table[overload](*args, **kwargs)
         self._decomposed.pop()
+
         parts = result if isinstance(result, tuple | list) else [result]
         for value, part in zip(values, parts, strict=True):
             if id(part) in self.positions:
                 self._place(value, self.positions[id(part)], self._layouts[id(part)])
 
-    def _place(self, value: Tensor, node: int, layout: Layout) -> None:
-        self.positions[id(value)], self._layouts[id(value)] = node, layout
+    def _place(self, value: Tensor, node: int, layout: BatchLayout) -> None:
+        """Note the node whose value a tensor holds, and where its samples lie."""
+        self.positions[id(value)] = node
+        self._layouts[id(value)] = layout
 
     def _read(
         self, name: str, bound: dict[str, Any], tensors: Sequence[Tensor], value: Tensor
     ) -> None:
+        """Add the nodes of an operation with the arguments `bound`, which gave `value`."""
         layouts = {self._layouts[id(item)].followed(item.shape, value.shape) for item in tensors}
         if name in PAIRED:
-            pair = {key: bound[key] for key in ("self", "other") if isinstance(bound[key], Tensor)}
-            spread = {
-                key: self._spread(item, value.shape)
-                for key, item in pair.items()
-                if self.node(item) is not None
-            }
-            placed = [layout for _, layout in spread.values()]
-            bound |= {key: Value(node, value.dim()) for key, (node, _) in spread.items()}
-            constants = {
-                key: item for key, item in pair.items() if key not in spread and item.dim()
-            }
-            for place in placed[:1]:
-                bound |= {
-                    key: place.sample(torch.broadcast_to(item, value.shape))
-                    for key, item in constants.items()
-                }
-            layouts = set(placed)
-        elif (
-            any(self._layouts[id(item)] == Layout(tuple(item.shape)) for item in tensors)
-            and len(value) == BATCH
+            changed, layouts = self._read_pair(bound, value)
+            bound |= changed
+        elif len(value) == BATCH and any(
+            self._layouts[id(item)] == BatchLayout(tuple(item.shape)) for item in tensors
         ):
-            layouts = {Layout(tuple(value.shape))}
+            layouts = {BatchLayout(tuple(value.shape))}
+
         (layout,) = layouts if len(layouts) == 1 else (None,)
         if layout is None:
             raise Unbounded(f"the operation {name} mixes inputs of a batch")
         shape = (*layout.shape[: layout.axis], *layout.shape[layout.axis + 1 :])
-        self._place(
-            value,
-            self._readers[name](
-                self, {key: self._value(item) for key, item in bound.items()}, shape
-            ),
-            layout,
-        )
+        arguments = {key: self._value(item) for key, item in bound.items()}
+        self._place(value, self._readers[name](self, arguments, shape), layout)
+
+    def _read_pair(
+        self, bound: dict[str, Any], value: Tensor
+    ) -> tuple[dict[str, Any], set[BatchLayout | None]]:
+        """Both arguments of an operation on pairs, broadcast, and the layouts of their samples."""
+        pair = {key: bound[key] for key in ("self", "other") if isinstance(bound[key], Tensor)}
+        spread = {
+            key: self._spread(item, value.shape)
+            for key, item in pair.items()
+            if self.node(item) is not None
+        }
+        changed: dict[str, Any] = {
+            key: Value(node, value.dim()) for key, (node, _) in spread.items()
+        }
+        layouts = [layout for _, layout in spread.values()]
+
+        # Constants lose the axis of the samples.
+        for key, item in pair.items():
+            if key not in spread and item.dim():
+                changed[key] = layouts[0].sample(torch.broadcast_to(item, value.shape))
+        return changed, set(layouts)
 
     def _value(self, item: Any) -> Any:
+        """An argument as a reader gets it: a Value, a list with them, or what it is."""
         if isinstance(item, list | tuple):
             return [self._value(part) for part in item]
-        return (
-            item
-            if self.node(item) is None or isinstance(item, Value)
-            else Value(self.positions[id(item)], item.dim())
-        )
+        if isinstance(item, Value) or self.node(item) is None:
+            return item
+        return Value(self.positions[id(item)], item.dim())
 
-    def _spread(self, value: Tensor, shape: Sequence[int]) -> tuple[int, Layout]:
+    def _spread(self, value: Tensor, shape: Sequence[int]) -> tuple[int, BatchLayout]:
+        """Node and layout of a value that is broadcast to a shape."""
         if value.shape == shape:
             return self.positions[id(value)], self._layouts[id(value)]
         return self._moved(value, lambda x: torch.broadcast_to(x, tuple(shape)))[0]
 
-    def _moved(self, value: Tensor, function: Callable[[Tensor], Any]) -> list[tuple[int, Layout]]:
-        """Nodes and layouts of the results of an operation that moves values: found by moving their
-        positions.
+    def _moved(
+        self, value: Tensor, function: Callable[[Tensor], Any]
+    ) -> list[tuple[int, BatchLayout]]:
+        """Nodes and layouts of what an operation that moves values gives.
+
+        The operation moves the positions of the values, counted from 1; 0 stands for a padded 0.
         """
         node = self.positions[id(value)]
         layout = self._layouts[id(value)]
         size = prod(self.shape(node))
         shape = self.shape(node)
         positions = torch.arange(1, BATCH * size + 1, dtype=torch.float64).reshape(BATCH, *shape)
+
         with torch.utils._python_dispatch._disable_current_modes():
             result = function(layout.arranged(positions, value.shape).contiguous())
             results = list(result) if isinstance(result, tuple | list) else [result]
             return [self._found(node, size, shifted) for shifted in results]
 
-    def _found(self, node: int, size: int, shifted: Tensor) -> tuple[int, Layout]:
-        """Node and layout of moved positions, by the axis along which the samples follow each
-        other.
+    def _found(self, node: int, size: int, shifted: Tensor) -> tuple[int, BatchLayout]:
+        """Node and layout of moved positions.
+
+        The samples follow each other along the axis on which all positions differ by `size`.
         """
         shape = tuple(shifted.shape)
-        layouts = [Layout(shape, k) for k, n in enumerate(shape) if n == BATCH]
+        layouts = [BatchLayout(shape, k) for k, n in enumerate(shape) if n == BATCH]
         for k, n in enumerate(shape):
             if n % BATCH == 0 and n > BATCH:
-                layouts += [Layout((*shape[:k], BATCH, n // BATCH, *shape[k + 1 :]), k)]
-                layouts += [Layout((*shape[:k], n // BATCH, BATCH, *shape[k + 1 :]), k + 1)]
+                layouts += [BatchLayout((*shape[:k], BATCH, n // BATCH, *shape[k + 1 :]), k)]
+                layouts += [BatchLayout((*shape[:k], n // BATCH, BATCH, *shape[k + 1 :]), k + 1)]
+
         for layout in layouts:
-            samples = shifted.reshape(layout.shape).movedim(layout.axis, 0)
-            if (
-                bool(
-                    (
-                        (samples[1] - samples[0] == size) | (samples[0] == 0) & (samples[1] == 0)
-                    ).all()
-                )
-                and samples.any()
-            ):
-                return self._selected(node, samples[0].round().long() - 1), layout
+            first, second = shifted.reshape(layout.shape).movedim(layout.axis, 0)
+            is_next = second - first == size
+            is_padding = (first == 0) & (second == 0)
+            if bool((is_next | is_padding).all()) and bool(second.any()):
+                return self._selected(node, first.round().long() - 1), layout
         raise Unbounded("the network mixes inputs of a batch")
 
     def add(self, operation: Operation, arguments: Sequence[int], shape: Sequence[int]) -> int:
+        """Append a node, and return its number."""
         self.nodes.append(Node(operation, tuple(arguments), tuple(shape)))
         return len(self.nodes) - 1
 
@@ -288,6 +299,7 @@ class Recorder(TorchDispatchMode):
         return self.positions.get(id(value)) if isinstance(value, Tensor) else None
 
     def shape(self, node: int) -> tuple[int, ...]:
+        """Shape of the value of a node, without the batch."""
         return self.nodes[node].shape
 
     def constant(self, value: Tensor) -> int:
@@ -298,14 +310,15 @@ class Recorder(TorchDispatchMode):
     def indexed(
         self, node: int, function: Callable[[Tensor], Tensor], shape: tuple[int, ...]
     ) -> int:
-        """A node for an operation that selects, moves or pads values: `function` takes (1, *shape
-        of the node).
+        """A node for an operation that selects, moves or pads values.
+
+        `function` takes (1, *shape of the node).
         """
-        positions = torch.arange(1, prod(self.shape(node)) + 1, dtype=torch.float64).reshape(
-            1, *self.shape(node)
-        )
+        before = self.shape(node)
+        positions = torch.arange(1, prod(before) + 1, dtype=torch.float64).reshape(1, *before)
         with torch.utils._python_dispatch._disable_current_modes():
-            return self._selected(node, function(positions)[0].round().long().reshape(shape) - 1)
+            index = function(positions)[0].round().long().reshape(shape) - 1
+            return self._selected(node, index)
 
     def _selected(self, node: int, index: Tensor) -> int:
         """A node for values at positions of the flattened value of another; -1 stands for 0."""
@@ -317,41 +330,50 @@ class Recorder(TorchDispatchMode):
 
 
 def _is_same(x: Tensor, view: Tensor) -> bool:
-    """True if a view has the strides of a tensor but for axes of length 1, as pooling in another
-    layout of memory makes it.
+    """True if a view has the strides of a tensor but for axes of length 1.
+
+    Pooling in another layout of memory makes such views.
     """
+    if x.shape != view.shape:
+        return False
     strides = zip(x.shape, x.stride(), view.stride(), strict=False)
-    return x.shape == view.shape and all(n == 1 or first == second for n, first, second in strides)
+    return all(n == 1 or first == second for n, first, second in strides)
+
+
+def _pads_with_values(name: str, args: Any, kwargs: Any) -> bool:
+    """True if an operation pads with something else than 0."""
+    return bool(kwargs.get("value")) or (name == "constant_pad_nd" and any(args[2:]))
 
 
 def _read_strided(index: Tensor, shape: tuple[int, ...]) -> Convolution | None:
-    """A slice of every k-th position of a map, with channels of zeros around, as a convolution with
-    one value a kernel.
+    """A slice of every k-th position of a map, as a convolution with one value a kernel.
+
+    It may have channels of zeros.
     """
     if index.dim() != 3 or len(shape) != 3:
         return None
+
     channels, height, width = shape
     filled = [c for c in range(len(index)) if int(index[c].max()) >= 0]
     if not filled:
         return None
+
     stride = -(-height // index.shape[1]), -(-width // index.shape[2])
     weight = torch.zeros(len(index), channels, 1, 1, dtype=torch.float64)
     for c in filled:
         weight[c, int(index[c, 0, 0]) // (height * width)] = 1.0
     convolution = Convolution(weight, None, stride)
-    positions = torch.arange(1, channels * height * width + 1, dtype=torch.float64).reshape(
-        1, *shape
-    )
+
+    # Whether the index is such a slice shows when the convolution moves the positions.
+    positions = torch.arange(1, channels * height * width + 1, dtype=torch.float64)
     with torch.utils._python_dispatch._disable_current_modes():
-        fits = convolution.value(positions)
-    return (
-        convolution
-        if fits.shape[1:] == index.shape and torch.equal(fits[0].round().long() - 1, index)
-        else None
-    )
+        selected = convolution.value(positions.reshape(1, *shape))
+    fits = selected.shape[1:] == index.shape and torch.equal(selected[0].round().long() - 1, index)
+    return convolution if fits else None
 
 
 def _bind(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """The arguments of an operation by name, with its defaults."""
     bound = {}
     for k, argument in enumerate(func._schema.arguments):
         if k < len(args):

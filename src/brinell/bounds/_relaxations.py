@@ -1,6 +1,4 @@
-"""Lines below and above an activation on the range of its argument, and how coefficients pass
-through them.
-"""
+"""Lines below and above an activation on a range, and how coefficients pass through them."""
 
 from dataclasses import dataclass, replace
 
@@ -8,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from brinell.bounds._functions import Function
+from brinell.bounds._functions import SmoothFunction
 from brinell.bounds._graph import Activation, MaxPool, Product, Range, centred
-from brinell.bounds._rows import Rows, total
+from brinell.bounds._rows import LinearForms, total
 
 SLOPES, STEPS = 8, 48
 """Tangents of a function that are tried as lines on either side, and steps of the grid on which
@@ -18,10 +16,8 @@ they are compared with it."""
 
 
 @dataclass(frozen=True, eq=False)
-class Lines:
-    """For each value of each sample: `low_slope * x + low_shift <= f(x) <= high_slope * x +
-    high_shift`.
-    """
+class ActivationLines:
+    """`low_slope x + low_shift <= f(x) <= high_slope x + high_shift`, by value and sample."""
 
     low_slope: Tensor
     high_slope: Tensor
@@ -32,10 +28,8 @@ class Lines:
     """The largest absolute value that a line takes at the ends of the range, products apart."""
     roundings = 3
 
-    def pull(self, rows: Rows) -> tuple[Rows, Tensor]:
-        """Coefficients of the argument that bound the functions from below, and the constants that
-        go with them.
-        """
+    def pull(self, rows: LinearForms) -> tuple[LinearForms, Tensor]:
+        """Coefficients of the argument that bound the functions from below, and their constants."""
         positive = rows.a.clamp(min=0)
         negative = rows.a - positive
         a = positive * rows.pick(self.low_slope) + negative * rows.pick(self.high_slope)
@@ -46,7 +40,9 @@ class Lines:
         return replace(rows, a=a, clipped=True), constant
 
 
-def relax(activation: Activation, argument: Range, low_slope: Tensor | None = None) -> Lines:
+def relax(
+    activation: Activation, argument: Range, low_slope: Tensor | None = None
+) -> ActivationLines:
     """Lines of an activation on a range.
 
     `low_slope` are slopes of the lines below a ReLU where its argument may have both signs, from 0
@@ -55,18 +51,17 @@ def relax(activation: Activation, argument: Range, low_slope: Tensor | None = No
     low, high = argument
     if activation.is_piecewise:
         lines = _piecewise(activation.slope, low, high, low_slope)
-        lines = (
-            lines if activation.has_slopes else (*lines[2:], *lines[:2])
-        )  # the weight of ReLU is negative
+        # The weight of ReLU is negative above a slope of 1, which turns the lines upside down.
+        lines = lines if activation.has_slopes else (*lines[2:], *lines[:2])
     else:
         lines = _smooth(activation.function, low, high)
     low_slope_, low_shift, high_slope, high_shift = lines
+
     ends = torch.maximum(low.abs(), high.abs())
-    largest = torch.maximum(low_slope_.abs(), high_slope.abs()) * ends + torch.maximum(
-        low_shift.abs(), high_shift.abs()
-    )
+    steepest = torch.maximum(low_slope_.abs(), high_slope.abs())
+    largest = steepest * ends + torch.maximum(low_shift.abs(), high_shift.abs())
     shift = None if activation.has_slopes else low_shift
-    return Lines(low_slope_, high_slope, shift, high_shift, largest.detach())
+    return ActivationLines(low_slope_, high_slope, shift, high_shift, largest.detach())
 
 
 FourMaps = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -74,36 +69,39 @@ FourMaps = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def _piecewise(slope: float, low: Tensor, high: Tensor, slopes: Tensor | None) -> FourMaps:
-    """ReLU and leaky ReLU, which is a weighted sum of identity and ReLU; for slopes above 1 the
-    lines change sides.
+    """ReLU and leaky ReLU, which is a weighted sum of identity and ReLU.
+
+    The lines of slopes above 1 change sides.
     """
     crossing = (low < 0) & (high > 0)
-    above = torch.where(
-        crossing,
-        (high / (high - low).clamp_min(torch.finfo(low.dtype).tiny)),
-        (low >= 0).to(low.dtype),
-    )
+    width = (high - low).clamp_min(torch.finfo(low.dtype).tiny)
+    above = torch.where(crossing, high / width, (low >= 0).to(low.dtype))
     below = (high >= -low).to(low.dtype) if slopes is None else slopes
     below = torch.where(crossing, below, above)
     shift = torch.where(crossing, -above * low, 0.0)
+
+    weight = 1 - slope
     return (
-        slope + (1 - slope) * below,
+        slope + weight * below,
         torch.zeros_like(low),
-        slope + (1 - slope) * above,
-        (1 - slope) * shift,
+        slope + weight * above,
+        weight * shift,
     )
 
 
-def _smooth(function: Function, low: Tensor, high: Tensor) -> FourMaps:
-    """A smooth function: tangent and chord where it is convex or concave, otherwise the best of
-    some slopes on each side.
+def _smooth(function: SmoothFunction, low: Tensor, high: Tensor) -> FourMaps:
+    """Lines of a smooth function on a range.
 
-    For a slope k the lines are moved until they pass `f(x) - k x` at all points of a grid, and on
-    by what a function of this curvature can do between two points, `curvature * step^2 / 8`.
+    They are tangent and chord where it is convex or concave, otherwise the best of some slopes on
+    each side. For a slope k the lines are moved until they pass `f(x) - k x` at all points of a
+    grid, and on by what a function of this curvature can do between two points,
+    `curvature * step^2 / 8`.
     """
+    # Nothing is known of the function where its argument must be positive and is not.
     if function.positive:
-        low = torch.where(low > 0, low, torch.nan)  # nothing is known of the function there
+        low = torch.where(low > 0, low, torch.nan)
     low = low.clamp(min=0) if function.bend < 0 else low
+
     width = high - low
     at_low = function.value(low)
     at_high = function.value(high)
@@ -118,16 +116,15 @@ def _smooth(function: Function, low: Tensor, high: Tensor) -> FourMaps:
         return 8 * unit * (size + slope.abs() * ends)
 
     if function.bend:
+        # Tangent and chord, moved outwards by their rounding.
         touching = function.value(middle) - tangent * middle - function.bend * rounding(tangent)
         outer = torch.maximum if function.bend > 0 else torch.minimum
-        crossing = outer(at_low - chord * low, at_high - chord * high) + function.bend * rounding(
-            chord
-        )
-        return (
-            (tangent, touching, chord, crossing)
-            if function.bend > 0
-            else (chord, crossing, tangent, touching)
-        )
+        crossing = outer(at_low - chord * low, at_high - chord * high)
+        crossing = crossing + function.bend * rounding(chord)
+        if function.bend > 0:
+            return tangent, touching, chord, crossing
+        return chord, crossing, tangent, touching
+
     places = torch.linspace(0, 1, 2 * SLOPES + 1, dtype=low.dtype, device=low.device)[1::2]
     slopes = torch.stack([chord, *(function.derivative(low + place * width) for place in places)])
     least = torch.full_like(slopes, torch.inf)
@@ -137,22 +134,28 @@ def _smooth(function: Function, low: Tensor, high: Tensor) -> FourMaps:
         difference = function.value(point) - slopes * point
         least = torch.minimum(least, difference)
         most = torch.maximum(most, difference)
-    slack = function.curvature / 8 * (width / STEPS) ** 2 * (1 + 1e-3) + rounding(slopes)
+
+    between = function.curvature / 8 * (width / STEPS) ** 2
+    slack = between * (1 + 1e-3) + rounding(slopes)
     below = least - slack
     above = most + slack
+
+    # The best lines are those that lie closest in the middle of the range.
     first = (slopes * middle + below).argmax(0, keepdim=True)
     second = (slopes * middle + above).argmin(0, keepdim=True)
-    return tuple(
-        part.gather(0, index)[0]
-        for index, line in ((first, below), (second, above))
-        for part in (slopes, line)
-    )  # type: ignore[return-value]
+    return (
+        slopes.gather(0, first)[0],
+        below.gather(0, first)[0],
+        slopes.gather(0, second)[0],
+        above.gather(0, second)[0],
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Planes:
-    """Planes of a product of two values: `x y` is `y0 x + x0 y - x0 y0` up to `spread`, about their
-    centres (McCormick 1976).
+    """Planes of a product of two values, about their centres (McCormick 1976).
+
+    `x y` is `y0 x + x0 y - x0 y0` up to `spread`.
     """
 
     product: Product
@@ -166,12 +169,13 @@ class Planes:
 
     @property
     def roundings(self) -> int:
-        return max(*self.first.shape[-2:], *self.second.shape[-2:]) if self.product.matrices else 3
+        """Roundings of one coefficient on the way back."""
+        if not self.product.matrices:
+            return 3
+        return max(*self.first.shape[-2:], *self.second.shape[-2:])
 
-    def pull(self, rows: Rows) -> tuple[Rows, Rows, Tensor]:
-        """Coefficients of both values that bound the functions from below, and the constants that
-        go with them.
-        """
+    def pull(self, rows: LinearForms) -> tuple[LinearForms, LinearForms, Tensor]:
+        """Coefficients of both values that bound the functions from below, and their constants."""
         rows = rows.dense(self.spread.shape[1:])
         first = rows.pick(self.first)
         second = rows.pick(self.second)
@@ -181,18 +185,20 @@ class Planes:
         else:
             a = rows.a * second
             b = rows.a * first
-        constant = rows.a * self.product.value(first, second) + rows.a.abs() * rows.pick(
-            self.spread
-        )
+        constant = rows.a * self.product.value(first, second)
+        constant = constant + rows.a.abs() * rows.pick(self.spread)
         return rows.replaced(a), rows.replaced(b), -total(constant)
 
 
 def relax_product(product: Product, first: Range, second: Range) -> Planes:
     """Planes of a product on the ranges of both values."""
     unit = 2 * torch.finfo(first[0].dtype).eps
-    (x, dx) = centred(*first)
-    (y, dy) = centred(*second)
-    dx, dy = dx + unit * (x.abs() + dx), dy + unit * (y.abs() + dy)  # the centres are rounded
+    x, dx = centred(*first)
+    y, dy = centred(*second)
+    # The centres are rounded.
+    dx = dx + unit * (x.abs() + dx)
+    dy = dy + unit * (y.abs() + dy)
+
     spread = product.value(dx, dy)
     largest = (
         product.value(x.abs() + dx, y.abs())
@@ -224,41 +230,38 @@ class Windows:
 
     @property
     def roundings(self) -> int:
+        """Roundings of one coefficient on the way back."""
         return self.selection.shape[1]
 
-    def pull(self, rows: Rows) -> tuple[Rows, Tensor]:
-        """Coefficients of the argument that bound the functions from below, and the constants that
-        go with them.
-        """
+    def pull(self, rows: LinearForms) -> tuple[LinearForms, Tensor]:
+        """Coefficients of the argument that bound the functions from below, and their constants."""
         positive = rows.a.clamp(min=0)
         negative = rows.a - positive
         constant = total(negative * rows.pick(self.high))
         a = positive + negative * rows.pick(self.certain)
+
         pool = self.pool
-        (height, width) = rows.a.shape[2:]
+        height, width = rows.a.shape[2:]
         extent = [
-            (n - 1) * s + k
-            for n, s, k in zip((height, width), pool.stride, pool.kernel, strict=True)
+            (n - 1) * stride + kernel
+            for n, stride, kernel in zip((height, width), pool.stride, pool.kernel, strict=True)
         ]
         out = a.new_zeros(*a.shape[:2], *extent)
         for position in range(pool.kernel[0] * pool.kernel[1]):
-            down, across = divmod(position, pool.kernel[1])
-            part = a * rows.pick(self.selection[:, position])
-            out[
-                :,
-                :,
-                down : down + (height - 1) * pool.stride[0] + 1 : pool.stride[0],
-                across : across + (width - 1) * pool.stride[1] + 1 : pool.stride[1],
-            ] += part
-        corner = (
-            rows.corner
-            if rows.corner is not None
-            else torch.zeros(len(a), 2, dtype=torch.long, device=a.device)
+            # The values at one position of the kernel lie a stride apart.
+            top, left = divmod(position, pool.kernel[1])
+            down = slice(top, top + (height - 1) * pool.stride[0] + 1, pool.stride[0])
+            across = slice(left, left + (width - 1) * pool.stride[1] + 1, pool.stride[1])
+            out[:, :, down, across] += a * rows.pick(self.selection[:, position])
+
+        corner = rows.corner
+        if corner is None:
+            corner = torch.zeros(len(a), 2, dtype=torch.long, device=a.device)
+        stride_ = torch.tensor(pool.stride, device=a.device)
+        corner = corner * stride_ - torch.tensor(pool.padding, device=a.device)
+        windows = LinearForms(
+            out, rows.sample, corner, (self.shape[1], self.shape[2]), False, rows.groups
         )
-        corner = corner * torch.tensor(pool.stride, device=a.device) - torch.tensor(
-            pool.padding, device=a.device
-        )
-        windows = Rows(out, rows.sample, corner, (self.shape[1], self.shape[2]), False, rows.groups)
         return (windows.dense(self.shape) if rows.corner is None else windows), constant
 
 
@@ -268,12 +271,10 @@ def relax_maxima(pool: MaxPool, argument: Range) -> Windows:
 
     def windows(value: Tensor, fill: float) -> Tensor:
         """(n, channels, positions of the kernel, h, w)."""
-        padded = F.pad(
-            value, (pool.padding[1], pool.padding[1], pool.padding[0], pool.padding[0]), value=fill
-        )
-        parts = padded.unfold(2, pool.kernel[0], pool.stride[0]).unfold(
-            3, pool.kernel[1], pool.stride[1]
-        )
+        down, across = pool.padding
+        padded = F.pad(value, (across, across, down, down), value=fill)
+        parts = padded.unfold(2, pool.kernel[0], pool.stride[0])
+        parts = parts.unfold(3, pool.kernel[1], pool.stride[1])
         return parts.flatten(4).movedim(4, 2)
 
     lows = windows(low, -torch.inf)
@@ -281,6 +282,7 @@ def relax_maxima(pool: MaxPool, argument: Range) -> Windows:
     best = lows.argmax(2, keepdim=True)
     rivals = highs.scatter(2, best, -torch.inf).amax(2)
     certain = lows.gather(2, best)[:, :, 0] >= rivals
+
     selection = torch.zeros_like(lows).scatter(2, best, 1.0)
     constant = torch.where(certain, 0.0, highs.amax(2))
     largest = pool.value(torch.maximum(low.abs(), high.abs()))
@@ -288,6 +290,6 @@ def relax_maxima(pool: MaxPool, argument: Range) -> Windows:
     return Windows(selection.movedim(2, 1), certain.to(low.dtype), constant, pool, shape, largest)
 
 
-Relaxed = Lines | Windows | Planes
+Relaxed = ActivationLines | Windows | Planes
 """What takes the place of an operation that is not linear; `roundings` are those of one
 coefficient on the way back."""

@@ -1,5 +1,4 @@
-"""Linear functions of the value of one node, many at once: of whole maps, or of windows where each
-function sees a patch.
+"""Linear functions of the value of one node, many at once: of whole maps, or of their windows.
 
 A neuron of a convolution sees a window of the map before it, and through another convolution a
 larger window. Kept as windows, the linear functions of all neurons of a layer take a small share of
@@ -26,12 +25,13 @@ matrix."""
 def total(x: Tensor, axis: int = 1) -> Tensor:
     """Float64: the sums over all axes from this one on."""
     flat = x.flatten(axis)
+
     count = flat.shape[-1] // GROUP
     groups = flat[..., : count * GROUP]
     remainder = flat[..., count * GROUP :]
-    return groups.reshape(*flat.shape[:-1], count, GROUP).sum(-1).double().sum(-1) + remainder.sum(
-        -1
-    )
+    # Sums of groups in the precision of the network, sums of sums in float64.
+    sums = groups.reshape(*flat.shape[:-1], count, GROUP).sum(-1)
+    return sums.double().sum(-1) + remainder.sum(-1)
 
 
 @lru_cache(maxsize=64)
@@ -40,15 +40,14 @@ def _spread(
 ) -> tuple[Tensor, tuple[int, ...]]:
     """The transposed convolution of windows of a size as a matrix, and the shape of its results."""
     count = weight.shape[0] * prod(window)
-    unit = torch.eye(count, dtype=weight.dtype, device=weight.device).reshape(
-        count, weight.shape[0], *window
-    )
+    unit = torch.eye(count, dtype=weight.dtype, device=weight.device)
+    unit = unit.reshape(count, weight.shape[0], *window)
     matrix = F.conv_transpose2d(unit, weight, None, stride, 0, 0, 1, dilation)
     return matrix.flatten(1), tuple(matrix.shape[1:])
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class LinearForms:
     """Linear functions `a . value`, each of one sample."""
 
     a: Tensor
@@ -74,7 +73,7 @@ class Rows:
         count = self.a[0].numel()
         return min(count, GROUP) + (count // GROUP if self.a.dtype == torch.float64 else 1)
 
-    def grouped(self) -> "Rows":
+    def grouped(self) -> "LinearForms":
         """The same functions with what is known of them all."""
         if self.corner is None:
             return replace(self, alike=bool((self.sample == self.sample[:1]).all()))
@@ -87,9 +86,10 @@ class Rows:
     @classmethod
     def of_values(
         cls, shape: Sequence[int], sample: Tensor, place: Tensor, dtype: torch.dtype
-    ) -> "Rows":
-        """Single values (*shape) of samples (rows,), by their places (rows,) in the flattened
-        value; of maps as windows.
+    ) -> "LinearForms":
+        """Single values of samples (rows,), by their places (rows,) in the flattened value.
+
+        Functions of a map (channels, height, width) are windows of one position.
         """
         corner = None
         size = None
@@ -97,44 +97,52 @@ class Rows:
         if len(shape) == 3:
             size = (shape[1], shape[2])
             entries = (shape[0], 1, 1)
-            place, position = place // prod(size), place % prod(size)
+            position = place % prod(size)
+            place = place // prod(size)
             corner = torch.stack([position // size[1], position % size[1]], 1)
+
         a = torch.zeros(len(place), *entries, dtype=dtype, device=place.device)
         a.view(len(place), prod(entries)).scatter_(1, place[:, None], 1.0)
         return cls(a, sample, corner, size)
 
-    def select(self, index: Tensor) -> "Rows":
+    def select(self, index: Tensor) -> "LinearForms":
+        """The functions at some positions."""
         corner = None if self.corner is None else self.corner[index]
         return replace(self, a=self.a[index], sample=self.sample[index], corner=corner).grouped()
 
-    def replaced(self, a: Tensor) -> "Rows":
+    def replaced(self, a: Tensor) -> "LinearForms":
+        """The same windows or maps with other coefficients."""
         return replace(self, a=a)
 
-    def reshaped(self, shape: Sequence[int]) -> "Rows":
+    def reshaped(self, shape: Sequence[int]) -> "LinearForms":
+        """The same functions of a value in another shape."""
         return self.replaced(self.a.reshape(len(self.a), *shape))
 
     def pick(self, value: Tensor) -> Tensor:
-        """The parts of values (n, *shape), or of one value (*shape) for all samples, on which the
-        functions depend.
+        """The parts of values on which the functions depend.
+
+        `value` is (n, *shape), or (*shape) where it is the same for all samples.
         """
         alike = value.dim() < self.a.dim()
         if self.corner is None:
-            return value if alike else value[self.sample[:1] if self.alike else self.sample]
-        value = value[None] if alike else value
-        padded, above, before = self._padded(value)
+            if alike:
+                return value
+            return value[self.sample[:1] if self.alike else self.sample]
+
+        padded, above, before = self._padded(value[None] if alike else value)
         windows = padded.unfold(2, self.a.shape[2], 1).unfold(3, self.a.shape[3], 1)
         sample = torch.zeros_like(self.sample) if alike else self.sample
+        down = self.corner[:, 0] + above
+        across = self.corner[:, 1] + before
         if self.groups is None:
-            return windows[sample, :, self.corner[:, 0] + above, self.corner[:, 1] + before]
+            return windows[sample, :, down, across]
+
+        # Each window is copied once for all functions that share it.
         first, group = self.groups
-        return windows[
-            sample[first], :, self.corner[first, 0] + above, self.corner[first, 1] + before
-        ][group]
+        return windows[sample[first], :, down[first], across[first]][group]
 
     def _padded(self, value: Tensor) -> tuple[Tensor, int, int]:
-        """A map with zeros around it wherever windows reach, and the width of the margin above and
-        on the left.
-        """
+        """A map with zeros wherever windows reach, and the margin above and on the left."""
         assert self.corner is not None
         (top, side) = self.corner.amin(0).tolist()
         (bottom, right) = self.corner.amax(0).tolist()
@@ -145,39 +153,39 @@ class Rows:
         after = max(0, right + self.a.shape[3] - width)
         return F.pad(value, (before, after, above, below)), above, before
 
-    def clip(self) -> "Rows":
+    def clip(self) -> "LinearForms":
         """The same functions, with coefficients outside of the map set to 0."""
         if self.clipped or self.corner is None:
             return self
         assert self.size is not None
+
         masks = []
         for axis in (0, 1):
-            positions = self.corner[:, axis, None] + torch.arange(
-                self.a.shape[2 + axis], device=self.a.device
-            )
+            offsets = torch.arange(self.a.shape[2 + axis], device=self.a.device)
+            positions = self.corner[:, axis, None] + offsets
             masks.append((positions >= 0) & (positions < self.size[axis]))
         mask = masks[0][:, None, :, None] & masks[1][:, None, None, :]
         return replace(self, a=self.a * mask, clipped=True)
 
-    def dense(self, shape: Sequence[int]) -> "Rows":
+    def dense(self, shape: Sequence[int]) -> "LinearForms":
         """The same functions of whole values (*shape)."""
         if self.corner is None:
             return self.reshaped(shape)
         rows = self.clip()
         (height, width) = shape[1:]
+
+        # The place of each coefficient in the flattened map; those outside go to a last column.
         down = self.corner[:, 0, None] + torch.arange(self.a.shape[2], device=self.a.device)
         across = self.corner[:, 1, None] + torch.arange(self.a.shape[3], device=self.a.device)
-        outside = ((down < 0) | (down >= height))[:, :, None] | ((across < 0) | (across >= width))[
-            :, None, :
-        ]
-        index = (
-            (down[:, :, None] * width + across[:, None, :])
-            .masked_fill(outside, height * width)
-            .flatten(1)
-        )
+        is_above = (down < 0) | (down >= height)
+        is_beside = (across < 0) | (across >= width)
+        outside = is_above[:, :, None] | is_beside[:, None, :]
+        index = down[:, :, None] * width + across[:, None, :]
+        index = index.masked_fill(outside, height * width).flatten(1)
+
         flat = self.a.new_zeros(len(self.a), shape[0], height * width + 1)
         flat = flat.scatter_add(2, index[:, None].expand(-1, shape[0], -1), rows.a.flatten(2))
-        return Rows(flat[:, :, :-1].reshape(len(flat), *shape), self.sample)
+        return LinearForms(flat[:, :, :-1].reshape(len(flat), *shape), self.sample)
 
     def convolved(
         self,
@@ -187,40 +195,44 @@ class Rows:
         dilation: tuple[int, int],
         groups: int,
         shape: tuple[int, ...],
-    ) -> "Rows":
+    ) -> "LinearForms":
         """The functions of the argument (*shape) of a convolution."""
         if self.corner is None:
-            kernel = [dilation[axis] * (weight.shape[2 + axis] - 1) + 1 for axis in (0, 1)]
-            output_padding = [
-                shape[1 + axis]
-                - ((self.a.shape[2 + axis] - 1) * stride[axis] - 2 * padding[axis] + kernel[axis])
-                for axis in (0, 1)
-            ]
+            # What the stride left over at the end of an axis comes back as padding of the output.
+            output_padding = []
+            for axis in (0, 1):
+                kernel = dilation[axis] * (weight.shape[2 + axis] - 1) + 1
+                extent = (self.a.shape[2 + axis] - 1) * stride[axis] - 2 * padding[axis] + kernel
+                output_padding.append(shape[1 + axis] - extent)
             return self.replaced(
                 F.conv_transpose2d(
                     self.a, weight, None, stride, padding, output_padding, groups, dilation
                 )
             )
+
         rows = self.clip()
         if rows.a.shape[2] * rows.a.shape[3] <= SMALL and groups == 1:
             matrix, size = _spread(weight, stride, dilation, tuple(rows.a.shape[2:]))
             a = (rows.a.flatten(1) @ matrix).reshape(len(rows.a), *size)
         else:
             a = F.conv_transpose2d(rows.a, weight, None, stride, 0, 0, groups, dilation)
-        corner = self.corner * torch.tensor(stride, device=a.device) - torch.tensor(
-            padding, device=a.device
-        )
-        windows = Rows(a, self.sample, corner, (shape[1], shape[2]), False, self.groups)
+
+        origin = torch.tensor(padding, device=a.device)
+        corner = self.corner * torch.tensor(stride, device=a.device) - origin
+        windows = LinearForms(a, self.sample, corner, (shape[1], shape[2]), False, self.groups)
+        # A window as large as the map saves nothing.
         return windows.dense(shape) if a.shape[2] * a.shape[3] >= prod(shape[1:]) else windows
 
-    def plus(self, addend: "Rows", shape: Sequence[int]) -> "Rows":
+    def plus(self, addend: "LinearForms", shape: Sequence[int]) -> "LinearForms":
         """The sum of two functions of the same value (*shape) for each row."""
-        shift = (
-            None if self.corner is None or addend.corner is None else addend.corner - self.corner
-        )
+        shift = None
+        if self.corner is not None and addend.corner is not None:
+            shift = addend.corner - self.corner
         if shift is None or bool((shift != shift[:1]).any()):
             whole_maps = self.dense(shape)
             return whole_maps.replaced(whole_maps.a + addend.dense(shape).a)
+
+        # All pairs of windows lie alike: one window around both takes the sum.
         parts = (self.clip(), addend.clip())
         starts = (torch.zeros_like(shift[0]), shift[0])
         origin = torch.minimum(*starts)
@@ -228,11 +240,13 @@ class Rows:
             start + start.new_tensor(part.a.shape[2:])
             for start, part in zip(starts, parts, strict=True)
         ]
+
         height, width = (torch.maximum(*ends) - origin).tolist()
         a = self.a.new_zeros(*self.a.shape[:2], height, width)
         for start, part in zip(starts, parts, strict=True):
             down, across = (start - origin).tolist()
             a[:, :, down : down + part.a.shape[2], across : across + part.a.shape[3]] += part.a
+
         assert self.corner is not None
         groups = self.groups  # the same shift everywhere keeps windows together
         return replace(self, a=a, corner=self.corner + origin, clipped=True, groups=groups)

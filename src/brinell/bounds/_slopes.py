@@ -1,6 +1,4 @@
-"""Optimisation of what is free in a linear relaxation: slopes of lines below ReLU, and multipliers
-of splits.
-
+"""Optimisation of the slopes of lines below ReLU, and of the multipliers of splits.
 Here each function is one sample, so that no two functions share slopes.
 """
 
@@ -11,9 +9,9 @@ import torch
 from torch import Tensor
 
 from brinell.bounds._bounding import Relaxation
-from brinell.bounds._graph import Activation
+from brinell.bounds._graph import Activation, Range
 from brinell.bounds._relaxations import Relaxed, relax
-from brinell.bounds._rows import Rows
+from brinell.bounds._rows import LinearForms
 
 DECAY = 0.95
 """Factor of the step size at each step."""
@@ -32,7 +30,7 @@ class Optimised(NamedTuple):
 
 def optimise(
     state: Relaxation,
-    rows: Rows,
+    rows: LinearForms,
     *,
     steps: int,
     rate: float,
@@ -58,6 +56,7 @@ def optimise(
     """
     last = node % len(state.graph.nodes)
     signs = signs or {}
+
     operations = {k: spec.operation for k, spec in enumerate(state.graph.nodes[:last])}
     free = {
         k: operation
@@ -65,55 +64,64 @@ def optimise(
         if isinstance(operation, Activation) and operation.has_slopes
     }
     arguments = {k: state.ranges[state.graph.nodes[k].arguments[0]] for k in free}
-    slopes = {}
-    for k, (low, high) in arguments.items():
-        initial = (
-            start.slopes[k]
-            if start is not None and k in start.slopes
-            else (high >= -low).to(low.dtype)
-        )
-        slopes[k] = initial.clone().requires_grad_()
-    multipliers = {
-        k: (
-            start.multipliers[k]
-            if start is not None and k in start.multipliers
-            else torch.zeros_like(sign)
-        )
-        .clone()
-        .requires_grad_()
-        for k, sign in signs.items()
-    }
+
+    slopes, multipliers = _initial(arguments, signs, start)
     parameters = [*slopes.values(), *multipliers.values()]
     steps = steps if parameters else 0
     adam = torch.optim.Adam(parameters or [torch.zeros(1, device=rows.a.device)], lr=rate)
     best = rows.a.new_full((len(rows.a),), -torch.inf, dtype=torch.float64)
     optima = [parameter.detach().clone() for parameter in parameters]
+
     for step in range(steps + 1):
         with torch.set_grad_enabled(step < steps):
             lines: dict[int, Relaxed] = {
                 k: relax(operation, arguments[k], slopes[k]) for k, operation in free.items()
             }
-            extra = {k: multipliers[k] * sign for k, sign in signs.items()}
-            lower = state.backward_bound(last, rows, lines, extra)
+            penalties = {k: multipliers[k] * sign for k, sign in signs.items()}
+            lower = state.backward_bound(last, rows, lines, penalties)
+
+        # Each function keeps what gave its own best bound.
         with torch.no_grad():
             gain = lower > best
             best = torch.where(gain, lower, best)
-            for keep, parameter in zip(optima, parameters, strict=True):
-                keep[gain] = parameter[gain]
+            for optimum, parameter in zip(optima, parameters, strict=True):
+                optimum[gain] = parameter[gain]
         if step == steps or bool((best > 0).all()):
             break
+
         adam.zero_grad()
         torch.autograd.backward([-lower[best <= 0].sum()])
         adam.step()
-        with torch.no_grad():
-            for slope in slopes.values():
-                slope.clamp_(0, 1)
-            for multiplier in multipliers.values():
-                multiplier.clamp_(min=0)
+        _project(slopes, multipliers)
         for group in adam.param_groups:
             group["lr"] *= DECAY
+
     return Optimised(
         best,
         dict(zip(slopes, optima, strict=False)),
         dict(zip(multipliers, optima[len(slopes) :], strict=True)),
     )
+
+
+def _initial(
+    arguments: Mapping[int, Range], signs: Mapping[int, Tensor], start: Optimised | None
+) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+    """Slopes and multipliers to begin with: those of `start`, else CROWN's slopes and zeros."""
+    slopes = {k: (high >= -low).to(low.dtype) for k, (low, high) in arguments.items()}
+    multipliers = {k: torch.zeros_like(sign) for k, sign in signs.items()}
+    if start is not None:
+        slopes = {k: start.slopes.get(k, slope) for k, slope in slopes.items()}
+        multipliers = {k: start.multipliers.get(k, value) for k, value in multipliers.items()}
+
+    slopes = {k: slope.clone().requires_grad_() for k, slope in slopes.items()}
+    multipliers = {k: value.clone().requires_grad_() for k, value in multipliers.items()}
+    return slopes, multipliers
+
+
+def _project(slopes: Mapping[int, Tensor], multipliers: Mapping[int, Tensor]) -> None:
+    """Move slopes and multipliers back to where every value gives a sound bound."""
+    with torch.no_grad():
+        for slope in slopes.values():
+            slope.clamp_(0, 1)
+        for multiplier in multipliers.values():
+            multiplier.clamp_(min=0)

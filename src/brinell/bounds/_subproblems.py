@@ -9,8 +9,8 @@ from torch.utils._pytree import tree_map
 
 from brinell.bounds._bounding import Relaxation
 from brinell.bounds._graph import Activation
-from brinell.bounds._relaxations import Lines, Relaxed, relax
-from brinell.bounds._rows import Rows
+from brinell.bounds._relaxations import ActivationLines, Relaxed, relax
+from brinell.bounds._rows import LinearForms
 from brinell.bounds._slopes import Optimised, optimise
 
 CANDIDATES = 3
@@ -39,9 +39,8 @@ class Subproblems:
             for k, spec in enumerate(root.graph.nodes)
             if isinstance(spec.operation, Activation) and spec.operation.has_slopes
         }
-        return cls(
-            root, a, signs, Optimised(a.new_full((1,), -torch.inf, dtype=torch.float64), {}, {})
-        )
+        bound = a.new_full((1,), -torch.inf, dtype=torch.float64)
+        return cls(root, a, signs, Optimised(bound, {}, {}))
 
     def __len__(self) -> int:
         return len(self.lower)
@@ -52,10 +51,12 @@ class Subproblems:
         return self.best.lower
 
     def select(self, index: Tensor) -> "Subproblems":
+        """The parts at some positions."""
         signs, best = tree_map(lambda value: value[index], (self.signs, self.best))
         return replace(self, signs=signs, best=best)
 
     def joined(self, parts: "Subproblems") -> "Subproblems":
+        """These parts, and then others of the same margin."""
         pairs = (self.signs, self.best), (parts.signs, parts.best)
         signs, best = tree_map(lambda first, second: torch.cat([first, second]), *pairs)
         return replace(self, signs=signs, best=best)
@@ -74,6 +75,7 @@ class Subproblems:
         return replace(self, best=best._replace(lower=torch.maximum(best.lower, before.lower)))
 
     def _state(self) -> Relaxation:
+        """The relaxation of each part: that of the root, with ranges that its signs cut."""
         state = self.root.select(torch.zeros(len(self), dtype=torch.long, device=self.a.device))
         for k, sign in self.signs.items():
             argument = self.root.graph.nodes[k].arguments[0]
@@ -84,66 +86,73 @@ class Subproblems:
             )
         return state
 
-    def _rows(self) -> Rows:
-        return Rows(
-            self.a.expand(len(self), -1).clone(), torch.arange(len(self), device=self.a.device)
-        )
+    def _rows(self) -> LinearForms:
+        """The margin, once for each part."""
+        a = self.a.expand(len(self), -1).clone()
+        return LinearForms(a, torch.arange(len(self), device=self.a.device))
 
     def _float_signs(self) -> dict[int, Tensor]:
         return {k: sign.to(self.a.dtype) for k, sign in self.signs.items()}
 
     @torch.no_grad()
     def branched(self) -> "tuple[Subproblems, Subproblems]":
-        """Each part with an open sign split in two at the neuron whose line loses most, and the
-        parts without open signs.
+        """Each part split in two at one open sign, and the parts without open signs.
+
+        The sign is that of the neuron whose line loses most.
         """
         none = self.select(torch.zeros(0, dtype=torch.long, device=self.a.device))
         if not self.signs:
             return none, self
-        state = self._state()
-        losses = []
-        sizes = []
-        lines: dict[int, Relaxed] = {}
-        for k in self.signs:
-            argument = self.root.graph.nodes[k].arguments[0]
-            operation = self.root.graph.nodes[k].operation
-            assert isinstance(operation, Activation)
-            lines[k] = relax(operation, state.ranges[argument], self.best.slopes[k])
-        coefficients: dict[int, Tensor] = {}
-        extra = {k: self.best.multipliers[k] * sign for k, sign in self._float_signs().items()}
-        state.backward_bound(
-            len(self.root.graph.nodes) - 1, self._rows(), lines, extra, record=coefficients
-        )
-        for k in self.signs:
-            losses.append(
-                _loss(
-                    lines[k], coefficients[k], state, self.root.graph.nodes[k].arguments[0]
-                ).flatten(1)
-            )
-            sizes.append(losses[-1].shape[1])
-        loss = torch.cat(losses, 1)
+
+        loss, sizes = self._losses()
         is_open = loss.amax(1) > 0
         if not bool(is_open.all()):
             exact = self.select((~is_open).nonzero()[:, 0])
-            return (
-                self.select(is_open.nonzero()[:, 0]).branched()[0] if bool(is_open.any()) else none
-            ), exact
+            if not bool(is_open.any()):
+                return none, exact
+            halves, _ = self.select(is_open.nonzero()[:, 0]).branched()
+            return halves, exact
+
+        # Of the few largest losses, the split with the better weaker half is taken.
         neurons = loss.topk(min(CANDIDATES, loss.shape[1]), dim=1).indices
         scores = torch.stack([self._weaker_half(neuron, sizes) for neuron in neurons.T])
         neuron = neurons.gather(1, scores.argmax(0)[:, None])[:, 0]
-        halves = [self._with_sign(neuron, sizes, sign) for sign in (1, -1)]
-        return halves[0].joined(halves[1]), none
+        halves = self._with_sign(neuron, sizes, 1).joined(self._with_sign(neuron, sizes, -1))
+        return halves, none
+
+    def _losses(self) -> tuple[Tensor, list[int]]:
+        """(parts, neurons): what the line of each neuron loses at most; neurons of each layer."""
+        nodes = self.root.graph.nodes
+        state = self._state()
+        lines: dict[int, Relaxed] = {}
+        for k in self.signs:
+            operation = nodes[k].operation
+            assert isinstance(operation, Activation)
+            argument = state.ranges[nodes[k].arguments[0]]
+            lines[k] = relax(operation, argument, self.best.slopes[k])
+
+        coefficients: dict[int, Tensor] = {}
+        penalties = {k: self.best.multipliers[k] * sign for k, sign in self._float_signs().items()}
+        last = len(nodes) - 1
+        state.backward_bound(last, self._rows(), lines, penalties, record=coefficients)
+
+        losses = []
+        for k in self.signs:
+            loss = _loss(lines[k], coefficients[k], state, nodes[k].arguments[0])
+            losses.append(loss.flatten(1))
+        return torch.cat(losses, 1), [loss.shape[1] for loss in losses]
 
     def _weaker_half(self, neuron: Tensor, sizes: list[int]) -> Tensor:
         """(parts,): the weaker bound of the two halves that a split makes, without optimisation.
 
         `neuron` (parts,) counts through all layers, whose numbers of neurons are `sizes`.
         """
-        return torch.minimum(
-            *(self._with_sign(neuron, sizes, sign).bounded(steps=0).lower for sign in (1, -1))
-        )
+        first = self._with_sign(neuron, sizes, 1).bounded(steps=0)
+        second = self._with_sign(neuron, sizes, -1).bounded(steps=0)
+        return torch.minimum(first.lower, second.lower)
 
     def _with_sign(self, neuron: Tensor, sizes: list[int], sign: int) -> "Subproblems":
+        """The halves in which the arguments of neurons (parts,) have a sign."""
         flat = torch.cat([part.flatten(1) for part in self.signs.values()], 1).clone()
         flat[torch.arange(len(flat), device=flat.device), neuron] = sign
         parts = zip(self.signs.items(), torch.split(flat, sizes, 1), strict=True)
@@ -152,10 +161,8 @@ class Subproblems:
 
 
 def _loss(lines: Relaxed, a: Tensor, state: Relaxation, argument: int) -> Tensor:
-    """(parts, *shape): how much the line of each neuron can lose at most, 0 where its sign is
-    known.
-    """
-    assert isinstance(lines, Lines)
+    """(parts, *shape): what the line of each neuron loses at most, 0 where its sign is known."""
+    assert isinstance(lines, ActivationLines)
     low, high = state.ranges[argument]
     negative = (-a).clamp(min=0)
     positive = a.clamp(min=0)

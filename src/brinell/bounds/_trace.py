@@ -33,6 +33,7 @@ def trace(answer: Callable[[Tensor], Tensor], x: Tensor) -> Graph:
             of the network.
     """
     example = x[:1].repeat(BATCH, *[1] * (x.dim() - 1))
+
     recorder = Recorder(example, READERS)
     try:
         with torch.no_grad(), _without_fast_path(), recorder:
@@ -43,15 +44,17 @@ def trace(answer: Callable[[Tensor], Tensor], x: Tensor) -> Graph:
         raise
     except RuntimeError as error:  # TorchScript wraps what is raised within it
         raise Unbounded(f"its operations cannot be followed ({one_line(error, 120)})") from None
+
     if id(scores) not in recorder.positions:
         raise Unbounded("the scores do not depend on the input by operations of torch")
     last = recorder.positions[id(scores)]
     graph = _without_unused(recorder.nodes, last)
+
     with torch.no_grad():
         answers = graph.values(x.double().cpu())[-1]
-    difference = (
-        float((expected - answers).abs().max()) if expected.shape == answers.shape else float("inf")
-    )
+    difference = float("inf")
+    if expected.shape == answers.shape:
+        difference = float((expected - answers).abs().max())
     if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
         raise Unbounded(
             "the network that was read answers differently than the model, by up "
@@ -73,6 +76,7 @@ def _without_fast_path() -> Iterator[None]:
 
 
 def _without_unused(nodes: Sequence[Node], last: int) -> Graph:
+    """The graph of those nodes on which the last one depends."""
     used = {0}
     waiting = [last]
     while waiting:
@@ -80,11 +84,11 @@ def _without_unused(nodes: Sequence[Node], last: int) -> Graph:
         if k not in used:
             used.add(k)
             waiting += nodes[k].arguments
+
     order = sorted(used)
     places = {k: place for place, k in enumerate(order)}
-    return Graph(
-        tuple(
-            Node(nodes[k].operation, tuple(places[j] for j in nodes[k].arguments), nodes[k].shape)
-            for k in order
-        )
-    )
+    kept = []
+    for k in order:
+        arguments = tuple(places[j] for j in nodes[k].arguments)
+        kept.append(Node(nodes[k].operation, arguments, nodes[k].shape))
+    return Graph(tuple(kept))

@@ -1,5 +1,4 @@
-"""Outside verifiers with the command line of VNN-LIB 2.0: the query that one is asked, and what is
-read of its answer.
+"""Outside verifiers with the command line of VNN-LIB 2.0: what one is asked, and its answer.
 
     TOOL verify QUERY.vnnlib --network N=MODEL.onnx --timeout SECONDS
 
@@ -53,7 +52,7 @@ VALUE = re.compile(
 
 
 @dataclass(frozen=True)
-class Answer:
+class ToolAnswer:
     """The answer of a verifier to a query."""
 
     verdict: Word
@@ -65,26 +64,29 @@ class Answer:
 
 
 def robustness_query(low: Array, high: Array, label: int, classes: int, comment: str) -> str:
-    """The text of a query about inputs between `low` and `high` (*shape) float64, the true class,
-    and a line at the beginning.
+    """The text of a query about inputs between `low` and `high` (*shape) float64.
+
+    `label` is the true class, `comment` the first line.
     """
     scores = [f"Y{_shape([k], 0)}" for k in range(classes)]
     lines = [f"; {' '.join(comment.split())}", "(vnnlib-version <2.0>)"]
-    ports = (
-        f"(declare-input X Real {_shape(low.shape)}) (declare-output Y Real {_shape([classes])})"
-    )
-    lines.append(f"(declare-network {NETWORK} {ports})")
+    input_port = f"(declare-input X Real {_shape(low.shape)})"
+    output_port = f"(declare-output Y Real {_shape([classes])})"
+    lines.append(f"(declare-network {NETWORK} {input_port} {output_port})")
+
     for index in product(*map(range, low.shape)):
         name = f"X{_shape(index, 0)}"
         lines += [
             f"(assert (>= {name} {_number(low[index])}))",
             f"(assert (<= {name} {_number(high[index])}))",
         ]
+
     rivals = " ".join(f"(>= {scores[k]} {scores[label]})" for k in range(classes) if k != label)
     return "\n".join([*lines, f"(assert (or {rivals}))"]) + "\n"
 
 
 def _shape(sides: Sequence[int], batch: int = 1) -> str:
+    """`[batch,side,...]`, which is a shape or an index."""
     return f"[{','.join(map(str, (batch, *sides)))}]"
 
 
@@ -95,9 +97,10 @@ def _number(value: float) -> str:
 
 def run_tool(
     command: Sequence[str], query: Path, network: str, seconds: float, inputs: Sequence[str]
-) -> Answer:
-    """Ask a tool about a query on NAME=MODEL.onnx; `inputs` are the names of the inputs of the
-    query, in order.
+) -> ToolAnswer:
+    """Ask a tool about a query on NAME=MODEL.onnx.
+
+    `inputs` are the names of the inputs of the query, in order.
     """
     words = [*command, "verify", str(query), "--network", network, "--timeout", f"{seconds:g}"]
     start = time.monotonic()
@@ -115,7 +118,9 @@ def run_tool(
                 start_new_session=True,
             )
         except OSError as error:
-            return Answer(SILENT, f"it could not be started ({error.strerror or one_line(error)})")
+            reason = f"it could not be started ({error.strerror or one_line(error)})"
+            return ToolAnswer(SILENT, reason)
+
         try:
             code = process.wait(seconds + GRACE)
         except subprocess.TimeoutExpired:
@@ -124,35 +129,45 @@ def run_tool(
             with suppress(ProcessLookupError):  # what it started ends with it
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
         output.seek(0)
         text = output.read(MOST_OUTPUT).decode("utf-8", "replace")
+
     if code is None:
-        return Answer(SILENT, f"it did not end within {seconds:g} s and was stopped")
+        return ToolAnswer(SILENT, f"it did not end within {seconds:g} s and was stopped")
     verdict, reason, x = read_answer(text, inputs)
     if code != 0:
-        reason = f"it ended with code {code}" + ", so that its answer does not count" * (
-            verdict != SILENT
-        )
-        return Answer(SILENT, reason)
-    return Answer(verdict, reason, x, time.monotonic() - start)
+        reason = f"it ended with code {code}"
+        if verdict != SILENT:
+            reason += ", so that its answer does not count"
+        return ToolAnswer(SILENT, reason)
+    return ToolAnswer(verdict, reason, x, time.monotonic() - start)
 
 
 def read_answer(text: str, inputs: Sequence[str]) -> tuple[Word, str, tuple[float, ...]]:
-    """Verdict, reason and input in the output of a tool: the only line that is one verdict, and the
-    values of the inputs.
+    """Verdict, reason and input in the output of a tool.
+
+    The verdict is the only line that is one; the input is made of the values of `inputs`.
     """
-    verdicts = [word for line in text.splitlines() if (word := line.strip().lower()) in WORDS]
+    first_words = [line.strip().lower() for line in text.splitlines()]
+    verdicts = [word for word in first_words if word in WORDS]
     if not verdicts:
         return SILENT, "its answer is none of sat, unsat and unknown", ()
     if len({WORDS[word] for word in verdicts}) > 1:
         return SILENT, "it gave several answers", ()
+
     verdict = WORDS[verdicts[0]]
-    if verdict != WITNESS:
-        return verdict, "" if verdict == PROOF else f"it answered {verdicts[0]}", ()
+    if verdict == PROOF:
+        return PROOF, "", ()
+    if verdict == SILENT:
+        return SILENT, f"it answered {verdicts[0]}", ()
+
     values = {
         name + re.sub(r"\s", "", index or ""): float(number)
         for name, index, number in VALUE.findall(text)
     }
+
+    # Tools name the inputs as the query does, or as VNN-LIB 1.0 does.
     for names in (inputs, [f"X_{k}" for k in range(len(inputs))]):
         x = tuple(values.get(name, math.nan) for name in names)
         if all(map(math.isfinite, x)):

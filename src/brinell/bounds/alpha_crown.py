@@ -15,7 +15,7 @@ from torch import Tensor
 
 from brinell.bounds._bounding import Ball, margin_rows, propagate
 from brinell.bounds._graph import Graph
-from brinell.bounds._rows import Rows
+from brinell.bounds._rows import LinearForms
 from brinell.bounds._slopes import optimise
 from brinell.core.settings import Checked, Count
 
@@ -36,12 +36,13 @@ class AlphaCrown(Checked):
         with torch.no_grad():
             state = propagate(graph, ball, refine=True)
             lower = state.margins(labels).flatten()
+
+        # What CROWN leaves open is optimised.
         rows = margin_rows(labels, graph.classes, ball.x.dtype)
         undecided = (lower <= 0).nonzero()[:, 0]
         for part in torch.split(undecided, AT_A_TIME) if len(undecided) else ():
             subset = state.select(rows.sample[part])
-            functions = Rows(rows.a[part], torch.arange(len(part), device=part.device))
-            lower[part] = torch.maximum(
-                lower[part], optimise(subset, functions, steps=self.steps, rate=self.rate).lower
-            )
+            functions = LinearForms(rows.a[part], torch.arange(len(part), device=part.device))
+            best = optimise(subset, functions, steps=self.steps, rate=self.rate)
+            lower[part] = torch.maximum(lower[part], best.lower)
         return lower.view(len(labels), -1)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from brinell.bounds._bounding import Ball, Relaxation, margin_rows, propagate
 from brinell.bounds._graph import Graph
-from brinell.bounds._rows import Rows
+from brinell.bounds._rows import LinearForms
 from brinell.bounds._slopes import optimise
 from brinell.bounds._subproblems import Subproblems
 from brinell.core.settings import Checked, Count, NotNegative
@@ -55,24 +55,24 @@ class BetaCrown(Checked):
             with torch.no_grad():
                 state = propagate(graph, ball.select(index), refine=True, tighten=self._tightened)
                 lower[k] = state.margins(labels[index])[0]
+
+            # The margins that are open, hardest first: one that stays so leaves the sample open.
             rows = margin_rows(labels[index], graph.classes, ball.x.dtype)
             order = lower[k].argsort()
-            for j in order[
-                lower[k][order] <= 0
-            ].tolist():  # a margin that stays open leaves the sample open
-                end = start + self.seconds if self.seconds else float("inf")
+            end = start + self.seconds if self.seconds else float("inf")
+            for j in order[lower[k][order] <= 0].tolist():
                 lower[k, j] = torch.maximum(lower[k, j], self._split(state, rows.a[j], end))
                 if lower[k, j] <= 0:
                     break
         return lower
 
-    def _tightened(self, state: Relaxation, node: int, rows: Rows) -> Tensor:
+    def _tightened(self, state: Relaxation, node: int, rows: LinearForms) -> Tensor:
         """(rows,): better bounds of the arguments of a small layer, each with separate slopes."""
         if rows.corner is not None or len(rows.a) > LARGEST:
             return rows.a.new_full((len(rows.a),), -torch.inf)
         with torch.enable_grad():
             subset = state.select(rows.sample)
-            functions = Rows(rows.a, torch.arange(len(rows.a), device=rows.a.device))
+            functions = LinearForms(rows.a, torch.arange(len(rows.a), device=rows.a.device))
             return optimise(subset, functions, steps=self.steps, rate=0.2, node=node).lower
 
     def _split(self, state: Relaxation, a: Tensor, end: float) -> Tensor:
@@ -82,15 +82,22 @@ class BetaCrown(Checked):
         while len(waiting) and not bool((waiting.lower > 0).all()):
             if count >= self.parts or time.process_time() > end:
                 break
+
+            # The parts with the lowest bounds are split first.
             order = waiting.lower.argsort()
             leading = waiting.select(order[: self.batch])
             remainder = waiting.select(order[self.batch :])
             halves, exact = leading.branched()
-            if len(exact):  # every sign is known: the bound is exact up to the multipliers
+            if len(exact):
+                # Every sign is known: the bound is exact up to the multipliers.
                 exact = exact.bounded(steps=EXACT)
                 if bool((exact.lower <= 0).any()):
                     return exact.lower.min()
+
             halves = halves.bounded(steps=self.steps) if len(halves) else halves
             count += len(halves) - len(leading)
             waiting = remainder.joined(halves.select((halves.lower <= 0).nonzero()[:, 0]))
-        return waiting.lower.min() if len(waiting) else a.new_tensor(torch.finfo(a.dtype).tiny)
+        if len(waiting):
+            return waiting.lower.min()
+        # All parts are proven; the bound is some positive number.
+        return a.new_tensor(torch.finfo(a.dtype).tiny)

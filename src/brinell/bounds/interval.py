@@ -15,7 +15,7 @@ from brinell.bounds._graph import NONLINEAR, Graph
 
 
 @dataclass(frozen=True, kw_only=True)
-class Interval:
+class IntervalBounds:
     """Ranges by interval arithmetic."""
 
     def __call__(self, graph: Graph, ball: Ball, labels: Tensor) -> Tensor:

@@ -1,5 +1,4 @@
-"""What may stand on a patch: distortions at each severity in each draw, made once per sample, and
-the inputs that they give.
+"""What may stand on a patch: distortions at each severity in each draw, made once per sample.
 
 An input is a function of its assignment alone: each place shows the variant of the lowest-numbered
 patch over it that has one, and the clean value where no patch has one. So the order in which
@@ -62,8 +61,7 @@ def variants(
     severities: Sequence[int] = SEVERITIES,
     draws: int = 4,
 ) -> tuple[Variant, ...]:
-    """Every distortion at every severity in every draw; so many `draws` of each distortion whose
-    draws are endless.
+    """Every distortion at every severity, in `draws` draws where its draws are endless.
 
     Without severities these are all of them, fitted to the budget.
     """
@@ -72,6 +70,7 @@ def variants(
             f"severities {list(severities)} and {draws} draws: severities are 1 "
             "to 5, and at least 1 draw is needed"
         )
+
     for distortion in distortions:
         if domain.kind not in distortion.domains:
             kinds = ", ".join(sorted(distortion.domains))
@@ -79,6 +78,7 @@ def variants(
                 f"distortion {type(distortion).__name__} distorts {kinds}, and "
                 f"the data is of kind {domain.kind}: leave it out"
             )
+
     return tuple(
         Variant(distortion, severity, draw, not severities)
         for distortion in distortions
@@ -96,8 +96,7 @@ def distorted(
     domain: Domain,
     draw: Tensor | int = 0,
 ) -> Tensor:
-    """Distort inputs and check the result: the same shape, finite, within the bounds, `x`
-    unchanged.
+    """Distort inputs and check the result: shape, finite, within the bounds, `x` unchanged.
 
     Args:
         distortion: the distortion.
@@ -115,11 +114,11 @@ def distorted(
         ContractError: the distortion failed or broke its contract.
     """
     low, high = domain.bounds()
-    plain = not low.any() and bool(
-        (high == 1).all()
-    )  # on the processor, where a look costs nothing
+    # Read on the processor, where it costs nothing.
+    is_unit = not low.any() and bool((high == 1).all())
     low, high = domain.bounds(x)
-    unit = x if plain else ((x - low) / (high - low)).clamp_(0, 1)
+    unit = x if is_unit else ((x - low) / (high - low)).clamp_(0, 1)
+
     severity = torch.as_tensor(severity, device=x.device).expand(len(x))
     draw = torch.as_tensor(draw, device=x.device).expand(len(x))
     least, most = torch.stack(torch.aminmax(severity)).tolist()
@@ -127,48 +126,48 @@ def distorted(
         raise RequestError(
             f"severity {severity.tolist()}: it must be between {SEVERITIES[0]} and {SEVERITIES[-1]}"
         )
-    before = unit._version
+
+    # Each draw has streams of its own.
     numbers, index = torch.unique(draw, return_inverse=True)
-    keys = torch.stack([rng.fold(number).keys for number in numbers.tolist()]).gather(
-        0, index[None]
-    )[0]
+    keys_by_draw = torch.stack([rng.fold(number).keys for number in numbers.tolist()])
+    keys = keys_by_draw.gather(0, index[None])[0]
+    version = unit._version
     arguments: list[Any] = [unit, severity, Streams(keys), draw]
     answer = _call(distortion, arguments)
-    if unit._version != before:
+    if unit._version != version:
         raise _broken(
             distortion, "wrote into the inputs it was given; it must clone what it changes"
         )
     _check(distortion, answer, x)
+
     # Within the slack only: an answer that leaves the bounds by more was refused.
     answer = answer.clamp(0, 1)
-    return (
-        answer
-        if plain
-        else domain.clamp(torch.where(answer == unit, x, low + (high - low) * answer))
-    )
+    if is_unit:
+        return answer
+    return domain.clamp(torch.where(answer == unit, x, low + (high - low) * answer))
 
 
 def _call(distortion: Any, arguments: Sequence[Any]) -> Any:
+    """Call a distortion; what it raises becomes an error that names it."""
     try:
         return distortion(*arguments)
     except BrinellError:
         raise
     except Exception as error:
-        raise _broken(
-            distortion, f"failed with {type(error).__name__}: {one_line(error)}"
-        ) from error
+        rule = f"failed with {type(error).__name__}: {one_line(error)}"
+        raise _broken(distortion, rule) from error
 
 
 def _check(distortion: Distortion, answer: Any, x: Tensor) -> None:
+    """Raise where an answer is no tensor like `x` with values in [0, 1]."""
     if not isinstance(answer, Tensor) or answer.shape != x.shape or answer.dtype != x.dtype:
-        kind = (
-            f"{tuple(answer.shape)} {answer.dtype}"
-            if isinstance(answer, Tensor)
-            else type(answer).__name__
-        )
+        kind = type(answer).__name__
+        if isinstance(answer, Tensor):
+            kind = f"{tuple(answer.shape)} {answer.dtype}"
         raise _broken(
             distortion, f"made {kind} of {tuple(x.shape)} {x.dtype}; it must keep shape and type"
         )
+
     least, most = torch.stack(torch.aminmax(answer)).tolist()
     if not (math.isfinite(least) and math.isfinite(most)):
         raise _broken(distortion, "answered NaN or infinity")
@@ -179,14 +178,16 @@ def _check(distortion: Distortion, answer: Any, x: Tensor) -> None:
 
 
 def vet(variants: Sequence[Variant], x: Tensor, rng: Streams, *, domain: Domain) -> None:
-    """Try each distortion on inputs x (n, *shape), at each severity that may be used, before any
-    queries are spent.
+    """Try each distortion on inputs x (n, *shape) at each severity, before queries are spent.
+
+    Only severities that may be used are tried.
 
     Raises:
         ContractError: a distortion broke its contract, or gave two different results for the same
             input.
     """
     for distortion in {id(variant.distortion): variant.distortion for variant in variants}.values():
+        # The first draw of each severity.
         draws = {
             variant.severity: variant.draw
             for variant in reversed(variants)
@@ -195,14 +196,14 @@ def vet(variants: Sequence[Variant], x: Tensor, rng: Streams, *, domain: Domain)
         numbers = sorted(draws)
         index = torch.arange(len(x), device=x.device).repeat(len(draws))
         severity = torch.tensor(numbers, device=x.device).repeat_interleave(len(x))
-        draw = torch.tensor(
-            [draws[number] for number in numbers], device=x.device
-        ).repeat_interleave(len(x))
-        first, two = (
-            distorted(distortion, x[index], severity, rng.select(index), domain=domain, draw=draw)
-            for _ in range(2)
-        )
-        if not torch.equal(first, two):
+        draw = torch.tensor([draws[number] for number in numbers], device=x.device)
+        draw = draw.repeat_interleave(len(x))
+
+        inputs = x[index]
+        streams = rng.select(index)
+        first = distorted(distortion, inputs, severity, streams, domain=domain, draw=draw)
+        second = distorted(distortion, inputs, severity, streams, domain=domain, draw=draw)
+        if not torch.equal(first, second):
             raise _broken(
                 distortion,
                 "gave two answers to the same input and streams; draw from the streams it is given",
@@ -210,45 +211,48 @@ def vet(variants: Sequence[Variant], x: Tensor, rng: Streams, *, domain: Domain)
 
 
 def extremes(domain: Domain) -> Tensor:
-    """(3, *shape): inputs that are dark, bright and grey throughout, on which a division by what an
-    input holds fails.
+    """(3, *shape): inputs that are dark, bright and grey throughout.
+
+    A division by what an input holds fails on them.
     """
     low, high = domain.bounds()
-    return torch.stack(
-        [(low + share * (high - low)).expand(1, *domain.shape)[0] for share in (0.0, 1.0, 0.5)]
-    )
+    levels = [low + share * (high - low) for share in (0.0, 1.0, 0.5)]
+    return torch.stack([level.expand(1, *domain.shape)[0] for level in levels])
 
 
 def _broken(distortion: Distortion, rule: str) -> ContractError:
+    """An error that says which rule a distortion broke."""
     return ContractError(f"distortion {type(distortion).__name__} {rule}")
 
 
 def pair_numbers(variants: tuple[Variant, ...], device: torch.device) -> Tensor:
-    """(variants,): numbers from 1 for each distortion at each severity; a single one is 0, since
-    there is nothing to choose.
+    """(variants,): numbers from 1 for each distortion at each severity.
+
+    A single one is 0, since there is nothing to choose.
     """
-    names = list(dict.fromkeys((id(variant.distortion), variant.severity) for variant in variants))
+    pairs = [(id(variant.distortion), variant.severity) for variant in variants]
+    names = list(dict.fromkeys(pairs))
     offset = 0 if len(names) == 1 else 1
-    return torch.tensor(
-        [names.index((id(v.distortion), v.severity)) + offset for v in variants], device=device
-    )
+    return torch.tensor([names.index(pair) + offset for pair in pairs], device=device)
 
 
 def wholes(variants: Sequence[Variant]) -> Tensor:
     """The strongest variants of each distortion, the first draws of all before the second ones."""
-    strongest = {
-        id(variant.distortion): variant.severity
-        for variant in sorted(variants, key=lambda variant_: variant_.severity)
-    }
+    ascending = sorted(variants, key=lambda variant: variant.severity)
+    strongest = {id(variant.distortion): variant.severity for variant in ascending}
     numbers = [
-        index for index, one in enumerate(variants) if one.severity == strongest[id(one.distortion)]
+        index
+        for index, variant in enumerate(variants)
+        if variant.severity == strongest[id(variant.distortion)]
     ]
-    return torch.tensor(sorted(numbers, key=lambda index: variants[index].draw)[:WHOLES])
+    by_draw = sorted(numbers, key=lambda index: variants[index].draw)
+    return torch.tensor(by_draw[:WHOLES])
 
 
 def pair_options(variants: tuple[Variant, ...]) -> int:
-    """Options of the distortion branch: any, and each pair of distortion and severity; 1 where
-    there is one pair alone.
+    """Options of the distortion branch: any, and each pair of distortion and severity.
+
+    There is 1 where there is one pair alone.
     """
     return int(pair_numbers(variants, torch.device("cpu")).max()) + 1
 
@@ -269,11 +273,11 @@ class DistortedInputs:
             )
         self.variants = tuple(variants)
         self.domain = domain
+
         # The clean inputs come last, so that CLEAN is their index too.
         self._values = torch.zeros(slots, len(variants) + 1, math.prod(domain.shape), device=device)
-        self.factor, self.fill = torch.ones(
-            2, slots, len({id(variant.distortion) for variant in variants}), device=device
-        )
+        distortions = len({id(variant.distortion) for variant in variants})
+        self.factor, self.fill = torch.ones(2, slots, distortions, device=device)
         """(n, distortions) each: by how much a distortion was made stronger to fit the budget;
         and the distance of an input that it distorts as a whole at its strongest, in budgets, 1
         where there is none."""
@@ -287,30 +291,36 @@ class DistortedInputs:
         return self._values[:, CLEAN].view(len(self), *self.domain.shape)
 
     def put(self, rows: Tensor, x: Tensor, rng: Streams, threat: Threat | None = None) -> None:
-        """Make everything of samples x (m, *shape), with a stream each, in the slots (m,), for the
-        budgets of their threat.
+        """Make everything of samples x (m, *shape), for the budgets of their threat.
+
+        `rows` (m,) are their slots, `rng` has a stream for each.
         """
         self._values[rows, CLEAN] = x.flatten(1)
         distortions = {
             id(variant.distortion): variant.distortion for variant in self.variants
         }.values()
+
         for column, distortion in enumerate(distortions):
             numbers = [
                 number
                 for number, variant in enumerate(self.variants)
                 if variant.distortion is distortion
             ]
-            severity = torch.tensor([self.variants[at][1] for at in numbers], device=x.device)
-            draw = torch.tensor([self.variants[at][2] for at in numbers], device=x.device)
+            chosen = [self.variants[number] for number in numbers]
+            severity = torch.tensor([variant.severity for variant in chosen], device=x.device)
+            draw = torch.tensor([variant.draw for variant in chosen], device=x.device)
             index = torch.tensor(numbers, device=x.device)
+
+            # On the processor one sample a call, so that a batch changes no bit.
             k = len(numbers)
             size = 1 if x.device.type == "cpu" else max(1, TOGETHER // (k * x[0].numel()))
             for part in torch.split(torch.arange(len(rows), device=x.device), size):
+                streams = Streams(rng.keys[part].repeat_interleave(k))
                 results = distorted(
                     distortion,
                     x[part].repeat_interleave(k, 0),
                     severity.repeat(len(part)),
-                    Streams(rng.keys[part].repeat_interleave(k)).fold(type(distortion).__name__),
+                    streams.fold(type(distortion).__name__),
                     domain=self.domain,
                     draw=draw.repeat(len(part)),
                 )
@@ -321,35 +331,37 @@ class DistortedInputs:
     def _fit(
         self, rows: Tensor, x: Tensor, threat: Threat, index: Tensor, severity: Tensor, column: int
     ) -> None:
-        """Make the variants (k,) of a distortion stronger for slots (m,) whose budget it would not
-        fill; say what it fills.
+        """Make the variants (k,) of a distortion stronger for budgets that it would not fill.
+
+        `rows` (m,) are slots; `factor` and `fill` are noted in the column of the distortion.
         """
         strongest = index[severity == severity.max()]
-        sizes = [
-            threat.distance.size(self.inputs(rows, number.expand(len(rows))) - x)
-            for number in strongest
-        ]
-        size = torch.stack(sizes).mean(0)
+        sizes = self._sizes(rows, strongest, x, threat)
+        # A budget that every input within the bounds meets is no limit.
         limited = threat.eps < EXTENT * extent(threat.distance, self.domain)
+
         if self.variants[int(index[0])].fitted:
-            factor = torch.where(
-                limited & (size > 0), CONCENTRATED * threat.eps / size.clamp_min(1e-12), 1.0
-            ).clamp(1, STRONGEST)
+            size = torch.stack(sizes).mean(0)
+            factor = CONCENTRATED * threat.eps / size.clamp_min(1e-12)
+            factor = torch.where(limited & (size > 0), factor, 1.0).clamp(1, STRONGEST)
             for row in (factor > 1).nonzero()[:, 0].tolist():
                 values = self._values[rows[row], index]
                 clean = self._values[rows[row], CLEAN]
                 grown = clean + factor[row] * (values - clean)
-                self._values[rows[row], index] = self.domain.clamp(
-                    grown.view(len(index), *x.shape[1:])
-                ).flatten(1)
+                grown = self.domain.clamp(grown.view(len(index), *x.shape[1:]))
+                self._values[rows[row], index] = grown.flatten(1)
             self.factor[rows, column] = factor
-            sizes = [
-                threat.distance.size(self.inputs(rows, number.expand(len(rows))) - x)
-                for number in strongest
-            ]
-        self.fill[rows, column] = torch.where(
-            limited, torch.stack(sizes).amax(0) / threat.eps.clamp_min(1e-12), 1.0
-        )
+            sizes = self._sizes(rows, strongest, x, threat)
+
+        fill = torch.stack(sizes).amax(0) / threat.eps.clamp_min(1e-12)
+        self.fill[rows, column] = torch.where(limited, fill, 1.0)
+
+    def _sizes(self, rows: Tensor, variants: Tensor, x: Tensor, threat: Threat) -> list[Tensor]:
+        """For each variant (m,): the distances of inputs x (m, *shape) that it distorts wholly."""
+        return [
+            threat.distance.size(self.inputs(rows, number.expand(len(rows))) - x)
+            for number in variants
+        ]
 
     def values(self, rows: Tensor, variants: Tensor, places: Tensor, channels: int) -> Tensor:
         """Values of distorted inputs at chosen places.
@@ -365,11 +377,12 @@ class DistortedInputs:
             (m, channels, ..., k).
         """
         _, count, size = self._values.shape
+
         offsets = torch.arange(channels, device=places.device) * (size // channels)
         index = places.contiguous()[:, None] + offsets.view(-1, *[1] * (places.ndim - 1))
         start = (rows[:, None] * count + variants.remainder(count)) * size
         index = start.view(len(rows), *[1] * (index.ndim - 2), variants.shape[1]) + index
-        # Several times as fast as by an index.
+        # index_select is several times as fast as an index.
         return self._values.view(-1).index_select(0, index.reshape(-1)).view(index.shape)
 
     def inputs(self, rows: Tensor, variants: Tensor) -> Tensor:
@@ -379,28 +392,28 @@ class DistortedInputs:
     def render(self, rows: Tensor, variant: Tensor, grid: PatchGrid) -> Tensor:
         """(m, *shape): the inputs of assignments (m, patches) to the samples in slots (m,)."""
         covers = covers_on(grid, rows.device)
-        padded = torch.cat(
-            [variant.long(), torch.full_like(variant[:, :1], CLEAN, dtype=torch.int64)], 1
-        )
+        clean = torch.full_like(variant[:, :1], CLEAN, dtype=torch.int64)
+        padded = torch.cat([variant.long(), clean], 1)
         places = torch.arange(grid.places, device=rows.device)
+        size = max(1, ROOM // covers.numel())
+
         parts = []
-        for part in torch.split(
-            torch.arange(len(rows), device=rows.device), max(1, ROOM // covers.numel())
-        ):
+        for part in torch.split(torch.arange(len(rows), device=rows.device), size):
+            # Each place shows the lowest-numbered patch over it that has a variant.
             standing = padded[part][:, covers]
             lowest = (standing != CLEAN).to(torch.uint8).argmax(2, keepdim=True)
-            current = standing.gather(2, lowest)[..., 0]
-            parts.append(
-                self.values(rows[part], current, places.expand(len(part), -1), grid.channels)
-            )
+            shown = standing.gather(2, lowest)[..., 0]
+            here = places.expand(len(part), -1)
+            parts.append(self.values(rows[part], shown, here, grid.channels))
         return torch.cat(parts).view(len(rows), *grid.shape)
 
 
 def strengths(
     variants: Sequence[Variant], x: Tensor, threat: Threat, rng: Streams
 ) -> tuple[Tensor, Tensor]:
-    """(distortions,) each, without a query: medians over inputs x (n, *shape) of
-    `DistortedInputs.factor` and `fill`.
+    """(distortions,) each: medians over inputs x (n, *shape) of `factor` and `fill`.
+
+    They are those of `DistortedInputs` and cost no query.
     """
     strongest = tuple(variants[number] for number in wholes(variants).tolist())
     if not len(x):
@@ -413,23 +426,24 @@ def strengths(
 
 
 def strength_remarks(names: Sequence[str], factors: Tensor, fills: Tensor) -> list[str]:
-    """Lines about the distortions, by name, that are made stronger to fit a budget, and about those
-    that cannot fill it.
-    """
+    """Remarks on distortions that are made stronger to fit a budget, or cannot fill it."""
     remarks = []
-    if grown := [
+    grown = [
         f"{name} {factor:.1f} times"
         for name, factor in zip(names, factors.tolist(), strict=False)
         if factor > 1
-    ]:
+    ]
+    if grown:
         remarks.append(
             f"distortions made stronger than at severity 5, to fit eps: {', '.join(grown)}"
         )
-    if weak := [
+
+    weak = [
         f"{name} {fill:.2f}"
         for name, fill in zip(names, fills.tolist(), strict=False)
         if fill < FULL
-    ]:
+    ]
+    if weak:
         text = (
             "distortions that at their strongest, on the whole input, do not fill "
             f"eps: {', '.join(weak)} of it"

@@ -1,5 +1,4 @@
-"""The state of episodes: rules and rewards, the record of all slots, what a policy sees and
-answers, and what came of a sample.
+"""The state of episodes: rules and rewards, the slots, what a policy sees, and the outcomes.
 
 An episode is the search on one sample. n slots run one each, in lockstep; a slot whose episode has
 ended takes the next sample. An action chooses options from each branch without replacement, in
@@ -84,14 +83,13 @@ class Policy(Protocol):
     """Chooses the actions."""
 
     def act(self, observation: Observation, rng: Streams) -> Action:
-        """One option of each branch for each of n slots; `rng` has one stream for each slot, fresh
-        at every step.
-        """
+        """One option of each branch for each of n slots; `rng` has a fresh stream for each slot."""
 
 
 def mapped(change: Callable[..., Any], first: Any, *tables: Any) -> Any:
-    """`change` of the tensors at the same places in observations and actions; the answers take the
-    form of `first`.
+    """`change` of the tensors at the same places in observations and actions.
+
+    The answers take the form of `first`.
     """
     if isinstance(first, Tensor):
         return change(first, *tables)
@@ -100,6 +98,7 @@ def mapped(change: Callable[..., Any], first: Any, *tables: Any) -> Any:
             name: mapped(change, part, *(table[name] for table in tables))
             for name, part in first.items()
         }
+
     parts = [mapped(change, *parts) for parts in zip(first, *tables, strict=True)]
     return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
 
@@ -152,8 +151,9 @@ class Rules(Checked):
     """The reward of a step: the rise of the margin, or as in the papers the dilution per L2."""
 
     def remainder(self, age: Tensor) -> Tensor:
-        """(n,): queries that may follow a success in the step after `age` (n,) ones, where no
-        number is given.
+        """(n,): queries that may follow a success in the step after `age` (n,) ones.
+
+        They count where `refine` gives no number.
         """
         return (self.steps - age - 1).clamp_max(self.steps // IDLE)
 
@@ -184,9 +184,7 @@ class Placement:
 
     @property
     def choices(self) -> tuple[int, int, int]:
-        """Patches compared at most, patches removed at most, and one choice of a distortion and
-        severity.
-        """
+        """Patches compared at most, patches removed at most, and one distortion and severity."""
         most = int(self.rules.changes(torch.zeros(1), len(self.grid)))
         return (
             min(most * self.rules.candidates, len(self.grid)),
@@ -204,47 +202,49 @@ def rise_of_margin(before: "Slots", margin: Tensor) -> Tensor:
 def dilution_per_l2(
     before: "Slots", x: Tensor, logits: Tensor, margin: Tensor, y: Tensor, clean: Tensor
 ) -> Tensor:
-    """(m,): the papers' reward of a step from the state `before` to inputs x (m, *shape) with these
-    answers.
+    """(m,): the papers' reward of a step to inputs x (m, *shape) with these answers.
+
 
     It is the change of the dilution over that of the L2 (arXiv 2310.18626), where the step is kept.
     Such gains add up to nothing, so the price of a query is the largest gain.
     """
     longer = (norms.l2(x - clean) - norms.l2(before.x - clean)).abs()
     unit = torch.where(before.radius < torch.inf, before.radius, 1.0).clamp_min(1e-12)
-    quotient = (dilution(logits, y) - dilution(before.logits, y)) / (longer / unit).clamp_min(
-        SHORTEST
-    )
-    return QUOTIENT * (torch.where(margin > before.margin, quotient, 0).clamp(0, 1) - 1)
+    share = (longer / unit).clamp_min(SHORTEST)
+    quotient = (dilution(logits, y) - dilution(before.logits, y)) / share
+    gain = torch.where(margin > before.margin, quotient, 0).clamp(0, 1)
+    return QUOTIENT * (gain - 1)
 
 
 def dilution(logits: Tensor, y: Tensor) -> Tensor:
-    """(n,): 1 / log10 p of the true class over its value at certainty; from -1 (p = 1) to 0 (p =
-    0), a line above `LINE`.
+    """(n,): how small the probability p of the true class is, from -1 (p = 1) to 0 (p = 0).
+
+    It is 1 / log10 p over its value at certainty, and a straight line above `LINE`, where 1 / log10
+    p falls without end.
     """
     p = logits.softmax(1).gather(1, y[:, None])[:, 0].clamp(1e-12, 1)
-    slope = -math.log(10) / (LINE * math.log(LINE) ** 2)
     at_line = 1 / math.log10(LINE)
-    value = torch.where(p > LINE, at_line + slope * (p - LINE), 1 / p.clamp_max(LINE).log10())
+    slope = -math.log(10) / (LINE * math.log(LINE) ** 2)
+    line = at_line + slope * (p - LINE)
+    value = torch.where(p > LINE, line, 1 / p.clamp_max(LINE).log10())
     return -value / (at_line + slope * (1 - LINE))
 
 
-def aimed(margin: Tensor, logits: Tensor, y: Tensor, aim: Tensor) -> Tensor:
-    """(n,): the margins; while the true class leads, those of the class `aim` (n,) alone, where -1
-    aims at any class.
+def margin_towards(margin: Tensor, logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
+    """(n,): the margins; while the true class leads, those of the class `target` (n,) alone.
+
+    -1 stands for any class.
     """
     lead = losses.margin(logits, y)
-    of_class = losses.targeted_margin(logits, y, aim.clamp_min(0)).clamp_max(0)
-    return torch.where((aim >= 0) & (lead <= 0), torch.minimum(margin, of_class), margin)
+    of_target = losses.targeted_margin(logits, y, target.clamp_min(0)).clamp_max(0)
+    return torch.where((target >= 0) & (lead <= 0), torch.minimum(margin, of_target), margin)
 
 
 def any_class_counts(criterion: Criterion) -> bool:
-    """True if more than one leading class meets the criterion, so an episode may choose its target
-    class.
-    """
-    return not isinstance(criterion, Targeted) and not (
-        isinstance(criterion, Probability) and criterion.wrong_class is not None
-    )
+    """True if more than one class meets the criterion, so an episode may choose its target."""
+    if isinstance(criterion, Targeted):
+        return False
+    return not (isinstance(criterion, Probability) and criterion.wrong_class is not None)
 
 
 # The slots
@@ -298,8 +298,8 @@ class Slots(Columns):
     """(n, patches): how much is expected of it."""
     content: Tensor
     """(n, patches, features): its look."""
-    aim: Tensor
-    """(n,) int64: the class that an episode aims at, -1 for any."""
+    target: Tensor
+    """(n,) int64: the target class of an episode, -1 for any."""
     clean: Tensor
     """(n, classes): the answer to the clean input."""
     lead: Tensor
@@ -312,15 +312,30 @@ class Slots(Columns):
         """Slots for inputs like x (n, *shape)."""
         n = len(x)
         device = x.device
-        sample, streams, aim = torch.zeros(3, n, dtype=torch.int64, device=device)
-        margin, start, radius, kept, mark = torch.zeros(5, n, device=device)
-        visits, gain, energy = torch.zeros(3, n, patches, device=device)
-        logits, clean, lead, tries = torch.zeros(4, n, classes, device=device)
-        variant = torch.full((n, patches), CLEAN, device=device)
-        content = torch.zeros(n, patches, FEATURES, device=device)
-        input_columns = (x.clone(), x.clone(), variant, logits, margin, start, radius, kept, mark)
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(n, *shape, device=device)
+
         return cls(
-            sample, streams, *input_columns, visits, gain, energy, content, aim, clean, lead, tries
+            sample=zeros().long(),
+            streams=zeros().long(),
+            x=x.clone(),
+            full=x.clone(),
+            variant=torch.full((n, patches), CLEAN, device=device),
+            logits=zeros(classes),
+            margin=zeros(),
+            start=zeros(),
+            radius=zeros(),
+            kept=zeros(),
+            mark=zeros(),
+            visits=zeros(patches),
+            gain=zeros(patches),
+            energy=zeros(patches),
+            content=zeros(patches, FEATURES),
+            target=zeros().long(),
+            clean=zeros(classes),
+            lead=zeros(classes),
+            tries=zeros(classes),
         )
 
 
@@ -349,7 +364,7 @@ class Counts(Columns):
     """1 where the input must be asked about as it is."""
     refining: Tensor
     """1 after a success, while a closer one is looked for."""
-    anyhow: Tensor
+    forced: Tensor
     """1 where the next step is kept whatever it brings."""
     wholes: Tensor
     """Wholly distorted inputs that were tried."""
@@ -414,9 +429,7 @@ class Outcomes(NamedTuple):
 
 
 def no_outcomes(eps: Tensor, grid: PatchGrid, distortions: int) -> Outcomes:
-    """Outcomes before the first step, for budgets (n,), the patches of a grid and a number of
-    distortions.
-    """
+    """Outcomes before the first step, for budgets (n,) and a number of distortions."""
     n = len(eps)
     patches = len(grid)
     return Outcomes(
@@ -434,20 +447,19 @@ def no_outcomes(eps: Tensor, grid: PatchGrid, distortions: int) -> Outcomes:
 
 
 def rare_success(outcomes: Outcomes, budget: Tensor) -> list[Remark]:
-    """A remark where successes are rare while most failed episodes ended with a full budget (n,),
-    infinite for none.
+    """A remark where successes are rare while most failures end with a full budget (n,).
+
+    The budget is infinite where there is none.
     """
     n = len(outcomes.success)
     success = int(outcomes.success.sum())
-    failed = ~outcomes.success & budget.isfinite() & (budget > 0)
-    full = outcomes.size[failed] >= FULL * budget[failed]
     interval = wilson(success, n)
-    if (
-        interval is None
-        or not bool(failed.any())
-        or interval.high >= RARE
-        or float(full.float().mean()) <= 0.5
-    ):
+    failed = ~outcomes.success & budget.isfinite() & (budget > 0)
+    if interval is None or interval.high >= RARE or not bool(failed.any()):
+        return []
+
+    full = outcomes.size[failed] >= FULL * budget[failed]
+    if float(full.float().mean()) <= 0.5:
         return []
     text = (
         f"{success} of {n} samples were fooled, and {int(full.sum())} of "

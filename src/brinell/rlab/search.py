@@ -1,5 +1,4 @@
-"""RLAB: a search over patches for many samples in lockstep, where each step adds distortions to
-some and removes others.
+"""RLAB: a search over patches of many samples in lockstep; a step adds and removes distortions.
 
 arXiv 2310.18626 and 2403.18985. `PatchSearch.step` is their algorithm, `run_episodes` its loop.
 
@@ -58,10 +57,10 @@ from brinell.rlab.episodes import (
     Policy,
     Slots,
     Step,
-    aimed,
     any_class_counts,
     dilution_per_l2,
     mapped,
+    margin_towards,
     no_outcomes,
     rise_of_margin,
 )
@@ -75,8 +74,8 @@ WINDOW = 2
 """Spans of patience over which a gain is measured."""
 LITTLE = 0.1
 """Share of what is missing below which that gain is too little."""
-AIMS = 4
-"""Classes that are aimed at, those that came nearest to the lead in any answer."""
+TARGETS = 4
+"""Classes that restarts aim at, those that came nearest to the lead in any answer."""
 
 
 def run_episodes(
@@ -98,23 +97,34 @@ def run_episodes(
     observation = search.reset(torch.ones_like(search.alive))
     while len(rows := search.rows):
         step = search.step(act(policy, observation, search.streams, rows))
-        vacancy = len(search.rows) < len(search.alive)
-        observation = (
-            search.reset(~search.alive) if search.waiting and vacancy else step.observation
-        )
+        has_vacancy = len(search.rows) < len(search.alive)
+        if search.waiting and has_vacancy:
+            observation = search.reset(~search.alive)
+        else:
+            observation = step.observation
+
     outcomes = search.outcomes
     slots = len(search.alive)
     del search  # its distorted inputs would lie in memory beside those of the clean-up
+
     outcomes.closest.copy_(outcomes.variant)
     successes = ((outcomes.variant != CLEAN).any(1) & outcomes.success).nonzero()[:, 0]
     if clean is None or not len(successes):
         return outcomes
     for rows in torch.split(successes, slots):
-        part = batch.select(rows), threat.select(rows), rng.select(rows), outcomes.select(rows)
-        columns = clean_up(
-            oracle, *part, grid=placement.grid, variants=placement.variants, settings=clean
+        variant, strength, closest = clean_up(
+            oracle,
+            batch.select(rows),
+            threat.select(rows),
+            rng.select(rows),
+            outcomes.select(rows),
+            grid=placement.grid,
+            variants=placement.variants,
+            settings=clean,
         )
-        outcomes.variant[rows], outcomes.strength[rows], outcomes.closest[rows] = columns
+        outcomes.variant[rows] = variant
+        outcomes.strength[rows] = strength
+        outcomes.closest[rows] = closest
     return outcomes
 
 
@@ -148,18 +158,27 @@ class PatchSearch:
         cycle: bool = False,
     ) -> None:
         threat.criterion.check(oracle.classes)
-        grid, variants, device = placement.grid, placement.variants, batch.x.device
+        grid = placement.grid
+        variants = placement.variants
+        device = batch.x.device
         if grid.shape != threat.domain.shape:
             raise ValueError(
                 f"patches over inputs of shape {grid.shape} and samples of shape "
                 f"{threat.domain.shape}"
             )
+
         # All variants of a slot's sample are kept: making them anew at each step would take longer
         # than the model.
         size = len(variants) * batch.x[0].numel() * batch.x.element_size()
         n = min(placement.slots, len(batch), max(1, MEMORY // max(1, size)))
-        self._oracle, self._batch, self._threat, self._rng = oracle, batch, threat, rng
-        self.rules, self.grid, self.choices = placement.rules, grid, placement.choices
+
+        self._oracle = oracle
+        self._batch = batch
+        self._threat = threat
+        self._rng = rng
+        self.rules = placement.rules
+        self.grid = grid
+        self.choices = placement.choices
         self.slots = Slots.empty(batch.x[:n], len(grid), oracle.classes)
         self.counts = Counts.empty(n)
         self.inputs = DistortedInputs(n, threat.domain, variants, device)
@@ -178,8 +197,10 @@ class PatchSearch:
         self._pairs = pair_numbers(variants, device)
         self._options = pair_options(variants)
         self._wholes = wholes(variants)
-        self._aims = any_class_counts(threat.criterion) and oracle.classes > 2
-        self._cycle, self._maps, self._next = cycle, maps, 0
+        self._chooses_targets = any_class_counts(threat.criterion) and oracle.classes > 2
+        self._cycle = cycle
+        self._maps = maps
+        self._next = 0
         self._set_alive(torch.zeros(n, dtype=torch.bool))
         self.outcomes = no_outcomes(threat.eps, grid, len(looked_at(variants)))
         """Outcomes of all samples so far."""
@@ -191,9 +212,7 @@ class PatchSearch:
 
     @property
     def streams(self) -> Streams:
-        """Randomness for each slot's next action: a function of the sample and the number of its
-        steps.
-        """
+        """Randomness for the next action of each slot, by its sample and the number of its steps."""
         return Streams(self.slots.streams)
 
     def _set_alive(self, alive: Tensor) -> None:
@@ -221,8 +240,9 @@ class PatchSearch:
         return self._observation()
 
     def _begin(self, host: Tensor, sample: Tensor, restart: int) -> Tensor:
-        """(m,) bool: which episodes begin, of samples (m,) in slots (m,); the others cannot pay a
-        query.
+        """(m,) bool: which episodes begin, of samples (m,) in slots (m,).
+
+        The others cannot pay a query.
         """
         rows = host.to(self.alive.device)
         sample = sample.to(self.alive.device)
@@ -230,6 +250,7 @@ class PatchSearch:
         alive = active.cpu()
         if not bool(alive.any()):
             return alive
+
         rows = rows[active]
         sample = sample[active]
         x = self._batch.x[sample]
@@ -246,11 +267,14 @@ class PatchSearch:
             visits=0,
             gain=0,
             kept=0.5,
-        )
-        self.slots.put(
-            rows, radius=self._threat.eps[sample], mark=-torch.inf, aim=-1, lead=-torch.inf, tries=0
+            radius=self._threat.eps[sample],
+            mark=-torch.inf,
+            target=-1,
+            lead=-torch.inf,
+            tries=0,
         )
         self.inputs.put(rows, x, rng.fold("filters"), self._threat.select(sample))
+
         content = describe(x, self.grid)
         energy = self._prior.energies(content)
         self.slots.put(rows, content=content, energy=energy, streams=rng.fold("steps").keys)
@@ -267,62 +291,69 @@ class PatchSearch:
         terminated, truncated = torch.zeros(
             2, len(self.alive), dtype=torch.bool, device=self.alive.device
         )
-        if len(rows := self.rows):
-            current = self.slots.take(rows)
-            count = self.counts.take(self._host)
-            # Propose: of the patches that the policy names those of the best predictions, and what
-            # is cleared.
-            variant = self._propose(current, count, action)
-            # Render: the input of this assignment, within the budget.
-            full = self.inputs.render(rows, variant, self.grid)
-            x = replace(self._threat, eps=current.radius).project(full.clone(), self.inputs.x[rows])
-            # Ask, where the input has changed or must be asked about.
-            changed = (norms.linf(x - current.x) > 0).cpu()
-            queried = changed | (count.pending > 0)
-            logits = self._ask(queried, x, current.logits)
-            current, margin = self._note_answer(current, count, x, logits)
-            # Learn from the answer, whether the step is kept or not.
-            taught = queried & (count.fresh == 0)
-            if bool(taught.any()):
-                index = self._on(taught.nonzero()[:, 0])
-                change = (x - current.x).view(len(x), self.grid.channels, self.grid.places)
-                self.posterior.update(rows[index], change[index], (margin - current.margin)[index])
-            gained = rise_of_margin(current, margin)
-            if self.rules.reward == "dilution":
-                gained = dilution_per_l2(
-                    current, x, logits, margin, self._batch.y[current.sample], self.inputs.x[rows]
-                )
-            # Accept the step where it raises the margin, and read what followed.
-            hits, accepted, slow, affordable = self._accept(
-                current, count, queried, variant, full, x, logits, margin
-            )
-            self._count(count, queried, changed, accepted, slow)
-            # Restart where the episode is stuck, refine where it succeeded, ask the surrogates
-            # where it has moved.
-            success = hits & queried
-            over = self._follow(count, hits, success, affordable)
-            payable = (count.pending == 0) & (success | (self.counts.refining[self._host] == 0))
-            reward[rows] = torch.where(self._on(payable), gained, 0)
-            if bool(over.any()):
-                finished = self._on(over)
-                successes = self.outcomes.success[current.sample]
-                terminated[rows] = finished & successes
-                truncated[rows] = finished & ~successes
-                self._end(over)
+        rows = self.rows
+        if not len(rows):
+            return Step(self._observation(), reward, terminated, truncated)
+        current = self.slots.take(rows)
+        count = self.counts.take(self._host)
+
+        # Propose: of the patches that the policy names those of the best predictions, and what is
+        # cleared.
+        variant = self._propose(current, count, action)
+
+        # Render: the input of this assignment, within the budget.
+        clean = self.inputs.x[rows]
+        full = self.inputs.render(rows, variant, self.grid)
+        x = replace(self._threat, eps=current.radius).project(full.clone(), clean)
+
+        # Ask, where the input has changed or must be asked about.
+        changed = (norms.linf(x - current.x) > 0).cpu()
+        queried = changed | (count.pending > 0)
+        logits = self._ask(queried, x, current.logits)
+        current, margin = self._note_answer(current, count, x, logits)
+
+        # Learn from the answer, whether the step is kept or not.
+        learned = queried & (count.fresh == 0)
+        if bool(learned.any()):
+            index = self._on(learned.nonzero()[:, 0])
+            change = (x - current.x).view(len(x), self.grid.channels, self.grid.places)
+            self.posterior.update(rows[index], change[index], (margin - current.margin)[index])
+        gain = rise_of_margin(current, margin)
+        if self.rules.reward == "dilution":
+            y = self._batch.y[current.sample]
+            gain = dilution_per_l2(current, x, logits, margin, y, clean)
+
+        # Accept the step where it raises the margin, and read what followed.
+        hits, accepted, slow, affordable = self._accept(
+            current, count, queried, variant, full, x, logits, margin
+        )
+        self._count(count, queried, changed, accepted, slow)
+
+        # Restart where the episode is stuck, refine where it succeeded, ask the surrogates where it
+        # has moved.
+        success = hits & queried
+        over = self._follow(count, hits, success, affordable)
+        payable = (count.pending == 0) & (success | (self.counts.refining[self._host] == 0))
+        reward[rows] = torch.where(self._on(payable), gain, 0)
+        if bool(over.any()):
+            finished = self._on(over)
+            successes = self.outcomes.success[current.sample]
+            terminated[rows] = finished & successes
+            truncated[rows] = finished & ~successes
+            self._end(over)
         return Step(self._observation(), reward, terminated, truncated)
 
     def _on(self, flags: Tensor) -> Tensor:
+        """A tensor of the host on the device, without waiting for it."""
         return flags.to(self.alive.device, non_blocking=True)
 
     def _pace(self, count: Counts) -> tuple[Tensor, Tensor]:
         """(m,) each: how many patches a slot may change now, and how many it may clear."""
         changes = self.rules.changes(count.since, len(self.grid))
-        changes = torch.where(
-            count.refining > 0, changes.clamp_min(round(CLOSER * len(self.grid))), changes
-        )
-        return changes, (changes * self.rules.removals).round().long().clamp_min(
-            1 if self.rules.removals else 0
-        )
+        refined = changes.clamp_min(round(CLOSER * len(self.grid)))
+        changes = torch.where(count.refining > 0, refined, changes)
+        removals = (changes * self.rules.removals).round().long()
+        return changes, removals.clamp_min(1 if self.rules.removals else 0)
 
     def _propose(self, current: Slots, count: Counts, action: Action) -> Tensor:
         """(m, patches): the assignments that the action leads to."""
@@ -331,51 +362,51 @@ class PatchSearch:
         device = self.alive.device
         free = count.pending == 0
         changes, removals = self._pace(count)
+
+        # Choices beyond the pace of a slot do not count.
         widths = (changes * self.rules.candidates).clamp_max(patches) * free
-        add = action[ADD][rows]
-        remove = action[REMOVE][rows]
+        add = first_choices(action[ADD][rows], self._on(widths))
+        remove = first_choices(action[REMOVE][rows], self._on(removals * free))
         pair = action[DISTORTION][rows]
-        add = torch.where(
-            torch.arange(add.shape[1], device=device) < self._on(widths)[:, None], add, -1
-        )
-        remove = torch.where(
-            torch.arange(remove.shape[1], device=device) < self._on(removals * free)[:, None],
-            remove,
-            -1,
-        )
         variants, scores = self._choose(current, add, pair[:, 0], widths)
+
         # The patches of the best scores are changed; the action names them in the order of the
         # policy.
         best = scores.argsort(dim=1, descending=True, stable=True)
         selection = torch.arange(best.shape[1], device=device) < self._on(changes)[:, None]
         selection = torch.zeros_like(selection).scatter(1, best, selection)
         add = torch.where(selection & (variants != CLEAN), add, -1)
+
+        # A column behind the patches takes what no patch is chosen for.
         after = torch.cat([current.variant, torch.full_like(current.variant[:, :1], CLEAN)], 1)
-        added = torch.zeros_like(after, dtype=torch.bool).scatter_(
-            1, torch.where(add < 0, patches, add), True
-        )
+        add_at = torch.where(add < 0, patches, add)
+        added = torch.zeros_like(after, dtype=torch.bool).scatter_(1, add_at, True)
         remove = torch.where(added.gather(1, remove.clamp_min(0)), -1, remove)
-        after.scatter_(1, torch.where(add < 0, patches, add), variants)
+        after.scatter_(1, add_at, variants)
         after.scatter_(1, torch.where(remove < 0, patches, remove), CLEAN)
         after = after[:, :patches]
+
+        # A stuck episode lays one variant on all patches, whatever the policy says.
         if bool((count.laid != CLEAN).any()):
             laid = self._on(count.laid)[:, None]
             after = torch.where(laid != CLEAN, laid, after)
             add = torch.where(laid != CLEAN, -1, add)
             remove = torch.where(laid != CLEAN, -1, remove)
             self.counts.put(self._host, laid=CLEAN)
-        action[ADD][rows], action[REMOVE][rows] = add, remove
+
+        action[ADD][rows] = add
+        action[REMOVE][rows] = remove
+        return after
         return after
 
     def _choose(
         self, current: Slots, patches: Tensor, pair: Tensor, widths: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """(m, k) each: the variant for each chosen patch (m, k), CLEAN where none would change
-        anything, and its score.
+        """(m, k) each: the variant for each chosen patch (m, k), and its score.
 
-        `pair` (m,) is the pair of distortion and severity that the policy asks for, 0 for any. Only
-        the first `widths` (m,) patches of each row are looked at; the rows of one number are looked
-        at together.
+        The variant is CLEAN where none would change anything. `pair` (m,) is the pair of distortion
+        and severity that the policy asks for, 0 for any. Only the first `widths` (m,) patches of
+        each row are looked at; the rows of one number are looked at together.
         """
         variants = torch.full_like(patches, CLEAN)
         scores = torch.full(patches.shape, -torch.inf, device=patches.device)
@@ -383,52 +414,55 @@ class PatchSearch:
         for width in sorted(set(widths.tolist()) - {0}):
             index = self._on((widths == width).nonzero()[:, 0])
             streams = Streams(current.streams[index])
+
             # Variants at random among those of the pair asked for; repeated if there are few.
             fits = (pair[index, None] <= 0) | (self._pairs == pair[index, None])
-            offers = (streams.fold("offers").uniform(len(self._pairs)) + fits).topk(size, 1).indices
+            chance_of_offer = streams.fold("offers").uniform(len(self._pairs)) + fits
+            offers = chance_of_offer.topk(size, 1).indices
             offers = torch.where(fits.gather(1, offers), offers, offers[:, :1])
             chance = streams.fold("variants").normal(width, size)
-            state = (
+            chance = streams.fold("variants").normal(width, size)
+            chosen, score = self._predictions.choose(
                 self.rows[index],
                 current.full[index],
                 current.radius[index],
                 current.visits[index],
+                patches[index, :width],
+                offers,
+                chance,
             )
-            selection = self._predictions.choose(*state, patches[index, :width], offers, chance)
-            variants[index, :width], scores[index, :width] = selection
+            variants[index, :width] = chosen
+            scores[index, :width] = score
         return variants, scores
 
     def _ask(self, queried: Tensor, x: Tensor, logits: Tensor) -> Tensor:
-        """(m, classes): the answers to the inputs x (m, *shape) that are asked about; the other
-        rows of `logits` stay.
-        """
+        """(m, classes): `logits` with the answers to those inputs x (m, *shape) that are queried."""
         if bool(queried.all()):
             return self._oracle.scores(self._ids, x).to(logits.dtype)
         if bool(queried.any()):
             index = self._on(queried.nonzero()[:, 0])
-            logits = logits.index_copy(
-                0, index, self._oracle.scores(self._ids[index], x[index]).to(logits.dtype)
-            )
+            answers = self._oracle.scores(self._ids[index], x[index]).to(logits.dtype)
+            logits = logits.index_copy(0, index, answers)
         return logits
 
     def _margin(self, current: Slots, logits: Tensor, x: Tensor) -> Tensor:
-        """(m,): the margins of answers (m, classes) to inputs (m, *shape) of these slots, towards
-        the class that each aims at.
-        """
+        """(m,): margins of answers (m, classes) to inputs (m, *shape), towards the target of each."""
         y = self._batch.y[current.sample]
         criterion = self._threat.criterion.select(current.sample)
-        return aimed(criterion.margin(logits, y, x), logits, y, current.aim)
+        return margin_towards(criterion.margin(logits, y, x), logits, y, current.target)
 
     def _note_answer(
         self, current: Slots, count: Counts, x: Tensor, logits: Tensor
     ) -> tuple[Slots, Tensor]:
-        """What was known before the step, that of the clean input included, and the margins of the
-        answers.
+        """The state before the step, with the answer to the clean input; margins of the answers.
+
+        The first answer of an episode is that to its clean input.
         """
         fresh = self._on(count.fresh > 0)
         y = self._batch.y[current.sample, None]
         lead = (logits - logits.gather(1, y)).scatter(1, y, -torch.inf)
         margin = self._margin(current, logits, x)
+
         columns = {
             "clean": torch.where(fresh[:, None], logits, current.clean),
             "lead": torch.maximum(current.lead, lead),
@@ -456,8 +490,8 @@ class PatchSearch:
         """
         effect = margin - current.margin
         later = self._on(count.fresh == 0)
-        anyhow = self._on((count.anyhow > 0) & queried)
-        accepted = (effect > 0) | self._on(count.pending > 0) | anyhow
+        forced = self._on((count.forced > 0) & queried)
+        accepted = (effect > 0) | self._on(count.pending > 0) | forced
 
         def kept(new: Tensor, old: Tensor) -> Tensor:
             return torch.where(accepted.view(-1, *[1] * (new.ndim - 1)), new, old)
@@ -465,34 +499,37 @@ class PatchSearch:
         edited = variant != current.variant
         share = effect / (edited.sum(1).clamp_min(1) * current.start.abs().clamp_min(1e-6))
         ends = self._on((count.fresh == 0) & (count.window + 1 >= WINDOW * self.rules.patience))
-        successes = kept(margin, current.margin)
+        new_margin = kept(margin, current.margin)
         self.slots.put(
             self.rows,
             x=kept(x, current.x),
             full=kept(full, current.full),
             variant=kept(variant, current.variant),
             logits=kept(logits, current.logits),
-            margin=successes,
-            mark=torch.where(ends, successes, current.mark),
+            margin=new_margin,
+            mark=torch.where(ends, new_margin, current.mark),
             visits=current.visits + edited,
             gain=torch.where(edited, share[:, None], current.gain),
             kept=current.kept + 0.1 * (accepted.float() - current.kept) * later,
         )
+
         hits = margin > 0
         self.outcomes.success[current.sample] |= hits & ~later
-        slow = ends & (successes - current.mark < -LITTLE * successes)
-        return (
-            torch.stack([hits, accepted, slow, self._oracle.affordable(self._ids)]).cpu().unbind()
-        )
+        slow = ends & (new_margin - current.mark < -LITTLE * new_margin)
+        # One copy brings all four flags to the host.
+        affordable = self._oracle.affordable(self._ids)
+        return torch.stack([hits, accepted, slow, affordable]).cpu().unbind()
 
     def _count(
         self, count: Counts, queried: Tensor, changed: Tensor, accepted: Tensor, slow: Tensor
     ) -> None:
+        """Advance the counters after a step."""
         later = (count.fresh == 0).long()
         patience = self.rules.patience
         window = count.window + later
         idle = torch.where(accepted, 0, count.idle + 1)
         idle = torch.where(slow, idle.clamp_min(patience), idle) * later
+
         self.counts.put(
             self._host,
             since=count.since + later,
@@ -500,7 +537,7 @@ class PatchSearch:
             idle=idle,
             asked=count.asked + later * queried,
             left=count.left - count.refining,
-            anyhow=count.anyhow * ~accepted,
+            forced=count.forced * ~accepted,
             moved=count.moved | (accepted & changed),
             pending=0,
             fresh=0,
@@ -511,31 +548,36 @@ class PatchSearch:
         host = self._host
         counts = self.counts
         later = count.fresh == 0
+
         stuck = (counts.idle[host] >= max(1, self.rules.patience)) & (count.refining == 0) & ~hits
         if self.rules.patience and bool(stuck.any()):
             self._lay_wholes(host[stuck])
         if bool((success & later).any()):
             self._note_success(host[success & later])
+
         age = count.age
         if self._oracle.surrogates:
             moved = (age - counts.looked[host] >= TRUST.every) & (counts.moved[host] > 0)
-            if len(due := host[(counts.looked[host] < 0) | moved]):
+            due = host[(counts.looked[host] < 0) | moved]
+            if len(due):
                 self._guide(due)
+
         counts.put(host, age=age + later)
         index = self._on(later.nonzero()[:, 0])
-        self.slots.put(
-            self.rows[index],
-            streams=Streams(self.slots.streams[self.rows[index]]).fold("step").keys,
-        )
+        streams = Streams(self.slots.streams[self.rows[index]]).fold("step")
+        self.slots.put(self.rows[index], streams=streams.keys)
+
         refining = counts.refining[host] > 0
         exhausted = torch.where(refining, counts.left[host] <= 0, age + later >= self.rules.steps)
         return exhausted | ~affordable | (success & ~refining)
 
     def _end(self, over: Tensor) -> None:
+        """Note the outcomes of the episodes that are over, and free their slots."""
         rows = self._on(self._host[over])
         sample = self.slots.sample[rows]
         change = self.slots.x[rows] - self.inputs.x[rows]
         self.outcomes.size[sample] = self._threat.distance.size(change)
+
         if self._maps:
             self.outcomes.map[sample] = self._predictions.map(rows)
         alive = torch.zeros(len(self.alive), dtype=torch.bool)
@@ -543,41 +585,40 @@ class PatchSearch:
         self._set_alive(alive)
 
     def _note_success(self, host: Tensor) -> None:
-        """Note assignments that met the criterion; with refinement, look for others at a smaller
-        distance next.
-        """
+        """Note assignments that met the criterion; with refinement, look for closer ones next."""
         rows = self._on(host)
         current = self.slots.take(rows)
         clean = self.inputs.x[rows]
         outcomes = self.outcomes
         sample = current.sample
         size = self._threat.distance.size(current.x - clean)
-        new = ~outcomes.success[sample]
-        outcomes.steps[sample] = torch.where(
-            new, self._on(self.counts.asked[host]), outcomes.steps[sample]
-        )
+
+        asked = self._on(self.counts.asked[host])
+        is_first = ~outcomes.success[sample]
+        outcomes.steps[sample] = torch.where(is_first, asked, outcomes.steps[sample])
         outcomes.success[sample] = True
         outcomes.variant[sample] = current.variant.to(torch.int16)
         outcomes.eps[sample] = torch.minimum(size, current.radius)
         contribution = self._predictions.standing(rows, current.full, current.radius)[0]
         outcomes.value[sample] = contribution / current.start.abs().clamp_min(1e-6)[:, None]
         outcomes.slope[sample] = self.posterior.mean[rows]
+
         if self.rules.refine is None:
             self.counts.put(host, left=self.rules.remainder(self.counts.age[host]))
         if self.rules.refine != 0:
             self.counts.put(host, refining=1, pending=1)
-            self.slots.put(rows, radius=SHRINK * size, aim=-1)
+            self.slots.put(rows, radius=SHRINK * size, target=-1)
 
     def _lay_wholes(self, host: Tensor) -> None:
-        """Next inputs of stuck slots (m,): the whole input distorted where the budget allows it, or
-        a restart.
-        """
+        """Lay a variant on all patches of stuck slots (m,), where the budget allows it, or restart."""
         while len(host):
             complete = self.counts.wholes[host] >= len(self._wholes)
             if bool(complete.any()):
                 self._restart(host[complete])
                 host = host[~complete]
                 continue
+
+            # The next whole input of each; those that the budget does not allow go on to another.
             numbers = self._wholes[self.counts.wholes[host]]
             rows = self._on(host)
             self.counts.wholes[host] += 1
@@ -587,58 +628,66 @@ class PatchSearch:
             host = host[~fits]
 
     def _restart(self, host: Tensor) -> None:
-        """Begin with large steps again: with one that is kept in any case, or from the clean input
-        towards another class.
+        """Begin with large steps again.
 
-        Of the classes that came nearest it is the one that was tried least. No query is needed.
+        By turns that is one step that is kept in any case, and a return to the clean input with
+        another target class, for which no query is needed.
         """
-        anew = (self.counts.restarts[host] % 2 == 1) & self._aims
+        anew = (self.counts.restarts[host] % 2 == 1) & self._chooses_targets
         self.counts.put(host, since=0, idle=0, window=0, restarts=self.counts.restarts[host] + 1)
-        self.counts.put(host[~anew], anyhow=1)
+        self.counts.put(host[~anew], forced=1)
         self.counts.put(host[anew], moved=1)
-        self.slots.put(self._on(host), mark=-torch.inf, aim=-1)
+        self.slots.put(self._on(host), mark=-torch.inf, target=-1)
         if bool(anew.any()):
-            rows = self._on(host[anew])
-            current = self.slots.take(rows)
-            clean = self.inputs.x[rows]
-            y = self._batch.y[self.slots.sample[rows], None]
-            leader = current.logits.scatter(1, y, -torch.inf).argmax(1, keepdim=True)
-            tries = current.tries.scatter_add(1, leader, torch.ones_like(current.tries))
-            nearest = current.lead.topk(min(AIMS, current.lead.shape[1] - 1), dim=1).indices
-            order = tries.gather(1, nearest) * nearest.shape[1] + torch.arange(
-                nearest.shape[1], device=rows.device
-            )
-            aim = nearest.gather(1, order.argmin(1, keepdim=True))[:, 0]
-            self.slots.put(
-                rows,
-                x=clean,
-                full=clean,
-                variant=CLEAN,
-                logits=current.clean,
-                visits=0,
-                tries=tries,
-                aim=aim,
-            )
+            self._return_to_clean(self._on(host[anew]))
+
         current = self.slots.take(self._on(host))
         self.slots.put(self._on(host), margin=self._margin(current, current.logits, current.x))
 
+    def _return_to_clean(self, rows: Tensor) -> None:
+        """Put the clean inputs into slots (m,), with another target class.
+
+        Of the classes that came nearest it is the one that was tried least.
+        """
+        current = self.slots.take(rows)
+        clean = self.inputs.x[rows]
+        y = self._batch.y[self.slots.sample[rows], None]
+        leader = current.logits.scatter(1, y, -torch.inf).argmax(1, keepdim=True)
+        tries = current.tries.scatter_add(1, leader, torch.ones_like(current.tries))
+
+        count = min(TARGETS, current.lead.shape[1] - 1)
+        nearest = current.lead.topk(count, dim=1).indices
+        # Of classes that were tried equally often the nearest.
+        order = tries.gather(1, nearest) * count + torch.arange(count, device=rows.device)
+        target = nearest.gather(1, order.argmin(1, keepdim=True))[:, 0]
+        self.slots.put(
+            rows,
+            x=clean,
+            full=clean,
+            variant=CLEAN,
+            logits=current.clean,
+            visits=0,
+            tries=tries,
+            target=target,
+        )
+
     def _guide(self, host: Tensor) -> None:
+        """Move the posteriors of slots (m,) by gradients of the surrogates, without a query."""
         rows = self._on(host)
         current = self.slots.take(rows)
         self.counts.put(host, looked=self.counts.age[host], moved=0)
+
         weights = class_weights(
             lambda logits: self._margin(current, logits, current.x),
             current.logits,
             Streams(current.streams),
         )
         slopes = self._oracle.slopes(self._batch.ids[current.sample], current.x, weights)
-        self.posterior.follow(
-            rows, slopes.view(len(rows), -1, self.grid.channels, self.grid.places)
-        )
-        self.slots.put(
-            rows,
-            energy=self.posterior.energies(rows, self._prior.energies(current.content), self.grid),
-        )
+        slopes = slopes.view(len(rows), -1, self.grid.channels, self.grid.places)
+        self.posterior.follow(rows, slopes)
+
+        expected = self._prior.energies(current.content)
+        self.slots.put(rows, energy=self.posterior.energies(rows, expected, self.grid))
 
     def _observation(self) -> Observation:
         """Observation of a policy; the rows of slots without an episode are zeros."""
@@ -649,10 +698,13 @@ class PatchSearch:
         contribution, squares, price = self._predictions.standing(
             rows, current.full, current.radius
         )
+
         removal = price[:, None] * squares - contribution
         standing = current.variant != CLEAN
         scale = current.start.abs().clamp_min(1e-6)
         total = squares.sum(1)
+
+        # What is not a share is put into (-1, 1): relative to the clean margin, and to a mean patch.
         dynamic = [
             current.energy.log(),
             standing.float(),
@@ -662,7 +714,7 @@ class PatchSearch:
             current.visits.log1p(),
             squash(current.gain * patches**0.5),
         ]
-        pictures = [
+        whole = [
             squash(current.margin / scale),
             self._on(count.age / self.rules.steps),
             (total.sqrt() / current.radius.clamp_min(1e-12)).clamp_max(2),
@@ -670,28 +722,31 @@ class PatchSearch:
             current.kept,
             scale.log(),
         ]
+        features = {
+            "patch": torch.cat([current.content, torch.stack(dynamic, 2)], 2),
+            "whole": torch.stack(whole, 1),
+        }
+
         free = self._on(count.pending == 0)[:, None]
         removable = free & standing & (removal > 0) & (self.rules.removals > 0)
+        allowed = (free.expand(-1, patches), removable, free.expand(-1, self._options))
+
         changes, removals = self._pace(count)
-        most = (
-            (changes * self.rules.candidates).clamp_max(patches),
-            removals,
-            torch.ones_like(changes),
-        )
-        features, allowed, most = mapped(
-            lambda tensor: tensor.new_zeros(len(self.alive), *tensor.shape[1:]).index_copy(
-                0, rows, tensor
-            ),
-            (
-                {
-                    "patch": torch.cat([current.content, torch.stack(dynamic, 2)], 2),
-                    "whole": torch.stack(pictures, 1),
-                },
-                (free.expand(-1, patches), removable, free.expand(-1, self._options)),
-                tuple(map(self._on, most)),
-            ),
-        )
-        return Observation(features, allowed, most)
+        additions = (changes * self.rules.candidates).clamp_max(patches)
+        most = tuple(map(self._on, (additions, removals, torch.ones_like(changes))))
+
+        def spread(tensor: Tensor) -> Tensor:
+            """Rows of the running episodes among those of all slots."""
+            zeros = tensor.new_zeros(len(self.alive), *tensor.shape[1:])
+            return zeros.index_copy(0, rows, tensor)
+
+        return Observation(*mapped(spread, (features, allowed, most)))
+
+
+def first_choices(choices: Tensor, counts: Tensor) -> Tensor:
+    """(m, k): the first `counts` (m,) choices of each row, -1 in place of the others."""
+    is_first = torch.arange(choices.shape[1], device=choices.device) < counts[:, None]
+    return torch.where(is_first, choices, -1)
 
 
 def squash(values: Tensor) -> Tensor:

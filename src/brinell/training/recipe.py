@@ -125,8 +125,8 @@ class Recipe:
         """
         costs = [part.cost() for part in self.parts]
         extra = [part.cost() for part in self.weights]
-        forwards = sum((cost[0] for cost in costs)) / len(costs) + sum((cost[0] for cost in extra))
-        backwards = sum((cost[1] for cost in costs)) / len(costs) + sum((cost[1] for cost in extra))
+        forwards = sum(cost[0] for cost in costs) / len(costs) + sum(cost[0] for cost in extra)
+        backwards = sum(cost[1] for cost in costs) / len(costs) + sum(cost[1] for cost in extra)
         return forwards, backwards
 
     def specs(self) -> dict[int, str]:

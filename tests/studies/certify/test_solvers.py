@@ -98,7 +98,7 @@ def test_a_point_of_a_query_satisfies_it_exactly_when_the_model_errs(
         wrong = (net(torch.from_numpy(points)).argmax(1) != y[sample]).numpy()
         np.testing.assert_array_equal(satisfied, wrong)
         errors.append(int(wrong.sum()))
-        return _verifiers.Answer(SILENT, "it was only looked at")
+        return _verifiers.ToolAnswer(SILENT, "it was only looked at")
 
     monkeypatch.setattr(solvers, "run_tool", look)
     with pytest.warns(BrinellWarning, match="it was only looked at"):
@@ -127,9 +127,9 @@ def test_an_honest_verifier_closes_what_is_open(subject, tmp_path, monkeypatch):
             scores = subject[0](torch.from_numpy(grid)).double().numpy()
         errors = np.any([case.holds(grid.astype(np.float64), scores) for case in cases], 0)
         return (
-            _verifiers.Answer(WITNESS, "", tuple(grid[errors][0].tolist()))
+            _verifiers.ToolAnswer(WITNESS, "", tuple(grid[errors][0].tolist()))
             if errors.any()
-            else _verifiers.Answer(PROOF)
+            else _verifiers.ToolAnswer(PROOF)
         )
 
     before = certify(subject, tmp_path / "before")
@@ -236,7 +236,7 @@ def test_no_nonsense_is_an_answer(subtests):
                 for _ in range(5)
             ]
             text = generator.choice(["\n", " ", "\r\n"]).join(lines)
-            answer = _verifiers.Answer(*_verifiers.read_answer(text, ["X[0,0]", "X[0,1]"]))
+            answer = _verifiers.ToolAnswer(*_verifiers.read_answer(text, ["X[0,0]", "X[0,1]"]))
             said = {line.strip().lower() for line in text.splitlines()}
             if answer.verdict == PROOF:
                 assert said & {"unsat", "holds"} and not said & {

@@ -23,7 +23,7 @@ from brinell.bounds._verifiers import (
     PROOF,
     SILENT,
     WITNESS,
-    Answer,
+    ToolAnswer,
     robustness_query,
     run_tool,
 )
@@ -39,7 +39,7 @@ score."""
 NEAR = 1e-4
 """Share of a budget by which an input that a tool names may lie outside of it, to be moved into
 it."""
-Ask = Callable[[int, int], Answer]
+Ask = Callable[[int, int], ToolAnswer]
 """The answer about a sample at a budget, both by position."""
 
 
@@ -132,7 +132,7 @@ class Questions:
         network.write_bytes(network_bytes(self.prover, self.x))
         names = [f"X[{','.join(map(str, (0, *index)))}]" for index in np.ndindex(*self.x.shape[1:])]
 
-        def ask(sample: int, level: int) -> Answer:
+        def ask(sample: int, level: int) -> ToolAnswer:
             label, eps = int(self.labels[sample]), self.levels[level]
             comment = (
                 f"sample {self.ids[sample]} of class {label}, Linf eps {eps!r}: is "
@@ -152,11 +152,11 @@ class Questions:
             (line.sample_id, line.eps): line for line in read_verdicts(file) if line.tool == tool
         }
 
-        def ask(sample: int, level: int) -> Answer:
+        def ask(sample: int, level: int) -> ToolAnswer:
             line = answers.get((int(self.ids[sample]), self.levels[level]))
             if line is None:
-                return Answer(SILENT, "the folder holds no answer")
-            return Answer(
+                return ToolAnswer(SILENT, "the folder holds no answer")
+            return ToolAnswer(
                 PROOF if line.verdict == REFUSED else line.verdict,
                 line.reason,
                 tuple(line.x),
