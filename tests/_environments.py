@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from brinell.core.streams import Streams
-from brinell.rlab.episodes import Action, Observation, Step
+from brinell.rlab.episodes import Action, Observation, StepResult
 from brinell.rlab.policy import Heads, best
 
 OVER = -1
@@ -71,7 +71,7 @@ class Table:
         self.state[mask] = self.age[mask] = 0
         return self.observation()
 
-    def step(self, action: Action) -> Step:
+    def step(self, action: Action) -> StepResult:
         choice = action[0][:, 0]
         assert ((choice >= 0) | ~self.observation().allowed[0].any(1)).all()
         assert (
@@ -83,7 +83,7 @@ class Table:
         truncated = ~terminated & (self.age >= self.limit)
         self.state = torch.where(terminated, self.state, next_state)
         self.alive &= ~(terminated | truncated)
-        return Step(self.observation(), reward.float(), terminated, truncated)
+        return StepResult(self.observation(), reward.float(), terminated, truncated)
 
 
 @dataclass
@@ -150,7 +150,7 @@ class Swaps:
         counts = torch.arange(choices.shape[1]) < (choices.shape[1] - self.reduced.long())[:, None]
         return (self.values.gather(1, choices) * (self.allowed.gather(1, choices) & counts)).sum(1)
 
-    def step(self, action: Action) -> Step:
+    def step(self, action: Action) -> StepResult:
         totals = []
         for choices, width in zip(action, self.choices, strict=True):
             assert choices.shape == (self.slots, width)
@@ -166,7 +166,7 @@ class Swaps:
             )
         alive = self.alive.clone()
         self.alive = torch.zeros_like(alive)
-        return Step(
+        return StepResult(
             self.observation(), (totals[0] - totals[1]) * alive, alive, torch.zeros_like(alive)
         )
 

@@ -20,7 +20,7 @@ from brinell.rlab.agent import Agent, load
 from brinell.rlab.networks import (
     FORMS,
     LIMIT,
-    Form,
+    NetworkForm,
     SmallNetwork,
     build,
     fitting,
@@ -36,7 +36,7 @@ DIGITS = Domain(kind="image", shape=(1, 8, 8), levels=17)
 
 
 def network(domain=DIGITS, classes=10, seed=0, names=(), form=None):
-    form = form or Form(width=4, kernel=3)
+    form = form or NetworkForm(width=4, kernel=3)
     return SmallNetwork(initialised(domain, classes, form, seed), form, domain, classes, names)
 
 
@@ -65,7 +65,7 @@ def test_every_form_fits_its_data_and_the_limit(subtests):
 def test_a_file_brings_back_the_networks_bit_by_bit(tmp_path):
     first, second = (
         network(seed=1, names=list("abcdefghij")),
-        network(seed=2, form=Form(width=6, kernel=5)),
+        network(seed=2, form=NetworkForm(width=6, kernel=5)),
     )
     path = tmp_path / "agent.safetensors"
     agent(first, second).save(path)

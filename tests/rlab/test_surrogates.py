@@ -47,7 +47,7 @@ def test_gradient_and_coefficients_are_those_of_bayesian_linear_regression():
     """In closed form, with the unit that the answers give: a known prior mean, a covariance of two
     blocks, noise by answer.
     """
-    trust = Trust(mean=0.3, spike=0.2)
+    trust = Trust(mean=0.3, deviation=0.2)
     posterior = Posterior(2, 2, 4, noise=0.3, surrogates=2, trust=trust)
     row = torch.tensor([1])
     posterior.forget(row, torch.tensor([[1.5, 0.5, 1.0, 1.0]]))
@@ -83,7 +83,7 @@ def test_gradient_and_coefficients_are_those_of_bayesian_linear_regression():
 def test_without_surrogates_nothing_of_them_remains():
     plain, trusting = (
         Posterior(1, 2, 3, trust=trust)
-        for trust in (Trust(mean=0.0, spike=0.0), Trust(mean=9.0, spike=9.0))
+        for trust in (Trust(mean=0.0, deviation=0.0), Trust(mean=9.0, deviation=9.0))
     )
     for posterior in (plain, trusting):
         posterior.update(ROW, normal(1, 2, 3), torch.tensor([2.0]))

@@ -49,6 +49,7 @@ def test_the_trust_that_made_the_answers_is_the_likeliest():
             change = 0.1 * normal(n, 1, places, seed=10 + step) + 0.05 * slopes[:, 0]
             answers.append((change, (gradient * change).sum((1, 2))))
         values = {
-            mean: likelihood(slopes, answers, Trust(mean=mean, spike=0.05)) for mean in (0.001, 0.6)
+            mean: likelihood(slopes, answers, Trust(mean=mean, deviation=0.05))
+            for mean in (0.001, 0.6)
         }
         assert max(values, key=values.get) == (0.6 if coefficient else 0.001), values

@@ -41,7 +41,7 @@ from brinell.rlab.distort import (
     variants,
     vet,
 )
-from brinell.rlab.episodes import Outcomes, Placement, Rules, rare_success
+from brinell.rlab.episodes import EpisodeOutcomes, Placement, Rules, rare_success
 from brinell.rlab.refine import CleanUp
 from brinell.rlab.search import run_episodes
 
@@ -272,7 +272,9 @@ class RLAB(EveryKind):
         guided = f", with {count} surrogate{'s' * (count > 1)} from its file" if count else ""
         return [Remark("policy", f"placed by the policy {name}{guided}: {reason}")]
 
-    def run_episodes(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> Outcomes:
+    def run_episodes(
+        self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams
+    ) -> EpisodeOutcomes:
         agent = self.agent(threat.domain.kind).to(batch.x.device)
         oracle = oracle.follow(agent.surrogates) if agent.surrogates else oracle
         placement = Placement(

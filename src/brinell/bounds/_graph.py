@@ -372,8 +372,9 @@ class Graph:
         """The products that one function of each node costs on its way to the input as whole maps."""
         costs = []
         for node in self.nodes:
-            is_map = isinstance(node.operation, Convolution | Linear)
-            terms = node.operation.roundings[0] if is_map else 0
+            terms = 0
+            if isinstance(node.operation, Convolution | Linear):
+                terms = node.operation.roundings[0]
             costs.append(prod(node.shape) * (1 + terms))
         return list(accumulate(costs))
 

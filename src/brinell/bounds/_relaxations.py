@@ -172,7 +172,8 @@ class Planes:
         """Roundings of one coefficient on the way back."""
         if not self.product.matrices:
             return 3
-        return max(*self.first.shape[-2:], *self.second.shape[-2:])
+        longest: int = max(*self.first.shape[-2:], *self.second.shape[-2:])
+        return longest
 
     def pull(self, rows: LinearForms) -> tuple[LinearForms, LinearForms, Tensor]:
         """Coefficients of both values that bound the functions from below, and their constants."""

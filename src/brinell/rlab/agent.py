@@ -1,5 +1,6 @@
-"""An agent as a file of safetensors: its prior, its network, its surrogates, and in the header, as
-JSON, how it was made.
+"""An agent as a file of safetensors: its prior, its network and its surrogates.
+
+The header says, as JSON, how it was made.
 """
 
 import hashlib
@@ -13,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import torch
 from pydantic import Field
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 
 from brinell.core import stored
 from brinell.core.domain import Domain, Kind
@@ -21,7 +22,7 @@ from brinell.core.errors import RequestError, one_line
 from brinell.core.intervals import Interval
 from brinell.manifest import Amount, Content, DomainFacts, Listing, Size, fault
 from brinell.rlab.episodes import Policy, Rules
-from brinell.rlab.networks import Form, SmallNetwork, restored
+from brinell.rlab.networks import NetworkForm, SmallNetwork, restored
 from brinell.rlab.policy import Greedy, Learned, PatchNetwork
 from brinell.rlab.prior import Prior
 from brinell.rlab.ratios import ratio_text
@@ -49,7 +50,7 @@ CURES = {
 """What to do where most episodes failed, by its cause."""
 
 
-class Header(Content):
+class AgentHeader(Content):
     """Header of an agent's file."""
 
     about: dict[str, Any]
@@ -66,7 +67,7 @@ class Header(Content):
     """The names of their classes, in order."""
     classes: Size = 1
     """Number of classes of the surrogates."""
-    surrogates: Annotated[list[Form], Field(max_length=MOST_SURROGATES)] = []
+    surrogates: Annotated[list[NetworkForm], Field(max_length=MOST_SURROGATES)] = []
     """The forms of the surrogates."""
     reward: Literal["margin", "dilution"] = "margin"
     """The reward of the network."""
@@ -94,11 +95,8 @@ class Agent:
 
     def to(self, device: torch.device) -> "Agent":
         """The agent with its networks on a device."""
-        for module in (
-            self.prior,
-            self.network,
-            *(surrogate.module for surrogate in self.surrogates),
-        ):
+        surrogates = (surrogate.module for surrogate in self.surrogates)
+        for module in (self.prior, self.network, *surrogates):
             if module is not None:
                 module.to(device)
         return self
@@ -111,26 +109,23 @@ class Agent:
 
     def rules(self, rules: Rules) -> Rules:
         """The rules by which it acts, from those of the episode."""
-        return (
-            replace(rules, candidates=1, reward=self.reward) if self.reward == "dilution" else rules
-        )
+        if self.reward == "dilution":
+            return replace(rules, candidates=1, reward=self.reward)
+        return rules
 
     def save(self, path: Path) -> None:
         """Write the file."""
-        tensors = {
-            f"prior.{name}": value.cpu().contiguous()
-            for name, value in self.prior.state_dict().items()
-        }
+        modules: dict[str, nn.Module] = {"prior": self.prior}
         if self.network is not None:
-            tensors |= {
-                f"network.{name}": value.cpu().contiguous()
-                for name, value in self.network.state_dict().items()
-            }
+            modules["network"] = self.network
         for number, surrogate in enumerate(self.surrogates):
-            weights = surrogate.module.state_dict().items()
-            tensors |= {
-                f"surrogates.{number}.{name}": value.cpu().contiguous() for name, value in weights
-            }
+            modules[f"surrogates.{number}"] = surrogate.module
+        tensors = {
+            f"{prefix}.{name}": value.cpu().contiguous()
+            for prefix, module in modules.items()
+            for name, value in module.state_dict().items()
+        }
+
         form = {name: getattr(self.network, name, 0) for name in ("families", "width", "scale")}
         head = {"about": self.about or {}} | form
         head |= {
@@ -138,8 +133,10 @@ class Agent:
             "reward": self.reward,
             "surrogates": [surrogate.form.model_dump() for surrogate in self.surrogates],
         }
-        for surrogate in self.surrogates[:1]:
-            head |= {"classes": surrogate.classes, "class_names": list(surrogate.info.class_names)}
+        if self.surrogates:
+            first = self.surrogates[0]
+            head |= {"classes": first.classes, "class_names": list(first.info.class_names)}
+
         # Written with the rights of any file: save_file lets only the owner read.
         path.write_bytes(save(tensors, {"brinell": json.dumps(head)}))
 
@@ -158,40 +155,44 @@ def load(path: Path) -> Agent:
         raise RequestError(
             f"{path} is no policy: name a file that `brinell train agent` wrote"
         ) from None
-    if reason := fault(head, Header):
+
+    reason = fault(head, AgentHeader)
+    if reason:
         raise RequestError(
             f"{path} is damaged ({reason}): train it anew with `brinell train agent`"
         )
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     try:
-        return _assembled(
-            path,
-            Header.model_validate(head),
-            {name: torch.from_numpy(array) for name, array in arrays.items()},
-        )
+        return _assembled(path, AgentHeader.model_validate(head), tensors)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise RequestError(
             f"{path} is damaged ({one_line(error, 200)}): train it anew with `brinell train agent`"
         ) from None
 
 
-def _assembled(path: Path, head: Header, tensors: dict[str, Tensor]) -> Agent:
+def _assembled(path: Path, head: AgentHeader, tensors: dict[str, Tensor]) -> Agent:
+    """The agent of a header and the tensors of its file."""
     if not all(bool(torch.isfinite(values).all()) for values in tensors.values()):
         raise ValueError("it holds NaN or infinity")
+
     prior = Prior(len(tensors["prior.root"]))
     prior.load_state_dict(_under("prior.", tensors))
     network = None
     if head.families:
         network = PatchNetwork(head.families, head.width, head.scale)
         network.load_state_dict(_under("network.", tensors))
+
     if head.surrogates and head.domain is None:
         raise ValueError("it does not say of which inputs its surrogates are")
     domain = None if head.domain is None else Domain.from_json(head.domain.model_dump())
+
     surrogates = []
     for number, form in enumerate(head.surrogates):
         assert domain is not None, "refused above"
         module = restored(domain, head.classes, form, _under(f"surrogates.{number}.", tensors))
         name = f"network {number + 1} of {path}"
         surrogates.append(SmallNetwork(module, form, domain, head.classes, head.class_names, name))
+
     return Agent(
         prior=prior,
         network=network,
@@ -203,6 +204,7 @@ def _assembled(path: Path, head: Header, tensors: dict[str, Tensor]) -> Agent:
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Those tensors whose names begin with a prefix, without it."""
     return {
         name.removeprefix(prefix): value
         for name, value in tensors.items()
@@ -211,15 +213,15 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def find_agent(name: str) -> Agent:
-    """The agent of one of `NAMES`, or that in a file; DEFAULT has none before `choose_policy` chose
-    one for a kind of data.
+    """The agent of one of `NAMES`, or that in a file.
+
+    DEFAULT has none before `choose_policy` chose one for a kind of data.
     """
     if name == GREEDY:
         return Agent(prior=Prior())
-    shipped = name in (PRIOR, PAPERS)
-    return load(
-        Path(str(files("brinell.rlab").joinpath(f"{name}.safetensors"))) if shipped else Path(name)
-    )
+    if name in (PRIOR, PAPERS):
+        return load(Path(str(files("brinell.rlab").joinpath(f"{name}.safetensors"))))
+    return load(Path(name))
 
 
 class Choice(NamedTuple):
@@ -239,11 +241,10 @@ def choose_policy(name: str, kind: Kind) -> Choice:
             "never saw (docs/results/rlab.md)"
         )
         return Choice(PRIOR, reason)
-    return Choice(
-        GREEDY,
-        "nothing that was learned elsewhere needs fewer queries on such data "
-        "(docs/results/rlab.md)",
+    reason = (
+        "nothing that was learned elsewhere needs fewer queries on such data (docs/results/rlab.md)"
     )
+    return Choice(GREEDY, reason)
 
 
 def fingerprint(name: str) -> str:
@@ -268,23 +269,21 @@ def verdict(record: Mapping[str, Any] | None) -> str:
         return ""
     played = f"on {validation['inputs']} inputs that it did not learn from"
     failed = validation["inputs"] - validation["fooled"]
+
     if validation["cause"]:
         return (
             f"{played}, {failed} were not fooled, so the comparison says little; "
             f"{CURES[validation['cause']]}"
         )
+
     baseline = DEFAULT if DEFAULT in validation["ratios"] else GREEDY
     _, low, high = validation["ratios"][baseline]
-    result = (
-        "needs "
-        f"{'fewer' if high < 1 else 'more' if low > 1 else 'not measurably fewer'} "
-        f"queries than {baseline}"
-    )
-    ratios = {
-        name: ratio_text(value, Interval(low, high))
-        for name, (value, low, high) in validation["ratios"].items()
-    }
-    means = ", ".join(
-        f"{name} {validation['queries'][name]:.0f} ({text})" for name, text in ratios.items()
-    )
-    return f"{played}, the policy {result}: {validation['queries'][OWN]:.0f} in the mean; {means}"
+    amount = "fewer" if high < 1 else "more" if low > 1 else "not measurably fewer"
+    result = f"needs {amount} queries than {baseline}"
+
+    means = []
+    for name, (value, low, high) in validation["ratios"].items():
+        text = ratio_text(value, Interval(low, high))
+        means.append(f"{name} {validation['queries'][name]:.0f} ({text})")
+    own = f"{validation['queries'][OWN]:.0f} in the mean"
+    return f"{played}, the policy {result}: {own}; {', '.join(means)}"

@@ -9,7 +9,7 @@ the input that the model is asked about is bit by bit the one that is kept.
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -141,7 +141,7 @@ def distorted(
     _check(distortion, answer, x)
 
     # Within the slack only: an answer that leaves the bounds by more was refused.
-    answer = answer.clamp(0, 1)
+    answer = cast("Tensor", answer).clamp(0, 1)
     if is_unit:
         return answer
     return domain.clamp(torch.where(answer == unit, x, low + (high - low) * answer))

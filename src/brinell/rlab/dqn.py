@@ -55,19 +55,21 @@ class Replay:
     """
 
     def __init__(self, template: Transition, *, capacity: int, memory: int) -> None:
-        """Size the memory by any transitions: at most `capacity` rows and `memory` bytes, and two
-        rounds of all slots.
+        """Hold at most `capacity` rows like `template`'s and `memory` bytes.
+
+        Two rounds of all slots are always held.
         """
         sizes: list[int] = []
         mapped(lambda part: sizes.append(part[0].numel() * _kept_as(part).itemsize), template)
+
         self.capacity = max(2 * len(template.reward), min(capacity, memory // sum(sizes)))
         self._template: Transition = mapped(lambda part: part[:0], template)
-        self.columns: Transition = mapped(
-            lambda part: torch.empty(
-                self.capacity, *part.shape[1:], dtype=_kept_as(part), device=part.device
-            ),
-            template,
-        )
+
+        def empty(part: Tensor) -> Tensor:
+            shape = (self.capacity, *part.shape[1:])
+            return torch.empty(shape, dtype=_kept_as(part), device=part.device)
+
+        self.columns: Transition = mapped(empty, template)
         self._taken = 0
 
     def __len__(self) -> int:
@@ -94,6 +96,7 @@ class Replay:
 
 
 def _kept_as(tensor: Tensor) -> torch.dtype:
+    """The type in which a column is kept: features of float32 in 16 bits."""
     return torch.float16 if tensor.dtype == torch.float32 and tensor.ndim > 1 else tensor.dtype
 
 
@@ -138,14 +141,15 @@ class DQNSettings(Checked):
 def target_of(
     sample: Transition, network: nn.Module, target: nn.Module, choices: tuple[int, ...]
 ) -> Tensor:
-    """(n,): what Q should be: the reward, and the copy's value of the network's best action
-    afterwards.
+    """(n,): what Q should be: the reward, and the copy's value of the network's best action.
+
+    Double Q-learning: the network chooses the action afterwards, and its older copy judges it.
     """
     later = sample.later
     chooser: Heads = network(later.features)
-    return sample.reward + sample.discount * worth(
-        target(later.features), later.allowed, best(chooser.branches, later, choices)
-    )
+    action = best(chooser.branches, later, choices)
+    value = worth(target(later.features), later.allowed, action)
+    return sample.reward + sample.discount * value
 
 
 class DQN:
@@ -154,26 +158,31 @@ class DQN:
     def __init__(
         self, settings: DQNSettings, network: nn.Module, environment: PatchSearch, seed: int
     ) -> None:
-        self.settings, self.network, self.environment = settings, network, environment
+        self.settings = settings
+        self.network = network
+        self.environment = environment
         self._parameters = list(network.parameters())
         self._target = copy.deepcopy(network).requires_grad_(False)
         self._optimizer = torch.optim.Adam(self._parameters, lr=settings.learning_rate, fused=True)
         self._generator = torch.Generator(self._parameters[0].device).manual_seed(seed)
         self._observation = environment.reset(torch.ones_like(environment.alive))
         self._replay: Replay | None = None
-        self.steps = self.updates = self.episodes = 0
+        self.steps = 0
+        self.updates = 0
+        self.episodes = 0
         self._loss: float | None = None
         self._ended: deque[tuple[float, float]] = deque(maxlen=EPISODES)
+
         # Double: a return is a sum of thousands of rewards.
-        self._running = torch.zeros(
-            2, len(environment.alive), dtype=torch.float64, device=environment.alive.device
-        )
+        alive = environment.alive
+        self._running = torch.zeros(2, len(alive), dtype=torch.float64, device=alive.device)
 
     def learn(
         self, *, steps: int | None = None, seconds: float | None = None, interval: int = 1000
     ) -> Iterator[dict[str, Any]]:
-        """Advance by whole rounds until `steps` of single slots or `seconds` are spent, or the
-        environment runs out of work.
+        """Advance by whole rounds until `steps` of single slots or `seconds` are spent.
+
+        It ends earlier where the environment runs out of work.
 
         There is a point of the training curve every so many steps, and always one at the end:
         `seconds` of this call; `steps` of single slots, `updates` of the network and `episodes` so
@@ -185,28 +194,32 @@ class DQN:
         while bool(self.environment.alive.any()) and (steps is None or self.steps < steps):
             if seconds is not None and time.monotonic() - began >= seconds:
                 break
+
             replay = self._collect()
             if self.steps >= self.settings.warm_up:
                 self._update(replay)
             if self.steps >= reported + interval:
                 reported = self.steps
                 yield self._progress(time.monotonic() - began)
+
         if self.steps != reported:
             yield self._progress(time.monotonic() - began)
 
     def _progress(self, seconds: float) -> dict[str, Any]:
-        returns, lengths = zip(*self._ended, strict=True) if self._ended else ((), ())
-        counts = {
+        """A point of the training curve."""
+        count = len(self._ended)
+        mean_return = sum(value for value, _ in self._ended) / count if count else None
+        mean_length = sum(length for _, length in self._ended) / count if count else None
+        return {
             "seconds": seconds,
             "steps": self.steps,
             "updates": self.updates,
             "episodes": self.episodes,
+            "mean_return": mean_return,
+            "mean_length": mean_length,
+            "loss": self._loss,
+            "epsilon": self.settings.epsilon(self.steps),
         }
-        means = {
-            name: sum(of) / len(of) if of else None
-            for name, of in (("mean_return", returns), ("mean_length", lengths))
-        }
-        return counts | means | {"loss": self._loss, "epsilon": self.settings.epsilon(self.steps)}
 
     @torch.no_grad()
     def _collect(self) -> Replay:
@@ -215,6 +228,7 @@ class DQN:
         before = self._observation
         action = self._explore()
         step = self.environment.step(action)
+
         transitions = Transition(
             before,
             action,
@@ -227,45 +241,43 @@ class DQN:
                 transitions, capacity=self.settings.capacity, memory=self.settings.memory
             )
         self._replay.add(transitions, alive)
+
         self._observation = step.observation
         self.steps += int(alive.sum())
         self._running += torch.stack([step.reward, alive.to(step.reward.dtype)])
         finished = step.terminated | step.truncated
         if bool(finished.any()):
             self.episodes += int(finished.sum())
-            self._ended.extend(
-                (value, length) for value, length in self._running[:, finished].T.tolist()
-            )
+            for value, length in self._running[:, finished].T.tolist():
+                self._ended.append((value, length))
             self._running[:, finished] = 0
             self._observation = self.environment.reset(finished)
         return self._replay
 
     def _explore(self) -> Action:
-        """The best actions, or random ones: an independent draw decides for each branch of each
-        slot.
-        """
+        """The best actions, or random ones: each branch of each slot is drawn independently."""
         epsilon = self.settings.epsilon(self.steps)
         keys = [self._uniform(*allowed.shape) for allowed in self._observation.allowed]
         if epsilon < 1:
             heads: Heads = self.network(self._observation.features)
             for branch, outputs in enumerate(heads.branches):
-                keys[branch] = torch.where(
-                    self._uniform(len(outputs), 1) < epsilon, keys[branch], outputs
-                )
+                is_random = self._uniform(len(outputs), 1) < epsilon
+                keys[branch] = torch.where(is_random, keys[branch], outputs)
         return best(keys, self._observation, self.environment.choices)
 
     def _uniform(self, *shape: int) -> Tensor:
         return torch.rand(*shape, generator=self._generator, device=self._generator.device)
 
     def _update(self, replay: Replay) -> None:
+        """Gradient steps on samples from the memory."""
         settings = self.settings
         losses = []
         for _ in range(settings.updates):
             sample = replay.sample(settings.batch_size, self._generator)
             expected = target_of(sample, self.network, self._target, self.environment.choices)
-            q = worth(
-                self.network(sample.observation.features), sample.observation.allowed, sample.action
-            )
+            heads = self.network(sample.observation.features)
+            q = worth(heads, sample.observation.allowed, sample.action)
+
             loss = F.smooth_l1_loss(q, expected)
             self._optimizer.zero_grad()
             torch.autograd.backward(loss)
@@ -275,6 +287,7 @@ class DQN:
             self.updates += 1
             if self.updates % settings.target_every == 0:
                 self._target.load_state_dict(self.network.state_dict())
+
         self._loss = float(torch.stack(losses).mean())
         if not math.isfinite(self._loss):
             raise ContractError(

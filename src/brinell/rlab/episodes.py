@@ -65,7 +65,7 @@ class Observation(NamedTuple):
     """
 
 
-class Step(NamedTuple):
+class StepResult(NamedTuple):
     """Result of a step. Slots that had no episode report zeros."""
 
     observation: Observation
@@ -251,7 +251,7 @@ def any_class_counts(criterion: Criterion) -> bool:
 
 
 @dataclass(frozen=True)
-class Columns:
+class SlotColumns:
     """A record of tensors with a row for each slot, never written but by `put`."""
 
     def take(self, rows: Tensor) -> Self:
@@ -265,7 +265,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Slots(Columns):
+class Slots(SlotColumns):
     """The knowledge of n slots, on the device of the batch."""
 
     sample: Tensor
@@ -340,7 +340,7 @@ class Slots(Columns):
 
 
 @dataclass(frozen=True)
-class Counts(Columns):
+class Counts(SlotColumns):
     """Counters of n slots, (n,) int64 on the host.
 
     They follow from what the host reads, so no device is asked for them.
@@ -394,7 +394,7 @@ RARE = 0.25
 """Success rate below which successes are rare: the upper end of its interval is compared."""
 
 
-class Outcomes(NamedTuple):
+class EpisodeOutcomes(NamedTuple):
     """Outcomes of the samples of a batch."""
 
     success: Tensor
@@ -423,16 +423,16 @@ class Outcomes(NamedTuple):
     size: Tensor
     """(n,): distance of the input at which the episode ended."""
 
-    def select(self, rows: Tensor) -> "Outcomes":
+    def select(self, rows: Tensor) -> "EpisodeOutcomes":
         """The outcomes of the samples at these positions."""
-        return Outcomes(*(column[rows] for column in self))
+        return EpisodeOutcomes(*(column[rows] for column in self))
 
 
-def no_outcomes(eps: Tensor, grid: PatchGrid, distortions: int) -> Outcomes:
+def no_outcomes(eps: Tensor, grid: PatchGrid, distortions: int) -> EpisodeOutcomes:
     """Outcomes before the first step, for budgets (n,) and a number of distortions."""
     n = len(eps)
     patches = len(grid)
-    return Outcomes(
+    return EpisodeOutcomes(
         success=torch.zeros(n, dtype=torch.bool, device=eps.device),
         variant=torch.full((n, patches), CLEAN, dtype=torch.int16, device=eps.device),
         eps=eps.clone(),
@@ -446,7 +446,7 @@ def no_outcomes(eps: Tensor, grid: PatchGrid, distortions: int) -> Outcomes:
     )
 
 
-def rare_success(outcomes: Outcomes, budget: Tensor) -> list[Remark]:
+def rare_success(outcomes: EpisodeOutcomes, budget: Tensor) -> list[Remark]:
     """A remark where successes are rare while most failures end with a full budget (n,).
 
     The budget is infinite where there is none.

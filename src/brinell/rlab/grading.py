@@ -24,7 +24,7 @@ from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.distort import CLEAN, DistortedInputs, Variant
-from brinell.rlab.episodes import Outcomes
+from brinell.rlab.episodes import EpisodeOutcomes
 from brinell.rlab.prior import sums
 
 DOUBLINGS, LARGEST = 60, 1e6
@@ -75,15 +75,13 @@ class Path:
     offers: Tensor
 
     def stage(self, number: Tensor) -> Tensor:
-        """(n, patches): the assignment at the end of a stage (n,): 0 nothing, 1 the flip at full
-        strength, then one more each.
+        """(n, patches): the assignment at the end of a stage (n,).
+
+        Stage 0 has nothing, 1 the flip at full strength, then one patch more each.
         """
+        position = torch.arange(self.order.shape[1], device=self.order.device)
         rank = torch.empty_like(self.order)
-        rank.scatter_(
-            1,
-            self.order,
-            torch.arange(self.order.shape[1], device=self.order.device).expand_as(self.order),
-        )
+        rank.scatter_(1, self.order, position.expand_as(self.order))
         already = (self.standing != CLEAN).sum(1)
         added = (rank < (already + number - 1)[:, None]) & (number > 1)[:, None]
         variant = torch.where((self.standing == CLEAN) & added, self.offers, self.standing)
@@ -111,6 +109,7 @@ class Path:
         return self.strength * norms.l2(self.fitted - self.clean) / end.clamp_min(1e-12)
 
     def grade(self, distance: Tensor) -> Graded:
+        # The stage that passes the distance, by bisection.
         """The inputs at these L2 distances (n,) from the clean ones."""
         low = torch.zeros_like(self.last)
         high = self.last
@@ -121,29 +120,28 @@ class Path:
             moving = high - low > 1
             low = torch.where(moving & short, middle, low)
             high = torch.where(moving & ~short, middle, high)
+
         x, share = self._between(low, high, distance)
         variant = self.stage(high)
         before = self.stage(low)
         strength = torch.where(variant != before, share[:, None], 1.0)
+        # What the whole path does not reach, one factor for all values may.
         grown, factor = self._grow(distance.float())
         reached = ~beyond | torch.isclose(norms.l2(grown - self.clean), distance.float(), rtol=1e-5)
-        x = torch.where(
-            per_sample(reached, x), torch.where(per_sample(beyond, x), grown, x), self.clean
-        )
+        path_x = torch.where(per_sample(beyond, x), grown, x)
+        x = torch.where(per_sample(reached, x), path_x, self.clean)
         strength = torch.where(beyond[:, None], factor[:, None], strength)
-        return Graded(
-            x, reached, variant, torch.where((variant != CLEAN) & reached[:, None], strength, 0.0)
-        )
+        is_distorted = (variant != CLEAN) & reached[:, None]
+        return Graded(x, reached, variant, torch.where(is_distorted, strength, 0.0))
 
     def _between(self, low: Tensor, high: Tensor, distance: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs (n, *shape) on the way from one stage to the next, and how far along it (n,) they
-        are.
-        """
+        """Inputs (n, *shape) between two stages, and how far (n,) along the way they are."""
         start = self.inputs(low)
         end = self.inputs(high)
         offset = (start - self.clean).flatten(1).double()
         step = (end - start).flatten(1).double()
-        # |here + t step| = distance, a quadratic equation with one root between 0 and 1.
+
+        # |offset + t step| = distance, a quadratic equation with one root between 0 and 1.
         a = step.square().sum(1)
         b = (offset * step).sum(1)
         c = offset.square().sum(1) - distance.double().square()
@@ -152,9 +150,7 @@ class Path:
         return self.threat.domain.clamp(start + per_sample(share, start) * (end - start)), share
 
     def _grow(self, distance: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs (n, *shape) with all patches, and the factors (n,) by which their change has grown
-        within the bounds.
-        """
+        """Inputs (n, *shape) with all patches, and factors (n,) of their change within the bounds."""
         change = self.inputs(self.last) - self.clean
         least = torch.ones_like(distance)
         most = torch.full_like(distance, LARGEST)
@@ -174,7 +170,7 @@ def path(
     *,
     grid: PatchGrid,
     variants: tuple[Variant, ...],
-    results: Outcomes,
+    results: EpisodeOutcomes,
 ) -> Path:
     """The paths of samples whose episodes were run and met the criterion.
 
@@ -187,10 +183,11 @@ def path(
     standing = results.variant.long()
     end = distorted.render(rows, standing, grid)
     fitted = replace(threat, eps=results.eps).project(end.clone(), batch.x)
+
+    # Patches that are distorted at the flip come first, those that nothing changes last.
     promise, offers = _promises(distorted, grid, results.slope, rng.fold("grading"))
-    promise = torch.where(offers == CLEAN, -torch.inf, promise).masked_fill(
-        standing != CLEAN, torch.inf
-    )
+    promise = torch.where(offers == CLEAN, -torch.inf, promise)
+    promise = promise.masked_fill(standing != CLEAN, torch.inf)
     order = promise.argsort(dim=1, descending=True, stable=True)
     return Path(batch.x, threat, distorted, grid, standing, fitted, results.strength, order, offers)
 
@@ -198,8 +195,8 @@ def path(
 def _promises(
     distorted: DistortedInputs, grid: PatchGrid, slope: Tensor, rng: Streams
 ) -> tuple[Tensor, Tensor]:
-    """(n, patches): the highest predicted gain for its length of a variant on each patch, and that
-    variant.
+    """(n, patches): the highest predicted gain for its length on each patch, and its variant.
+
 
     If no gain is predicted, the variant is random; if no variant changes the patch, it is CLEAN.
     """
@@ -209,15 +206,16 @@ def _promises(
     choice = torch.full((n, patches), CLEAN, device=slope.device)
     chance = rng.uniform(len(distorted.variants), patches)
     size = max(1, VALUES // slope[0].numel())
+    all_numbers = torch.arange(len(distorted.variants), device=slope.device)
+
     for row in range(n):
-        jitter = 1e-6 * slope[row].norm() + 1e-12
-        for numbers in torch.split(
-            torch.arange(len(distorted.variants), device=slope.device), size
-        ):
+        jitter = 1e-6 * slope[row].norm() + 1e-12  # decides where no gain is predicted
+        for numbers in torch.split(all_numbers, size):
             change = distorted.inputs(torch.full_like(numbers, row), numbers) - distorted.x[row]
             change = change.view(len(numbers), grid.channels, grid.places)
             gain = sums((change * slope[row]).sum(1), grid)
             square = sums(change.square().sum(1), grid)
+
             score = gain / square.sqrt().clamp_min(1e-12) + jitter * chance[row, numbers]
             top = score.masked_fill(square == 0, -torch.inf).max(0)
             improved = top.values > best[row]

@@ -1,5 +1,6 @@
-"""Small networks that a policy file brings as surrogates: convolutions for signals, images and
-video, layers for vectors.
+"""Small networks that a policy file brings as surrogates, for every kind of data.
+
+Signals, images and video get convolutions, vectors layers.
 """
 
 import hashlib
@@ -28,7 +29,7 @@ GAIN, NOISE = 0.2, 0.1
 deviations of the data."""
 
 
-class Form(Content):
+class NetworkForm(Content):
     """The architecture of a small network."""
 
     width: Annotated[int, Field(ge=1, le=4096)]
@@ -39,27 +40,29 @@ class Form(Content):
     @property
     def text(self) -> str:
         """The form in words."""
-        return f"width {self.width}" + (f", kernel {self.kernel}" if self.kernel > 1 else "")
+        kernel = f", kernel {self.kernel}" if self.kernel > 1 else ""
+        return f"width {self.width}{kernel}"
 
 
-FORMS: dict[Kind, tuple[Form, ...]] = {
+FORMS: dict[Kind, tuple[NetworkForm, ...]] = {
     "signal": tuple(
-        Form(width=width, kernel=kernel) for width, kernel in ((32, 5), (20, 9), (24, 7))
+        NetworkForm(width=width, kernel=kernel) for width, kernel in ((32, 5), (20, 9), (24, 7))
     ),
     "image": tuple(
-        Form(width=width, kernel=kernel) for width, kernel in ((32, 3), (20, 5), (40, 3))
+        NetworkForm(width=width, kernel=kernel) for width, kernel in ((32, 3), (20, 5), (40, 3))
     ),
     "video": tuple(
-        Form(width=width, kernel=kernel) for width, kernel in ((16, 3), (24, 3), (20, 3))
+        NetworkForm(width=width, kernel=kernel) for width, kernel in ((16, 3), (24, 3), (20, 3))
     ),
-    "vector": tuple(Form(width=width, kernel=1) for width in (64, 96, 48)),
+    "vector": tuple(NetworkForm(width=width, kernel=1) for width in (64, 96, 48)),
 }
 """Forms of the networks for each kind of data, in the order in which they are trained."""
 
 
-class Scaled(nn.Module):
-    """Inputs less the means of their channels, over the deviations; in training mode with another
-    gain and noise for each.
+class ScaledInputs(nn.Module):
+    """Inputs less the means of their channels, over the deviations.
+
+    In training mode each has another gain and noise.
 
     Networks that were trained with noise share more of their gradients.
     """
@@ -82,21 +85,20 @@ class Scaled(nn.Module):
         return scaled * gain + NOISE * torch.randn_like(x)
 
     def measure(self, x: Tensor) -> None:
-        """Take means and deviations from inputs (n, *shape); a channel that is constant is left at
-        its scale.
-        """
+        """Take means and deviations from inputs (n, *shape); constant channels keep their scale."""
         axes = [0, *range(2, x.ndim)]
         deviation, mean = torch.std_mean(x, axes, keepdim=True, correction=0)
         self.mean.copy_(mean[0])
         self.deviation.copy_(torch.where(deviation > 1e-6, deviation, 1.0)[0])
 
 
-def build(domain: Domain, classes: int, form: Form) -> nn.Sequential:
-    """A network of this form for such inputs; its first part is `Scaled`."""
+def build(domain: Domain, classes: int, form: NetworkForm) -> nn.Sequential:
+    """A network of this form for such inputs; its first part is `ScaledInputs`."""
     channels = domain.shape[0]
     lengths = domain.shape[1:]
     axes = len(lengths)
     width = form.width
+
     if not axes:
         layers = [
             nn.Linear(channels, width),
@@ -105,45 +107,45 @@ def build(domain: Domain, classes: int, form: Form) -> nn.Sequential:
             nn.ReLU(),
             nn.Linear(width, classes),
         ]
-        return nn.Sequential(Scaled(channels, 0), *layers)
+        return nn.Sequential(ScaledInputs(channels, 0), *layers)
+
     convolution = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[axes - 1]
     normalisation = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)[axes - 1]
+    pooling = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)[axes - 1]
+    last_pooling = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)[axes - 1]
+
+    parts: list[nn.Module] = [ScaledInputs(channels, axes)]
     factors = tuple(
         math.ceil(length / typical) for length, typical in zip(lengths, TYPICAL[axes], strict=True)
     )
-    parts: list[nn.Module] = [Scaled(channels, axes)]
     if max(factors) > 1:
-        parts.append((nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)[axes - 1](factors, ceil_mode=True))  # type: ignore[arg-type]
+        parts.append(pooling(factors, ceil_mode=True))  # type: ignore[arg-type]
     widths = (channels, width, width, 2 * width, 2 * width, 4 * width)
     for stride, inputs, outputs in zip(STRIDES, widths, widths[1:], strict=False):
         layer = convolution(inputs, outputs, form.kernel, stride, form.kernel // 2, bias=False)
         parts += [layer, normalisation(outputs), nn.ReLU()]
-    pooling = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)[axes - 1](1)
-    return nn.Sequential(*parts, pooling, nn.Flatten(), nn.Linear(4 * width, classes))
+    return nn.Sequential(*parts, last_pooling(1), nn.Flatten(), nn.Linear(4 * width, classes))
 
 
-def size(domain: Domain, classes: int, form: Form) -> int:
+def size(domain: Domain, classes: int, form: NetworkForm) -> int:
     """Bytes of the weights of such a network."""
     with torch.device("meta"):
-        return sum(
-            value.numel() * value.element_size()
-            for value in build(domain, classes, form).state_dict().values()
-        )
+        weights = build(domain, classes, form).state_dict().values()
+        return sum(value.numel() * value.element_size() for value in weights)
 
 
-def fitting(domain: Domain, classes: int, form: Form) -> Form | None:
-    """The form, narrowed until its weights are small enough; None if the narrowest ones are too
-    large.
-    """
+def fitting(domain: Domain, classes: int, form: NetworkForm) -> NetworkForm | None:
+    """The form, narrowed until its weights are small enough; None if the narrowest are too large."""
     width = form.width
-    while width and size(domain, classes, Form(width=width, kernel=form.kernel)) > LIMIT:
+    while width and size(domain, classes, NetworkForm(width=width, kernel=form.kernel)) > LIMIT:
         width = width * 7 // 8
-    return Form(width=width, kernel=form.kernel) if width else None
+    return NetworkForm(width=width, kernel=form.kernel) if width else None
 
 
 class SmallNetwork:
-    """A model around a small network made by `build`, in evaluation mode; `class_names` are empty
-    if there are none.
+    """A model around a small network made by `build`, in evaluation mode.
+
+    `class_names` are empty if there are none.
     """
 
     access = Access.GRADIENTS
@@ -151,7 +153,7 @@ class SmallNetwork:
     def __init__(
         self,
         module: nn.Module,
-        form: Form,
+        form: NetworkForm,
         domain: Domain,
         classes: int,
         class_names: Sequence[str],
@@ -162,6 +164,7 @@ class SmallNetwork:
         self.domain = domain
         self.classes = classes
         self.name = name
+
         parameters = sum(value.numel() for value in module.parameters())
         self.info = ModelInfo(
             class_names=tuple(class_names),
@@ -176,21 +179,22 @@ class SmallNetwork:
 
     def digest(self) -> str:
         """A hash of form and weights."""
-        digest = hashlib.blake2b(
-            f"{self.form.text} {self.domain.text()} {self.classes}".encode(), digest_size=16
-        )
+        head = f"{self.form.text} {self.domain.text()} {self.classes}"
+        digest = hashlib.blake2b(head.encode(), digest_size=16)
         for value in self.module.state_dict().values():
             digest.update(value.cpu().numpy().tobytes())
         return digest.hexdigest()
 
 
-def initialised(domain: Domain, classes: int, form: Form, seed: int) -> nn.Sequential:
+def initialised(domain: Domain, classes: int, form: NetworkForm, seed: int) -> nn.Sequential:
     """A network of this form with its first weights."""
     with seeded(seed):
         return build(domain, classes, form)
 
 
-def restored(domain: Domain, classes: int, form: Form, weights: dict[str, Tensor]) -> nn.Sequential:
+def restored(
+    domain: Domain, classes: int, form: NetworkForm, weights: dict[str, Tensor]
+) -> nn.Sequential:
     """A network of this form with these weights.
 
     Raises:

@@ -40,8 +40,10 @@ SHARP = 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class Greedy:
-    """The control without training: adds patches in proportion to the prior's energy, removes those
-    predicted to help most.
+    """The control without training: adds by the prior's energy, removes by prediction.
+
+    Patches are added in proportion to their energy; those are removed that are predicted to help
+    most.
     """
 
     choices: tuple[int, ...]
@@ -78,14 +80,13 @@ class Learned:
         """One pass of the network for all slots."""
         keys = list(self.network(observation.features).branches)
         for branch, allowed in enumerate(observation.allowed):
-            if keys[branch].shape != allowed.shape:  # trained for other distortions: any of these
-                keys[branch] = functional.pad(
-                    keys[branch][:, :1], (0, allowed.shape[1] - 1), value=-torch.inf
-                )
+            if keys[branch].shape != allowed.shape:
+                # Trained for other distortions: any of these.
+                missing = allowed.shape[1] - 1
+                keys[branch] = functional.pad(keys[branch][:, :1], (0, missing), value=-torch.inf)
             if self.temperature:
-                keys[branch] = keys[branch] / self.temperature + gumbel(
-                    rng.fold(branch).uniform(allowed.shape[1])
-                )
+                chance = gumbel(rng.fold(branch).uniform(allowed.shape[1]))
+                keys[branch] = keys[branch] / self.temperature + chance
         return best(keys, observation, self.choices)
 
 
@@ -127,16 +128,18 @@ class PatchNetwork(nn.Module):
         self.family = linear(width, families)
 
     def forward(self, features: dict[str, Tensor]) -> Heads:
-        """`patch` (n, patches, PATCH_FEATURES) and `whole` (n, WHOLE_FEATURES) to value and three
-        branches.
-        """
+        """`patch` (n, patches, PATCH_FEATURES) and `whole` (n, WHOLE_FEATURES) to `Heads`."""
         patch = features["patch"].float()
         whole_features = features["whole"].float()
         wide = whole_features[:, None].expand(-1, patch.shape[1], -1)
         embedding = self.look(torch.cat([patch, wide], 2))
+
+        # What all patches have in common.
         # Not amax: along a middle axis it takes ten times as long as this, in both directions.
         most = functional.adaptive_max_pool1d(embedding.transpose(1, 2), 1)[..., 0]
         pooled = self.pool(torch.cat([embedding.mean(1), most, whole_features], 1))
+
+        # What is learned is added to what the linear model says without learning.
         scale, offset = self.shift(pooled)[:, None].chunk(2, 2)
         learned = self.patch(embedding * (1 + scale) + offset)
         physics = torch.stack([patch[..., ENERGY], patch[..., REMOVAL] * SHARP], 2)
@@ -147,8 +150,9 @@ class PatchNetwork(nn.Module):
 
 
 def top(keys: Tensor, allowed: Tensor, choices: int) -> Tensor:
-    """(n, choices) int64: the allowed options with the highest `keys` (n, options), highest first;
-    -1 where none is left.
+    """(n, choices) int64: the allowed options with the highest `keys` (n, options).
+
+    The highest come first; -1 stands where none is left.
     """
     k = min(choices, keys.shape[1])
     best = keys.masked_fill(~allowed, -torch.inf).topk(k, dim=1).indices
@@ -167,8 +171,9 @@ def gumbel(uniform: Tensor) -> Tensor:
 
 
 def best(keys: Iterable[Tensor], observation: Observation, choices: Sequence[int]) -> Action:
-    """The choices with the largest keys in each branch, at most `observation.most`; keys of a
-    network maximise `worth`.
+    """The choices with the largest keys in each branch, at most `observation.most`.
+
+    Keys of a network maximise `worth`.
     """
     action = tuple(
         top(*entries) for entries in zip(keys, observation.allowed, choices, strict=True)
@@ -183,8 +188,9 @@ def best(keys: Iterable[Tensor], observation: Observation, choices: Sequence[int
 
 
 def worth(heads: Heads, allowed: Sequence[Tensor], action: Action) -> Tensor:
-    """(n,): Q of composite actions: the value plus the mean, over all choices of all branches, of
-    the choices' advantages.
+    """(n,): Q of composite actions: the value plus the mean of the choices' advantages.
+
+    The mean is over all choices of all branches.
 
     Advantages are measured from their mean over the allowed options of the branch (Wang et al.
     2016, Dueling network architectures, equation 9; Tavakoli, Pardo & Kormushev 2018, Action
@@ -194,11 +200,12 @@ def worth(heads: Heads, allowed: Sequence[Tensor], action: Action) -> Tensor:
     Without any choices Q is the value.
     """
     masks = [(choices >= 0).to(heads.value.dtype) for choices in action]
-    count = sum((choice.sum(1) for choice in masks), start=torch.zeros_like(heads.value)).clamp(
-        min=1
-    )
+    counts = (choice.sum(1) for choice in masks)
+    count = sum(counts, start=torch.zeros_like(heads.value)).clamp(min=1)
+
     total = heads.value
     for outputs, mask, choices, real in zip(heads.branches, allowed, action, masks, strict=True):
+        # The sum over the choices of an advantage less the mean advantage of the branch.
         share = torch.zeros_like(outputs).scatter_add_(1, choices.clamp(min=0), real)
         share -= mask * (real.sum(1) / mask.sum(1).clamp(min=1))[:, None]
         total = total + (outputs * share).sum(1) / count

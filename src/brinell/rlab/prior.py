@@ -37,8 +37,9 @@ LEAST = 0.02
 
 
 class Prior(nn.Module):
-    """Energies and channel covariance for inputs of so many `channels`, 0 for any; unfitted, every
-    patch and channel is alike.
+    """Energies and channel covariance for inputs of so many `channels`, 0 for any.
+
+    Unfitted, every patch and channel is alike.
     """
 
     covariance: Tensor
@@ -56,9 +57,7 @@ class Prior(nn.Module):
         self.root = nn.Parameter(torch.eye(channels))
 
     def shares(self, content: Tensor) -> Tensor:
-        """(n, patches, FEATURES) to (n, patches): energies with mean 1 over the patches of an
-        input.
-        """
+        """(n, patches, FEATURES) to (n, patches): energies of mean 1 over the patches of an input."""
         energies: Tensor = self.network(content)[..., 0].softmax(1) * content.shape[1]
         return energies
 
@@ -74,14 +73,12 @@ class Prior(nn.Module):
 
     @torch.no_grad()
     def covariance_for(self, channels: int) -> Tensor | None:
-        """The covariance for inputs of so many channels, with a little of the identity; None where
-        it was fitted on others.
-        """
+        """The covariance for inputs of so many channels; None where it was fitted on others."""
         if not channels or self.root.shape[0] != channels:
             return None
-        return (1 - LEAST) * self.channel_covariance() + LEAST * torch.eye(
-            channels, device=self.root.device
-        )
+        identity = torch.eye(channels, device=self.root.device)
+        # A little of the identity leaves no direction impossible.
+        return (1 - LEAST) * self.channel_covariance() + LEAST * identity
 
 
 def to_places(energy: Tensor, grid: PatchGrid) -> Tensor:
@@ -93,12 +90,9 @@ def to_places(energy: Tensor, grid: PatchGrid) -> Tensor:
 
 
 def linear(inputs: int, outputs: int, generator: torch.Generator | None = None) -> nn.Linear:
-    """A linear layer: uniform weights within 1 / sqrt(inputs) from the generator, zeros without
-    one.
-    """
-    layer = nn.Linear(
-        inputs, outputs, device="meta"
-    )  # `to_empty` would import sympy: more than a second
+    """A linear layer: uniform weights within 1 / sqrt(inputs), or zeros without a generator."""
+    # `to_empty` would import sympy: more than a second.
+    layer = nn.Linear(inputs, outputs, device="meta")
     layer.weight = nn.Parameter(torch.zeros(layer.weight.shape))
     layer.bias = nn.Parameter(torch.zeros(layer.bias.shape))
     if generator is not None:
@@ -143,14 +137,16 @@ def probe(
     group_size: int = TOGETHER,
     scale: Tensor | None = None,
 ) -> Probes:
-    """Ask about each clean input, and about `probes` random distortions of a few patches each; the
-    oracle must allow them all.
+    """Ask about each clean input, and about `probes` random distortions of a few patches each.
+
+    The oracle must allow them all.
 
     `slopes` (n, surrogates, *shape) are gradients of surrogates at the clean inputs. `group_size`
     is the number of patches of a probe, and `scale` (n,) the distance to which larger ones are
     scaled down; None leaves them.
     """
     variants = variants[:: max(1, len(variants) // KINDS)]
+
     n = len(batch)
     rows = torch.arange(len(batch), device=batch.x.device)
     inputs = DistortedInputs(n, threat.domain, variants, batch.x.device)
@@ -164,9 +160,10 @@ def probe(
     valid = grid.not_repeated.to(batch.x.device)
     clean = batch.x.reshape(n, grid.channels, grid.places)
     group = min(group_size, len(grid))
-    slopes = (batch.x.new_zeros(n, 0, *batch.x.shape[1:]) if slopes is None else slopes).reshape(
-        n, -1, grid.channels, grid.places
-    )
+    if slopes is None:
+        slopes = batch.x.new_zeros(n, 0, *batch.x.shape[1:])
+    slopes = slopes.reshape(n, -1, grid.channels, grid.places)
+
     patches = []
     moments = []
     effects = []
@@ -177,31 +174,37 @@ def probe(
         variant = stream.fold("variant").integers(len(variants), group)
         places = members[selection]
         flat = places.flatten(1)
-        values = inputs.values(
-            rows, variant[..., None].expand_as(places).flatten(1), flat, grid.channels
-        )
-        x = clean.scatter(2, flat[:, None].expand_as(values), values)
+        variant_at = variant[..., None].expand_as(places).flatten(1)
+        values = inputs.values(rows, variant_at, flat, grid.channels)
+        index = flat[:, None].expand_as(values)
+
+        x = clean.scatter(2, index, values)
         if scale is not None:
             size = threat.distance.size((x - clean).view_as(batch.x)).clamp_min(1e-12)
             x = clean + (x - clean) * (scale / size).clamp_max(1)[:, None, None]
+
         # Of overlapping patches the later one was written: the input that the model received
         # counts.
-        index = flat[:, None].expand_as(values)
-        change = (x.gather(2, index) - clean.gather(2, index)).view(
-            n, grid.channels, *places.shape[1:]
-        ) * valid[selection][:, None]
+        change = x.gather(2, index) - clean.gather(2, index)
+        change = change.view(n, grid.channels, *places.shape[1:]) * valid[selection][:, None]
+
         patches.append(selection)
         moments.append(torch.einsum("nckv,nekv->nkce", change, change))
         effects.append(margins(x.view_as(batch.x)) - base)
         slope = slopes.gather(3, index[:, None].expand(-1, slopes.shape[1], -1, -1)).flatten(3)
         predictions.append(torch.einsum("nscv,ncv->ns", slope, change.flatten(2)))
-    columns = (torch.stack(column, 1) for column in (patches, moments, effects, predictions))
-    return Probes(describe(batch.x, grid), *columns)
+
+    return Probes(
+        content=describe(batch.x, grid),
+        patches=torch.stack(patches, 1),
+        moments=torch.stack(moments, 1),
+        effect=torch.stack(effects, 1),
+        prediction=torch.stack(predictions, 1),
+    )
 
 
 def likelihood(prior: Prior, probes: Probes) -> Tensor:
-    """(n,): mean negative log-likelihood of an input's answers, the factor of the input being the
-    likeliest one.
+    """(n,): mean negative log-likelihood of the answers, with the likeliest factor of each input.
 
     It is 0 for inputs on which no probe had an effect, since they tell nothing about where the
     effects are.
@@ -211,8 +214,12 @@ def likelihood(prior: Prior, probes: Probes) -> Tensor:
     energies = energy.gather(1, probes.patches.flatten(1)).view(n, count, size)
     trace = torch.einsum("npkce,ce->npk", probes.moments, prior.channel_covariance())
     variance = (energies * trace).sum(2)
+
     real = variance > 1e-10  # a distortion may change nothing
     variance = variance.clamp_min(1e-10)
+
+    # The likeliest factor is the mean of squares over variances; with it the likelihood has
+    # this form.
     weight = real / real.sum(1, keepdim=True).clamp_min(1)
     factor = (probes.effect.square() / variance * weight).sum(1)
     value = 0.5 * ((variance.log() * weight).sum(1) + factor.clamp_min(1e-12).log())
@@ -230,11 +237,11 @@ def fit(
     """Fit the prior to the answers by maximum likelihood."""
     optimizer = torch.optim.Adam(prior.parameters(), lr=3e-3)
     for step in range(steps):
-        rows = torch.randint(len(probes.effect), (batch_size,), generator=generator).to(
-            probes.effect.device
-        )
+        rows = torch.randint(len(probes.effect), (batch_size,), generator=generator)
+        rows = rows.to(probes.effect.device)
+        subset = Probes(*(column[rows] for column in probes))
         with torch.enable_grad():
-            loss = likelihood(prior, Probes(*(column[rows] for column in probes))).mean()
+            loss = likelihood(prior, subset).mean()
             optimizer.zero_grad()
             torch.autograd.backward(loss)
         for group in optimizer.param_groups:
@@ -254,47 +261,49 @@ def describe(x: Tensor, grid: PatchGrid) -> Tensor:
     flat = x.flatten(1)
     least, most = flat.aminmax(dim=1, keepdim=True)
     # Around its own middle, or an offset would drown the deviations in rounding.
-    planes = ((flat - (least + most) / 2) / (most - least).clamp_min(TINY)).view(
-        len(x), grid.channels, *axes
-    )
+    planes = (flat - (least + most) / 2) / (most - least).clamp_min(TINY)
+    planes = planes.view(len(x), grid.channels, *axes)
     if len(axes) not in _POOLS:
         planes = planes.flatten(2)
         axes = (grid.places,)
     patch = grid.patch if len(grid.patch) == len(axes) else (grid.members.shape[1],)
+
     columns: list[Tensor] = []
     for window in WINDOWS:
         # The odd sides nearest to the wanted ones, at least 1 and at most the length of the axis.
-        windows = (
-            (2 * round((window * side - 1) / 2) + 1, length)
-            for side, length in zip(patch, axes, strict=True)
-        )
-        sides = [max(1, min(side, length - 1 + length % 2)) for side, length in windows]
+        sides = []
+        for side, length in zip(patch, axes, strict=True):
+            odd = 2 * round((window * side - 1) / 2) + 1
+            sides.append(max(1, min(odd, length - 1 + length % 2)))
         mean = _pool(planes, sides)
         deviation = (_pool(planes.square(), sides) - mean.square()).clamp_min(0).sqrt().mean(1)
         columns += [_of_patches((deviation + 1e-4).log(), grid), _of_patches(mean.mean(1), grid)]
+
     features = torch.stack(columns, 2)
-    features = (features - features.mean(1, keepdim=True)) / (
-        features.std(1, keepdim=True, correction=0) + 1e-4
-    )
+    deviation = features.std(1, keepdim=True, correction=0)
+    features = (features - features.mean(1, keepdim=True)) / (deviation + 1e-4)
+
     away = (2 * grid.centres.to(x.device) - 1).square()
     position = torch.stack([away.amax(1), away.mean(1)], 1).expand(len(x), -1, -1)
     return torch.cat([features, position], 2)
 
 
 def _pool(planes: Tensor, sides: list[int]) -> Tensor:
-    """Means over boxes that end at the edges, one axis after the other: the work of a whole box
-    grows with its volume.
+    """Means over boxes that end at the edges.
+
+    One axis after the other: the work of a whole box grows with its volume.
     """
     for axis, side in enumerate(sides):
         window = [side if dim == axis else 1 for dim in range(len(sides))]
-        planes = _POOLS[len(sides)](
-            planes, window, 1, [length // 2 for length in window], False, False
-        )
+        padding = [length // 2 for length in window]
+        planes = _POOLS[len(sides)](planes, window, 1, padding, False, False)
     return planes
 
 
 def _of_patches(values: Tensor, grid: PatchGrid) -> Tensor:
-    return sums(values.flatten(1), grid) / patch_places(grid, values.device)[1].sum(1)
+    """(n, *places) to the means over each patch (n, patches)."""
+    counts = patch_places(grid, values.device)[1].sum(1)
+    return sums(values.flatten(1), grid) / counts
 
 
 def sums(values: Tensor, grid: PatchGrid) -> Tensor:
@@ -305,7 +314,5 @@ def sums(values: Tensor, grid: PatchGrid) -> Tensor:
 
 @lru_cache(maxsize=8)
 def patch_places(grid: PatchGrid, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The places of each patch, and which are not repeated, on a device, which waits for all that
-    is brought there.
-    """
+    """The places of each patch, and which are not repeated, brought to a device once."""
     return grid.members.to(device), grid.not_repeated.to(device)

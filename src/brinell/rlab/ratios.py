@@ -23,17 +23,17 @@ def ratio(above: np.ndarray[Any, Any], below: np.ndarray[Any, Any]) -> tuple[flo
         below: (n,) those of the same samples that it is to, not all 0.
     """
     value = above.mean() / below.mean()
-    farthest = (
-        np.abs(above - value * below).max()
-        if np.ptp(above / below) > 1e-12 * value
-        else max(above.max(), below.max())
-    )
     middle = below.mean()
+    if np.ptp(above / below) > 1e-12 * value:
+        farthest = np.abs(above - value * below).max()
+    else:
+        # All pairs have one ratio: the imagined ones differ by a whole cost.
+        farthest = max(above.max(), below.max())
+
     weights = np.random.default_rng(0).standard_exponential((DRAWS, len(above) + 2))
     tops = weights @ [*above, value * middle - farthest, value * middle + farthest]
-    low, high = np.quantile(
-        tops / (weights @ [*below, middle, middle]), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
-    )
+    ratios = tops / (weights @ [*below, middle, middle])
+    low, high = np.quantile(ratios, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(value), Interval(float(low), float(high))
 
 

@@ -18,7 +18,7 @@ from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.distort import CLEAN, DistortedInputs, Variant
-from brinell.rlab.episodes import Columns, Outcomes
+from brinell.rlab.episodes import EpisodeOutcomes, SlotColumns
 
 GROUPS = 4
 """The first groups hold a quarter of the distorted patches."""
@@ -34,7 +34,7 @@ class CleanUp(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Trials(Columns):
+class _Trials(SlotColumns):
     """Trials of the samples, (n,) int64 on the host."""
 
     count: Tensor
@@ -44,8 +44,11 @@ class _Trials(Columns):
     group: Tensor
     """How many it clears."""
     tried: Tensor
+    """Eliminations so far."""
     halved: Tensor
+    """Trials of the scale so far."""
     eliminating: Tensor
+    """1 while patches are cleared, 0 while the scale falls."""
 
 
 def clean_up(
@@ -53,15 +56,15 @@ def clean_up(
     batch: Batch,
     threat: Threat,
     rng: Streams,
-    successes: Outcomes,
+    successes: EpisodeOutcomes,
     *,
     grid: PatchGrid,
     variants: Sequence[Variant],
     settings: CleanUp,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Clean up samples that met the criterion, all in lockstep; their `variant`, `strength` and
-    `closest` as in `Outcomes`.
+    """Clean up samples that met the criterion, in lockstep: `variant`, `strength`, `closest`.
 
+    These three are as in `EpisodeOutcomes`.
     The streams `rng` are those of the samples' episodes. Of `successes`, the patches whose `value`
     is least are cleared first. With a full budget the remaining patches are scaled up to it again,
     and clearing patches brings the input no closer.
@@ -70,12 +73,14 @@ def clean_up(
     device = batch.x.device
     patches = len(grid)
     index = torch.arange(n, device=device)
+
     variant = successes.variant.long()
     inputs = DistortedInputs(n, threat.domain, variants, device)
     inputs.put(index, batch.x, rng.fold("filters"), threat)
     full = inputs.render(index, variant, grid)
     standing = variant.clone()
-    (strength, low) = (torch.ones(n, device=device), torch.zeros(n, device=device))
+    strength = torch.ones(n, device=device)
+    low = torch.zeros(n, device=device)
 
     def fitted(rows: Tensor, x: Tensor) -> Tensor:
         """Distorted inputs (m, *shape), fitted to the budget at which the criterion was met."""
@@ -83,61 +88,66 @@ def clean_up(
 
     size = threat.distance.size(fitted(index, full) - batch.x)
     closest = variant.clone()
+
     count, affordable = torch.stack([(variant != CLEAN).sum(1), oracle.affordable(batch.ids)]).cpu()
     trials = _Trials(*torch.zeros(len(fields(_Trials)), n, dtype=torch.int64))
     eliminating = (count > 1) & (settings.eliminations > 0)
     everyone = torch.arange(n)
-    trials.put(
-        everyone, count=count, group=(count // GROUPS).clamp_min(1), eliminating=eliminating.long()
-    )
+    group = (count // GROUPS).clamp_min(1)
+    trials.put(everyone, count=count, group=group, eliminating=eliminating.long())
     host = everyone[(eliminating | (settings.halvings > 0)) & (affordable > 0)]
+
     while len(host):
         rows = host.to(device)
         current = trials.take(host)
         ids = batch.ids[rows]
         clean = batch.x[rows]
         before = standing[rows]
+
+        # Which places of the order are cleared: a group, of which one patch stays distorted.
         eliminated = (current.eliminating > 0).to(device)
-        group = torch.minimum(
-            current.group, (current.count - 1).clamp_min(1)
-        )  # at least one patch stays distorted
+        group = torch.minimum(current.group, (current.count - 1).clamp_min(1))
         end = torch.minimum(current.start + group, current.count) * current.eliminating
         place = torch.arange(patches, device=device)
-        trial = (place >= current.start.to(device)[:, None]) & (place < end.to(device)[:, None])
-        order = (
-            successes.value[rows]
-            .masked_fill(before == CLEAN, torch.inf)
-            .argsort(dim=1, stable=True)
-        )
-        after = torch.where(torch.zeros_like(trial).scatter(1, order, trial), CLEAN, before)
+        in_group = (place >= current.start.to(device)[:, None]) & (place < end.to(device)[:, None])
+
+        # Those first that are predicted to contribute least.
+        value = successes.value[rows].masked_fill(before == CLEAN, torch.inf)
+        order = value.argsort(dim=1, stable=True)
+        is_cleared = torch.zeros_like(in_group).scatter(1, order, in_group)
+        after = torch.where(is_cleared, CLEAN, before)
+        distorted = inputs.render(rows, after, grid)
+        x = fitted(rows, distorted)
+
+        # Or the present input at a smaller scale.
         distorted = inputs.render(rows, after, grid)
         x = fitted(rows, distorted)
         middle = strength[rows] - ((strength[rows] - low[rows]) / 2).clamp_max(FAR)
         scaled = threat.domain.clamp(clean + per_sample(middle, x) * (x - clean))
+
         x = torch.where(per_sample(eliminated, x), x, scaled)
         logits = oracle.scores(ids, x)
         criterion = threat.criterion.select(rows)
         adversarial = criterion.margin(logits, batch.y[rows], x) > 0
+
         cleared = adversarial & eliminated
         standing[rows] = torch.where(cleared[:, None], after, before)
         full[rows] = torch.where(per_sample(cleared, x), distorted, full[rows])
         strength[rows] = torch.where(adversarial & ~eliminated, middle, strength[rows])
         low[rows] = torch.where(~adversarial & ~eliminated, middle, low[rows])
+
         length = threat.distance.size(x - clean)
         closer = adversarial & (length < size[rows])
         size[rows] = torch.where(closer, length, size[rows])
         closest[rows] = torch.where(closer[:, None], standing[rows], closest[rows])
+
         adversarial, affordable = torch.stack([adversarial, oracle.affordable(ids)]).cpu()
+        cleared_patches = (end - current.start).clamp_min(0) * adversarial
         eliminating = _next_trial(
-            trials,
-            host,
-            current,
-            group,
-            (end - current.start).clamp_min(0) * adversarial,
-            adversarial,
-            settings,
+            trials, host, current, group, cleared_patches, adversarial, settings
         )
         host = host[affordable & (eliminating | (trials.halved[host] < settings.halvings))]
+
     return standing.to(torch.int16), strength, closest.to(torch.int16)
 
 
@@ -150,15 +160,18 @@ def _next_trial(
     adversarial: Tensor,
     settings: CleanUp,
 ) -> Tensor:
-    """Choose the next groups of slots (m,), of which `cleared` (m,) patches are gone: (m,) bool,
-    who goes on eliminating.
+    """Choose the next groups of slots (m,), of which `cleared` (m,) patches are gone.
+
+    Returns (m,) bool: which go on eliminating.
     """
     busy = current.eliminating
     remaining = current.count - cleared
     start = torch.where(adversarial, current.start, current.start + group)
+    # Past the last patch the groups become half as large.
     wrapped = start >= remaining
     attempts = current.tried + busy
     over = (wrapped & (group == 1)) | (remaining <= 1) | (attempts >= settings.eliminations)
+
     trials.put(
         host,
         count=remaining,

@@ -56,7 +56,7 @@ from brinell.rlab.episodes import (
     Placement,
     Policy,
     Slots,
-    Step,
+    StepResult,
     any_class_counts,
     dilution_per_l2,
     mapped,
@@ -87,7 +87,7 @@ def run_episodes(
     policy: Policy,
     *,
     clean: CleanUp | None = None,
-) -> Outcomes:
+) -> EpisodeOutcomes:
     """Run one episode on each sample, then clean up those that met the criterion.
 
     The arguments up to `rng` are those of `PatchSearch`; the policy chooses among the variants of
@@ -282,7 +282,7 @@ class PatchSearch:
         self.counts.begin(host[alive], self.rules.refine or 0)
         return alive
 
-    def step(self, action: Action) -> Step:
+    def step(self, action: Action) -> StepResult:
         """Carry out a dual action in every slot.
 
         Choices beyond a slot's pace, or of no effect, are replaced by -1 in place.
@@ -293,7 +293,7 @@ class PatchSearch:
         )
         rows = self.rows
         if not len(rows):
-            return Step(self._observation(), reward, terminated, truncated)
+            return StepResult(self._observation(), reward, terminated, truncated)
         current = self.slots.take(rows)
         count = self.counts.take(self._host)
 
@@ -341,7 +341,7 @@ class PatchSearch:
             terminated[rows] = finished & successes
             truncated[rows] = finished & ~successes
             self._end(over)
-        return Step(self._observation(), reward, terminated, truncated)
+        return StepResult(self._observation(), reward, terminated, truncated)
 
     def _on(self, flags: Tensor) -> Tensor:
         """A tensor of the host on the device, without waiting for it."""
@@ -396,7 +396,6 @@ class PatchSearch:
 
         action[ADD][rows] = add
         action[REMOVE][rows] = remove
-        return after
         return after
 
     def _choose(

@@ -1,5 +1,6 @@
-"""The sensitivity of patches: a linear model of the answers to one input's queries, and what it
-predicts of changes never asked.
+"""The sensitivity of patches: a linear model of the answers to one input's queries.
+
+It predicts the effect of changes that were never asked about.
 
 The model assumes that a change `d` of the input raises the margin by <g, d>. The gradient g is
 unknown. Before the first query it is normal around 0, and its covariance is the product of an
@@ -15,7 +16,7 @@ and removing, and a variant that was never tried is judged by the differences of
 With surrogates the gradient has a second part, the sum of c[j] b[j]: b[j] is the gradient of
 surrogate j at the present input, scaled to a root mean square of 1, and its coefficient c[j] is
 random: before the first query normal around `Trust.mean` units, with the standard deviation
-`Trust.spike`. The same filter learns gradient and coefficients together. An answer that goes
+`Trust.deviation`. The same filter learns gradient and coefficients together. An answer that goes
 against a surrogate lowers its coefficient, so a surrogate of another kind of network loses its
 influence within some queries.
 """
@@ -60,15 +61,15 @@ DRAWS = 4
 
 
 class Trust(NamedTuple):
-    """How far surrogates are trusted before the first query; chosen by queries on images of
-    CIFAR-10 (design/0011-rlab.md).
+    """How far surrogates are trusted before the first query.
 
     Mean and standard deviation of their coefficients, in units; queries after which they are asked
     again, where the input has moved; and the share of the energies that comes from their gradients.
+    They were chosen by queries on images of CIFAR-10 (design/0011-rlab.md).
     """
 
     mean: float = 0.2
-    spike: float = 0.1
+    deviation: float = 0.1
     every: int = 2
     energy: float = 0.5
 
@@ -104,44 +105,46 @@ class Posterior:
         inputs."""
         self.energy = torch.ones(slots, places, device=device)
         """(n, places): prior variance of the gradient at each place, in shares of the unit."""
-        self.covariance = (
-            torch.eye(channels, device=device)
-            if covariance is None
-            else covariance.to(device=device)
-        )
+        if covariance is None:
+            covariance = torch.eye(channels)
+        self.covariance = covariance.to(device=device)
         self._squares, self._count = torch.zeros(2, slots, device=device)
         self._scale = torch.zeros(slots, surrogates, device=device)
         self._noise = noise
         self._trust = trust
         self._values = channels * places
+
         # The state: the part of the gradient that is not the surrogates', then their coefficients.
-        # What is expected of it are two sums, since the unit becomes known by and by: what answers
-        # taught, and what is left of the prior, in units.
-        self._taught, self._prior = torch.zeros(
-            2, slots, channels * places + surrogates, device=device
-        )
+        # What is expected of it are two sums, since the unit becomes known by and by: what was
+        # learned from answers, and what is left of the prior, in units.
+        size = channels * places + surrogates
+        self._learned, self._prior = torch.zeros(2, slots, size, device=device)
         if not surrogates:
-            self.mean = self._taught.view_as(self.mean)
+            self.mean = self._learned.view_as(self.mean)
+
         # Factors v of what the answers took away: the covariance is that of the prior less the sum
         # of v v'. No slot has more than `_most` of them.
         answers = min(ANSWERS, HELD // (channels * places))
-        self._factors = torch.zeros(slots, answers, self._taught.shape[1], device=device)
+        self._factors = torch.zeros(slots, answers, size, device=device)
         self._number = torch.zeros(slots, dtype=torch.int64, device=device)
         self._most = 0
 
     @property
     def unit(self) -> Tensor:
-        """(n,): the root of the mean squared effect of a change whose prior variance is 1; 1 before
-        the first answer.
-        """
+        """(n,): root mean square of the effects of changes of prior variance 1; 1 at first."""
         return torch.where(self._count > 0, self._squares / self._count.clamp_min(1), 1.0).sqrt()
 
     def forget(self, rows: Tensor, energy: Tensor) -> None:
         """New samples in these slots (m,), with their energies (m, places)."""
-        self.mean[rows], self.energy[rows], self.slopes[rows] = 0, energy, 0
-        self._taught[rows] = self._prior[rows] = 0
+        self.mean[rows] = 0
+        self.energy[rows] = energy
+        self.slopes[rows] = 0
+        self._learned[rows] = 0
+        self._prior[rows] = 0
         self._prior[rows, self._values :] = self._trust.mean
-        self._squares[rows] = self._count[rows] = self._number[rows] = 0
+        self._squares[rows] = 0
+        self._count[rows] = 0
+        self._number[rows] = 0
         self._scale[rows] = 0
         if len(rows) == len(self._number):
             self._most = 0
@@ -152,13 +155,16 @@ class Posterior:
         `change` (m, channels, places) and `effect` (m,) are the differences of the input and its
         answer from the previous ones.
         """
-        question, factor, expected, total = self._effect_moments(rows, change)
-        step = factor / total[:, None]
-        taught = self._taught[rows]
-        self._taught[rows] = taught + (effect - (taught * question).sum(1))[:, None] * step
+        projection, covariance, expected, total = self._effect_moments(rows, change)
+        gain = covariance / total[:, None]  # of Kalman
+        learned = self._learned[rows]
+        surprise = effect - (learned * projection).sum(1)
+        self._learned[rows] = learned + surprise[:, None] * gain
         if self.slopes.shape[1]:
-            self._prior[rows] -= (self._prior[rows] * question).sum(1, keepdim=True) * step
-        self._keep(rows, factor / total.sqrt()[:, None])
+            prediction = (self._prior[rows] * projection).sum(1, keepdim=True)
+            self._prior[rows] -= prediction * gain
+
+        self._keep(rows, covariance / total.sqrt()[:, None])
         self._squares[rows] += effect.square() / expected
         self._count[rows] += 1
         self._expect(rows)
@@ -166,112 +172,108 @@ class Posterior:
     def _effect_moments(
         self, rows: Tensor, change: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Projections of changes (m, channels, places) on the state, and covariances of their
-        effects with it, (m, state) each.
+        """What changes (m, channels, places) do, by the model.
 
-        Also (m,) each, in squared units: expected squares of the effects under the prior, and
-        variances of the effects.
+        Returns their projections on the state and the covariances of their effects with it, (m,
+        state) each; then (m,) each, in squared units, the expected squares of the effects under the
+        prior, and the variances of the effects.
         """
-        direction = torch.einsum("mck,ce->mek", change, self.covariance).mul_(
-            self.energy[rows, None]
-        )
+        direction = torch.einsum("mck,ce->mek", change, self.covariance)
+        direction = direction.mul_(self.energy[rows, None])
         energy = (direction * change).sum((1, 2)).clamp_min(RIDGE)
-        if not self.slopes.shape[1]:
-            question = change.flatten(1)
-            factor = self._reduced(rows, question, direction.flatten(1))
-            return (
-                question,
-                factor,
-                energy,
-                ((factor * question).sum(1).clamp_min(0) + self._noise * energy).clamp_min(RIDGE),
-            )
+        if self.slopes.shape[1]:
+            return self._guided_moments(rows, change, direction, energy)
+
+        projection = change.flatten(1)
+        covariance = self._reduced(rows, projection, direction.flatten(1))
+        variance = (covariance * projection).sum(1).clamp_min(0)
+        total = (variance + self._noise * energy).clamp_min(RIDGE)
+        return projection, covariance, energy, total
+
+    def _guided_moments(
+        self, rows: Tensor, change: Tensor, direction: Tensor, energy: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The same with surrogates, whose coefficients are part of the state."""
         slope = torch.einsum("mscp,mcp->ms", self.slopes[rows], change)
-        question = torch.cat([change.flatten(1), slope], 1)
-        guided = (
-            self._trust.mean * slope.sum(1)
-        ).square() + self._trust.spike**2 * slope.square().sum(1)
-        direction = torch.cat([direction.flatten(1), self._trust.spike**2 * slope], 1)
-        factor = self._reduced(rows, question, direction)
+        projection = torch.cat([change.flatten(1), slope], 1)
+        # The expected square of what the surrogates let expect: that of its mean, and its variance.
+        square = (self._trust.mean * slope.sum(1)).square()
+        guided = square + self._trust.deviation**2 * slope.square().sum(1)
+
+        direction = torch.cat([direction.flatten(1), self._trust.deviation**2 * slope], 1)
+        covariance = self._reduced(rows, projection, direction)
+        variance = (covariance * projection).sum(1).clamp_min(0)
         noise = self._noise * (energy + GUIDED * guided)
-        return (
-            question,
-            factor,
-            energy + guided,
-            ((factor * question).sum(1).clamp_min(0) + noise).clamp_min(RIDGE),
-        )
+        return projection, covariance, energy + guided, (variance + noise).clamp_min(RIDGE)
 
     def follow(self, rows: Tensor, slopes: Tensor) -> None:
-        """The gradients of the surrogates (m, surrogates, channels, places) at the inputs where
-        these slots are now.
-        """
-        self._scale[rows] = torch.where(
-            self._scale[rows] > 0, self._scale[rows], slopes.square().mean((2, 3)).sqrt()
-        )
+        """Take the surrogates' gradients (m, surrogates, channels, places) at the present inputs."""
+        # The first gradient of an episode sets the scale of the later ones.
+        root = slopes.square().mean((2, 3)).sqrt()
+        self._scale[rows] = torch.where(self._scale[rows] > 0, self._scale[rows], root)
         self.slopes[rows] = slopes / self._scale[rows].clamp_min(1e-30)[:, :, None, None]
         self._expect(rows)
 
     def energies(self, rows: Tensor, prior: Tensor, grid: PatchGrid) -> Tensor:
-        """(m, patches): the energies of the `prior` with a share of the surrogates' that is as
-        large as their trust.
-        """
+        """(m, patches): energies of the `prior` with a share of the surrogates', as they are trusted."""
         members, valid = patch_places(grid, rows.device)
         square = self.slopes[rows].square().mean(2)
         patch = (square[:, :, members] * valid).sum(3) / valid.sum(1)
         patch = patch / patch.mean(2, keepdim=True).clamp_min(1e-12)
-        trust = (
-            (self.coefficients[rows] / self._trust.mean).clamp(0, 1)
-            * self._trust.energy
-            / patch.shape[1]
-        )
+
+        trust = (self.coefficients[rows] / self._trust.mean).clamp(0, 1)
+        trust = trust * self._trust.energy / patch.shape[1]
         mixed = (1 - trust.sum(1, keepdim=True)) * prior + (trust[:, :, None] * patch).sum(1)
         return mixed.clamp_min(LEAST)
 
     @property
     def coefficients(self) -> Tensor:
         """(n, surrogates): the expected coefficients, in units."""
-        coefficients: Tensor = (
-            self._taught[:, self._values :] / self.unit[:, None] + self._prior[:, self._values :]
-        )
+        learned = self._learned[:, self._values :]
+        coefficients: Tensor = learned / self.unit[:, None] + self._prior[:, self._values :]
         return coefficients
 
     def _expect(self, rows: Tensor) -> None:
+        """Add what the surrogates let expect to the mean gradient of slots (m,)."""
         if not self.slopes.shape[1]:
-            return
-        state = self._taught[rows] + self.unit[rows, None] * self._prior[rows]
-        energy = state[:, : self._values]
+            return  # the mean is the state itself
+        state = self._learned[rows] + self.unit[rows, None] * self._prior[rows]
+        own = state[:, : self._values]
         coefficients = state[:, self._values :]
-        self.mean[rows] = energy.view_as(self.mean[rows]) + torch.einsum(
-            "ms,mscp->mcp", coefficients, self.slopes[rows]
-        )
+        guided = torch.einsum("ms,mscp->mcp", coefficients, self.slopes[rows])
+        self.mean[rows] = own.view_as(self.mean[rows]) + guided
 
     def _reduced(self, rows: Tensor, change: Tensor, direction: Tensor) -> Tensor:
-        """(m, values): the covariance times the changes, from that of the prior times them; all (m,
-        values).
+        """(m, values): the covariance times changes (m, values).
+
+        `direction` (m, values) is that of the prior times them.
         """
         if self._factors.device.type == "cpu":
             return self._reduced_by_row(rows, change, direction)
+
         # All slots together, those that were not asked about with a change of 0: the factors are
-        # not copied. Factors that a slot does not have yet, or has no more, count nothing. The sums
-        # are the processor's in another order.
+        # not copied. The sums are the processor's in another order.
         factors = self._factors[:, : self._most]
-        everywhere = factors.new_zeros(2, len(factors), factors.shape[2]).index_copy_(
-            1, rows, torch.stack([direction, change])
-        )
+        everywhere = factors.new_zeros(2, len(factors), factors.shape[2])
+        everywhere.index_copy_(1, rows, torch.stack([direction, change]))
         products = torch.bmm(factors, everywhere[1, :, :, None])
+
+        # Factors that a slot does not have yet, or has no more, count nothing.
         unused = torch.arange(self._most, device=rows.device) >= self._number[:, None]
         products = products.masked_fill_(unused[:, :, None], 0)
-        return torch.baddbmm(everywhere[0, :, None], products.transpose(1, 2), factors, alpha=-1)[
-            rows, 0
-        ]
+        prior = everywhere[0, :, None]
+        reduced = torch.baddbmm(prior, products.transpose(1, 2), factors, alpha=-1)
+        return reduced[rows, 0]
 
     def _reduced_by_row(self, rows: Tensor, change: Tensor, direction: Tensor) -> Tensor:
-        """The same on the processor, three times as fast: the factors of one slot stay in its cache
-        between the products.
+        """The same on the processor, slot by slot.
+
+        That is three times as fast, since the factors of one slot stay in the cache between the
+        products.
         """
         reduced = direction.clone()
-        for index, (row, number) in enumerate(
-            zip(rows.tolist(), self._number[rows].tolist(), strict=True)
-        ):
+        numbers = self._number[rows].tolist()
+        for index, (row, number) in enumerate(zip(rows.tolist(), numbers, strict=True)):
             factors = self._factors[row, :number]
             reduced[index].addmv_(factors.T, factors.mv(change[index]), alpha=-1)
         return reduced
@@ -287,12 +289,12 @@ class Posterior:
 
 
 def class_weights(margin: Callable[[Tensor], Tensor], logits: Tensor, rng: Streams) -> Tensor:
-    """(n, classes): how much each logit counts for a margin (n,) of logits (n, classes), averaged
-    over Gumbel noise.
+    """(n, classes): how much each logit counts for a margin (n,) of logits (n, classes).
 
-    Surrogates are asked about the sum of their logits with these weights. A margin depends on the
-    rival that leads alone, and on the way another one may come to lead; the average counts each
-    rival with the probability that a softmax gives it.
+    It is the derivative, averaged over Gumbel noise. Surrogates are asked about the sum of their
+    logits with these weights. A margin depends on the rival that leads alone, and on the way
+    another one may come to lead; the average counts each rival with the probability that a softmax
+    gives it.
     """
     scale = SPREAD * logits.std(1, keepdim=True)
     total = torch.zeros_like(logits)
@@ -328,11 +330,10 @@ class Predictions:
         offers: Tensor,
         chance: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """(m, k): on each patch the variant of the highest score, CLEAN where none would change
-        anything; and these scores.
+        """(m, k): on each patch the variant of the highest score, and that score.
 
         A score is the predicted gain less the price and with as much of what is not known as chance
-        says; it is -inf where nothing would change.
+        says. Where no variant would change anything, the variant is CLEAN and the score -inf.
 
         Args:
             rows: (m,) slots.
@@ -349,18 +350,25 @@ class Predictions:
         room = ROOM if rows.device.type == "cpu" else DEVICE_ROOM
         width = max(1, min(patches.shape[1], room // cost))
         size = max(1, room // (cost * width))
+
         price = self.standing(rows, full, radius)[2]
         choices = torch.empty_like(patches)
         scores = torch.empty_like(patches, dtype=chance.dtype)
-        for part in (slice(first, first + size) for first in range(0, len(rows), size)):
-            state = rows[part], full[part], radius[part], price[part], visits[part], offers[part]
-            for columns in (
-                slice(start, start + width) for start in range(0, patches.shape[1], width)
-            ):
-                candidates = patches[part, columns].clamp_min(0)
+        for first in range(0, len(rows), size):
+            part = slice(first, first + size)
+            for start in range(0, patches.shape[1], width):
+                columns = slice(start, start + width)
                 choices[part, columns], scores[part, columns] = self._best(
-                    *state, candidates, chance[part, columns]
+                    rows[part],
+                    full[part],
+                    radius[part],
+                    price[part],
+                    visits[part],
+                    offers[part],
+                    patches[part, columns].clamp_min(0),
+                    chance[part, columns],
                 )
+
         unusable = (patches < 0) | (scores == -torch.inf)
         return torch.where(unusable, CLEAN, choices), torch.where(unusable, -torch.inf, scores)
 
@@ -375,9 +383,11 @@ class Predictions:
         patches: Tensor,
         chance: Tensor,
     ) -> tuple[Tensor, Tensor]:
+        """(m, k): as `choose`, of patches that all exist and few enough to compare together."""
         posterior = self.posterior
-        (members, valid) = patch_places(self.grid, rows.device)
+        members, valid = patch_places(self.grid, rows.device)
         all_rows = torch.arange(len(rows), device=rows.device)
+
         # (m, channels, volume, k, offers): what is summed over lies outside, which is faster than
         # inside.
         places = members[patches].transpose(1, 2)
@@ -387,7 +397,8 @@ class Predictions:
         energy = posterior.energy[rows[:, None, None], places][..., None]
         new = new.sub_(clean)
         old = current - clean
-        if not bool(self.grid.not_repeated.all()):  # on the processor, where a look costs nothing
+        # Read on the processor, where it costs nothing.
+        if not bool(self.grid.not_repeated.all()):
             real = valid[patches].transpose(1, 2)[..., None]
             new = new * real[:, None]
             old = old * real[:, None]
@@ -395,12 +406,19 @@ class Predictions:
         new = self._legal(new, radius)
         old = self._legal(old, radius)
         change = new - old
-        gain = (change * self._gather(posterior.mean, rows, places)[..., None]).sum((1, 2))
-        cost = price[:, None, None] * (new.square_().sum((1, 2)) - old.square().sum((1, 2)))
+
+        # What the mean gradient predicts, less the price of the length that is added.
+        slope = self._gather(posterior.mean, rows, places)[..., None]
+        gain = (change * slope).sum((1, 2))
+        longer = new.square_().sum((1, 2)) - old.square().sum((1, 2))
+        cost = price[:, None, None] * longer
+
+        # Thompson sampling: the deviation of the prediction times a random number.
         turned = (posterior.covariance.T @ change.flatten(2)).view_as(change)
         variance = turned.mul_(change).sum(1).mul_(energy).sum(1).clamp_min_(0)
         doubt = variance.div_((1 + visits.gather(1, patches))[:, :, None]).sqrt_()
         score = gain - cost + self.temperature * posterior.unit[rows, None, None] * doubt * chance
+
         unchanged = change.abs_().amax((1, 2)) == 0
         best = score.masked_fill_(unchanged, -torch.inf).max(2)
         return offers.gather(1, best.indices), best.values
@@ -409,9 +427,8 @@ class Predictions:
         """(m, channels, ...): values of `x` (n, ...) in the rows (m,) at places (m, ...)."""
         channels = torch.arange(self.grid.channels, device=rows.device)
         flat = places.flatten(1)
-        values = x.view(len(x), self.grid.channels, self.grid.places)[
-            rows[:, None, None], channels[:, None], flat[:, None]
-        ]
+        planes = x.view(len(x), self.grid.channels, self.grid.places)
+        values = planes[rows[:, None, None], channels[:, None], flat[:, None]]
         return values.view(len(rows), self.grid.channels, *places.shape[1:])
 
     def _legal(self, change: Tensor, radius: Tensor) -> Tensor:
@@ -422,8 +439,7 @@ class Predictions:
         return torch.maximum(torch.minimum(change, limit), -limit)
 
     def standing(self, rows: Tensor, full: Tensor, radius: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What stands on each patch: its predicted contribution and squared length (m, patches);
-        and the price (m,).
+        """Predicted contribution and squared length of each patch (m, patches), and the price (m,).
 
         The price is what a unit of squared length costs of the margin where the budget is full,
         since all is scaled down to fit it: the predicted margin of an assignment u scaled to length
@@ -432,20 +448,19 @@ class Predictions:
         change = (full - self.inputs.x[rows]).view(len(rows), self.grid.channels, self.grid.places)
         worth = (self._legal(change, radius) * self.posterior.mean[rows]).sum(1)
         square = change.square().sum(1)
+
         price = torch.zeros(len(rows), device=rows.device)
         if self.distance.name == "l2":
             length = square.sum(1)
             total = worth.sum(1)
-            price = torch.where(
-                length.sqrt() >= NEARLY * radius,
-                0.5 * total.clamp_min(0) / length.clamp_min(1e-12),
-                0,
-            )
+            slope = 0.5 * total.clamp_min(0) / length.clamp_min(1e-12)
+            price = torch.where(length.sqrt() >= NEARLY * radius, slope, 0)
         return sums(worth, self.grid), sums(square, self.grid), price
 
     def map(self, rows: Tensor) -> Tensor:
-        """(m, patches, distortions): the sensitivity map: the expected effect, in logits, of each
-        distortion on each patch.
+        """(m, patches, distortions): the sensitivity map.
+
+        It is the expected effect, in logits, of each distortion on each patch.
         """
         clean = self.inputs.x[rows]
         mean = self.posterior.mean[rows]
@@ -459,27 +474,24 @@ class Predictions:
                 change = change.view(len(rows), self.grid.channels, self.grid.places)
                 predicted = sums((change * mean).sum(1), self.grid)
                 turned = torch.einsum("mcp,ce->mep", change, self.posterior.covariance)
-                total += predicted.square() + unit * sums(
-                    (turned * change).sum(1).clamp_min(0) * energy, self.grid
-                )
+                # Of a normal variable the mean square is that of its mean, and its variance.
+                variance = sums((turned * change).sum(1).clamp_min(0) * energy, self.grid)
+                total += predicted.square() + unit * variance
             maps.append((total / len(numbers)).sqrt())
         return torch.stack(maps, 2)
 
 
 def looked_at(variants: Sequence[Variant]) -> list[list[int]]:
-    """For each distortion, in the order in which they come, the variants by which it is judged: of
-    its middle severity.
-    """
+    """For each distortion the variants by which it is judged: of its middle severity."""
     groups = []
     for distortion in {id(variant.distortion): variant.distortion for variant in variants}.values():
-        severities = sorted(
-            {variant.severity for variant in variants if variant.distortion is distortion}
-        )
+        own = [variant for variant in variants if variant.distortion is distortion]
+        severities = sorted({variant.severity for variant in own})
         middle = severities[len(severities) // 2]
         numbers = [
             number
-            for number, other in enumerate(variants)
-            if other.distortion is distortion and other.severity == middle
+            for number, variant in enumerate(variants)
+            if variant.distortion is distortion and variant.severity == middle
         ]
         groups.append(numbers[:DRAWS])
     return groups

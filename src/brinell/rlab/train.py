@@ -1,5 +1,6 @@
-"""Training an agent: the choice of surrogates, the prior on random probes, the network on episodes,
-and what all this is worth.
+"""Training an agent: its surrogates, its prior, its network, and what all this is worth.
+
+Surrogates are chosen, the prior is fitted to random probes, the network learns on episodes.
 
 A tenth of the inputs is set aside: by their answers surrogates are chosen, and the network and the
 prior are kept only where they save queries there. A fifth is held out: on them the agent, greedy,
@@ -29,7 +30,7 @@ from brinell.core.threat import Threat
 from brinell.rlab.agent import DEFAULT, GREEDY, OWN, Agent, choose_policy, find_agent
 from brinell.rlab.distort import FULL, pair_options, strengths
 from brinell.rlab.dqn import DQN, DQNSettings
-from brinell.rlab.episodes import Outcomes, Placement
+from brinell.rlab.episodes import EpisodeOutcomes, Placement
 from brinell.rlab.networks import SmallNetwork
 from brinell.rlab.policy import PatchNetwork
 from brinell.rlab.prior import Prior, Probes, fit, probe
@@ -90,9 +91,7 @@ def held_out(count: int) -> int:
 
 
 def set_aside(count: int) -> range:
-    """The rows of so many inputs by which surrogates are chosen: those before the ones of the
-    validation.
-    """
+    """The rows of so many inputs by which surrogates are chosen: before those of the validation."""
     last = count - held_out(count)
     return range(last - int(SET_ASIDE * count), last)
 
@@ -109,8 +108,7 @@ def train(
     candidates: Sequence[Candidate] = (),
     peers: Mapping[str, Attack] | None = None,
 ) -> Agent:
-    """An agent that has learned on these correctly classified inputs, by the scores of the model
-    alone.
+    """An agent that has learned on these correctly classified inputs, by scores alone.
 
     Prior and slots of the placement are those of the training. `tell` is called with a stage and
     its figures. Of the `candidates` those that explain the model's answers become surrogates. With
@@ -121,6 +119,8 @@ def train(
             f"{len(batch)} correctly classified inputs are too few to train on: "
             f"give at least {FEWEST}"
         )
+
+    # Probes may leave the budget, so the ledger allows any input.
     anything = replace(threat, eps=torch.full_like(threat.eps, torch.inf))
     ledger = open_questions(model, batch, anything, access=Access.SCORES, batch_size=batch_size)
     free = replace(threat, domain=ledger.threat.domain, criterion=ledger.threat.criterion)
@@ -133,10 +133,10 @@ def train(
         reward="dilution" if config.papers else "margin",
     ).to(device)
     placement = replace(placement, prior=agent.prior, slots=min(config.slots, len(batch)))
+
     span = set_aside(len(batch))
-    learning, aside, held = torch.arange(len(batch), device=device).tensor_split(
-        [span.start, span.stop]
-    )
+    everything = torch.arange(len(batch), device=device)
+    learning, aside, held = everything.tensor_split([span.start, span.stop])
     aside = aside[:MOST]
     held = held[:MOST]
     about: dict[str, Any] = {
@@ -155,49 +155,35 @@ def train(
         return ledger.batch.select(rows), free.select(rows), placement, rng.select(rows)
 
     if candidates:
-        winner, about["surrogates"] = _choose(candidates, ledger.oracle(), *part(aside))
-        agent = replace(agent, surrogates=winner)
-        tell("surrogates", {"trained": len(candidates), "kept": len(winner)})
+        winners, about["surrogates"] = _choose(candidates, ledger.oracle(), *part(aside))
+        agent = replace(agent, surrogates=winners)
+        tell("surrogates", {"trained": len(candidates), "kept": len(winners)})
         costs.book("selection")
+
     if config.probes and not config.papers:
         _fit(agent.prior, ledger, part(learning), config, tell)
         costs.book("probes")
+
     if config.steps is None or config.steps > 0:
-        subset, budgets, start, streams = part(learning)
-        start = replace(start, rules=agent.rules(start.rules))
-        environment = PatchSearch(
-            ledger.oracle().follow(agent.surrogates), subset, budgets, start, streams, cycle=True
-        )
-        network = PatchNetwork(
-            pair_options(placement.variants), scale=ADVANTAGE, seed=config.seed
-        ).to(device)
-        settings = DQNSettings(warm_up=10 * placement.slots)
-        trainer = DQN(settings, network, environment, config.seed)
-        for progress in trainer.learn(
-            steps=config.steps, seconds=config.seconds, interval=20 * placement.slots
-        ):
-            about["curve"].append({**progress, "queries": int(ledger.costs.forwards.sum())})
-            tell("dqn", about["curve"][-1])
+        network, about["curve"] = _learn(agent, ledger, part(learning), config, tell)
         agent = replace(agent, network=network)
         costs.book("steps")
+
     agent, about["kept"] = _save_queries(agent, ledger.oracle(), *part(aside))
     costs.book("selection")
-    rivals = (
-        {name: _attack(attack, model, *part(held)) for name, attack in (peers or {}).items()}
-        if len(held)
-        else {}
-    )
-    about["validation"] = validate(
-        agent,
-        ledger.oracle(),
-        *part(held),
-        peers={name: costs for name, (costs, _) in rivals.items()},
-    )
+
+    rivals: dict[str, tuple[Array, int]] = {}
+    if len(held):
+        rivals = {
+            name: _attack(attack, model, *part(held)) for name, attack in (peers or {}).items()
+        }
+    peer_queries = {name: queries for name, (queries, _) in rivals.items()}
+    about["validation"] = validate(agent, ledger.oracle(), *part(held), peers=peer_queries)
     costs.book("validation")
     costs.queries["validation"] += sum(cost for _, cost in rivals.values())
-    return replace(
-        agent, about=about | {"training_queries": costs.queries, "surrogate_passes": costs.passes}
-    )
+
+    about |= {"training_queries": costs.queries, "surrogate_passes": costs.passes}
+    return replace(agent, about=about)
 
 
 class _Costs:
@@ -225,8 +211,9 @@ def _choose(
     placement: Placement,
     rng: Streams,
 ) -> tuple[tuple[SmallNetwork, ...], list[dict[str, Any]]]:
-    """The candidates whose gradients explain answers to probes of inputs set aside, and how well
-    each of them does.
+    """The candidates whose gradients explain answers to probes of inputs set aside.
+
+    Also, for each candidate, how well it does.
     """
     rng = rng.fold("selection")
     oracle = oracle.follow([candidate.network for candidate in candidates])
@@ -237,27 +224,34 @@ def _choose(
         rng.fold("weights"),
     )
     slopes = oracle.slopes(batch.ids, batch.x, weights)
-    scale = CLOSE * threat.eps
-    settings: dict[str, Any] = {
-        "probes": PROBES,
-        "group_size": len(placement.grid),
-        "scale": scale,
-        "slopes": slopes,
-    }
-    probes = probe(oracle, batch, threat, placement.grid, placement.variants, rng, **settings)
+    probes = probe(
+        oracle,
+        batch,
+        threat,
+        placement.grid,
+        placement.variants,
+        rng,
+        probes=PROBES,
+        slopes=slopes,
+        group_size=len(placement.grid),
+        scale=CLOSE * threat.eps,
+    )
+
     means, lows = correlations(probes.effect, probes.prediction)
-    ends = list(zip(candidates, means.tolist(), lows.tolist(), strict=True))
-    surrogates = tuple(candidate.network for candidate, _, low in ends if low > 0)
-    return surrogates, [
-        {**one.facts, "correlation": mean, "low": low, "kept": low > 0} for one, mean, low in ends
-    ]
+    surrogates = []
+    facts = []
+    for candidate, mean, low in zip(candidates, means.tolist(), lows.tolist(), strict=True):
+        facts.append({**candidate.facts, "correlation": mean, "low": low, "kept": low > 0})
+        if low > 0:
+            surrogates.append(candidate.network)
+    return tuple(surrogates), facts
 
 
 def correlations(effect: Tensor, prediction: Tensor) -> tuple[Tensor, Tensor]:
-    """(surrogates,) each: mean cosine of the effects (n, probes) and of what surrogates let expect
-    (n, probes, surrogates).
+    """(surrogates,) each: mean cosine of effects and predictions, and the low end of its interval.
 
-    The second is the lower end of its normal interval over inputs, -1 for fewer than two of them.
+    `effect` (n, probes) is what probes did, `prediction` (n, probes, surrogates) what surrogates
+    let expect. The interval is the normal one over inputs; -1 for fewer than two of them.
     """
     products = torch.einsum("np,nps->ns", effect, prediction)
     norms = effect.norm(dim=1)[:, None] * prediction.norm(dim=1)
@@ -275,48 +269,77 @@ def _fit(
     config: TrainConfig,
     tell: Callable[[str, Mapping[str, Any]], None],
 ) -> None:
-    (batch, threat, placement, rng) = learned
+    """Fit the prior to probes of the inputs to learn from."""
+    batch, threat, placement, rng = learned
     oracle = ledger.oracle()
-    parts = []
     rng = rng.fold("probes")
+
+    parts = []
     for part in torch.split(torch.arange(len(batch), device=batch.x.device), placement.slots):
-        subset = batch.select(part)
-        limits = threat.select(part)
-        parts.append(
-            probe(
-                oracle,
-                subset,
-                limits,
-                placement.grid,
-                placement.variants,
-                rng.select(part),
-                probes=config.probes,
-            )
+        probes = probe(
+            oracle,
+            batch.select(part),
+            threat.select(part),
+            placement.grid,
+            placement.variants,
+            rng.select(part),
+            probes=config.probes,
         )
+        parts.append(probes)
         tell("prior", {"inputs": int(part[-1]) + 1, "queries": int(ledger.costs.forwards.sum())})
-    probes = Probes(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+    columns = zip(*parts, strict=True)
+    probes = Probes(*(torch.cat(column) for column in columns))
     fit(prior, probes, torch.Generator().manual_seed(config.seed), steps=config.fits)
+
+
+def _learn(
+    agent: Agent,
+    ledger: Ledger,
+    learned: tuple[Batch, Threat, Placement, Streams],
+    config: TrainConfig,
+    tell: Callable[[str, Mapping[str, Any]], None],
+) -> tuple[PatchNetwork, list[dict[str, Any]]]:
+    """A network that learned on episodes, and its training curve."""
+    batch, threat, placement, rng = learned
+    placement = replace(placement, rules=agent.rules(placement.rules))
+    oracle = ledger.oracle().follow(agent.surrogates)
+    environment = PatchSearch(oracle, batch, threat, placement, rng, cycle=True)
+
+    options = pair_options(placement.variants)
+    network = PatchNetwork(options, scale=ADVANTAGE, seed=config.seed).to(batch.x.device)
+    settings = DQNSettings(warm_up=10 * placement.slots)
+    trainer = DQN(settings, network, environment, config.seed)
+
+    curve: list[dict[str, Any]] = []
+    for progress in trainer.learn(
+        steps=config.steps, seconds=config.seconds, interval=20 * placement.slots
+    ):
+        curve.append({**progress, "queries": int(ledger.costs.forwards.sum())})
+        tell("dqn", curve[-1])
+    return network, curve
 
 
 def _queries(
     player: Agent, oracle: Oracle, batch: Batch, threat: Threat, placement: Placement, rng: Streams
-) -> tuple[Array, Outcomes]:
+) -> tuple[Array, EpisodeOutcomes]:
     """(n,) the queries of an agent on each input, and its outcomes."""
     start = replace(placement, rules=player.rules(placement.rules), prior=player.prior)
     following = oracle.follow(player.surrogates) if player.surrogates else oracle
     outcomes = run_episodes(
         following, batch, threat, start, rng.fold("validation"), player.policy(start.choices)
     )
-    return (
-        1 + torch.where(outcomes.success, outcomes.steps, start.rules.steps)
-    ).double().cpu().numpy(), outcomes
+    # The query about the clean input counts too; a failure counts with the whole budget.
+    queries = 1 + torch.where(outcomes.success, outcomes.steps, start.rules.steps)
+    return queries.double().cpu().numpy(), outcomes
 
 
 def _save_queries(
     agent: Agent, oracle: Oracle, batch: Batch, threat: Threat, placement: Placement, rng: Streams
 ) -> tuple[Agent, str]:
-    """The agent, or what is left of it without its network, or greedy, whichever needs the fewest
-    queries; and which it is.
+    """The agent, it without its network, or greedy: whichever needs the fewest queries.
+
+    Also which it is.
     """
     if not len(batch) or agent.reward == "dilution":
         return agent, "all"
@@ -324,11 +347,12 @@ def _save_queries(
         "prior": replace(agent, network=None),
         GREEDY: Agent(prior=Prior(), domain=agent.domain).to(batch.x.device),
     }
-    players |= {} if agent.network is None else {"network": agent}
-    means = {
-        name: float(_queries(player, oracle, batch, threat, placement, rng)[0].mean())
-        for name, player in players.items()
-    }
+    if agent.network is not None:
+        players["network"] = agent
+    means = {}
+    for name, player in players.items():
+        queries, _ = _queries(player, oracle, batch, threat, placement, rng)
+        means[name] = float(queries.mean())
     kept = min(means, key=means.__getitem__)
     return players[kept], kept
 
@@ -336,18 +360,16 @@ def _save_queries(
 def _attack(
     method: Attack, model: Model, batch: Batch, threat: Threat, placement: Placement, rng: Streams
 ) -> tuple[Array, int]:
-    """(n,) the queries of another attack until its first success, the one about the clean input
-    included; and all of them.
+    """(n,) the queries of another attack until its first success, and all of them.
+
+    The one about the clean input is included.
     """
     budget = 1 + placement.rules.steps
     numbered = Batch.of(batch.x, batch.y, batch.start)
-
     ledger, _ = attack(model, numbered, threat, method, rng, queries=budget - 1)
-    costs = (
-        torch.where(ledger.fooled, 1.0 + ledger.best.first_success, torch.inf)
-        .double()
-        .clamp_max(budget)
-    )
+
+    until = torch.where(ledger.fooled, 1.0 + ledger.best.first_success, torch.inf)
+    costs = until.double().clamp_max(budget)
     return costs.cpu().numpy(), int(ledger.costs.forwards.sum())
 
 
@@ -366,17 +388,17 @@ def validate(
 
     Returns:
         `inputs`; `budget` in queries; `fooled`, how many inputs the agent fooled; `cause`, why it
-            failed on most, empty where it
-        did not; `queries`, the mean of each player; and `ratios`, the mean of the agent over that
-            of each other player, with the
-        ends of its 95 % interval over inputs.
+            failed on most, empty where it did not; `queries`, the mean of each player; and
+            `ratios`, the mean of the agent over that of each other player, with the ends of its
+            95 % interval over inputs.
     """
     if not len(batch):
         return None
     usual = choose_policy(DEFAULT, threat.domain.kind).name
-    players = {GREEDY: find_agent(GREEDY)} | (
-        {} if usual == GREEDY else {DEFAULT: find_agent(usual)}
-    )
+    players = {GREEDY: find_agent(GREEDY)}
+    if usual != GREEDY:
+        players[DEFAULT] = find_agent(usual)
+
     own, outcomes = _queries(agent, oracle, batch, threat, placement, rng)
     queries = {
         name: _queries(player, oracle, batch, threat, placement, rng)[0]
@@ -384,29 +406,28 @@ def validate(
     }
     queries |= peers or {}
     ratios = {name: ratio(own, costs) for name, costs in queries.items()}
+
+    fills = strengths(placement.variants, batch.x, threat, rng)[1]
+    means = {name: float(costs.mean()) for name, costs in ({OWN: own} | queries).items()}
     return {
         "inputs": len(batch),
         "budget": 1 + placement.rules.steps,
         "fooled": int(outcomes.success.sum()),
-        "cause": _cause(outcomes, threat, strengths(placement.variants, batch.x, threat, rng)[1]),
-        "queries": {name: float(costs.mean()) for name, costs in ({OWN: own} | queries).items()},
+        "cause": _cause(outcomes, threat, fills),
+        "queries": means,
         "ratios": {name: [value, *interval] for name, (value, interval) in ratios.items()},
     }
 
 
 def _cause(
-    outcomes: Outcomes, threat: Threat, fills: Tensor
+    outcomes: EpisodeOutcomes, threat: Threat, fills: Tensor
 ) -> Literal["", "strength", "eps", "queries"]:
-    """Why episodes failed where most did: distortions that cannot fill the budget, a budget that
-    was full, too few queries.
-    """
+    """Why episodes failed where most did; empty where they did not."""
     failed = ~outcomes.success
     if 2 * int(failed.sum()) <= len(failed):
         return ""
+    # Distortions that cannot fill the budget, a budget that was full, or too few queries.
     if len(fills) and float(fills.max()) < FULL:
         return "strength"
-    return (
-        "eps"
-        if bool(((outcomes.size >= FULL * threat.eps)[failed].float().mean() > 0.5).item())
-        else "queries"
-    )
+    full = (outcomes.size >= FULL * threat.eps)[failed].float().mean() > 0.5
+    return "eps" if bool(full.item()) else "queries"
