@@ -12,7 +12,7 @@ from _training import EPS, IdleAttack, loop, same_state
 from brinell.core.errors import StoppedError
 from brinell.core.oracle import Batch
 from brinell.core.threat import Threat
-from brinell.training.checks import Check
+from brinell.training.checks import AccuracyCheck
 from brinell.training.recipe import Recipe
 
 
@@ -87,10 +87,10 @@ def test_what_shares_a_batch_with_an_attack_is_no_overfitting_to_it(recipe):
 
 
 def test_a_gap_that_chance_may_make_is_no_overfitting():
-    assert Check(n=64, clean=64, seen=60, attacked=20).overfits
-    assert not Check(n=64, clean=64, seen=60, attacked=52).overfits
-    assert not Check(n=8, clean=8, seen=6, attacked=3).overfits
-    assert not Check(n=64, clean=64, seen=2, attacked=0).overfits
+    assert AccuracyCheck(n=64, clean=64, seen=60, attacked=20).overfits
+    assert not AccuracyCheck(n=64, clean=64, seen=60, attacked=52).overfits
+    assert not AccuracyCheck(n=8, clean=8, seen=6, attacked=3).overfits
+    assert not AccuracyCheck(n=64, clean=64, seen=2, attacked=0).overfits
 
 
 def test_a_training_shorter_than_an_epoch_is_watched_too(monkeypatch):

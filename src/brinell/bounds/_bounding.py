@@ -174,7 +174,7 @@ class Relaxation:
     def _concretized(
         self, pending: Mapping[int, LinearForms], constant: Tensor, rounding: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Lower bounds (rows,) of sums over several nodes, and the allowance for rounding in them."""
+        """Lower bounds (rows,) of sums over several nodes, and the allowance for their rounding."""
         for k, rows in pending.items():
             least, size = self._concretize(k, rows)
             constant = constant + least

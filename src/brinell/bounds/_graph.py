@@ -2,8 +2,8 @@
 
 Node 0 is the input. Every other node applies an operation to nodes before it. Operations know four
 things: their value, the range of their value if the ranges of their arguments are known (interval
-arithmetic), the adjoint of their linear part on coefficients (`_rows.LinearForms`), and a bound on the sum
-of absolute products, from which rounding is bounded.
+arithmetic), the adjoint of their linear part on coefficients (`_rows.LinearForms`), and a bound on
+the sum of absolute products, from which rounding is bounded.
 """
 
 from collections.abc import Callable, Sequence
@@ -110,7 +110,7 @@ class Linear(_Weighted):
 
 @dataclass(frozen=True, eq=False)
 class Scale(_Weighted):
-    """`x * weight + bias` of the shape of a value: normalisation, batch norm, sums with constants."""
+    """`x * weight + bias` of the shape of a value: batch norm, sums with constants."""
 
     weight: Tensor
     bias: Tensor
@@ -369,7 +369,7 @@ class Graph:
 
     @cached_property
     def products(self) -> list[int]:
-        """The products that one function of each node costs on its way to the input as whole maps."""
+        """The products that a function of each node costs on its way to the input as whole maps."""
         costs = []
         for node in self.nodes:
             terms = 0

@@ -357,7 +357,7 @@ class _Reader:
     def _box(
         self, literals: Sequence[Literal], low: Array, high: Array
     ) -> tuple[Array, Array, list[Literal]]:
-        """A box within the bounds that some literals set, and those literals that are on outputs."""
+        """A box within the bounds that some literals set, and the literals that are on outputs."""
         low = low.copy()
         high = high.copy()
         rows = []

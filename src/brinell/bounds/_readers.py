@@ -145,7 +145,7 @@ def _product(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
 
 
 def _multiplied(trace: Recorder, first: int, second: int, shape: tuple[int, ...]) -> int:
-    """The product of two nodes, broadcast; of a node with itself its square, whose range is tighter."""
+    """The product of two nodes, broadcast; of one with itself its square, of a tighter range."""
     first = _broadcast(trace, first, shape)
     second = _broadcast(trace, second, shape)
     if first == second:

@@ -87,7 +87,7 @@ class BatchLayout:
         return samples.movedim(0, self.axis).reshape(tuple(shape))
 
     def followed(self, before: Sequence[int], after: Sequence[int]) -> "BatchLayout | None":
-        """The layout of a result whose last axes alone differ from the argument; None for others."""
+        """The layout of a result whose last axes alone differ from the argument's; else None."""
         if tuple(before) == tuple(after):
             return self
         prefix = min(len(before), len(after))

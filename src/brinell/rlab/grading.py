@@ -150,7 +150,7 @@ class Path:
         return self.threat.domain.clamp(start + per_sample(share, start) * (end - start)), share
 
     def _grow(self, distance: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs (n, *shape) with all patches, and factors (n,) of their change within the bounds."""
+        """Inputs (n, *shape) with all patches, and the factors (n,) by which their change grew."""
         change = self.inputs(self.last) - self.clean
         least = torch.ones_like(distance)
         most = torch.full_like(distance, LARGEST)

@@ -135,7 +135,7 @@ def size(domain: Domain, classes: int, form: NetworkForm) -> int:
 
 
 def fitting(domain: Domain, classes: int, form: NetworkForm) -> NetworkForm | None:
-    """The form, narrowed until its weights are small enough; None if the narrowest are too large."""
+    """The form, narrowed until its weights are small enough; None if none is."""
     width = form.width
     while width and size(domain, classes, NetworkForm(width=width, kernel=form.kernel)) > LIMIT:
         width = width * 7 // 8

@@ -57,7 +57,7 @@ class Prior(nn.Module):
         self.root = nn.Parameter(torch.eye(channels))
 
     def shares(self, content: Tensor) -> Tensor:
-        """(n, patches, FEATURES) to (n, patches): energies of mean 1 over the patches of an input."""
+        """(n, patches, FEATURES) to (n, patches): energies of mean 1 over an input's patches."""
         energies: Tensor = self.network(content)[..., 0].softmax(1) * content.shape[1]
         return energies
 

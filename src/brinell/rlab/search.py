@@ -51,8 +51,8 @@ from brinell.rlab.episodes import (
     SHRINK,
     Action,
     Counts,
+    EpisodeOutcomes,
     Observation,
-    Outcomes,
     Placement,
     Policy,
     Slots,
@@ -212,7 +212,7 @@ class PatchSearch:
 
     @property
     def streams(self) -> Streams:
-        """Randomness for the next action of each slot, by its sample and the number of its steps."""
+        """Randomness for the next action of each slot, by its sample and its number of steps."""
         return Streams(self.slots.streams)
 
     def _set_alive(self, alive: Tensor) -> None:
@@ -435,7 +435,7 @@ class PatchSearch:
         return variants, scores
 
     def _ask(self, queried: Tensor, x: Tensor, logits: Tensor) -> Tensor:
-        """(m, classes): `logits` with the answers to those inputs x (m, *shape) that are queried."""
+        """(m, classes): `logits` with the answers to those inputs x (m, *shape) that are asked."""
         if bool(queried.all()):
             return self._oracle.scores(self._ids, x).to(logits.dtype)
         if bool(queried.any()):
@@ -445,7 +445,7 @@ class PatchSearch:
         return logits
 
     def _margin(self, current: Slots, logits: Tensor, x: Tensor) -> Tensor:
-        """(m,): margins of answers (m, classes) to inputs (m, *shape), towards the target of each."""
+        """(m,): margins of answers (m, classes) to inputs (m, *shape), towards their targets."""
         y = self._batch.y[current.sample]
         criterion = self._threat.criterion.select(current.sample)
         return margin_towards(criterion.margin(logits, y, x), logits, y, current.target)
@@ -609,7 +609,7 @@ class PatchSearch:
             self.slots.put(rows, radius=SHRINK * size, target=-1)
 
     def _lay_wholes(self, host: Tensor) -> None:
-        """Lay a variant on all patches of stuck slots (m,), where the budget allows it, or restart."""
+        """Lay a variant on all patches of stuck slots (m,), where the budget allows, or restart."""
         while len(host):
             complete = self.counts.wholes[host] >= len(self._wholes)
             if bool(complete.any()):
@@ -703,7 +703,7 @@ class PatchSearch:
         scale = current.start.abs().clamp_min(1e-6)
         total = squares.sum(1)
 
-        # What is not a share is put into (-1, 1): relative to the clean margin, and to a mean patch.
+        # What is no share is put into (-1, 1), relative to the clean margin and to a mean patch.
         dynamic = [
             current.energy.log(),
             standing.float(),

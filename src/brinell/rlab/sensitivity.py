@@ -207,7 +207,7 @@ class Posterior:
         return projection, covariance, energy + guided, (variance + noise).clamp_min(RIDGE)
 
     def follow(self, rows: Tensor, slopes: Tensor) -> None:
-        """Take the surrogates' gradients (m, surrogates, channels, places) at the present inputs."""
+        """Take the gradients (m, surrogates, channels, places) at the present inputs."""
         # The first gradient of an episode sets the scale of the later ones.
         root = slopes.square().mean((2, 3)).sqrt()
         self._scale[rows] = torch.where(self._scale[rows] > 0, self._scale[rows], root)
@@ -215,7 +215,7 @@ class Posterior:
         self._expect(rows)
 
     def energies(self, rows: Tensor, prior: Tensor, grid: PatchGrid) -> Tensor:
-        """(m, patches): energies of the `prior` with a share of the surrogates', as they are trusted."""
+        """(m, patches): energies of the `prior` with a share of the surrogates', by their trust."""
         members, valid = patch_places(grid, rows.device)
         square = self.slopes[rows].square().mean(2)
         patch = (square[:, :, members] * valid).sum(3) / valid.sum(1)

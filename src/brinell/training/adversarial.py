@@ -81,22 +81,22 @@ class AdversarialBatch:
             )
         if schedule < 0:
             raise RequestError(f"schedule is {schedule}: it is a number of calls, 0 or more")
-        self.model, self.attack, self.bounds, self.kind, self.seed = (
-            model,
-            attack,
-            bounds,
-            kind,
-            seed,
-        )
+        self.model = model
+        self.attack = attack
+        self.bounds = bounds
+        self.kind = kind
+        self.seed = seed
         self.schedule = schedule
         self.distance = open_distance(norm_text(norm))
         self.calls = 0
+
+        # A recipe of defences, or one attack.
         names = [plugins.head(part) for part in plugins.split(attack)]
-        self.recipe = (
-            Recipe.of(attack) if len(names) > 1 or names[0] in plugins.names("defence") else None
-        )
-        if self.recipe is not None:
+        self.recipe = None
+        if len(names) > 1 or names[0] in plugins.names("defence"):
+            self.recipe = Recipe.of(attack)
             _check_batchwise(self.recipe)
+
         if eps is None and (self.recipe is None or self.recipe.budgeted):
             raise RequestError(
                 "eps is missing, the budget that is trained for: give a number, such as eps=8/255"
@@ -113,9 +113,8 @@ class AdversarialBatch:
     @property
     def eps(self) -> float:
         """The budget of the next call."""
-        return self._budgets.values[0] * (
-            min(1.0, self.calls / self.schedule) if self.schedule else 1.0
-        )
+        factor = min(1.0, self.calls / self.schedule) if self.schedule else 1.0
+        return self._budgets.values[0] * factor
 
     @in_python
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
@@ -130,66 +129,72 @@ class AdversarialBatch:
                 that does not fit them.
         """
         if not isinstance(x, Tensor) or x.ndim < 2 or not len(x):
-            description = (
-                f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else f"type {type(x).__name__}"
-            )
+            description = f"type {type(x).__name__}"
+            if isinstance(x, Tensor):
+                description = f"shape {tuple(x.shape)}"
             raise RequestError(
                 f"x has {description}: give a tensor with the samples first, at "
                 "least one, and then each input"
             )
+
         with torch.inference_mode(False):
-            # What was made in inference mode no gradient can be followed through.
             inputs = x.detach()
             labels = parse_labels(y, len(x)).to(x.device)
-            return self._craft(
-                *(
-                    tensor.clone() if tensor.is_inference() else tensor
-                    for tensor in (inputs, labels)
-                )
-            )
+            # No gradient can be followed through what was made in inference mode.
+            if inputs.is_inference():
+                inputs = inputs.clone()
+            if labels.is_inference():
+                labels = labels.clone()
+            return self._craft(inputs, labels)
 
     def _craft(self, x: Tensor, y: Tensor) -> Tensor:
+        """The adversarial inputs of a call, by the recipe or by the attack."""
         trained = trained_of(self.model)
         domain, recipe = self._fit(x)
         check_bounds(x, domain, "give bounds=(low, high), and normalise within the model")
-        if (
-            largest_label := int(y.max())
-        ) >= self._classes and largest_label >= self._count_classes(trained, x):
+        # The model is asked for its classes only where a label exceeds the known number.
+        largest_label = int(y.max())
+        if largest_label >= self._classes and largest_label >= self._count_classes(trained, x):
             raise RequestError(
                 f"y holds class {largest_label}, and the model answers for "
                 f"{self._classes}, counted from 0"
             )
+
         eps = self.eps
         self.calls = self.calls + 1
+        seed = self.seed * 1_000_003 + self.calls
         if recipe is None:
-            with trained.evaluation_mode():
-                device = x.device
-                batch_attack = BatchAttack(
-                    model=TorchModel(trained.module, domain=domain, name=type(self.model).__name__),
-                    domain=domain,
-                    distance=self.distance,
-                    x=x.float(),
-                    y=y,
-                    batch_size=len(x),
-                    queries=None,
-                    seed=self.seed * 1_000_003 + self.calls,
-                )
-                stages = parse_stages((self.attack,))
-                budgets = parse_radii(eps, len(x), self.distance, domain, stages, device)
-                with torch.autocast(device.type, enabled=False), model_session(batch_attack.model):
-                    examples = batch_attack.run(stages, budgets, None, worst=True)
-            return examples["x_adv"].to(x.dtype)
-        rng = torch.Generator(x.device).manual_seed(self.seed * 1_000_003 + self.calls)
+            return self._attack(trained, domain, x, y, eps, seed)
+        rng = torch.Generator(x.device).manual_seed(seed)
         batch = Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y)
-        threat = Threat(
-            distance=self.distance, eps=torch.full((len(x),), eps, device=x.device), domain=domain
-        )
+        radii = torch.full((len(x),), eps, device=x.device)
+        threat = Threat(distance=self.distance, eps=radii, domain=domain)
         return recipe.craft(trained, batch, threat, rng)
 
+    def _attack(
+        self, trained: TrainedNetwork, domain: Domain, x: Tensor, y: Tensor, eps: float, seed: int
+    ) -> Tensor:
+        """The strongest examples of the attack, in evaluation mode."""
+        with trained.evaluation_mode():
+            batch_attack = BatchAttack(
+                model=TorchModel(trained.module, domain=domain, name=type(self.model).__name__),
+                domain=domain,
+                distance=self.distance,
+                x=x.float(),
+                y=y,
+                batch_size=len(x),
+                queries=None,
+                seed=seed,
+            )
+            stages = parse_stages((self.attack,))
+            budgets = parse_radii(eps, len(x), self.distance, domain, stages, x.device)
+            no_autocast = torch.autocast(x.device.type, enabled=False)
+            with no_autocast, model_session(batch_attack.model):
+                examples = batch_attack.run(stages, budgets, None, worst=True)
+        return examples["x_adv"].to(x.dtype)
+
     def _count_classes(self, trained: TrainedNetwork, x: Tensor) -> int:
-        """Number of classes of the model; it is questioned only if a label exceeds the known
-        number.
-        """
+        """Number of classes of the model, by its answer."""
         with trained.evaluation_mode(), torch.no_grad():
             answer = trained.predict(x)
         if answer.ndim != 2 or len(answer) != len(x):
@@ -201,15 +206,13 @@ class AdversarialBatch:
         return self._classes
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
-        """The mean of the recipe's loss on these inputs; for an attack, the cross-entropy of the
-        adversarial inputs.
-        """
+        """The mean of the recipe's loss on these inputs; for an attack, the cross-entropy."""
         _, recipe = self._fit(x.detach())
         batch = Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y.long())
         return (recipe or PLAIN).loss(TrainedNetwork(model, answers_of(model)), batch, x_adv)
 
     def _fit(self, x: Tensor) -> tuple[Domain, Recipe | None]:
-        """The domain of inputs like these, and the recipe for them; determined once for each shape."""
+        """The domain of inputs like these, and the recipe for them; found once for each shape."""
         shape = tuple(x.shape[1:])
         if shape not in self._fitted:
             kind = self.kind or KINDS.get(x.ndim)
@@ -220,10 +223,8 @@ class AdversarialBatch:
                 )
             domain = domain_of(kind, shape, *map(float, self.bounds))
             check_budgets(self._budgets, self.distance, domain)
-            self._fitted[shape] = (
-                domain,
-                None if self.recipe is None else self.recipe.fit(domain, self.distance),
-            )
+            recipe = None if self.recipe is None else self.recipe.fit(domain, self.distance)
+            self._fitted[shape] = (domain, recipe)
         return self._fitted[shape]
 
     def state_dict(self) -> dict[str, int]:
@@ -236,8 +237,9 @@ class AdversarialBatch:
 
 
 class AdversarialLoss:
-    """A loss of `(model, x, y)` that makes its adversarial inputs: cross-entropy by any attack,
-    TRADES or MART.
+    """A loss of `(model, x, y)` that makes its adversarial inputs.
+
+    It is the cross-entropy by any attack, TRADES or MART.
 
     Under `DistributedDataParallel` pass the wrapper, which averages the gradients of all processes.
     TRADES and MART call it twice a step, for which batch norm needs `broadcast_buffers=False`
@@ -251,7 +253,9 @@ class AdversarialLoss:
     """
 
     def __init__(self, recipe: str = "trades", eps: Any = None, **settings: Any) -> None:
-        self.recipe, self._eps, self._settings = recipe, eps, settings
+        self.recipe = recipe
+        self._eps = eps
+        self._settings = settings
         self._batch: AdversarialBatch | None = None
 
     def adversarial(self, model: nn.Module) -> AdversarialBatch:
@@ -262,7 +266,8 @@ class AdversarialLoss:
         if self._batch is None:
             self._batch = AdversarialBatch(model, self.recipe, self._eps, **self._settings)
         if model is not self._batch.model:
-            self._batch.model, self._batch._classes = model, 0
+            self._batch.model = model
+            self._batch._classes = 0
         return self._batch
 
     def __call__(
@@ -277,12 +282,15 @@ class AdversarialLoss:
             x_adv: (n, *shape) adversarial inputs, if they exist already, as for `AWP`.
         """
         adversarial = self.adversarial(model)
-        return adversarial.loss(model, x, y, adversarial(x, y) if x_adv is None else x_adv)
+        if x_adv is None:
+            x_adv = adversarial(x, y)
+        return adversarial.loss(model, x, y, x_adv)
 
 
 class AWP:
-    """Adversarial weight perturbation around any loss (`brinell plugins defence` says whose): a
-    context for the backward pass.
+    """Adversarial weight perturbation around any loss, as a context for the backward pass.
+
+    `brinell plugins defence` says whose method it is.
 
         x_adv = loss.adversarial(model)(x, y)
         with awp(lambda: loss(model, x, y, x_adv)) as value:
@@ -300,9 +308,7 @@ class AWP:
 
     @contextmanager
     def __call__(self, loss: Callable[[], Tensor]) -> Iterator[Tensor]:
-        """The value of the loss at the perturbed weights; the context restores the weights when it
-        ends.
-        """
+        """The value of the loss at the perturbed weights, which the context restores."""
         trained = TrainedNetwork(self.model, self.model)
         if not trained.parameters:
             raise RequestError(
@@ -313,29 +319,24 @@ class AWP:
 
 
 def trained_of(model: nn.Module) -> TrainedNetwork:
-    """A module as attacks query it, without the wrapper for several devices, which would wait for
-    the other processes.
+    """A module as attacks query it.
+
+    It goes without the wrapper for several devices, which would wait for the other processes.
     """
     inner = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
     return TrainedNetwork(inner, answers_of(inner))
 
 
 def answers_of(model: nn.Module) -> Network:
-    """A function that returns the (n, classes) logits of a module, also if its answer is an object
-    that holds them.
-    """
+    """A function that returns the (n, classes) logits of a module, or those in its answer."""
     return lambda x: logits_of(model(x))
 
 
 def _check_batchwise(recipe: Recipe) -> None:
-    """Refuse defences that need more than a batch: those that perturb weights or bring further
-    samples.
-    """
+    """Refuse defences that need more than a batch: perturbed weights or further samples."""
     if recipe.weights:
-        remaining = (
-            "+".join(part for part in plugins.split(recipe.text) if plugins.head(part) != "awp")
-            or "pgd"
-        )
+        parts = [part for part in plugins.split(recipe.text) if plugins.head(part) != "awp"]
+        remaining = "+".join(parts) or "pgd"
         raise RequestError(
             f"recipe {recipe.text} perturbs the weights during the backward pass: "
             f"name {remaining} here, and put "

@@ -15,12 +15,15 @@ from torch import Tensor, nn
 
 
 class Average:
-    """An average of a module's weights, of which each step keeps a share `decay`; buffers are the
-    latest.
+    """An average of a module's weights that keeps a share `decay` at each step.
+
+    Buffers are the latest.
     """
 
     def __init__(self, module: nn.Module, decay: float) -> None:
-        self.module, self.decay, self.steps = module, decay, 0
+        self.module = module
+        self.decay = decay
+        self.steps = 0
         self.state: dict[str, Tensor] = {
             name: value.detach().clone() for name, value in module.state_dict().items()
         }

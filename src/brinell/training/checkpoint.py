@@ -1,6 +1,4 @@
-"""Checkpoints: the complete state of a training in one safetensors file, which is written
-atomically.
-"""
+"""Checkpoints: the complete state of a training in one safetensors file, written atomically."""
 
 import json
 from collections.abc import Mapping
@@ -63,7 +61,7 @@ def strip_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor
 
 
 def optimizer_state(optimizer: Optimizer) -> dict[str, Tensor]:
-    """An optimiser's state of each parameter, by the parameter's number and the name of the value."""
+    """An optimiser's state of each parameter, by its number and the name of the value."""
     states = optimizer.state_dict()["state"]
     return {
         f"{index}/{name}": value

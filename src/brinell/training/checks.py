@@ -1,5 +1,4 @@
-"""Measurements during a training: accuracy on clean validation samples, after the training attack,
-and after PGD.
+"""Measurements during a training: accuracy on clean samples, after its own attack, after PGD.
 
 Catastrophic overfitting is robustness to the training attack alone (Wong, Rice & Kolter 2020, Fast
 is better than free, section 5.4): within a few steps the accuracy by the training attack rises, and
@@ -30,7 +29,7 @@ rate ends at one answer for all."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class AccuracyCheck:
     """Accuracy on validation samples at one point of a training."""
 
     n: int
@@ -42,8 +41,9 @@ class Check:
     """Right after PGD at the budget of the moment."""
 
     def collapsed(self, before: float, guess: float) -> bool:
-        """True if the network has significantly lost nearly all of the lead of its clean accuracy
-        `before` over a `guess`.
+        """True if the network has significantly lost nearly all of its lead over a `guess`.
+
+        `before` is its best clean accuracy so far.
         """
         clean = wilson(self.clean, self.n)
         return clean is not None and clean.high < guess + COLLAPSE * (before - guess)
@@ -83,38 +83,42 @@ class Checker:
         """Accuracy of a constant answer, the most frequent class."""
         return float(self.y.bincount().max()) / len(self.y)
 
-    def check(self, trained: TrainedNetwork, recipe: Recipe, eps: float, n: int) -> Check:
+    def check(self, trained: TrainedNetwork, recipe: Recipe, eps: float, n: int) -> AccuracyCheck:
         """All three accuracies on the first `n` samples."""
-        clean = correct_on_trained = attacked = 0
+        clean = 0
+        seen = 0
+        attacked = 0
         rng = self._generator()
         for batch, threat in self._batches(eps, n):
-            x, y = batch.x, batch.y
+            x = batch.x
+            y = batch.y
             clean += int(is_correct(trained, x, y).sum())
-            crafted = recipe.craft(trained, batch, threat, rng)
+
             # What is learned from may lie beyond the budget, as the noise of N-FGSM does; what PGD
             # is held against may not.
-            correct_on_trained += int(
-                is_correct(
-                    trained, threat.project(crafted, x) if recipe.budgeted else crafted, y
-                ).sum()
-            )
-            attacked += int(is_correct(trained, STRONG.craft(trained, batch, threat, rng), y).sum())
-        return Check(n=min(n, len(self.y)), clean=clean, seen=correct_on_trained, attacked=attacked)
+            crafted = recipe.craft(trained, batch, threat, rng)
+            if recipe.budgeted:
+                crafted = threat.project(crafted, x)
+            seen += int(is_correct(trained, crafted, y).sum())
+
+            strong = STRONG.craft(trained, batch, threat, rng)
+            attacked += int(is_correct(trained, strong, y).sum())
+        return AccuracyCheck(n=min(n, len(self.y)), clean=clean, seen=seen, attacked=attacked)
 
     def robust(self, trained: TrainedNetwork, eps: float, n: int) -> int:
         """Number of the first `n` samples that are classified correctly after PGD."""
         rng = self._generator()
         right = 0
         for batch, threat in self._batches(eps, n):
-            right += int(
-                is_correct(trained, STRONG.craft(trained, batch, threat, rng), batch.y).sum()
-            )
+            x_adv = STRONG.craft(trained, batch, threat, rng)
+            right += int(is_correct(trained, x_adv, batch.y).sum())
         return right
 
     def _generator(self) -> torch.Generator:
         return torch.Generator(self.x.device).manual_seed(self.seed)
 
     def _batches(self, eps: float, n: int) -> Iterator[tuple[Batch, Threat]]:
+        """The first `n` samples in batches, each with its threat at a budget."""
         batches = self.x[:n].split(self.batch_size)  # type: ignore[no-untyped-call]
         classes = self.y[:n].split(self.batch_size)  # type: ignore[no-untyped-call]
         for x, y in zip(batches, classes, strict=True):

@@ -1,6 +1,4 @@
-"""The samples of a training: batches in an order that follows from the seed, and simple
-augmentation.
-"""
+"""The samples of a training: batches in an order by the seed, and simple augmentation."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -35,12 +33,15 @@ class Samples:
     @classmethod
     def of(cls, dataset: Dataset, positions: Positions, device: torch.device) -> "Samples":
         """The samples at these positions of a data set."""
-        labels = torch.from_numpy(np.asarray(dataset.labels(), dtype=np.int64)[positions]).to(
-            device
+        labels = np.asarray(dataset.labels(), dtype=np.int64)[positions]
+        size = 4 * len(positions) * int(np.prod(dataset.domain.shape))
+        inputs = dataset.load(positions.tolist()).to(device) if size <= IN_MEMORY else None
+        return cls(
+            dataset=dataset,
+            positions=positions,
+            labels=torch.from_numpy(labels).to(device),
+            inputs=inputs,
         )
-        small = 4 * len(positions) * int(np.prod(dataset.domain.shape)) <= IN_MEMORY
-        inputs = dataset.load(positions.tolist()).to(device) if small else None
-        return cls(dataset=dataset, positions=positions, labels=labels, inputs=inputs)
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -49,7 +50,8 @@ class Samples:
         """(k, *shape) the inputs of some rows."""
         if self.inputs is not None:
             return self.inputs.index_select(0, rows)
-        return self.dataset.load(self.positions[rows.cpu().numpy()].tolist()).to(self.labels.device)
+        positions = self.positions[rows.cpu().numpy()]
+        return self.dataset.load(positions.tolist()).to(self.labels.device)
 
 
 def order(n: int, seed: int, epoch: int) -> Tensor:
@@ -58,8 +60,7 @@ def order(n: int, seed: int, epoch: int) -> Tensor:
 
 
 def augment(x: Tensor, augmentation: Augment, rng: torch.Generator) -> Tensor:
-    """(n, C, H, W) images, each shifted at random by up to an eighth of its side, and half of them
-    mirrored.
+    """(n, C, H, W) images, each shifted by up to an eighth of its side, half of them mirrored.
 
     He et al. 2015, Deep residual learning, section 4.2: four pixels of padding and a crop for 32 x
     32. Theirs pads with zeros, ours with the image mirrored at its edge: a black border, which no
@@ -71,9 +72,12 @@ def augment(x: Tensor, augmentation: Augment, rng: torch.Generator) -> Tensor:
     if augmentation == "shift-flip":
         mirrored = torch.rand(n, generator=rng, device=x.device) < 0.5
         x = torch.where(mirrored[:, None, None, None], x.flip(3), x)
+
     down = height // PIXELS
     right = width // PIXELS
     padded = F.pad(x, (right, right, down, down), mode="reflect")
+
+    # A crop of the old size at a random place of the padded image.
     top_offset = torch.randint(2 * down + 1, (n, 1), generator=rng, device=x.device)
     left_offset = torch.randint(2 * right + 1, (n, 1), generator=rng, device=x.device)
     rows = (top_offset + torch.arange(height, device=x.device))[:, None, :, None]

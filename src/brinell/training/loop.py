@@ -1,5 +1,4 @@
-"""The training loop: batches crafted by a recipe, an average of the weights, checks on validation
-samples, and checkpoints.
+"""The training loop: batches crafted by a recipe, averaged weights, checks, and checkpoints.
 
 Every check tests whether the network has become robust to the training attack alone, or has
 collapsed to one answer. If so, the loop returns to the last good check, continues with a safer
@@ -67,7 +66,7 @@ class Settings:
 
 
 @dataclass(kw_only=True)
-class State:
+class TrainingState:
     """Progress of a training; a checkpoint holds it and the tensors."""
 
     step: int = 0
@@ -118,52 +117,59 @@ class Loop:
         settings: Settings,
         file: Path | None = None,
         report: Callable[[str], None] = lambda text: None,
-        on_check: Callable[[State, float], None] = lambda state, share: None,
+        on_check: Callable[[TrainingState, float], None] = lambda state, share: None,
     ) -> None:
-        self.trained, self.samples, self.data, self.checker = trained, samples, data, checker
-        self.distance, self.settings = distance, settings
-        self.file, self.report, self.on_check = file, report, on_check
+        self.trained = trained
+        self.samples = samples
+        self.data = data
+        self.checker = checker
+        self.distance = distance
+        self.settings = settings
+        self.file = file
+        self.report = report
+        self.on_check = on_check
+
         self.device = samples.labels.device
         self.domain = samples.dataset.domain
         self.recipe = recipe
-        self.state = State(recipe=recipe.text)
+        self.state = TrainingState(recipe=recipe.text)
         self.rng = torch.Generator(self.device)
         self.average = Average(trained.module, settings.average)
-        self.initial_weights = self.best_weights = self.average.full_state()
+        self.initial_weights = self.average.full_state()
+        self.best_weights = self.initial_weights
         self.rate = settings.rate or RATES[settings.optimizer]
         self.optimizer = self._optimizer()
+
         self.per_batch = min(settings.batch_size, len(samples))
         self.per_epoch = len(samples) // self.per_batch
         self.steps = math.ceil(settings.epochs * self.per_epoch)
+
         self._good = self._tensors()
         self._order: tuple[int, Tensor] = (-1, torch.empty(0))
         self._last_check = (0, 0.0)
         """Step and share of the last check."""
 
     def _optimizer(self) -> torch.optim.Optimizer:
-        weights, s = self.trained.parameters, self.settings
-        if s.optimizer == "sgd":
-            return torch.optim.SGD(
-                weights,
-                lr=self.rate,
-                momentum=0.9,
-                weight_decay=s.weight_decay,
-                nesterov=True,
-                fused=True,
-            )
-        return torch.optim.AdamW(weights, lr=self.rate, weight_decay=s.weight_decay, fused=True)
+        weights = self.trained.parameters
+        decay = self.settings.weight_decay
+        if self.settings.optimizer == "adamw":
+            return torch.optim.AdamW(weights, lr=self.rate, weight_decay=decay, fused=True)
+        return torch.optim.SGD(
+            weights, lr=self.rate, momentum=0.9, weight_decay=decay, nesterov=True, fused=True
+        )
 
     # What checkpoints hold
 
     def _tensors(self) -> dict[str, Tensor]:
+        """Copies of everything that a checkpoint holds."""
         tensors = checkpoint.add_prefix("network", self.trained.module.state_dict())
-        tensors |= checkpoint.add_prefix("average", self.average.state) | checkpoint.add_prefix(
-            "kept", self.best_weights
-        )
+        tensors |= checkpoint.add_prefix("average", self.average.state)
+        tensors |= checkpoint.add_prefix("kept", self.best_weights)
         tensors |= checkpoint.add_prefix("optimizer", checkpoint.optimizer_state(self.optimizer))
         return {name: value.detach().clone() for name, value in tensors.items()}
 
     def _restore(self, tensors: dict[str, Tensor], step: int) -> None:
+        """Return to what a checkpoint of this step holds."""
         self.trained.module.load_state_dict(checkpoint.strip_prefix("network", tensors))
         for name, value in checkpoint.strip_prefix("average", tensors).items():
             self.average.state[name].copy_(value)
@@ -176,9 +182,7 @@ class Loop:
         checkpoint.restore_optimizer(self.optimizer, checkpoint.strip_prefix("optimizer", tensors))
 
     def _save(self, good: bool = True) -> None:
-        """Write a checkpoint; after a check that was not good it holds the state that the loop went
-        back to.
-        """
+        """Write a checkpoint; after a check that was not good, of the state gone back to."""
         tensors = self._tensors()
         if good:
             self._good = tensors
@@ -190,26 +194,27 @@ class Loop:
         if self.file is None or not self.file.exists():
             return False
         tensors, facts = checkpoint.read(self.file)
-        self.state = State(**facts)
+        self.state = TrainingState(**facts)
         if self.state.recipe != self.recipe.text:
             self.recipe = Recipe.of(self.state.recipe).fit(self.domain, self.distance)
         self._restore(tensors, self.state.step)
-        self._good, self._last_check = tensors, (self.state.step, self._share(self.state))
+        self._good = tensors
+        self._last_check = (self.state.step, self._share(self.state))
         return True
 
     # The loop
 
     def run(self) -> dict[str, Tensor]:
-        """Train to the end, or until it no longer improves; returns the weights most robust on the
-        validation samples.
-        """
+        """Train to the end; returns the weights that are most robust on the validation samples."""
         state = self.state
         clock = time.process_time if self.device.type == "cpu" else time.perf_counter
         start = clock()
         earlier_seconds = state.seconds
+
         self.trained.module.train()
         if not state.curve:
             self._check(0.0, None)
+
         while not state.finished:
             share = self._share(state)
             loss = self._step(share)
@@ -218,33 +223,34 @@ class Loop:
             if not math.isfinite(loss):
                 self._stop(state, loss)
             if self._due():
-                if not all(
-                    bool(parameter.isfinite().all()) for parameter in self.trained.parameters
-                ):
+                parameters = self.trained.parameters
+                if not all(bool(parameter.isfinite().all()) for parameter in parameters):
                     self._stop(state, math.nan)
                 self._check(share, loss)
+
         return self.best_weights
 
     def passes_left(self) -> int:
-        """Forwards and backwards of single inputs that the rest of the epochs asks for; 0 where it
-        is time that ends them.
-        """
+        """Forwards and backwards of single inputs in the epochs left; 0 where time ends them."""
         remaining = 0 if self.settings.seconds is not None else max(0, self.steps - self.state.step)
         return round(remaining * self.per_batch * sum(self.recipe.cost()))
 
-    def _share(self, state: State) -> float:
+    def _share(self, state: TrainingState) -> float:
+        """The completed share of the training, by its time or by its steps."""
         if self.settings.seconds is not None:
             return state.seconds / self.settings.seconds
         return state.step / self.steps
 
     def _eps(self, share: float) -> float:
+        """The budget at a completed share of the training."""
         return self.settings.eps * ramp_factor(
             share, self.settings.ramp, self.state.ramp_start, self.state.ramp_start_factor
         )
 
     def _due(self) -> bool:
-        """True if a check is due: after an epoch, after a tenth of the training if that costs
-        little, and at the end.
+        """True if a check is due.
+
+        That is after an epoch, after a tenth of the training if it costs little, and at the end.
         """
         step, share = self._last_check
         current_share = self._share(self.state)
@@ -259,35 +265,46 @@ class Loop:
 
     def _step(self, share: float) -> float:
         """Train on one batch: craft it, update the weights and their average. Returns the loss."""
-        settings, state, trained = self.settings, self.state, self.trained
+        settings = self.settings
+        state = self.state
+        trained = self.trained
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate * state.rate_factor * rate_factor(share)
+
+        # The events count too: after going back the same steps draw other numbers.
         seed = (settings.seed * 1_000_003 + state.step) * 101 + len(state.events)
         self.rng.manual_seed(seed)
         batch = self._batch(state.step)
         eps = torch.full((len(batch),), self._eps(share), device=self.device)
         threat = Threat(distance=self.distance, eps=eps, domain=self.domain)
+
         autocast = torch.autocast(
             self.device.type, torch.bfloat16, enabled=settings.precision == "bf16"
         )
-        passes_before = trained.forwards, trained.backwards
         products = float32_products(tf32=settings.precision == "tf32")
+        forwards_before = trained.forwards
+        backwards_before = trained.backwards
+
         with seeded(seed, self.device), torch.enable_grad(), autocast, products:
             x_adv = self.recipe.craft(trained, batch, threat, self.rng)
-            with self.recipe.perturbed_weights(
-                trained, lambda: self.recipe.loss(trained, batch, x_adv)
-            ):
-                loss = self.recipe.loss(trained, batch, x_adv)
+
+            def loss_of_weights() -> Tensor:
+                return self.recipe.loss(trained, batch, x_adv)
+
+            with self.recipe.perturbed_weights(trained, loss_of_weights):
+                loss = loss_of_weights()
                 self.optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
+
         if settings.clip:
             nn.utils.clip_grad_norm_(trained.parameters, settings.clip)
         self.optimizer.step()
         # Within another autocast the weights of this step would be answered with for ever.
         torch.clear_autocast_cache()
         self.average.update()
-        state.forwards += trained.forwards - passes_before[0]
-        state.backwards += trained.backwards - passes_before[1]
+
+        state.forwards += trained.forwards - forwards_before
+        state.backwards += trained.backwards - backwards_before
         return float(loss.detach())
 
     def _batch(self, step: int) -> Batch:
@@ -295,55 +312,49 @@ class Loop:
         size = self.per_batch
         epoch, position = divmod(step, self.per_epoch)
         if self._order[0] != epoch:
-            self._order = epoch, order(len(self.samples), self.settings.seed, epoch).to(self.device)
+            rows = order(len(self.samples), self.settings.seed, epoch)
+            self._order = (epoch, rows.to(self.device))
         rows = self._order[1][position * size : (position + 1) * size]
+
         parts = []
         for samples, share in zip(self.data, self.recipe.shares(size), strict=True):
             sample_rows = rows[share]
             if samples is self.samples:
                 x = augment(samples.load(sample_rows), self.settings.augment, self.rng)
-            else:  # ready-made, for the place where it is
+            else:
+                # Other data are ready-made, for the place where they are.
+                count = share.stop - share.start
                 sample_rows = torch.randint(
-                    len(samples),
-                    (share.stop - share.start,),
-                    generator=self.rng,
-                    device=self.device,
+                    len(samples), (count,), generator=self.rng, device=self.device
                 )
                 x = samples.load(sample_rows)
             parts.append((x, samples.labels[sample_rows]))
-        x, y = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
+
+        if len(parts) == 1:
+            x, y = parts[0]
+        else:
+            x = torch.cat([x for x, _ in parts])
+            y = torch.cat([y for _, y in parts])
+        return Batch(ids=rows, x=x, y=y)
         return Batch(ids=rows, x=x, y=y)
 
     # Checks
 
     def _check(self, share: float, loss: float | None) -> None:
-        """Measure, return to the last good state after overfitting to the attack, keep the best
-        weights, write a checkpoint.
+        """Measure, go back if the check is not good, keep the best weights, write a checkpoint.
 
         The first check is before the first step and has no loss; later checks are compared with it.
         """
         state = self.state
         eps = self._eps(share)
-        is_first = not self.state.curve
+        is_first = not state.curve
         n = min(len(self.checker.y), max(FEWEST_SAMPLES, int(self._affordable())))
-        n = state.curve[1]["samples"] if len(state.curve) > 1 else n
+        if len(state.curve) > 1:
+            n = state.curve[1]["samples"]  # all later checks are of the same samples
         check = self.checker.check(self.trained, self.recipe.overfitting_parts(), eps, n)
         with swap_state(self.trained.module, self.average.full_state()):
             robust = self.checker.robust(self.trained, self.settings.eps, n)
-        row = {
-            "step": state.step,
-            "seconds": state.seconds,
-            "eps": eps,
-            "loss": loss,
-            "recipe": state.recipe,
-        }
-        row |= {
-            "samples": check.n,
-            "clean": check.clean,
-            "seen": check.seen,
-            "pgd": check.attacked,
-            "robust": robust,
-        }
+
         # Where nothing safer is known, as of plain training, the gap is what the recipe is, and no
         # accident.
         overfits = bool(self.recipe.safer()) and check.overfits and not is_first
@@ -352,31 +363,46 @@ class Loop:
         )
         collapsed = check.collapsed(best_clean, self.checker.guess) and not is_first
         good = not (overfits or collapsed)
+        row = {
+            "step": state.step,
+            "seconds": state.seconds,
+            "eps": eps,
+            "loss": loss,
+            "recipe": state.recipe,
+            "samples": check.n,
+            "clean": check.clean,
+            "seen": check.seen,
+            "pgd": check.attacked,
+            "robust": robust,
+        }
         passes = {"forwards": state.forwards, "backwards": state.backwards}
         state.curve.append(row | passes | {"good": good, "events": []})
+
         if good and not is_first:
             self._keep_best(robust / check.n)
         state.finished = self._share(state) >= 1
-        if (
-            not good
-            and not state.finished
-            and (overfits or state.rate_factor > SMALLEST_RATE_FACTOR)
-        ):
-            self._go_back(row, collapsed)
         if state.finished:
-            self._choose_final_weights(good)
-            if not good:
-                note = f"the weights of step {state.best_step} are kept"
-                self._note(f"{self._describe_failure(row, collapsed)}, at the last check; {note}")
-            elif state.best_step == 0:
-                self._note(
-                    "the training won nothing: no later weights held on more of "
-                    "the validation samples than those before it, "
-                    "which are kept"
-                )
+            self._finish(row, good, collapsed)
+        elif not good and (overfits or state.rate_factor > SMALLEST_RATE_FACTOR):
+            self._go_back(row, collapsed)
+
         self._save(good)
-        self._last_check = state.step, self._share(state)
+        self._last_check = (state.step, self._share(state))
         self.on_check(state, min(1.0, self._share(state)))
+
+    def _finish(self, row: dict[str, Any], good: bool, collapsed: bool) -> None:
+        """Choose the weights after the last check, and note what went wrong."""
+        state = self.state
+        self._choose_final_weights(good)
+        if not good:
+            note = f"the weights of step {state.best_step} are kept"
+            self._note(f"{self._describe_failure(row, collapsed)}, at the last check; {note}")
+        elif state.best_step == 0:
+            self._note(
+                "the training won nothing: no later weights held on more of "
+                "the validation samples than those before it, "
+                "which are kept"
+            )
 
     def _keep_best(self, score: float) -> None:
         """Keep the averaged weights if they are the most robust so far.
@@ -387,33 +413,36 @@ class Loop:
         if not self.recipe.budgeted:
             score = 0.0
         if score >= state.best:
-            state.best, state.best_step = score, state.step
+            state.best = score
+            state.best_step = state.step
             self.best_weights = self.average.full_state()
 
     def _choose_final_weights(self, good: bool) -> None:
-        """At the end, on all validation samples: the weights before the training, the kept ones,
-        and the last if they are `good`.
+        """Choose the most robust of the first, the kept and, if `good`, the last weights.
+
+        All validation samples count.
 
         The best of many checks of few samples is in good part luck; the latest of those that hold
         alike is kept. Of a recipe without a budget the last good weights are kept, whatever holds.
         """
+        if not self.recipe.budgeted:
+            return
         state = self.state
         n = len(self.checker.y)
         right = dict[int, int]()
-        if not self.recipe.budgeted:
-            return
         candidates = {0: self.initial_weights, state.best_step: self.best_weights}
-        candidates |= {state.step: self.average.full_state()} if good else {}
+        if good:
+            candidates[state.step] = self.average.full_state()
         for step, weights in candidates.items():
             with swap_state(self.trained.module, weights):
                 right[step] = self.checker.robust(self.trained, self.settings.eps, n)
+
         state.best_step = max(right, key=lambda step: (right[step], step))
-        state.best, self.best_weights = right[state.best_step] / n, candidates[state.best_step]
+        state.best = right[state.best_step] / n
+        self.best_weights = candidates[state.best_step]
 
     def _go_back(self, row: dict[str, Any], collapsed: bool) -> None:
-        """Take the weights of the last good check, and a safer recipe, or after a collapse half the
-        learning rate.
-        """
+        """Take the weights of the last good check, and a safer recipe or half the learning rate."""
         state = self.state
         good: dict[str, Any] = next(check for check in reversed(state.curve) if check["good"])
         problem = self._describe_failure(row, collapsed)
@@ -424,6 +453,7 @@ class Loop:
             remedy = self.recipe.safer()
             self.recipe = Recipe.of(remedy).fit(self.domain, self.distance)
             state.recipe = remedy
+
         self._note(f"{problem}; went back to step {good['step']}, and on with {remedy}")
         best_weights = self.best_weights
         self._restore(self._good, good["step"])
@@ -434,6 +464,7 @@ class Loop:
 
     @staticmethod
     def _describe_failure(row: dict[str, Any], collapsed: bool) -> str:
+        """What went wrong at a check that was not good."""
         if collapsed:
             return (
                 f"the training collapsed at step {row['step']}: {row['clean']} of "
@@ -446,15 +477,15 @@ class Loop:
         )
 
     def _note(self, text: str) -> None:
+        """Write an event to the last check, and report it."""
         self.state.curve[-1]["events"].append(text)
         self.report(text)
 
-    def _stop(self, state: State, loss: float) -> None:
-        kept_text = (
-            f"; the weights of step {state.best_step} are kept in {self.file}"
-            if self.file is not None
-            else ""
-        )
+    def _stop(self, state: TrainingState, loss: float) -> None:
+        """Raise, since the loss is not finite."""
+        kept_text = ""
+        if self.file is not None:
+            kept_text = f"; the weights of step {state.best_step} are kept in {self.file}"
         raise DivergedError(
             f"the loss is {loss} at step {state.step} of the training{kept_text}: "
             f"restart with a smaller {option('rate')} than "
@@ -475,7 +506,10 @@ def ramp_factor(share: float, ramp: float, start: float = 0.0, start_factor: flo
 
 
 def rate_factor(share: float) -> float:
-    """Factor of the largest learning rate: up linearly from `START_FACTOR` over `RISE`, then down
-    to 0 (Smith & Topin 2018).
+    """Factor of the largest learning rate (Smith & Topin 2018).
+
+    It rises linearly from `START_FACTOR` over `RISE`, then falls to 0.
     """
-    return max(0.0, min(START_FACTOR + (1 - START_FACTOR) * share / RISE, (1 - share) / (1 - RISE)))
+    rising = START_FACTOR + (1 - START_FACTOR) * share / RISE
+    falling = (1 - share) / (1 - RISE)
+    return max(0.0, min(rising, falling))

@@ -1,6 +1,4 @@
-"""A recipe: the defences that share a batch, and perturbations of the weights while their losses
-are minimised.
-"""
+"""A recipe: the defences that share a batch, and perturbations of the weights."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -44,8 +42,9 @@ class Recipe:
 
     @classmethod
     def of(cls, text: str) -> "Recipe":
-        """The recipe that a text names: defences joined by `+`, with settings as
-        `NAME(key=value,...)` or `NAME?key=value`.
+        """The recipe that a text names.
+
+        Defences are joined by `+`, with settings as `NAME(key=value,...)` or `NAME?key=value`.
         """
         if "?" in text:
             name, path, options = plugins.parse(text)
@@ -57,6 +56,7 @@ class Recipe:
             defences: tuple[Any, ...] = (plugins.build("defence", name, options),)
         else:
             defences = tuple(plugins.build_list("defence", text))
+
         weights = tuple(defence for defence in defences if isinstance(defence, PerturbsWeights))
         parts = tuple(defence for defence in defences if not isinstance(defence, PerturbsWeights))
         if not parts:
@@ -64,25 +64,24 @@ class Recipe:
         return cls(text=text, parts=parts, weights=weights)
 
     def fit(self, domain: Domain, distance: Distance) -> "Recipe":
-        """The recipe for these data, if it fits: defences that place distortions and name none get
-        all that distort these.
+        """The recipe for these data, if it fits.
+
+        Defences that place distortions and name none get all that distort such data.
         """
         parts = []
         for defence in self.parts:
             name = type(defence).__name__
+            domains = ", ".join(sorted(defence.domains))
+            distances = ", ".join(sorted(defence.distances))
             if domain.kind not in defence.domains:
                 raise RequestError(
-                    f"recipe {self.text}: {name} is for "
-                    f"{', '.join(sorted(defence.domains))} data, and these are of "
-                    "kind "
+                    f"recipe {self.text}: {name} is for {domains} data, and these are of kind "
                     f"{domain.kind}: choose another {option('recipe')}"
                 )
             if distance.name not in defence.distances:
                 raise RequestError(
-                    f"recipe {self.text}: {name} works in "
-                    f"{', '.join(sorted(defence.distances))}, not in "
-                    f"{distance.name}: choose "
-                    f"another {option('recipe')} or {option('norm')}"
+                    f"recipe {self.text}: {name} works in {distances}, not in {distance.name}: "
+                    f"choose another {option('recipe')} or {option('norm')}"
                 )
             parts.append(_with_distortions(defence, domain))
         return replace(self, parts=tuple(parts))
@@ -98,30 +97,30 @@ class Recipe:
         if not any(safer_names):
             return ""
         written = plugins.split(self.text) if "?" not in self.text else [self.text]
+
+        # The text of each defence is kept where no safer one takes its place.
         weight_parts = [
             part
             for part in written
             if issubclass(plugins.load("defence", plugins.head(part)), PerturbsWeights)
         ]
         loss_parts = [part for part in written if part not in weight_parts] or [DEFAULT]
-        return "+".join(
-            [
-                *(safer or part for safer, part in zip(safer_names, loss_parts, strict=True)),
-                *weight_parts,
-            ]
-        )
+        parts = [safer or part for safer, part in zip(safer_names, loss_parts, strict=True)]
+        return "+".join([*parts, *weight_parts])
 
     def overfitting_parts(self) -> "Recipe":
-        """The defences that can overfit to their attack, without the others that share the batch;
-        all if none can.
+        """The defences that can overfit to their attack; all if none can.
+
 
         Accuracy on clean inputs or on distortions says nothing about overfitting to an attack.
         """
-        return replace(self, parts=tuple(part for part in self.parts if part.safer()) or self.parts)
+        parts = tuple(part for part in self.parts if part.safer())
+        return replace(self, parts=parts or self.parts)
 
     def cost(self) -> tuple[float, float]:
-        """Forwards and backwards of one sample in a step, as the defences declare them; the mean of
-        those that share a batch.
+        """Forwards and backwards of one sample in a step, as the defences declare them.
+
+        Of those that share a batch it is the mean.
         """
         costs = [part.cost() for part in self.parts]
         extra = [part.cost() for part in self.weights]
@@ -130,7 +129,7 @@ class Recipe:
         return forwards, backwards
 
     def specs(self) -> dict[int, str]:
-        """Data sets of the defences that do not use the training data, by position of the defence."""
+        """Data sets of the defences that bring their own, by position of the defence."""
         return {
             index: part.spec()
             for index, part in enumerate(self.parts)
@@ -146,9 +145,7 @@ class Recipe:
     def craft(
         self, trained: "TrainedNetwork", batch: Batch, threat: Threat, rng: torch.Generator
     ) -> Tensor:
-        """(n, *shape) the training inputs, each defence on its rows, against the network in
-        evaluation mode.
-        """
+        """(n, *shape) the training inputs, each defence on its rows, in evaluation mode."""
         with trained.evaluation_mode():
             examples = [
                 part.craft(trained.predict, batch.select(rows), threat.select(rows), rng)  # type: ignore[arg-type]
@@ -168,9 +165,7 @@ class Recipe:
     def perturbed_weights(
         self, trained: "TrainedNetwork", loss: Callable[[], Tensor]
     ) -> Iterator[None]:
-        """Perturb the weights during a loss and its gradient; the context restores them when it
-        ends.
-        """
+        """Perturb the weights during a loss and its gradient; the context restores them."""
         with ExitStack() as stack:
             for defence in self.weights:
                 with frozen_buffers(trained.module):
@@ -178,22 +173,25 @@ class Recipe:
             yield
 
     def _parts_with_rows(self, n: int) -> Iterator[tuple[Defence, slice]]:
+        """The defences that get rows of a batch of `n`, with these rows."""
         for part, rows in zip(self.parts, self.shares(n), strict=True):
             if rows.stop > rows.start:
                 yield part, rows
 
 
 def _with_distortions(defence: Defence, domain: Domain) -> Defence:
-    """The defence with every calibrated distortion that fits, where it places distortions and none
-    is named.
-    """
-    field = {entry.name: entry for entry in fields(defence)}.get("distortions")  # type: ignore[arg-type]
+    """The defence, with all calibrated distortions that fit where it places some and names none."""
+    entries = {entry.name: entry for entry in fields(defence)}  # type: ignore[arg-type]
+    field = entries.get("distortions")
     if field is None or field.metadata.get("plugin") != "distortion":
         return defence
-    if distortions := defence.distortions:  # type: ignore[attr-defined]
-        variants(distortions, domain)  # refuses those that do not know such inputs
+    named = defence.distortions  # type: ignore[attr-defined]
+    if named:
+        variants(named, domain)  # refuses those that do not know such inputs
         return defence
-    if not (fitting := fitting_distortions(domain)):
+
+    fitting = fitting_distortions(domain)
+    if not fitting:
         raise RequestError(
             f"no distortion is known for {domain.kind} data: choose another {option('recipe')}"
         )
@@ -233,15 +231,18 @@ class TrainedNetwork:
     """A network in training, the function that returns its logits, and counts of its passes."""
 
     def __init__(self, module: nn.Module, predict: Network) -> None:
-        self.module, self._predict = module, predict
+        self.module = module
+        self._predict = predict
         self.parameters: Sequence[nn.Parameter] = [
             parameter for parameter in module.parameters() if parameter.requires_grad
         ]
-        self.forwards = self.backwards = 0
+        self.forwards = 0
+        self.backwards = 0
 
     def predict(self, x: Tensor) -> Tensor:
-        """(n, classes) logits; each input counts as a forward, and as a backward where a gradient
-        can be taken.
+        """(n, classes) logits.
+
+        Each input counts as a forward, and as a backward where a gradient can be taken.
         """
         self.forwards += len(x)
         self.backwards += len(x) * torch.is_grad_enabled()
@@ -249,8 +250,9 @@ class TrainedNetwork:
 
     @classmethod
     def of(cls, model: Model) -> "TrainedNetwork":
-        """The network of a model that is in a separate session; all parameters learn unless some
-        are frozen on purpose.
+        """The network of a model that is in a separate session.
+
+        All parameters learn unless some are frozen on purpose.
         """
         module = model.info.module
         if module is None:
@@ -264,9 +266,7 @@ class TrainedNetwork:
 
     @contextmanager
     def evaluation_mode(self) -> Iterator[None]:
-        """Set the network to evaluation mode; the context restores the mode of each part when it
-        ends.
-        """
+        """Set the network to evaluation mode; the context restores the mode of each part."""
         training_parts = [part for part in self.module.modules() if part.training]
         try:
             for part in training_parts:

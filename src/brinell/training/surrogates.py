@@ -1,5 +1,4 @@
-"""Small networks trained on labelled data, as surrogates of a model that is seen by its answers
-alone.
+"""Small networks trained on labelled data, as surrogates of a model seen by its answers alone.
 
 They are trained by the loop of the recipes, with the recipe `plain`: cross-entropy on clean inputs.
 Of an unbalanced data set each class has positions in proportion to the root of its share, so that
@@ -32,13 +31,16 @@ MEASURED = 512
 
 
 def balanced(labels: Array, count: int, rng: np.random.Generator) -> Array:
-    """(count,) positions among labels (n,), each class in proportion to the root of its share, each
-    round without repetition.
+    """(count,) positions among labels (n,), each class in proportion to the root of its share.
+
+    Each round of a class is without repetition.
     """
     classes, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
     shares = np.sqrt(counts) / np.sqrt(counts).sum()
     numbers = np.floor(shares * count).astype(np.int64)
+    # The classes that rounding cost most get the remaining positions.
     numbers[np.argsort(numbers - shares * count)[: count - numbers.sum()]] += 1
+
     parts = []
     for index, number in enumerate(numbers):
         members = np.flatnonzero(inverse == index)
@@ -68,52 +70,49 @@ def train_surrogates(
     norm are those of the loop's checks.
     """
     forms = FORMS[dataset.domain.kind]
-    learned = learned[
-        np.linspace(0, len(learned) - 1, min(len(learned), MOST_INPUTS)).astype(np.int64)
-    ]
+    spread = np.linspace(0, len(learned) - 1, min(len(learned), MOST_INPUTS))
+    learned = learned[spread.astype(np.int64)]
     labels = np.asarray(dataset.labels(), dtype=np.int64)
     distance = plugins.build("distance", norm, {})
     size = min(batch_size, len(learned))
     domain = dataset.domain
+
     for number in range(count):
         form = fitting(domain, classes, forms[number % len(forms)])
         if form is None:
             return
         rng = np.random.default_rng(seed + number)
-        positions = learned[
-            balanced(labels[learned], max(len(learned), size * max(1, steps // CHECKS)), rng)
-        ]
+        size_of_epoch = max(len(learned), size * max(1, steps // CHECKS))
+        positions = learned[balanced(labels[learned], size_of_epoch, rng)]
+
         module = initialised(domain, classes, form, seed + number)
         samples = Samples.of(dataset, positions, device)
         module[0].measure(samples.load(torch.arange(min(MEASURED, len(samples)), device=device)))  # type: ignore[operator]
         module.to(device)
         test = Samples.of(dataset, checked, device)
         x = test.load(torch.arange(len(test), device=device))
+
         trained = TrainedNetwork(module, module)
-        loop = Loop(
-            trained,
-            samples,
-            [samples],
-            Checker(
-                x=x[:CHECKED],
-                y=test.labels[:CHECKED],
-                distance=distance,
-                domain=domain,
-                batch_size=batch_size,
-                seed=seed,
-            ),
-            Recipe.of("plain").fit(domain, distance),
-            distance,
-            Settings(
-                eps=eps,
-                epochs=steps * size / len(samples),
-                batch_size=batch_size,
-                weight_decay=1e-2,
-                average=0.98,
-                seed=seed + number,
-            ),
+        checker = Checker(
+            x=x[:CHECKED],
+            y=test.labels[:CHECKED],
+            distance=distance,
+            domain=domain,
+            batch_size=batch_size,
+            seed=seed,
         )
+        settings = Settings(
+            eps=eps,
+            epochs=steps * size / len(samples),
+            batch_size=batch_size,
+            weight_decay=1e-2,
+            average=0.98,
+            seed=seed + number,
+        )
+        recipe = Recipe.of("plain").fit(domain, distance)
+        loop = Loop(trained, samples, [samples], checker, recipe, distance, settings)
         module.load_state_dict(loop.run())
+
         correct = is_correct(trained, x, test.labels)
         facts = {
             **form.model_dump(),

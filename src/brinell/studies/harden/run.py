@@ -66,7 +66,7 @@ from brinell.training.changes import OTHER_NORM, Change, Changes, answers, other
 from brinell.training.checkpoint import write
 from brinell.training.checks import Checker, is_correct
 from brinell.training.data import Samples
-from brinell.training.loop import Loop, Settings, State
+from brinell.training.loop import Loop, Settings, TrainingState
 from brinell.training.recipe import Recipe, TrainedNetwork, fitting_distortions
 
 FARTHER = 2
@@ -442,7 +442,7 @@ def _train(plan: HardenPlan, progress: Progress) -> Checks:
     return rows.build(Checks, len(curve), **columns)
 
 
-def _report_check(progress: Progress, state: State, done: float) -> None:
+def _report_check(progress: Progress, state: TrainingState, done: float) -> None:
     earlier, last = [{"forwards": 0, "backwards": 0}, *state.curve][-2:]
     progress.count_passes(
         last["forwards"] - earlier["forwards"], last["backwards"] - earlier["backwards"]
