@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from _helpers import Recorder, ledger_settings, mlp, run_attack, threat_of, threshold
 from brinell import plugins
-from brinell.attacks._apgd_steps import State, checkpoints
+from brinell.attacks._apgd_steps import ApgdState, checkpoints
 from brinell.attacks.apgd import APGD
 from brinell.attacks.fgsm import FGSM
 from brinell.attacks.pgd import PGD
@@ -197,7 +197,7 @@ def test_apgd_halves_where_at_most_three_quarters_of_the_steps_rose():
     condition 2 is kept out.
     """
     zeros = torch.zeros(4)
-    state = State(zeros[:, None], zeros, zeros[:, None], step_size=torch.full((4,), 0.2))
+    state = ApgdState(zeros[:, None], zeros, zeros[:, None], step_size=torch.full((4,), 0.2))
     state.rises, state.loss_max = torch.tensor([0.0, 16.0, 17.0, 22.0]), torch.ones(4)
     state.review(22)
     assert state.step_size.tolist() == pytest.approx([0.1, 0.1, 0.2, 0.2])

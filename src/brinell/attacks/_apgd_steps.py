@@ -1,5 +1,4 @@
-"""The state of an APGD run and the iterations at which its step size is reviewed, for the attacks
-that step as APGD does.
+"""The state of an APGD run, and the iterations at which its step size is reviewed.
 
 Croce & Hein 2020, Reliable evaluation of adversarial robustness with an ensemble of diverse
 parameter-free attacks, Algorithm 1.
@@ -22,11 +21,14 @@ RHO = 0.75
 checkpoint raised the loss."""
 
 
-class State:
+class ApgdState:
     """State of each sample of a run, in the symbols of Algorithm 1."""
 
     def __init__(self, x: Tensor, loss: Tensor, grad: Tensor, step_size: Tensor) -> None:
-        self.x, self.x_previous, self.loss, self.grad = x, x, loss, grad
+        self.x = x
+        self.x_previous = x
+        self.loss = loss
+        self.grad = grad
         self.x_max = x.clone()
         self.loss_max = loss.clone()
         self.grad_max = grad.clone()
@@ -36,6 +38,7 @@ class State:
         self.halved_before = torch.ones_like(loss, dtype=torch.bool)
 
     def select(self, keep: Tensor) -> None:
+        """Keep some samples."""
         for name, value in vars(self).items():
             setattr(self, name, value[keep])
 
@@ -58,17 +61,19 @@ class State:
         """Lines 9 to 11: note the new point, and keep it where it is the best so far."""
         self.rises += loss > self.loss
         improved = loss > self.loss_max
-        self.x_previous, self.x, self.loss, self.grad = self.x, x, loss, grad
+        self.x_previous = self.x
+        self.x = x
+        self.loss = loss
+        self.grad = grad
         for best, value in ((self.x_max, x), (self.grad_max, grad), (self.loss_max, loss)):
             replace_rows(best, improved, value)
 
     def review(self, steps: int) -> None:
-        """Lines 12 to 16, at a checkpoint: where progress stalled, halve the step and go back to
-        the best point.
-        """
+        """Lines 12 to 16: where progress stalled, halve the step and go back to the best point."""
         stalled = self.rises <= RHO * steps
         stuck = ~self.halved_before & (self.loss_max_before >= self.loss_max)
         halve = stalled | stuck
+
         self.halved_before = halve
         self.loss_max_before = self.loss_max.clone()
         self.rises = torch.zeros_like(self.rises)
@@ -82,11 +87,14 @@ class State:
 
 
 def checkpoints(steps: int) -> list[int]:
-    """Iterations at which the step size is reviewed (section 3.2): p_0 = 0, p_1 = 0.22, shrinking
-    gaps of at least 0.06.
+    """Iterations at which the step size is reviewed (section 3.2).
+
+    As shares of the run they are p_0 = 0, p_1 = 0.22, then shrinking gaps of at least 0.06.
     """
     points = [0.0, 0.22]
     while points[-1] < 1:
         points.append(points[-1] + max(points[-1] - points[-2] - 0.03, 0.06))
+
+    # Rounded first: a share in floating point may exceed what it stands for.
     ends = [math.ceil(round(point * steps, 9)) for point in points]
     return [end for start, end in pairwise(ends) if start < end <= steps]

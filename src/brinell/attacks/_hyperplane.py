@@ -53,7 +53,7 @@ def project_linf(x: Tensor, w: Tensor, gap: Tensor, low: Tensor, high: Tensor) -
 
 
 def project_l2(x: Tensor, w: Tensor, gap: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """(n, *shape): the shortest perturbation that closes the gap; arguments as in `project_linf`."""
+    """(n, *shape): the shortest perturbation that closes the gap, as in `project_linf`."""
     normal, distance = _scaled(w, gap)
     room = _room(x, normal.sign(), low, high)
     # Below 1e-15 of the largest a value has no say in float32, and its square would vanish.
@@ -83,16 +83,17 @@ def project_l1(x: Tensor, w: Tensor, gap: Tensor, low: Tensor, high: Tensor) -> 
 
 
 def _fill(steepness: Tensor, room: Tensor, gap: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Changes of the `count` steepest values, in their order until the gap (n,) is closed, and the
-    gap that all can close.
+    """Changes of the `count` steepest values until the gap (n,) is closed, and what they can close.
+
+    They are used up in the order of their steepness.
     """
     top, index = steepness.topk(count, dim=1)
     rooms = room.gather(1, index)
     gains = top * rooms
     total = gains.cumsum(1)
-    filled = torch.minimum(
-        (gap[:, None] - total + gains).clamp_min_(0).div_(top.clamp_min(1e-30)), rooms
-    )
+    # What each value has left to close, after all steeper ones.
+    remaining = (gap[:, None] - total + gains).clamp_min_(0)
+    filled = torch.minimum(remaining.div_(top.clamp_min(1e-30)), rooms)
     return torch.zeros_like(room).scatter_(1, index, filled.mul_(top.sign())), total[:, -1]
 
 
@@ -101,8 +102,9 @@ PROJECT = {"linf": project_linf, "l2": project_l2, "l1": project_l1}
 
 
 def _scaled(w: Tensor, gap: Tensor) -> tuple[Tensor, Tensor]:
-    """Normal and gap divided by the largest `|w|`, and turned so that the gap is positive; zeros
-    where `w` is zero.
+    """Normal and gap, divided by the largest `|w|` and turned so that the gap is positive.
+
+    They are zero where `w` is zero.
     """
     largest = w.flatten(1).abs().amax(1).clamp_min(1e-38)
     sign = torch.where(gap < 0, -1.0, 1.0)
@@ -110,22 +112,22 @@ def _scaled(w: Tensor, gap: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _room(x: Tensor, side: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """How far each value can go towards `side` (1 or -1) before the box ends: `high - x` or `x -
-    low`.
-    """
+    """How far each value can go towards `side` (1 or -1): `high - x` or `x - low`."""
     # Some thirty times faster on a CPU than torch.where on signs that alternate.
     offset = (x - (low + high) / 2).mul_(side)
     return torch.sub((high - low) / 2, offset, out=offset).clamp_min_(0)
 
 
 def _solve(a: Tensor, r: Tensor, c: Tensor) -> Tensor:
-    """(n,): the t with `sum_i a_i min(t, r_i) = c`, infinite where the sum never gets there; `a`,
-    `r` >= 0, (n, *shape).
+    """(n,): the t with `sum_i a_i min(t, r_i) = c`, infinite where the sum never gets there.
+
+    `a` and `r` are (n, *shape) and at least 0.
     """
     a = a.flatten(1)
     r = r.flatten(1)
     gains = a * r
     t = torch.where(gains.sum(1) > c, c / a.sum(1).clamp_min(1e-38), torch.inf)
+
     mask = torch.empty_like(a)
     part = torch.empty_like(a)
     waits = a.device.type != "cpu"

@@ -1,6 +1,4 @@
-"""Helpers that several attacks share: common declarations, selection of active samples, the
-criterion, and searches.
-"""
+"""Helpers that several attacks share: declarations, active samples, the criterion, noise."""
 
 import math
 from typing import Any, ClassVar
@@ -35,16 +33,18 @@ class EveryKind(Checked):
 
 
 def still_active(oracle: Oracle, batch: Batch, *aligned: Any) -> tuple[Any, ...]:
-    """The rows of `batch`, and of what is aligned with it (tensors, threats, streams), that are
-    still worth a query.
+    """The rows of `batch` that are still worth a query, and what is aligned with them.
+
+    That may be tensors, threats and streams.
     """
     rows = oracle.remaining(batch.ids)
     return (batch, *aligned) if rows is None else select_rows(rows, batch, *aligned)
 
 
 def replace_rows(target: Tensor, mask: Tensor, values: Tensor) -> None:
-    """Write into `target` the rows of `values`, both (n, ...), where `mask` (n,) bool is True; a
-    device is not waited for.
+    """Write into `target` the rows of `values`, both (n, ...), where `mask` (n,) bool is True.
+
+    A device is not waited for.
     """
     if target.device.type == "cpu":
         rows = mask.nonzero()[:, 0]
@@ -54,29 +54,35 @@ def replace_rows(target: Tensor, mask: Tensor, values: Tensor) -> None:
 
 
 def select_rows(keep: Tensor, *aligned: Any) -> tuple[Any, ...]:
-    """The selected rows of each argument (batch, tensor, threat or streams of n rows); `keep` is
-    (n,) bool or int64.
+    """The selected rows of each argument (batch, tensor, threat or streams of n rows).
+
+    `keep` is (n,) bool or int64.
     """
     return tuple(rows[keep] if isinstance(rows, Tensor) else rows.select(keep) for rows in aligned)
 
 
 def adversarial(batch: Batch, threat: Threat, x: Tensor, logits: Tensor) -> Tensor:
-    """(n,) bool: which of `x` (n, *shape), answered with `logits`, meet the criterion, however far
-    they are away.
+    """(n,) bool: which of `x` (n, *shape), answered with `logits`, meet the criterion.
+
+    Their distance plays no part.
     """
-    return threat.criterion.is_met(threat.criterion.margin(logits, batch.y, x), logits, batch.y)
+    margin = threat.criterion.margin(logits, batch.y, x)
+    return threat.criterion.is_met(margin, logits, batch.y)
 
 
 def noise_squares(domain: Domain, rng: Streams, trial: int, reference: Tensor) -> Tensor:
-    """(n, *shape): uniform noise within the bounds, constant on squares, whose side doubles from
-    one trial to the next.
+    """(n, *shape): uniform noise within the bounds, constant on squares.
+
+    Their side doubles from one trial to the next.
 
     The device is that of `reference`.
     """
-    shape, grid = domain.shape, domain.grid
+    shape = domain.shape
+    grid = domain.grid
     side = 2 ** (trial % (1 + int(math.log2(max(grid)))))
     squares = PatchGrid(grid, tuple(min(side, length) for length in grid))
     uniform = rng.uniform(math.prod(shape) // math.prod(grid), len(squares))
+
     low, high = domain.bounds(reference)
     noise = uniform[:, :, squares.covers[:, 0].to(uniform.device)].reshape(-1, *shape)
     return domain.clamp(low + (high - low) * noise)

@@ -1,5 +1,4 @@
-"""APGD in L1: steps that change few values, and the projection onto the ball and into the bounds at
-once.
+"""APGD in L1: steps that change few values, and the projection onto ball and bounds at once.
 
 Croce & Hein 2021, Mind the box: l1-APGD for sparse adversarial attacks on image classifiers,
 sections 2 and 3.
@@ -31,8 +30,7 @@ ROUNDS = 64
 
 
 def into_ball_and_bounds(delta: Tensor, eps: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """(n, *shape): the perturbation nearest to `delta` whose absolute values add up to at most eps,
-    within its bounds.
+    """(n, *shape): the nearest perturbation to `delta` in the L1 ball of eps and within its bounds.
 
     Each value of the answer is `delta` shrunk by one threshold per sample and cut at its bound.
     What is left then falls as the threshold rises, piecewise linearly but neither convex nor
@@ -50,6 +48,8 @@ def into_ball_and_bounds(delta: Tensor, eps: Tensor, low: Tensor, high: Tensor) 
     upper = size.amax(1)
     threshold = lower
     open_ = torch.minimum(size, room).sum(1) > eps
+
+    # Newton's steps that stay within the bracket, bisections for the others.
     for _ in range(ROUNDS):
         if not open_.any():
             break
@@ -61,9 +61,9 @@ def into_ball_and_bounds(delta: Tensor, eps: Tensor, low: Tensor, high: Tensor) 
         slope = ((shrunk > 0) & (shrunk < room)).sum(1)
         newton = threshold + excess / slope
         bracketed = (slope > 0) & (newton > lower) & (newton < upper)
-        threshold = torch.where(
-            open_, torch.where(bracketed, newton, (lower + upper) / 2), threshold
-        )
+        candidate = torch.where(bracketed, newton, (lower + upper) / 2)
+        threshold = torch.where(open_, candidate, threshold)
+
     projection = torch.minimum(size - threshold[:, None], room)
     # A value that the threshold removes must be exactly 0; a rounding residue would count as a
     # changed value.
@@ -75,9 +75,8 @@ def into_ball_and_bounds(delta: Tensor, eps: Tensor, low: Tensor, high: Tensor) 
 def projected(x: Tensor, x0: Tensor, threat: Threat) -> Tensor:
     """(n, *shape): the nearest inputs to `x` within eps of `x0` and inside the bounds."""
     low, high = threat.domain.bounds(x0)
-    return threat.domain.clamp(
-        into_ball_and_bounds(x - x0, threat.eps, low - x0, high - x0).add_(x0)
-    )
+    delta = into_ball_and_bounds(x - x0, threat.eps, low - x0, high - x0)
+    return threat.domain.clamp(delta.add_(x0))
 
 
 def phases(steps: int, *, wide: bool) -> dict[int, float]:
@@ -91,8 +90,9 @@ def phases(steps: int, *, wide: bool) -> dict[int, float]:
 
 
 def reviews(steps: int, starts: Iterable[int]) -> set[int]:
-    """Numbers of steps after which `SparseState.review` runs: every 4 % of each phase, whose first
-    steps are `starts`.
+    """Numbers of steps after which `SparseState.review` runs: every 4 % of each phase.
+
+    `starts` are the first steps of the phases.
     """
     steps_after = set()
     for start, end in pairwise([*starts, steps]):
@@ -103,61 +103,68 @@ def reviews(steps: int, starts: Iterable[int]) -> set[int]:
 
 
 class SparseState:
-    """State of each sample of a run, like `apgd._State` for the other distances: Algorithm 1 of the
-    paper.
-    """
+    """State of each sample of a run in L1, as `ApgdState` for other distances: Algorithm 1."""
 
     def __init__(
         self, x0: Tensor, x: Tensor, loss: Tensor, grad: Tensor, eps: Tensor, *, dense: bool = True
     ) -> None:
-        self.x0, self.eps = x0, eps
-        self.x, self.loss, self.grad = x, loss, grad
+        self.x0 = x0
+        self.eps = eps
+        self.x = x
+        self.loss = loss
+        self.grad = grad
         self.x_max = x.clone()
         self.loss_max = loss.clone()
         self.grad_max = grad.clone()
         self.step_size = eps.clone()
-        # A run that begins anywhere in the ball changes a share of all values; one that goes on, of
-        # those that `x` changed.
-        self.changed_before = torch.full_like(loss, x[0].numel()) if dense else l0(x - x0).to(loss)
-        self.count = FIRST_SHARE * self.changed_before if dense else self.changed_before / SHARPEN
+
+        if dense:
+            # A run that begins anywhere in the ball changes a share of all values.
+            self.changed_before = torch.full_like(loss, x[0].numel())
+            self.count = FIRST_SHARE * self.changed_before
+        else:
+            # One that goes on changes a share of those that `x` changed.
+            self.changed_before = l0(x - x0).to(loss)
+            self.count = self.changed_before / SHARPEN
 
     def select(self, keep: Tensor) -> None:
+        """Keep some samples."""
         for name, value in vars(self).items():
             setattr(self, name, value[keep])
 
     def move(self, x0: Tensor, threat: Threat, momentum: float) -> Tensor:
-        """A step along the signs of the steepest values, all of one length, and the projection; no
-        momentum.
+        """A step along the signs of the steepest values, all of one length, and the projection.
+
+        There is no momentum.
         """
         steep = self.grad.abs().flatten(1)
         ranks = self.count.long().clamp(1, steep.shape[1])
         least = steep.sort(dim=1, descending=True).values.gather(1, ranks[:, None] - 1)
         sign = torch.where(steep >= least, self.grad.flatten(1).sign(), 0)
-        step = sign.mul_((self.step_size / sign.abs().sum(1).clamp_min(1))[:, None]).reshape(
-            self.x.shape
-        )
+        length = self.step_size / sign.abs().sum(1).clamp_min(1)
+        step = sign.mul_(length[:, None]).reshape(self.x.shape)
         return projected(step.add_(self.x), x0, threat)
 
     def arrive(self, x: Tensor, loss: Tensor, grad: Tensor) -> None:
         """Note the new point, and keep it where it is the best so far."""
         improved = loss > self.loss_max
-        self.x, self.loss, self.grad = x, loss, grad
+        self.x = x
+        self.loss = loss
+        self.grad = grad
         rows = improved.nonzero()[:, 0]
         self.x_max[rows] = x[rows]
         self.grad_max[rows] = grad[rows]
         self.loss_max[rows] = loss[rows]
 
     def review(self, steps: int) -> None:
-        """At a checkpoint: where the best point became sparser, full steps from there again;
-        elsewhere shorter ones.
-        """
+        """Where the best point became sparser, full steps from there again; else shorter ones."""
         changed = l0(self.x_max - self.x0)
         sparser = changed < FEWER * self.changed_before
-        self.step_size = torch.where(
-            sparser, self.eps, torch.maximum(self.step_size / SHARPEN, SMALLEST * self.eps)
-        )
+        shorter = torch.maximum(self.step_size / SHARPEN, SMALLEST * self.eps)
+        self.step_size = torch.where(sparser, self.eps, shorter)
         self.count = changed / SHARPEN
         self.changed_before = changed
+
         rows = sparser.nonzero()[:, 0]
         self.x[rows] = self.x_max[rows]
         self.grad[rows] = self.grad_max[rows]

@@ -21,8 +21,7 @@ TILES = 5
 
 
 def sides(grid: Sequence[int], fraction: float, least: int = 1) -> Sides:
-    """Side lengths of a window that covers `fraction` of the grid and is as near to a cube as the
-    grid allows.
+    """Sides of a window that covers `fraction` of the grid and is as near to a cube as can be.
 
     On a square image this is the integer nearest to sqrt(fraction * width**2), for both sides. If
     an axis is shorter than that, the window covers it completely and the other sides grow to
@@ -56,8 +55,7 @@ def starts(grid: Sequence[int], window: Sequence[int]) -> Sides:
 
 
 def bump(window: Sequence[int]) -> Tensor:
-    """(*window): a hill of nested boxes around the middle, whose k-th box from the middle adds 1 /
-    k**2.
+    """(*window): a hill of nested boxes; the k-th one from the middle adds 1 / k**2.
 
     Andriushchenko et al. 2020, eq. 2: at Chebyshev distance d from place floor(side / 2) of each
     axis it is sum_(k=0)^(n-d) 1 / (n + 1 - k)**2 with n = floor(longest side / 2).
@@ -66,14 +64,15 @@ def bump(window: Sequence[int]) -> Tensor:
     for axis, side in enumerate(window):
         away = (torch.arange(side) - side // 2).abs()
         distance = torch.maximum(distance, away.reshape(-1, *[1] * (len(window) - axis - 1)))
+
     steps = [1 / (j + 1) ** 2 for j in range(max(window) // 2 + 1)]
-    height: Tensor = torch.tensor([math.fsum(steps[d:]) for d in range(len(steps))])[distance]
+    heights = [math.fsum(steps[d:]) for d in range(len(steps))]
+    height: Tensor = torch.tensor(heights)[distance]
     return height
 
 
 def opposite_bumps(window: Sequence[int]) -> Tensor:
-    """(orientations, volume): a hill beside a hole, split along each axis that has two values at
-    least; Euclidean length 1.
+    """(orientations, volume): a hill beside a hole, along each axis of two values; of length 1.
 
     Section 3.2 after eq. 2 of the same paper, where the window is a square and there are two
     orientations.
@@ -81,27 +80,28 @@ def opposite_bumps(window: Sequence[int]) -> Tensor:
     shapes = []
     for axis, side in enumerate(window):
         if side > 1:
-            halves = [
-                (*window[:axis], half, *window[axis + 1 :])
-                for half in (side // 2, side - side // 2)
-            ]
-            shapes.append(torch.cat([bump(halves[0]), -bump(halves[1])], dim=axis).flatten())
+            hill = (*window[:axis], side // 2, *window[axis + 1 :])
+            hole = (*window[:axis], side - side // 2, *window[axis + 1 :])
+            shapes.append(torch.cat([bump(hill), -bump(hole)], dim=axis).flatten())
     stacked = torch.stack(shapes) if shapes else bump(window).reshape(1, -1)
     unit: Tensor = stacked / torch.linalg.vector_norm(stacked, dim=1, keepdim=True)
     return unit
 
 
 def tiles(grid: Sequence[int], count: int) -> tuple[Sides, Tensor, Tensor, Tensor]:
-    """A tiling of the middle of the grid with `count` equal tiles along each axis, fewer where an
-    axis is shorter.
+    """A tiling of the middle of the grid with `count` equal tiles along each axis.
+
+    There are fewer where an axis is shorter.
 
     Returns the sides of a tile; the places (places,) that are covered; and for each its tile and
     its offset within it, all flat.
     """
     side = tuple(max(1, size // count) for size in grid)
     number = tuple(min(count, size) for size in grid)
+
     place = torch.zeros(1, dtype=torch.int64)
-    tile, offset = place, place
+    tile = place
+    offset = place
     for axis in range(len(grid)):
         positions = torch.arange(side[axis] * number[axis])
         margin = (grid[axis] - len(positions)) // 2
@@ -120,12 +120,12 @@ class Box:
         self._bounds = [bound.expand(1, *domain.shape).flatten() for bound in bounds]
 
     def clamp(self, values: Tensor, places: Tensor) -> Tensor:
-        """`values` at the `places` (int64, as many) of the flat input, moved into their bounds in
-        place.
-        """
-        if len(self._everywhere) == len(self._bounds):  # twice as fast with numbers as with tensors
+        """Move `values` at as many `places` (int64) of the input into their bounds, in place."""
+        # Numbers are twice as fast as tensors.
+        if len(self._everywhere) == len(self._bounds):
             return values.clamp_(*self._everywhere)
-        low, high = (bound[places].view_as(values) for bound in self._bounds)
+        low = self._bounds[0][places].view_as(values)
+        high = self._bounds[1][places].view_as(values)
         return torch.clamp(values, low, high, out=values)
 
 
@@ -145,7 +145,9 @@ class Deals:
         self._weighted = weighted
         self.grid = domain.grid
         self.channels = 1 if self._vector else shape[0]
-        self._least, self._rng, self._device = least, rng, rng.keys.device
+        self._least = least
+        self._rng = rng
+        self._device = rng.keys.device
         self._drawn: dict[str, Tensor] = {}
         self._turns: Tensor | None = None
         self._sides: list[Sides] = []
@@ -181,6 +183,7 @@ class Deals:
         self._sides = [sides(self.grid, fraction, self._least) for fraction in fractions]
         room = torch.tensor([starts(self.grid, side) for side in self._sides], device=self._device)
         stride = torch.tensor(strides(self.grid), device=self._device)
+
         numbers = rng.integers(1 << 40, len(fractions), 2 * axes + 1 + self.channels)
         self._drawn = {
             "first": (numbers[..., :axes] % room * stride).sum(2),
@@ -188,9 +191,11 @@ class Deals:
             "turn": numbers[..., 2 * axes],
             "sign": self._sign(numbers[..., 2 * axes + 1 :]),
         }
+
         if self._vector:
             shuffle = rng.fold("order").bits(self.grid[0])
             self._drawn |= {"order": shuffle.argsort(1), "flip": 1.0 - 2.0 * (shuffle & 1)}
+
         if turns is not None and int(turns[-1]) >= 0:
             turns = turns.to(self._device)
             if self._turns is None:
@@ -201,20 +206,21 @@ class Deals:
             self._drawn["first"] = torch.where(turns < 0, self._drawn["first"], places)
 
     def window(self, step: int, choice: Literal["first", "second"] = "first") -> Tensor:
-        """(n, channels * volume) int64: places in the flat input of the step's window, all of whose
-        channels are covered.
-        """
+        """(n, channels * volume) int64: places of the step's window, in all channels."""
         if self._cut is None or self._cut[0] != self._sides[step]:
             self._cut = self._sides[step], *self._cut_to(self._sides[step])
         places = self._drawn[choice][:, step, None] + self._cut[1]
         return self._drawn["order"].gather(1, places) if self._vector else places
 
     def signs(self, step: int, window: Tensor) -> Tensor:
-        """(n, channels, 1) of +-1, one for each channel of a window; for vectors (n, 1, volume),
-        one for each value.
+        """(n, channels, 1) of +-1, one for each channel of a window.
+
+        For vectors (n, 1, volume), one for each value.
         """
         signs = self._drawn["sign"][:, step, :, None]
-        return signs * self._drawn["flip"].gather(1, window)[:, None] if self._vector else signs
+        if not self._vector:
+            return signs
+        return signs * self._drawn["flip"].gather(1, window)[:, None]
 
     def shapes(self, step: int) -> Tensor:
         """(n, 1, volume): eta, with which Algorithm 3 fills the window; call it after `window`."""
@@ -223,46 +229,44 @@ class Deals:
         return shapes[self._drawn["turn"][:, step] % len(shapes), None]
 
     def _cut_to(self, sides: Sides) -> tuple[Tensor, Tensor]:
-        """(channels * volume,) offsets of a window's values in the flat input, and (orientations,
-        volume) what fills it.
-        """
+        """(channels * volume,) places of a window at 0; (orientations, volume) what fills it."""
         positions = offsets(self.grid, sides)
         channels = math.prod(self.grid) * torch.arange(self.channels)
-        shapes = (
-            torch.full((1, len(positions)), len(positions) ** -0.5)
-            if self._vector
-            else opposite_bumps(sides)
-        )
-        return (channels[:, None] + positions).flatten().to(self._device), shapes.to(self._device)
+        places = (channels[:, None] + positions).flatten()
+        if self._vector:
+            shapes = torch.full((1, len(positions)), len(positions) ** -0.5)
+        else:
+            shapes = opposite_bumps(sides)
+        return places.to(self._device), shapes.to(self._device)
 
     def stripes(self) -> Tensor:
-        """(n, channels, 1, ..., width) of +-1: section 3.2's start in Linf, constant along all axes
-        but the last.
-        """
+        """(n, channels, 1, ..., width) of +-1: section 3.2's start in Linf, stripes."""
         width = self.grid[-1]
         signs = self._sign(self._rng.fold("stripes").bits(self.channels, width))
-        return (
-            signs[:, 0]
-            if self._vector
-            else signs.reshape(-1, self.channels, *[1] * (len(self.grid) - 1), width)
-        )
+        if self._vector:
+            return signs[:, 0]
+        return signs.reshape(-1, self.channels, *[1] * (len(self.grid) - 1), width)
 
     def bumps(self) -> Tensor:
-        """(n, *shape): section 3.3's start in L2, of any length: in each tile opposite bumps,
-        turned and signed at random.
+        """(n, *shape): section 3.3's start in L2: in each tile opposite bumps, turned and signed.
+
+        Their length is any.
         """
         rng = self._rng.fold("bumps")
         if self._vector:
             return self._sign(rng.bits(self.grid[0]))
-        sides, *layout = tiles(self.grid, TILES)
-        place, tile, offset = (part.to(self._device) for part in layout)
+        sides, place, tile, offset = tiles(self.grid, TILES)
+        place = place.to(self._device)
+        tile = tile.to(self._device)
+        offset = offset.to(self._device)
         shapes = opposite_bumps(sides).to(self._device)
         count = int(tile[-1]) + 1
-        turned = shapes[rng.fold("turns").integers(len(shapes), count)[:, tile], offset]
+
+        turns = rng.fold("turns").integers(len(shapes), count)
+        turned = shapes[turns[:, tile], offset]
+        signs = self._sign(rng.bits(self.channels, count))
         delta = torch.zeros(len(rng), self.channels, math.prod(self.grid), device=self._device)
-        delta[:, :, place] = (
-            turned[:, None] * self._sign(rng.bits(self.channels, count))[:, :, tile]
-        )
+        delta[:, :, place] = turned[:, None] * signs[:, :, tile]
         return delta.reshape(-1, self.channels, *self.grid)
 
     def _sign(self, bits: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from brinell.attacks._apgd_steps import MOMENTUM, State, checkpoints
+from brinell.attacks._apgd_steps import MOMENTUM, ApgdState, checkpoints
 from brinell.attacks._shared import EveryKind
 from brinell.attacks._sparse_steps import SparseState, phases, projected, reviews
 from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
@@ -46,7 +46,7 @@ ROWS = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class APGD(EveryKind):
-    """Auto-PGD on the cross-entropy (`loss=ce`) or on the difference of logits ratio (`loss=dlr`)."""
+    """Auto-PGD on the cross-entropy (`loss=ce`) or the difference of logits ratio (`loss=dlr`)."""
 
     loss: Literal["ce", "dlr", "margin"] = "ce"
     """Loss to raise: ce (cross-entropy), dlr (difference of logits ratio) or margin."""
@@ -81,37 +81,33 @@ class APGD(EveryKind):
             )
 
     def reach(self, distance: str) -> float:
-        """Radius in which a run begins, as a multiple of eps: 3 in L1, unless the run is too short
-        for phases.
-        """
+        """Radius in which a run begins, as a multiple of eps: 3 in L1 if the run has phases."""
         return phases(self.steps, wide=self.wide)[0] if distance == "l1" else 1.0
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """One forward and backward at the start and at every iterate but the last, which is scored
-        only.
-        """
+        """One forward and backward at the start and each iterate; the last one is scored only."""
         runs = self.restarts * (min(self.targets, classes - 1) or 1)
         return runs * (self.steps + 1) + (self.targets > 0), runs * self.steps
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """Run the first restart, then all others on the samples that survived it; targets and
-        restarts go side by side.
+        """Run the first restart, then all others on the samples that survived it.
+
+        Targets and restarts go side by side.
         """
         target = self._rivals(oracle, batch, threat) if self.targets else batch.y[:, None]
         for restarts in (range(1), range(1, self.restarts)):
-            # One row for each sample, target and restart, in portions that keep the memory of a run
-            # in bounds.
             streams = [
                 rng.fold(rank).fold(restart).keys
                 for restart in restarts
                 for rank in range(target.shape[1])
             ]
             runs = len(streams)
+            # One row for each sample, target and restart, in portions that keep the memory of a run
+            # in bounds.
             portion = max(1, ROWS // max(1, runs))
             for start in range(0, len(batch) if runs else 0, portion):
-                index = torch.arange(
-                    start, min(start + portion, len(batch)), device=batch.ids.device
-                )
+                end = min(start + portion, len(batch))
+                index = torch.arange(start, end, device=batch.ids.device)
                 index = index[oracle.active(batch.ids[index])]
                 if not len(index):
                     continue
@@ -121,9 +117,7 @@ class APGD(EveryKind):
                 self._run(oracle, batch.select(rows), threat.select(rows), Streams(keys), towards)
 
     def _rivals(self, oracle: Oracle, batch: Batch, threat: Threat) -> Tensor:
-        """(n, targets): the target class where the criterion has one, else the most likely other
-        classes of the clean inputs.
-        """
+        """(n, targets): the most likely other classes of the clean inputs, or the target class."""
         if isinstance(threat.criterion, Targeted):
             return threat.criterion.classes[:, None]
         logits = oracle.scores(batch.ids, batch.x).scatter(1, batch.y[:, None], -torch.inf)
@@ -132,31 +126,35 @@ class APGD(EveryKind):
     def _run(
         self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, target: Tensor
     ) -> None:
-        """One run, each row towards its target (n,); an untargeted one does not look at the target."""
+        """One run, each row towards its target (n,), which an untargeted attack does not use."""
         loss = TARGETED[self.loss] if self.targets else LOSSES[self.loss]
         extra: tuple[Tensor, ...] = (target,) if self.targets else ()
         sparse = threat.distance.name == "l1"
         radii = phases(self.steps, wide=sparse and self.wide)
+        marks = reviews(self.steps, radii) if sparse else set(checkpoints(self.steps))
+
         enlarged = replace(threat, eps=radii[0] * threat.eps)
         x = self._start(batch, enlarged, rng)
         answer = oracle.gradient(batch.ids, x, loss, *extra)
-        state: State | SparseState
+        state: ApgdState | SparseState
         if sparse:
             state = SparseState(batch.x, x, answer.loss, answer.grad, enlarged.eps)
         else:
-            state = State(x, answer.loss, answer.grad, step_size=2 * threat.eps)
-        marks = reviews(self.steps, radii) if sparse else set(checkpoints(self.steps))
+            state = ApgdState(x, answer.loss, answer.grad, step_size=2 * threat.eps)
         last = 0
+
         for k in range(self.steps):
             active = oracle.remaining(batch.ids)
             if active is not None:
                 batch = batch.select(active)
                 threat = threat.select(active)
-                extra = tuple(e[active] for e in extra)
+                extra = tuple(value[active] for value in extra)
                 enlarged = enlarged.select(active)
                 state.select(active)
                 if not len(batch):
                     return
+
+            # A phase begins with the best point so far, projected into its smaller ball.
             begins = k > 0 and k in radii
             if begins:
                 enlarged = replace(threat, eps=radii[k] * threat.eps)
@@ -166,6 +164,7 @@ class APGD(EveryKind):
             if k == self.steps - 1:
                 oracle.scores(batch.ids, x_next)
                 return
+
             answer = oracle.gradient(batch.ids, x_next, loss, *extra)
             if begins:
                 state = SparseState(
@@ -184,6 +183,7 @@ class APGD(EveryKind):
             return x
         if threat.distance.name == "l1":
             low, high = threat.domain.bounds(x)
-            return projected(rng.normal(*x.shape[1:]).mul_(high - low).add_(x), x, threat)
+            noise = rng.normal(*x.shape[1:]).mul_(high - low)
+            return projected(noise.add_(x), x, threat)
         start = threat.distance.direction(rng, tuple(x.shape[1:]))
         return threat.project(start.mul_(per_sample(threat.eps, x)).add_(x), x)

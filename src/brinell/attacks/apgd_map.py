@@ -25,7 +25,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from brinell.attacks._apgd_steps import MOMENTUM, State, checkpoints
+from brinell.attacks._apgd_steps import MOMENTUM, ApgdState, checkpoints
 from brinell.attacks._shared import EveryKind
 from brinell.core import losses
 from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
@@ -54,43 +54,45 @@ class APGDMap(EveryKind):
     access = Access.GRADIENTS
     distances = frozenset({"linf", "l2"})
     family = "budgeted"
-    targeted = (
-        False  # the losses of single pixels are flat where a pixel is not yet of the target class
-    )
+    # The losses of single pixels are flat where a pixel is not yet of the target class.
+    targeted = False
 
     def reach(self, distance: str) -> float:
         """The first phase is within 2 eps."""
         return PHASES[0][1] if len(self._phases()) > 1 else 1.0
 
     def cost(self, classes: int) -> tuple[int, int]:
+        """One forward and backward a step, and a forward for the last iterate."""
         return self.steps + 1, self.steps
 
     def _phases(self) -> list[tuple[int, float]]:
         """Steps and multiple of eps of each phase."""
-        before = (
-            [(int(share * self.steps), radius) for share, radius in PHASES] if self.wide else []
-        )
+        if not self.wide:
+            return [(self.steps, 1.0)]
+        before = [(int(share * self.steps), radius) for share, radius in PHASES]
         before = [(steps, radius) for steps, radius in before if steps]
         return [*before, (self.steps - sum(steps for steps, _ in before), 1.0)]
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """One phase after another, each from the best point of the one before."""
         active = oracle.active(batch.ids)
         batch = batch.select(active)
         threat = threat.select(active)
         rng = rng.select(active)
+
         phases = self._phases() if batch.start is None else [(self.steps, 1.0)]
-        x, earlier = batch.start, 0
+        x = batch.start
+        earlier = 0
         for steps, radius in phases:
             if not len(batch):
                 return
             enlarged = replace(threat, eps=radius * threat.eps)
             if x is None:
-                start = threat.distance.sample(rng, tuple(batch.x.shape[1:])).mul_(
-                    per_sample(enlarged.eps, batch.x)
-                )
-                x = start.add_(batch.x)
+                start = threat.distance.sample(rng, tuple(batch.x.shape[1:]))
+                x = start.mul_(per_sample(enlarged.eps, batch.x)).add_(batch.x)
             x = enlarged.project(x.clone(), batch.x)
             x = self._run_phase(oracle, batch, enlarged, x, range(earlier, earlier + steps))
+
             active = oracle.active(batch.ids)
             batch = batch.select(active)
             threat = threat.select(active)
@@ -99,6 +101,7 @@ class APGDMap(EveryKind):
             earlier += steps
 
     def _loss(self, step: int) -> Callable[..., Tensor]:
+        """The loss of single pixels at a step."""
         if self.loss == "balanced-ce":
             return partial(balanced_cross_entropy, share=step / self.steps)
         return PIXEL_LOSSES[self.loss]
@@ -114,19 +117,22 @@ class APGDMap(EveryKind):
         best = x.clone()
         reviews = set(checkpoints(len(steps)))
         since = 0
-        state: State | None = None
+        state: ApgdState | None = None
+
         for step in range(len(steps)):
             answer = oracle.gradient(batch.ids, x, self._loss(steps.start + step))
             lead = losses.margin(answer.logits, batch.y)
             if state is None:
-                state = State(x, lead, answer.grad, step_size=2 * threat.eps)
+                state = ApgdState(x, lead, answer.grad, step_size=2 * threat.eps)
             else:
                 state.arrive(x, lead, answer.grad)
                 if step in reviews:
                     state.review(step - since)
                     since = step
+
             best[rows] = state.x_max
             active = oracle.active(batch.ids)
+
             if not active.all():
                 batch = batch.select(active)
                 threat = threat.select(active)
@@ -135,6 +141,7 @@ class APGDMap(EveryKind):
                 if not len(batch):
                     break
             x = state.move(batch.x, threat, momentum=MOMENTUM if step else 1.0)
+
         if steps.stop == self.steps and len(batch):
             oracle.scores(batch.ids, x)
         return best
@@ -151,18 +158,18 @@ def masked_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def balanced_cross_entropy(logits: Tensor, y: Tensor, share: float = 0.0) -> Tensor:
-    """The cross-entropy, with weight 1 - share / 2 for pixels that are right and share / 2 for the
-    others.
+    """The cross-entropy, weighed by the share of the steps that are done.
 
-    `share` is the share of the steps that are done (Gu, Zhao, Tresp & Torr 2022, SegPGD, eq. 5).
+    The weight is 1 - share / 2 for pixels that are right and share / 2 for the others.
+
+    It follows Gu, Zhao, Tresp & Torr 2022, SegPGD, eq. 5.
     """
     right = losses.correct(logits, y)
     return losses.cross_entropy(logits, y) * torch.where(right, 1 - share / 2, share / 2)
 
 
 def jensen_shannon(logits: Tensor, y: Tensor) -> Tensor:
-    """The Jensen-Shannon divergence between the predicted distribution and the true class; at most
-    log 2.
+    """The Jensen-Shannon divergence between prediction and true class; at most log 2.
 
     With probability p of the true class it is (2 log 2 - (1 + p) log(1 + p) + p log p) / 2, since
     the other classes have probability 0 in the true distribution: each adds its probability times
@@ -174,9 +181,7 @@ def jensen_shannon(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def masked_spherical(logits: Tensor, y: Tensor) -> Tensor:
-    """Minus the true logit of pixels that are right, after the logits were scaled to length 1; 0
-    for the others.
-    """
+    """Minus the true logit of pixels that are right, of logits of length 1; 0 for the others."""
     length = torch.linalg.vector_norm(logits, dim=1).clamp_min(1e-12)
     true = logits.gather(1, y[:, None])[:, 0] / length
     return torch.where(losses.correct(logits, y), -true, torch.zeros_like(true))

@@ -1,5 +1,4 @@
-"""Boundary walk: from an adversarial input far away along the decision boundary towards the clean
-input.
+"""Boundary walk: from a distant adversarial input along the boundary towards the clean input.
 
 Scores that are honest near the boundary and mislead where the model is sure lead every attack
 astray that starts at the clean input. This one takes gradients on the boundary alone, and
@@ -35,8 +34,8 @@ from brinell.core.criterion import Targeted
 from brinell.core.norms import per_sample
 from brinell.core.settings import Count
 
-LOOKS = 6
-"""Questions by which the boundary on a way is found."""
+PROBES = 6
+"""Queries by which the boundary on a way is found."""
 TRIES, ASCENTS, STRIDE = 12, 3, 0.2
 """Inputs tried as a start, how many of them follow the gradient from each that is noise, and by
 which share of the bounds."""
@@ -50,9 +49,7 @@ multiple of eps."""
 
 @dataclass(frozen=True, kw_only=True)
 class BoundaryWalk(EveryKind):
-    """Walk along the decision boundary from far away to the clean input, with gradients taken on
-    the boundary alone.
-    """
+    """Walk along the decision boundary from far away, with gradients on the boundary alone."""
 
     steps: Count = 15
     """Steps of each walk."""
@@ -69,17 +66,18 @@ class BoundaryWalk(EveryKind):
     def cost(self, classes: int) -> tuple[int, int]:
         """A start and the way from it, then a gradient and a way each step."""
         start = max(TRIES, 2 + len(LENGTHS))
-        return self.restarts * (start + LOOKS + self.steps * (1 + LOOKS)), self.restarts * (
-            TRIES + self.steps
-        )
+        forwards = start + PROBES + self.steps * (1 + PROBES)
+        return self.restarts * forwards, self.restarts * (TRIES + self.steps)
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        walk = _Walk(oracle, batch, threat, self.stop_at_eps)
+        """One walk after another, from noise or towards another class."""
+        walk = _BoundaryPoints(oracle, batch, threat, self.stop_at_eps)
+        may_choose = not isinstance(threat.criterion, Targeted)
         for restart in range(self.restarts):
-            if 0 < restart < oracle.classes - 1 and not isinstance(threat.criterion, Targeted):
-                walk.aim()
+            if may_choose and 0 < restart < oracle.classes - 1:
+                walk.start_at_class()
             else:
-                walk.draw(rng.fold(restart))
+                walk.start_at_noise(rng.fold(restart))
             walk.share.fill_(1.0)
             walk.descend((walk.x + batch.x) / 2)
             for _ in range(self.steps):
@@ -87,13 +85,18 @@ class BoundaryWalk(EveryKind):
                     break
 
 
-class _Walk:
+class _BoundaryPoints:
     """Adversarial inputs on their way to the clean ones."""
 
     def __init__(self, oracle: Oracle, batch: Batch, threat: Threat, stop_at_eps: bool) -> None:
-        self.oracle, self.batch, self.threat, self.stop_at_eps = oracle, batch, threat, stop_at_eps
+        self.oracle = oracle
+        self.batch = batch
+        self.threat = threat
+        self.stop_at_eps = stop_at_eps
         self.low, self.high = threat.domain.bounds(batch.x)
-        self.x, self.closest = batch.x, batch.x
+
+        self.x = batch.x
+        self.closest = batch.x
         """(n, *shape): the adversarial input of this walk, and the closest one of all walks."""
         self.size = torch.full_like(threat.eps, torch.inf)
         """(n,): how far the closest one is away; infinite where none is known."""
@@ -106,11 +109,11 @@ class _Walk:
         """(n,): samples that a start was found for."""
 
     def open(self, mask: Tensor | None = None) -> Tensor:
-        """The samples (k,) that are worth a question, of all or of those in a mask (n,)."""
+        """The samples (k,) that are worth a query, of all or of those in a mask (n,)."""
         active = self.oracle.active(self.batch.ids, self.stop_at_eps)
         return (active if mask is None else active & mask).nonzero()[:, 0]
 
-    def draw(self, rng: Streams) -> None:
+    def start_at_noise(self, rng: Streams) -> None:
         """Start at noise, or where long steps along the gradient lead from it."""
         x = self.batch.x.clone()
         grad = torch.zeros_like(self.batch.x)
@@ -121,24 +124,26 @@ class _Walk:
                 break
             turn, ascents = divmod(trial, 1 + ASCENTS)
             if ascents:
-                x[rows] = self.threat.domain.clamp(
-                    x[rows] + STRIDE * (self.high - self.low) * grad[rows].sign()
-                )
+                step = STRIDE * (self.high - self.low) * grad[rows].sign()
+                x[rows] = self.threat.domain.clamp(x[rows] + step)
             else:
                 x[rows] = noise_squares(self.threat.domain, rng.select(rows).fold(turn), turn, x)
             answer = self.oracle.gradient(self.batch.ids[rows], x[rows])
             grad[rows] = answer.grad
             distant[rows] = answer.loss <= 0
+
         self.x = torch.where(per_sample(distant, self.closest), self.closest, x)
         self.walks = ~distant | self.size.isfinite()
 
-    def aim(self) -> None:
-        """Start beyond the closest input, towards the likeliest class there that no walk began at."""
+    def start_at_class(self) -> None:
+        """Start beyond the closest input, towards the likeliest class that no walk began at."""
         self.walks = torch.zeros_like(self.walks)
         close = self.size <= FAR * self.threat.eps if self.stop_at_eps else self.size.isfinite()
         rows = self.open(close)
         if not len(rows):
             return
+
+        # The class that leads at the closest input has been walked to; the next one is tried.
         logits = self.oracle.scores(self.batch.ids[rows], self.closest[rows])
         classes = logits.scatter(1, self.batch.y[rows, None], -torch.inf).argmax(1)
         self.tried[rows, classes] = True
@@ -149,27 +154,25 @@ class _Walk:
         rival = rival[open_]
         if not len(rows):
             return
+
+        # From the clean input along the steepest way to that class, farther out until it is won.
         answer = self.oracle.differences(self.batch.ids[rows], self.closest[rows], rival[:, None])
-        way = torch.zeros_like(self.x).index_copy_(
-            0, rows, self.threat.distance.ascent(answer.grad[:, 0])
-        )
+        way = torch.zeros_like(self.x)
+        way.index_copy_(0, rows, self.threat.distance.ascent(answer.grad[:, 0]))
         waits = torch.zeros_like(self.walks).index_fill_(0, rows, True)
         for length in LENGTHS:
             rows = self.open(waits)
             if not len(rows):
                 return
-            x = self.threat.domain.clamp(
-                self.batch.x[rows] + way[rows] * per_sample(length * self.size[rows], way)
-            )
+            change = way[rows] * per_sample(length * self.size[rows], way)
+            x = self.threat.domain.clamp(self.batch.x[rows] + change)
             beyond = self.oracle.loss(self.batch.ids[rows], x) > 0
             self.x = self.x.index_copy(0, rows[beyond], x[beyond])
             self.walks[rows] = beyond
             waits[rows] = ~beyond
 
     def step(self) -> bool:
-        """Linearise the boundary at the inputs and go on towards the nearest of its points; False
-        if no sample is left.
-        """
+        """Go on to the nearest point of the linearised boundary; False if no sample is left."""
         rows = self.open(self.walks)
         if not len(rows):
             return False
@@ -177,6 +180,9 @@ class _Walk:
         clean = self.batch.x[rows]
         distance = self.threat.distance
         answer = self.oracle.gradient(self.batch.ids[rows], x)
+
+        # The clean input's gap to the boundary, and half of what is left to gain, so that the
+        # target lies beyond the boundary.
         slope = norms.DUAL[distance.name](answer.grad).clamp_min(1e-30)
         gap = ((answer.grad * (x - clean)).flatten(1).sum(1) - answer.loss).clamp_min(0)
         lift = (distance.size(x - clean) - gap / slope).clamp_min(0) * slope / 2
@@ -185,42 +191,42 @@ class _Walk:
         return True
 
     def descend(self, middle: Tensor) -> None:
-        """Go to the boundary on the way from the inputs over `middle` (n, *shape) to the clean
-        inputs.
-        """
-        start, clean = self.x, self.batch.x
+        """Go to the boundary on the way over `middle` (n, *shape) to the clean inputs."""
+        start = self.x
+        clean = self.batch.x
 
         def at(share: Tensor, rows: Tensor) -> Tensor:
-            """(k, *shape): the way's points at these shares (k,), 1 at `middle` and 2 at the end."""
+            """(k, *shape): points of the way at shares (k,), 1 at `middle` and 2 at the end."""
             first = torch.lerp(start[rows], middle[rows], per_sample(share.clamp(max=1), clean))
-            return self.threat.domain.clamp(
-                torch.lerp(first, clean[rows], per_sample((share - 1).clamp(min=0), clean))
-            )
+            second = per_sample((share - 1).clamp(min=0), clean)
+            return self.threat.domain.clamp(torch.lerp(first, clean[rows], second))
 
+        # The last adversarial share and the first one that is not, with their margins.
         share = self.share.clone()
         interior = torch.zeros_like(self.share)
         outside = torch.full_like(self.share, 2.0)
         above = torch.zeros_like(share)
         below = torch.full_like(share, -1.0)
-        for look in range(LOOKS):
+
+        for number in range(PROBES):
             rows = self.open(self.walks)
             if not len(rows):
                 break
-            margin = torch.zeros_like(share).index_copy_(
-                0, rows, self.oracle.loss(self.batch.ids[rows], at(share[rows], rows))
-            )
+            answers = self.oracle.loss(self.batch.ids[rows], at(share[rows], rows))
+            margin = torch.zeros_like(share).index_copy_(0, rows, answers)
             is_inside = margin > 0
             interior = torch.where(is_inside, share, interior)
             above = torch.where(is_inside, margin, above)
             outside = torch.where(is_inside, outside, share)
             below = torch.where(is_inside, below, margin)
-            part = (0.9 * above / (above - below)).clamp(0.05, 0.9) if look % 2 else 0.5
-            candidate = interior + (outside - interior) * part
-            share = torch.where(
-                interior == 0,
-                outside / 4,
-                torch.where(outside == 2, torch.minimum(2 * share, (2 + share) / 2), candidate),
-            )
+
+            # Secants and halvings by turns; before both ends are known, far steps.
+            part = (0.9 * above / (above - below)).clamp(0.05, 0.9) if number % 2 else 0.5
+            between = interior + (outside - interior) * part
+            further = torch.minimum(2 * share, (2 + share) / 2)
+            share = torch.where(outside == 2, further, between)
+            share = torch.where(interior == 0, outside / 4, share)
+
         rows = torch.arange(len(share), device=share.device)
         self.x = torch.where(per_sample(self.walks, clean), at(interior, rows), self.x)
         self.share = interior.clamp(1e-3, 1.5)

@@ -1,5 +1,4 @@
-"""C&W: the L2 attack of Carlini and Wagner, which weighs the length of a change against the lead
-that it leaves to the class.
+"""C&W: the L2 attack of Carlini and Wagner, which weighs length against the lead of the class.
 
 Carlini & Wagner 2017, Towards evaluating the robustness of neural networks, sections V and VI.A:
 Adam (Kingma & Ba 2015) on
@@ -63,9 +62,7 @@ class CW(EveryKind):
     family = "minimal"
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """The clean input once, then one forward and backward a step, and for the last iterate of
-        each run a forward.
-        """
+        """The clean input, then a forward and backward a step; the last iterate is scored only."""
         return 1 + self.searches * self.steps, 1 + self.searches * (self.steps - 1)
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
@@ -88,52 +85,51 @@ class CW(EveryKind):
         middle = (high + low) / 2
         half = (high - low) / 2
         width = 2 * float(half.max())
+
         success = torch.zeros_like(c, dtype=torch.bool)
         rows = torch.arange(len(c), device=c.device)
         w = ((batch.x - middle) / half).mul_(INSIDE).atanh_()
         mean = torch.zeros_like(w)
         square = torch.zeros_like(w)
-        best = before = torch.full_like(c, torch.inf)
-        x, margin, grad = batch.x, clean.loss, clean.grad
+        best = torch.full_like(c, torch.inf)
+        before = best
+        x = batch.x
+        margin = clean.loss
+        grad = clean.grad
+
         for k in range(self.steps):
             delta = (x - batch.x) / width
-            best = torch.minimum(
-                best, delta.flatten(1).square().sum(1) + c * (-margin).clamp_min(0)
-            )
+            objective = delta.flatten(1).square().sum(1) + c * (-margin).clamp_min(0)
+            best = torch.minimum(best, objective)
             active = oracle.active(batch.ids)
             if self.abort_early and k % max(1, self.steps // 10) == 0:
                 active &= success[rows] | (best <= FALLS * before)
                 before = best
             if not active.all():
-                batch, threat, c, rows, w, mean, square, best, before, margin, grad, delta = (
-                    select_rows(
-                        active,
-                        batch,
-                        threat,
-                        c,
-                        rows,
-                        w,
-                        mean,
-                        square,
-                        best,
-                        before,
-                        margin,
-                        grad,
-                        delta,
-                    )
+                batch, threat, c, rows, w, mean = select_rows(
+                    active, batch, threat, c, rows, w, mean
+                )
+                square, best, before, margin, grad, delta = select_rows(
+                    active, square, best, before, margin, grad, delta
                 )
                 if not len(rows):
                     break
+
+            # The objective's gradient, through the tanh to w.
             slope = (2 / width * delta).sub_(grad * per_sample(c * (margin < 0), grad))
             slope.mul_(half).mul_(1 - w.tanh().square())
+
+            # A step of Adam.
             mean.lerp_(slope, 1 - BETA[0])
             square.lerp_(slope.square(), 1 - BETA[1])
             spread = (square / (1 - BETA[1] ** (k + 1))).sqrt_().add_(1e-8)
             w = w.addcdiv(mean, spread, value=-self.step_size / (1 - BETA[0] ** (k + 1)))
             x = threat.domain.clamp(w.tanh().mul_(half).add_(middle))
+
             if k == self.steps - 1:
                 logits = oracle.scores(batch.ids, x)
             else:
                 logits, margin, grad = oracle.gradient(batch.ids, x)
             success[rows] |= adversarial(batch, threat, x, logits)
+
         return success

@@ -1,5 +1,6 @@
-"""DDN: gradient steps whose direction and length are decided apart, on spheres that shrink and grow
-around the boundary.
+"""DDN: gradient steps of a direction and a length that are decided apart.
+
+They move on spheres that shrink and grow around the boundary.
 
 Rony, Hafemann, Oliveira, Ben Ayed, Sabourin & Granger 2019, Decoupling direction and norm for
 efficient gradient-based L2 adversarial attacks and defenses, Algorithm 1.
@@ -45,6 +46,7 @@ class DDN(EveryKind):
     family = "minimal"
 
     def cost(self, classes: int) -> tuple[int, int]:
+        """One forward and backward a step, and a forward for the last iterate."""
         return self.steps + 1, self.steps
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
@@ -54,19 +56,23 @@ class DDN(EveryKind):
         farthest = norms.l2(torch.maximum(batch.x - low, high - batch.x))
         x = batch.x
         eps = torch.full_like(threat.eps, self.init_norm * width)
+
         for k in range(self.steps):
             answer = oracle.gradient(batch.ids, x, cross_entropy)
-            factor = torch.where(
-                adversarial(batch, threat, x, answer.logits), 1 - self.gamma, 1 + self.gamma
-            )
+            # The sphere shrinks after an adversarial input, and grows after any other.
+            is_adversarial = adversarial(batch, threat, x, answer.logits)
+            factor = torch.where(is_adversarial, 1 - self.gamma, 1 + self.gamma)
             eps = torch.minimum(eps * factor, farthest)
+
             step = norms.steepest_l2(answer.grad)
             flat = norms.linf(answer.grad) == 0
             if flat.any():
                 step[flat] = norms.sphere_l2(rng.select(flat).fold(k), tuple(x.shape[1:]))
+            # To the nearest point of the sphere.
             delta = step.mul_(width * cosine(*STEP_SIZE, k / self.steps)).add_(x - batch.x)
             delta.mul_(norms.per_sample(eps / norms.l2(delta).clamp_min(1e-30), delta))
             x = threat.domain.clamp(delta.add_(batch.x))
+
             batch, threat, rng, x, eps, farthest = still_active(
                 oracle, batch, threat, rng, x, eps, farthest
             )

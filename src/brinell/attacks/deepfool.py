@@ -52,12 +52,9 @@ class DeepFool(EveryKind):
     targeted = False
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """A step linearises, with a backward for each candidate, and scores the point where it
-        ends.
-        """
-        return 2 * self.steps + (self.candidates < classes - 1), self.steps * min(
-            self.candidates, classes - 1
-        )
+        """A step linearises, with a backward for each candidate, and scores where it ends."""
+        backwards = self.steps * min(self.candidates, classes - 1)
+        return 2 * self.steps + (self.candidates < classes - 1), backwards
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Step with every sample until it is fooled, however far away, or the steps are spent."""
@@ -68,8 +65,10 @@ class DeepFool(EveryKind):
             if not len(batch):
                 return
             answer = oracle.differences(batch.ids, x, rivals)
-            x = threat.domain.clamp(self._step(threat, answer.lead, answer.grad).add_(x))
-            batch, threat, x, rivals = still_active(oracle, batch, threat, x, rivals)
+            step = self._step(threat, answer.lead, answer.grad)
+            x = threat.domain.clamp(step.add_(x))
+
+            # Samples whose queries are spent leave, then those that are fooled.
             if not len(batch):
                 return
             missed = ~adversarial(batch, threat, x, oracle.scores(batch.ids, x))
@@ -84,13 +83,13 @@ class DeepFool(EveryKind):
         return ranks + (ranks >= batch.y[:, None])
 
     def _step(self, threat: Threat, lead: Tensor, grad: Tensor) -> Tensor:
-        """(n, *shape): the shortest perturbation onto the nearest linearised boundary, and beyond
-        by the overshoot.
-        """
+        """(n, *shape): the shortest perturbation over the nearest linearised boundary."""
         slopes = norms.DUAL[threat.distance.name](grad.flatten(0, 1)).reshape(lead.shape)
         lengths = lead.abs() / slopes.clamp_min(1e-30)
         rows = torch.arange(len(lead), device=lead.device)
         nearest = lengths.argmin(1)
+
+        # The overshoot is a share of the length, and a share of the bounds at least.
         low, high = threat.domain.bounds(grad)
         length = lengths[rows, nearest]
         length = length + (self.overshoot * length).clamp_min(LEAST * float((high - low).max()))

@@ -1,5 +1,4 @@
-"""FAB: the shortest way over the boundary, by projecting onto the linearised boundary again and
-again.
+"""FAB: the shortest way over the boundary, by projections onto the linearised boundary.
 
 Croce & Hein 2020, Minimally distorted adversarial examples with a fast adaptive boundary attack,
 Algorithm 1; the targeted version as in Croce & Hein 2020, Reliable evaluation of adversarial
@@ -75,39 +74,35 @@ class FAB(EveryKind):
     family = "minimal"
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """A run linearises at its start and tests and linearises at each point; the last is tested
-        only.
-        """
+        """A run linearises its start, tests and linearises each point, and tests the last."""
         rivals = min(self.targets or MOST_RIVALS, classes - 1)
-        selects = self._chooses(classes)
-        runs, abreast = (rivals, 1) if self.targets else (1, rivals)
-        runs *= self.restarts
-        return int(selects) + 2 * self.steps * runs, self.steps * runs * abreast
+        forwards_before = int(self._chooses(classes))
+        runs = self.restarts * (rivals if self.targets else 1)
+        abreast = 1 if self.targets else rivals
+        return forwards_before + 2 * self.steps * runs, self.steps * runs * abreast
 
     def _chooses(self, classes: int) -> bool:
         """True if the rivals depend on the logits of the clean input."""
         return classes - 1 > (1 if self.targets else MOST_RIVALS)
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """Run towards each target, with restarts, in groups of samples whose gradients fit into
-        memory.
-        """
+        """Run towards each target, with restarts, in groups whose gradients fit into memory."""
         abreast = 1 if self.targets else min(MOST_RIVALS, oracle.classes - 1)
         capacity = max(1, HELD // (abreast * batch.x[0].numel()))
         for rows in torch.split(torch.arange(len(batch), device=batch.ids.device), capacity):
             self._attack(oracle, batch.select(rows), threat.select(rows), rng.select(rows))
 
     def _attack(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """All runs on a group of samples."""
         rivals = self._rivals(oracle, batch, threat)
+        abreast = 1 if self.targets else rivals.shape[1]
         best = torch.full_like(threat.eps, torch.inf)
-        for number, run in enumerate(
-            torch.split(rivals, 1 if self.targets else rivals.shape[1], dim=1)
-        ):
+        for number, run in enumerate(torch.split(rivals, abreast, dim=1)):
             for restart in range(self.restarts):
                 active = oracle.active(batch.ids, self.stop_at_eps).nonzero()[:, 0]
                 if not len(active):
                     return
-                walk = _Walk(
+                walk = _FabRun(
                     self, batch.select(active), threat.select(active), run[active], active, best
                 )
                 if restart:
@@ -115,9 +110,7 @@ class FAB(EveryKind):
                 self._run(oracle, walk)
 
     def _rivals(self, oracle: Oracle, batch: Batch, threat: Threat) -> Tensor:
-        """(n, k): the classes to aim at, the most likely ones first where not all are taken at
-        once; the target class alone.
-        """
+        """(n, k): the classes to aim at, the most likely first, or the target class alone."""
         if isinstance(threat.criterion, Targeted):
             return threat.criterion.classes[:, None]
         count = min(self.targets or MOST_RIVALS, oracle.classes - 1)
@@ -127,11 +120,10 @@ class FAB(EveryKind):
         ranks = torch.arange(count, device=batch.y.device)
         return ranks + (ranks >= batch.y[:, None])
 
-    def _boundary(self, oracle: Oracle, walk: "_Walk") -> tuple[Tensor, Tensor]:
+    def _boundary(self, oracle: Oracle, walk: "_FabRun") -> tuple[Tensor, Tensor]:
         """The linearised boundary: a value (n,) that is zero on it, and its gradient (n, *shape).
 
-        A targeted attack aims at the boundary between the target class and the most likely other
-        one.
+        A targeted attack takes the boundary between the target class and the most likely other one.
         """
         if isinstance(walk.threat.criterion, Targeted):
             towards = oracle.gradient(walk.batch.ids, walk.x)
@@ -139,7 +131,7 @@ class FAB(EveryKind):
         answer = oracle.differences(walk.batch.ids, walk.x, walk.rivals)
         return _nearest(answer.lead, answer.grad, norms.DUAL[walk.threat.distance.name])
 
-    def _run(self, oracle: Oracle, walk: "_Walk") -> None:
+    def _run(self, oracle: Oracle, walk: "_FabRun") -> None:
         """One run of Algorithm 1."""
         for step in range(1, self.steps + 1):
             value, normal = self._boundary(oracle, walk)
@@ -147,13 +139,13 @@ class FAB(EveryKind):
             if not walk.keep(oracle.remaining(walk.batch.ids, self.stop_at_eps)):
                 return
             walk.judge(oracle.scores(walk.batch.ids, walk.x))
-            if step == self.steps or not walk.keep(
-                oracle.remaining(walk.batch.ids, self.stop_at_eps)
-            ):
+            if step == self.steps:
+                return
+            if not walk.keep(oracle.remaining(walk.batch.ids, self.stop_at_eps)):
                 return
 
 
-class _Walk:
+class _FabRun:
     """The state of the samples of a run, in the symbols of Algorithm 1."""
 
     def __init__(
@@ -165,13 +157,11 @@ class _Walk:
         rows: Tensor,
         best: Tensor,
     ) -> None:
-        self.settings, self.batch, self.threat, self.rivals, self.rows = (
-            settings,
-            batch,
-            threat,
-            rivals,
-            rows,
-        )
+        self.settings = settings
+        self.batch = batch
+        self.threat = threat
+        self.rivals = rivals
+        self.rows = rows
         self.best = best
         """u, the distance of the closest adversarial input, of all samples; `rows` (n,) says
         which are in this run."""
@@ -194,27 +184,22 @@ class _Walk:
         return len(self.rows) > 0
 
     def judge(self, logits: Tensor) -> None:
-        """Record distances of adversarial points, and move these points back towards the clean
-        inputs.
-        """
+        """Record distances of adversarial points, and move them back towards the clean inputs."""
         # The oracle asks for a lead beyond rounding. Here that would hold samples in the band
         # between, never to step back.
         outside = self.threat.criterion.margin(logits, self.batch.y, self.x) > 0
+        # Read on the processor, where it costs nothing.
         if outside.device.type == "cpu" and not outside.any():
             return
+
         delta = self.x - self.batch.x
         closer = torch.minimum(self.best[self.rows], self.threat.distance.size(delta))
         self.best[self.rows] = torch.where(outside, closer, self.best[self.rows])
-        replace_rows(
-            self.x,
-            outside,
-            self.threat.domain.clamp(delta.mul_(self.settings.beta).add_(self.batch.x)),
-        )
+        nearer = self.threat.domain.clamp(delta.mul_(self.settings.beta).add_(self.batch.x))
+        replace_rows(self.x, outside, nearer)
 
     def advance(self, value: Tensor, normal: Tensor) -> None:
-        """One step towards the plane where `value` (n,), with gradient `normal` (n, *shape), is
-        zero.
-        """
+        """One step towards the plane where `value` (n,), of gradient `normal` (n, *shape), is 0."""
         size = len(self.x) if self.x.is_cuda else max(1, BLOCK // self.x[0].numel())
         for start in range(0, len(self.x), size):
             part = slice(start, start + size)
@@ -222,25 +207,28 @@ class _Walk:
 
     def _step(self, x: Tensor, x0: Tensor, value: Tensor, normal: Tensor) -> Tensor:
         """Both projections onto the plane, overshot and mixed by their lengths."""
-        distance, domain, eta = self.threat.distance, self.threat.domain, self.settings.eta
+        distance = self.threat.distance
+        domain = self.threat.domain
+        eta = self.settings.eta
         low = self.low
         high = self.high
         project = PROJECT[distance.name]
+
         offset = x0 - x
         step = project(x, normal, -value, low, high)
         step_0 = project(x0, normal, -value - (normal * offset).flatten(1).sum(1), low, high)
+
         length = distance.size(step)
         length_0 = distance.size(step_0)
         alpha = (length / (length + length_0).clamp_min(1e-30)).clamp_max(self.settings.alpha_max)
+
         # (1 - alpha) (x + eta step) + alpha (x0 + eta step_0)
         toward = offset.add_(step_0.sub_(step), alpha=eta).mul_(per_sample(alpha, x))
         return domain.clamp(toward.add_(step, alpha=eta).add_(x))
 
 
 def _nearest(lead: Tensor, grad: Tensor, dual: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-    """The difference (n,) and its gradient (n, *shape) to the class whose linearised boundary is
-    nearest.
-    """
+    """Difference (n,) and gradient (n, *shape) to the class of the nearest boundary."""
     if grad.shape[1] == 1:
         return lead[:, 0], grad[:, 0]
     slopes = dual(grad.flatten(0, 1)).reshape(lead.shape)

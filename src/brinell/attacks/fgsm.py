@@ -27,13 +27,14 @@ class FGSM(EveryKind):
     family = "budgeted"
 
     def cost(self, classes: int) -> tuple[int, int]:
+        """The clean input with its gradient, and the result."""
         return 2, 1
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """A step from each clean input."""
         grad = oracle.gradient(batch.ids, batch.x, LOSSES[self.loss]).grad
-        batch, threat, grad = still_active(
-            oracle, batch, threat, grad
-        )  # a budget of one query is spent by now
+        # A budget of one query is spent by now.
+        batch, threat, grad = still_active(oracle, batch, threat, grad)
         if not len(batch):
             return
         step = threat.distance.ascent(grad).mul_(per_sample(threat.eps, grad))

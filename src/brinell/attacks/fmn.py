@@ -1,5 +1,6 @@
-"""FMN: the shortest adversarial perturbation, by gradient steps inside a ball that grows and
-shrinks around the boundary.
+"""FMN: the shortest adversarial perturbation, by gradient steps inside an adaptive ball.
+
+The ball grows and shrinks around the boundary.
 
 Pintor et al. 2021, Fast minimum-norm adversarial attacks through adaptive norm constraints,
 Algorithm 1. One gradient per step gives an upper bound on every sample's distance, and so on the
@@ -61,25 +62,27 @@ class FMN(EveryKind):
             )
 
     def cost(self, classes: int) -> tuple[int, int]:
+        """One forward and backward a step, and a forward for the last iterate."""
         return self.steps + 1, self.steps
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """All steps on all samples; only a budget of queries ends a sample earlier."""
         low, high = threat.domain.bounds(batch.x)
-        length = float((high - low).max()) * (
-            self.step_size or (10.0 if threat.distance.name == "linf" else 1.0)
-        )
+        first = self.step_size or (10.0 if threat.distance.name == "linf" else 1.0)
+        length = float((high - low).max()) * first
         x = batch.x
         eps = torch.zeros_like(threat.eps)
         best = torch.full_like(threat.eps, torch.inf)
+
         for k in range(1, self.steps + 1):
             answer = oracle.gradient(batch.ids, x, margin)
             gamma = cosine(self.gamma, self.last_gamma, k / self.steps)
             eps, best = _resized(eps, best, threat.distance, x - batch.x, answer, gamma)
-            step = norms.steepest_l2(answer.grad).mul_(
-                length * cosine(1.0, self.last_step_size, k / self.steps)
-            )
+
+            share = cosine(1.0, self.last_step_size, k / self.steps)
+            step = norms.steepest_l2(answer.grad).mul_(length * share)
             x = replace(threat, eps=eps).project(step.add_(x), batch.x)
+
             batch, threat, x, eps, best = still_active(oracle, batch, threat, x, eps, best)
             if not len(batch):
                 return
@@ -96,7 +99,11 @@ def _resized(
     """
     size = distance.size(delta)
     wrong = answer.loss > 0
+
     best = torch.where(wrong, torch.minimum(best, size), best)
     slope = norms.DUAL[distance.name](answer.grad).clamp_min(1e-30)
-    outside = torch.where(best.isinf(), size - answer.loss / slope, eps) * (1 + gamma)
-    return torch.where(wrong, torch.minimum(eps * (1 - gamma), best), outside), best
+    # Where the linearised boundary lies, before an adversarial input is known.
+    expected = torch.where(best.isinf(), size - answer.loss / slope, eps)
+    grown = expected * (1 + gamma)
+    shrunk = torch.minimum(eps * (1 - gamma), best)
+    return torch.where(wrong, shrunk, grown), best

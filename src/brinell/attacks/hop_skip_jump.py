@@ -59,28 +59,26 @@ class HopSkipJump(EveryKind):
     targeted = False
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """The starts, and for each step an estimate, a jump and a bisection; one bisection comes
-        before the first.
-        """
+        """The starts and a bisection, then for each step an estimate, a jump and a bisection."""
         estimates = sum(self._count(step) for step in range(1, self.steps + 1))
         return self.starts + BISECTIONS + estimates + self.steps * (HALVINGS + BISECTIONS), 0
 
     def _count(self, step: int) -> int:
+        """Noisy inputs of the estimate of a step."""
         return min(int(self.samples * math.sqrt(step)), self.most_samples)
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        for rows in torch.split(
-            torch.arange(len(batch), device=batch.x.device),
-            max(1, ROOM // (BLOCK * batch.x[0].numel())),
-        ):
-            walk = _Walk(oracle, batch.select(rows), threat, rng.select(rows), self.gamma)
+        """Walk with groups of samples whose noisy inputs fit into memory."""
+        size = max(1, ROOM // (BLOCK * batch.x[0].numel()))
+        for rows in torch.split(torch.arange(len(batch), device=batch.x.device), size):
+            walk = _LabelWalk(oracle, batch.select(rows), threat, rng.select(rows), self.gamma)
             if walk.start(self.starts):
                 for step in range(1, self.steps + 1):
                     if not walk.step(step, self._count(step)):
                         break
 
 
-class _Walk:
+class _LabelWalk:
     """Adversarial inputs on their way to the clean ones.
 
     Each method asks only about samples with queries left.
@@ -89,15 +87,19 @@ class _Walk:
     def __init__(
         self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, gamma: float
     ) -> None:
-        self._ledger, self._batch, self._rng = oracle, batch, rng
-        self._distance, self._domain = threat.distance, threat.domain
+        self._ledger = oracle
+        self._batch = batch
+        self._rng = rng
+        self._distance = threat.distance
+        self._domain = threat.domain
         self._linf = threat.distance.name == "linf"
+
         d = math.prod(threat.domain.shape)
         self._theta = gamma / (d * d if self._linf else d**1.5)
         low, high = threat.domain.bounds(batch.x)
-        self._reach = torch.full(
-            (len(batch),), 0.1 * float((high - low).max()), device=batch.x.device
-        )
+        reach = 0.1 * float((high - low).max())
+        self._reach = torch.full((len(batch),), reach, device=batch.x.device)
+        """(n,): how far noisy inputs lie from the current ones: delta of the paper."""
         self._x = batch.x
 
     def _fooled(self, rows: Tensor, x: Tensor) -> Tensor:
@@ -105,6 +107,7 @@ class _Walk:
         return self._ledger.labels(self._batch.ids[rows], x) != self._batch.y[rows]
 
     def _affordable(self) -> Tensor:
+        """(n,) bool: samples with queries left."""
         return self._ledger.active(self._batch.ids)
 
     def _select(self, keep: Tensor) -> bool:
@@ -117,30 +120,26 @@ class _Walk:
         return bool(keep.any())
 
     def start(self, tries: int) -> bool:
-        """Find noise that is misclassified and bisect to the boundary; False where no sample found
-        any.
-        """
+        """Bisect from misclassified noise to the boundary; False where none is found."""
         success = torch.zeros_like(self._batch.ids, dtype=torch.bool)
         self._x = self._batch.x.clone()
         for trial in range(tries):
             rows = (~success & self._affordable()).nonzero()[:, 0]
             if not len(rows):
                 break
-            noise = noise_squares(
-                self._domain, self._rng.select(rows).fold(f"start {trial}"), trial, self._x
-            )
+            streams = self._rng.select(rows).fold(f"start {trial}")
+            noise = noise_squares(self._domain, streams, trial, self._x)
             wrong = self._fooled(rows, noise)
             self._x[rows[wrong]] = noise[wrong]
             success[rows[wrong]] = True
+
         if not self._select(success):
             return False
         self._bisect()
         return self._select(self._affordable())
 
     def _bisect(self) -> None:
-        """Move each input towards the clean one until the boundary lies within theta of it
-        (Algorithm 1).
-        """
+        """Move each input to within theta of the boundary, towards the clean one (Algorithm 1)."""
         clean = self._batch.x
         offset = self._x - self._batch.x
         low = torch.zeros_like(self._reach)
@@ -148,18 +147,15 @@ class _Walk:
         size = self._distance.size(offset)
 
         def interpolate(share: Tensor, rows: Tensor) -> Tensor:
-            """Inputs at these shares of the way: on the segment, or in Linf with larger changes cut
-            off.
-            """
+            """Inputs at shares of the way: on the segment, or in Linf by cutting changes off."""
             if self._linf:
                 points = self._distance.project(offset[rows], share * size[rows])
             else:
                 points = offset[rows] * per_sample(share, offset)
             return self._domain.clamp(points + clean[rows])
 
-        for _ in range(
-            min(BISECTIONS, math.ceil(math.log2(1 / self._theta)) if self._theta < 1 else 0)
-        ):
+        halvings = math.ceil(math.log2(1 / self._theta)) if self._theta < 1 else 0
+        for _ in range(min(BISECTIONS, halvings)):
             rows = self._affordable().nonzero()[:, 0]
             if not len(rows):
                 break
@@ -167,21 +163,22 @@ class _Walk:
             wrong = self._fooled(rows, interpolate(middle, rows))
             high[rows] = torch.where(wrong, middle, high[rows])
             low[rows] = torch.where(wrong, low[rows], middle)
+
         nearest = interpolate(high, torch.arange(len(offset), device=offset.device))
         self._x = torch.where(per_sample(high < 1, offset), nearest, self._x)
 
     def step(self, number: int, count: int) -> bool:
         """One iteration of Algorithm 2; returns False if no sample has queries left for another."""
         direction = self._distance.ascent(self._normal(number, count))
-        if not self._select(affordable := self._affordable()):
+        affordable = self._affordable()
+        if not self._select(affordable):
             return False
         self._jump(direction[affordable], number)
+
+        # The distance at which the next estimate takes noise (section 4.1).
         d = self._x[0].numel()
-        self._reach = (
-            self._distance.size(self._x - self._batch.x)
-            * self._theta
-            * (d if self._linf else math.sqrt(d))
-        )
+        size = self._distance.size(self._x - self._batch.x)
+        self._reach = size * self._theta * (d if self._linf else math.sqrt(d))
         self._bisect()
         return self._select(self._affordable())
 
@@ -190,18 +187,20 @@ class _Walk:
         n = len(self._x)
         shape = self._x.shape[1:]
         reach = self._reach.clamp_min(1e-12)
+        # Sums over the noisy inputs: of their changes, of changes times signs, of signs,
+        # and how many.
         changes = torch.zeros_like(self._x)
         weighted = torch.zeros_like(self._x)
         signs = torch.zeros_like(reach)
         answers = torch.zeros_like(reach)
+
         for block, start in enumerate(range(0, count, BLOCK)):
             size = min(BLOCK, count - start)
             rng = self._rng.fold(number).fold(block)
-            noise = (
-                rng.uniform(size, *shape).mul_(2).sub_(1)
-                if self._linf
-                else rng.normal(size, *shape)
-            )
+            if self._linf:
+                noise = rng.uniform(size, *shape).mul_(2).sub_(1)
+            else:
+                noise = rng.normal(size, *shape)
             noise = noise.flatten(0, 1)
             rows = torch.arange(n, device=noise.device).repeat_interleave(size)
             noise *= per_sample(reach[rows] / l2(noise), noise)
@@ -209,15 +208,12 @@ class _Walk:
             able = self._ledger.active(self._batch.ids[rows])
             if not able.any():
                 break
-            sign = torch.zeros(len(rows), device=noise.device)
+
+            # 1 where the label is wrong, -1 where it is right, 0 where no query was left.
             index = able.nonzero()[:, 0]
-            sign[index] = (
-                1
-                - 2
-                * (
-                    ~self._fooled(rows[index], probes if len(index) == len(rows) else probes[index])
-                ).float()
-            )
+            answered = probes if len(index) == len(rows) else probes[index]
+            sign = torch.zeros(len(rows), device=noise.device)
+            sign[index] = 1 - 2 * (~self._fooled(rows[index], answered)).float()
             change = probes.sub_(self._x[rows]).reshape(n, size, -1)
             sign = sign.reshape(n, 1, size)
             weight = able.float().reshape(n, 1, size)
@@ -225,6 +221,7 @@ class _Walk:
             changes += (weight @ change).reshape(changes.shape)
             signs += sign.sum((1, 2))
             answers += weight.sum((1, 2))
+
         mean = signs / answers.clamp_min(1)
         # If all labels agree, the baseline would leave nothing: the mean of the noise itself,
         # towards or away.
@@ -232,8 +229,9 @@ class _Walk:
         return weighted - per_sample(baseline, changes) * changes
 
     def _jump(self, direction: Tensor, number: int) -> None:
-        """Step off the boundary by the distance over the root of the step's number, halved until
-        the label is wrong.
+        """Step off the boundary by the distance over the root of the step's number.
+
+        The step is halved until the label is wrong.
         """
         length = self._distance.size(self._x - self._batch.x) / math.sqrt(number)
         open_ = torch.ones_like(length, dtype=torch.bool)
@@ -241,9 +239,8 @@ class _Walk:
             rows = (open_ & self._affordable()).nonzero()[:, 0]
             if not len(rows):
                 break
-            x = self._domain.clamp(
-                self._x[rows] + per_sample(length[rows], direction) * direction[rows]
-            )
+            step = per_sample(length[rows], direction) * direction[rows]
+            x = self._domain.clamp(self._x[rows] + step)
             wrong = self._fooled(rows, x)
             self._x[rows[wrong]] = x[wrong]
             open_[rows[wrong]] = False

@@ -1,5 +1,4 @@
-"""MI-FGSM: steps along the sign of an accumulated gradient, whose adversarial examples transfer
-better to other models.
+"""MI-FGSM: steps along the sign of an accumulated gradient, whose examples transfer better.
 
 Dong et al. 2018, Boosting adversarial attacks with momentum, Algorithm 1 and section 3.2 (in L2
 equation 8): each gradient is divided by its L1 norm and added to `decay` times the sum so far;
@@ -39,8 +38,9 @@ from brinell.core.settings import Count, NotNegative, Portion, Range
 
 @dataclass(frozen=True, kw_only=True)
 class MIFGSM(EveryKind):
-    """Momentum iterative FGSM; `diverse=0.5` and `kernel=5` are its variants with diverse inputs
-    and translation invariance.
+    """Momentum iterative FGSM, with variants for diverse inputs and translation invariance.
+
+    `diverse=0.5` and `kernel=5` are these variants.
     """
 
     steps: Count = 10
@@ -81,17 +81,21 @@ class MIFGSM(EveryKind):
             )
 
     def reach(self, distance: str) -> float:
-        """Multiple of eps within which it queries: infinite with `diverse`, as resized inputs may
-        leave the ball; otherwise 1.
+        """Multiple of eps within which it queries: infinite with `diverse`, otherwise 1.
+
+        Resized inputs may leave the ball.
         """
         return float("inf") if self.diverse else 1.0
 
     def cost(self, classes: int) -> tuple[int, int]:
+        """One forward and backward a step, and a forward for the last iterate."""
         return self.steps + 1, self.steps
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """All steps on all samples; the last iterate is scored."""
         x = batch.x
         sums = torch.zeros_like(batch.x)
+
         fraction = self.step_size or 1 / self.steps
         for step in range(self.steps):
             grad = self._gradient(oracle, batch, x, threat.domain, rng.fold(step))
@@ -100,9 +104,12 @@ class MIFGSM(EveryKind):
             )
             if not len(batch):
                 return
+
             if self.kernel > 1:
                 grad = smoothed(grad, self.kernel)
-            sums = sums.mul_(self.decay).add_(grad / per_sample(l1(grad).clamp_min(1e-30), grad))
+            scaled = grad / per_sample(l1(grad).clamp_min(1e-30), grad)
+            sums = sums.mul_(self.decay).add_(scaled)
+
             move = threat.distance.ascent(sums).mul_(per_sample(fraction * threat.eps, x))
             x = threat.project(move.add_(x), batch.x)
         oracle.scores(batch.ids, x)
@@ -113,10 +120,12 @@ class MIFGSM(EveryKind):
         """(n, *shape): the gradient at each input, or led back from a resized version of it."""
         if not self.diverse:
             return oracle.gradient(batch.ids, x, cross_entropy).grad
+
         resized = rng.uniform(1)[:, 0] < self.diverse
         share = self.shrink + (1 - self.shrink) * rng.fold("share").uniform(1)[:, 0]
         place = rng.fold("place").uniform(2)
         share = torch.where(resized, share, 1.0)
+
         low = domain.bounds(x)[0]
         with torch.enable_grad():
             leaf = x.detach().requires_grad_()
@@ -124,10 +133,12 @@ class MIFGSM(EveryKind):
             # Samples that are not resized stay bit-identical to the input, so they are judged
             # within eps.
             transformed = torch.where(per_sample(resized, x), transformed, leaf)
-        grad = oracle.gradient(
+
+        # The model's gradient is led back through the transformation.
+        answer = oracle.gradient(
             batch.ids, domain.clamp(transformed.detach().clone()), cross_entropy
-        ).grad
-        return torch.autograd.grad(transformed, leaf, grad)[0]
+        )
+        return torch.autograd.grad(transformed, leaf, answer.grad)[0]
 
 
 def padded(x: Tensor, share: Tensor, place: Tensor) -> Tensor:
@@ -148,23 +159,24 @@ def padded(x: Tensor, share: Tensor, place: Tensor) -> Tensor:
     # A point u of the output, -1 to 1, shows the point (u - centre) / share of the input.
     centre = (2 * place - 1) * (1 - share[:, None])
     theta = torch.zeros(n, 2, 3, device=x.device, dtype=x.dtype)
-    theta[:, 0, 0] = theta[:, 1, 1] = 1 / share
+    theta[:, 0, 0] = 1 / share
+    theta[:, 1, 1] = 1 / share
     theta[:, :, 2] = -centre / share[:, None]
+
     flat = x.reshape(n, -1, height, width)
     grid = F.affine_grid(theta, list(flat.shape), align_corners=False)
-    return F.grid_sample(
-        flat, grid, mode="bilinear", padding_mode="zeros", align_corners=False
-    ).reshape(x.shape)
+    shown = F.grid_sample(flat, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    return shown.reshape(x.shape)
 
 
 def smoothed(grad: Tensor, side: int) -> Tensor:
-    """(n, ..., H, W) convolved along height and width with a Gaussian kernel of this odd side;
-    zeros outside.
-    """
+    """(n, ..., H, W) convolved with a Gaussian kernel of this odd side; zeros outside."""
     reach = side // 2
     positions = torch.arange(-reach, reach + 1, device=grad.device, dtype=grad.dtype)
     weights = torch.exp(-0.5 * (positions * 3 / reach) ** 2)
     weights = weights / weights.sum()
+    # The kernel is a product: one axis after the other.
     flat = grad.reshape(-1, 1, *grad.shape[-2:])
     flat = F.conv2d(flat, weights.reshape(1, 1, -1, 1), padding=(reach, 0))
-    return F.conv2d(flat, weights.reshape(1, 1, 1, -1), padding=(0, reach)).reshape(grad.shape)
+    flat = F.conv2d(flat, weights.reshape(1, 1, 1, -1), padding=(0, reach))
+    return flat.reshape(grad.shape)

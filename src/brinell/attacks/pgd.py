@@ -24,8 +24,9 @@ from brinell.core.settings import Count, Range
 
 @dataclass(frozen=True, kw_only=True)
 class PGD(EveryKind):
-    """Projected gradient descent with restarts; `random_start=false` makes it the basic iterative
-    method.
+    """Projected gradient descent with restarts.
+
+    `random_start=false` makes it the basic iterative method.
     """
 
     steps: Count = 40
@@ -56,6 +57,7 @@ class PGD(EveryKind):
         return self.restarts * (self.steps + 1), self.restarts * self.steps
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """One restart after another, on the samples that are still active."""
         for restart in range(self.restarts):
             batch, threat, rng = still_active(oracle, batch, threat, rng)
             if not len(batch):
@@ -63,11 +65,13 @@ class PGD(EveryKind):
             self._run(oracle, batch, threat, rng.fold(restart))
 
     def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """One restart; its last iterate is scored."""
         x = batch.x
         if self.random_start:
             start = threat.distance.sample(rng, tuple(x.shape[1:]))
             x = threat.project(start.mul_(per_sample(threat.eps, x)).add_(x), x)
         fraction = self.step_size or 2.5 / self.steps
+
         for _ in range(self.steps):
             grad = oracle.gradient(batch.ids, x, LOSSES[self.loss]).grad
             batch, threat, x, grad = still_active(oracle, batch, threat, x, grad)

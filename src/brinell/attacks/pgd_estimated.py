@@ -29,9 +29,7 @@ from brinell.core.settings import Count, Positive, Range
 
 @dataclass(frozen=True, kw_only=True)
 class PGDEstimated(EveryKind):
-    """Projected gradient ascent on the margin, with scores for what the gradient leaves
-    unexplained.
-    """
+    """Projected gradient ascent on the margin; scores correct what the gradient leaves out."""
 
     steps: Count = 60
     """Gradient steps."""
@@ -51,19 +49,25 @@ class PGDEstimated(EveryKind):
     family = "budgeted"
 
     def cost(self, classes: int) -> tuple[int, int]:
+        """The pairs and a gradient each step, and a forward for the last iterate."""
         return self.steps * (2 * self.pairs + 1) + 1, self.steps
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """All steps on all samples; the last iterate is scored."""
         x = batch.x
         correction = torch.zeros_like(batch.x)
         missing = torch.zeros_like(x, dtype=torch.bool)
+
         for step in range(self.steps):
             grad = oracle.gradient(batch.ids, x).grad
             if not step:
-                missing = (grad == 0) | per_sample((grad != 0).flatten(1).all(1), grad)
+                # Values without a gradient; of a sample whose gradient is whole, all values.
+                is_whole = (grad != 0).flatten(1).all(1)
+                missing = (grad == 0) | per_sample(is_whole, grad)
             batch, threat, rng, x, correction, grad, missing = still_active(
                 oracle, batch, threat, rng, x, correction, grad, missing
             )
+
             if len(batch):
                 estimate = self._correction(oracle, batch, threat, rng.fold(step), x, grad, missing)
                 correction = self.momentum * correction + (1 - self.momentum) * estimate
@@ -72,6 +76,7 @@ class PGDEstimated(EveryKind):
                 )
             if not len(batch):
                 return
+
             direction = threat.distance.ascent(grad + correction)
             share = (self.step_size or 6 / self.steps) * (1 - 0.9 * step / max(1, self.steps - 1))
             x = threat.project(x + direction * per_sample(share * threat.eps, x), batch.x)
@@ -87,27 +92,27 @@ class PGDEstimated(EveryKind):
         grad: Tensor,
         mask: Tensor,
     ) -> Tensor:
-        """(n, *shape): the mean over the pairs of the slope that the gradient does not explain,
-        times their signs.
-        """
+        """(n, *shape): the mean over the pairs of the slope that the gradient does not explain."""
         shape = tuple(x.shape[1:])
         # Of a change of every such value by 1; where there is none, or no budget, nothing is to be
         # estimated.
         size = threat.distance.size(mask.to(x.dtype)).clamp_min(1e-12)
         length = (self.sigma * threat.eps / size).clamp_min(1e-12)
+
         total = torch.zeros_like(x)
         for pair in range(self.pairs):
             signs = rng.fold(pair).uniform(*shape).sub_(0.5).sign_() * mask
             step = signs * per_sample(length, x)
-            sides = [threat.project(side, batch.x) for side in (x + step, x - step)]
+            ends = [threat.project(end, batch.x) for end in (x + step, x - step)]
             open_ = oracle.affordable(torch.cat([batch.ids, batch.ids])).reshape(2, -1).all(0)
             ids = batch.ids[open_]
             if not len(ids):
                 break
-            up, down = (oracle.loss(ids, side[open_]) for side in sides)
-            difference = (sides[0] - sides[1])[open_]
+
+            up = oracle.loss(ids, ends[0][open_])
+            down = oracle.loss(ids, ends[1][open_])
+            difference = (ends[0] - ends[1])[open_]
             unexplained = (up - down) - (difference * grad[open_]).flatten(1).sum(1)
-            total[open_] += (
-                per_sample(unexplained / length[open_].square(), difference) * difference / 4
-            )
+            slope = per_sample(unexplained / length[open_].square(), difference)
+            total[open_] += slope * difference / 4
         return total / self.pairs

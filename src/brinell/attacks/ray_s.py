@@ -55,6 +55,7 @@ class RayS(EveryKind):
     targeted = False
 
     def cost(self, classes: int) -> tuple[int, int]:
+        """One query a step."""
         return self.steps, 0
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
@@ -62,17 +63,15 @@ class RayS(EveryKind):
 
         It draws no random numbers.
         """
-        search = _Search(batch, threat)
+        search = _RaySearch(batch, threat)
         for _ in range(self.steps):
             if not search.keep(oracle.active(search.batch.ids, self.stop_at_eps)):
                 return
             search.update(oracle.labels(search.batch.ids, search.proposals()) != search.batch.y)
 
 
-class _Search:
-    """The best direction of each sample, the direction that is tried, and the interval that is
-    bisected.
-    """
+class _RaySearch:
+    """The best direction of each sample, the direction that is tried, and its interval."""
 
     def __init__(self, batch: Batch, threat: Threat) -> None:
         n = len(batch)
@@ -80,12 +79,18 @@ class _Search:
         device = batch.x.device
         low, high = threat.domain.bounds(batch.x)
         span = float((high - low).max())
-        self.batch, self._threat, self._d = batch, threat, d
+        self.batch = batch
+        self._threat = threat
+        self._d = d
+
+        # The geometry of directions, and how exactly a radius is found.
         self._length = 1.0 if threat.distance.name == "linf" else d**-0.5
         """Size of each value of a direction."""
         self._resolution = (RESOLUTION * threat.eps).clamp_max(COARSEST * span / self._length)
         self._farthest = span / self._length
         self._last_stage = math.ceil(math.log2(d))
+
+        # What is known: the best direction and its radius; then what is tried.
         self._best = torch.ones(n, d, dtype=torch.int8, device=device)
         self._radius = torch.full((n,), torch.inf, device=device)
         self._direction = self._best.clone()
@@ -116,45 +121,46 @@ class _Search:
         return bool(active.any())
 
     def proposals(self) -> Tensor:
-        """(n, *shape): the next question of each sample: at the best radius, or in the middle of
-        its interval.
-        """
-        step = self._direction.to(self.batch.x).view_as(self.batch.x) * per_sample(
-            self._length * self._queried_radius(), self.batch.x
-        )
-        return self._threat.domain.clamp(self.batch.x + step)
+        """(n, *shape): the next query of each sample, in its interval or at the best radius."""
+        length = per_sample(self._length * self._queried_radius(), self.batch.x)
+        direction = self._direction.to(self.batch.x).view_as(self.batch.x)
+        return self._threat.domain.clamp(self.batch.x + direction * length)
 
     def _queried_radius(self) -> Tensor:
-        return torch.where(
-            self._bisecting, (self._lower + self._upper) / 2, self._radius.clamp_max(self._farthest)
-        )
+        """(n,): the middle of an interval that is bisected, else the best radius."""
+        middle = (self._lower + self._upper) / 2
+        return torch.where(self._bisecting, middle, self._radius.clamp_max(self._farthest))
 
     def update(self, adversarial: Tensor) -> None:
         """Take in whether each proposal is adversarial (n,) bool, and choose the next one."""
         queried = self._queried_radius()
+        # A proposal that is adversarial at the best radius is nearer: its radius is bisected.
         promising = adversarial & ~self._bisecting
+        bisected = self._bisecting | promising
         self._upper = torch.where(adversarial, queried, self._upper)
-        self._lower = torch.where(promising, 0.0, torch.where(adversarial, self._lower, queried))
-        complete = torch.where(
-            self._bisecting | promising, self._upper - self._lower <= self._resolution, True
-        )
-        nearer = complete & (self._bisecting | promising) & (self._upper < self._radius)
+        self._lower = torch.where(adversarial, self._lower, queried)
+        self._lower = torch.where(promising, 0.0, self._lower)
+
+        is_narrow = self._upper - self._lower <= self._resolution
+        complete = torch.where(bisected, is_narrow, True)
+        nearer = complete & bisected & (self._upper < self._radius)
         self._best = torch.where(nearer[:, None], self._direction, self._best)
         self._radius = torch.where(nearer, self._upper, self._radius)
-        self._bisecting = (self._bisecting | promising) & ~complete
+        self._bisecting = bisected & ~complete
         self._advance(complete.nonzero()[:, 0])
 
     def _advance(self, rows: Tensor) -> None:
-        """Flip the next block of the best direction in these rows; after its last block the next
-        stage begins.
+        """Flip the next block of the best direction in these rows.
+
+        After its last block the next stage begins.
         """
         self._block[rows] += 1
         size = self._block_size(rows)
         finished = self._block[rows] * size >= self._d
-        self._stage[rows] = torch.where(
-            finished, (self._stage[rows] + 1).clamp_max(self._last_stage), self._stage[rows]
-        )
+        following = (self._stage[rows] + 1).clamp_max(self._last_stage)
+        self._stage[rows] = torch.where(finished, following, self._stage[rows])
         self._block[rows] = torch.where(finished, 0, self._block[rows])
+
         start = self._block[rows] * self._block_size(rows)
         place = torch.arange(self._d, device=rows.device)
         block = (place >= start[:, None]) & (place < (start + self._block_size(rows))[:, None])

@@ -1,5 +1,4 @@
-"""RLAB: an agent that sees class probabilities alone places custom distortions on the most
-sensitive patches.
+"""RLAB: an agent that sees class probabilities alone distorts the most sensitive patches.
 
 Sarkar et al. 2023, arXiv 2310.18626, and 2024, arXiv 2403.18985. The decision process, with its
 deviations from the papers, is `rlab.search`; `rlab.refine` follows an episode that succeeded.
@@ -48,9 +47,7 @@ from brinell.rlab.search import run_episodes
 
 @dataclass(frozen=True, kw_only=True)
 class RLAB(EveryKind):
-    """Distortions on the most sensitive patches, placed by an agent that adds and removes in each
-    step.
-    """
+    """Distortions on the most sensitive patches, by an agent that adds and removes in each step."""
 
     distortions: tuple[Distortion, ...] = field(
         default=(GaussianNoise(),), metadata={"plugin": "distortion"}
@@ -95,36 +92,41 @@ class RLAB(EveryKind):
             if isinstance(value, str):  # "2" and 2 are one setting, in records too
                 pair = sides(value, 1)
                 object.__setattr__(self, name, pair[0] if len(pair) == 1 else value)
-        one_side = isinstance(self.patch, int)
-        if (one_side and int(self.patch) < 0) or self.slots < 1 or not self.distortions:
-            raise ValueError(
-                f"patch is {self.patch} and slots {self.slots}: patch must be 0 "
-                "or more, slots 1 or more; a distortion is needed"
-            )
-        if one_side and not (
-            0 <= self.stride <= int(self.patch) if isinstance(self.stride, int) else self.patch
-        ):
-            raise ValueError(
-                f"stride is {self.stride}: between 1 and `patch`, which is "
-                f"{self.patch}, or 0 for patches side by side"
-            )
+
+        self._check_patches()
         if self.draws < 1 or any(severity not in SEVERITIES for severity in self.severities):
             raise ValueError(
                 f"severities are {self.severities} and draws {self.draws}: "
                 "severities are 1 to 5, draws at least 1"
             )
-        strange = [
-            distortion
-            for distortion in self.distortions
-            if not all(hasattr(distortion, name) for name in ("domains", "draws"))
-        ]
-        if strange:
-            raise ValueError(
-                f"{type(strange[0]).__name__} is no distortion: it must have domains and draws"
-            )
+        for distortion in self.distortions:
+            if not (hasattr(distortion, "domains") and hasattr(distortion, "draws")):
+                name = type(distortion).__name__
+                raise ValueError(f"{name} is no distortion: it must have domains and draws")
         self._rules()
 
+    def _check_patches(self) -> None:
+        """Refuse sides, strides and slots that no run can have."""
+        has_one_side = isinstance(self.patch, int)
+        if (has_one_side and int(self.patch) < 0) or self.slots < 1 or not self.distortions:
+            raise ValueError(
+                f"patch is {self.patch} and slots {self.slots}: patch must be 0 "
+                "or more, slots 1 or more; a distortion is needed"
+            )
+        if not has_one_side:
+            return
+        # Strides for each axis need a patch.
+        fits = bool(self.patch)
+        if isinstance(self.stride, int):
+            fits = 0 <= self.stride <= int(self.patch)
+        if not fits:
+            raise ValueError(
+                f"stride is {self.stride}: between 1 and `patch`, which is "
+                f"{self.patch}, or 0 for patches side by side"
+            )
+
     def _rules(self) -> Rules:
+        """The rules of an episode by the settings."""
         return Rules(steps=self.steps, refine=self.refine, removals=self.removals)
 
     def agent(self, kind: Kind) -> Agent:
@@ -133,12 +135,11 @@ class RLAB(EveryKind):
 
     def grid(self, domain: Domain) -> PatchGrid:
         """The patches over such inputs; refuses one larger than the input."""
-        if self.patch:
-            patch = sides(self.patch, AXES[domain.kind])
-            return PatchGrid(
-                domain.shape, patch, sides(self.stride, len(patch)) if self.stride else None
-            )
-        return PatchGrid.usual(domain)
+        if not self.patch:
+            return PatchGrid.usual(domain)
+        patch = sides(self.patch, AXES[domain.kind])
+        stride = sides(self.stride, len(patch)) if self.stride else None
+        return PatchGrid(domain.shape, patch, stride)
 
     def check(self, domain: Domain) -> None:
         """Try the distortions on a synthetic input, and check that the policy fits them.
@@ -152,12 +153,9 @@ class RLAB(EveryKind):
         variants = self.variants(domain)
         stream = Streams.of(0, torch.zeros(1, dtype=torch.int64))
         low, high = domain.bounds()
-        vet(
-            variants,
-            domain.clamp(low + (high - low) * stream.uniform(*domain.shape)),
-            stream.fold("filters"),
-            domain=domain,
-        )
+        x = domain.clamp(low + (high - low) * stream.uniform(*domain.shape))
+        vet(variants, x, stream.fold("filters"), domain=domain)
+
         agent = self.agent(domain.kind)
         self._check_data(agent, domain)
         network = agent.network
@@ -209,9 +207,10 @@ class RLAB(EveryKind):
         ends = extremes(domain)
         vet(variants, ends, Streams.of(0, torch.arange(len(ends))).fold("filters"), domain=domain)
         vet(variants, x, rng.fold("filters"), domain=domain)
-        return strength_remarks(
-            [*public_names(self.distortions).values()], *strengths(variants, x, threat, rng)
-        )
+
+        names = [*public_names(self.distortions).values()]
+        factors, fills = strengths(variants, x, threat, rng)
+        return strength_remarks(names, factors, fills)
 
     def digest(self) -> str:
         """Digest of the policy file's content, which its name does not determine."""
@@ -223,6 +222,7 @@ class RLAB(EveryKind):
         return 1 + self.steps + (self.refine or 0) + clean, 0
 
     def surrogates(self) -> tuple[Model, ...]:
+        """The surrogates that the policy brings; those that need no file bring none."""
         return () if self.policy in NAMES else find_agent(self.policy).surrogates
 
     def surrogate_questions(self) -> int:
@@ -234,8 +234,8 @@ class RLAB(EveryKind):
         return variants(self.distortions, domain, self.severities, self.draws)
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> Extras:
-        """Run an episode on each sample, `slots` at a time; what is placed where, the sensitivity
-        map, and the monitors' remarks.
+        """Run an episode on each sample, `slots` at a time.
+
 
         The extras, for each sample:
         - `patches` (patches,) int16: the variant on each patch of the closest input that was found,
@@ -248,6 +248,7 @@ class RLAB(EveryKind):
         grid = self.grid(threat.domain)
         variants = self.variants(threat.domain)
         names = public_names(self.distortions)
+
         legend = {
             "kind": "patches",
             "grid": {
@@ -261,6 +262,7 @@ class RLAB(EveryKind):
                 for variant in variants
             ],
         }
+
         arrays = {"patches": results.closest, "map": results.map}
         remarks = [*self._remarks(threat.domain.kind), *rare_success(results, threat.eps)]
         return Extras(remarks=remarks, arrays=arrays, legend=legend)
@@ -275,6 +277,7 @@ class RLAB(EveryKind):
     def run_episodes(
         self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams
     ) -> EpisodeOutcomes:
+        """The outcomes of an episode on each sample."""
         agent = self.agent(threat.domain.kind).to(batch.x.device)
         oracle = oracle.follow(agent.surrogates) if agent.surrogates else oracle
         placement = Placement(
@@ -284,6 +287,7 @@ class RLAB(EveryKind):
             prior=agent.prior,
             slots=self.slots,
         )
+
         clean = CleanUp() if self.clean_up else None
         policy = agent.policy(placement.choices)
         return run_episodes(oracle, batch, threat, placement, rng, policy, clean=clean)
@@ -297,19 +301,18 @@ def _public_name(plugin: type[Any]) -> str:
 
 
 def public_names(distortions: tuple[Distortion, ...]) -> dict[int, str]:
-    """Public name of each distortion by its identity; distortions that share a name get the
-    settings in which they differ.
+    """Public name of each distortion by its identity.
+
+    Distortions that share a name get the settings in which they differ.
     """
     words = [_public_name(type(distortion)) for distortion in distortions]
-    settings = [
-        ", ".join(f"{key}={value}" for key, value in asdict(cast(Any, distortion)).items())
-        for distortion in distortions
-    ]
-    shared = {word for word in words if words.count(word) > 1}
-    return {
-        id(distortion): f"{word}({values})" if word in shared and values else word
-        for distortion, word, values in zip(distortions, words, settings, strict=True)
-    }
+    names = {}
+    for distortion, word in zip(distortions, words, strict=True):
+        settings = asdict(cast(Any, distortion)).items()
+        values = ", ".join(f"{key}={value}" for key, value in settings)
+        is_shared = words.count(word) > 1
+        names[id(distortion)] = f"{word}({values})" if is_shared and values else word
+    return names
 
 
 RETRAIN = "train one on this data by brinell train agent, or leave out policy="

@@ -1,5 +1,4 @@
-"""SimBA: one direction after another, each kept with the sign that lowers the probability of the
-true class.
+"""SimBA: one direction after another, each kept with the sign that lowers the true class.
 
 Guo, Gardner, You, Wilson & Weinberger 2019, Simple black-box adversarial attacks, Algorithm 1. The
 directions are single values (`basis=pixel`) or, SimBA-DCT, the cosines of section 3.3 along all
@@ -66,32 +65,33 @@ class SimBA(EveryKind):
     family = "budgeted"
 
     def cost(self, classes: int) -> tuple[int, int]:
+        """The clean input, and one query a proposal."""
         return self.steps + 1, 0
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        for rows in torch.split(
-            torch.arange(len(batch), device=batch.x.device),
-            max(1, ROOM // math.prod(threat.domain.shape)),
-        ):
+        """Search with groups of samples that fit into memory."""
+        size = max(1, ROOM // math.prod(threat.domain.shape))
+        for rows in torch.split(torch.arange(len(batch), device=batch.x.device), size):
             self._run(oracle, batch.select(rows), threat.select(rows), rng.select(rows))
 
     def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """Algorithm 1, each sample at its own pace."""
         loss = LOSSES[self.loss]
         directions = _Directions(self.basis, threat, rng)
-        share = self.step_size or (
-            0.2 if threat.distance.name == "l2" else 1.0 if self.basis == "pixel" else 0.5
-        )
-        x, turn = (
-            batch.x,
-            torch.zeros_like(batch.ids),
-        )  # even turns step along a direction, odd ones against it
+        usual = 0.2 if threat.distance.name == "l2" else 1.0 if self.basis == "pixel" else 0.5
+        share = self.step_size or usual
+        x = batch.x
+        # Even turns step along a direction, odd ones against it.
+        turn = torch.zeros_like(batch.ids)
         highest = oracle.loss(batch.ids, x, loss)
+
         for _ in range(self.steps):
             batch, threat, x, turn, highest, directions = still_active(
                 oracle, batch, threat, x, turn, highest, directions
             )
             if not len(batch):
                 return
+
             proposal, turn = _proposal(batch, threat, directions, x, turn, share)
             answer = oracle.loss(batch.ids, proposal, loss)
             improved = answer > highest
@@ -103,9 +103,7 @@ class SimBA(EveryKind):
 def _proposal(
     batch: Batch, threat: Threat, directions: "_Directions", x: Tensor, turn: Tensor, share: float
 ) -> tuple[Tensor, Tensor]:
-    """(n, *shape): the next step of each sample that changes anything, and (n,): the turn that it
-    belongs to.
-    """
+    """(n, *shape): the next step of each sample that changes anything, and (n,): its turn."""
 
     def step(turn: Tensor) -> Tensor:
         length = (1 - 2 * (turn % 2)) * share * threat.eps
@@ -122,9 +120,7 @@ def _proposal(
 
 
 class _Directions:
-    """Directions of each sample, each sample with a separate order: of Euclidean length 1, in Linf
-    with a largest value of 1.
-    """
+    """Directions of each sample in an order of its own, of length 1: in L2, or in Linf."""
 
     def __init__(self, basis: str, threat: Threat, rng: Streams) -> None:
         domain = threat.domain
@@ -135,14 +131,13 @@ class _Directions:
         self._waves: list[Tensor] = []
         if basis == "dct":
             self._waves = [_cosines(side).to(keys.device) for side in self._grid]
-            keys += (
-                _blocks(self._grid)
-                .to(keys.device)
-                .repeat(math.prod(domain.shape) // math.prod(self._grid))
-            )
+            # Low frequencies first, each block of them in a random order.
+            channels = math.prod(domain.shape) // math.prod(self._grid)
+            keys += _blocks(self._grid).to(keys.device).repeat(channels)
         self._order = keys.argsort(1)
 
     def select(self, keep: Tensor) -> "_Directions":
+        """Keep some samples."""
         self._order = self._order[keep]
         return self
 
@@ -154,6 +149,8 @@ class _Directions:
         gains = torch.zeros(n, self._order.shape[1], device=directions.device)
         if not self._waves:
             return gains.scatter_(1, directions, 1.0).reshape(n, *self._shape)
+
+        # The wave of a frequency is the product of the waves of its axes.
         wave = torch.ones(n, 1, device=directions.device)
         remainder = directions[:, 0] % places
         for side, waves in zip(reversed(self._grid), reversed(self._waves), strict=True):
@@ -161,16 +158,13 @@ class _Directions:
             remainder = remainder // side
         if self._linf:
             wave = wave / wave.abs().amax(1, keepdim=True)
-        gains.view(n, -1, places)[
-            torch.arange(n, device=directions.device), directions[:, 0] // places
-        ] = wave
+        rows = torch.arange(n, device=directions.device)
+        gains.view(n, -1, places)[rows, directions[:, 0] // places] = wave
         return gains.reshape(n, *self._shape)
 
 
 def _cosines(side: int) -> Tensor:
-    """(side, side): row f is the wave of frequency f of the orthonormal discrete cosine transform
-    (DCT-II).
-    """
+    """(side, side): row f is the wave of frequency f of the orthonormal DCT-II."""
     place = torch.arange(side, dtype=torch.float64)
     frequency = torch.arange(side, dtype=torch.float64)[:, None]
     waves = torch.cos(torch.pi / side * (place + 0.5) * frequency) * math.sqrt(2 / side)
@@ -179,8 +173,9 @@ def _cosines(side: int) -> Tensor:
 
 
 def _blocks(grid: tuple[int, ...]) -> Tensor:
-    """(places,): when each frequency's turn comes: 0 for those within the first eighth along all
-    axes, then 1, 2, ...
+    """(places,): when each frequency's turn comes.
+
+    It is 0 for those within the first eighth along all axes, then 1, 2, ...
     """
     latest = torch.zeros(1)
     for side in grid:

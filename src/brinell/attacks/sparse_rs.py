@@ -1,5 +1,4 @@
-"""Sparse-RS: random search over which few places change, or where a patch is, and over the colours
-there.
+"""Sparse-RS: random search over which few places change, or where a patch is, and their colours.
 
 Croce, Andriushchenko, Singh, Flammarion & Hein 2022, Sparse-RS: a versatile framework for
 query-efficient sparse black-box adversarial attacks, Algorithms 1 to 3 with the settings of the
@@ -87,15 +86,15 @@ class SparseRS(EveryKind):
     family = "budgeted"
 
     def cost(self, classes: int) -> tuple[int, int]:
+        """One query for the start, and one a proposal."""
         return self.steps + 1, 0
 
     def share(self, step: int) -> float:
         """The paper's alpha at a step, counted from 0."""
         index = (step + 1) * 10_000 // self.steps if self.rescale_schedule else step + 1
         first, marks = (0.3, PIXELS) if self.form == "pixels" else (0.4, PATCH)
-        return (self.p_init or first) / max(
-            (divisor for mark, divisor in marks if index > mark), default=1
-        )
+        divisors = [divisor for mark, divisor in marks if index > mark]
+        return (self.p_init or first) / max(divisors, default=1)
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Search on all samples whose eps allows one place."""
@@ -108,10 +107,10 @@ class SparseRS(EveryKind):
         """Algorithm 1."""
         loss = LOSSES[self.loss]
         ids = batch.ids
-        search: _Pixels | _Patch = (_Pixels if self.form == "pixels" else _Patch)(
-            batch, threat, rng.fold("start")
-        )
+        make = _Pixels if self.form == "pixels" else _Patch
+        search: _Pixels | _Patch = make(batch, threat, rng.fold("start"))
         highest = oracle.loss(ids, search.x, loss)
+
         for step in range(self.steps):
             active = oracle.active(ids)
             if not active.all():
@@ -121,9 +120,9 @@ class SparseRS(EveryKind):
                 if not len(ids):
                     return
                 search.select(active)
-            proposal = search.propose(
-                rng.fold(step), self.share(step), step, 1 - (step + 1) / self.steps
-            )
+
+            remaining = 1 - (step + 1) / self.steps
+            proposal = search.propose(rng.fold(step), self.share(step), step, remaining)
             answer = oracle.loss(ids, proposal, loss)
             improved = answer > highest
             highest = torch.where(improved, answer, highest)
@@ -136,22 +135,18 @@ class _Colours:
     def __init__(self, domain: Domain, x: Tensor) -> None:
         places = math.prod(domain.grid)
         shape = (math.prod(domain.shape) // places, places)
-        self.low, self.high = (
-            bound.expand(1, *domain.shape).reshape(shape) for bound in domain.bounds(x)
-        )
+        low, high = domain.bounds(x)
+        self.low = low.expand(1, *domain.shape).reshape(shape)
+        self.high = high.expand(1, *domain.shape).reshape(shape)
 
     def corners(self, places: Tensor, high: Tensor) -> Tensor:
-        """(n, C, k): colours at the places (n, k): the upper bound where `high` (n, C, k) is True,
-        else the lower bound.
-        """
+        """(n, C, k): colours at the places (n, k): the upper bounds where `high` (n, C, k)."""
         return torch.where(
             high, self.high[:, places].movedim(1, 0), self.low[:, places].movedim(1, 0)
         )
 
     def corners_unlike(self, places: Tensor, high: Tensor, clean: Tensor) -> Tensor:
-        """(n, C, k): the corners, with the opposite one wherever a corner equals the clean colour
-        (n, C, k).
-        """
+        """(n, C, k): the corners, or the opposite ones where they equal the clean colour."""
         colour = self.corners(places, high)
         unchanged = (colour == clean).all(1, keepdim=True)
         return torch.where(unchanged, self.corners(places, ~high), colour)
@@ -168,15 +163,17 @@ class _Pixels:
         self._count = _places(threat).clamp_max(self._clean.shape[2])
         order = rng.uniform(self._clean.shape[2]).argsort(1).argsort(1)
         self._changed = order < self._count[:, None]
-        everywhere = torch.arange(self._clean.shape[2], device=batch.x.device).expand_as(order)
-        colours = self._colours.corners_unlike(
-            everywhere, rng.fold("colour").bits(*self._clean.shape[1:]) > 0, self._clean
-        )
+
+        places = torch.arange(self._clean.shape[2], device=batch.x.device).expand_as(order)
+        high = rng.fold("colour").bits(*self._clean.shape[1:]) > 0
+        colours = self._colours.corners_unlike(places, high, self._clean)
         self._best = torch.where(self._changed[:, None], colours, self._clean)
-        self._proposal, self._after = self._best, self._changed
+        self._proposal = self._best
+        self._after = self._changed
         self.x = self._best.reshape(-1, *self._shape)
 
     def select(self, keep: Tensor) -> None:
+        """Keep some samples."""
         self._clean = self._clean[keep]
         self._count = self._count[keep]
         self._changed = self._changed[keep]
@@ -185,33 +182,35 @@ class _Pixels:
     def propose(self, rng: Streams, share: float, step: int, remaining: float) -> Tensor:
         """Exchange a share of the changed places, one at least."""
         channels, places = self._clean.shape[1:]
-        swapped = torch.minimum(
-            (share * self._count).long().clamp_min_(1), (places - self._count).clamp_min_(1)
-        )
+        swapped = (share * self._count).long().clamp_min_(1)
+        swapped = torch.minimum(swapped, (places - self._count).clamp_min_(1))
         most = int(swapped.max())
         counts = torch.arange(most, device=swapped.device) < swapped[:, None]
+
+        # Random places, changed ones to leave and clean ones to enter; where all are changed, the
+        # same ones get another colour.
         keys = rng.uniform(places)
         leave = (keys + self._changed).topk(most, dim=1).indices
-        enter = torch.where(
-            self._count[:, None] < places,
-            (keys - self._changed.float()).topk(most, dim=1).indices,
-            leave,
-        )
+        enter = (keys - self._changed.float()).topk(most, dim=1).indices
+        enter = torch.where(self._count[:, None] < places, enter, leave)
+
         self._proposal = self._best.clone()
         self._after = self._changed.clone()
         self._write(leave, counts, _take(self._clean, leave), False)
-        colours = self._colours.corners_unlike(
-            enter, rng.fold("colour").bits(channels, most) > 0, _take(self._clean, enter)
-        )
+        high = rng.fold("colour").bits(channels, most) > 0
+        colours = self._colours.corners_unlike(enter, high, _take(self._clean, enter))
         self._write(enter, counts, colours, True)
         return self._proposal.reshape(-1, *self._shape)
 
     def _write(self, places: Tensor, counts: Tensor, values: Tensor, changed: bool) -> None:
+        """Write values at the places (n, k) of the proposal that count, (n, k) bool."""
         content = torch.where(counts[:, None], values, _take(self._proposal, places))
         self._proposal.scatter_(2, places[:, None].expand_as(content), content)
-        self._after.scatter_(1, places, torch.where(counts, changed, self._after.gather(1, places)))
+        marks = torch.where(counts, changed, self._after.gather(1, places))
+        self._after.scatter_(1, places, marks)
 
     def settle(self, improved: Tensor) -> None:
+        """Keep the proposal where it was better."""
         self._best = torch.where(improved[:, None, None], self._proposal, self._best)
         self._changed = torch.where(improved[:, None], self._after, self._changed)
 
@@ -221,29 +220,36 @@ class _Patch:
 
     def __init__(self, batch: Batch, threat: Threat, rng: Streams) -> None:
         domain = threat.domain
-        self._grid, self._shape = domain.grid, domain.shape
+        self._grid = domain.grid
+        self._shape = domain.shape
         self._colours = _Colours(domain, batch.x)
         self._clean = batch.x.reshape(len(batch), *self._colours.low.shape)
         device = batch.x.device
         self._length = torch.tensor(self._grid, device=device)
+
         self._sides = _sides(self._grid, _places(threat))
         self._window = tuple(int(side) for side in self._sides.amax(0))
         axes = (torch.arange(side, device=device) for side in self._window)
         self._offsets = torch.cartesian_prod(*axes).reshape(-1, len(self._window))
         room = self._length - self._sides
         self._corner = (rng.fold("corner").uniform(len(self._grid)) * (room + 1)).long()
+
         # The content of each patch: which channels are at the upper end of their range, for the
         # largest window of all.
+
+        # A chequerboard: each tile has a number, which picks a draw of its colours.
         square = self._sides.amax(1).float().sqrt().long().clamp_min_(1)
         tiles = self._offsets[None] // square[:, None, None]
-        number = (tiles * torch.tensor([1, 7919, 104729][: len(self._grid)], device=device)).sum(2)
+        primes = torch.tensor([1, 7919, 104729][: len(self._grid)], device=device)
+        number = (tiles * primes).sum(2)
         channels = self._clean.shape[1]
         draws = rng.fold("content").bits(channels, 4096) > 0
         self._content = draws.gather(2, (number % 4096)[:, None].expand(-1, channels, -1))
-        self._next = self._corner, self._content
+        self._next = (self._corner, self._content)
         self.x = self._painted(self._corner, self._content)
 
     def select(self, keep: Tensor) -> None:
+        """Keep some samples."""
         self._clean = self._clean[keep]
         self._sides = self._sides[keep]
         self._corner = self._corner[keep]
@@ -251,7 +257,8 @@ class _Patch:
 
     def propose(self, rng: Streams, share: float, step: int, remaining: float) -> Tensor:
         """In one of four steps move, otherwise give a square of the patch another colour."""
-        corner, content = self._corner, self._content
+        corner = self._corner
+        content = self._content
         axes = len(self._grid)
         room = self._length - self._sides
         reach = (remaining * REACH * self._length).long()
@@ -260,50 +267,53 @@ class _Patch:
             corner = (corner + shift).clamp(torch.zeros_like(room), room)
         else:
             content = self._repainted(rng, share)
-        self._next = corner, content
+        self._next = (corner, content)
         return self._painted(corner, content)
 
     def _repainted(self, rng: Streams, share: float) -> Tensor:
-        """The content with one square of another colour: all of it, or, where it is one place, one
-        channel turned.
+        """The content with one square of another colour.
+
+        All of the square changes, or, where it is one place, one channel.
         """
         axes = len(self._grid)
         channels = self._clean.shape[1]
         side = torch.minimum((share ** (1 / axes) * self._sides).long().clamp_min_(1), self._sides)
         start = (rng.fold("square").uniform(axes) * (self._sides - side + 1)).long()
-        covered = (
-            (self._offsets >= start[:, None]) & (self._offsets < (start + side)[:, None])
-        ).all(2)[:, None]
+        end = start + side
+        inside = (self._offsets >= start[:, None]) & (self._offsets < end[:, None])
+        covered = inside.all(2)[:, None]
+
         high = (rng.fold("high").bits(channels, 1) > 0).expand_as(self._content)
-        single = (
-            torch.arange(channels, device=side.device)[:, None]
-            == rng.fold("channel").integers(channels, 1)[:, None]
-        )
+        channel = rng.fold("channel").integers(channels, 1)
+        single = torch.arange(channels, device=side.device)[:, None] == channel[:, None]
         single_place = (side == 1).all(1)[:, None, None]
+        # A square that has this colour already gets the opposite one.
         idle = ((high == self._content) | ~covered).flatten(1).all(1)[:, None, None]
-        turned = torch.where(single_place, self._content ^ single, torch.where(idle, ~high, high))
+        turned = torch.where(idle, ~high, high)
+        turned = torch.where(single_place, self._content ^ single, turned)
         return torch.where(covered, turned, self._content)
 
     def _painted(self, corner: Tensor, content: Tensor) -> Tensor:
         """(n, *shape): the clean inputs with the patches on them."""
         # For a patch smaller than the largest one, a window of the largest size around it is
         # written, most of it clean.
-        anchor = torch.minimum(
-            corner, self._length - torch.tensor(self._window, device=corner.device)
-        )
+        window = torch.tensor(self._window, device=corner.device)
+        anchor = torch.minimum(corner, self._length - window)
         offsets = self._offsets - (corner - anchor)[:, None]
         covered = ((offsets >= 0) & (offsets < self._sides[:, None])).all(2)
+
         across = torch.tensor(strides(self._window), device=corner.device)
         down = torch.tensor(strides(self._grid), device=corner.device)
         index = ((offsets * across).sum(2) * covered)[:, None].expand(-1, content.shape[1], -1)
+
         places = ((self._offsets + anchor[:, None]) * down).sum(2)
         colours = self._colours.corners(places, content.gather(2, index))
         values = torch.where(covered[:, None], colours, _take(self._clean, places))
-        return self._clean.scatter(2, places[:, None].expand_as(values), values).reshape(
-            -1, *self._shape
-        )
+        painted = self._clean.scatter(2, places[:, None].expand_as(values), values)
+        return painted.reshape(-1, *self._shape)
 
     def settle(self, improved: Tensor) -> None:
+        """Keep the proposal where it was better."""
         corner, content = self._next
         self._corner = torch.where(improved[:, None], corner, self._corner)
         self._content = torch.where(improved[:, None, None], content, self._content)
@@ -316,8 +326,9 @@ def _places(threat: Threat) -> Tensor:
 
 
 def _sides(grid: tuple[int, ...], places: Tensor) -> Tensor:
-    """(n, axes) int64: sides of the largest patch of at most so many places (n,): a cube, cut where
-    an axis is shorter.
+    """(n, axes) int64: sides of the largest patch of at most so many places (n,).
+
+    It is a cube, cut where an axis is shorter.
     """
     length = torch.tensor(grid, device=places.device)
     largest = torch.arange(1, max(grid) + 1, device=places.device)[:, None].minimum(length)

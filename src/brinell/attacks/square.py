@@ -87,21 +87,17 @@ class Square(EveryKind):
     family = "budgeted"
 
     def cost(self, classes: int) -> tuple[int, int]:
+        """The start and the proposals of each restart."""
         return self.restarts * (self.steps + 1), 0
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """Search with groups of samples that fit into memory, one restart after another."""
+        size = max(1, ROOM // math.prod(threat.domain.shape))
         for restart in range(self.restarts):
-            for rows in torch.split(
-                oracle.active(batch.ids).nonzero()[:, 0],
-                max(1, ROOM // math.prod(threat.domain.shape)),
-            ):
+            for rows in torch.split(oracle.active(batch.ids).nonzero()[:, 0], size):
                 if len(rows):
-                    self._run(
-                        oracle,
-                        batch.select(rows),
-                        threat.select(rows),
-                        rng.select(rows).fold(restart),
-                    )
+                    streams = rng.select(rows).fold(restart)
+                    self._run(oracle, batch.select(rows), threat.select(rows), streams)
 
     def fraction(self, step: int) -> float:
         """The paper's p at a step, counted from 0."""
@@ -109,29 +105,33 @@ class Square(EveryKind):
         return self.p_init * 0.5 ** sum(index >= mark for mark in HALVINGS)
 
     def _rounds_from(self, deals: Deals) -> int:
-        """The step from which windows of one value go round all values; `steps` where they cannot
-        get round once.
+        """The step from which windows of one value go round all values.
+
+        It is `steps` where they cannot get round once.
         """
-        singles = (
-            step
-            for step in range(self.steps)
-            if deals.channels == 1 and deals.single(self.fraction(step))
-        )
-        first = next(singles, self.steps)
-        return first if first + deals.places < self.steps else self.steps
+        if deals.channels != 1:
+            return self.steps
+        for step in range(self.steps):
+            if deals.single(self.fraction(step)):
+                return step if step + deals.places < self.steps else self.steps
+        return self.steps
 
     def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Algorithm 1. A search ends early where no window can improve it."""
         # As the authors: the margin, and towards a target class its cross-entropy, which is made to
         # fall.
         loss = LOSSES[self.loss or ("ce" if isinstance(threat.criterion, Targeted) else "margin")]
-        ids, norm = batch.ids, threat.distance.name
+        ids = batch.ids
+        norm = threat.distance.name
         deals = Deals(threat.domain, rng, least=LEAST[norm], weighted=norm == "l1")
         search = _Linf(batch, threat, deals) if norm == "linf" else _Mass(batch, threat, deals)
+
         highest = oracle.loss(ids, search.x, loss)
         idle = torch.zeros(len(ids), dtype=torch.long, device=highest.device)
         first_step = self._rounds_from(deals) if norm == "linf" else self.steps
+
         for step in range(self.steps):
+            # Samples that no window can improve leave, beside those that are not active.
             active = oracle.remaining(ids)
             rounds = step - first_step >= deals.places
             if rounds or self.patience is not None:
@@ -149,13 +149,11 @@ class Square(EveryKind):
                     break
                 deals.select(active)
                 search.select(active)
+
             if step % BLOCK == 0:
                 later = range(step, min(step + BLOCK, self.steps))
-                deals.draw(
-                    step // BLOCK,
-                    [self.fraction(number) for number in later],
-                    torch.tensor(later) - first_step,
-                )
+                fractions = [self.fraction(number) for number in later]
+                deals.draw(step // BLOCK, fractions, torch.tensor(later) - first_step)
             search.propose(deals, step % BLOCK)
             answer = oracle.loss(ids, search.x, loss)
             improved = answer > highest
@@ -174,26 +172,34 @@ class _Linf:
         self._channels = deals.channels
         start = batch.x + deals.stripes() * per_sample(threat.eps, batch.x)
         self.x = threat.project(start, batch.x).contiguous()
-        self._window = self._old = self._new = torch.zeros(0)
+        self._window = torch.zeros(0)
+        self._old = torch.zeros(0)
+        self._new = torch.zeros(0)
 
     def select(self, keep: Tensor) -> None:
+        """Keep some samples."""
         self.x0 = self.x0[keep]
         self.eps = self.eps[keep]
         self.x = self.x[keep]
 
     def propose(self, deals: Deals, step: int) -> None:
+        """Write a window of another colour into `x`."""
         window = deals.window(step)
         flat = self.x.flatten(1)
         old = _at(flat, window, self._channels)
         clean = _at(self.x0, window, self._channels)
         change = deals.signs(step, window) * self.eps[:, None, None]
         new = self._box.clamp(clean + change, window)
+        # A proposal that would change nothing has all its signs turned.
         idle = (new == old).flatten(1).all(1)
         new = torch.where(idle[:, None, None], self._box.clamp(clean - change, window), new)
-        self._window, self._old, self._new = window, old, new
+        self._window = window
+        self._old = old
+        self._new = new
         flat.scatter_(1, window, new.flatten(1))
 
     def settle(self, improved: Tensor) -> None:
+        """Keep the window where it was better; elsewhere put the old one back."""
         content = torch.where(improved[:, None, None], self._new, self._old)
         self.x.flatten(1).scatter_(1, self._window, content.flatten(1))
 
@@ -211,17 +217,17 @@ class _Mass:
         self._box = Box(threat.domain, batch.x)
         self._channels = deals.channels
         self.budget = threat.eps**self._power
+
         everywhere = torch.arange(self.x0.shape[1], device=batch.x.device).expand_as(self.x0)
         clean = _at(self.x0, everywhere, self._channels)
-        share = (self.budget / self._channels)[:, None]
-        start = self._place(
-            deals.bumps().reshape(clean.shape), share.expand(-1, self._channels), clean, everywhere
-        )
+        share = (self.budget / self._channels)[:, None].expand(-1, self._channels)
+        start = self._place(deals.bumps().reshape(clean.shape), share, clean, everywhere)
         self.x = threat.project(start.reshape(batch.x.shape), batch.x).contiguous()
         self.cost = self._cost(self.x.flatten(1) - self.x0)
         self._undo: tuple[Tensor, ...] = ()
 
     def select(self, keep: Tensor) -> None:
+        """Keep some samples."""
         self.x0 = self.x0[keep]
         self.x = self.x[keep]
         self.budget = self.budget[keep]
@@ -232,8 +238,9 @@ class _Mass:
         return (delta * delta if self._power == 2 else delta.abs()).sum(-1)
 
     def _place(self, shape: Tensor, budget: Tensor, clean: Tensor, window: Tensor) -> Tensor:
-        """The window's values when each channel's budget (n, channels) is spent in this shape (n,
-        channels, volume).
+        """The window's values when each channel's budget (n, channels) is spent in a shape.
+
+        The shape is (n, channels, volume).
 
         In L2 the shape is scaled and clipped, and scaled again for what was cut off. In L1 the
         values go to the ends of their ranges, those where the shape is highest first, until the
@@ -243,47 +250,50 @@ class _Mass:
             length = budget.sqrt()[..., None]
             change = shape * (length / _length(shape))
             new = self._box.clamp(clean + change, window)
-            for _ in range(
-                ROUNDS
-            ):  # scaled by k, the clipped change grows by k at most, and so stays within the budget
+            for _ in range(ROUNDS):
+                # Scaled by k, the clipped change grows by k at most and stays within the budget.
                 change.mul_((length / _length(new - clean)).clamp_(1, 100))
                 new = self._box.clamp(clean + change, window)
             return new
+
         ends = self._box.clamp(torch.copysign(torch.full_like(shape, torch.inf), shape), window)
         room = (ends - clean).flatten(1)
         order = shape.abs().flatten(1).argsort(1, descending=True)
         ordered = room.abs().gather(1, order)
         remaining = budget.sum(1, keepdim=True) - (ordered.cumsum(1) - ordered)
-        amounts = torch.zeros_like(room).scatter_(
-            1, order, torch.minimum(remaining.clamp_min_(0), ordered)
-        )
+        amounts = torch.minimum(remaining.clamp_min_(0), ordered)
+        amounts = torch.zeros_like(room).scatter_(1, order, amounts)
         return self._box.clamp(clean + torch.copysign(amounts, room).view_as(clean), window)
 
     def propose(self, deals: Deals, step: int) -> None:
-        """Write both windows into `x`: the second becomes clean, the first gets the budget of both."""
+        """Write both windows into `x`: the second is cleared, the first gets both budgets."""
         first = deals.window(step)
         second = deals.window(step, "second")
         flat = self.x.flatten(1)
-        if step == 0:  # of a block: counted anew before rounding adds up
+        # At the first step of a block the cost is counted anew, before rounding adds up.
+        if step == 0:
             self.cost = self._cost(flat - self.x0)
+
         old_first = _at(flat, first, self._channels)
         clean_first = _at(self.x0, first, self._channels)
         old_second = _at(flat, second, self._channels)
         clean_second = _at(self.x0, second, self._channels)
         flat.scatter_(1, second, clean_second.flatten(1))
-        overlap = self._cost(
-            _at(flat, first, self._channels) - clean_first
-        )  # where the windows overlap it counts once
+
+        # What both windows held is free again; where they overlap it counts once.
+        overlap = self._cost(_at(flat, first, self._channels) - clean_first)
         released = self._cost(old_second - clean_second) + overlap
         unused = (self.budget - self.cost).clamp_min(0)[:, None] / self._channels
+
         change = old_first - clean_first
         filled = deals.signs(step, first) * deals.shapes(step) + change / _length(change)
         new_first = self._place(filled, released + unused, clean_first, first)
         flat.scatter_(1, first, new_first.flatten(1))
         cost = self.cost - released.sum(1) + self._cost(new_first - clean_first).sum(1)
-        self._undo = first, second, old_first, old_second, new_first, clean_second, cost
+        self._undo = (first, second, old_first, old_second, new_first, clean_second, cost)
 
     def settle(self, improved: Tensor) -> None:
+        """Keep both windows where they were better; elsewhere put the old ones back."""
         first, second, old_first, old_second, new_first, clean_second, cost = self._undo
         mask = improved[:, None, None]
         flat = self.x.flatten(1)
