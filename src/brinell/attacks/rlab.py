@@ -236,7 +236,6 @@ class RLAB(EveryKind):
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> Extras:
         """Run an episode on each sample, `slots` at a time.
 
-
         The extras, for each sample:
         - `patches` (patches,) int16: the variant on each patch of the closest input that was found,
           -1 for nothing, else its number among the legend's `variants` (distortion, severity,

@@ -1,5 +1,4 @@
-"""Building blocks of defences that attack the network in training: noise, gradients to the input,
-and projected steps.
+"""Building blocks of defences that attack the network in training.
 
 No ledger counts queries or judges success here: training must be fast, and an audit measures the
 result.
@@ -27,7 +26,7 @@ ENOUGH = 10
 
 
 class OnGradients(Checked):
-    """Declarations of defences that follow the network's gradient: any kind of input, Linf and L2."""
+    """Declarations of defences that follow gradients: any kind of input, Linf and L2."""
 
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
@@ -35,9 +34,7 @@ class OnGradients(Checked):
 
 
 class WithoutBudget(Checked):
-    """Declarations of defences whose inputs do not depend on an eps: any kind of input, whatever
-    eps is measured in.
-    """
+    """Declarations of defences whose inputs do not depend on an eps, for any kind of input."""
 
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "l1", "l0"})
@@ -52,6 +49,7 @@ class LearnsTheWorst:
     """Minimises the cross-entropy on what was crafted, and on nothing else."""
 
     def loss(self, network: Network, batch: Batch, x_adv: Tensor) -> Tensor:
+        """(n,) cross-entropy of the crafted inputs."""
         return F.cross_entropy(network(x_adv), batch.y, reduction="none")
 
     def safer(self) -> str:
@@ -60,9 +58,7 @@ class LearnsTheWorst:
 
 
 def gradient(network: Network, x: Tensor, loss: Loss) -> Tensor:
-    """(n, *shape) gradient of each sample's loss to its own input; no gradient to a weight is
-    computed.
-    """
+    """(n, *shape) gradient of each sample's loss to its input, without one to any weight."""
     leaf = x.detach().requires_grad_()
     with torch.enable_grad():
         (grad,) = torch.autograd.grad(loss(network(leaf)).sum(), leaf)
@@ -70,6 +66,7 @@ def gradient(network: Network, x: Tensor, loss: Loss) -> Tensor:
 
 
 def cross_entropy(y: Tensor) -> Loss:
+    """The cross-entropy with these labels (n,)."""
     return lambda logits: F.cross_entropy(logits, y, reduction="none")
 
 
@@ -85,9 +82,7 @@ def noise(batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
 
 
 def stepped(x: Tensor, grad: Tensor, threat: Threat, size: float) -> Tensor:
-    """`x` and a step of `size` times eps along the steepest ascent of `grad`; neither is written
-    into.
-    """
+    """`x` and a step of `size` times eps along the steepest ascent of `grad`, as a new tensor."""
     step: Tensor = threat.distance.ascent(grad)
     return step.mul_(per_sample(size * threat.eps, x)).add_(x)
 
@@ -108,9 +103,7 @@ def restore_fixed(x: Tensor, batch: Batch, threat: Threat) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class ClimbsTheGradient(OnGradients):
-    """A defence that attacks its network by projected gradient ascent, and learns from two answers
-    to each input.
-    """
+    """A defence by projected gradient ascent, which learns from two answers to each input."""
 
     steps: Count = 10
     """Gradient steps of the attack."""
@@ -120,13 +113,15 @@ class ClimbsTheGradient(OnGradients):
     def climb(
         self, network: Network, batch: Batch, threat: Threat, start: Tensor, loss: Loss
     ) -> Tensor:
-        """(n, *shape) the last iterate of projected gradient ascent from `start`, which need not
-        lie in the ball.
+        """(n, *shape) the last iterate of projected gradient ascent from `start`.
+
+        `start` need not lie in the ball.
         """
+        size = self.step_size or 2.5 / self.steps
         x = project(start, batch, threat)
         for _ in range(self.steps):
             grad = gradient(network, x, loss)
-            x = project(stepped(x, grad, threat, self.step_size or 2.5 / self.steps), batch, threat)
+            x = project(stepped(x, grad, threat, size), batch, threat)
         return x.detach()
 
     def cost(self) -> tuple[int, int]:
@@ -139,21 +134,21 @@ class ClimbsTheGradient(OnGradients):
             return ""
         names = [field.name for field in fields(self) if field.name not in ("steps", "step_size")]
         settings = [f"{name}={getattr(self, name)!r}" for name in names]
-        return f"{type(self).__name__.lower()}({','.join([*settings, f'steps={min(2 * self.steps, ENOUGH)}'])})"
+        settings.append(f"steps={min(2 * self.steps, ENOUGH)}")
+        return f"{type(self).__name__.lower()}({','.join(settings)})"
 
 
 def divergence(clean: Tensor, attacked: Tensor) -> Tensor:
-    """(n,) Kullback-Leibler divergence of the probabilities of `attacked` from those of `clean`,
-    both (n, classes) logits.
-    """
+    """(n,) Kullback-Leibler divergence between the probabilities of logits (n, classes)."""
     log_p = clean.log_softmax(1)
     log_q = attacked.log_softmax(1)
     return (log_p.exp() * (log_p - log_q)).sum(1)
 
 
 def start_near(batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
-    """(n, *shape) close to the clean inputs, where the divergence from them has no gradient: the
-    start of TRADES and MART.
+    """(n, *shape) close to the clean inputs, where TRADES and MART start.
+
+    At the clean inputs themselves the divergence from them has no gradient.
     """
     if threat.distance.name == "linf":
         return torch.empty_like(batch.x).normal_(0, START_RADIUS, generator=rng).add_(batch.x)

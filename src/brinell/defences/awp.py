@@ -1,5 +1,4 @@
-"""AWP: the weights are attacked too, so that the loss is low in a neighbourhood of weights and not
-at one point.
+"""AWP: the weights are attacked too, so that the loss is low in a neighbourhood of weights.
 
 Wu, Xia & Wang 2020, Adversarial weight perturbation helps robust generalization, section 4.3: on
 the adversarial batch the weights of each layer move along the gradient by gamma times the layer's
@@ -40,19 +39,21 @@ class AWP(Checked):
 
     @contextmanager
     def perturbed(self, parameters: Sequence[Tensor], loss: Callable[[], Tensor]) -> Iterator[None]:
-        """The weights moved along the gradient of the loss; exactly as before when the context
-        ends.
-        """
+        """The weights moved along the gradient of the loss; the context restores them exactly."""
         weights = [parameter for parameter in parameters if parameter.ndim > 1]
         with torch.enable_grad():
             grads = torch.autograd.grad(loss(), weights, allow_unused=True)
+
         before = [weight.detach().clone() for weight in weights]
         with torch.no_grad():
             for weight, grad in zip(weights, grads, strict=True):
                 if grad is not None:
-                    weight.add_(grad * (self.gamma * weight.norm() / grad.norm().clamp_min(1e-20)))
+                    # gamma times the norm of the weights, whatever that of the gradient.
+                    length = self.gamma * weight.norm() / grad.norm().clamp_min(1e-20)
+                    weight.add_(grad * length)
         # Under autocast the network would answer with its old weights otherwise.
         torch.clear_autocast_cache()
+
         try:
             yield
         finally:

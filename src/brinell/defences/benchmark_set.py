@@ -1,5 +1,4 @@
-"""Training on a set that `brinell benchmark` made: the adversarial examples of the RLAB agent,
-learned with their true labels.
+"""Training on a set that `brinell benchmark` made, with the true labels of its examples.
 
 The inputs are ready-made, so a step costs what one of plain training does, and the network learns
 of attacks on an earlier state of itself. A set that was made from the data that the model is
@@ -25,6 +24,7 @@ class BenchmarkSet(WithoutBudget, LearnsTheWorst):
     """Level of the set: adversarial, clean, or a multiple that the set holds."""
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
+        """The samples of the set, which are ready-made."""
         return batch.x
 
     def spec(self) -> str:

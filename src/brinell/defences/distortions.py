@@ -1,5 +1,4 @@
-"""Training on distorted inputs: noise, blur, weather, lost samples; the distortions that audits
-place on patches.
+"""Training on distorted inputs, by the distortions that audits place on patches.
 
 Each sample of a batch gets one distortion, at one severity, drawn again in every step.
 docs/reference/distortions.md describes the distortions and their severities.
@@ -38,6 +37,7 @@ class Distortions(WithoutBudget, LearnsTheWorst):
         choice = torch.randint(max(1, len(self.distortions)), (n,), generator=rng, device=device)
         severity = severities[torch.randint(len(severities), (n,), generator=rng, device=device)]
         keys = torch.randint(-(2**62), 2**62, (n,), generator=rng, device=device)
+
         for number, distortion in enumerate(self.distortions):
             rows = (choice == number).nonzero()[:, 0]
             draws = distortion.draws(threat.domain.shape)
@@ -51,4 +51,5 @@ class Distortions(WithoutBudget, LearnsTheWorst):
                     domain=threat.domain,
                     draw=draw,
                 )
+
         return x

@@ -42,8 +42,7 @@ class MART(ClimbsTheGradient):
         clean = network(batch.x)
         attacked = network(x_adv)
         wrong = attacked.softmax(1).scatter(1, batch.y[:, None], 0.0).amax(1)
-        boosted = F.cross_entropy(attacked, batch.y, reduction="none") - torch.log(
-            1 + SLACK - wrong
-        )
+        boosted = F.cross_entropy(attacked, batch.y, reduction="none")
+        boosted = boosted - torch.log(1 + SLACK - wrong)
         unsure = 1 - clean.softmax(1).gather(1, batch.y[:, None])[:, 0]
         return boosted + self.weight * divergence(clean, attacked) * unsure

@@ -1,5 +1,4 @@
-"""N-FGSM: one step along the sign of the gradient from an input with strong noise, and nothing
-clipped to the ball.
+"""N-FGSM: one step from an input with strong noise, and nothing clipped to the ball.
 
 de Jorge et al. 2022, Make some noise: reliable and efficient single-step adversarial training,
 Algorithm 1. The noise is drawn from a cube of k times eps and stays in the input that is learned
@@ -32,9 +31,7 @@ from brinell.defences._steps import (
 
 @dataclass(frozen=True, kw_only=True)
 class NFGSM(OnGradients, LearnsTheWorst):
-    """Learn from one gradient step that begins at strong noise; about twice the time of plain
-    training.
-    """
+    """Learn from one gradient step that begins at strong noise; twice the time of plain training."""
 
     noise: Positive = 2.0
     """The noise (k of the paper): a cube of this many times eps."""
@@ -44,14 +41,15 @@ class NFGSM(OnGradients, LearnsTheWorst):
     distances = frozenset({"linf"})
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
+        """One step from noise, within the bounds of the data alone."""
         x = threat.domain.clamp(noise(batch, threat, rng).mul_(self.noise).add_(batch.x))
         x = restore_fixed(x, batch, threat)
         grad = gradient(network, x, cross_entropy(batch.y))
-        return restore_fixed(
-            threat.domain.clamp(stepped(x, grad, threat, self.step_size)), batch, threat
-        )
+        x = threat.domain.clamp(stepped(x, grad, threat, self.step_size))
+        return restore_fixed(x, batch, threat)
 
     def cost(self) -> tuple[int, int]:
+        """A forward and a backward for the step, and for the update."""
         return 2, 2
 
     def safer(self) -> str:

@@ -1,5 +1,4 @@
-"""Adversarial training by PGD: each batch is replaced by what projected gradient ascent makes of
-it.
+"""Adversarial training by PGD: each batch is replaced by its iterates of gradient ascent.
 
 Madry et al. 2018, Towards deep learning models resistant to adversarial attacks, section 2.1 and
 eq. 2.1.
@@ -35,4 +34,5 @@ class PGD(ClimbsTheGradient, LearnsTheWorst):
         return self.climb(network, batch, threat, start, loss)
 
     def cost(self) -> tuple[int, int]:
+        """The steps, and a forward and a backward for the update."""
         return self.steps + 1, self.steps + 1

@@ -1,6 +1,4 @@
-"""Plain training on clean inputs: the baseline of the other recipes, and a part of mixtures with
-them.
-"""
+"""Plain training on clean inputs: the baseline of the other recipes, and a part of mixtures."""
 
 from dataclasses import dataclass
 
@@ -16,4 +14,5 @@ class Plain(WithoutBudget, LearnsTheWorst):
     """Learn the inputs as they are."""
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
+        """The clean inputs."""
         return batch.x

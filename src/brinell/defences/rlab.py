@@ -1,5 +1,4 @@
-"""Training against RLAB: distortions that its search places on the most sensitive patches, beside
-the clean inputs.
+"""Training against RLAB: distortions on the most sensitive patches, beside the clean inputs.
 
 Each batch is a round: RLAB attacks the network as it is, by its scores alone (Sarkar et al. 2023,
 arXiv 2310.18626, and 2024, arXiv 2403.18985), and the network learns from what was found and from
@@ -29,7 +28,7 @@ from brinell.rlab.episodes import Placement, Rules
 from brinell.rlab.search import run_episodes
 
 
-class Scores:
+class NetworkScores:
     """The network in training as a model that gives scores."""
 
     access = Access.SCORES
@@ -37,7 +36,9 @@ class Scores:
     name = "the network in training"
 
     def __init__(self, network: Network, domain: Domain, classes: int) -> None:
-        self.predict, self.domain, self.classes = network, domain, classes
+        self.predict = network
+        self.domain = domain
+        self.classes = classes
 
     def digest(self) -> str:
         """Nothing that lasts: the weights change with each step."""
@@ -65,14 +66,13 @@ class RLAB(OnGradients):
             raise ValueError("there are no distortions: name at least one")
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
-        """What RLAB finds within the budget; the strongest input that it asked about where it fools
-        nothing.
-        """
+        """What RLAB finds within the budget; where it fools nothing, the strongest input."""
         with torch.no_grad():
             classes = network(batch.x[:1]).shape[1]
+
         keys = torch.randint(-(2**62), 2**62, (len(batch),), generator=rng, device=batch.x.device)
         ledger = open_questions(
-            Scores(network, threat.domain, classes),
+            NetworkScores(network, threat.domain, classes),
             Batch.of(batch.x, batch.y),
             threat,
             access=Access.SCORES,
@@ -80,12 +80,12 @@ class RLAB(OnGradients):
             batch_size=len(batch),
             strongest=True,
         )
+
         domain = threat.domain.free
-        grid = (
-            PatchGrid(domain.shape, sides(self.patch, AXES[domain.kind]))
-            if self.patch
-            else PatchGrid.usual(domain)
-        )
+        if self.patch:
+            grid = PatchGrid(domain.shape, sides(self.patch, AXES[domain.kind]))
+        else:
+            grid = PatchGrid.usual(domain)
         agent = find_agent(choose_policy(DEFAULT, domain.kind).name)
         placement = Placement(
             grid=grid,
@@ -115,7 +115,5 @@ class RLAB(OnGradients):
         return ""
 
     def cost(self) -> tuple[int, int]:
-        """The query about the clean input and the steps, at most; two forwards and two backwards
-        for the update.
-        """
+        """The queries about the clean input and the steps at most, and the update of two inputs."""
         return self.steps + 3, 2

@@ -50,9 +50,9 @@ class TRADES(ClimbsTheGradient):
         """(n,) cross-entropy of the clean inputs, and beta times the divergence."""
         clean = network(batch.x)
         attacked = network(x_adv)
-        return F.cross_entropy(clean, batch.y, reduction="none") + self.beta * divergence(
-            clean, attacked
-        )
+        cross_entropy = F.cross_entropy(clean, batch.y, reduction="none")
+        return cross_entropy + self.beta * divergence(clean, attacked)
 
     def cost(self) -> tuple[int, int]:
+        """The clean answers, the steps, and two forwards and two backwards for the update."""
         return self.steps + 3, self.steps + 2

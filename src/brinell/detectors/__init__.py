@@ -1,3 +1,1 @@
-"""One file for each detector: detectors learn from clean inputs alone and say how changed another
-input looks.
-"""
+"""Detectors: they learn from clean inputs alone and say how changed another input looks."""

@@ -16,14 +16,9 @@ def most_frequent(x: Tensor, domain: Domain) -> tuple[Tensor, float]:
     The value is exact to half a level and has the shape (1, C, 1, ...).
     """
     low, high = domain.bounds(x)
-    bins = (
-        ((x - low) / (high - low) * (BINS - 1))
-        .round()
-        .long()
-        .clamp(0, BINS - 1)
-        .transpose(0, 1)
-        .flatten(1)
-    )
+    levels = ((x - low) / (high - low) * (BINS - 1)).round().long().clamp(0, BINS - 1)
+    bins = levels.transpose(0, 1).flatten(1)
+
     counts = torch.stack([torch.bincount(channel, minlength=BINS) for channel in bins])
     share = float(counts.max(1).values.sum() / bins.numel())
     mode = counts.argmax(1).to(x.dtype).reshape(1, -1, *[1] * (x.ndim - 2)) / (BINS - 1)

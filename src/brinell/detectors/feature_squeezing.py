@@ -29,9 +29,7 @@ CHUNK = 256
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureSqueezing(Checked):
-    """Largest change of the probabilities when the input loses bits or goes through a median
-    filter.
-    """
+    """Largest change of the probabilities when the input loses bits or goes through a median."""
 
     bits: Annotated[int, Range(f"[0, {MOST}]")] = 0
     """Bits per value after squeezing, 1 to 7; 0 takes the fewest that cost at most one point of
@@ -62,6 +60,7 @@ class FeatureSqueezing(Checked):
 
 
 def _fewest(x: Tensor, labels: Tensor, model: Model) -> int:
+    """The fewest bits that cost at most `COST` of the accuracy."""
 
     def right(bits: int | None) -> float:
         """Accuracy with so many bits; None leaves the inputs as they are."""
@@ -70,22 +69,22 @@ def _fewest(x: Tensor, labels: Tensor, model: Model) -> int:
             for part in torch.split(x, CHUNK)
         ]
         with torch.no_grad():
-            return float(
-                (torch.cat([ask(model, part).argmax(1) for part in parts]) == labels).float().mean()
-            )
+            predicted = torch.cat([ask(model, part).argmax(1) for part in parts])
+        return float((predicted == labels).float().mean())
 
     clean = right(None)
     return next((bits for bits in range(1, MOST) if right(bits) >= clean - COST), MOST)
 
 
 def reduce_bits(x: Tensor, bits: int, domain: Domain) -> Tensor:
-    """(n, *shape) inputs rounded to 2**bits levels between the bounds; the gradient passes as if
-    nothing were rounded.
+    """(n, *shape) inputs rounded to 2**bits levels between the bounds; gradients pass through.
 
     Values that may not change stay as they are.
     """
-    if (movable := domain.movable) is not None:
-        return x.index_copy(1, movable.to(x.device), reduce_bits(domain.part(x), bits, domain.free))
+    movable = domain.movable
+    if movable is not None:
+        rounded_part = reduce_bits(domain.part(x), bits, domain.free)
+        return x.index_copy(1, movable.to(x.device), rounded_part)
     low, high = domain.bounds(x)
     levels = 2**bits - 1
     share = (x - low) / (high - low)
@@ -95,9 +94,7 @@ def reduce_bits(x: Tensor, bits: int, domain: Domain) -> Tensor:
 
 
 def median(x: Tensor, window: int) -> Tensor:
-    """(n, C, ..., L) inputs with each value replaced by the median of a window along the last two
-    axes (the last for signals).
-    """
+    """(n, C, ..., L) inputs with medians of windows along the last two axes (one of signals)."""
     before = (window - 1) // 2
     after = window // 2
     axes = 1 if x.ndim == 3 else 2

@@ -34,9 +34,11 @@ class Mahalanobis(Checked):
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
 
     def fit(self, x: Tensor, labels: Tensor, model: Model) -> Suspicion:
+        """Take class means and a shared covariance of the features."""
         features_of = model.info.features or (lambda part: ask(model, part))
         with torch.no_grad():
             features = torch.cat([features_of(part) for part in torch.split(x, CHUNK)]).double()
+
         present: Tensor = torch.unique(labels)
         means = torch.stack([features[labels == label].mean(0) for label in present])
         residuals = features - means[torch.searchsorted(present, labels)]
@@ -44,13 +46,15 @@ class Mahalanobis(Checked):
         ridge = self.shrinkage * covariance.diagonal().mean().clamp_min(1e-12)
         covariance += ridge * torch.eye(len(covariance), dtype=torch.float64, device=x.device)
         # Rows of the inverse Cholesky factor make the distance a plain one.
+        # Rows of the inverse Cholesky factor make the distance a plain one.
         whiten = torch.linalg.inv(torch.linalg.cholesky(covariance))
         centres = (means @ whiten.T).float()
         turn = whiten.T.float()
 
         def suspicion(x: Tensor) -> Tensor:
-            return torch.cdist(
-                features_of(x).float() @ turn, centres, compute_mode="donot_use_mm_for_euclid_dist"
-            ).amin(1)
+            points = features_of(x).float() @ turn
+            # Exact near 0, where the product of matrices would cancel.
+            distances = torch.cdist(points, centres, compute_mode="donot_use_mm_for_euclid_dist")
+            return distances.amin(1)
 
         return suspicion

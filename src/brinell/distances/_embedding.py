@@ -1,6 +1,4 @@
-"""Networks that map inputs to points, written as a list of layers, so that a file can say what it
-holds and no code is loaded.
-"""
+"""Networks that map inputs to points, written as lists of layers, so that no code is loaded."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,7 +27,7 @@ WEIGHTS = 120_000
 """Weights of its first layer at most, if it is to have any width at all."""
 
 
-class Centre(nn.Module):
+class CentreLayer(nn.Module):
     """(x - mean) / spread."""
 
     def __init__(self, mean: float, spread: float) -> None:
@@ -58,7 +56,7 @@ def _convolution(kind: type[nn.Module]) -> Callable[..., nn.Module]:
 
 
 _MAKE: dict[str, Callable[..., nn.Module]] = {
-    "centre": Centre,
+    "centre": CentreLayer,
     "conv1d": _convolution(nn.Conv1d),
     "conv2d": _convolution(nn.Conv2d),
     "conv3d": _convolution(nn.Conv3d),
@@ -86,8 +84,7 @@ def build(layers: Layers) -> nn.Sequential:
 
 
 def layers_for(domain: Domain, mean: float, spread: float) -> list[list[Any]]:
-    """A small network for inputs of this kind: convolutions along the axes of signals, images and
-    videos, none for vectors.
+    """A small network for inputs of this kind: convolutions along the axes, none for vectors.
 
     The `mean` of all values is taken off first, and they are divided by their standard deviation,
     `spread`.
@@ -104,6 +101,7 @@ def layers_for(domain: Domain, mean: float, spread: float) -> list[list[Any]]:
             ["linear", HIDDEN, DIMENSIONS],
         ]
         return [*layers, ["unit"]]
+
     into, *sides = domain.shape
     axes = len(sides)
     out = CHANNELS[0]
@@ -112,9 +110,6 @@ def layers_for(domain: Domain, mean: float, spread: float) -> list[list[Any]]:
         sides = [-(-side // 2) for side in sides]
         into = out
         out = CHANNELS[1]
-    return [
-        *layers,
-        ["flatten"],
-        ["linear", into * int(torch.Size(sides).numel()), DIMENSIONS],
-        ["unit"],
-    ]
+
+    values = into * int(torch.Size(sides).numel())
+    return [*layers, ["flatten"], ["linear", values, DIMENSIONS], ["unit"]]

@@ -11,12 +11,15 @@ from brinell.core.norms import l2, per_sample
 
 def project_linf(delta: Tensor, eps: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Clip every value of `delta` to [-eps, eps]; `out` may be `delta` itself."""
-    if eps.device.type == "cpu":  # elsewhere a look at the budgets costs more than it saves
+    # Elsewhere a look at the budgets costs more than it saves.
+    if eps.device.type == "cpu":
         least, most = torch.aminmax(eps)
-        if least == most:  # one number for all is six times faster to clip to than one for each
+        # One number for all is six times faster to clip to than one for each.
+        if least == most:
             radius = float(most)
             return torch.clamp(delta, -radius, radius, out=out)
-    return torch.clamp(delta, -per_sample(eps, delta), per_sample(eps, delta), out=out)
+    limit = per_sample(eps, delta)
+    return torch.clamp(delta, -limit, limit, out=out)
 
 
 def project_l2(delta: Tensor, eps: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -25,27 +28,22 @@ def project_l2(delta: Tensor, eps: Tensor, *, out: Tensor | None = None) -> Tens
     `out` may be `delta` itself.
     """
     length = l2(delta)
-    return torch.mul(
-        delta,
-        per_sample(torch.where(length > eps, eps / length.clamp_min(1e-30), 1.0), delta),
-        out=out,
-    )
+    factor = torch.where(length > eps, eps / length.clamp_min(1e-30), 1.0)
+    return torch.mul(delta, per_sample(factor, delta), out=out)
 
 
 def steepest_value(grad: Tensor) -> Tensor:
     """A change of 1 in the value of each (n, *shape) with the steepest gradient."""
     flat = grad.flatten(1)
     steepest = flat.abs().argmax(1, keepdim=True)
-    return (
-        torch.zeros_like(flat)
-        .scatter_(1, steepest, flat.gather(1, steepest).sign())
-        .reshape(grad.shape)
-    )
+    sign = flat.gather(1, steepest).sign()
+    return torch.zeros_like(flat).scatter_(1, steepest, sign).reshape(grad.shape)
 
 
 def project_l1(delta: Tensor, eps: Tensor) -> Tensor:
-    """Soft-threshold `delta` to absolute sum eps: the threshold is the one at which what is left
-    adds up to eps.
+    """Soft-threshold `delta` to absolute sum eps.
+
+    The threshold is the one at which what is left adds up to eps.
 
     What is left is convex, decreasing and piecewise linear in the threshold, so Newton's method
     from below never overshoots and ends exactly (Michelot 1986, A finite algorithm for finding the
@@ -58,12 +56,14 @@ def project_l1(delta: Tensor, eps: Tensor) -> Tensor:
     # threshold.
     threshold = torch.maximum(size.amax(1) - eps, (size.sum(1) - eps) / flat.shape[1]).clamp_min_(0)
     above = torch.empty_like(size)
+
     for _ in range(flat.shape[1]):
         count = torch.gt(size, threshold[:, None], out=above).sum(1)
         following = (above.mul_(size).sum(1) - eps) / count.clamp_min_(1)
         if not (following > threshold).any():
             break
         threshold = torch.maximum(threshold, following)
+
     shrunk = size.sub_(threshold[:, None]).clamp_min_(0)
     # The subtraction rounds at the size of the values, which may be far above eps: scale what it
     # left too long.

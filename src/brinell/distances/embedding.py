@@ -1,5 +1,6 @@
-"""Embedding: the distance between a network's embeddings of two inputs (`embedding:FILE`, written
-by `brinell train metric`).
+"""Embedding: the distance between a network's embeddings of two inputs (`embedding:FILE`).
+
+`brinell train metric` writes the file.
 
 The distance is the Euclidean one between the embeddings of an input and of its clean version, and
 eps is measured in it. Such a ball has no closed form: in pixels it may extend far along changes
@@ -27,7 +28,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -91,11 +92,9 @@ class Embedding:
     @cached_property
     def _loaded(self) -> _Loaded:
         """The network with its scale; the identity without a file."""
-        return (
-            _load(Path(self.path))
-            if self.path
-            else _Loaded(embedding.build([["flatten"]]), 1.0, None, "identity")
-        )
+        if not self.path:
+            return _Loaded(embedding.build([["flatten"]]), 1.0, None, "identity")
+        return _load(Path(self.path))
 
     @property
     def scale(self) -> float:
@@ -109,11 +108,13 @@ class Embedding:
                 "the norm embedding names no file: write embedding:FILE, as "
                 "brinell train metric wrote it"
             )
+
         if domain.movable is not None:
             raise RequestError(
                 "an embedding sees whole inputs, and some columns of this table "
                 "are fixed: choose another norm"
             )
+
         if self._loaded.shape != domain.shape:
             raise RequestError(
                 f"{self.path} embeds inputs of shape {self._loaded.shape}, and "
@@ -121,6 +122,7 @@ class Embedding:
             )
 
     def digest(self) -> str:
+        """Hash of the content of the file."""
         return self._loaded.digest
 
     def embed(self, x: Tensor) -> Tensor:
@@ -129,23 +131,29 @@ class Embedding:
             return torch.cat([self._points(part) for part in torch.split(x, CHUNK)])
 
     def _points(self, x: Tensor) -> Tensor:
+        """(n, dimensions): the embeddings of inputs (n, *shape)."""
         points: Tensor = self._loaded.network.to(x.device)(x)
         return points.flatten(1)
 
     def measure(self, x: Tensor, x0: Tensor) -> Tensor:
+        """(n,): the distances of the embeddings."""
         return norms.l2(self.embed(x) - self.embed(x0))
 
     def into(self, x: Tensor, x0: Tensor, eps: Tensor, domain: Domain) -> Tensor:
-        """Newton steps towards the ball, then bisection on the way to the clean input; see the
-        module.
+        """Newton steps towards the ball, then bisection on the way to the clean input.
+
+        The module says why.
         """
-        goal = self.embed(x0)
-        aim = (eps - torch.maximum(CLEARANCE * eps, ROUNDING * norms.l2(goal))).clamp_min(0)
-        x, rows = x.clone(), torch.arange(len(x), device=x.device)
+        centre = self.embed(x0)
+        clearance = torch.maximum(CLEARANCE * eps, ROUNDING * norms.l2(centre))
+        radius = (eps - clearance).clamp_min(0)
+        x = x.clone()
+        rows = torch.arange(len(x), device=x.device)
+
         for _ in range(NEWTON):
             points = x[rows]
-            size, slope = self._slope(points, goal[rows])
-            over = (size - aim[rows]).clamp_min(0)
+            size, slope = self._slope(points, centre[rows])
+            over = (size - radius[rows]).clamp_min(0)
             steep = norms.l2(slope).clamp_min(1e-12)
             # No step longer than the way to the clean input: where the slope is flat, Newton's
             # would lead anywhere.
@@ -155,58 +163,60 @@ class Embedding:
             rows = rows[(following != points).flatten(1).any(1)]
             if not len(rows):
                 return x
-        x[rows] = domain.clamp(
-            x[rows]
-        )  # for no Newton step at all; the segment to a clean input lies within the bounds
-        self._draw_back(x, x0, goal, aim, rows)
+
+        # For no Newton step at all; the segment to a clean input lies within the bounds.
+        x[rows] = domain.clamp(x[rows])
+        self._draw_back(x, x0, centre, radius, rows)
         return x
 
-    def _draw_back(self, x: Tensor, x0: Tensor, goal: Tensor, aim: Tensor, rows: Tensor) -> None:
-        """Move those of `rows` that are outside of the ball towards their clean inputs until they
-        are within; `x` changes.
-        """
-        rows = rows[norms.l2(self.embed(x[rows]) - goal[rows]) > aim[rows]]
+    def _draw_back(
+        self, x: Tensor, x0: Tensor, centre: Tensor, radius: Tensor, rows: Tensor
+    ) -> None:
+        """Move those of `rows` that are outside of the ball towards their clean inputs, in `x`."""
+        rows = rows[norms.l2(self.embed(x[rows]) - centre[rows]) > radius[rows]]
         if not len(rows):
             return
+
         clean = x0[rows]
         change = x[rows] - x0[rows]
         low = torch.zeros(len(rows), device=x.device)
         high = torch.ones(len(rows), device=x.device)
+
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
-            is_inside = (
-                norms.l2(self.embed(clean + per_sample(middle, change) * change) - goal[rows])
-                <= aim[rows]
-            )
+            points = self.embed(clean + per_sample(middle, change) * change)
+            is_inside = norms.l2(points - centre[rows]) <= radius[rows]
             low = torch.where(is_inside, middle, low)
             high = torch.where(is_inside, high, middle)
         x[rows] = clean + per_sample(low, change) * change
 
-    def _slope(self, x: Tensor, goal: Tensor) -> tuple[Tensor, Tensor]:
-        """(n,) distances from `goal` (n, dimensions), and their gradients (n, *shape) to `x`; 0 at
-        distance 0.
+    def _slope(self, x: Tensor, centre: Tensor) -> tuple[Tensor, Tensor]:
+        """(n,) distances from `centre` (n, dimensions), and their gradients (n, *shape) to `x`.
+
+        They are 0 at distance 0.
         """
         sizes = []
         slopes = []
         with torch.enable_grad(), float32_products():
-            for part, targets in zip(torch.split(x, CHUNK), torch.split(goal, CHUNK), strict=True):
+            for part, targets in zip(
+                torch.split(x, CHUNK), torch.split(centre, CHUNK), strict=True
+            ):
                 leaf = part.detach().requires_grad_()
                 points = self._points(leaf)
                 gap = (points - targets).detach()
                 size = norms.l2(gap)
-                (slope,) = torch.autograd.grad(
-                    (points * gap / size.clamp_min(1e-30)[:, None]).sum(), leaf
-                )
+                # The derivative of a length: along the gap over the length.
+                length = (points * gap / size.clamp_min(1e-30)[:, None]).sum()
+                (slope,) = torch.autograd.grad(length, leaf)
                 sizes.append(size)
                 slopes.append(slope)
+
         return torch.cat(sizes), torch.cat(slopes)
 
     # What a change alone says: the lengths of steps.
 
     def size(self, delta: Tensor) -> Tensor:
-        """(n,): L2 over the scale, which is how far a change of that length usually leads; nothing
-        is judged by it.
-        """
+        """(n,): L2 over the scale, as far as such a change usually leads; it judges no success."""
         return norms.l2(delta) / self.scale
 
     def project(self, delta: Tensor, eps: Tensor) -> Tensor:
@@ -227,6 +237,7 @@ class Embedding:
 
 
 def _load(file: Path) -> _Loaded:
+    """The network of a file; refuses what is no embedding of this version."""
     if not file.is_file():
         raise RequestError(
             f"there is no file {file}: make it with brinell train metric --out {file}"
@@ -238,33 +249,47 @@ def _load(file: Path) -> _Loaded:
         raise RequestError(
             f"{file} is damaged or no safetensors file ({one_line(error)}): make it anew"
         ) from None
-    if (
-        not isinstance(facts, dict)
-        or facts.get("format") != FORMAT
-        or facts.get("kind") != "embedding"
-    ):
+    is_embedding = isinstance(facts, dict) and facts.get("kind") == "embedding"
+    if not is_embedding or facts.get("format") != FORMAT:
         raise RequestError(
             f"{file} holds no embedding of this version: make it with brinell train metric"
         )
+
     try:
-        if problem := fault(facts, _Header):
-            raise ValueError(problem)
         state = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        if (values := math.prod(facts["domain"]["shape"])) > bounded.MOST_PIXELS:
-            raise ValueError(f"inputs of {values} values")
-        network = embedding.build(facts["layers"])
-        network.load_state_dict(state, strict=True, assign=True)
-        shape = tuple(facts["domain"]["shape"])
-        scale = float(facts["scale"])
-        if not 0 < scale < float("inf") or not all(
-            bool(torch.isfinite(tensor).all()) for tensor in state.values()
-        ):
-            raise ValueError("its numbers are not finite")
-        with torch.no_grad():
-            network(torch.zeros(1, *shape))
+        network = _network(facts, state)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise RequestError(
             f"{file} holds another network than it says ({one_line(error)}): make it anew"
         ) from None
     digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+    scale = float(facts["scale"])
+    shape = tuple(facts["domain"]["shape"])
     return _Loaded(network.eval().requires_grad_(False), scale, shape, digest)
+
+
+def _network(facts: dict[str, Any], state: dict[str, Tensor]) -> nn.Module:
+    """The network of a header with its weights.
+
+    Raises:
+        ValueError: numbers that are not finite, or a header of another form.
+        KeyError: a field is missing.
+        TypeError: a field of another type.
+        RuntimeError: weights of other layers.
+    """
+    problem = fault(facts, _Header)
+    if problem:
+        raise ValueError(problem)
+    values = math.prod(facts["domain"]["shape"])
+    if values > bounded.MOST_PIXELS:
+        raise ValueError(f"inputs of {values} values")
+
+    network = embedding.build(facts["layers"])
+    network.load_state_dict(state, strict=True, assign=True)
+    is_finite = all(bool(torch.isfinite(tensor).all()) for tensor in state.values())
+    if not (0 < float(facts["scale"]) < float("inf") and is_finite):
+        raise ValueError("its numbers are not finite")
+
+    with torch.no_grad():
+        network(torch.zeros(1, *facts["domain"]["shape"]))
+    return network

@@ -27,9 +27,8 @@ class L0:
         flat = delta.flatten(1)
         order = flat.abs().argsort(stable=True, dim=1, descending=True)
         dropped = torch.arange(flat.shape[1], device=delta.device) >= eps.floor()[:, None]
-        return flat.masked_fill(torch.zeros_like(dropped).scatter_(1, order, dropped), 0.0).reshape(
-            delta.shape
-        )
+        undone = torch.zeros_like(dropped).scatter_(1, order, dropped)
+        return flat.masked_fill(undone, 0.0).reshape(delta.shape)
 
     def sample(self, rng: Streams, shape: tuple[int, ...]) -> Tensor:
         """One value, any of them, changed by anything from -1 to 1."""

@@ -26,9 +26,7 @@ class L1:
         return delta.mul_(norms.per_sample(radius, delta))
 
     def direction(self, rng: Streams, shape: tuple[int, ...]) -> Tensor:
-        """Uniform on the surface of the unit cross-polytope: Laplace values over their absolute
-        sum.
-        """
+        """Uniform on the surface of the unit cross-polytope: Laplace values over their sum."""
         uniform = rng.uniform(*shape).sub_(0.5)
         delta = uniform.sign() * torch.log1p(-2 * uniform.abs()).neg_()
         return delta.div_(norms.per_sample(norms.l1(delta), delta))

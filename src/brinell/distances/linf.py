@@ -21,6 +21,7 @@ class Linf:
         return projections.project_linf(delta, eps, out=delta)
 
     def ascent(self, grad: Tensor) -> Tensor:
+        """The sign of the gradient."""
         return grad.sign()
 
     def sample(self, rng: Streams, shape: tuple[int, ...]) -> Tensor:

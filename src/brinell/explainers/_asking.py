@@ -1,6 +1,4 @@
-"""Building blocks of explainers: positions of the cells of a map, fill values for hidden parts, and
-queries in full batches.
-"""
+"""Building blocks of explainers: positions of a map's cells, fill values, queries in batches."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -32,37 +30,36 @@ def broadcast_maps(mask: Tensor, domain: Domain) -> Tensor:
     """Maps (..., *places) so that they broadcast against inputs (..., *shape)."""
     axes = AXES[domain.kind]
     channel_axes = len(domain.shape) - axes
-    return mask.reshape(
-        *mask.shape[: mask.ndim - axes], *[1] * channel_axes, *mask.shape[mask.ndim - axes :]
-    )
+    split = mask.ndim - axes
+    return mask.reshape(*mask.shape[:split], *[1] * channel_axes, *mask.shape[split:])
 
 
 def over_channels(values: Tensor, domain: Domain) -> Tensor:
     """(n, *places): the sum over the channels of what belongs to each value (n, *shape)."""
-    return (
-        values.flatten(1, -AXES[domain.kind] - 1).sum(1)
-        if len(domain.shape) > AXES[domain.kind]
-        else values
-    )
+    axes = AXES[domain.kind]
+    if len(domain.shape) == axes:
+        return values
+    return values.flatten(1, -axes - 1).sum(1)
 
 
 def blurred(x: Tensor, domain: Domain, share: float = BLUR) -> Tensor:
-    """Inputs (n, *shape), or maps (n, *places), blurred along their places; the outermost value
-    goes on beyond the edge.
+    """Inputs (n, *shape), or maps (n, *places), blurred along their places.
 
-    A vector, whose values stand in no order, becomes its middle: of each value that between the
-    bounds.
+    The outermost value goes on beyond the edge. A vector, whose values stand in no order, becomes
+    its middle: of each value that between the bounds.
     """
     if domain.kind == "vector":
         low, high = domain.bounds(x)
         return ((low + high) / 2).expand_as(x).clone()
+
     sides = places_of(domain)
     deviation = max(share * max(sides), 0.5)
     radius = max(1, math.ceil(REACH * deviation))
-    kernel = torch.exp(
-        -0.5 * (torch.arange(-radius, radius + 1, device=x.device, dtype=x.dtype) / deviation) ** 2
-    )
+    positions = torch.arange(-radius, radius + 1, device=x.device, dtype=x.dtype)
+    kernel = torch.exp(-0.5 * (positions / deviation) ** 2)
     kernel = (kernel / kernel.sum()).reshape(1, 1, -1)
+
+    # A Gaussian is a product: one axis after the other.
     for axis in range(x.ndim - len(sides), x.ndim):
         rows = x.movedim(axis, -1)
         padded = F.pad(rows.reshape(-1, 1, rows.shape[-1]), (radius, radius), mode="replicate")
@@ -86,7 +83,7 @@ def class_probability(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def class_evidence(logits: Tensor, y: Tensor) -> Tensor:
-    """(n,): the logit of each label less the mean of all, which no constant in the logits changes."""
+    """(n,): the logit of each label less the mean of all, so that constants cancel."""
     return class_logit(logits, y) - logits.mean(1)
 
 
@@ -139,10 +136,12 @@ def masked_values(
 
 
 def blend(x: Tensor, fill: Tensor, visible: Tensor, domain: Domain) -> Tensor:
-    """(n, k, *shape): mixtures of inputs and fill; `shown` (n, k, *places), 0 to 1, is the share of
-    the input at each place.
+    """(n, k, *shape): mixtures of inputs and fill.
+
+    `visible` (n, k, *places), 0 to 1, is the share of the input at each place.
     """
-    return domain.clamp(torch.lerp(fill[:, None], x[:, None], broadcast_maps(visible, domain)))
+    share = broadcast_maps(visible, domain)
+    return domain.clamp(torch.lerp(fill[:, None], x[:, None], share))
 
 
 def resized(maps: Tensor, places: tuple[int, ...]) -> Tensor:

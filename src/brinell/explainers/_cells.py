@@ -49,18 +49,14 @@ class Cells:
             (torch.arange(count) + 0.5) / count * length / longest
             for count, length in zip(self.counts, self.places, strict=True)
         ]
-        return torch.stack(
-            [axis.flatten() for axis in torch.meshgrid(*positions, indexing="ij")], 1
-        )
+        axes = torch.meshgrid(*positions, indexing="ij")
+        return torch.stack([axis.flatten() for axis in axes], 1)
 
     def means(self, x: Tensor) -> Tensor:
         """(n, cells, channels): the mean of each channel over each cell, of inputs (n, *shape)."""
         lattice = x.reshape(len(x), -1, *self.places)
-        pool: Callable[..., Tensor] = (
-            F.adaptive_avg_pool1d,
-            F.adaptive_avg_pool2d,
-            F.adaptive_avg_pool3d,
-        )[len(self.places) - 1]
+        pools = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)
+        pool: Callable[..., Tensor] = pools[len(self.places) - 1]
         return pool(lattice, self.counts).flatten(2).mT
 
     def maps(self, values: Tensor) -> Tensor:
@@ -74,8 +70,7 @@ side."""
 
 
 def bilateral_filter(worth: Tensor, x: Tensor, domain: Domain, cells: Cells, look: float) -> Tensor:
-    """Smooth the importance of cells (n, cells): each is averaged with nearby cells of similar
-    appearance.
+    """Smooth the importance of cells (n, cells) over nearby cells of similar appearance.
 
     A bilateral filter (Tomasi & Manduchi 1998) on cells. It uses the input and not the model, and
     it helps any map to follow objects: to compare the positions of two maps, apply it to both.
@@ -85,15 +80,20 @@ def bilateral_filter(worth: Tensor, x: Tensor, domain: Domain, cells: Cells, loo
     """
     if not look or domain.kind == "vector":
         return worth
+
     distances = torch.cdist(cells.centres, cells.centres).to(x.device).square()
-    weight = torch.exp(-distances / (2 * SHARING**2) - _colour_distances(x, cells) / (2 * look**2))
-    smoothed: Tensor = torch.einsum("nab,nb->na", weight / weight.sum(2, keepdim=True), worth)
+    by_place = distances / (2 * SHARING**2)
+    by_colour = _colour_distances(x, cells) / (2 * look**2)
+    weight = torch.exp(-by_place - by_colour)
+    weight = weight / weight.sum(2, keepdim=True)
+    smoothed: Tensor = torch.einsum("nab,nb->na", weight, worth)
     return smoothed
 
 
 def smooth_maps(maps: Tensor, x: Tensor, domain: Domain, look: float, most: int = 784) -> Tensor:
-    """Maps (n, *places) of another method, brought to cells and shared by look as those of RLAB; as
-    they are for a look of 0.
+    """Maps (n, *places) of another method, brought to cells and shared by look as those of RLAB.
+
+    They are as they are for a look of 0.
     """
     if not look or domain.kind == "vector":
         return maps
@@ -103,20 +103,18 @@ def smooth_maps(maps: Tensor, x: Tensor, domain: Domain, look: float, most: int 
 
 
 def _colour_distances(x: Tensor, cells: Cells) -> Tensor:
-    """(n, cells, cells): squared distance of mean colours, in shares of the variance of the
-    input's.
-    """
+    """(n, cells, cells): squared distance of mean colours, in shares of the input's variance."""
     means = cells.means(x)
-    return torch.cdist(means, means).square() / means.var(1, keepdim=True).sum(
-        2, keepdim=True
-    ).clamp_min(1e-12)
+    variance = means.var(1, keepdim=True).sum(2, keepdim=True)
+    return torch.cdist(means, means).square() / variance.clamp_min(1e-12)
 
 
 def covariance(
     x: Tensor, domain: Domain, cells: Cells, lengths: tuple[float, ...], colour: float
 ) -> Tensor:
-    """(n, cells, cells): how alike cells of each input (n, *shape) are expected to matter, with
-    ones on the diagonal.
+    """(n, cells, cells): how alike cells of each input (n, *shape) are expected to matter.
+
+    There are ones on the diagonal.
 
     `lengths` are standard deviations of the Gaussians of distance, in shares of the longest side,
     and `colour` that of the Gaussian of mean colours, in shares of the input's own spread; 0 leaves
@@ -124,6 +122,7 @@ def covariance(
     """
     distances = torch.cdist(cells.centres, cells.centres).to(x.device).square()
     spatial = torch.stack([torch.exp(-distances / (2 * length**2)) for length in lengths]).mean(0)
+
     total = spatial.expand(len(x), -1, -1)
     if colour and domain.kind != "vector":
         total = total * torch.exp(-_colour_distances(x, cells) / (2 * colour**2))

@@ -1,5 +1,4 @@
-"""Grad-CAM: the activations of a layer, weighted by how much the class's logit depends on each
-channel.
+"""Grad-CAM: the activations of a layer, weighted by the gradient of the class's logit.
 
 Selvaraju, Cogswell, Das, Vedantam, Parikh & Batra 2017, Grad-CAM, section 3. For transformers the
 tokens of the layer are put back on their grid, and tokens before them (class, registers) are left
@@ -47,9 +46,9 @@ class GradCAM(Checked):
         """The explainer for this network."""
         layers = _layers(module)
         names = (self.layer,) if self.layer else usual_layers(module)
-        if (not names or names[0] not in layers) and any(
-            isinstance(part, torch.jit.ScriptModule) for part in module.modules()
-        ):
+        has_choice = bool(names) and names[0] in layers
+        scripted = (isinstance(part, torch.jit.ScriptModule) for part in module.modules())
+        if not has_choice and any(scripted):
             raise RequestError(
                 "the network is a TorchScript program, whose layers cannot be "
                 "watched: name a function that returns the module "
@@ -66,6 +65,7 @@ class GradCAM(Checked):
                 f"the network has no layer {self.layer!r}; its last ones are "
                 f"{', '.join(last_layers)}: name one of its layers"
             )
+
         return _AttachedGradCAM(tuple((name, layers[name]) for name in names), self.look)
 
     def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
@@ -77,6 +77,8 @@ class GradCAM(Checked):
 
 @dataclass(frozen=True)
 class _AttachedGradCAM:
+    """Grad-CAM of a network, whose layers it knows."""
+
     layers: tuple[tuple[str, nn.Module], ...]
     """By name, those to choose from; the last that fits is taken."""
     look: float
@@ -95,15 +97,14 @@ class _AttachedGradCAM:
                 f"the class does not depend on layer {name} in a way that "
                 "gradients show: name another one"
             )
+
         maps = []
+        axes = tuple(range(2, 2 + len(places)))
         for activation, gradient in zip(activations, gradients, strict=True):
-            weight = on_grid(gradient, places, name).mean(
-                tuple(range(2, 2 + len(places))), keepdim=True
-            )
+            weight = on_grid(gradient, places, name).mean(axes, keepdim=True)
             maps.append((on_grid(activation, places, name) * weight).sum(1).relu())
-        return smooth_maps(
-            resized(torch.cat(maps)[:, None], places)[:, 0], batch.x, domain, self.look
-        )
+        enlarged = resized(torch.cat(maps)[:, None], places)[:, 0]
+        return smooth_maps(enlarged, batch.x, domain, self.look)
 
     def _choose_layer(self, oracle: Oracle, batch: Batch) -> tuple[str, nn.Module]:
         """The last layer that is called and whose answer has more than one place."""
@@ -127,6 +128,7 @@ class _AttachedGradCAM:
 
 
 def _layers(module: nn.Module) -> dict[str, nn.Module]:
+    """The layers of a network that can be watched, by name."""
     return {
         name: part
         for name, part in module.named_modules()
@@ -136,7 +138,7 @@ def _layers(module: nn.Module) -> dict[str, nn.Module]:
 
 @contextmanager
 def _watched(layers: Mapping[str, nn.Module], note: Callable[[str, Any], None]) -> Iterator[None]:
-    """Call `note` with the name and the answer of each call of these layers while the block runs."""
+    """Call `note` with name and answer of each call of these layers while the block runs."""
     handles = [
         layer.register_forward_hook(lambda module, args, answer, name=name: note(name, answer))
         for name, layer in layers.items()
@@ -155,9 +157,7 @@ def _recorded(layer: nn.Module) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
     gradients: list[Tensor] = []
 
     def note(name: str, answer: Any) -> None:
-        """Record the activations of the layer, into which later code may write, and their
-        gradients.
-        """
+        """Record the activations, into which later code may write, and their gradients."""
         if isinstance(answer, Tensor) and answer.requires_grad:
             activations.append(answer.detach().clone())
             answer.register_hook(lambda gradient: gradients.append(gradient.detach()))  # type: ignore[no-untyped-call]
@@ -167,17 +167,21 @@ def _recorded(layer: nn.Module) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
 
 
 def on_grid(values: Tensor, places: tuple[int, ...], name: str) -> Tensor:
-    """(n, channels, *lattice): activations as a picture, from that or from tokens (n, tokens,
-    channels) of an image.
+    """(n, channels, *lattice): activations as a picture.
+
+    They are that already, or tokens (n, tokens, channels) of an image.
     """
     axes = len(places)
     if values.ndim == 2 + axes:
         return values
+
+    # The last tokens are those of the patches.
     if values.ndim == 3 and axes == 2:
         tokens = values.shape[1]
         side = math.isqrt(tokens)
         if tokens - side * side <= MOST_EXTRA and side > 1:
             return values[:, tokens - side * side :].mT.reshape(len(values), -1, side, side)
+
     raise RequestError(
         f"layer {name} answers {tuple(values.shape[1:])} for an input of places "
         f"{places}, which is no grid over it: "
@@ -186,11 +190,10 @@ def on_grid(values: Tensor, places: tuple[int, ...], name: str) -> Tensor:
 
 
 def usual_layers(module: nn.Module) -> tuple[str, ...]:
-    """The layers to choose from where none is named, in the order of the network; none where none
-    fits.
-    """
+    """The layers to choose from where none is named, in the order of the network."""
     names = _layers(module)
     attention = [name for name, part in names.items() if "attention" in type(part).__name__.lower()]
+    # In the last block with attention, the first normalisation.
     if attention:
         parent = attention[-1]
         while parent:

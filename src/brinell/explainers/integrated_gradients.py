@@ -1,5 +1,4 @@
-"""Integrated gradients: gradients along the straight way from a baseline to the input, times the
-way.
+"""Integrated gradients: gradients on the way from a baseline to the input, times the way.
 
 Sundararajan, Taly & Yan 2017, Axiomatic attribution for deep networks, section 3; the integral by
 the midpoint rule. The values of an attribution add up to the difference of the class's logit
@@ -36,11 +35,10 @@ class IntegratedGradients(Checked):
 
     def attributions(self, oracle: Oracle, batch: Batch, domain: Domain) -> Tensor:
         """(n, *shape): what each value adds to the class's logit, signed."""
-        start = (
-            hidden_fill(batch.x, domain)
-            if self.fill == "blur"
-            else domain.bounds(batch.x)[0].expand_as(batch.x)
-        )
+        if self.fill == "blur":
+            start = hidden_fill(batch.x, domain)
+        else:
+            start = domain.bounds(batch.x)[0].expand_as(batch.x)
         difference = batch.x - start
         total = torch.zeros_like(batch.x)
         for step in range(self.steps):

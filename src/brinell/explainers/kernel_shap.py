@@ -53,22 +53,19 @@ class KernelSHAP(Checked):
         def masks(first: int, last: int) -> Tensor:
             return coalitions[:, first:last, of_place].reshape(len(batch), -1, *places)
 
-        parts = [
-            values
-            for _, values in masked_values(
-                oracle, batch, domain, coalitions.shape[1], masks, fill, class_probability
-            )
-        ]
-        worth = _shapley(subsets, torch.cat(parts, 1), self.ridge)
+        answers = masked_values(
+            oracle, batch, domain, coalitions.shape[1], masks, fill, class_probability
+        )
+        values = torch.cat([part for _, part in answers], 1)
+        worth = _shapley(subsets, values, self.ridge)
         return worth[:, of_place].reshape(len(batch), *places)
 
     def _subsets(self, rng: Streams, patches: int) -> Tensor:
-        """Random subsets, (n, subsets, patches) of 0 and 1: each subset is followed by its
-        complement.
-        """
+        """Random subsets, (n, subsets, patches) of 0 and 1, each followed by its complement."""
         sizes = torch.arange(1, patches, device=rng.keys.device)
         weight = 1.0 / (sizes * (patches - sizes))
         upto = (weight / weight.sum()).cumsum(0)
+        # Sizes by the weight of the Shapley kernel, members at random.
         half = self.subsets // 2
         size = 1 + torch.searchsorted(upto, rng.fold("size").uniform(half)).clamp_max(patches - 2)
         rank = rng.fold("members").uniform(half, patches).argsort(-1).argsort(-1)
@@ -100,10 +97,13 @@ def _shapley(subsets: Tensor, values: Tensor, ridge: float) -> Tensor:
     empty = values[:, :1]
     full = values[:, 1:2]
     subset_values = values[:, 2:]
+
+    # The last patch gets what is left of the difference; the others are regressed.
     last = subsets[..., -1:]
     features = (subsets[..., :-1] - last).double()
     target = (subset_values - empty - last[..., 0] * (full - empty)).double()
     gram = features.mT @ features
     gram.diagonal(dim1=1, dim2=2).add_(ridge * subsets.shape[1])
     first = torch.linalg.solve(gram, (features.mT @ target[..., None]))[..., 0]
-    return torch.cat([first, (full - empty).double() - first.sum(1, keepdim=True)], 1).float()
+    rest = (full - empty).double() - first.sum(1, keepdim=True)
+    return torch.cat([first, rest], 1).float()

@@ -42,9 +42,8 @@ class Occlusion(Checked):
             return (1 - hides[first:last])[None].expand(len(batch), -1, *places)
 
         clean = clean_value(oracle, batch)
-        parts = [
-            values for _, values in masked_values(oracle, batch, domain, len(grid), masks, fill)
-        ]
-        drops = clean[:, None] - torch.cat(parts, 1)
+        answers = masked_values(oracle, batch, domain, len(grid), masks, fill)
+        values = torch.cat([part for _, part in answers], 1)
+        drops = clean[:, None] - values
         maps: Tensor = torch.tensordot(drops, hides, 1) / hides.sum(0).clamp_min(1)
         return maps

@@ -1,5 +1,4 @@
-"""RISE: the mean of random masks, each weighted by the probability of the class when it alone
-shows.
+"""RISE: the mean of random masks, each weighted by the class's probability when it alone shows.
 
 Petsiuk, Das & Saenko 2018, RISE: randomized input sampling for explanation of black-box models,
 section 3. Deviations: what a mask hides is replaced by the blurred input and not by zeros, as
@@ -54,12 +53,9 @@ class RISE(Checked):
         """Random cells, enlarged and shifted at random by less than a cell."""
         cells = tuple(min(self.cells, length) for length in places)
         step = tuple(-(-length // count) for length, count in zip(places, cells, strict=True))
-        size = tuple(
-            (count + 1) * cell_length for count, cell_length in zip(cells, step, strict=True)
-        )
-        coarse = (
-            rng.uniform(self.masks, *(count + 1 for count in cells)) < self.keep_probability
-        ).float()
+        size = tuple((count + 1) * length for count, length in zip(cells, step, strict=True))
+        shows = rng.uniform(self.masks, *(count + 1 for count in cells)) < self.keep_probability
+        coarse = shows.float()
         shifts = [
             rng.fold(f"shift {axis}").integers(cell_length, self.masks)
             for axis, cell_length in enumerate(step)
@@ -69,13 +65,10 @@ class RISE(Checked):
             large = resized(coarse[:, first:last], size)
             for axis, (length, shift) in enumerate(zip(places, shifts, strict=True)):
                 positions = torch.arange(length, device=large.device) + shift[:, first:last, None]
-                index = positions.reshape(
-                    *positions.shape[:2], *[length if i == axis else 1 for i in range(len(places))]
-                )
-                large = large.gather(
-                    2 + axis,
-                    index.expand(*large.shape[: 2 + axis], length, *large.shape[3 + axis :]),
-                )
+                sides = [length if i == axis else 1 for i in range(len(places))]
+                index = positions.reshape(*positions.shape[:2], *sides)
+                shape = (*large.shape[: 2 + axis], length, *large.shape[3 + axis :])
+                large = large.gather(2 + axis, index.expand(shape))
             return large
 
         return draw

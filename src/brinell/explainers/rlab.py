@@ -1,5 +1,4 @@
-"""RLAB's mask for explanation: queries show and hide regions of patches, and a linear model
-attributes the answers to cells.
+"""RLAB's mask for explanation: queries show and hide regions, a linear model weighs cells.
 
 The published mask is the trace of the attack, patch by patch (Sarkar et al. 2024, Benchmark
 generation framework with customizable distortions). A map of single patches says little about a
@@ -73,24 +72,24 @@ class RLAB(Checked):
         fill = hidden_fill(batch.x, domain)
         parts = masked_values(oracle, batch, domain, regions.shape[1], masks, fill, class_evidence)
         values = torch.cat([value for _, value in parts], 1)
+
+        # Both less their means: the model has no constant.
         values = values - values.mean(1, keepdim=True)
         centred = regions - regions.mean(1, keepdim=True)
+
         if self.prior == "fitted":
             priors = [covariance(batch.x[:1], domain, cells, (length,), 0)[0] for length in LENGTHS]
-            worth = torch.stack(
-                [
-                    fit_worth(region, answer, priors)
-                    for region, answer in zip(centred, values, strict=True)
-                ]
-            )
+            pairs = zip(centred, values, strict=True)
+            worth = torch.stack([fit_worth(region, answer, priors) for region, answer in pairs])
             return cells.maps(worth[:, None])[:, 0]
+
         worth = torch.einsum("nk,nkc->nc", values, centred) / regions.shape[1]
         worth = worth @ covariance(batch.x[:1], domain, cells, (SMOOTH,), 0)[0]
-        return cells.maps(bilateral_filter(worth, batch.x, domain, cells, self.look)[:, None])[:, 0]
+        worth = bilateral_filter(worth, batch.x, domain, cells, self.look)
+        return cells.maps(worth[:, None])[:, 0]
 
     def _regions(self, x: Tensor, domain: Domain, cells: Cells, rng: Streams) -> Tensor:
-        """Random regions, (n, questions, cells) of 0 and 1: each region is followed by its
-        complement.
+        """Random regions, (n, questions, cells) of 0 and 1, each followed by its complement.
 
         A region holds the cells in which a random field is largest: between a fifth and four fifths
         of all cells.
@@ -105,8 +104,9 @@ class RLAB(Checked):
 
 
 def fit_worth(regions: Tensor, values: Tensor, priors: list[Tensor]) -> Tensor:
-    """Posterior mean of the cells' weights, (cells,), under the prior and noise of largest marginal
-    likelihood.
+    """Posterior mean of the cells' weights, (cells,), at the largest marginal likelihood.
+
+    Priors and noises are compared.
 
     Args:
         regions: (k, cells) the regions that were shown, minus their mean.
@@ -117,10 +117,13 @@ def fit_worth(regions: Tensor, values: Tensor, priors: list[Tensor]) -> Tensor:
     worth = torch.zeros(regions.shape[1], device=regions.device)
     regions = regions.double()
     values = values.double()
+
     for prior in priors:
         across = prior.double() @ regions.T
         gram = regions @ across
         scale = gram.diagonal().mean()
+        # In the eigenbasis of the answers' covariance the noise is added to each
+        # eigenvalue.
         roots, turns = torch.linalg.eigh(gram / scale)
         turned = turns.T @ values
         for noise in NOISES:
