@@ -313,7 +313,7 @@ def _extend_exact(node: int, spec: Node, box: set[int], exact: set[int]) -> None
         return
     if spec.arguments[0] in exact:
         exact.add(node)
-    if type(spec.operation).__name__ in ("Scale", "Reshape"):
+    if type(spec.operation).__name__ in ("Scaling", "Reshape"):
         box.add(node)
 
 

@@ -109,7 +109,7 @@ class Linear(_Weighted):
 
 
 @dataclass(frozen=True, eq=False)
-class Scale(_Weighted):
+class Scaling(_Weighted):
     """`x * weight + bias` of the shape of a value: batch norm, sums with constants."""
 
     weight: Tensor
@@ -333,7 +333,7 @@ class Product:
         return middle - spread, middle + spread
 
 
-AffineMap = Convolution | Linear | Scale | Reshape | Gather | Sum | Concatenation
+AffineMap = Convolution | Linear | Scaling | Reshape | Gather | Sum | Concatenation
 """Coefficients of its value become coefficients of its arguments (`adjoint`) and a constant
 (`offset`). `roundings` are those on the way of a product through the map, and through its
 adjoint, and `products` the sum of the absolute values of all products, from the largest absolute

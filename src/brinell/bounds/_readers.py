@@ -20,7 +20,7 @@ from brinell.bounds._graph import (
     MaxPool,
     Product,
     Reshape,
-    Scale,
+    Scaling,
     Sum,
 )
 from brinell.bounds._recorder import Reader, Recorder, Unbounded
@@ -104,7 +104,7 @@ def _scaled(trace: Recorder, node: int, factor: Any, shift: Any, shape: tuple[in
     node = _broadcast(trace, node, shape)
     factor = _constant(_double(factor), shape)
     shift = _constant(_double(shift), shape)
-    return trace.add(Scale(factor, shift), [node], shape)
+    return trace.add(Scaling(factor, shift), [node], shape)
 
 
 def _constant(value: Tensor, shape: tuple[int, ...]) -> Tensor:

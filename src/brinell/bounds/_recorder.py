@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from brinell.bounds._graph import Convolution, Gather, Node, Operation, Reshape, Scale
+from brinell.bounds._graph import Convolution, Gather, Node, Operation, Reshape, Scaling
 from brinell.core.errors import RequestError
 
 BATCH = 2
@@ -305,7 +305,7 @@ class Recorder(TorchDispatchMode):
     def constant(self, value: Tensor) -> int:
         """A node of the same value (*shape) for all inputs."""
         zero = self.add(Gather(torch.full(value.shape, -1)), [0], value.shape)
-        return self.add(Scale(torch.zeros_like(value), value), [zero], value.shape)
+        return self.add(Scaling(torch.zeros_like(value), value), [zero], value.shape)
 
     def indexed(
         self, node: int, function: Callable[[Tensor], Tensor], shape: tuple[int, ...]

@@ -1,5 +1,4 @@
-"""Helpers of the published corruptions: the choice of parameters, and operations on pictures that
-several of them use.
+"""Helpers of the published corruptions: their parameters, and operations on pictures.
 
 Hendrycks & Dietterich 2019, Benchmarking neural network robustness to common corruptions and
 perturbations, section 3 and appendix B. Parameters are those of CIFAR-10-C at 32 pixels a side and
@@ -27,9 +26,7 @@ GREY = (0.299, 0.587, 0.114)
 
 
 class Published(Drawn):
-    """A corruption of pictures (n, 1 or 3, height, width) in [0, 1], whose parameters at each
-    severity are published.
-    """
+    """A corruption of pictures (n, 1 or 3, height, width) in [0, 1] with published parameters."""
 
     domains = frozenset({"image"})
     suite = "published"
@@ -51,9 +48,7 @@ class Published(Drawn):
 
     @abstractmethod
     def distort(self, x: Tensor, parameters: Any, rng: Streams, /) -> Tensor:
-        """`x` (n, C, H, W) corrupted with the parameters of one severity; what leaves [0, 1] is
-        clipped.
-        """
+        """`x` (n, C, H, W) corrupted with the parameters of one severity, not clipped yet."""
 
 
 def smoothed(
@@ -70,6 +65,8 @@ def smoothed(
     positions = torch.arange(-radius, radius + 1, device=x.device, dtype=x.dtype)
     weights = torch.exp(-0.5 * (positions / deviation) ** 2)
     weights = weights / weights.sum()
+
+    # A Gaussian is a product: one axis after the other.
     flat = x.reshape(-1, 1, *x.shape[-2:])
     for axis in (2, 3):
         index = _beyond(flat.shape[axis], radius, mode, x.device)
@@ -80,22 +77,20 @@ def smoothed(
 
 
 def _beyond(side: int, radius: int, mode: str, device: torch.device) -> Tensor:
-    """(side + 2 * radius,): index of the value at each place of an axis that is padded on both
-    sides.
-    """
+    """(side + 2 * radius,): index of the value at each place of an axis padded on both sides."""
     positions = torch.arange(-radius, side + radius, device=device)
     if mode == "replicate":
         return positions.clamp(0, side - 1)
-    last = (
-        2 * side - 1 if mode == "symmetric" else max(2 * (side - 1), 1)
-    )  # of mirrored pairs the sum of their numbers
+    # The sum of the numbers of two mirrored places.
+    last = 2 * side - 1 if mode == "symmetric" else max(2 * (side - 1), 1)
     positions = positions % (last + (mode == "symmetric"))
     return torch.where(positions < side, positions, last - positions)
 
 
 def filtered(x: Tensor, kernel: Tensor) -> Tensor:
-    """(n, C, H, W) correlated with one kernel (k, k), k odd, mirrored at the edge without repeating
-    the outermost pixel.
+    """(n, C, H, W) correlated with one kernel (k, k), k odd.
+
+    It is mirrored at the edge without repeating the outermost pixel.
     """
     radius = kernel.shape[0] // 2
     flat = x.reshape(-1, 1, *x.shape[-2:])
@@ -112,20 +107,22 @@ def brightness_of(x: Tensor) -> Tensor:
 
 
 def in_colour(shade: Tensor, colour: tuple[float, float, float], channels: int) -> Tensor:
-    """(n, channels, H, W): `shade` (n, 1, H, W) times `colour`; without three channels, times the
-    brightness of `colour`.
+    """(n, channels, H, W): `shade` (n, 1, H, W) times `colour`.
+
+    Without three channels it is times the brightness of `colour`.
     """
     tone = torch.tensor(colour, device=shade.device).reshape(1, 3, 1, 1)
     return shade * (tone if channels == 3 else brightness_of(tone))
 
 
 def zoomed(x: Tensor, factor: float) -> Tensor:
-    """(n, C, H, W) enlarged about its middle by a factor from 1 on, bilinear, cut to its own size."""
+    """(n, C, H, W) enlarged about its middle by a factor from 1 on, cut to its own size."""
     height, width = x.shape[-2:]
     inner = [math.ceil(side / factor) for side in (height, width)]
     top = (height - inner[0]) // 2
     left = (width - inner[1]) // 2
     cut = x[..., top : top + inner[0], left : left + inner[1]]
+
     size = [
         max(round(side * factor), length)
         for side, length in zip(inner, (height, width), strict=True)
@@ -137,32 +134,33 @@ def zoomed(x: Tensor, factor: float) -> Tensor:
 
 
 def dragged(x: Tensor, radius: int, deviation: float, angle: Tensor) -> Tensor:
-    """Motion blur: (n, C, H, W) averaged along a line in one direction, with the falling half of a
-    Gaussian as weights.
+    """Motion blur: (n, C, H, W) averaged along a line, weighted by half a Gaussian.
 
     The line has 2 * radius + 1 points, a pixel apart; angles (n,) are in radians, 0 to the right,
     growing downwards.
     """
     n, channels, height, width = x.shape
+
+    # On pictures smaller than the line it ends at their side.
     steps = torch.arange(2 * radius + 1, device=x.device, dtype=x.dtype)
     weights = torch.exp(-0.5 * (steps / deviation) ** 2)
-    in_frame = steps < min(height, width)  # on pictures smaller than the line it ends at their side
+    in_frame = steps < min(height, width)
     weights = weights * in_frame / (weights * in_frame).sum()
+
     down = torch.ceil(steps * torch.sin(angle)[:, None] - 0.5).long()
     right = torch.ceil(steps * torch.cos(angle)[:, None] - 0.5).long()
     rows = torch.arange(height, device=x.device)
     columns = torch.arange(width, device=x.device)
+
     flat = x.reshape(n, channels, -1)
     out = torch.zeros_like(x)
     for step in range(int(in_frame.sum())):
         if float(weights[step]) < 1e-7:
+            # Further weights are nothing; the line adds the picture moved by each of its points.
             break
         at_row = (rows + down[:, step, None]).clamp(0, height - 1)
         at_column = (columns + right[:, step, None]).clamp(0, width - 1)
-        place = (
-            (at_row[:, :, None] * width + at_column[:, None, :])
-            .reshape(n, 1, -1)
-            .expand(-1, channels, -1)
-        )
+        place = (at_row[:, :, None] * width + at_column[:, None, :]).reshape(n, 1, -1)
+        place = place.expand(-1, channels, -1)
         out += weights[step] * flat.gather(2, place).reshape(x.shape)
     return out

@@ -53,8 +53,10 @@ class Scale:
 
     def __call__(self, severity: Tensor, x: Tensor) -> Tensor:
         """(n,) float32: the parameter for each severity (n,) on inputs of the size of `x`."""
-        low, high = (math.log(side) for side in SIDES)
-        side = math.prod(frame(x)) ** (1 / len(frame(x)))
+        low = math.log(SIDES[0])
+        high = math.log(SIDES[1])
+        sides = frame(x)
+        side = math.prod(sides) ** (1 / len(sides))
         share = min(1.0, max(0.0, (math.log(side) - low) / (high - low)))
         levels = [
             (1 - share) * small + share * large
@@ -112,9 +114,7 @@ class Sampled(Scaled):
 
 
 def frame(x: Tensor) -> tuple[int, ...]:
-    """Sides of the picture in each input: height and width of images and of a video's frames, else
-    the length.
-    """
+    """Sides of the picture in each input: height and width, or the length of a signal or vector."""
     return tuple(x.shape[-2:]) if x.ndim >= 4 else tuple(x.shape[-1:])
 
 
@@ -127,9 +127,7 @@ def planes(x: Tensor) -> Tensor:
 
 
 def by_level(x: Tensor, parameter: Tensor, function: Callable[[Tensor, float], Tensor]) -> Tensor:
-    """`function(rows of x, value)` for each value that occurs in `parameter` (n,), put together
-    again.
-    """
+    """`function(rows of x, value)` for each value in `parameter` (n,), put together again."""
     out = torch.empty_like(x)
     for value in torch.unique(parameter).tolist():
         rows = parameter == value
@@ -148,31 +146,22 @@ def middles(length: int, device: torch.device) -> Tensor:
 
 
 def each_picture(x: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tensor:
-    """Apply `change` to each picture in 8 bits; with other than one or three channels, channel by
-    channel.
+    """Apply `change` to each picture in 8 bits.
+
+    With other than one or three channels it is applied channel by channel.
     """
     n, channels, height, width = x.shape
     count = 3 if channels == 3 else 1
-    pixels = (
-        x.reshape(-1, count, height, width)
-        .movedim(1, -1)
-        .mul(255)
-        .round()
-        .to("cpu", torch.uint8)
-        .numpy()
-    )
+    pixels = x.reshape(-1, count, height, width).movedim(1, -1)
+    pixels = pixels.mul(255).round().to("cpu", torch.uint8).numpy()
+
     pictures: list[Array] = []
     for picture in pixels:
         changed = change(Image.fromarray(picture if count == 3 else picture[..., 0]))
         pictures.append(np.asarray(changed).reshape(height, width, count))
-    return (
-        torch.from_numpy(np.stack(pictures))
-        .to(x.device)
-        .movedim(-1, 1)
-        .to(x.dtype)
-        .div(255)
-        .reshape(x.shape)
-    )
+
+    stacked = torch.from_numpy(np.stack(pictures)).to(x.device).movedim(-1, 1)
+    return stacked.to(x.dtype).div(255).reshape(x.shape)
 
 
 def as_jpeg(picture: Image.Image, quality: int) -> Image.Image:

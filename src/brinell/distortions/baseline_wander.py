@@ -1,5 +1,4 @@
-"""Baseline wander: the line drifts up and down with breathing and with electrodes that move on the
-skin.
+"""Baseline wander: the line drifts with breathing and with electrodes that move on the skin.
 
 A sine wave below the frequencies of a heartbeat, of random frequency; each channel has a random
 phase.
@@ -28,7 +27,6 @@ class BaselineWander(Sampled):
         low, high = SLOW
         cycles = (low + (high - low) * rng.fold("frequency").uniform(1, 1)) / self.rate
         phase = rng.fold("phase").uniform(x.shape[1], 1)
-        wave = torch.sin(
-            2 * torch.pi * (cycles * torch.arange(x.shape[-1], device=x.device) + phase)
-        )
+        positions = torch.arange(x.shape[-1], device=x.device)
+        wave = torch.sin(2 * torch.pi * (cycles * positions + phase))
         return (x + per_sample(amplitude, x) * wave).clamp(0, 1)

@@ -11,9 +11,7 @@ from brinell.distortions._shared import Scale, Scaled, per_sample
 
 @dataclass(frozen=True, kw_only=True)
 class Brightness(Scaled):
-    """The same is added to every value, or taken from it: the first version is brighter, the second
-    darker.
-    """
+    """The same is added to every value in the first version, and taken from it in the second."""
 
     domains = frozenset({"image", "video", "signal"})
     versions = 2

@@ -1,5 +1,4 @@
-"""Compression blocks: data of a compressed video was lost, and blocks stand still, without detail,
-until the next key frame.
+"""Compression blocks: blocks of a damaged video stand still until the next key frame.
 
 A model of what a decoder shows, made without one: between two key frames a random share of the
 blocks of a grid shows the mean of what the block held at the first of them, the same in all frames
@@ -30,29 +29,32 @@ class CompressionBlocks(Scaled):
     """Share of the blocks that are lost."""
 
     def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
-        sides = x.shape[3:]
-        cells = [min(BLOCKS, side) for side in sides]
-        rows, columns = (
-            (torch.arange(side, device=x.device) * cell).div(side, rounding_mode="floor")
-            for side, cell in zip(sides, cells, strict=True)
-        )
+        height, width = x.shape[3:]
+        cells = [min(BLOCKS, height), min(BLOCKS, width)]
+        rows = _blocks_along(height, cells[0], x.device)
+        columns = _blocks_along(width, cells[1], x.device)
         starts = range(0, x.shape[2], GROUP)
         damaged = rng.uniform(len(starts), *cells) < share[:, None, None, None]
+
         out = x.clone()
         for index, start in enumerate(starts):
-            averages = _means(_means(x[:, :, start], rows, cells[0], 2), columns, cells[1], 3)
-            group = slice(start, start + GROUP)
+            # The mean of each block in the key frame, shown at every place of the block.
+            means = _means(_means(x[:, :, start], rows, cells[0], 2), columns, cells[1], 3)
+            shown = means[:, :, rows][..., columns][:, :, None]
             mask = damaged[:, index][:, rows][:, :, columns][:, None, None]
-            out[:, :, group] = torch.where(
-                mask, averages[:, :, rows][..., columns][:, :, None], x[:, :, group]
-            )
+            group = slice(start, start + GROUP)
+            out[:, :, group] = torch.where(mask, shown, x[:, :, group])
         return out
+
+
+def _blocks_along(side: int, count: int, device: torch.device) -> Tensor:
+    """(side,) int64: the block of each place along an axis that is cut into `count` of them."""
+    return (torch.arange(side, device=device) * count).div(side, rounding_mode="floor")
 
 
 def _means(x: Tensor, block: Tensor, count: int, axis: int) -> Tensor:
     """Means along an axis (n, C, H, W) of the values whose `block` is the same, `count` of them."""
     shape = [count if dim == axis else side for dim, side in enumerate(x.shape)]
-    members = torch.bincount(block, minlength=count).reshape(
-        [-1 if dim == axis else 1 for dim in range(x.ndim)]
-    )
-    return torch.zeros(shape, device=x.device, dtype=x.dtype).index_add_(axis, block, x) / members
+    sums = torch.zeros(shape, device=x.device, dtype=x.dtype).index_add_(axis, block, x)
+    members = torch.bincount(block, minlength=count)
+    return sums / members.reshape([-1 if dim == axis else 1 for dim in range(x.ndim)])

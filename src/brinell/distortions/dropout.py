@@ -25,7 +25,6 @@ class Dropout(Scaled):
         length = x.shape[-1]
         positions = middles(length, x.device)
         # At least one value, however short the signal.
-        dropped = (positions - rng.uniform(1, 1)).abs() <= per_sample(
-            share.clamp_min(1 / length), x
-        ) / 2
+        half = per_sample(share.clamp_min(1 / length), x) / 2
+        dropped = (positions - rng.uniform(1, 1)).abs() <= half
         return torch.where(dropped, x.median(-1, keepdim=True).values, x)

@@ -34,6 +34,7 @@ class Fog(Scaled):
 
 
 def _clouds(rng: Streams, sides: tuple[int, ...]) -> Tensor:
+    """(n, *sides) from 0.5 to 1: noise of several sizes, each half as strong as the one before."""
     clouds = torch.zeros(len(rng), *sides, device=rng.keys.device)
     for octave in range(OCTAVES):
         cells = 2 ** (octave + 1)
@@ -42,6 +43,5 @@ def _clouds(rng: Streams, sides: tuple[int, ...]) -> Tensor:
         clouds += smooth[:, 0] / 2**octave
     least = clouds.amin((1, 2))
     most = clouds.amax((1, 2))
-    return 0.5 + 0.5 * (clouds - per_sample(least, clouds)) / per_sample(
-        (most - least).clamp_min(1e-6), clouds
-    )
+    span = (most - least).clamp_min(1e-6)
+    return 0.5 + 0.5 * (clouds - per_sample(least, clouds)) / per_sample(span, clouds)

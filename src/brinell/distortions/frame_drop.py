@@ -1,5 +1,4 @@
-"""Frame drop: frames are lost on their way, each by itself, and in their place the screen is black
-or shows the last that came.
+"""Frame drop: frames are lost, and the screen is black or shows the last that came.
 
 Limit: the strength of `shows=last` depends on the video:
 nothing where nothing moves. Its severities are those of black frames. Before the first frame

@@ -1,5 +1,4 @@
-"""Frame repeat: the picture freezes on one frame for a while and then goes on from where the video
-is by then.
+"""Frame repeat: the picture freezes on one frame, then goes on from where the video is by then.
 
 Limit: its strength depends on the video. Nothing changes where nothing
 moves; its severities are those of natural clips with much motion, and at 224 pixels a side, on

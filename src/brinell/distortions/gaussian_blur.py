@@ -33,12 +33,12 @@ class GaussianBlur(Scaled):
 def _blur(x: Tensor, deviation: float) -> Tensor:
     """(n, planes, *frame) convolved with one kernel along each axis of the frame."""
     radius = max(1, math.ceil(REACH * deviation))
-    kernel = torch.exp(-0.5 * (torch.arange(-radius, radius + 1, device=x.device) / deviation) ** 2)
+    positions = torch.arange(-radius, radius + 1, device=x.device)
+    kernel = torch.exp(-0.5 * (positions / deviation) ** 2)
     kernel = (kernel / kernel.sum()).reshape(1, 1, -1)
     for axis in range(2, x.ndim):
         rows = x.movedim(axis, -1)
-        padded = torch.nn.functional.pad(
-            rows.reshape(-1, 1, rows.shape[-1]), (radius, radius), mode="replicate"
-        )
+        flat = rows.reshape(-1, 1, rows.shape[-1])
+        padded = torch.nn.functional.pad(flat, (radius, radius), mode="replicate")
         x = torch.nn.functional.conv1d(padded, kernel).reshape(rows.shape).movedim(-1, axis)
     return x

@@ -1,5 +1,4 @@
-"""Gaussian noise: an independent normal number is added to every value; the result is clipped to
-the bounds.
+"""Gaussian noise: an independent normal number is added to every value, within the bounds.
 
 Sensor and thermal noise. Hendrycks & Dietterich 2019, Benchmarking neural network robustness to
 common corruptions and perturbations, section 3; their severities are not used, since they differ in
@@ -24,7 +23,7 @@ class GaussianNoise(Scaled):
     """Standard deviation, as a share of the range."""
 
     def distort(self, x: Tensor, deviation: Tensor, rng: Streams) -> Tensor:
-        keys, of = torch.unique(
-            rng.keys, return_inverse=True
-        )  # the severities of a draw share their noise
-        return (x + per_sample(deviation, x) * Streams(keys).normal(*x.shape[1:])[of]).clamp(0, 1)
+        # The severities of a draw share their noise.
+        keys, index = torch.unique(rng.keys, return_inverse=True)
+        noise = Streams(keys).normal(*x.shape[1:])[index]
+        return (x + per_sample(deviation, x) * noise).clamp(0, 1)

@@ -1,5 +1,4 @@
-"""JPEG: block edges and lost detail of strong compression, by Pillow's encoder at its default
-subsampling.
+"""JPEG: block edges and lost detail of strong compression, by Pillow's default encoder.
 
 Images of one or three channels are stored as grey or colour; otherwise each channel is stored as a
 grey image. The input is rounded to 256 levels first, as the format requires. The frames of a video
@@ -30,9 +29,9 @@ class Jpeg(Scaled):
     """Quality, 1 to 100; less is stronger."""
 
     def distort(self, x: Tensor, quality: Tensor, rng: Streams) -> Tensor:
-        rows = zip(x.movedim(1, -3), quality.round().int().tolist(), strict=True)
-        stored = [
-            each_picture(frames.reshape(-1, *frames.shape[-3:]), partial(as_jpeg, quality=value))
-            for frames, value in rows
-        ]
-        return torch.stack(stored).reshape(x.movedim(1, -3).shape).movedim(-3, 1).contiguous()
+        frames_first = x.movedim(1, -3)
+        stored = []
+        for frames, value in zip(frames_first, quality.round().int().tolist(), strict=True):
+            pictures = frames.reshape(-1, *frames.shape[-3:])
+            stored.append(each_picture(pictures, partial(as_jpeg, quality=value)))
+        return torch.stack(stored).reshape(frames_first.shape).movedim(-3, 1).contiguous()

@@ -36,13 +36,13 @@ class MotionBlur(Scaled):
 
 
 def _blur(x: Tensor, reach: Tensor) -> Tensor:
-    """(planes, height, width) convolved with a segment from -reach to reach, (2,) in pixels down
-    and to the right.
-    """
+    """(planes, height, width) convolved with a segment from -reach to reach, (2,) in pixels."""
     radius = math.ceil(float(reach.abs().max())) + 1
     count = DENSITY * 2 * radius
     positions = (torch.arange(count, device=x.device) + 0.5) / count * 2 - 1
     points = positions[:, None] * reach + radius
+
+    # Each point of the segment is shared by the four pixels around it.
     corner = points.floor()
     share = points - corner
     kernel = torch.zeros(2 * radius + 1, 2 * radius + 1, device=x.device)
@@ -51,6 +51,7 @@ def _blur(x: Tensor, reach: Tensor) -> Tensor:
             weight = (share[:, 0] - 1 + down).abs() * (share[:, 1] - 1 + right).abs()
             place = (corner[:, 0].long() + down, corner[:, 1].long() + right)
             kernel.index_put_(place, weight, accumulate=True)
+
     kernel = (kernel / kernel.sum()).reshape(1, 1, *kernel.shape)
     padded = torch.nn.functional.pad(x[:, None], (radius,) * 4, mode="replicate")
     return torch.nn.functional.conv2d(padded, kernel)[:, 0]

@@ -29,10 +29,9 @@ class MuscleNoise(Sampled):
         length = x.shape[-1]
         heard = torch.fft.rfftfreq(length, 1 / self.rate, device=x.device) >= LOWEST
         spectrum = torch.fft.rfft(rng.fold("noise").normal(*x.shape[1:]))
-        noise = (
-            torch.fft.irfft(spectrum * heard, length)
-            / heard.float().mean().clamp_min(1 / length).sqrt()
-        )
+        # Of the deviation that normal noise would have with all frequencies.
+        power = heard.float().mean().clamp_min(1 / length)
+        noise = torch.fft.irfft(spectrum * heard, length) / power.sqrt()
         moment = rng.fold("moment").uniform(1, 1)
         positions = middles(length, x.device)
         burst = torch.exp(-0.5 * ((positions - moment) / WIDTH) ** 2)

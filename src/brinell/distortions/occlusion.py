@@ -29,23 +29,22 @@ class Occlusion(Scaled):
     def distort(self, x: Tensor, area: Tensor, rng: Streams) -> Tensor:
         sides = frame(x)
         numbers = rng.uniform(BOXES, 4)
-        aspect = (
-            ASPECT ** (numbers[..., 2] - 0.5)
-            if len(sides) == 2
-            else torch.ones_like(numbers[..., 2])
-        )
+        # For each box its middle, its form and its shade.
+        aspect = torch.ones_like(numbers[..., 2])
+        if len(sides) == 2:
+            aspect = ASPECT ** (numbers[..., 2] - 0.5)
         edge = (area / BOXES)[:, None] ** (1 / len(sides))
         half = torch.stack([edge * aspect, edge / aspect], 2) / 2
+
         for box in range(BOXES):
             hidden = torch.ones(len(x), *sides, dtype=torch.bool, device=x.device)
             for axis, length in enumerate(sides):
                 positions = middles(length, x.device)
-                covered = (positions - numbers[:, box, axis, None]).abs() <= half[
-                    :, box, axis, None
-                ]
-                hidden &= covered.reshape(
-                    len(x), *[length if dim == axis else 1 for dim in range(len(sides))]
-                )
+                offsets = (positions - numbers[:, box, axis, None]).abs()
+                covered = offsets <= half[:, box, axis, None]
+                lengths = [length if dim == axis else 1 for dim in range(len(sides))]
+                hidden &= covered.reshape(len(x), *lengths)
+
             hidden = hidden.reshape(len(x), *[1] * (x.ndim - 1 - len(sides)), *sides)
             x = torch.where(hidden, numbers[:, box, 3].reshape(-1, *[1] * (x.ndim - 1)), x)
         return x

@@ -28,6 +28,7 @@ class Pixelate(Scaled):
 
 
 def _blocks(x: Tensor, side: float) -> Tensor:
+    """(n, planes, *frame) shrunk by means over blocks, and enlarged again."""
     counts = [max(1, round(length / side)) for length in x.shape[2:]]
     small = torch.nn.functional.interpolate(x, counts, mode="area")
     return torch.nn.functional.interpolate(small, x.shape[2:], mode="nearest-exact")

@@ -11,9 +11,7 @@ from brinell.distortions._published import Published
 
 @dataclass(frozen=True, kw_only=True)
 class Brightness(Published):
-    """The value of each pixel (the largest of its channels) raised by so much, hue and saturation
-    kept.
-    """
+    """The value of each pixel (its largest channel) raised by so much, hue and saturation kept."""
 
     versions = 1
     small = (0.05, 0.1, 0.15, 0.2, 0.3)

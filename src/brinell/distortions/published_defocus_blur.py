@@ -12,8 +12,9 @@ from brinell.distortions._published import Published, filtered
 
 @dataclass(frozen=True, kw_only=True)
 class DefocusBlur(Published):
-    """Every point of light becomes a disk of a radius in pixels, whose edge is softened by a
-    Gaussian of a deviation.
+    """Every point of light becomes a disk with a soft edge.
+
+    Parameters: the radius in pixels, and the deviation of the Gaussian that softens the edge.
     """
 
     versions = 1
@@ -25,8 +26,9 @@ class DefocusBlur(Published):
 
 
 def disk(radius: float, deviation: float) -> Tensor:
-    """(k, k): a disk whose values sum to 1 before its edge is softened within 3 pixels, 5 for a
-    radius above 8.
+    """(k, k): a disk whose values sum to 1 before its edge is softened.
+
+    That is within 3 pixels, or 5 for a radius above 8.
     """
     reach, soft = (8, 1) if radius <= 8 else (math.ceil(radius), 2)
     positions = torch.arange(-reach, reach + 1)

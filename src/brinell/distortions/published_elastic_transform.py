@@ -41,13 +41,13 @@ class ElasticTransform(Published):
             x = _affine(x, affine * min(height, width), rng.fold("affine"))
         if not amplitude:
             return x
-        fields = rng.fold("field").uniform(2, height, width).mul_(2).sub_(1)
+
         # Smoothed in units of each side; of pictures that are not square by the mean of both.
-        fields = (
-            smoothed(fields, deviation * (height + width) / 2, truncate=3.0, mode="symmetric")
-            * amplitude
-            * height
-        )
+        fields = rng.fold("field").uniform(2, height, width).mul_(2).sub_(1)
+        side = (height + width) / 2
+        fields = smoothed(fields, deviation * side, truncate=3.0, mode="symmetric")
+        fields = fields * amplitude * height
+
         rows = torch.arange(height, device=x.device, dtype=x.dtype)
         columns = torch.arange(width, device=x.device, dtype=x.dtype)
         down = rows[:, None] + fields[:, 1]
@@ -59,19 +59,21 @@ class ElasticTransform(Published):
 
 
 def _affine(x: Tensor, most: float, rng: Streams) -> Tensor:
-    """Three points about the middle, a third of the shorter side away from it, moved by up to so
-    many pixels each way.
+    """`x` after three points about its middle moved by up to `most` pixels each way.
+
+    They are a third of the shorter side away from the middle.
     """
     n, _, height, width = x.shape
     middle = torch.tensor([height // 2, width // 2], device=x.device, dtype=x.dtype)
     third = min(height, width) // 3
-    corners = (
-        torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]], device=x.device) * third + middle
-    )
+    signs = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]], device=x.device)
+    corners = signs * third + middle
     targets = corners + (rng.uniform(3, 2) * 2 - 1) * most
+
     units = torch.ones(n, 3, 1, device=x.device)
     # The map from the new picture back to the old one: corners = [moved, 1] @ back.
     inverse = torch.linalg.lstsq(torch.cat([targets, units], 2), corners.expand(n, 3, 2)).solution
+
     rows = torch.arange(height, device=x.device)
     columns = torch.arange(width, device=x.device)
     across = columns.expand(height, width)

@@ -11,11 +11,10 @@ from brinell.distortions._published import Published
 
 @dataclass(frozen=True, kw_only=True)
 class Fog(Published):
-    """A fractal veil of a strength is added, and the sum scaled back to the brightness that the
-    picture had.
+    """A fractal veil is added, and the sum scaled back to the brightness that the picture had.
 
-    Parameters: the strength, and by how much the roughness of the fractal falls from one size to
-    the next.
+    Parameters: the strength of the veil, and by how much the roughness of the fractal falls from
+    one size to the next.
     """
 
     small = ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75))
@@ -25,18 +24,20 @@ class Fog(Published):
         strength, decay = parameters
         height, width = x.shape[-2:]
         most = x.amax((1, 2, 3), keepdim=True)
-        veil = plasma(rng, 1 << (max(height, width) - 1).bit_length(), decay)[
-            :, None, :height, :width
-        ]
+        side = 1 << (max(height, width) - 1).bit_length()
+        veil = plasma(rng, side, decay)[:, None, :height, :width]
         return (x + strength * veil) * most / (most + strength)
 
 
 def plasma(rng: Streams, side: int, decay: float) -> Tensor:
-    """(n, side, side) in [0, 1]: fractals by the diamond-square algorithm on a torus; the side is a
-    power of two.
+    """(n, side, side) in [0, 1]: fractals by the diamond-square algorithm on a torus.
+
+    The side is a power of two.
     """
     heights = torch.zeros(len(rng), side, side, device=rng.keys.device)
-    rough, step, number = 100.0, side, 0
+    rough = 100.0
+    step = side
+    number = 0
 
     def mean(total: Tensor) -> Tensor:
         nonlocal number
@@ -44,6 +45,7 @@ def plasma(rng: Streams, side: int, decay: float) -> Tensor:
         noise = rng.fold(number).uniform(*total.shape[1:]).mul_(2).sub_(1)
         return total / 4 + rough * rough * noise
 
+    # Each round fills the centres of the squares, then the middles of their sides.
     while step >= 2:
         half = step // 2
         corners = heights[:, ::step, ::step]
@@ -59,6 +61,7 @@ def plasma(rng: Streams, side: int, decay: float) -> Tensor:
         )
         step = half
         rough = rough / decay
+
     least = heights.amin((1, 2), keepdim=True)
     most = heights.amax((1, 2), keepdim=True)
     return (heights - least) / (most - least).clamp_min(1e-12)

@@ -27,13 +27,12 @@ class Frost(Published):
 
     def distort(self, x: Tensor, parameters: tuple[float, float], rng: Streams) -> Tensor:
         share, cover = parameters
-        return share * x + cover * in_colour(
-            crystals(rng, x.shape[-2], x.shape[-1]), (0.92, 1.0, 1.08), x.shape[1]
-        )
+        ice = crystals(rng, x.shape[-2], x.shape[-1])
+        return share * x + cover * in_colour(ice, (0.92, 1.0, 1.08), x.shape[1])
 
 
 def crystals(rng: Streams, height: int, width: int) -> Tensor:
-    """(n, 1, H, W) in [0, 1]: needles in six random directions, where a slow field lets ice grow."""
+    """(n, 1, H, W) in [0, 1]: needles in six random directions, where a slow field has ice."""
     radius = max(2, min(height, width) // 10)
     seeds = (rng.fold("seeds").uniform(6, height, width) < 0.06).float()
     needles = torch.zeros(len(rng), 1, height, width, device=rng.keys.device)
@@ -41,9 +40,9 @@ def crystals(rng: Streams, height: int, width: int) -> Tensor:
         angle = rng.fold("way").fold(way).uniform(1)[:, 0] * 2 * math.pi
         needles += dragged(seeds[:, way, None], radius, radius / 2, angle)
     needles = needles / needles.amax((1, 2, 3), keepdim=True).clamp_min(1e-12)
-    ground = smoothed(
-        rng.fold("ground").uniform(1, height, width), max(1.0, min(height, width) / 16)
-    )
+
+    roughness = max(1.0, min(height, width) / 16)
+    ground = smoothed(rng.fold("ground").uniform(1, height, width), roughness)
     ground = ground / ground.mean((1, 2, 3), keepdim=True)
     layer = (0.25 + needles) * ground
     return (0.45 * layer / layer.mean((1, 2, 3), keepdim=True)).clamp(0, 1)

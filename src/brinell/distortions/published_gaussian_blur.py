@@ -10,9 +10,7 @@ from brinell.distortions._published import Published, smoothed
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianBlur(Published):
-    """Every value becomes a Gaussian mean of those around it; the parameter is the deviation in
-    pixels.
-    """
+    """Every value becomes a Gaussian mean of those around it; the parameter is the deviation."""
 
     versions = 1
     small = (0.4, 0.6, 0.7, 0.8, 1)

@@ -12,8 +12,7 @@ from brinell.distortions._published import Published, smoothed
 
 @dataclass(frozen=True, kw_only=True)
 class GlassBlur(Published):
-    """Smoothed, then every pixel replaced by a random one near it, several times over, and smoothed
-    again.
+    """Smoothed, every pixel replaced by a random one near it several times, and smoothed again.
 
     Parameters: the deviation, how far a pixel is taken from, and how often. Pixels are gone through
     from below, each taking what its neighbour holds by then, as in the published sets (whose code
@@ -33,6 +32,7 @@ class GlassBlur(Published):
         columns = range(width - reach, reach, -1)
         if not len(rows) or not len(columns):
             return smoothed(soft, deviation)
+
         moves = rng.integers(2 * reach, times, len(rows), len(columns), 2).sub_(reach)
         # (H * W, n): which pixel of the smoothed picture is shown at each place; places first, so
         # that a step is one row.
@@ -44,5 +44,7 @@ class GlassBlur(Published):
                 for at_column, column in enumerate(columns):
                     place = row * width + column
                     order[place] = order[place + moves_flat[turn, at_row, at_column], samples]
+
         index = torch.from_numpy(order.T.copy()).to(x.device)[:, None].expand(-1, channels, -1)
-        return smoothed(soft.reshape(n, channels, -1).gather(2, index).reshape(x.shape), deviation)
+        moved = soft.reshape(n, channels, -1).gather(2, index).reshape(x.shape)
+        return smoothed(moved, deviation)

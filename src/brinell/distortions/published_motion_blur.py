@@ -11,8 +11,9 @@ from brinell.distortions._published import Published, dragged
 
 @dataclass(frozen=True, kw_only=True)
 class MotionBlur(Published):
-    """Dragged along a line up to 45 degrees from the horizontal; parameters: half its length and
-    the Gaussian's deviation.
+    """Dragged along a line up to 45 degrees from the horizontal.
+
+    Parameters: half its length and the Gaussian's deviation.
     """
 
     small = ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5))

@@ -24,9 +24,9 @@ class Pixelate(Published):
         # CIFAR-10-C enlarges by boxes, which mean two pixels where they meet; ImageNet-C shows the
         # nearest one.
         enlargement = Image.Resampling.BOX if share in self.small else Image.Resampling.NEAREST
-        return each_picture(
-            x,
-            lambda picture: picture.resize(size, Image.Resampling.BOX).resize(
-                (width, height), enlargement
-            ),
-        )
+
+        def change(picture: Image.Image) -> Image.Image:
+            small = picture.resize(size, Image.Resampling.BOX)
+            return small.resize((width, height), enlargement)
+
+        return each_picture(x, change)

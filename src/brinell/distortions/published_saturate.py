@@ -11,8 +11,9 @@ from brinell.distortions._published import Published
 
 @dataclass(frozen=True, kw_only=True)
 class Saturate(Published):
-    """The saturation of each pixel times one number plus another, hue and value kept; what is grey
-    counts as red.
+    """The saturation of each pixel times one number plus another, hue and value kept.
+
+    What is grey counts as red.
     """
 
     versions = 1

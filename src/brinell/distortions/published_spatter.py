@@ -56,11 +56,15 @@ class Spatter(Published):
 
 
 def relief(inside: Tensor) -> Tensor:
-    """(n, 1, H, W): shading of drops (n, 1, H, W) bool by how far each place is from the edge of
-    one, at most 20 pixels.
+    """(n, 1, H, W): shading of drops (n, 1, H, W) bool by the distance from their edges.
+
+    It is 20 pixels at most.
     """
     filled = inside.to(torch.float32)
-    edge = inside & (F.max_pool2d(1 - F.pad(filled, (1, 1, 1, 1), value=1.0), 3, stride=1) > 0)
+    outside = 1 - F.pad(filled, (1, 1, 1, 1), value=1.0)
+    edge = inside & (F.max_pool2d(outside, 3, stride=1) > 0)
+
+    # Distances spread from the edges, a step to a neighbour at a time.
     distance = torch.where(edge, 0.0, 20.0)
     for _ in range(20):
         wide = F.pad(distance, (1, 1, 1, 1), value=20.0)
@@ -73,6 +77,7 @@ def relief(inside: Tensor) -> Tensor:
             torch.minimum(wide[:, :, :-2, 2:], wide[:, :, 2:, :-2]),
         )
         distance = torch.minimum(distance, torch.minimum(cross + 1, slant + 1.4))
+
     box = torch.full((3, 3), 1 / 9)
     shade = equalised(filtered(distance, box).floor().clamp(0, 255).long())
     emboss = torch.tensor([[-2.0, -1.0, 0.0], [-1.0, 1.0, 1.0], [0.0, 1.0, 2.0]])
@@ -80,14 +85,11 @@ def relief(inside: Tensor) -> Tensor:
 
 
 def equalised(levels: Tensor) -> Tensor:
-    """(n, 1, H, W) whole numbers from 0 to 255, spread so that each picture's histogram is as even
-    as can be.
-    """
+    """(n, 1, H, W) whole numbers from 0 to 255, spread to a histogram as even as can be."""
     n = len(levels)
     flat = levels.reshape(n, -1)
-    counts = torch.zeros(n, 256, device=levels.device).scatter_add_(
-        1, flat, torch.ones_like(flat, dtype=torch.float32)
-    )
+    counts = torch.zeros(n, 256, device=levels.device)
+    counts.scatter_add_(1, flat, torch.ones_like(flat, dtype=torch.float32))
     sums = counts.cumsum(1)
     first = torch.where(counts > 0, sums, torch.inf).amin(1, keepdim=True)
     table = ((sums - first) / (flat.shape[1] - first).clamp_min(1) * 255).clamp(0, 255).round()

@@ -11,8 +11,9 @@ from brinell.distortions._published import Published, zoomed
 
 @dataclass(frozen=True, kw_only=True)
 class ZoomBlur(Published):
-    """The mean of the picture and of its enlargements; parameters: the end of the factors, which
-    begin at 1, and their step.
+    """The mean of the picture and of its enlargements.
+
+    Parameters: the end of the factors, which begin at 1, and their step.
     """
 
     versions = 1

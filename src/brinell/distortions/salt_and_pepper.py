@@ -1,6 +1,4 @@
-"""Salt and pepper: errors of transmission and of converters, each value for itself at one of its
-ends.
-"""
+"""Salt and pepper: errors of transmission and of converters put values at one of their ends."""
 
 from dataclasses import dataclass
 

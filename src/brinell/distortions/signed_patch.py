@@ -34,6 +34,7 @@ class SignedPatch(Checked):
     """The constant, as a share of the range."""
 
     def draws(self, shape: tuple[int, ...]) -> int | None:
+        """A version for each combination of signs."""
         return 1 << min(CHANNELS, _channels(shape))
 
     def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
@@ -43,6 +44,7 @@ class SignedPatch(Checked):
         return self.distort(x, self.scale(severity, x), 1.0 - 2.0 * bits)
 
     def distort(self, x: Tensor, constant: Tensor, signs: Tensor) -> Tensor:
+        """`x` (n, *shape) with this constant (n,) times the signs (n, channels) added."""
         signs = signs.reshape(*signs.shape, *[1] * (x.ndim - 2))
         return (x + self.factor * per_sample(constant, x) * signs).clamp(0, 1)
 
