@@ -51,20 +51,17 @@ class Verbs(TyperGroup):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the panels and the options."""
         self.format_commands(ctx, formatter)
-        records = (
-            option.get_help_record(ctx) for option in self.get_params(ctx) if option.name in COMMON
-        )
+        options = [option for option in self.get_params(ctx) if option.name in COMMON]
+        records = [option.get_help_record(ctx) for option in options]
         with formatter.section("Options"):
             formatter.write_dl([record for record in records if record])
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the panels."""
         names = {verb for verbs in PANELS.values() for verb in verbs}
-        for title, verbs in {
-            **PANELS,
-            "Installed": [verb for verb in self.commands if verb not in names],
-        }.items():
-            limit = formatter.width - 6 - max(map(len, self.commands))
+        installed = [verb for verb in self.commands if verb not in names]
+        limit = formatter.width - 6 - max(map(len, self.commands))
+        for title, verbs in {**PANELS, "Installed": installed}.items():
             rows = [
                 (verb, self.commands[verb].get_short_help_str(limit))
                 for verb in verbs
@@ -94,14 +91,14 @@ def command_line(verb: str | None = None) -> typer.Typer:
     groups = {name: make_group(name, help) for name, help in GROUPS.items()}
     for name, group in groups.items():
         app.add_typer(group, name=name)
+    # Only the requested command imports its study; the others have their help alone.
     for name, entry in register.commands().items():
         first, _, word = name.partition(" ")
         place = groups.get(first, app)
         if verb in (None, first):
             study = register.load(name)
-            place.command(word or name, cls=HelpByPanel, epilog=epilog(study.examples))(
-                function_of(study, entry.help)
-            )
+            make = place.command(word or name, cls=HelpByPanel, epilog=epilog(study.examples))
+            make(function_of(study, entry.help))
         else:
             place.command(word or name, help=entry.help)(_placeholder)
     return app
@@ -112,6 +109,7 @@ def _placeholder() -> None:
 
 
 def _version(requested: bool) -> None:
+    """Show the version and end, if it was requested."""
     if requested:
         show(VERSION)
         raise typer.Exit
@@ -135,6 +133,7 @@ def _root(
         typer.Option(metavar="ray", help="Let Ray work, here or as ray:ADDRESS on a cluster."),
     ] = None,
 ) -> None:
+    """Take the options before the verb."""
     ROOT.quiet = quiet
     ROOT.verbose = verbose
     ROOT.trust = None if trust is None else user_path(trust)
@@ -144,14 +143,11 @@ def _root(
 def main() -> None:
     """Run the command line and end the process with its exit code."""
     arguments = sys.argv[1:]
-    if "_BRINELL_COMPLETE" in os.environ or arguments[:1] in (
-        ["--install-completion"],
-        ["--show-completion"],
-    ):
+    completes = arguments[:1] in (["--install-completion"], ["--show-completion"])
+    if "_BRINELL_COMPLETE" in os.environ or completes:
+        # A shell asks for words; typer ends the process itself.
         words = os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()
-        command_line(verb_of(words[1:]) or None)(
-            arguments, prog_name="brinell"
-        )  # a shell asks for words; it ends the process itself
+        command_line(verb_of(words[1:]) or None)(arguments, prog_name="brinell")
 
     def work() -> int:
         """Run the command; returns its exit code."""
@@ -162,13 +158,15 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """The exit code of a command: 0 done, 1 gate or verification failed, 2 cannot be carried out, 3
-    stopped, 130 interrupted.
+    """The exit code of a command.
+
+    0 done, 1 gate or verification failed, 2 cannot be carried out, 3 stopped, 130 interrupted.
     """
-    ROOT.quiet, ROOT.verbose, ROOT.trust, ROOT.on = False, False, None, None
+    ROOT.reset()
     if not arguments:
         show(GREETING)
         return 0
+
     try:
         verb = verb_of(arguments)
         if verb and verb not in GROUPS:
@@ -199,7 +197,8 @@ def run(arguments: list[str]) -> int:
 
 def _report_failure(error: Exception) -> int:
     """Report an unexpected error in one line; returns the exit code."""
-    if hasattr(error, "format_message"):  # a wrong option or argument
+    # A wrong option or argument, of click.
+    if hasattr(error, "format_message"):
         say(f"error: {error.format_message()}")
         return 2
     if ROOT.verbose or os.environ.get("BRINELL_DEBUG"):
@@ -210,6 +209,7 @@ def _report_failure(error: Exception) -> int:
             "--batch-size or fewer --samples"
         )
         return 3
+
     message = " ".join(str(error).split())[:300]
     place = traceback.extract_tb(error.__traceback__)[-1]
     say(

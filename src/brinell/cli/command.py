@@ -1,5 +1,6 @@
-"""Turns a record of the register into a command: its options are the fields of its request and
-those that all commands share.
+"""Turns a record of the register into a command: its options are the fields of its request.
+
+Some options are shared by all commands.
 """
 
 import inspect
@@ -68,19 +69,21 @@ class Command:
             say(f"interrupted; what was computed is kept: go on with {self.resume_command}")
             return 130
         except StoppedError as error:
-            say(
-                f"error: {error}"
-                + (f" ({self.resume_command})" if self.resume_command and error.resumable else "")
-            )
+            hint = ""
+            if self.resume_command and error.resumable:
+                hint = f" ({self.resume_command})"
+            say(f"error: {error}{hint}")
             return error.exit_code
 
     def _run(self) -> Any:
+        """Carry out the study; returns its result."""
         from brinell.engine.live_progress import LiveProgress
         from brinell.engine.toml import parse_request
 
         study = self.study
         request = self._request()
         options = None if study.options is None else parse_request(study.options, self.options)
+
         with LiveProgress(quiet=ROOT.quiet, verbose=ROOT.verbose) as progress:
             call = Call(
                 study=study,
@@ -97,6 +100,7 @@ class Command:
             return carry_out(call)
 
     def _workers(self) -> str | None:
+        """Where the work is done; refuses --on of a study without work for workers."""
         if ROOT.on is not None and not self.study.workers:
             raise RequestError(
                 f"brinell {self.study.command} has no work for workers: leave {option('on')} out"
@@ -104,6 +108,7 @@ class Command:
         return ROOT.on
 
     def _answer(self, result: Any) -> int:
+        """Print a result; returns the exit code."""
         if self.json:
             show_json(result)
         elif hasattr(result, "styled_lines"):
@@ -115,14 +120,13 @@ class Command:
         return int(getattr(result, "exit_code", 0))
 
     def _begin(self, request: BaseRequest, path: Path) -> None:
-        if self.study.resume:
-            writes_folder = self.study.output is Output.FOLDER
-            arguments = [
-                f"brinell {self.study.command}"
-                if writes_folder
-                else command_of(request, self.study)
-            ]
-            self.resume_command = " ".join([*arguments, "--resume --out", shlex.quote(str(path))])
+        """Note how to resume the run, once its folder is there."""
+        if not self.study.resume:
+            return
+        command = command_of(request, self.study)
+        if self.study.output is Output.FOLDER:
+            command = f"brinell {self.study.command}"  # the folder keeps the settings
+        self.resume_command = f"{command} --resume --out {shlex.quote(str(path))}"
 
     def _request(self) -> BaseRequest:
         """The request: the settings of the file, overridden by the options."""
@@ -131,8 +135,9 @@ class Command:
         return toml.parse_request(self.study.request, self._file_values() | self.values)
 
     def _file_values(self) -> dict[str, Any]:
-        """The settings of the file, none without one, once it is trusted: nothing that it names is
-        opened before.
+        """The settings of the file, none without one.
+
+        Nothing that it names is opened before it is trusted.
         """
         from brinell.engine import toml
 
@@ -151,11 +156,11 @@ class Command:
             raise RequestError(
                 f"{option('resume')} needs {option('out')}: the folder of the run to go on with"
             )
-        if self.file is not None or not (
-            self.resume and self.out is not None and self.study.output is Output.FOLDER
-        ):
+        keeps_settings = self.study.output is Output.FOLDER
+        if self.file is not None or not self.resume or self.out is None or not keeps_settings:
             yield self.file
             return
+
         if (self.out / SETTINGS_FILE).exists():
             yield self.out / SETTINGS_FILE
         elif not self.values:
@@ -175,30 +180,27 @@ def function_of(study: Study, help: str) -> Callable[..., int]:
     }
 
     def command(**words: Any) -> int:
-        file = words.pop("file", None)
-        out = words.pop("out", None)
+        file = _optional_path(words.pop("file", None))
+        out = _optional_path(words.pop("out", None))
         resume = words.pop("resume", None)
         json = words.pop("json", None)
-        file = None if file is None else user_path(file)
-        out = None if out is None else user_path(out)
+
+        # A word without a name may be a file of settings.
         first = next(iter(study.positional), "")
-        value_of_first = words.get(first, "")
-        argument = (
-            value_of_first[0]
-            if isinstance(value_of_first, list) and len(value_of_first) == 1
-            else value_of_first
-        )
+        argument = words.get(first, "")
+        if isinstance(argument, list) and len(argument) == 1:
+            argument = argument[0]
         if study.output is not Output.ANSWER_ONLY and str(argument).endswith(".toml"):
             file = user_path(argument)
             del words[first]
+
         values = {
             key: tuple(value) if isinstance(value, list) else value for key, value in words.items()
         }
         values = {key: value for key, value in values.items() if value not in (None, ())}
         values |= {key: ", ".join(values[key]) for key in joined if key in values}
-        options = {
-            key: values.pop(key) for key in list(values) if key not in study.request.model_fields
-        }
+        fields = study.request.model_fields
+        options = {key: values.pop(key) for key in list(values) if key not in fields}
         return Command(study, values, options, file, out, bool(resume), bool(json)).execute()
 
     parameters = [*(_file() if takes_file else ()), *_settings(study)]
@@ -208,6 +210,11 @@ def function_of(study: Study, help: str) -> Callable[..., int]:
     return command
 
 
+def _optional_path(text: Any) -> Path | None:
+    """A path as a user means it; None for none."""
+    return None if text is None else user_path(text)
+
+
 def _file() -> Iterator[inspect.Parameter]:
     """The file of settings, where nothing else comes first."""
     help = f"A file of settings, such as the {SETTINGS_FILE} of an earlier run."
@@ -215,76 +222,77 @@ def _file() -> Iterator[inspect.Parameter]:
 
 
 def _settings(study: Study) -> Iterator[inspect.Parameter]:
-    """The parameters of a study in the order of its help: those without a name, the most important
-    ones, the others.
-    """
+    """The parameters of a study in the order of its help: without a name, important, others."""
     options = {key: _option(key, field, study) for key, field in study.fields().items()}
     yield from (options.pop(key) for key in study.positional)
     yield from itertools.islice(options.values(), FIRST - 2)
     if study.output is Output.FILE:
         yield _parameter("out", Path, typer.Option(help="The file to write."), ...)
     elif study.output is Output.FOLDER:
-        yield _parameter(
-            "out",
-            Path | None,
-            typer.Option(help="The folder of the results. Default: a fresh one in runs/."),
-            None,
-        )
+        help = "The folder of the results. Default: a fresh one in runs/."
+        yield _parameter("out", Path | None, typer.Option(help=help), None)
     yield inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, annotation=Json, default=False)
     yield from itertools.islice(options.values(), FIRST - 2, None)
     if study.resume:
-        yield _parameter(
-            "resume", bool, typer.Option("--resume", help="Go on with what --out holds."), False
-        )
+        resume = typer.Option("--resume", help="Go on with what --out holds.")
+        yield _parameter("resume", bool, resume, False)
 
 
 def _option(name: str, field: Any, study: Study) -> inspect.Parameter:
     """The option for a field. It has no default, so that it never overrides a file of settings."""
     positional = name in study.positional
     kind, repeatable = _plain(field.annotation)
-    number = number_type(field.annotation)
     repeatable = repeatable or JOINED in field.metadata
-    help = " ".join(str(field.description or "").split())
-    if repeatable:
-        help += " May be repeated."
-    if (
-        not field.is_required()
-        and field.default not in (None, (), "")
-        and field.default is not False
-    ):
-        value = (
-            ", ".join(map(str, field.default))
-            if repeatable
-            else f"{field.default:g}"
-            if number is float
-            else field.default
-        )
-        help += f" Default: {value}."
-    if positional and not repeatable and study.output is not Output.ANSWER_ONLY:
-        help += " A value that ends with .toml is a file of settings."
-    elif field.is_required() and not positional:
-        help += " It must be given."
-    flag = (
-        [f"--{name.replace('_', '-')}"] if field.default is False else []
-    )  # and no --no-... beside it
-    metavar = (
-        name.upper() if field.is_required() or repeatable or not positional else f"[{name.upper()}]"
-    )
-    words = "" if number is None else "|".join([number.__name__, *listed_words(field.annotation)])
-    values = (f"<list[{words}]>" if repeatable else f"<{words}>") if words else None
-    info: Any = (
-        typer.Argument(metavar=metavar, help=help)
-        if positional
-        else typer.Option(*flag, metavar=values, help=help)
-    )
+    help = _help(field, study, positional, repeatable)
+
+    # typer needs to know what is read, and shows it.
+    if positional:
+        metavar = name.upper()
+        if not field.is_required() and not repeatable:
+            metavar = f"[{metavar}]"
+        info: Any = typer.Argument(metavar=metavar, help=help)
+    else:
+        # A flag that is named has no --no-... beside it.
+        flag = [f"--{name.replace('_', '-')}"] if field.default is False else []
+        info = typer.Option(*flag, metavar=_metavar(field, repeatable), help=help)
+
     hint: Any = list[kind] if repeatable else kind  # type: ignore[valid-type]
-    needed = positional and field.is_required()
-    return _parameter(name, hint if needed else hint | None, info, ... if needed else None)
+    if positional and field.is_required():
+        return _parameter(name, hint, info, ...)
+    return _parameter(name, hint | None, info, None)
+
+
+def _help(field: Any, study: Study, positional: bool, repeatable: bool) -> str:
+    """The help of an option: what its field says, its default, and how it may be given."""
+    text = " ".join(str(field.description or "").split())
+    if repeatable:
+        text += " May be repeated."
+    default = field.default
+    if not field.is_required() and default not in (None, (), "") and default is not False:
+        if repeatable:
+            default = ", ".join(map(str, default))
+        elif number_type(field.annotation) is float:
+            default = f"{default:g}"
+        text += f" Default: {default}."
+
+    if positional and not repeatable and study.output is not Output.ANSWER_ONLY:
+        text += " A value that ends with .toml is a file of settings."
+    elif field.is_required() and not positional:
+        text += " It must be given."
+    return text
+
+
+def _metavar(field: Any, repeatable: bool) -> str | None:
+    """The values of a number as its help shows them; None leaves it to typer."""
+    number = number_type(field.annotation)
+    if number is None:
+        return None
+    words = "|".join([number.__name__, *listed_words(field.annotation)])
+    return f"<list[{words}]>" if repeatable else f"<{words}>"
 
 
 def _plain(hint: Any) -> tuple[type, bool]:
-    """The type that the command line reads a field as, bool or str, and whether the option may be
-    repeated.
+    """The type that the command line reads a field as, bool or str, and whether it is repeatable.
 
     A request reads its own numbers, so that a file, a terminal and Python refuse the same texts.
     """
@@ -299,6 +307,7 @@ def _plain(hint: Any) -> tuple[type, bool]:
 
 
 def _parameter(name: str, hint: Any, info: Any, default: Any) -> inspect.Parameter:
+    """A parameter of the command's function; `...` is no default."""
     value = inspect.Parameter.empty if default is ... else default
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, info], default=value
@@ -306,7 +315,7 @@ def _parameter(name: str, hint: Any, info: Any, default: Any) -> inspect.Paramet
 
 
 class HelpByPanel(TyperCommand):
-    """A command whose help shows its most important options first and the others under «Advanced»."""
+    """A command whose help shows its most important options first, the others as «Advanced»."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments and options."""
@@ -316,8 +325,10 @@ class HelpByPanel(TyperCommand):
             is_option = parameter.param_type_name == "option"
             options += is_option
             title = "Arguments" if not is_option else "Options" if options <= FIRST else "Advanced"
-            if (record := parameter.get_help_record(ctx)) is not None:
+            record = parameter.get_help_record(ctx)
+            if record is not None:
                 panels[title].append(record)
+
         for title, records in panels.items():
             if records:
                 with formatter.section(title):

@@ -12,8 +12,7 @@ OWN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 
 
 def keep_freed_memory() -> bool:
-    """Let glibc keep up to 1 GiB of freed memory instead of returning it to the kernel; returns
-    True if that worked.
+    """Let glibc keep up to 1 GiB of freed memory; returns True if that worked.
 
     Otherwise each large tensor is mapped and unmapped anew, and the kernel zeroes every page again:
     on images of 224 x 224 that is a fifth to a quarter of the processor time of PGD. The setting
@@ -29,8 +28,7 @@ def keep_freed_memory() -> bool:
     except (OSError, AttributeError):  # musl, say, has none
         return False
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+
     # Some versions allow 32 MiB at most.
-    return bool(
-        (mallopt(MMAP_THRESHOLD, 2**30) or mallopt(MMAP_THRESHOLD, 2**25))
-        and mallopt(TRIM_THRESHOLD, 2**30)
-    )
+    maps = mallopt(MMAP_THRESHOLD, 2**30) or mallopt(MMAP_THRESHOLD, 2**25)
+    return bool(maps and mallopt(TRIM_THRESHOLD, 2**30))

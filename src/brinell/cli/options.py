@@ -28,6 +28,13 @@ class Root:
     trust: Path | None = None
     on: str | None = None
 
+    def reset(self) -> None:
+        """Take back the options of an earlier command in the same process."""
+        self.quiet = False
+        self.verbose = False
+        self.trust = None
+        self.on = None
+
 
 ROOT = Root()
 """Those of the running command; `brinell.cli.run` resets them for each command."""

@@ -34,25 +34,24 @@ PR_SET_PDEATHSIG = 1
 
 
 def exit_code_without_answer(arguments: Sequence[str]) -> int:
-    """The exit code of a command that ended without an answer: 1 for a verification, which did not
-    pass; otherwise 3.
-    """
+    """The exit code of a command without an answer: 1 for a verification, otherwise 3."""
     return 1 if verb_of(arguments) == "verify" else 3
 
 
 def run_supervised(work: Callable[[], int], fallback: int) -> int:
-    """The exit code that `work` returns in a child process; if it never returns, prints a line and
-    returns `fallback`.
+    """The exit code that `work` returns in a child process.
+
+    If it never returns, a line says so, and the exit code is `fallback`.
     """
     if not hasattr(os, "fork"):
         return work()
     reader, writer = os.pipe()
-    secret, parent = (
-        os.urandom(16),
-        os.getpid(),
-    )  # what is written to the pipe by accident is no answer
+    secret = os.urandom(16)  # what is written to the pipe by accident is no answer
+    parent = os.getpid()
     sys.stdout.flush()
     sys.stderr.flush()
+
+    # Those that whoever started us ignores stay ignored. None may arrive before its handler is set.
     # Those that whoever started us ignores stay ignored.
     signals = [
         number for number in FORWARDED if signal.getsignal(number) not in (signal.SIG_IGN, None)
@@ -68,6 +67,8 @@ def run_supervised(work: Callable[[], int], fallback: int) -> int:
             signal.signal(number, interrupt)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
         _work(work, writer, secret)
+
+    # The parent from here on.
     os.close(writer)
     forwarded: list[int] = []
 
@@ -83,9 +84,9 @@ def run_supervised(work: Callable[[], int], fallback: int) -> int:
     status = _wait_for(child, reader)
     for number, handler in handlers.items():
         signal.signal(number, handler)
-    os.set_blocking(
-        reader, False
-    )  # a process that the child left behind may hold the other end open
+
+    # A process that the child left behind may hold the other end open.
+    os.set_blocking(reader, False)
     try:
         message = os.read(reader, 64)
     except BlockingIOError:
@@ -114,6 +115,7 @@ def _wait_for(child: int, reader: int) -> int:
 
 
 def _work(work: Callable[[], int], writer: int, secret: bytes) -> NoReturn:
+    """Do the work in the child, and send its exit code to the parent."""
     try:
         code = work()
     except Exception:
@@ -159,9 +161,7 @@ def _until_parent_ends(parent: int) -> None:
 
 
 def _interrupt_once() -> Callable[[int, Any], None]:
-    """A handler of SIGINT and SIGTERM that lets the work clean up, and counts two that arrive
-    together as one.
-    """
+    """A handler of SIGINT and SIGTERM that lets the work clean up; two at once count as one."""
     last_time = -SAME_SIGNAL
 
     def handle(number: int, frame: Any) -> None:

@@ -76,30 +76,21 @@ def check_attack(plugin: type[Any], **settings: Any) -> None:
     """
     check_form(plugin, ("access", "distances", "domains", "family", "targeted", "cost"), SYNONYMS)
     name = f"{plugin.__name__}:"
-    names = plugins.names("distance")
-    demand(
-        name,
-        plugin.family in ("minimal", "budgeted"),
-        f"family is {plugin.family!r}, not minimal or budgeted",
-    )
-    demand(
-        name,
-        bool(plugin.distances & set(names)),
-        f"no distance of that name in {', '.join(sorted(plugin.distances))}",
-    )
+    known = plugins.names("distance")
+    is_family = plugin.family in ("minimal", "budgeted")
+    demand(name, is_family, f"family is {plugin.family!r}, not minimal or budgeted")
+    rule = f"no distance of that name in {', '.join(sorted(plugin.distances))}"
+    demand(name, bool(plugin.distances & set(known)), rule)
     attack: Attack = plugin(**settings)
     check_settings(attack)
+
     kinds = [kind for kind in KINDS if kind in attack.domains]
-    distances = [each for each in names if each in attack.distances]
+    distances = [distance for distance in known if distance in attack.distances]
     rounds = range(max(len(kinds), len(distances)))
     compared = {(kinds[index % len(kinds)], distances[index % len(distances)]) for index in rounds}
-    for kind, distance in itertools.product(kinds, distances):
-        _check(
-            attack,
-            kind,
-            plugins.build("distance", distance, {}),
-            compares=(kind, distance) in compared,
-        )
+    for kind, name in itertools.product(kinds, distances):
+        distance = plugins.build("distance", name, {})
+        _check(attack, kind, distance, compares=(kind, name) in compared)
 
 
 def _check(attack: Attack, kind: Kind, distance: Distance, *, compares: bool) -> None:
@@ -108,7 +99,11 @@ def _check(attack: Attack, kind: Kind, distance: Distance, *, compares: bool) ->
     original = linear_problem(kind, distance.name)
     weights = original.model.digest()
     run = _attack(attack, kind, distance)
-    batch, model, ledger = run.problem.batch, run.problem.model, run.ledger
+    batch = run.problem.batch
+    model = run.problem.model
+    ledger = run.ledger
+
+    # What is not the attack's stays as it was.
     _demand(
         attack,
         generator_states() == before,
@@ -119,39 +114,47 @@ def _check(attack: Attack, kind: Kind, distance: Distance, *, compares: bool) ->
     _demand(attack, model.digest() == weights, "changed the weights of the model")
     count = int(ledger.costs.forwards.sum() + ledger.confirmations.sum())
     _demand(attack, model.inputs_seen == count, "called the model around the ledger")
+
+    # It costs what it says.
     declared = attack.cost(model.classes)
     costs = (int(ledger.costs.forwards.max()), int(ledger.costs.backwards.max()))
     rule = (
         "spent {} forwards and {} backwards on a sample and says that it costs {} and {} at most"
     ).format(*costs, *declared)
     _demand(attack, costs[0] <= declared[0] and costs[1] <= declared[1], rule)
+    # No success is credited below the exact margin, and those that are sure are found.
     for factor in (0.0, 0.95):
         rule = f"was credited with a success at {factor} times the exact margin in {distance.name}"
         _demand(attack, not ledger.fooled[run.factor == factor].any(), rule)
     _finds_what_it_must(attack, run, distance)
-    if not compares:
-        return
+    if compares:
+        _check_repetition(attack, kind, distance, run)
+
+
+def _check_repetition(attack: Attack, kind: Kind, distance: Distance, run: _Run) -> None:
+    """Run the rules that compare a run with others: repeated, split, with few queries."""
+    ledger = run.ledger
     repetition = _attack(attack, kind, distance).ledger
-    equal = torch.equal(ledger.best.closest, repetition.best.closest) and torch.equal(
-        ledger.costs.forwards, repetition.costs.forwards
-    )
-    _demand(attack, equal, "gave two results for the same samples and streams")
-    for rows in torch.arange(len(batch)).flip(0).chunk(2):
+    closest = torch.equal(ledger.best.closest, repetition.best.closest)
+    forwards = torch.equal(ledger.costs.forwards, repetition.costs.forwards)
+    rule = "gave two results for the same samples and streams"
+    _demand(attack, closest and forwards, rule)
+
+    for rows in torch.arange(len(run.problem.batch)).flip(0).chunk(2):
         part = _attack(attack, kind, distance, rows=rows, size=5).ledger
         verdicts = torch.equal(part.fooled, ledger.fooled[rows])
         _demand(attack, verdicts, "gave other verdicts when the batch was split or reordered")
         inputs = torch.allclose(part.best.closest, ledger.best.closest[rows], atol=1e-4)
         _demand(attack, inputs, "found other inputs when the batch was split or reordered")
+
     for queries in (1, 3):
-        limited = _attack(attack, kind, distance, queries=queries)
-        _demand(
-            attack,
-            int(limited.ledger.costs.forwards.max()) <= queries,
-            "spent more queries than its budget",
-        )
+        limited = _attack(attack, kind, distance, queries=queries).ledger
+        is_kept = int(limited.costs.forwards.max()) <= queries
+        _demand(attack, is_kept, "spent more queries than its budget")
 
 
 def _demand(attack: Attack, holds: bool, rule: str) -> None:
+    """Demand a rule of an attack."""
     demand(type(attack).__name__, holds, rule)
 
 
@@ -165,20 +168,16 @@ def _attack(
     queries: int | None = None,
     size: int = 64,
 ) -> _Run:
-    """Run on a fresh problem with eps at `factor` times each sample's exact margin, otherwise at
-    each of `FACTORS`.
-    """
+    """Run on a fresh problem with eps at `factor` times each exact margin, or at `FACTORS`."""
     problem = linear_problem(kind, distance.name)
     rows = torch.arange(len(problem.batch)) if rows is None else rows
     batch = Batch.of(problem.batch.x[rows].clone(), problem.batch.y[rows])
-    factors = (
-        torch.tensor(FACTORS)[rows // 2 % len(FACTORS)]
-        if factor is None
-        else torch.full((len(rows),), factor)
-    )
-    threat = Threat(
-        distance=distance, eps=factors * problem.margin[rows], domain=problem.model.domain
-    )
+    factors = torch.tensor(FACTORS)[rows // 2 % len(FACTORS)]
+    if factor is not None:
+        factors = torch.full((len(rows),), factor)
+    eps = factors * problem.margin[rows]
+    threat = Threat(distance=distance, eps=eps, domain=problem.model.domain)
+
     rng = Streams.of(0, rows).fold("check")
     try:
         ledger, _ = attack(
@@ -186,16 +185,12 @@ def _attack(
         )
     except Exception as error:
         place = f"on {kind} inputs in {distance.name}"
-        is_known = isinstance(error, BrinellError)
-        failure = (
-            f"broke its contract {place}"
-            if is_known
-            else f"failed {place} with {type(error).__name__}"
-        )
+        failure = f"failed {place} with {type(error).__name__}"
+        if isinstance(error, BrinellError):
+            failure = f"broke its contract {place}"
         raise ContractError(f"{type(method).__name__} {failure}: {error}") from error
-    return _Run(
-        ledger, dataclasses.replace(problem, batch=batch, margin=problem.margin[rows]), factors
-    )
+    problem = dataclasses.replace(problem, batch=batch, margin=problem.margin[rows])
+    return _Run(ledger, problem, factors)
 
 
 def _finds_what_it_must(attack: Attack, run: _Run, distance: Distance) -> None:
@@ -208,14 +203,11 @@ def _finds_what_it_must(attack: Attack, run: _Run, distance: Distance) -> None:
         )
         _demand(attack, bool(fooled.all()), rule)
         return
+
     # A tenth of the tries leaves no room for bad luck.
     wide = _attack(attack, run.problem.model.domain.kind, distance, factor=WIDE)
-    noise = _noise(
-        wide.problem,
-        distance,
-        factor=WIDE,
-        tries=max(1, int(wide.ledger.costs.forwards.max()) // 10),
-    )
+    tries = max(1, int(wide.ledger.costs.forwards.max()) // 10)
+    noise = _noise(wide.problem, distance, factor=WIDE, tries=tries)
     rule = f"is weaker than random noise with a tenth of its queries in {distance.name}"
     _demand(attack, int(wide.ledger.fooled.sum()) >= noise, rule)
 
@@ -228,9 +220,8 @@ def _noise(problem: LinearProblem, distance: Distance, *, factor: float, tries: 
     for trial in range(min(tries, 50)):
         shape = tuple(problem.batch.x.shape[1:])
         stream = streams.fold(trial)
-        if (
-            distance.name == "l0"
-        ):  # as many random values as the budget allows, each moved by up to half the range
+        if distance.name == "l0":
+            # As many random values as the budget allows, each moved by up to half the range.
             delta = stream.uniform(*shape).sub_(0.5)
         else:
             delta = distance.sample(stream, shape) * per_sample(threat.eps, problem.batch.x)

@@ -55,6 +55,7 @@ def check_bound(plugin: type[Any], **settings: Any) -> None:
 
 
 def _demand(bound: Bound, holds: bool, rule: str) -> None:
+    """Demand a rule of a method."""
     demand(f"bound {type(bound).__name__}", holds, rule)
 
 
@@ -82,9 +83,8 @@ def _ball(x: Tensor, eps: float, norm: str, dtype: torch.dtype = torch.float64) 
     """Balls of one budget around inputs in [0, 1]."""
     low = torch.zeros(x.shape[1:], dtype=torch.float64)
     high = torch.ones(x.shape[1:], dtype=torch.float64)
-    return Ball(x.double(), torch.full((len(x),), eps, dtype=torch.float64), low, high, norm).to(
-        dtype
-    )
+    eps_by_row = torch.full((len(x),), eps, dtype=torch.float64)
+    return Ball(x.double(), eps_by_row, low, high, norm).to(dtype)
 
 
 def _line_network(seed: int) -> tuple[nn.Sequential, Tensor, Tensor, float]:
@@ -101,37 +101,40 @@ def _line_network(seed: int) -> tuple[nn.Sequential, Tensor, Tensor, float]:
 
 
 def _filled(layer: nn.Linear, generator: torch.Generator) -> nn.Linear:
-    layer.weight.data = (
-        torch.randn(layer.weight.shape, generator=generator) * 1.5 / layer.in_features**0.5
-    )
+    """The layer with random weights."""
+    weight = torch.randn(layer.weight.shape, generator=generator)
+    layer.weight.data = weight * 1.5 / layer.in_features**0.5
     layer.bias.data = torch.randn(layer.bias.shape, generator=generator) * 0.5
     return layer
 
 
 def _least_on_line(net: nn.Sequential, low: float, high: float, rows: Tensor) -> Tensor:
-    """(rows,): the least values of functions of the scores between two inputs: at the ends, and
-    where an activation turns.
+    """(rows,): the least values of functions of the scores between two inputs.
+
+    They are taken at the ends and where an activation turns: the function is linear in between.
     """
     points = [low, high]
     layers = [layer for layer in net if isinstance(layer, nn.Linear)]
     for depth in range(1, len(layers)):
         points = sorted(points)
-        value = torch.tensor(points, dtype=torch.float64)[:, None]
-        for k, layer in enumerate(layers[:depth]):
-            value = F.linear(
-                value if k == 0 else value.clamp(min=0), layer.weight.double(), layer.bias.double()
-            )
+        value = _values_at(points, layers[:depth])
         for k, (first, last) in enumerate(itertools.pairwise(value.detach().unbind())):
             turns = first * last < 0
             share = (first / (first - last))[turns]
             points += (points[k] + (points[k + 1] - points[k]) * share).tolist()
+
     with torch.no_grad():
-        value = torch.tensor(points, dtype=torch.float64)[:, None]
-        for k, layer in enumerate(layers):
-            value = F.linear(
-                value if k == 0 else value.clamp(min=0), layer.weight.double(), layer.bias.double()
-            )
+        value = _values_at(points, layers)
     return (value @ rows.T).amin(0)
+
+
+def _values_at(points: list[float], layers: list[nn.Linear]) -> Tensor:
+    """(points, width) float64: the values of the last of some layers with ReLU between them."""
+    value = torch.tensor(points, dtype=torch.float64)[:, None]
+    for k, layer in enumerate(layers):
+        value = value if k == 0 else value.clamp(min=0)
+        value = F.linear(value, layer.weight.double(), layer.bias.double())
+    return value
 
 
 class _Layered(nn.Module):
@@ -145,15 +148,13 @@ class _Layered(nn.Module):
         self.second = nn.Conv2d(3, 3, 3, stride=number % 2 + 1, padding=1)
         self.last = nn.Linear(3 * (9 if number % 2 == 0 else 4), CLASSES)
         for parameter in self.parameters():
-            parameter.data = torch.randn(parameter.shape, generator=generator) * (
-                0.6 if parameter.dim() > 1 else 0.2
-            )
+            scale = 0.6 if parameter.dim() > 1 else 0.2
+            parameter.data = torch.randn(parameter.shape, generator=generator) * scale
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, 2, 6, 6) to (n, CLASSES)."""
-        activation = (torch.relu, torch.sigmoid, torch.tanh, F.leaky_relu, lambda z: z.clamp(0, 1))[
-            self.number % 5
-        ]
+        activations = (torch.relu, torch.sigmoid, torch.tanh, F.leaky_relu, lambda z: z.clamp(0, 1))
+        activation = activations[self.number % 5]
         y = activation(self.first((x - 0.4) / 0.5))
         step = self.number % 2 + 1
         z = torch.relu(self.second(y) + y[:, :, ::step, ::step])  # (n, 3, 6, 6) or (n, 3, 3, 3)
@@ -169,6 +170,8 @@ def _keeps_to_linear_margins(bound: Bound) -> None:
     x = 0.2 + 0.6 * torch.rand(ROWS, 6, generator=generator)
     labels = torch.arange(ROWS) % CLASSES
     graph = trace(net, x)
+    # The least score difference in closed form: that at the middle less eps times the dual
+    # norm.
     rows = margin_rows(labels, CLASSES)
     weight = rows.a @ net.weight.double().detach()
     middle = (weight * x.double()[rows.sample]).sum(1) + rows.a @ net.bias.double().detach()
@@ -177,11 +180,9 @@ def _keeps_to_linear_margins(bound: Bound) -> None:
         for dtype in (torch.float64, torch.float32):
             lower = _lower(bound, graph.to(dtype), _ball(x, 0.1, norm, dtype), labels)
             name = str(dtype).removeprefix("torch.")
-            _demand(
-                bound,
-                bool((lower <= exact + EXACT).all()),
-                f"is above the margin of a linear network in {norm} and {name}",
-            )
+            is_kept = bool((lower <= exact + EXACT).all())
+            rule = f"is above the margin of a linear network in {norm} and {name}"
+            _demand(bound, is_kept, rule)
 
 
 def _keeps_to_enumerated_margins(bound: Bound) -> None:
@@ -189,19 +190,17 @@ def _keeps_to_enumerated_margins(bound: Bound) -> None:
     for seed in range(LINES):
         net, x, labels, eps = _line_network(seed)
         rows = margin_rows(labels, CLASSES)
-        exact = _least_on_line(net, max(0.0, float(x) - eps), min(1.0, float(x) + eps), rows.a)
+        low = max(0.0, float(x) - eps)
+        high = min(1.0, float(x) + eps)
+        exact = _least_on_line(net, low, high, rows.a)
         lower = _lower(bound, trace(net, x), _ball(x, eps, "linf"), labels)[0]
-        _demand(
-            bound,
-            bool((lower <= exact + EXACT).all()),
-            f"is above the least margin of a network with one input (number {seed})",
-        )
+        is_kept = bool((lower <= exact + EXACT).all())
+        rule = f"is above the least margin of a network with one input (number {seed})"
+        _demand(bound, is_kept, rule)
 
 
 class _LayeredProblem(NamedTuple):
-    """A network of many layers with inputs, their classes, and the smallest margins that descent
-    finds in a ball of each norm.
-    """
+    """A network of many layers, with the smallest margins that descent finds in some balls."""
 
     graph: Graph
     x: Tensor
@@ -212,21 +211,21 @@ class _LayeredProblem(NamedTuple):
 
 @functools.cache
 def _layered_problem(number: int) -> _LayeredProblem:
+    """The problem of this number, made once."""
     net = _Layered(number).eval()
     generator = torch.Generator().manual_seed(number)
     x = torch.rand(2, 2, 6, 6, generator=generator)
     labels = net(x).argmax(1)
-    least = {
-        ball: _descend(net, x, labels, *ball, generator) for ball in ((0.05, "linf"), (0.4, "l2"))
-    }
-    return _LayeredProblem(
-        trace(net, x), x, labels, {(norm, eps): value for (eps, norm), value in least.items()}
-    )
+    least = {}
+    for eps, norm in ((0.05, "linf"), (0.4, "l2")):
+        least[norm, eps] = _descend(net, x, labels, eps, norm, generator)
+    return _LayeredProblem(trace(net, x), x, labels, least)
 
 
 def _keeps_to_descent(bound: Bound) -> None:
-    """Check that descent finds no margin below the bounds of networks of many layers: in each norm,
-    and in either precision.
+    """Check that descent finds no margin below the bounds of networks of many layers.
+
+    It is done in each norm, and in either precision.
     """
     for number in range(LAYERED):
         graph, x, labels, least = _layered_problem(number)
@@ -234,11 +233,8 @@ def _keeps_to_descent(bound: Bound) -> None:
             dtype = (torch.float64, torch.float32)[(number // 2 + index) % 2]
             lower = _lower(bound, graph.to(dtype), _ball(x, eps, norm, dtype), labels.clone())
             below = bool((lower.flatten() <= smallest + 1e-6).all())
-            _demand(
-                bound,
-                below,
-                f"is above a margin that an input of the ball has in {norm} (network {number})",
-            )
+            rule = f"is above a margin that an input of the ball has in {norm} (network {number})"
+            _demand(bound, below, rule)
 
 
 def _descend(
@@ -251,22 +247,23 @@ def _descend(
     for start in range(3):
         delta = (torch.rand(centre.shape, generator=generator) * 2 - 1) * eps * (start > 0)
         for _ in range(12):
-            size = delta.flatten(1).norm(dim=1).clamp_min(1e-12)
-            delta = (
-                delta.clamp(-eps, eps)
-                if norm == "linf"
-                else delta * (0.99999 * eps / size).clamp(max=1)[:, None, None, None]
-            )
+            # Into the ball, a gradient there, and a step down.
+            if norm == "linf":
+                delta = delta.clamp(-eps, eps)
+            else:
+                size = delta.flatten(1).norm(dim=1).clamp_min(1e-12)
+                delta = delta * (0.99999 * eps / size).clamp(max=1)[:, None, None, None]
             point = (centre + delta).clamp(0, 1).requires_grad_()
             margin = (net(point) * rows.a).sum(1)
             least = torch.minimum(least, margin.detach().double())
+
             gradient = torch.autograd.grad(margin.sum(), point)[0]
-            length = gradient.flatten(1).norm(dim=1).clamp_min(1e-12)[:, None, None, None]
-            delta = (
-                point.detach()
-                - centre
-                - 0.3 * eps * (gradient.sign() if norm == "linf" else gradient / length)
-            )
+            if norm == "linf":
+                direction = gradient.sign()
+            else:
+                length = gradient.flatten(1).norm(dim=1).clamp_min(1e-12)
+                direction = gradient / length[:, None, None, None]
+            delta = point.detach() - centre - 0.3 * eps * direction
     return least
 
 
@@ -276,11 +273,9 @@ def _proves_what_is_clear(bound: Bound) -> None:
     scores = net(x)[0].detach()
     clear = float(scores[labels[0]] - scores.scatter(0, labels, -torch.inf).max()) > 0.1
     lower = _lower(bound, trace(net, x), _ball(x, TIGHT, "linf"), labels)
-    _demand(
-        bound,
-        not clear or bool((lower > 0).all()),
-        f"proves nothing in a ball of {TIGHT:g}, where the margin is clear",
-    )
+    is_proven = not clear or bool((lower > 0).all())
+    rule = f"proves nothing in a ball of {TIGHT:g}, where the margin is clear"
+    _demand(bound, is_proven, rule)
 
 
 def _leaves_all_as_it_was(bound: Bound) -> None:
@@ -297,11 +292,11 @@ def _leaves_all_as_it_was(bound: Bound) -> None:
         for value in vars(node.operation or object).values()
         if isinstance(value, Tensor)
     ]
-    before = [value.clone() for value in (ball.x, ball.eps, labels, *weights)]
+    tensors = (ball.x, ball.eps, labels, *weights)
+    before = [tensor.clone() for tensor in tensors]
+
     _lower(bound, graph, ball, labels)
-    unchanged = all(
-        torch.equal(a, b) for a, b in zip(before, (ball.x, ball.eps, labels, *weights), strict=True)
-    )
+    unchanged = all(torch.equal(old, new) for old, new in zip(before, tensors, strict=True))
     _demand(bound, unchanged, "wrote into what it was given")
     _demand(bound, generator_states() == states, "drew from a global random generator")
 
@@ -312,19 +307,16 @@ def _repeats_itself(bound: Bound) -> None:
     x = torch.rand(ROWS, 2, 6, 6, generator=torch.Generator().manual_seed(5))
     labels = net(x).argmax(1)
     graph = trace(net, x)
-    first, second = (_lower(bound, graph, _ball(x, 0.02, "linf"), labels) for _ in range(2))
+    first = _lower(bound, graph, _ball(x, 0.02, "linf"), labels)
+    second = _lower(bound, graph, _ball(x, 0.02, "linf"), labels)
     _demand(bound, torch.equal(first, second), "gave two bounds of the same balls")
-    singles = torch.cat(
-        [
-            _lower(bound, graph, _ball(x[k : k + 1], 0.02, "linf"), labels[k : k + 1])
-            for k in range(ROWS)
-        ]
-    )
-    _demand(
-        bound,
-        torch.allclose(singles, first, rtol=1e-4, atol=1e-4),
-        "gave other bounds when the batch was split",
-    )
+
+    singles = []
+    for k in range(ROWS):
+        ball = _ball(x[k : k + 1], 0.02, "linf")
+        singles.append(_lower(bound, graph, ball, labels[k : k + 1]))
+    equal = torch.allclose(torch.cat(singles), first, rtol=1e-4, atol=1e-4)
+    _demand(bound, equal, "gave other bounds when the batch was split")
 
 
 _RULES: tuple[Callable[[Bound], None], ...] = (

@@ -42,32 +42,29 @@ def check_defence(plugin: type[Any], **settings: Any) -> None:
     check_form(plugin, ("domains", "distances", "budgeted"), SYNONYMS)
     defence = plugin(**settings)
     check_settings(defence)
-    forwards, backwards = defence.cost()
-    demand(
-        plugin.__name__,
-        min(forwards, backwards) >= 1,
-        "costs no forward or no backward, so it learns nothing",
-    )
+    rule = "costs no forward or no backward, so it learns nothing"
+    demand(plugin.__name__, min(defence.cost()) >= 1, rule)
+
     for kind in (kind for kind in KINDS if kind in defence.domains):
         domain = Domain(kind=kind, shape=SHAPES[kind])
         if isinstance(defence, PerturbsWeights):
             _moves_weights_and_puts_them_back(defence, domain)
             continue
-        demand(
-            plugin.__name__,
-            isinstance(defence.safer(), str),
-            "does not say by a text what is safer",
-        )
+        is_text = isinstance(defence.safer(), str)
+        demand(plugin.__name__, is_text, "does not say by a text what is safer")
         for name in NORMS & defence.distances:
             _crafts_and_learns(defence, domain, plugins.build("distance", name, {}))
 
 
 def _network(domain: Domain) -> nn.Module:
+    """A linear network of inputs of a domain."""
+    features = torch.Size(domain.shape).numel()
     with seeded(0):
-        return nn.Sequential(nn.Flatten(), nn.Linear(torch.Size(domain.shape).numel(), CLASSES))
+        return nn.Sequential(nn.Flatten(), nn.Linear(features, CLASSES))
 
 
 def _batch(domain: Domain) -> Batch:
+    """Random inputs of a domain."""
     rng = torch.Generator().manual_seed(1)
     x = torch.rand(ROWS, *domain.shape, generator=rng)
     return Batch(ids=torch.arange(ROWS), x=x, y=torch.arange(ROWS) % CLASSES)
@@ -84,43 +81,28 @@ def _crafts_and_learns(defence: Any, domain: Domain, distance: Distance) -> None
 
     def craft(seed: int) -> Tensor:
         """Crafted inputs."""
+        generator = torch.Generator().manual_seed(seed)
         with contained(subject, f" ({domain.kind})"):
-            crafted: object = defence.craft(
-                network, batch, threat, torch.Generator().manual_seed(seed)
-            )
-        demand(
-            subject,
-            isinstance(crafted, Tensor) and crafted.shape == batch.x.shape,
-            "gives inputs of another shape",
-        )
+            crafted: object = defence.craft(network, batch, threat, generator)
+        has_shape = isinstance(crafted, Tensor) and crafted.shape == batch.x.shape
+        demand(subject, has_shape, "gives inputs of another shape")
         assert isinstance(crafted, Tensor)
         return crafted
 
     x_adv = craft(0)
     demand(subject, torch.equal(batch.x, clean), "wrote into the batch that it was given")
-    demand(
-        subject,
-        bool(domain.excess(x_adv) <= domain.slack),
-        "gives inputs outside the bounds of the data, or NaN",
-    )
+    is_within = bool(domain.excess(x_adv) <= domain.slack)
+    demand(subject, is_within, "gives inputs outside the bounds of the data, or NaN")
     demand(subject, not x_adv.requires_grad, "gives inputs with a gradient: detach them")
     demand(subject, torch.equal(craft(0), x_adv), "gives other inputs for the same generator")
-    demand(
-        subject,
-        generator_states() == states,
-        "drew from a global random generator; draw from the one it is handed",
-    )
-    demand(
-        subject,
-        all(weight.grad is None for weight in network.parameters()),
-        "left gradients at the weights while crafting",
-    )
+    rule = "drew from a global random generator; draw from the one it is handed"
+    demand(subject, generator_states() == states, rule)
+    has_no_gradients = all(weight.grad is None for weight in network.parameters())
+    demand(subject, has_no_gradients, "left gradients at the weights while crafting")
+
     loss: object = defence.loss(network, batch, x_adv)
-    demand(
-        subject,
-        isinstance(loss, Tensor) and loss.shape == (ROWS,),
-        "gives not one loss for each sample",
-    )
+    is_by_sample = isinstance(loss, Tensor) and loss.shape == (ROWS,)
+    demand(subject, is_by_sample, "gives not one loss for each sample")
     assert isinstance(loss, Tensor)
     demand(subject, bool(torch.isfinite(loss).all()), "gives a loss that is not finite")
     demand(subject, loss.requires_grad, "gives a loss without a way back to the weights")
@@ -143,11 +125,9 @@ def _moves_weights_and_puts_them_back(defence: PerturbsWeights, domain: Domain) 
 
     lower = loss().detach()
     with defence.perturbed(parameters, loss):
-        demand(
-            subject,
-            bool(loss().detach() > lower),
-            "moves the weights to where the loss is no larger",
-        )
+        is_larger = bool(loss().detach() > lower)
+        demand(subject, is_larger, "moves the weights to where the loss is no larger")
+
     equal = all(
         torch.equal(parameter.detach(), old)
         for parameter, old in zip(parameters, before, strict=True)

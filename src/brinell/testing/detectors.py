@@ -30,8 +30,9 @@ class _Closed(LinearModel):
 
 
 def check_detector(plugin: type[Any], **settings: Any) -> None:
-    """Run every rule over a detector, on bright bands before a black background, one position of
-    the band for each class.
+    """Run every rule over a detector, on bright bands before a black background.
+
+    The band of each class has another position.
 
     Args:
         plugin: the detector's class.
@@ -58,35 +59,37 @@ def _check(detector: Detector, kind: Kind) -> None:
 
     x, labels, model = _problem(kind)
     clean = (x.clone(), labels.clone(), model.digest())
+
     part = x[:SHOWN]
     states = generator_states()
     with contained(name, place):
         suspicion = detector.fit(x, labels, model)
         score = suspicion(part)
         second = detector.fit(x, labels, model)(part)
+
     rule(generator_states() == states, "drew from a global random generator")
     equal = torch.equal(x, clean[0]) and torch.equal(labels, clean[1])
     rule(equal, "wrote into what it was given")
     rule(model.digest() == clean[2], "changed the weights of the model")
+
     rule(score.shape == (SHOWN,), f"answers shape {tuple(score.shape)} to {SHOWN} inputs")
     rule(bool(torch.isfinite(score).all()), "answers NaN or infinity")
     rule(torch.equal(score, second), "gave two scores to the same inputs")
     single = torch.cat([suspicion(row[None]) for row in part])
-    rule(
-        torch.allclose(single, score, rtol=1e-3, atol=1e-4),
-        "gave other scores when the batch was split",
-    )
+    equal = torch.allclose(single, score, rtol=1e-3, atol=1e-4)
+    rule(equal, "gave other scores when the batch was split")
+
     noise = Streams.of(1, torch.arange(ROWS)).uniform(*x.shape[1:])
     noisy = (x + NOISE * (2 * noise - 1)).clamp(0, 1)
-    rule(
-        float(suspicion(noisy).mean()) > float(suspicion(x).mean()),
-        "scores noisy inputs no higher than clean ones",
-    )
+    is_higher = float(suspicion(noisy).mean()) > float(suspicion(x).mean())
+    rule(is_higher, "scores noisy inputs no higher than clean ones")
+
     leaf = part.clone().requires_grad_()
     score = suspicion(leaf)
     (gradient,) = torch.autograd.grad(score.sum(), leaf) if score.requires_grad else (None,)
     finite = gradient is not None and bool(torch.isfinite(gradient).all())
     rule(finite, "has no finite input gradient, which an adaptive attack follows")
+
     if detector.access < Access.GRADIENTS:
         x, labels, model = _problem(kind, _Closed, detector.access)
         try:
@@ -102,9 +105,10 @@ def _problem(
     domain = Domain(kind=kind, shape=SHAPES[kind])
     length = domain.shape[-1]
     bands = torch.nn.functional.one_hot(torch.arange(length) * CLASSES // length).T.float()
-    shapes = bands.reshape(CLASSES, *[1] * (len(domain.shape) - 1), length).expand(
-        CLASSES, *domain.shape
-    )
+    shapes = bands.reshape(CLASSES, *[1] * (len(domain.shape) - 1), length)
+    shapes = shapes.expand(CLASSES, *domain.shape)
+
     labels = torch.arange(ROWS) % CLASSES
-    x = shapes[labels] * (0.9 + 0.1 * Streams.of(0, torch.arange(ROWS)).uniform(*domain.shape))
+    brightness = Streams.of(0, torch.arange(ROWS)).uniform(*domain.shape)
+    x = shapes[labels] * (0.9 + 0.1 * brightness)
     return x, labels, model(shapes.flatten(1) - 0.5, torch.zeros(CLASSES), domain, access)

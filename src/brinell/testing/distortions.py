@@ -32,15 +32,17 @@ ROUNDING = 1e-5
 """Tolerance between batch sizes: kernels sum in another order."""
 
 
-class _Question(NamedTuple):
+class _Arguments(NamedTuple):
+    """Arguments of a distortion: inputs, severities, streams and draws."""
+
     x: Tensor
     severity: Tensor
     rng: Streams
     draw: Tensor
 
-    def select(self, rows: Tensor) -> "_Question":
-        """Some rows of the question."""
-        return _Question(self.x[rows], self.severity[rows], self.rng.select(rows), self.draw[rows])
+    def select(self, rows: Tensor) -> "_Arguments":
+        """Those of some rows."""
+        return _Arguments(self.x[rows], self.severity[rows], self.rng.select(rows), self.draw[rows])
 
 
 def check_distortion(plugin: type[Any], **settings: Any) -> None:
@@ -64,46 +66,45 @@ def check_distortion(plugin: type[Any], **settings: Any) -> None:
 
 
 def _demand(distortion: Distortion, domain: Domain, holds: bool, rule: str) -> None:
-    demand(
-        f"distortion {type(distortion).__name__}",
-        holds,
-        f"{rule} ({domain.kind} of shape {domain.shape})",
-    )
+    """Demand a rule of a distortion of inputs of a domain."""
+    subject = f"distortion {type(distortion).__name__}"
+    demand(subject, holds, f"{rule} ({domain.kind} of shape {domain.shape})")
 
 
-def _question(
+def _arguments(
     domain: Domain, severity: int | None = None, draw: int = 0, rows: int = ROWS
-) -> _Question:
-    """Smooth inputs that fill their range, as photographs and signals do; without a severity every
-    row has another.
+) -> _Arguments:
+    """Smooth inputs that fill their range, as photographs and signals do.
+
+    Without a severity every row has another.
     """
     rng = Streams.of(0, torch.arange(rows))
     x = rng.fold("x").uniform(*domain.shape)
     for axis in range(2 if x.ndim > 2 else 1, x.ndim):
         for _ in range(2):
             x = (x + x.roll(1, axis) + x.roll(-1, axis)) / 3
+
     flat = x.flatten(1)
     least = flat.amin(1, keepdim=True)
     most = flat.amax(1, keepdim=True)
     x = ((flat - least) / (most - least).clamp_min(1e-3)).reshape(x.shape)
     severities = torch.arange(rows) % 5 + 1 if severity is None else torch.full((rows,), severity)
-    return _Question(x, severities, rng.fold("filter"), torch.full((rows,), draw))
+    return _Arguments(x, severities, rng.fold("filter"), torch.full((rows,), draw))
 
 
-def _extremes(domain: Domain) -> _Question:
+def _extremes(domain: Domain) -> _Arguments:
     """Inputs at the ends of their ranges, flat ones among them."""
-    question = _question(domain)
-    x = question.x.round()
+    arguments = _arguments(domain)
+    x = arguments.x.round()
     for row, value in enumerate((0.0, 1.0, 0.5)):
         x[row] = value
-    return question._replace(x=x)
+    return arguments._replace(x=x)
 
 
-def _ask(distortion: Distortion, domain: Domain, question: _Question) -> Tensor:
+def _distort(distortion: Distortion, domain: Domain, arguments: _Arguments) -> Tensor:
     """The distorted inputs."""
-    return distorted(
-        distortion, question.x, question.severity, question.rng, domain=domain, draw=question.draw
-    )
+    x, severity, rng, draw = arguments
+    return distorted(distortion, x, severity, rng, domain=domain, draw=draw)
 
 
 def _versions(distortion: Distortion, domain: Domain) -> list[int]:
@@ -123,53 +124,55 @@ def _check(distortion: Distortion, domain: Domain) -> None:
     Shape, bounds, NaN and writing into `x` are judged by `distorted`.
     """
     for draw in _versions(distortion, domain):
-        _ask(distortion, domain, _question(domain, draw=draw))
-        _ask(distortion, domain, _extremes(domain)._replace(draw=torch.full((ROWS,), draw)))
-    question = _question(domain)
-    copy = _question(domain)
+        _distort(distortion, domain, _arguments(domain, draw=draw))
+        _distort(distortion, domain, _extremes(domain)._replace(draw=torch.full((ROWS,), draw)))
+
+    # What is not the distortion's stays as it was.
+    arguments = _arguments(domain)
+    copy = _arguments(domain)
     before = generator_states()
-    full = _ask(distortion, domain, question)
+    full = _distort(distortion, domain, arguments)
     rule = "drew from a global random generator; draw from the streams it is given"
     _demand(distortion, domain, generator_states() == before, rule)
-    tensors = (question.x, question.severity, question.rng.keys, question.draw)
+    tensors = (arguments.x, arguments.severity, arguments.rng.keys, arguments.draw)
     clean = (copy.x, copy.severity, copy.rng.keys, copy.draw)
     equal = all(
         torch.equal(tensor, original) for tensor, original in zip(tensors, clean, strict=True)
     )
     _demand(distortion, domain, equal, "wrote into what it was given")
+
+    # The answers are the same each time and in any batch.
     rule = "gave two answers to the same inputs and streams; draw from the streams it is given"
-    _demand(distortion, domain, torch.equal(full, _ask(distortion, domain, copy)), rule)
+    _demand(distortion, domain, torch.equal(full, _distort(distortion, domain, copy)), rule)
     order = torch.arange(ROWS)
+    rule = "gave other answers when the batch was split or reordered"
     for rows in (order.flip(0), order[:1], order[ROWS // 2 :]):
-        equal = torch.allclose(
-            _ask(distortion, domain, question.select(rows)), full[rows], atol=ROUNDING
-        )
-        _demand(
-            distortion, domain, equal, "gave other answers when the batch was split or reordered"
-        )
+        part = _distort(distortion, domain, arguments.select(rows))
+        _demand(distortion, domain, torch.allclose(part, full[rows], atol=ROUNDING), rule)
 
 
 def _check_strength(distortion: Distortion, domain: Domain) -> None:
     """Check that draws differ, and that higher severities change more."""
     answers = [
-        _ask(distortion, domain, _question(domain, 5, draw))
+        _distort(distortion, domain, _arguments(domain, 5, draw))
         for draw in _versions(distortion, domain)
     ]
+    rule = "gave the same answer in two draws; offer as many as there are"
     for number, answer in enumerate(answers):
-        new = not any(torch.equal(answer, earlier) for earlier in answers[:number])
-        _demand(
-            distortion, domain, new, "gave the same answer in two draws; offer as many as there are"
-        )
-    questions = [_question(domain, severity, rows=MANY) for severity in SEVERITIES]
-    change = [
-        float(l2(_ask(distortion, domain, question) - question.x).mean()) for question in questions
-    ]
+        is_new = not any(torch.equal(answer, earlier) for earlier in answers[:number])
+        _demand(distortion, domain, is_new, rule)
+
+    change = []
+    for severity in SEVERITIES:
+        arguments = _arguments(domain, severity, rows=MANY)
+        sizes_of_rows = l2(_distort(distortion, domain, arguments) - arguments.x)
+        change.append(float(sizes_of_rows.mean()))
     _demand(distortion, domain, change[0] > 0, "changed nothing at severity 1")
-    if (
-        isinstance(distortion, Published) and not distortion.rising
-    ):  # the strength of each severity is published, and not ours
+    # The strength of each severity may be published, and not ours.
+    if isinstance(distortion, Published) and not distortion.rising:
         _demand(distortion, domain, min(change) > 0, "changed nothing at some severity")
         return
+
     # A parameter that is rounded may stay the same, and blocks may fit the picture by chance; on
     # the whole it must rise.
     rises = all(later >= 0.97 * earlier for earlier, later in zip(change, change[1:], strict=False))

@@ -108,23 +108,26 @@ def _check(explainer: Explainer, kind: Kind, control: bool) -> None:
         """Demand a rule."""
         demand(f"explainer {type(explainer).__name__}", holds, f"{text} (on {kind} inputs)")
 
-    (batch, band) = _problem(kind)
+    batch, band = _problem(kind)
     model = _Model(kind, Access.GRADIENTS)
     states = generator_states()
     weights = model.digest()
     clean = batch.x.clone()
     maps = _maps(explainer, kind, batch, model)
+
+    # What is not the explainer's stays as it was.
     rule(generator_states() == states, "drew from a global random generator")
     rule(torch.equal(batch.x, clean), "wrote into what it was given")
     rule(model.digest() == weights, "changed the weights of the model")
-    hooks = [
-        part for part in model.module.modules() if part._forward_hooks or part._forward_pre_hooks
-    ]
+    parts = model.module.modules()
+    hooks = [part for part in parts if part._forward_hooks or part._forward_pre_hooks]
     rule(not hooks, "left a hook on the network")
+    # The maps are numbers for each place, the same each time and in any batch.
     expected = (ROWS, *SHAPES[kind][len(SHAPES[kind]) - AXES[kind] :])
     rule(maps.shape == expected, f"gives maps of shape {tuple(maps.shape)}, not {expected}")
     rule(bool(torch.isfinite(maps).all()), "gives NaN or infinity")
     rule(torch.equal(maps, _maps(explainer, kind, batch)), "gave two maps of the same inputs")
+
     singles = []
     for index in (0, 3):
         single = Batch(
@@ -133,30 +136,27 @@ def _check(explainer: Explainer, kind: Kind, control: bool) -> None:
             y=batch.y[index : index + 1],
         )
         singles.append(_maps(explainer, kind, single, streams=torch.tensor([index])))
-    equal = torch.allclose(
-        torch.cat(singles), maps[[0, 3]], rtol=1e-3, atol=1e-4 * float(maps.abs().max()) + 1e-7
-    )
+    tolerance = 1e-4 * float(maps.abs().max()) + 1e-7
+    equal = torch.allclose(torch.cat(singles), maps[[0, 3]], rtol=1e-3, atol=tolerance)
     rule(equal, "gave other maps when the batch was split")
+
+    # They are larger in the band than elsewhere.
     profile = maps.flatten(1, -2).mean(1) if AXES[kind] > 1 else maps
-    in_band, outside = (
-        torch.where(mask, profile, 0.0).sum(1) / mask.sum(1) for mask in (band, ~band)
-    )
-    rule(
-        control or bool((in_band > outside).all()),
-        "does not find the band that the class alone looks at",
-    )
+    in_band = torch.where(band, profile, 0.0).sum(1) / band.sum(1)
+    outside = torch.where(~band, profile, 0.0).sum(1) / (~band).sum(1)
+    is_found = bool((in_band > outside).all())
+    rule(control or is_found, "does not find the band that the class alone looks at")
 
 
 def _problem(kind: Kind) -> tuple[Batch, Tensor]:
-    """Inputs bright in the band of their class and dark elsewhere, and (n, length) bool: the band."""
+    """Inputs bright in the band of their class, and (n, length) bool: the band."""
     shape = SHAPES[kind]
     y = torch.arange(ROWS) % CLASSES
     band = torch.arange(shape[-1]) * CLASSES // shape[-1] == y[:, None]
     bright = band.float().reshape(ROWS, *[1] * (len(shape) - 1), shape[-1]).expand(ROWS, *shape)
     noise = Streams.of(0, torch.arange(ROWS)).uniform(*shape)
-    return Batch(
-        ids=torch.arange(ROWS), x=(0.05 + 0.8 * bright + 0.1 * noise).contiguous(), y=y
-    ), band
+    x = (0.05 + 0.8 * bright + 0.1 * noise).contiguous()
+    return Batch(ids=torch.arange(ROWS), x=x, y=y), band
 
 
 def _maps(
@@ -172,9 +172,6 @@ def _maps(
     ledger = open_questions(model, batch, threat, access=explainer.access, batch_size=64)
     rng = Streams.of(7, torch.arange(len(batch)) if streams is None else streams)
     with contained(f"explainer {type(explainer).__name__}", f" (on {kind} inputs)"):
-        attached = (
-            explainer.attach(model.module, model.domain)
-            if isinstance(explainer, OpensModel)
-            else explainer
-        )
-        return attached(ledger.oracle(), ledger.batch, model.domain, rng)
+        if isinstance(explainer, OpensModel):
+            explainer = explainer.attach(model.module, model.domain)
+        return explainer(ledger.oracle(), ledger.batch, model.domain, rng)

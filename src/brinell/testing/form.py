@@ -1,6 +1,4 @@
-"""The form that plugins of every kind share: a frozen, keyword-only dataclass of settings that
-survives JSON.
-"""
+"""The form that plugins of every kind share: a frozen dataclass of settings that survives JSON."""
 
 import dataclasses
 import json
@@ -29,8 +27,9 @@ def demand(subject: str, holds: bool, rule: str) -> None:
 
 @contextmanager
 def contained(subject: str, place: str = "") -> Iterator[None]:
-    """Turn what a plug-in raises beyond our errors into a ContractError of one line; `place` says
-    on which inputs.
+    """Turn what a plug-in raises beyond our errors into a ContractError of one line.
+
+    `place` says on which inputs.
     """
     try:
         yield
@@ -55,44 +54,32 @@ def check_form(plugin: Any, declares: tuple[str, ...], synonyms: Mapping[str, st
         ContractError: the first rule that is broken.
     """
     name = getattr(plugin, "__name__", str(plugin))
-    demand(
-        name,
-        getattr(getattr(plugin, "__dataclass_params__", None), "frozen", False),
-        "is no frozen dataclass",
-    )
+    parameters = getattr(plugin, "__dataclass_params__", None)
+    demand(name, getattr(parameters, "frozen", False), "is no frozen dataclass")
     for field in dataclasses.fields(plugin):
-        has_default = (
-            field.default is not dataclasses.MISSING
-            or field.default_factory is not dataclasses.MISSING
-        )
-        demand(
-            f"{name}: setting",
-            field.kw_only and has_default,
-            f"{field.name} must be keyword-only and have a default",
-        )
+        missing = dataclasses.MISSING
+        has_default = field.default is not missing or field.default_factory is not missing
+        rule = f"{field.name} must be keyword-only and have a default"
+        demand(f"{name}: setting", field.kw_only and has_default, rule)
         if field.name in synonyms:
             raise ContractError(
                 f"{name}: setting {field.name} has another name here: {synonyms[field.name]}"
             )
+
     for attribute in declares:
         demand(name, hasattr(plugin, attribute), f"does not declare {attribute}")
     if "access" in declares:
-        demand(
-            f"{name}:",
-            isinstance(plugin.access, Access),
-            "access must be LABELS, SCORES or GRADIENTS",
-        )
+        is_access = isinstance(plugin.access, Access)
+        demand(f"{name}:", is_access, "access must be LABELS, SCORES or GRADIENTS")
     if "domains" in declares:
-        demand(
-            f"{name}:",
-            bool(plugin.domains) and plugin.domains <= set(KINDS),
-            f"domains must be some of {', '.join(KINDS)}",
-        )
+        are_kinds = bool(plugin.domains) and plugin.domains <= set(KINDS)
+        demand(f"{name}:", are_kinds, f"domains must be some of {', '.join(KINDS)}")
 
 
 def check_settings(instance: Any) -> None:
-    """The settings can be written as JSON and make an equal instance again; those that are plugins
-    are checked by themselves.
+    """The settings can be written as JSON and make an equal instance again.
+
+    Those that are plugins are checked by themselves.
 
     Raises:
         ContractError: they cannot.
@@ -104,6 +91,7 @@ def check_settings(instance: Any) -> None:
         if field.metadata.get("plugin")
     }
     values = {key: value for key, value in dataclasses.asdict(instance).items() if key not in parts}
+
     try:
         rebuilt = type(instance)(**json.loads(json.dumps(values)), **parts)
     except (TypeError, ValueError) as error:
@@ -112,8 +100,6 @@ def check_settings(instance: Any) -> None:
 
 
 def generator_states() -> tuple[Any, ...]:
-    """The states of the global random generators of torch, Python and NumPy, to be compared: no
-    plug-in may draw from them.
-    """
+    """The states of the global random generators, from which no plug-in may draw."""
     _, keys, *position = np.random.get_state(legacy=True)  # noqa: NPY002 - it is read, never set
     return torch.get_rng_state().tolist(), random.getstate(), keys.tolist(), position  # type: ignore[union-attr]

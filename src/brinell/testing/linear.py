@@ -39,7 +39,10 @@ class LinearModel:
     def __init__(
         self, weight: Tensor, bias: Tensor, domain: Domain, access: Access = Access.GRADIENTS
     ) -> None:
-        self.weight, self.bias, self.domain, self.access = weight, bias, domain, access
+        self.weight = weight
+        self.bias = bias
+        self.domain = domain
+        self.access = access
         self.classes = len(weight)
         self.inputs_seen = 0
 
@@ -65,25 +68,21 @@ class LinearModel:
         gaps = logits.gather(1, y[:, None]) - logits
         if distance == "l0":
             return self._values_to_change(x, y, gaps)
-        slopes = torch.linalg.vector_norm(
-            self.weight[y][:, None] - self.weight[None], ord=DUAL[distance], dim=2
-        )
+        differences = self.weight[y][:, None] - self.weight[None]
+        slopes = torch.linalg.vector_norm(differences, ord=DUAL[distance], dim=2)
         return torch.where(slopes > 0, gaps / slopes, torch.inf).amin(1)
 
     def _values_to_change(self, x: Tensor, y: Tensor, gaps: Tensor) -> Tensor:
-        """(n,): the fewest values by whose change another class takes the lead; infinite where all
-        of them would not do.
-        """
-        low, high = (
-            bound.expand(1, *self.domain.shape).flatten(1) - x.flatten(1)
-            for bound in self.domain.bounds(x)
-        )
+        """(n,): the fewest values by whose change another class leads; infinite where none is."""
+        flat = x.flatten(1)
+        low, high = self.domain.bounds(x)
+        down = low.expand(1, *self.domain.shape).flatten(1) - flat
+        up = high.expand(1, *self.domain.shape).flatten(1) - flat
+
+        # Each value at the better end of its range, those that gain most first.
         slopes = self.weight[None] - self.weight[y][:, None]
-        gain = (
-            torch.maximum(slopes * low[:, None], slopes * high[:, None])
-            .sort(2, descending=True)
-            .values.cumsum(2)
-        )
+        gains = torch.maximum(slopes * down[:, None], slopes * up[:, None])
+        gain = gains.sort(2, descending=True).values.cumsum(2)
         count = 1.0 + (gain <= gaps[..., None]).sum(2)
         return torch.where(count <= gain.shape[2], count, torch.inf).amin(1)
 
@@ -101,8 +100,8 @@ class LinearProblem:
 def linear_problem(
     kind: Kind, distance: str, *, n: int = 24, classes: int = 5, seed: int = 0
 ) -> LinearProblem:
-    """A random linear problem over inputs of this kind, with `n` samples whose margins are known by
-    construction.
+    """A random linear problem over inputs of this kind, with `n` samples of known margins.
+
 
     Each sample lies between two classes, and the others are far below both. So the nearest boundary
     is also the one that a loss over all classes climbs towards: cross-entropy follows the mixture
@@ -119,14 +118,15 @@ def linear_problem(
     bias -= 0.5 * weight.sum(1)
     model = LinearModel(weight, bias, domain)
     x = 0.45 + 0.1 * draw.fold("x").uniform(n, features)[0]
+
     # Move along the difference of the two weights until the signed gap is the wanted one.
     normal = weight[0] - weight[1]
     share = 0.25 + 0.75 * draw.fold("margin").uniform(n)[0]
     side = torch.where(torch.arange(n) % 2 == 0, 1.0, -1.0)
-    target_margin = (
-        side * share * LARGEST[distance] * torch.linalg.vector_norm(normal, ord=DUAL[distance])
-    )
+    length = torch.linalg.vector_norm(normal, ord=DUAL[distance])
+    target_margin = side * share * LARGEST[distance] * length
     gap = x @ normal + bias[0] - bias[1]
     x = x + ((target_margin - gap) / normal.pow(2).sum())[:, None] * normal
+
     batch = Batch(ids=torch.arange(n), x=x.reshape(n, *shape), y=(side < 0).long())
     return LinearProblem(model=model, batch=batch, margin=model.margin(batch.x, batch.y, distance))

@@ -1,6 +1,4 @@
-"""The rules of studies: one record, from which a command, a call, a folder and a page follow
-(`studies.kit`).
-"""
+"""The rules of studies: a command, a call, a folder and a page follow from one record."""
 
 import dataclasses
 import json
@@ -31,8 +29,7 @@ from brinell.testing import form
 
 
 def check_study(study: Study, example: Mapping[str, Any]) -> None:
-    """Check that a study keeps the promises of its record, by its declarations and in a few small
-    runs.
+    """Check that a study keeps the promises of its record, in a few small runs.
 
     Args:
         study: the record.
@@ -50,41 +47,29 @@ def check_study(study: Study, example: Mapping[str, Any]) -> None:
 
 
 def check_record(study: Study) -> None:
-    """The study is found by its verb, every reference of its record leads to something, and every
-    setting has help.
+    """Check that a study is found by its verb, refers to what is there, and explains its settings.
 
     Raises:
         ContractError: one does not.
     """
-    _demand(
-        study,
-        study.verb in register.entries(),
-        "is not found: name its package as an entry point, and install it",
-    )
+    rule = "is not found: name its package as an entry point, and install it"
+    _demand(study, study.verb in register.entries(), rule)
     references = {name: getattr(study, name) for name in ("run", "result", "rows")}
-    references |= (
-        {"pieces": "run:pieces", "summary": "result:summarise"} if study.rows is not None else {}
-    )
+    if study.rows is not None:
+        references |= {"pieces": "run:pieces", "summary": "result:summarise"}
     for name, reference in references.items():
-        _demand(
-            study,
-            reference is None or _resolves(study, reference),
-            f"names {reference} as its {name}, which is not there",
-        )
+        is_there = reference is None or _resolves(study, reference)
+        _demand(study, is_there, f"names {reference} as its {name}, which is not there")
+
     for name, setting in study.fields().items():
         _demand(study, bool(setting.description), f"does not say what {name} is")
     _demand(study, bool(study.examples), "has no example for its help")
-    _demand(study, isinstance(study.resolve(study.result), type), "has a result that is no type")
-    _demand(
-        study,
-        hasattr(study.resolve(study.result), "lines"),
-        "has a result without lines for a terminal",
-    )
-    _demand(
-        study,
-        not study.leaves_folder or study.layout.verb == study.verb,
-        "has a layout of another verb",
-    )
+
+    result = study.resolve(study.result)
+    _demand(study, isinstance(result, type), "has a result that is no type")
+    _demand(study, hasattr(result, "lines"), "has a result without lines for a terminal")
+    has_layout = not study.leaves_folder or study.layout.verb == study.verb
+    _demand(study, has_layout, "has a layout of another verb")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -122,11 +107,8 @@ def finish(study: Study, example: Mapping[str, Any], folder: Path) -> FinishedRu
     with _writes() as written:
         result = calls.call_of(study)(**example, progress=SilentProgress(), out=full)
     _demand(study, (full / MANIFEST).exists(), f"leaves no {MANIFEST}")
-    _demand(
-        study,
-        isinstance(result, study.resolve(study.result)),
-        "returns something else than its result",
-    )
+    is_result = isinstance(result, study.resolve(study.result))
+    _demand(study, is_result, "returns something else than its result")
     rows = rows_of(full)
     _demand(study, bool(rows) or study.rows is None, "leaves no rows")
     return FinishedRun(
@@ -135,38 +117,42 @@ def finish(study: Study, example: Mapping[str, Any], folder: Path) -> FinishedRu
 
 
 def rows_of(folder: Path) -> dict[str, Any]:
-    """All rows of a folder by the folder of their files, without seconds, in a fixed order; of one
-    without rows its arrays.
+    """All rows of a folder by the folder of their files, without seconds, in a fixed order.
+
+    Of a folder without rows they are its arrays.
     """
-    found: dict[str, list[pa.Table]] = {}
+    tables_by_folder: dict[str, list[pa.Table]] = {}
     for path in sorted(folder.rglob("*.parquet")):
         table = pq.read_table(path).replace_schema_metadata(None)
         table = table.drop_columns([name for name in table.column_names if name == "seconds"])
-        found.setdefault(str(path.parent.relative_to(folder)), []).append(table)
-    if not found:
+        tables_by_folder.setdefault(str(path.parent.relative_to(folder)), []).append(table)
+    if not tables_by_folder:
         return {path.name: path.read_bytes() for path in folder.rglob("*.safetensors")}
-    return {name: _in_order(pa.concat_tables(tables)) for name, tables in found.items()}
+    return {name: _in_order(pa.concat_tables(tables)) for name, tables in tables_by_folder.items()}
 
 
 def rows_match(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     """True if two mappings of tables, as `rows_of` returns them, hold equal rows."""
-    return first.keys() == second.keys() and all(
+    if first.keys() != second.keys():
+        return False
+    return all(
         _same_table(rows, second[name]) if isinstance(rows, pa.Table) else rows == second[name]
         for name, rows in first.items()
     )
 
 
-def _same_table(one: pa.Table, other: pa.Table) -> bool:
+def _same_table(first: pa.Table, second: pa.Table) -> bool:
     """True if two tables hold equal rows."""
-    if one.schema != other.schema or len(one) != len(other):
+    if first.schema != second.schema or len(first) != len(second):
         return False
-    for name in one.column_names:
-        a = one[name]
-        b = other[name]
+
+    for name in first.column_names:
+        a = first[name]
+        b = second[name]
         if pa.types.is_floating(a.type):
-            first = np.array([np.nan if value is None else value for value in a.to_pylist()])
-            second = np.array([np.nan if value is None else value for value in b.to_pylist()])
-            if not np.allclose(first, second, rtol=1e-5, atol=1e-6, equal_nan=True):
+            numbers = np.array([np.nan if value is None else value for value in a.to_pylist()])
+            others = np.array([np.nan if value is None else value for value in b.to_pylist()])
+            if not np.allclose(numbers, others, rtol=1e-5, atol=1e-6, equal_nan=True):
                 return False
         elif a != b:
             return False
@@ -190,27 +176,23 @@ def check_records(run: FinishedRun) -> None:
     Raises:
         ContractError: they do not.
     """
-    study, full = run.study, run.folder
-    _demand(
-        study, study.open(full) == run.result, "opens its folder as another result than it returned"
-    )
-    page = full / PAGE
+    study = run.study
+    folder = run.folder
+    is_equal = study.open(folder) == run.result
+    _demand(study, is_equal, "opens its folder as another result than it returned")
+
+    page = folder / PAGE
     _demand(study, page.exists(), f"leaves no {PAGE}")
     before = page.read_bytes()
-    study.write_page(full)
+    study.write_page(folder)
     _demand(study, page.read_bytes() == before, "writes another page from the same records")
+
     if study.resume:
-        recorded = {
-            name: value
-            for name, value in toml.load(full / "run.toml").items()
-            if name in study.request.model_fields
-        }
+        settings = toml.load(folder / "run.toml").items()
+        recorded = {name: value for name, value in settings if name in study.request.model_fields}
         expected = toml.parse_request(study.request, _settings(study, run.example))
-        _demand(
-            study,
-            toml.parse_request(study.request, recorded) == expected,
-            "keeps another request in run.toml",
-        )
+        is_equal = toml.parse_request(study.request, recorded) == expected
+        _demand(study, is_equal, "keeps another request in run.toml")
 
 
 def check_other_request(run: FinishedRun) -> None:
@@ -219,25 +201,23 @@ def check_other_request(run: FinishedRun) -> None:
     Raises:
         ContractError: it takes one of them, changes, or says so in more than a line.
     """
-    study, full = run.study, run.folder
-    requests: list[dict[str, Any]] = (
-        [{}] if study.resume else []
-    )  # others make the same folder again
+    study = run.study
+    folder = run.folder
+    # Studies without a resume make the same folder again.
+    requests: list[dict[str, Any]] = [{}] if study.resume else []
     if study.resume and "seed" in study.request.model_fields:
         requests.append({"seed": int(run.example.get("seed", 0)) + 1, "resume": True})
+
     for settings in requests:
         request = "another request" if settings else "itself, without a resume,"
         try:
-            run.call(out=full, **settings)
+            run.call(out=folder, **settings)
         except BrinellError as error:
-            _demand(
-                study,
-                "\n" not in str(error) and str(full) in str(error),
-                f"refuses {request} without one line about the folder",
-            )
+            is_one_line = "\n" not in str(error) and str(folder) in str(error)
+            _demand(study, is_one_line, f"refuses {request} without one line about the folder")
         else:
             _demand(study, False, f"lets {request} into its folder")
-    _demand(study, rows_match(rows_of(full), run.rows), "changes rows as it refuses")
+    _demand(study, rows_match(rows_of(folder), run.rows), "changes rows as it refuses")
 
 
 class _Stopped(BaseException):
@@ -266,8 +246,7 @@ def _writes(most: int | None = None) -> Iterator[list[str]]:
 
 
 def check_command(run: FinishedRun) -> None:
-    """Check that the command ends a call that was stopped in the middle with the rows of an
-    uninterrupted one.
+    """Check that the command ends a stopped call with the rows of an uninterrupted one.
 
     A study without a resume begins anew. The schema describes what the command prints.
 
@@ -280,40 +259,37 @@ def check_command(run: FinishedRun) -> None:
         with suppress(_Stopped), _writes(run.writes // 2):
             run.call(out=out)
             _demand(study, False, "was not stopped in the middle: it writes less the second time")
-    values = toml.parse_request(study.request, _settings(study, run.example)).model_dump(
-        exclude_unset=True
-    )
-    options = settings_texts(
-        {name: value for name, value in run.example.items() if name not in values}
-    )
+
+    request = toml.parse_request(study.request, _settings(study, run.example))
+    values = request.model_dump(exclude_unset=True)
+    other = {name: value for name, value in run.example.items() if name not in values}
+    options = settings_texts(other)
     with redirect_stdout(StringIO()) as printed, mock.patch.object(ROOT, "quiet", True):
         Command(study, values, options, None, out, bool(study.resume), True).execute()
-    way = (
-        "after a stop of the call and a resume by the command"
-        if study.resume
-        else "by the command than by the call"
-    )
+    way = "by the command than by the call"
+    if study.resume:
+        way = "after a stop of the call and a resume by the command"
     _demand(study, rows_match(rows_of(out), run.rows), f"has other rows {way}")
+
     printed_type = TypeAdapter[Any](next(iter(study.printed().values())))
     try:
         answer = json.loads(printed.getvalue())
-        round_trip = printed_type.dump_python(
-            printed_type.validate_python(answer), mode="json", by_alias=True
-        )
+        parsed = printed_type.validate_python(answer)
+        round_trip = printed_type.dump_python(parsed, mode="json", by_alias=True)
     except ValueError as error:
-        _demand(
-            study, False, f"prints what is not of its schema: {' '.join(str(error).split())[:200]}"
-        )
+        problem = " ".join(str(error).split())[:200]
+        _demand(study, False, f"prints what is not of its schema: {problem}")
     _demand(study, round_trip == answer, "prints more than its schema describes")
 
 
 def _settings(study: Study, example: Mapping[str, Any]) -> dict[str, Any]:
-    return settings_texts(
-        {name: value for name, value in example.items() if name in study.request.model_fields}
-    )
+    """Those settings of an example that belong to the request, as texts."""
+    fields = study.request.model_fields
+    return settings_texts({name: value for name, value in example.items() if name in fields})
 
 
 def _resolves(study: Study, reference: Any) -> bool:
+    """True if a reference of a record leads to something."""
     try:
         study.resolve(reference)
     except (ImportError, AttributeError):
@@ -322,4 +298,5 @@ def _resolves(study: Study, reference: Any) -> bool:
 
 
 def _demand(study: Study, holds: bool, rule: str) -> None:
+    """Demand a rule of a study."""
     form.demand(f"study {study.verb}", holds, rule)
