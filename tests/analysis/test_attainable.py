@@ -13,7 +13,7 @@ from brinell.analysis.attainable import (
     smallest_mcnemar,
     smallest_mean,
     smallest_number,
-    smallest_of_groups,
+    smallest_rates,
 )
 from brinell.analysis.inference import compare_groups, holm, significant
 from brinell.analysis.means import mean_difference
@@ -23,7 +23,7 @@ EXTREME = {
     "mean": (smallest_mean, lambda n: mean_difference(np.linspace(1, 1.01, n)).p),
     "mcnemar": (smallest_mcnemar, lambda n: mcnemar(n, 0)),
     "groups": (
-        smallest_of_groups,
+        smallest_rates,
         lambda n: compare_groups(np.repeat([0.0, 1.0], n), np.repeat([0, 1], n), 0.0, 1.0).p[0, 1],
     ),
 }
@@ -59,7 +59,7 @@ def test_no_two_groups_have_a_p_value_below_that_of_the_largest_size(subtests):
                 for k, successes in itertools.product(range(n + 1), range(m + 1)):
                     values = np.repeat([1.0, 0.0, 1.0, 0.0], [k, n - k, successes, m - successes])
                     p = compare_groups(values, np.repeat([0, 1], [n, m]), 0.0, 1.0).p[0, 1]
-                    assert p >= smallest_of_groups(largest) * (1 - 1e-9)
+                    assert p >= smallest_rates(largest) * (1 - 1e-9)
 
 
 def test_eight_groups_and_nine_methods():

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from brinell.analysis.masks import Placement, Standing
+from brinell.analysis.masks import PlacedDistortion, PlacedDistortions
 
 LATTICES = [
     ((7,), (3,), (2,)),
@@ -47,10 +47,10 @@ def test_masks_and_shares_are_those_of_the_places():
             rng.permutation(len(expected))[: rng.integers(0, len(expected) + 1)].tolist()
         )
         standing = [
-            Standing(patch=p, distortion=str(rng.choice(["noise", "blur"])), severity=1)
+            PlacedDistortion(patch=p, distortion=str(rng.choice(["noise", "blur"])), severity=1)
             for p in chosen
         ]
-        placement = Placement.on(
+        placement = PlacedDistortions.on(
             {"shape": lengths, "patch": patch, "stride": stride}, tuple(standing)
         )
         assert len(placement.patches) == len(expected)

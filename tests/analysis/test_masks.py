@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from _helpers import Recorder, run_audit
-from brinell.analysis.masks import Placement, Standing, placements_of
+from brinell.analysis.masks import PlacedDistortions, PlacedDistortion, placements_of
 from brinell.attacks.rlab import RLAB
 from brinell.core.contracts import Extras
 from brinell.core.domain import Domain
@@ -113,13 +113,13 @@ def test_overlap_and_ragged_edges_by_hand():
     patches 0 and 1 overlap at place 1, which the lower number keeps; the last is cut off.
     """
     standing = (
-        Standing(patch=0, distortion="a", severity=1),
-        Standing(patch=1, distortion="b", severity=2),
+        PlacedDistortion(patch=0, distortion="a", severity=1),
+        PlacedDistortion(patch=1, distortion="b", severity=2),
     )
-    placement = Placement.on({"shape": (5,), "patch": (2,), "stride": (1,)}, standing)
+    placement = PlacedDistortions.on({"shape": (5,), "patch": (2,), "stride": (1,)}, standing)
     assert len(placement.patches) == 4 and placement.mask().tolist() == [0, 0, 1, -1, -1]
     assert placement.share() == pytest.approx(0.6)
-    ragged = Placement.on({"shape": (5, 3), "patch": (2, 2), "stride": (2, 2)}, ())
+    ragged = PlacedDistortions.on({"shape": (5, 3), "patch": (2, 2), "stride": (2, 2)}, ())
     assert len(ragged.patches) == 6 and ragged.patches[-1] == (slice(4, 5), slice(2, 3))
 
 

@@ -12,7 +12,7 @@ from brinell.analysis.verdict import (
     LONGEST,
     UNSTEADY,
     Detours,
-    Figures,
+    Measured,
     detours,
     verdict,
     verdict_notes,
@@ -49,7 +49,7 @@ DIRECT = Detours()
 
 def judge(results, route=DIRECT, *, k=45, n=100, eps=0.1, right=90, weak=None):
     """The verdict, and its notes."""
-    figures = Figures(rate(right, n), [rate(k, n, eps=eps)], ["8/255"], results, route, weak)
+    figures = Measured(rate(right, n), [rate(k, n, eps=eps)], ["8/255"], results, route, weak)
     return verdict(figures), list(verdict_notes(figures))
 
 
@@ -124,7 +124,7 @@ def test_where_half_of_the_accuracy_is_lost():
     assert said(400, 300, 150, 60) == said(10) == "", (
         "more than a tenth is left, or one budget alone was tested"
     )
-    figures = Figures(
+    figures = Measured(
         rate(480, 500),
         [rate(k, 500, eps=i + 1) for i, k in enumerate((400, 300, 150, 1))],
         texts,

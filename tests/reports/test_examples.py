@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 from PIL import Image
 
-from brinell.analysis.masks import Placement, Standing
+from brinell.analysis.masks import PlacedDistortion, PlacedDistortions
 from brinell.reports import examples as shown
 from brinell.reports import pictures
 from brinell.store.run import Run
@@ -24,10 +24,10 @@ DOMAIN = {
 }
 COLOURS = {"blur": (10, 20, 30), "fog": (200, 100, 0)}
 STANDING = tuple(
-    Standing(patch=p, distortion=d, severity=s)
+    PlacedDistortion(patch=p, distortion=d, severity=s)
     for p, d, s in ((0, "fog", 1), (3, "blur", 4), (1, "fog", 3))
 )
-PLACEMENT = Placement.on({"shape": (4, 4), "patch": (2, 2), "stride": (2, 2)}, STANDING)
+PLACEMENT = PlacedDistortions.on({"shape": (4, 4), "patch": (2, 2), "stride": (2, 2)}, STANDING)
 
 
 def images(markup: str) -> list[np.ndarray]:
@@ -187,11 +187,13 @@ def test_masks_by_hand():
         expected = [(1 - density) * 255 * 0.62 + density * part for part in COLOURS[distortion]]
         assert np.allclose(pixels[row, column], expected, atol=0.51), (row, column)
     assert np.allclose(pixels[2:, :2], 255 * 0.62, atol=0.51)
-    fog = Standing(patch=1, distortion="fog", severity=5)
-    video = Placement.on({"shape": (3, 2, 2), "patch": (1, 2, 2), "stride": (1, 2, 2)}, (fog,))
+    fog = PlacedDistortion(patch=1, distortion="fog", severity=5)
+    video = PlacedDistortions.on(
+        {"shape": (3, 2, 2), "patch": (1, 2, 2), "stride": (1, 2, 2)}, (fog,)
+    )
     assert "1 patch, frame 2" in shown.draw_mask(video, np.zeros((3, 3, 2, 2)), COLOURS, 0.0, 1.0)
     assert shown.draw_mask(PLACEMENT, np.zeros(4), COLOURS, 0.0, 1.0) is None
-    spans = Placement.on({"shape": (10,), "patch": (2,), "stride": (2,)}, (fog,))
+    spans = PlacedDistortions.on({"shape": (10,), "patch": (2,), "stride": (2,)}, (fog,))
     markup = shown.draw_mask(spans, np.arange(10.0)[None], COLOURS, 0.0, 1.0)
     (start, width, text) = re.search(
         r'<rect fill="rgb.*?x="(.*?)" y=".*?" width="(.*?)".*?<title>(.*?)<', markup

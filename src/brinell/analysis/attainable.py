@@ -1,5 +1,4 @@
-"""The claims that a study can support at all, from its numbers of samples and comparisons, before
-anything is computed.
+"""The claims that a study can support at all, by its numbers of samples and comparisons.
 
 A test on few samples has a smallest p-value that it can attain (Tarone 1990, A modified Bonferroni
 method for discrete data). No data can support a sentence if that value, corrected for all its
@@ -7,7 +6,6 @@ comparisons (Holm), is above the level. Every study that corrects for a family o
 so here, with the number of samples from which on it can decide.
 """
 
-import itertools
 import math
 from collections.abc import Callable
 
@@ -32,6 +30,7 @@ def shortfall(claim: str, comparisons: int, unit: str, n: int, smallest_p: Small
         smallest_p: of one comparison.
     """
     needed = smallest_number(comparisons, smallest_p)
+
     if not comparisons or n >= needed:
         return ""
     count = "1 comparison needs" if comparisons == 1 else f"{comparisons} comparisons need"
@@ -39,12 +38,11 @@ def shortfall(claim: str, comparisons: int, unit: str, n: int, smallest_p: Small
 
 
 def smallest_number(comparisons: int, smallest_p: SmallestP) -> int:
-    """The smallest number of samples with which one of `comparisons` can be significant after
-    Holm's correction.
-    """
-    return next(
-        n for n in itertools.count(1) if significant(min(1.0, max(comparisons, 1) * smallest_p(n)))
-    )
+    """The smallest number of samples with which one of `comparisons` can be significant (Holm)."""
+    n = 1
+    while not significant(min(1.0, max(comparisons, 1) * smallest_p(n))):
+        n += 1
+    return n
 
 
 def pairs(objects: int) -> int:
@@ -65,6 +63,6 @@ def smallest_mean(n: int) -> float:
     return 2.0 ** (1 - n) if n <= EXACT_GROUPS else 0.0
 
 
-def smallest_of_groups(n: int) -> float:
+def smallest_rates(n: int) -> float:
     """Of two groups of at most `n` samples: all values lie at opposite ends."""
     return float(compare_rates(np.array([0, n]), np.array([n, n])).p[0, 1])

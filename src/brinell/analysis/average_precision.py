@@ -1,5 +1,4 @@
-"""Average precision and recall of a set of pictures, from the matched detections of each, with
-intervals over pictures.
+"""Average precision and recall of a set of pictures, from matched detections, with intervals.
 
 COCO's definitions: 101 recall points, precision that never rises with recall, a mean over the
 classes that occur.
@@ -43,23 +42,19 @@ def match_set(
 ) -> Matches:
     """Match the detections of each picture with its objects."""
     counts = [len(part) for part in detections]
-    pairs = [match(*pair, levels) for pair in zip(detections, objects, strict=True)]
-    truths = [
-        objects_of_picture.labels[~objects_of_picture.crowd] for objects_of_picture in objects
-    ]
+    pairs = [match(boxes, truth, levels) for boxes, truth in zip(detections, objects, strict=True)]
     hits = [(partner >= 0) & ~ignored for partner, ignored in pairs]
+
+    # Objects to find: those that are no crowd.
+    labels = [truth.labels[~truth.crowd] for truth in objects]
+    numbers = np.repeat(np.arange(len(labels)), [len(part) for part in labels])
     return Matches(
         picture=np.repeat(np.arange(len(counts)), counts),
         label=np.concatenate([part.labels for part in detections]),
         score=np.concatenate([part.scores for part in detections]),
         hit=np.concatenate(hits, 1).T,
         ignored=np.concatenate([ignored for _, ignored in pairs], 1).T,
-        objects=np.concatenate(
-            [
-                np.stack([np.full(len(labels), number), labels], 1)
-                for number, labels in enumerate(truths)
-            ]
-        ).astype(np.int64),
+        objects=np.stack([numbers, np.concatenate(labels)], 1).astype(np.int64),
         pictures=len(counts),
     )
 
@@ -75,16 +70,18 @@ def class_precision(matches: Matches, weights: Array | None = None) -> tuple[Arr
         (classes,) int64, and (draws, levels, classes) AP, NaN where a draw holds no object of the
             class.
     """
-    weights = (
-        np.ones((1, matches.pictures)) if weights is None else np.asarray(weights, dtype=np.float64)
-    )
+    if weights is None:
+        weights = np.ones((1, matches.pictures))
+    weights = np.asarray(weights, dtype=np.float64)
     classes = np.unique(matches.objects[:, 1])
     levels = matches.hit.shape[1]
     precision = np.full((len(weights), levels, len(classes)), np.nan)
+
     for column, label in enumerate(classes.tolist()):
         total = weights[:, matches.objects[matches.objects[:, 1] == label, 0]].sum(1)
         rows = np.flatnonzero(matches.label == label)
         rows = rows[np.argsort(-matches.score[rows], kind="stable")]
+
         for level in range(levels):
             counted = rows[~matches.ignored[rows, level]]
             share = weights[:, matches.picture[counted]]
@@ -102,8 +99,12 @@ def _mean_precision(weights: Array, hit: Array, total: Array) -> Array:
     """
     hits = np.cumsum(weights * hit, 1)
     counts = np.cumsum(weights, 1)
-    envelope = np.maximum.accumulate((hits / np.maximum(counts, 1e-12))[:, ::-1], 1)[:, ::-1]
+
+    # Precision never rises with recall; beyond the last recall it is 0.
+    precision = hits / np.maximum(counts, 1e-12)
+    envelope = np.maximum.accumulate(precision[:, ::-1], 1)[:, ::-1]
     envelope = np.concatenate([envelope, np.zeros((len(weights), 1))], 1)
+
     means = np.full(len(weights), np.nan)
     for draw in np.flatnonzero(total > 0).tolist():
         means[draw] = envelope[draw, np.searchsorted(hits[draw] / total[draw], POINTS)].mean()
@@ -111,8 +112,9 @@ def _mean_precision(weights: Array, hit: Array, total: Array) -> Array:
 
 
 def average_precision(matches: Matches, weights: Array | None = None) -> tuple[Array, Array]:
-    """(draws,) AP at the first level of overlap, and (draws,) AP averaged over all levels; NaN in a
-    draw without objects.
+    """(draws,) AP at the first level of overlap and averaged over all levels.
+
+    It is NaN in a draw without objects.
     """
     _, precision = class_precision(matches, weights)
     occurs = ~np.isnan(precision[:, 0])
@@ -122,17 +124,16 @@ def average_precision(matches: Matches, weights: Array | None = None) -> tuple[A
 
 
 def draw_pictures(pictures: int, draws: int = 500, seed: int = 0) -> Array:
-    """(draws, pictures): how often each picture counts in samples of as many pictures, drawn with
-    replacement.
-    """
+    """(draws, pictures): how often each picture counts in samples drawn with replacement."""
     share = np.full(pictures, 1 / pictures)
     counts: Array = np.random.default_rng(seed).multinomial(pictures, share, size=draws)
     return counts
 
 
 def interval(value: float, draws: Array) -> Interval | None:
-    """The middle 95 % of the draws of a figure, and the figure; None where they do not spread:
-    pictures that are all alike.
+    """The middle 95 % of the draws of a figure, and the figure.
+
+    None where they do not spread, as of pictures that are all alike.
     """
     finite = draws[np.isfinite(draws)]
     if not np.isfinite(value) or len(np.unique(finite)) < 2:

@@ -1,6 +1,4 @@
-"""Models of runs on the samples and budgets that all have, and pairs of them: which is robust where
-the other breaks.
-"""
+"""Models of runs on common samples and budgets, and pairs of them: which is robust where."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -88,39 +86,38 @@ def align(sides: Sequence[Side]) -> Common:
         lambda common, budgets: common[eps_index(budgets, common) >= 0],
         [np.asarray(side.manifest["eps"], dtype=np.float64) for side in sides],
     )
+
     if not (eps > 0).any():
         raise RequestError(
             f"the runs share no eps above 0: audit all models with the same {option('eps')}"
         )
     cells = [grid(side.records, side.manifest, side.model) for side in sides]
     counted = [ran(of_model) for of_model in cells]
-    states = [
-        np.column_stack(
-            [of_model.clean, worst_case(of_model, stages)[:, eps_index(of_model.eps, eps)]]
-        )
-        for of_model, stages in zip(cells, counted, strict=True)
-    ]
-    ids_by_model = [
-        of_model.ids[(rows <= RIGHT).all(1)] for of_model, rows in zip(cells, states, strict=True)
-    ]
+    states = []
+    ids_by_model = []
+    for of_model, stages in zip(cells, counted, strict=True):
+        attacked = worst_case(of_model, stages)[:, eps_index(of_model.eps, eps)]
+        rows = np.column_stack([of_model.clean, attacked])
+        states.append(rows)
+        ids_by_model.append(of_model.ids[(rows <= RIGHT).all(1)])
     ids = reduce(np.intersect1d, ids_by_model)
     if not len(ids):
         raise RequestError(
             "no sample was judged on every model: audit all on the same samples, "
             "with an attack that applies to each"
         )
+
+    rows_of_common = [
+        rows[np.searchsorted(of_model.ids, ids)]
+        for of_model, rows in zip(cells, states, strict=True)
+    ]
     texts = dict(zip(sides[0].manifest["eps"], sides[0].manifest["eps_text"], strict=True))
     return Common(
         sides=sides,
         labels=cells[0].labels[np.searchsorted(cells[0].ids, ids)],
         eps=eps,
         texts=[str(texts[budget]) for budget in eps.tolist()],
-        states=np.stack(
-            [
-                rows[np.searchsorted(of_model.ids, ids)]
-                for of_model, rows in zip(cells, states, strict=True)
-            ]
-        ),
+        states=np.stack(rows_of_common),
         notes=[*_left_out(sides, len(ids), len(eps)), *_differing_attacks(sides, counted)],
     )
 
@@ -135,19 +132,21 @@ FIT: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 
 
 def _check_fit(sides: Sequence[Side]) -> None:
+    """Refuse runs that differ in what they must have in common."""
     first = sides[0]
     for side in sides[1:]:
         for subject, read in FIT.items():
-            values = read(first.manifest), read(side.manifest)
-            if values[0] != values[1]:
+            expected = read(first.manifest)
+            value = read(side.manifest)
+            if value != expected:
                 raise RequestError(
                     f"{first.run} and {side.run} differ in their {subject}, "
-                    f"{values[0]} and {values[1]}: audit all models on the "
-                    "same data, in the same way"
+                    f"{expected} and {value}: audit all models on the "
                 )
 
 
 def _left_out(sides: Sequence[Side], samples: int, budgets: int) -> list[str]:
+    """Notes on the samples and budgets that are not common."""
     notes = []
     for side in sides:
         n = len(np.unique(side.records.sample_id[side.records.model == side.model]))
@@ -164,6 +163,7 @@ def _left_out(sides: Sequence[Side], samples: int, budgets: int) -> list[str]:
 
 
 def _differing_attacks(sides: Sequence[Side], counted: Sequence[Sequence[int]]) -> list[str]:
+    """A note where the models were attacked differently."""
     ways = {}
     for side, positions in zip(sides, counted, strict=True):
         stages = [side.manifest["stages"][position] for position in positions]
@@ -172,6 +172,7 @@ def _differing_attacks(sides: Sequence[Side], counted: Sequence[Sequence[int]]) 
             for stage in stages
         )
         ways[settings] = ", ".join(name for name, _ in settings)
+
     if len(ways) < 2:
         return []
     return [
@@ -186,7 +187,7 @@ def compare(a: Side, b: Side) -> CompareResult:
 
 
 def pair(common: Common, first: int, second: int) -> CompareResult:
-    """Two of several models: paired counts at each budget with the difference A - B, and per class."""
+    """Two of several models: counts at each budget with the difference A - B, and per class."""
     names = class_names(common.sides[first].manifest)
     rates = common.pair(first, second)
     joint = common.joint_p_values(first, second).tolist()
@@ -195,40 +196,47 @@ def pair(common: Common, first: int, second: int) -> CompareResult:
     ]
     clean = corrected[0]
     robust = corrected[1:]
-    classes = [
-        (label, *common.pair(first, second, common.labels == label))
+
+    classes = {
+        label: common.pair(first, second, common.labels == label)
         for label in np.unique(common.labels).tolist()
+    }
+    class_p_values = holm([rates_of_class[0].p for rates_of_class in classes.values()])
+    per_class = [
+        ClassComparison(
+            class_=label,
+            name=class_name(names, label),
+            n=rates_of_class[0].n,
+            clean=rates_of_class[0],
+            p_clean=p,
+            robust=rates_of_class[1:],
+        )
+        for (label, rates_of_class), p in zip(classes.items(), class_p_values, strict=True)
     ]
-    corrected = holm([untouched.p for _, untouched, *_ in classes])
     return CompareResult(
         a=common.sides[first].model,
         b=common.sides[second].model,
         n=len(common.labels),
         clean=clean,
         robust=robust,
-        per_class=[
-            ClassComparison(
-                class_=label,
-                name=class_name(names, label),
-                n=untouched.n,
-                clean=untouched,
-                p_clean=p,
-                robust=attacked,
-            )
-            for (label, untouched, *attacked), p in zip(classes, corrected, strict=True)
-        ],
+        per_class=per_class,
         notes=common.notes,
     )
 
 
 def paired(a: Array, b: Array, eps: float) -> PairedRate:
-    """Paired rates of two models on the same samples, of which those count that are RIGHT or WRONG
-    on both; one at least.
+    """Paired rates of two models on the same samples, at least one of which is judged on both.
+
+    Those samples count that are RIGHT or WRONG on both.
     """
-    states = ((RIGHT, RIGHT), (RIGHT, WRONG), (WRONG, RIGHT), (WRONG, WRONG))
-    both_robust, only_a, only_b, neither = (
-        int(((a == of_a) & (b == of_b)).sum()) for of_a, of_b in states
-    )
+
+    def count(state_of_a: int, state_of_b: int) -> int:
+        return int(((a == state_of_a) & (b == state_of_b)).sum())
+
+    both_robust = count(RIGHT, RIGHT)
+    only_a = count(RIGHT, WRONG)
+    only_b = count(WRONG, RIGHT)
+    neither = count(WRONG, WRONG)
     n = both_robust + only_a + only_b + neither
     interval = paired_difference(both_robust, only_a, only_b, neither)
     assert interval is not None, "there is a sample"

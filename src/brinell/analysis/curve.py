@@ -21,9 +21,7 @@ WORDS = ("broken", "robust", "failed", "skipped")
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """States of one model's cells; samples ascend by id, stages are in the order of the run, eps
-    ascend.
-    """
+    """States of one model's cells: samples by id, stages in the order of the run, eps ascending."""
 
     model: str
     ids: Array
@@ -40,15 +38,17 @@ class Grid:
 
 
 def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
-    """The cells of `model`, which follow from its rows; at eps 0 the clean inputs take the place of
-    attacks.
+    """The cells of `model`, which follow from its rows.
 
     A sample is broken at every budget from the smallest one at which this stage or an earlier one
-    broke it, and robust below it as far as the stage ran on it or spared it.
+    broke it, and robust below it as far as the stage ran on it or spared it. At eps 0 the clean
+    inputs take the place of attacks.
     """
     records = take(records, np.flatnonzero(records.model == model))
     attack = records.attack.astype(str)
     eps = np.asarray(manifest["eps"], dtype=np.float64)
+
+    # The states of the untouched inputs.
     first = np.flatnonzero(attack == CLEAN)
     first = first[np.argsort(records.sample_id[first])]
     ids = records.sample_id[first]
@@ -57,6 +57,8 @@ def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
     clean = np.full(len(ids), UNJUDGED, np.int8)
     clean[np.isin(outcome, [str(Outcome.CORRECT), str(Outcome.UNMET)])] = RIGHT
     clean[np.isin(outcome, [str(Outcome.MISCLASSIFIED), str(Outcome.MET)])] = WRONG
+
+    # Stage by stage; a separate one does not count what was broken before it.
     rows_of = {
         str(stage["name"]): np.flatnonzero(attack == stage["name"]) for stage in manifest["stages"]
     }
@@ -71,13 +73,13 @@ def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
         below = np.full(len(ids), RIGHT, np.int8)
         below[index[part.outcome == Outcome.FAILED]] = UNJUDGED
         is_separate = bool(stage.get("turn", {}).get("alone"))
-        is_broken = (
-            eps * (1 + 1e-9) >= (broken if is_separate else np.minimum(broken, before))[:, None]
-        )
+        smallest = broken if is_separate else np.minimum(broken, before)
+        is_broken = eps * (1 + 1e-9) >= smallest[:, None]
         if stage["name"] not in skipped:
             states[i] = np.where(is_broken, WRONG, below[:, None])
             states[i, clean != RIGHT] = clean[clean != RIGHT, None]
         before = np.minimum(before, broken)
+
     states[:, :, eps == 0] = clean[None, :, None]
     return Grid(
         model=model,
@@ -91,28 +93,30 @@ def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
 
 
 def dense_table(records: Records, manifest: Mapping[str, Any]) -> dict[str, Array]:
-    """The table sample x attack x eps of all models as columns (rows,); `state` is broken, robust,
-    failed to judge or skipped.
+    """The table sample x attack x eps of all models as columns (rows,).
+
+    `state` is one of `WORDS`.
     """
     columns: dict[str, list[Array]] = {
         name: [] for name in ("model", "sample_id", "label", "attack", "eps", "state")
     }
+
     for model in manifest["models"]:
         cells = grid(records, manifest, str(model["name"]))
-        stage, sample, budget = (index.ravel() for index in np.indices(cells.states.shape))
+        places = np.indices(cells.states.shape).reshape(3, -1)
+        stage, sample, budget = places
         columns["model"].append(np.full(len(sample), cells.model, dtype=object))
         columns["sample_id"].append(cells.ids[sample])
         columns["label"].append(cells.labels[sample])
         columns["attack"].append(np.array([*cells.stages, ""], dtype=object)[stage])
         columns["eps"].append(cells.eps[budget])
         columns["state"].append(np.array(WORDS, dtype=object)[cells.states.ravel()])
+
     return {name: np.concatenate(values) for name, values in columns.items()}
 
 
 def eps_index(eps: Array, values: Array) -> Array:
-    """(rows,) position of each value in the ascending `eps`, compared to 1 part in 10^9; -1 for
-    values not among them.
-    """
+    """(rows,) position of each value in the ascending `eps` to 1 part in 10^9, -1 for none."""
     if not len(eps):
         return np.full(len(values), -1)
     upper = np.clip(np.searchsorted(eps, values), 0, len(eps) - 1)
@@ -134,18 +138,16 @@ def worst_case(cells: Grid, stages: Sequence[int] | None = None) -> Array:
 
     Returns:
         (samples, budgets) int8: WRONG where the model is wrong on the untouched input or any stage
-            broke the sample; RIGHT
-        where it is robust in every stage that ran; UNJUDGED where a stage failed on it. Without
-            stages nothing is judged above
-        eps 0.
+            broke the sample; RIGHT where it is robust in every stage that ran; UNJUDGED where a
+            stage failed on it. Without stages nothing is judged above eps 0.
     """
     stages = ran(cells) if stages is None else stages
     clean = np.repeat(cells.clean[:, None], len(cells.eps), axis=1)
     if not len(stages):
         # Without an attack, the initially wrong ones alone would make a rate of 0 over a handful.
-        return np.where((cells.eps == 0)[None, :] & (clean <= RIGHT), clean, UNJUDGED).astype(
-            np.int8
-        )
+        is_judged = (cells.eps == 0)[None, :] & (clean <= RIGHT)
+        return np.where(is_judged, clean, UNJUDGED).astype(np.int8)
+
     states = cells.states[list(stages)]
     wrong = (states == WRONG).any(axis=0) | (clean == WRONG)
     right = (states == RIGHT).any(axis=0) & (clean == RIGHT) & ~(states == UNJUDGED).any(axis=0)
@@ -158,7 +160,5 @@ def stage_label(stage: Mapping[str, Any]) -> str:
 
 
 def stage_title(stage: Mapping[str, Any]) -> str:
-    """Readable name of a stage, with its restriction to some samples and the condition that it
-    waits for.
-    """
+    """Readable name of a stage, with its restriction to some samples and its condition."""
     return ", ".join(filter(None, (stage_label(stage), str(stage.get("kept_to", "")))))

@@ -1,6 +1,4 @@
-"""Bases of the results that a command or a study gives: typed, immutable, and with what nobody can
-prove listed.
-"""
+"""Bases of the results of a command or a study: typed, immutable, with what nobody can prove."""
 
 import textwrap
 from collections.abc import Iterator
@@ -13,22 +11,17 @@ from brinell.store.standing import CLAIMED, RUN_CLAIMED, claimed_names
 
 
 class Result(BaseModel):
-    """Base of all result models: immutable, no unknown keys, no NaN, each field documented in the
-    schema.
-    """
+    """Base of all results: immutable, no unknown keys, no NaN, each field documented."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
     )
 
     def __repr__(self) -> str:
-        """The name and the fields that fit on a line or two; lists and what is nested by their
-        size.
-        """
+        """The name and the fields that fit on a line or two; what is nested by its size."""
         parts = [f"{name}={_short(getattr(self, name))}" for name in type(self).model_fields]
-        return (
-            f"{type(self).__name__}({textwrap.shorten(', '.join(parts), 240, placeholder=' ...')})"
-        )
+        fields = textwrap.shorten(", ".join(parts), 240, placeholder=" ...")
+        return f"{type(self).__name__}({fields})"
 
     def __str__(self) -> str:
         """The answer in a line or two, of a result that has lines for a terminal."""
@@ -45,6 +38,7 @@ class Result(BaseModel):
 
 
 def _short(value: object) -> str:
+    """A value of a field; what is nested by its type or its size."""
     if isinstance(value, BaseModel):
         return f"{type(value).__name__}(...)"
     if isinstance(value, list | tuple | dict) and len(value) > 1:
@@ -65,11 +59,10 @@ class ClaimingResult(Result):
     @model_validator(mode="before")
     @classmethod
     def _list_claims(cls, data: Any) -> Any:
-        return (
-            {**data, "claimed": sorted(set(_claimed_fields(cls, cls.words, "")))}
-            if isinstance(data, dict)
-            else data
-        )
+        """List the fields that nobody can prove."""
+        if not isinstance(data, dict):
+            return data
+        return {**data, "claimed": sorted(set(_claimed_fields(cls, cls.words, "")))}
 
 
 def _claimed_fields(model: type[BaseModel], words: frozenset[str], prefix: str) -> Iterator[str]:
@@ -84,6 +77,7 @@ def _claimed_fields(model: type[BaseModel], words: frozenset[str], prefix: str) 
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models that the type of a field names."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):

@@ -1,6 +1,4 @@
-"""The gate: rates against thresholds by the lower end of their intervals, or against a baseline,
-and no pass without data.
-"""
+"""The gate: rates against thresholds, or against a baseline, and no pass without data."""
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -76,34 +74,39 @@ class GateResult(Result):
         return self.passed
 
     def lines(self, *, verbose: bool = False) -> Iterator[str]:
-        """The verdict, then what fails, the conditions that the user set first; with `verbose` all
-        conditions before it.
+        """The verdict, then what fails, the conditions that the user set first.
+
+        With `verbose` all conditions come before it.
         """
         missing = [check for check in self.checks if check.passed is None]
-        for check in self.checks if verbose else ():
-            if check.passed is not False:
-                yield (
-                    f"{'pass' if check.passed else 'not made'}  {check.name}: "
-                    f"{check.reason or check.text}"
-                )
-        count = (
-            f"{len(self.failures)} of {len(self.checks)}"
-            if self.failures
-            else f"{len(self.checks)}"
-        )
-        allowed = f"; {len(missing)} not made, which --without-checks allows" if missing else ""
-        weak = f"; the attacks are weaker than fast: {self.weak}" if self.weak else ""
-        yield (
-            f"gate {'passed' if self.passed else 'failed'}, {count} "
-            f"condition{'s' * (len(self.checks) != 1)}{allowed}{weak}"
-        )
+        if verbose:
+            for check in self.checks:
+                if check.passed is not False:
+                    outcome = "pass" if check.passed else "not made"
+                    yield f"{outcome}  {check.name}: {check.reason or check.text}"
+
+        yield self._summary(len(missing))
         for check in self.failures:
-            yield f"FAIL  {check.name}: {check.text}{f'; {check.remedy}' if check.remedy else ''}"
-        for reason in () if verbose else dict.fromkeys(check.reason for check in missing):
+            remedy = f"; {check.remedy}" if check.remedy else ""
+            yield f"FAIL  {check.name}: {check.text}{remedy}"
+        if verbose:
+            return
+
+        # Checks that were not made for the same reason share a line.
+        for reason in dict.fromkeys(check.reason for check in missing):
             codes = [
                 check.code.removeprefix(WARNING) for check in missing if check.reason == reason
             ]
             yield f"not made  {join_codes(codes)}: {reason}"
+
+    def _summary(self, missing: int) -> str:
+        """The outcome in one line, with the number of checks that were not made."""
+        outcome = "passed" if self.passed else "failed"
+        count = f"{len(self.failures)} of {len(self.checks)}" if self.failures else len(self.checks)
+        plural = "s" * (len(self.checks) != 1)
+        allowed = f"; {missing} not made, which --without-checks allows" if missing else ""
+        weak = f"; the attacks are weaker than fast: {self.weak}" if self.weak else ""
+        return f"gate {outcome}, {count} condition{plural}{allowed}{weak}"
 
     @property
     def exit_code(self) -> int:
@@ -128,8 +131,9 @@ def check_metrics(metrics: Collection[str], criterion: str | None, run: str = "t
 
 
 def check_codes(allow: Collection[str], warnings: Collection[str]) -> None:
-    """Refuse a code that names no check and no warning, of those of the run's own `warnings`, which
-    plug-ins may add.
+    """Refuse a code that names no check and none of the run's own `warnings`.
+
+    Plug-ins may add warnings.
     """
     codes = sorted({*Code, *WARNINGS, WITHOUT_SAMPLES, *warnings})
     for code in allow:
@@ -141,24 +145,25 @@ def check_codes(allow: Collection[str], warnings: Collection[str]) -> None:
 
 
 def rates_of(result: ModelResult) -> Mapping[str, Sequence[Rate]]:
-    """The rates of a model by metric; those of the worst class are unknown where that of a class
-    is.
+    """The rates of a model by metric.
+
+    Those of the worst class are unknown where that of a class is.
     """
-    by_class = [[c.robust[index] for c in result.per_class] for index in range(len(result.eps))]
-    worst = [
-        min(
-            rates,
-            key=lambda rate: -1.0 if rate.low is None else rate.low,
-            default=overall.model_copy(update={"value": None}),
-        )
-        for rates, overall in zip(by_class, result.robust_accuracy, strict=True)
-    ]
     rates = {"clean": [result.clean_accuracy], "certified": result.certified or []}
-    return rates | (
-        {"robust": result.robust_accuracy, "worst_class": worst}
-        if result.meaning is None
-        else {"unmet": result.robust_accuracy}
-    )
+    if result.meaning is not None:
+        return rates | {"unmet": result.robust_accuracy}
+
+    worst = []
+    for index, overall in enumerate(result.robust_accuracy):
+        of_classes = [of_class.robust[index] for of_class in result.per_class]
+        unknown = overall.model_copy(update={"value": None})
+        worst.append(min(of_classes, key=_low, default=unknown))
+    return rates | {"robust": result.robust_accuracy, "worst_class": worst}
+
+
+def _low(rate: Rate) -> float:
+    """The lower end of a rate for comparisons: below all where it is unknown."""
+    return -1.0 if rate.low is None else rate.low
 
 
 def names_of(result: ModelResult) -> Callable[[str, float], str]:
@@ -168,16 +173,13 @@ def names_of(result: ModelResult) -> Callable[[str, float], str]:
         index = next(
             (index for index, budget in enumerate(result.eps) if math.isclose(budget, eps)), None
         )
-        text = (
-            f"{NAMES[metric]} at eps {eps:g}"
-            if index is None
-            else f"{NAMES[metric]} at eps {result.eps_text[index]}"
-        )
-        if metric != "worst_class" or index is None or not result.per_class:
+        if index is None:
+            return f"{NAMES[metric]} at eps {eps:g}"
+        text = f"{NAMES[metric]} at eps {result.eps_text[index]}"
+        if metric != "worst_class" or not result.per_class:
             return text
-        worst = min(
-            result.per_class, key=lambda c: -1.0 if (low := c.robust[index].low) is None else low
-        )
+
+        worst = min(result.per_class, key=lambda of_class: _low(of_class.robust[index]))
         return f"{text} ({worst.name})"
 
     return name
@@ -189,8 +191,8 @@ def against_thresholds(
     eps: float | None = None,
     name: Callable[[str, float], str] = lambda metric, eps: f"{NAMES[metric]} at eps {eps:g}",
 ) -> list[Check]:
-    """One check for each demanded rate, against the lower end of its interval; a missing rate
-    fails.
+    """One check for each demanded rate, by the lower end of its interval; a missing rate fails.
+
 
     Args:
         rates: over all budgets, by metric.
@@ -201,40 +203,36 @@ def against_thresholds(
     checks = []
     for metric, least in minima.items():
         of_metric = rates.get(metric, ())
-        budget = (
-            0.0
-            if metric == "clean"
-            else max((rate.eps for rate in of_metric), default=0.0)
-            if eps is None
-            else eps
-        )
+        budget = eps
+        if metric == "clean":
+            budget = 0.0
+        elif budget is None:
+            budget = max((rate.eps for rate in of_metric), default=0.0)
+
         rate = next((rate for rate in of_metric if math.isclose(rate.eps, budget)), None)
         title = NAMES[metric] if metric == "clean" or not of_metric else name(metric, budget)
-        checks.append(
-            _against_threshold(
-                metric, title, rate, least, [f"{rate.eps:g}" for rate in of_metric], budget
-            )
-        )
+        budgets = [f"{rate.eps:g}" for rate in of_metric]
+        checks.append(_against_threshold(metric, title, rate, least, budgets, budget))
     return checks
 
 
 def _against_threshold(
     metric: str, name: str, rate: Rate | None, least: float, budgets: Sequence[str], eps: float
 ) -> Check:
+    """A check of a rate against its threshold; None is a rate that the run does not have."""
     code = metric.replace("_", "-")
     if rate is None:
-        text = (
-            f"the run has no eps {eps:g}, only {', '.join(budgets)}"
-            if budgets
-            else f"the run has no {NAMES[metric]}"
-        )
+        text = f"the run has no {NAMES[metric]}"
+        if budgets:
+            text = f"the run has no eps {eps:g}, only {', '.join(budgets)}"
         return Check(code=code, name=name, passed=False, required=least, text=text)
     if rate.value is None or rate.low is None:
         return Check(
             code=code, name=name, passed=False, required=least, text="no sample was judged"
         )
+
     passed = rate.low >= least
-    verb = "reaches" if rate.low >= least else "is below"
+    verb = "reaches" if passed else "is below"
     text = (
         f"{rate.k} of {rate.n} samples; the lower end of the 95 % interval, "
         f"{_percent(rate.low)}, {verb} {_percent(least)}"
@@ -244,8 +242,9 @@ def _against_threshold(
         "narrower interval"
     )
     if rate.value < least:
-        floor = f"--{metric.replace('_', '-')} {math.floor(1000 * rate.low) / 1000:g}"
+        floor = f"--{code} {math.floor(1000 * rate.low) / 1000:g}"
         remedy = f"improve the model, or demand no more than it holds: {floor}"
+
     return Check(
         code=code,
         name=name,
@@ -275,7 +274,7 @@ def against_baseline(
     """
 
     def p_value(pair: PairedRate) -> float:
-        # One budget beside clean inputs makes two comparisons (Bonferroni); else all were looked at.
+        # One budget beside clean inputs makes two comparisons (Bonferroni); else all are read.
         return min(1.0, 2 * pair.p) if eps is not None or pair.p_joint is None else pair.p_joint
 
     checks = [_against("clean accuracy", paired.clean, p_value(paired.clean), max_drop)]
@@ -310,14 +309,17 @@ def against_baseline(
 
 
 def _against(name: str, pair: PairedRate, p: float, max_drop: float | None) -> Check:
+    """A check of a rate against the baseline's, with the p-value of their difference."""
     beyond_chance = p < 1 - CONFIDENCE and pair.difference < 0
     too_much = max_drop is not None and pair.difference < -max_drop - 1e-12
-    reasons = [
-        text
-        for bad, text in ((beyond_chance, "beyond chance"), (too_much, "more than allowed"))
-        if bad
-    ]
+    reasons = []
+    if beyond_chance:
+        reasons.append("beyond chance")
+    if too_much:
+        reasons.append("more than allowed")
+
     verdict = f"a fall {' and '.join(reasons)}" if reasons else "no fall beyond chance"
+
     evidence = (
         f"same {pair.n} samples, {pair.only_a} gained and {pair.only_b} lost, p = {p:.3g} for all "
         "that is compared here"
@@ -341,10 +343,10 @@ def gate(
     allow: Collection[str] = (),
     without_checks: bool = False,
 ) -> GateResult:
-    """The verdict: `checks`, that the run is complete, and that its own checks were made and none
-    failed outside of `allow`.
+    """The verdict: `checks`, that the run is complete, and that its own checks were made.
 
-    With `without_checks` it passes too where checks that count were not made.
+    None of them may fail outside of `allow`. With `without_checks` it passes too where checks that
+    count were not made.
     """
     text = "every sample was judged by every stage"
     if not result.complete:
@@ -353,25 +355,25 @@ def gate(
             "--resume, or read its warnings"
         )
     complete = Check(code=COMPLETE, name="run complete", passed=result.complete, text=text)
+
+    # Checks of the run, and its warnings, of which some repeat a check.
     counts = {check.code for check in not_made(result.checks)}
     codes = {check.code for check in result.checks}
-    warnings = [
-        CheckResult(code=w.code, passed=False, text=w.text)
-        for w in result.warnings
-        if w.code not in codes
+    of_run = [check for check in result.checks if check.passed is not None or check.code in counts]
+    of_run += [
+        CheckResult(code=warning.code, passed=False, text=warning.text)
+        for warning in result.warnings
+        if warning.code not in codes
     ]
     if result.classes_without_samples and any(check.code == "worst-class" for check in checks):
         problem = (
             f"{result.classes_without_samples} of the classes have no sample, so that "
             "nothing is known about them"
         )
-        warnings.append(CheckResult(code=WITHOUT_SAMPLES, passed=False, text=problem))
-    of_run = [check for check in result.checks if check.passed is not None or check.code in counts]
-    all_checks = [
-        *checks,
-        complete,
-        *(_of_run(check, allow, without_checks) for check in [*of_run, *warnings]),
-    ]
+        of_run.append(CheckResult(code=WITHOUT_SAMPLES, passed=False, text=problem))
+
+    conditions = [_of_run(check, allow, without_checks) for check in of_run]
+    all_checks = [*checks, complete, *conditions]
     passed = all(check.passed is not False for check in all_checks)
     return GateResult(run=result.folder, passed=passed, checks=all_checks, weak=result.weak)
 
@@ -383,6 +385,7 @@ def _of_run(check: CheckResult, allow: Collection[str], without_checks: bool) ->
     """
     passed = check.passed if without_checks else bool(check.passed)
     allowed = passed is False and check.code in allow
+
     cure = "make the run again with what the check needs, or pass --without-checks"
     return Check(
         code=f"{WARNING}{check.code}",
@@ -399,13 +402,12 @@ def _of_run(check: CheckResult, allow: Collection[str], without_checks: bool) ->
 def completeness_of(rates: Sequence[Rate]) -> Check:
     """The condition that every sample was judged at all budgets."""
     missing = max((rate.missing for rate in rates), default=0)
-    text = (
-        f"{missing} samples could not be judged"
-        if missing
-        else "every sample was judged at each budget"
-    )
+    text = "every sample was judged at each budget"
+    if missing:
+        text = f"{missing} samples could not be judged"
     return Check(code=COMPLETE, name="run complete", passed=not missing, text=text)
 
 
 def _percent(value: float) -> str:
+    """A share for a sentence."""
     return f"{100 * value:.1f} %"

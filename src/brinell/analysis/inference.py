@@ -24,20 +24,20 @@ def significant(p: float | None) -> bool:
 
 
 def holm(p_values: Sequence[float] | Array) -> list[float]:
-    """P-values corrected for being several (Holm 1979), in the order given: each stays valid with
-    all read together.
+    """P-values corrected for being several (Holm 1979), in the order given.
+
+    Each stays valid with all read together.
     """
     p = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(p, kind="stable")
     adjusted = np.empty(len(p))
-    adjusted[order] = np.maximum.accumulate(np.minimum(p[order] * np.arange(len(p), 0, -1), 1.0))
+    stepwise = np.minimum(p[order] * np.arange(len(p), 0, -1), 1.0)
+    adjusted[order] = np.maximum.accumulate(stepwise)
     return [float(value) for value in adjusted]
 
 
 class Rank(Result):
-    """A rank, 1 for the largest value, with its simultaneous interval. Equal values share their
-    mean rank.
-    """
+    """A rank, 1 for the largest value, with its simultaneous interval; equal values share one."""
 
     value: float
     """The rank on these samples."""
@@ -65,6 +65,7 @@ class Order(NamedTuple):
         return self._different(index, self.values < self.values[index])
 
     def _different(self, index: int, side: Array) -> list[int]:
+        """The objects on one side that differ significantly from object `index`."""
         return np.flatnonzero(side & (self.p[index] <= LEVEL * (1 + 1e-9))).tolist()
 
     def rivals(self, index: int) -> list[int]:
@@ -88,19 +89,19 @@ def order(values: Sequence[float] | Array, compare: Callable[[int, int], float])
     """
     pairs = [(i, j) for i in range(len(values)) for j in range(i)]
     p = np.ones((len(values), len(values)))
-    for (i, j), corrected in zip(pairs, holm([compare(i, j) for i, j in pairs]), strict=True):
-        p[i, j] = p[j, i] = corrected
+    p_values = holm([compare(i, j) for i, j in pairs])
+    for (i, j), corrected in zip(pairs, p_values, strict=True):
+        p[i, j] = corrected
+        p[j, i] = corrected
     return Order(np.asarray(values, dtype=np.float64), p)
 
 
 def compare_groups(values: Array, labels: Array, low: float, high: float) -> Order:
-    """Order groups (n,) of independent values (n,) between `low` and `high` by their means, the
-    groups that occur ascending.
-    """
-    of, counts = np.unique(labels, return_inverse=True, return_counts=True)[1:]
-    return _compare_means(
-        np.bincount(of, weights=values), np.bincount(of, weights=values**2), counts, low, high
-    )
+    """Order groups (n,) of independent values (n,) between two bounds by their means, ascending."""
+    _, group, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    sums = np.bincount(group, weights=values)
+    squares = np.bincount(group, weights=values**2)
+    return _compare_means(sums, squares, counts, low, high)
 
 
 def compare_rates(successes: Array, counts: Array) -> Order:
@@ -121,13 +122,17 @@ def _compare_means(sums: Array, squares: Array, counts: Array, low: float, high:
     n = counts + 2
     means = (sums + low + high) / n
     variances = ((squares + low**2 + high**2) / n - means**2) / n
+
+    # Every pair by Welch's test.
     i, j = np.tril_indices(len(counts), -1)
     total = variances[i] + variances[j]
-    dof = total**2 / (
-        variances[i] ** 2 / (counts[i] - 1).clip(1) + variances[j] ** 2 / (counts[j] - 1).clip(1)
-    )
+    first = variances[i] ** 2 / (counts[i] - 1).clip(1)
+    second = variances[j] ** 2 / (counts[j] - 1).clip(1)
+    dof = total**2 / (first + second)
+    t = np.abs(means[i] - means[j]) / np.sqrt(total)
     p = np.ones((len(counts), len(counts)))
-    p[i, j] = p[j, i] = holm(2 * stdtr(dof, -np.abs(means[i] - means[j]) / np.sqrt(total)))
+    p[i, j] = holm(2 * stdtr(dof, -t))
+    p[j, i] = p[i, j]
     return Order(sums / counts, p)
 
 

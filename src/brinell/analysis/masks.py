@@ -18,7 +18,7 @@ CLEAN = -1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class PlacedDistortion:
     """A distortion on a patch."""
 
     patch: int
@@ -27,28 +27,28 @@ class Standing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placement:
+class PlacedDistortions:
     """All distortions on the closest adversarial example of a sample."""
 
     lengths: tuple[int, ...]
     """Of the axes that the patches divide."""
     patches: Sequence[tuple[slice, ...]]
     """All patches along these axes, the last axis running fastest."""
-    standing: tuple[Standing, ...]
+    standing: tuple[PlacedDistortion, ...]
     """By patch, ascending."""
 
     @classmethod
-    def on(cls, grid: Mapping[str, Any], standing: tuple[Standing, ...]) -> "Placement":
-        """The placement on a grid of patches, as a legend describes it."""
+    def on(
+        cls, grid: Mapping[str, Any], standing: tuple[PlacedDistortion, ...]
+    ) -> "PlacedDistortions":
+        """The distortions on a grid of patches, as a legend describes it."""
         sides = tuple(grid["patch"])
         lengths = tuple(grid["shape"][-len(sides) :])
-        spans = [
-            [
-                slice(start, min(start + side, length))
-                for start in range(0, length - side + step, step)
-            ]
-            for length, side, step in zip(lengths, sides, grid["stride"], strict=True)
-        ]
+        spans = []
+        for length, side, step in zip(lengths, sides, grid["stride"], strict=True):
+            # The last patch may stick out, and is cut.
+            starts = range(0, length - side + step, step)
+            spans.append([slice(start, min(start + side, length)) for start in starts])
         return cls(lengths=lengths, patches=list(itertools.product(*spans)), standing=standing)
 
     def mask(self) -> Array:
@@ -66,21 +66,25 @@ class Placement:
         return float((self.mask() >= 0).mean())
 
 
-def placements_of(run: Run, model: str, attack: str, ids: Sequence[int]) -> dict[int, Placement]:
-    """Placements of the samples among `ids` that an attack on patches fooled; empty for other
-    attacks.
+def placements_of(
+    run: Run, model: str, attack: str, ids: Sequence[int]
+) -> dict[int, PlacedDistortions]:
+    """The distortions on those samples among `ids` that an attack on patches fooled, by sample.
+
+    Of other attacks there are none.
     """
     legend = run.legend(model, attack)
     if legend.get("kind") != "patches":
         return {}
     names = legend["variants"]
     placements = {}
+
     for sample, extras in run.extras(model, attack, ids).items():
         standing = tuple(
-            Standing(patch=patch, distortion=names[variant][0], severity=names[variant][1])
+            PlacedDistortion(patch=patch, distortion=names[variant][0], severity=names[variant][1])
             for patch, variant in enumerate(extras["patches"].tolist())
             if variant != CLEAN
         )
         if standing:
-            placements[sample] = Placement.on(legend["grid"], standing)
+            placements[sample] = PlacedDistortions.on(legend["grid"], standing)
     return placements

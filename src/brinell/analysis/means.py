@@ -1,5 +1,6 @@
-"""Means over samples with intervals and p-values; samples of one group, such as frames of one
-video, count as one observation.
+"""Means over samples with intervals and p-values.
+
+Samples of one group, such as frames of one video, count as one observation.
 
 The variance is the cluster-robust one with the correction of Bell & McCaffrey (2002, Bias reduction
 in standard errors for linear regression with multi-stage samples), CR2, and the t distribution has
@@ -79,12 +80,14 @@ def mean(values: Array, groups: Array | None = None, confidence: float = CONFIDE
     estimate = mean_difference(values, groups, confidence)
     if estimate is None or not np.isin(present, (0.0, 1.0)).all():
         return estimate
+
+    # A proportion: Wilson's interval, of all values or of the effective number of samples.
     sums, counts = _by_group(values, groups)
     if len(sums) == estimate.n:
         return estimate._replace(interval=wilson(int(sums.sum()), estimate.n, confidence))
-    return estimate._replace(
-        interval=_grouped_wilson(estimate, len(sums), _spread(sums, counts), confidence)
-    )
+    spread = _spread(sums, counts)
+    interval = _grouped_wilson(estimate, len(sums), spread, confidence)
+    return estimate._replace(interval=interval)
 
 
 def mean_difference(
@@ -102,10 +105,11 @@ def mean_difference(
 
 
 def pseudo_values(above: Array, below: Array) -> Array:
-    """(n,) float64 whose mean is the ratio of two sums over samples, and whose spread is the
-    ratio's (Taylor linearisation).
+    """(n,) float64 whose mean is the ratio of two sums, and whose spread is the ratio's.
 
-    NaN everywhere if `below` has no weight.
+    This is the Taylor linearisation.
+
+    They are NaN everywhere if `below` has no weight.
 
     Args:
         above: (n,) contribution of each sample to the numerator.
@@ -114,41 +118,46 @@ def pseudo_values(above: Array, below: Array) -> Array:
     total = float(below.sum())
     if total == 0:
         return np.full(len(above), np.nan)
+
     ratio = float(above.sum()) / total
     return np.asarray(ratio + (above - ratio * below) * len(below) / total, dtype=np.float64)
 
 
 def sign_flips(sums: Array) -> float:
-    """Two-sided p-value of the sum of at most `EXACT_GROUPS` values (m,), if both signs of each are
-    equally likely.
-    """
-    signs = 1 - 2 * ((np.arange(2 ** len(sums))[:, None] >> np.arange(len(sums))) & 1)
+    """Two-sided p-value of a sum of at most `EXACT_GROUPS` values (m,), by patterns of signs."""
+    patterns = np.arange(2 ** len(sums))[:, None] >> np.arange(len(sums))
+    signs = 1 - 2 * (patterns & 1)
     return float((np.abs(signs @ sums) >= abs(sums.sum()) * (1 - 1e-9)).mean())
 
 
 def _by_group(values: Array, groups: Array | None) -> tuple[Array, Array]:
     """Sums and counts of the values of each group that has any."""
     present = ~np.isnan(values)
-    of = (
-        np.arange(int(present.sum()))
-        if groups is None
-        else np.unique(groups[present], return_inverse=True)[1].ravel()
-    )
-    counts = np.bincount(of)
-    return np.bincount(of, weights=values[present]), counts
+    if groups is None:
+        index = np.arange(int(present.sum()))
+    else:
+        index = np.unique(groups[present], return_inverse=True)[1].ravel()
+    return np.bincount(index, weights=values[present]), np.bincount(index)
 
 
 def _spread(sums: Array, counts: Array) -> _Spread:
     """Sampling distribution of the mean of groups (m,)."""
     if len(sums) < 2:
         return _Spread(0.0, 0.0, 0.0, 0)
+
+    # Degrees of freedom by Bell & McCaffrey.
     total = counts.sum()
     shares = counts / total
     value = sums.sum() / total
     weights = counts * shares / (1 - shares)
     dof = float(total**2 / ((counts**2).sum() + weights.sum() ** 2 - (weights**2).sum()))
-    _, repeats = np.unique(np.round(sums / counts / (abs(value) or 1.0), 12), return_counts=True)
+
+    # Groups that agree to twelve digits have the same mean.
+    rounded = np.round(sums / counts / (abs(value) or 1.0), 12)
+    _, repeats = np.unique(rounded, return_counts=True)
     deviating = int(len(sums) - repeats.max())
+
+    # Residuals with the correction of CR2.
     deviations = (sums - counts * value) / np.sqrt(1 - shares) / total
     variance = float((deviations**2).sum()) if deviating else 0.0
     skew = float(((deviations / math.sqrt(variance)) ** 3).sum()) if variance else 0.0
@@ -156,14 +165,12 @@ def _spread(sums: Array, counts: Array) -> _Spread:
 
 
 def _interval(value: float, spread: _Spread, confidence: float) -> Interval:
+    """The union of the t interval and of the one by Hall's transformation."""
     from scipy.special import stdtrit
 
     reach = float(stdtrit(spread.dof, (1 + confidence) / 2))
-    ends = [
-        end
-        for deviation in (reach, -reach)
-        for end in (deviation, _untransform(deviation, spread.skew))
-    ]
+    deviations = (reach, -reach)
+    ends = [*deviations, *(_untransform(deviation, spread.skew) for deviation in deviations)]
     return Interval(value - max(ends) * spread.error, value - min(ends) * spread.error)
 
 
@@ -173,13 +180,14 @@ def _transform(t: float, skew: float) -> float:
 
 
 def _untransform(t: float, skew: float) -> float:
-    return t if abs(skew) < 1e-9 else 3 / skew * (math.cbrt(1 + skew * (t - skew / 6)) - 1)
+    """The inverse of Hall's transformation."""
+    if abs(skew) < 1e-9:
+        return t
+    return 3 / skew * (math.cbrt(1 + skew * (t - skew / 6)) - 1)
 
 
 def _p_value(sums: Array, value: float, spread: _Spread) -> float:
-    """The largest of the p-values by t, by Hall's transformation and, for few groups or equal ones,
-    by sign flips.
-    """
+    """The largest of the p-values by t, by Hall's transformation and, for few groups, by signs."""
     if len(sums) <= EXACT_GROUPS:
         exact = sign_flips(sums)
     else:
@@ -189,17 +197,15 @@ def _p_value(sums: Array, value: float, spread: _Spread) -> float:
     from scipy.special import stdtr
 
     t = value / spread.error
-    return max(
-        exact, *(float(2 * stdtr(spread.dof, -abs(x))) for x in (t, _transform(t, spread.skew)))
-    )
+    by_t = float(2 * stdtr(spread.dof, -abs(t)))
+    by_hall = float(2 * stdtr(spread.dof, -abs(_transform(t, spread.skew))))
+    return max(exact, by_t, by_hall)
 
 
 def _grouped_wilson(
     estimate: Mean, groups: int, spread: _Spread, confidence: float
 ) -> Interval | None:
-    """Wilson's interval of a proportion over groups; None if the groups are too few or one of them
-    dominates.
-    """
+    """Wilson's interval of a proportion over groups; None if they are too few or one dominates."""
     if spread.dof < MIN_DOF - 1e-9:
         return None
     from scipy.special import stdtrit
@@ -207,6 +213,5 @@ def _grouped_wilson(
     # Groups that all agree may be as alike inside as they can be: each counts as one sample.
     variance = estimate.value * (1 - estimate.value)
     effective = min(variance / spread.error**2, estimate.n) if spread.error else groups
-    return score_interval(
-        estimate.value, effective, float(stdtrit(spread.dof, (1 + confidence) / 2))
-    )
+    deviation = float(stdtrit(spread.dof, (1 + confidence) / 2))
+    return score_interval(estimate.value, effective, deviation)

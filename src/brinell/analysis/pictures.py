@@ -1,5 +1,4 @@
-"""Figures of pictures with masks or boxes from the answers in rows, with intervals by bootstrap
-over pictures.
+"""Figures of pictures with masks or boxes from the answers in rows, with intervals.
 
 A figure is one of a set of inputs: an index of rows, one for each picture. An input within a budget
 is within every larger one, so the candidates of a picture at a budget are its inputs at all budgets
@@ -91,10 +90,14 @@ class Pictures(ABC):
         margin: Array | None = None,
         least_score: float = 0.0,
     ) -> None:
-        self.picture, self.clean, self.least_score = picture, clean, least_score
+        self.picture = picture
+        self.clean = clean
+        self.least_score = least_score
+
         self.level = np.zeros(len(texts), dtype=np.int64) if level is None else level
         self.aim = np.full(len(texts), "", dtype=object) if aim is None else aim
         self.margin = np.zeros(len(texts)) if margin is None else margin
+
         self.weights = draw_pictures(len(clean))
         self._read(texts)
 
@@ -113,9 +116,7 @@ class Pictures(ABC):
 
     @abstractmethod
     def values(self, name: str, index: Array, weights: Array) -> Array:
-        """(draws,): a figure of a set, with weights (draws, n) of its pictures; NaN where nothing
-        is counted.
-        """
+        """(draws,): a figure of a set, with weights (draws, n) of its pictures; NaN for nothing."""
 
     @abstractmethod
     def worst(self, name: str, level: int) -> Array:
@@ -138,16 +139,18 @@ class Pictures(ABC):
         return float(self.values(name, index, np.ones((1, len(index))))[0])
 
     def figure(self, name: str, index: Array, less: Array | None = None) -> dict[str, Any]:
-        """A figure of a set, or what it has less in the set `less`: value, low and high, None where
-        there is none.
-        """
+        """A figure of a set, or what it has less in `less`: value, low and high, or None."""
         value = self.value(name, index)
         draws = self.values(name, index, self.weights)
         if less is not None:
             value = value - self.value(name, less)
             draws = draws - self.values(name, less, self.weights)
-        low, high = interval(value, draws) or (None, None)
-        return {"value": value if np.isfinite(value) else None, "low": low, "high": high}
+        ends = interval(value, draws)
+        return {
+            "value": value if np.isfinite(value) else None,
+            "low": None if ends is None else ends.low,
+            "high": None if ends is None else ends.high,
+        }
 
 
 def _ratio(part: Array, total: Array, weights: Array) -> Array:
@@ -184,8 +187,9 @@ class Maps(Pictures):
         if name == self.accuracy:
             return _ratio(self.right(index), self.total, weights)
         counts = self.counts[index]
-        parts = (counts.diagonal(axis1=1, axis2=2), counts.sum(2), counts.sum(1))
-        hits, true, predicted = (weights @ part.astype(np.float64) for part in parts)
+        hits = weights @ counts.diagonal(axis1=1, axis2=2).astype(np.float64)
+        true = weights @ counts.sum(2).astype(np.float64)
+        predicted = weights @ counts.sum(1).astype(np.float64)
         occurs = true > 0
         total = np.where(occurs, hits / np.maximum(true + predicted - hits, 1), 0.0).sum(1)
         return np.where(occurs.any(1), total / np.maximum(occurs.sum(1), 1), np.nan)
@@ -201,16 +205,17 @@ class Maps(Pictures):
         return self._lowest[level]
 
     def _lowest_miou(self, level: int) -> Array:
-        """(n,): the inputs by which the mean IoU of the set is least, from those of the smaller
-        budget or the most wrong ones.
+        """(n,): the inputs by which the mean IoU of the set is least.
+
+        They start from those of the smaller budget, or from the most wrong ones.
         """
         if not level:
             return self.clean
-        starts = (self.worst("mean IoU", level - 1), self.worst(self.accuracy, level))
-        return min(
-            (self._lower(start, level) for start in starts),
-            key=lambda index: self._miou(self.counts[index].sum(0)),
-        )
+        candidates = [
+            self._lower(self.worst("mean IoU", level - 1), level),
+            self._lower(self.worst(self.accuracy, level), level),
+        ]
+        return min(candidates, key=lambda index: self._miou(self.counts[index].sum(0)))
 
     def _lower(self, start: Array, level: int) -> Array:
         """(n,): inputs exchanged picture by picture as long as the mean IoU falls."""
@@ -218,6 +223,7 @@ class Maps(Pictures):
         total = self.counts[start].sum(0)
         allowed = np.flatnonzero(self.level <= level)
         value = self._miou(total)
+
         for _ in range(ROUNDS):
             changed = False
             for picture in range(len(selection)):
@@ -252,7 +258,7 @@ class Maps(Pictures):
 
 
 def read_counts(texts: Sequence[str] | Array) -> Array:
-    """(rows, classes, classes) int64: pixels by true and predicted class, from the answers of rows."""
+    """(rows, classes, classes) int64: pixels by true and predicted class, from answers."""
     pairs = [np.array(json.loads(text), dtype=np.int64).reshape(-1, 3) for text in texts]
     classes = 1 + max((int(entries[:, :2].max()) for entries in pairs if len(entries)), default=0)
     counts = np.zeros((len(pairs), classes, classes), dtype=np.int64)
@@ -262,9 +268,7 @@ def read_counts(texts: Sequence[str] | Array) -> Array:
 
 
 def ious(counts: Array) -> Array:
-    """(..., classes): IoU of each class from counts (..., classes, classes); NaN for a class that
-    no mask has.
-    """
+    """(..., classes): IoU of each class from counts (..., classes, classes), or NaN."""
     hits = counts.diagonal(axis1=-2, axis2=-1).astype(np.float64)
     true = counts.sum(-1)
     predicted = counts.sum(-2)
@@ -308,11 +312,10 @@ class Boxes(Pictures):
         }
 
     def right(self, index: Array) -> Array:
-        return np.asarray(
-            self.total - sum(self.counts[error][index] for error in ERRORS if error != FALSE)
-        )
+        wrong = sum(self.counts[error][index] for error in ERRORS if error != FALSE)
+        return np.asarray(self.total - wrong)
 
-    def found(self, row: int) -> tuple[Detections, Objects, Outcomes]:
+    def outcome(self, row: int) -> tuple[Detections, Objects, Outcomes]:
         """The shown boxes of a row, the objects of its picture, and the outcomes of both."""
         return (
             self.boxes[row].select_above(self.least_score),
@@ -321,6 +324,7 @@ class Boxes(Pictures):
         )
 
     def _matches(self, index: Array) -> Matches:
+        """The matched boxes of a set."""
         return match_set([self.boxes[row] for row in index], self.objects)
 
     def values(self, name: str, index: Array, weights: Array) -> Array:
@@ -340,23 +344,20 @@ class Boxes(Pictures):
     def worst(self, name: str, level: int) -> Array:
         if name in ERRORS:
             return self._most(name, level)
-        values = [self.value(name, index) for index in self._sets(level)]
-        return self._sets(level)[
-            int(np.argmin([value if np.isfinite(value) else np.inf for value in values]))
-        ]
+        sets = self._sets(level)
+        values = [self.value(name, index) for index in sets]
+        lowest = np.argmin([value if np.isfinite(value) else np.inf for value in values])
+        return sets[int(lowest)]
 
     def _sets(self, level: int) -> list[Array]:
-        """The sets within a budget: the untouched one, and one for each kind of error and budget up
-        to it.
-        """
-        return [
-            self.clean,
-            *(self._most(error, step) for step in range(1, level + 1) for error in self.aims),
-        ]
+        """The sets within a budget: the untouched one, and one by kind of error and budget."""
+        steps = range(1, level + 1)
+        return [self.clean, *(self._most(error, step) for step in steps for error in self.aims)]
 
     def _most(self, error: str, level: int) -> Array:
-        """Of each picture the input within a budget with the most errors of a kind, of equal ones
-        that of the larger margin.
+        """Of each picture the input within a budget with the most errors of a kind.
+
+        Of equal ones it is that of the larger margin.
         """
         counts = self.counts[error]
         margin = np.ma.filled(self.margin, -1e9)
@@ -375,9 +376,8 @@ class Boxes(Pictures):
         return labels, precision[0, 0]
 
     def class_sizes(self, label: int) -> Array:
-        return np.array(
-            [int((picture.labels[~picture.crowd] == label).sum()) for picture in self.objects]
-        )
+        counts = [(picture.labels[~picture.crowd] == label).sum() for picture in self.objects]
+        return np.array([int(count) for count in counts])
 
 
 def read_boxes(text: str) -> Detections:

@@ -1,4 +1,4 @@
-"""Rates between proofs and attacks: of a certification, and of an audit that was certified as well."""
+"""Rates between proofs and attacks: of a certification, and of an audit that was certified."""
 
 from pathlib import Path
 
@@ -42,18 +42,16 @@ def band_of(table: Outcomes, levels: Array) -> Band:
 def rate_of(counted: Array, outcome: Array, eps: float) -> Rate:
     """The share of samples that count, among those that could be valid."""
     valid = outcome != FAILED
-    return rate(
-        int((counted & valid).sum()), int(valid.sum()), eps=eps, missing=int((~valid).sum())
-    )
+    k = int((counted & valid).sum())
+    return rate(k, int(valid.sum()), eps=eps, missing=int((~valid).sum()))
 
 
 def with_proofs(result: ModelResult, run: Path | str) -> ModelResult:
-    """The figures of the one model of an audit with those of the proofs in its folder; without
-    proofs the figures as they are.
-    """
+    """The figures of the one model of an audit, with those of the proofs in its folder if any."""
     folder = inner_folder(Path(run), PROOFS)
     if folder is None:
         return result
+
     table = TABLE.read(folder).rows
     levels = np.unique(table.eps)
     positions = eps_index(levels, np.array(result.eps))
@@ -61,11 +59,13 @@ def with_proofs(result: ModelResult, run: Path | str) -> ModelResult:
         raise _misfit(run)
     levels = levels[positions]
     band = band_of(table, levels)
-    for certified, undecided, robust in zip(
-        band.certified, band.open, result.robust_accuracy, strict=True
-    ):
+
+    # Every robust sample is proven or open, or the proofs are of another audit.
+    pairs = zip(band.certified, band.open, result.robust_accuracy, strict=True)
+    for certified, undecided, robust in pairs:
         if certified.k + undecided.k != robust.k or certified.n != robust.n:
             raise _misfit(run)
+
     classes = []
     for of_class in result.per_class:
         part = rows.take(table, table.label == of_class.class_)
@@ -76,6 +76,7 @@ def with_proofs(result: ModelResult, run: Path | str) -> ModelResult:
 
 
 def _misfit(run: Path | str) -> RequestError:
+    """The error of proofs that are not of this audit."""
     folder = Path(run) / PROOFS
     return RequestError(
         f"{folder} holds proofs of other samples, budgets or attacks than those "

@@ -1,6 +1,4 @@
-"""Robust accuracy: the worst case per sample over all stages, overall and per class, over a whole
-range of budgets.
-"""
+"""Robust accuracy: the worst case per sample over all stages, overall and per class, by budget."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +31,7 @@ from brinell.analysis.results import (
 )
 from brinell.analysis.total_drops import TotalDrops, total_drops
 from brinell.analysis.verdict import (
-    Figures,
+    Measured,
     detours,
     statement,
     verdict,
@@ -53,15 +51,14 @@ def summarise(manifest: Mapping[str, Any], records: Records, run: str) -> AuditR
     models = [
         summarise_model(manifest, records, run, str(model["name"])) for model in manifest["models"]
     ]
+    warnings = warnings_of(manifest)
+    of_models = [warning for model in models for warning in model.warnings]
     return AuditResult(
         run=run,
         n=int(manifest["data"]["n"]),
         complete=all(model.complete for model in models),
         models=models,
-        warnings=[
-            *warnings_of(manifest),
-            *(w for m in models for w in m.warnings if w not in warnings_of(manifest)),
-        ],
+        warnings=[*warnings, *(warning for warning in of_models if warning not in warnings)],
         drops=drops_of(manifest, records),
     )
 
@@ -91,20 +88,27 @@ def summarise_model(
     cells = grid(records, manifest, model)
     n = int(manifest["data"]["n"])
     unseen = max(n - len(cells.ids), 0)
+
+    # The rates: on clean inputs, over all stages, by class, stage by stage, and as stored.
     worst = worst_case(cells)
-    eps = [float(e) for e in cells.eps]
-    classes = per_class(cells, worst, class_names(manifest), quantity)
-    robust = rates(worst, eps, unseen, quantity)
+    eps = [float(budget) for budget in cells.eps]
     clean = rates(cells.clean[:, None], [0.0], unseen, quantity)[0]
+    robust = rates(worst, eps, unseen, quantity)
+    classes = per_class(cells, worst, class_names(manifest), quantity)
+    stages = stage_results(records, manifest, cells, unseen, quantity)
+    stored = None
+    if manifest["data"]["domain"].get("levels") and threshold is None:
+        stored = quantised(records, manifest, cells, worst, unseen)
     gaps = clean.missing + sum(rate.missing for rate in robust)
+    is_left_out = threshold is not None and manifest["criterion"].get("wrong_class") is not None
+    without_samples = max(len(manifest["data"]["classes"]) - len(classes) - is_left_out, 0)
+
+    # What is said of them.
     checks = checks_of(records, manifest, model)
     warnings = [warning for warning in warnings_of(manifest) if warning.model in (None, model)]
-    stages = stage_results(records, manifest, cells, unseen, quantity)
-    is_left_out = threshold is not None and manifest["criterion"].get("wrong_class") is not None
     eps_text = [str(text) for text in manifest["eps_text"]]
     weak = weaker_than_fast(manifest, model)
-    labels = {str(stage["name"]): stage_label(stage) for stage in manifest["stages"]}
-    figures = Figures(clean, robust, eps_text, checks, detours(manifest, model, stages), weak)
+    measured = Measured(clean, robust, eps_text, checks, detours(manifest, model, stages), weak)
     return ModelResult(
         run=run,
         model=model,
@@ -117,30 +121,37 @@ def summarise_model(
         complete=gaps == 0,
         clean_accuracy=clean,
         robust_accuracy=robust,
-        quantised_robust_accuracy=quantised(records, manifest, cells, worst, unseen)
-        if manifest["data"]["domain"].get("levels") and threshold is None
-        else None,
+        quantised_robust_accuracy=stored,
         per_class=classes,
-        classes_without_samples=max(
-            len(manifest["data"]["classes"]) - len(classes) - is_left_out, 0
-        ),
+        classes_without_samples=without_samples,
         stages=stages,
-        remarks=[
-            RemarkResult(attack=stage, code=code, text=text)
-            for stage, texts in manifest.get("remarks", {}).get(model, {}).items()
-            for code, text in texts.items()
-        ],
+        remarks=_remarks_of(manifest, model),
         seconds=manifest.get("seconds", {}).get(model),
         warnings=warnings + warnings_in(checks, model, [warning.code for warning in warnings]),
         checks=checks,
         caveat=caveat(checks),
         weak=weak,
-        attacks=" + ".join(
-            labels.get(spec, f"{spec} cascade") for spec in manifest["request"]["attack"]
-        ),
-        verdict=verdict(figures) if threshold is None else statement(threshold, figures),
-        verdict_notes=list(verdict_notes(figures)) if clean.k else [],
+        attacks=_attacks_of(manifest),
+        verdict=verdict(measured) if threshold is None else statement(threshold, measured),
+        verdict_notes=list(verdict_notes(measured)) if clean.k else [],
     )
+
+
+def _remarks_of(manifest: Mapping[str, Any], model: str) -> list[RemarkResult]:
+    """The remarks of the stages on a model."""
+    by_stage = manifest.get("remarks", {}).get(model, {})
+    return [
+        RemarkResult(attack=stage, code=code, text=text)
+        for stage, texts in by_stage.items()
+        for code, text in texts.items()
+    ]
+
+
+def _attacks_of(manifest: Mapping[str, Any]) -> str:
+    """The attacks of a run as they were requested: labels of stages, names of cascades."""
+    labels = {str(stage["name"]): stage_label(stage) for stage in manifest["stages"]}
+    requested = manifest["request"]["attack"]
+    return " + ".join(labels.get(spec, f"{spec} cascade") for spec in requested)
 
 
 def rates(
@@ -153,12 +164,12 @@ def rates(
     """
     right = (states == RIGHT).sum(axis=0)
     wrong = (states == WRONG).sum(axis=0)
-    return [
-        rate(
-            int(k), int(k + w), eps=e, missing=len(states) - int(k + w) + unseen, quantity=quantity
-        )
-        for e, k, w in zip(eps, right, wrong, strict=True)
-    ]
+    budgets = []
+    for budget, k, w in zip(eps, right, wrong, strict=True):
+        judged = int(k + w)
+        missing = len(states) - judged + unseen
+        budgets.append(rate(int(k), judged, eps=budget, missing=missing, quantity=quantity))
+    return budgets
 
 
 def rate(k: int, n: int, *, eps: float = 0.0, missing: int = 0, quantity: str = ACCURACY) -> Rate:
@@ -196,6 +207,7 @@ def per_class(
     """
     eps = [float(e) for e in cells.eps]
     results = []
+
     for index in np.unique(cells.labels):
         members = cells.labels == index
         clean = rates(cells.clean[members, None], [0.0], quantity=quantity)[0]
@@ -219,8 +231,7 @@ def per_class(
 def drops(
     clean: float | None, robust: Sequence[float | None]
 ) -> tuple[list[float | None], float | None]:
-    """Change of accuracy from each budget to the next, starting at the untouched inputs, and over
-    all of them.
+    """Change of accuracy from each budget to the next, from clean inputs on, and over all.
 
     None stands where either of two rates has no data.
     """
@@ -252,25 +263,28 @@ def quantised(
     Returns:
         One rate per budget, over the same samples as `worst`.
     """
-    fooled = (records.model == cells.model) & has_broken(records)
     predicted = np.ma.getdata(records.quantised_pred)
-    aimed = ~np.ma.getmaskarray(records.target)
     reject = next(
         (entry.get("reject_class") for entry in manifest["models"] if entry["name"] == cells.model),
         None,
     )
-    wrong = (
-        predicted != records.label
-        if reject is None
-        else (predicted != records.label) & (predicted != reject)
-    )
+
+    # An input of a target class must still be of that class, any other one only wrong.
+    wrong = predicted != records.label
+    if reject is not None:
+        wrong &= predicted != reject
+    aimed = ~np.ma.getmaskarray(records.target)
     meets = np.where(aimed, predicted == np.ma.getdata(records.target), wrong)
+    fooled = (records.model == cells.model) & has_broken(records)
     rows = np.flatnonzero(fooled & ~np.ma.getmaskarray(records.quantised_pred) & meets)
+
     within_eps = np.ma.filled(records.quantised_within[rows], False)
     # An adversarial example that rounding pushed out of its own eps is for certain within one that
     # is larger by the rounding.
     size = sizes(records, str(manifest["distance"]))[rows] + rounding(manifest)
     reach = np.where(within_eps, np.ma.getdata(records.broken)[rows], size / records.unit[rows])
+
+    # The smallest budget at which a sample is broken by a stored input.
     smallest = np.full(len(cells.ids), np.inf)
     np.minimum.at(smallest, np.searchsorted(cells.ids, records.sample_id[rows]), reach)
     broken_after_rounding = smallest[:, None] <= cells.eps[None, :] * (1 + 1e-9)
@@ -282,20 +296,19 @@ def quantised(
 def criterion(manifest: Mapping[str, Any]) -> str:
     """Criterion of success of a run, in a few words."""
     recorded = manifest.get("criterion", {"name": "misclassified"})
-    if (threshold := threshold_of(manifest)) is not None:
+    threshold = threshold_of(manifest)
+    if threshold is not None:
         return threshold
-    return (
-        f"targeted at {recorded['towards']}" if recorded.get("towards") else str(recorded["name"])
-    )
+    if recorded.get("towards"):
+        return f"targeted at {recorded['towards']}"
+    return str(recorded["name"])
 
 
 def quantity_of(criterion: Mapping[str, Any]) -> str:
     """The quantity of the rates of a run with a written criterion."""
-    return (
-        f"top-{criterion['k']} accuracy"
-        if criterion["name"] == "top"
-        else f"share that does not meet {criterion['text']}"
-    )
+    if criterion["name"] == "top":
+        return f"top-{criterion['k']} accuracy"
+    return f"share that does not meet {criterion['text']}"
 
 
 def meaning(manifest: Mapping[str, Any]) -> str:
@@ -303,31 +316,31 @@ def meaning(manifest: Mapping[str, Any]) -> str:
     recorded = manifest["criterion"]
     if recorded["name"] == "top":
         return f"the true class is not among the {recorded['k']} classes with the largest scores"
-    name = (
-        None
-        if recorded.get("wrong_class") is None
-        else class_name(class_names(manifest), int(recorded["wrong_class"]))
-    )
-    condition = (
-        "the predicted class is wrong, and the true class has a probability "
-        f"below {recorded['true_below']:g}"
-        if name is None
-        else "an input of another class has a probability above "
-        f"{recorded['wrong_above']:g} for {name}"
-    )
+
+    if recorded.get("wrong_class") is None:
+        condition = (
+            "the predicted class is wrong, and the true class has a probability "
+            f"below {recorded['true_below']:g}"
+        )
+    else:
+        name = class_name(class_names(manifest), int(recorded["wrong_class"]))
+        condition = (
+            "an input of another class has a probability above "
+            f"{recorded['wrong_above']:g} for {name}"
+        )
     return f"{condition}; the share that does not meet it is not robust accuracy"
 
 
 def rounding(manifest: Mapping[str, Any]) -> float:
-    """The most by which rounding to storage can enlarge a perturbation, in the run's norm; infinite
-    where that is not known.
+    """The most by which rounding to storage can enlarge a perturbation, in the run's norm.
 
-    A millionth of the range is taken off for float32: 0.5/255 and half a level of 8 bits are within
-    1/255.
+    It is infinite where that is not known. A millionth of the range is taken off for float32:
+    0.5/255 and half a level of 8 bits are within 1/255.
     """
     domain = manifest["data"]["domain"]
     width = float(np.max(np.subtract(domain["high"], domain["low"])))
     largest = width / (int(domain["levels"]) - 1) / 2 - 1e-6 * width
+
     values = math.prod(domain["shape"])
     most: dict[str, float] = {
         "linf": largest,
@@ -338,9 +351,7 @@ def rounding(manifest: Mapping[str, Any]) -> float:
 
 
 def sizes(records: Records, distance: str) -> Array:
-    """(rows,) float64: how far each row's input is from the clean one, infinite where there is
-    none.
-    """
+    """(rows,) float64: the distance of each row's input from the clean one, infinite for none."""
     column = np.ma.asarray(getattr(records, distance, records.broken * records.unit))
     return np.asarray(np.ma.filled(column.astype(np.float64), np.inf))
 
@@ -352,55 +363,58 @@ def stage_results(
     unseen: int = 0,
     quantity: str = ACCURACY,
 ) -> list[StageResult]:
-    """Accuracy after each stage, with all finished stages before it, and the stage's cost over the
-    whole sweep.
-    """
+    """Accuracy after each stage, with all finished stages before it, and the stage's cost."""
     counted = ran(cells)
     reasons = {
-        s["stage"]: str(s["reason"])
-        for s in manifest.get("skipped", [])
-        if s["model"] == cells.model
+        entry["stage"]: str(entry["reason"])
+        for entry in manifest.get("skipped", [])
+        if entry["model"] == cells.model
     }
-    before = np.repeat(cells.clean[:, None], len(cells.eps), axis=1)
-    manifested = {str(stage["name"]): stage for stage in manifest["stages"]}
+    facts_by_stage = {str(stage["name"]): stage for stage in manifest["stages"]}
+    eps = [float(budget) for budget in cells.eps]
+    before = np.repeat(cells.clean[:, None], len(eps), axis=1)
+
     results = []
     for i, stage in enumerate(cells.stages):
+        facts = facts_by_stage[stage]
         rows = np.flatnonzero((records.model == cells.model) & (records.attack == stage))
-        names = ("forwards", "backwards", "judge_forwards", "surrogate_passes")
-        counts: dict[str, Any] = {name: int(getattr(records, name)[rows].sum()) for name in names}
-        after = worst_case(cells, [j for j in counted if j <= i]) if i in counted else None
-        curve = (
-            [] if after is None else rates(after, [float(e) for e in cells.eps], unseen, quantity)
-        )
         last = rates(before[:, -1:], [0.0])[0].value
-        accuracy = curve[-1].value if curve else None
+
+        # What a stage that did not run would have broken is unknown.
+        curve: list[Rate] = []
+        broken = [0] * len(eps)
+        accuracy = None
+        skipped = None
+        if i in counted:
+            after = worst_case(cells, [j for j in counted if j <= i])
+            curve = rates(after, eps, unseen, quantity)
+            broken = [int(count) for count in ((after == WRONG) & (before != WRONG)).sum(0)]
+            accuracy = curve[-1].value
+            before = after
+        else:
+            skipped = reasons.get(stage, "the attack cannot run on this model")
+
         queries = np.ma.compressed(records.queries_to_success[rows])
-        broken = (
-            [0] * len(cells.eps)
-            if after is None
-            else [int(b) for b in ((after == WRONG) & (before != WRONG)).sum(0)]
-        )
         results.append(
             StageResult(
                 attack=stage,
-                label=stage_label(manifested[stage]),
-                kept_to=str(manifested[stage].get("kept_to", "")),
+                label=stage_label(facts),
+                kept_to=str(facts.get("kept_to", "")),
                 eps=float(cells.eps[-1]),
                 accuracy=accuracy,
                 drop=minus(accuracy, last),
-                **counts,
-                seconds=math.fsum(
-                    records.seconds[rows]
-                ),  # to the last bit, whatever the order of the rows
+                forwards=int(records.forwards[rows].sum()),
+                backwards=int(records.backwards[rows].sum()),
+                judge_forwards=int(records.judge_forwards[rows].sum()),
+                surrogate_passes=int(records.surrogate_passes[rows].sum()),
+                # To the last bit, whatever the order of the rows.
+                seconds=math.fsum(records.seconds[rows]),
                 curve=curve,
                 broken=broken,
                 median_queries=float(np.median(queries)) if len(queries) else None,
-                skipped=None
-                if i in counted
-                else reasons.get(stage, "the attack cannot run on this model"),
+                skipped=skipped,
             )
         )
-        before = before if after is None else after
     return results
 
 

@@ -17,7 +17,7 @@ IGNORED = 255
 
 
 def largest(values: Array, count: int) -> Array:
-    """(*places) bool: the `count` places of the largest values, ties in the order of their places."""
+    """(*places) bool: the `count` places of the largest values, ties in their order."""
     selected = np.zeros(values.size, dtype=bool)
     selected[np.argsort(-values.ravel(), kind="stable")[:count]] = True
     return selected.reshape(values.shape)
@@ -30,21 +30,18 @@ def without_ignored(values: Array, truth: Array) -> tuple[Array, Array]:
 
 
 def at_equal_area(values: Array, truth: Array) -> tuple[float, float]:
-    """Dice and intersection over union of the places that the map holds largest, as many as the
-    object has.
-    """
+    """Dice and IoU of the places that the map holds largest, as many as the object has."""
     values, object_ = without_ignored(values, truth)
     mask = largest(values, int(object_.sum()))
     intersection = int((mask & object_).sum())
     union = int((mask | object_).sum())
-    return (
-        (2 * intersection / (intersection + union), intersection / union) if union else (0.0, 0.0)
-    )
+    if not union:
+        return 0.0, 0.0
+    return 2 * intersection / (intersection + union), intersection / union
 
 
 def pointing(values: Array, truth: Array) -> bool:
-    """True if the largest value lies on the object (Zhang et al. 2016, Top-down neural attention,
-    without their tolerance).
+    """True if the largest value lies on the object (Zhang et al. 2016, without their tolerance).
 
     The first of several largest values decides.
     """

@@ -1,5 +1,4 @@
-"""The standing of models on the same samples: places with intervals, ties, and who leads at which
-budget.
+"""The standing of models on the same samples: places with intervals, ties, and who leads.
 
 Pages, terminals, claims and boards use `standing`, and say it by `reports.phrases.who_leads`. A
 model stands above another if McNemar's exact test says so, corrected for all pairs at that budget
@@ -55,7 +54,8 @@ class Standing:
         wrong = (self.robust == WRONG).astype(np.int8)
         differences = right[first] * wrong[second] - wrong[first] * right[second]
         pairs = len(self.names) * (len(self.names) - 1) // 2
-        return np.minimum(pairs * joint_p_values(differences), 1.0)
+        corrected: Array = np.minimum(pairs * joint_p_values(differences), 1.0)
+        return corrected
 
     def leaders(self, budget: int) -> list[int]:
         """The models with the highest robust accuracy at a budget."""
@@ -77,7 +77,8 @@ def standing(
         at: position of the budget at which the models are compared; by default the telling one.
     """
     orders = [order_models(robust[:, :, budget]) for budget in range(robust.shape[2])]
-    at = telling_budget(clean == RIGHT, robust == RIGHT) if at is None else at
+    if at is None:
+        at = telling_budget(clean == RIGHT, robust == RIGHT)
     return Standing(
         names=names, n=robust.shape[1], texts=texts, orders=orders, at=at, robust=robust
     )
@@ -89,21 +90,26 @@ def order_models(states: Array) -> Order:
 
     right = (states == RIGHT).astype(np.float64)
     wrong = (states == WRONG).astype(np.float64)
-    only = right @ wrong.T  # samples on which the first is right and the second wrong
+
+    # Samples on which the first is right and the second wrong.
+    only = right @ wrong.T
     i, j = np.tril_indices(len(states), -1)
+
+    # McNemar's exact test of each pair, corrected for all of them.
     fewer = np.minimum(only[i, j], only[j, i])
     differing = only[i, j] + only[j, i]
-    exact = np.where(
-        2 * fewer == differing, 1.0, np.minimum(1.0, 2 * bdtr(fewer, differing.astype(int), 0.5))
-    )
+    two_sided = np.minimum(1.0, 2 * bdtr(fewer, differing.astype(int), 0.5))
+    exact = np.where(2 * fewer == differing, 1.0, two_sided)
     p = np.ones((len(states), len(states)))
-    p[i, j] = p[j, i] = holm(exact)
+    p[i, j] = holm(exact)
+    p[j, i] = p[i, j]
     return Order(right.sum(1) / (right + wrong).sum(1), p)
 
 
 def telling_budget(clean: Array, robust: Array) -> int:
-    """The largest budget at which the models keep the share `TELLING` of their clean accuracy on
-    average, else the smallest one.
+    """The largest budget at which the models keep the share `TELLING` of their clean accuracy.
+
+    They keep it on average; else it is the smallest budget.
 
     The average over all models decides and not their difference, so that the choice favours no
     model.

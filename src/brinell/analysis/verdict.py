@@ -1,6 +1,4 @@
-"""What to say of a robust accuracy: one sentence with the figure and whether to believe it, and
-what qualifies it.
-"""
+"""What to say of a robust accuracy: one sentence with the figure, and what qualifies it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -55,9 +53,7 @@ STRONG = frozenset({"fast", "standard", "autoattack", "plus"})
 
 
 class Detours(NamedTuple):
-    """The gradients that attacks followed in place of the one that a model shows, at the largest
-    eps.
-    """
+    """The gradients that attacks followed in place of a model's own, at the largest eps."""
 
     way: str = ""
     """The gradient that replaced the model's; empty for none."""
@@ -70,24 +66,22 @@ class Detours(NamedTuple):
 
 
 def detours(manifest: Mapping[str, Any], model: str, stages: Sequence[StageResult]) -> Detours:
-    """The gradients that the stages of a model, in the order of the manifest, followed in place of
-    its own.
+    """The gradients that the stages of a model followed in place of its own.
+
+    The stages are in the order of the manifest.
     """
     repair = manifest.get("repairs", {}).get(model, {})
     ran = [facts for facts, stage in zip(manifest["stages"], stages, strict=True) if stage.forwards]
-    mended = any(
-        facts.get("gradient", "own") == "repaired"
-        or (facts.get("gradient", "own") == "own" and repair.get("from_start"))
-        for facts in ran
-    )
+    by_request = [facts for facts in ran if not facts.get("turn", {}).get("when")]
+
+    # A stage may follow the repaired gradient by its setting, or from the start of the run.
+    gradients = [facts.get("gradient", "own") for facts in ran]
+    mended = "repaired" in gradients or bool("own" in gradients and repair.get("from_start"))
     return Detours(
         way=str(repair.get("way", "a gradient that is mended")) if mended else "",
         disagreement=repair.get("disagreement") if mended else None,
         by_labels=any(facts.get("turn", {}).get("when") == "detached" for facts in ran),
-        answers=max(
-            (int(facts.get("eot", 1)) for facts in ran if not facts.get("turn", {}).get("when")),
-            default=1,
-        ),
+        answers=max((int(facts.get("eot", 1)) for facts in by_request), default=1),
     )
 
 
@@ -97,32 +91,27 @@ def weaker_than_fast(manifest: Mapping[str, Any], model: str) -> str | None:
     For a model without gradients `black-box` is the strongest choice, and for a random one attacks
     on the mean of its answers.
     """
-    requested = {
-        str(spec).partition("?")[0] for spec in manifest.get("request", {}).get("attack", [])
-    }
+    specs = manifest.get("request", {}).get("attack", [])
+    requested = {str(spec).partition("?")[0] for spec in specs}
     skipped = {entry["stage"] for entry in manifest.get("skipped", []) if entry["model"] == model}
     stages = [
         stage
         for stage in manifest["stages"]
         if stage["name"] not in skipped and not stage.get("turn", {}).get("when")
     ]
-    blind = any(
-        entry["name"] == model and entry.get("access") != "gradients"
-        for entry in manifest["models"]
-    )
-    if (
-        requested & STRONG
-        or (blind and "black-box" in requested)
-        or any(stage.get("eot", 1) > 1 for stage in stages)
-    ):
+
+    entries = [entry for entry in manifest["models"] if entry["name"] == model]
+    blind = any(entry.get("access") != "gradients" for entry in entries)
+    averages = any(stage.get("eot", 1) > 1 for stage in stages)
+    if requested & STRONG or (blind and "black-box" in requested) or averages:
         return None
+
     titles = [stage_title(stage) for stage in stages]
-    return (
-        "; ".join(titles[:3]) + (f" and {len(titles) - 3} more" if len(titles) > 3 else "") or None
-    )
+    others = f" and {len(titles) - 3} more" if len(titles) > 3 else ""
+    return "; ".join(titles[:3]) + others or None
 
 
-class Figures(NamedTuple):
+class Measured(NamedTuple):
     """The rates of a run and what is known of how they came about."""
 
     clean: Rate
@@ -137,67 +126,100 @@ class Figures(NamedTuple):
     weak: str | None = None
     """From `weaker_than_fast`."""
 
+    @property
+    def by_code(self) -> dict[Code, CheckResult]:
+        """The checks by their codes, in order."""
+        return {Code(check.code): check for check in self.checks}
 
-def verdict(figures: Figures) -> str:
-    """One sentence of at most 25 words: the robust accuracy, and whether to believe it."""
-    clean = figures.clean
-    last = figures.robust[-1]
-    budget = figures.texts[-1]
-    if not clean.k:
+    @property
+    def failed(self) -> set[Code]:
+        """Codes of the checks that failed."""
+        return {code for code, check in self.by_code.items() if check.passed is False}
+
+    @property
+    def subject(self) -> str:
+        """The quantity that a verdict is about, at the largest eps."""
+        return f"Robust accuracy at {self.texts[-1]}"
+
+
+def verdict(measured: Measured) -> str:
+    """One sentence of at most 25 words: the robust accuracy, and whether to believe it.
+
+    It is the first that applies: nothing was measured, the figure is in doubt, most is lost at a
+    smaller budget already, or how far to believe it.
+    """
+    return (
+        _not_measured(measured)
+        or _doubt(measured)
+        or where_it_breaks(measured.clean, measured.robust, measured.texts)
+        or _belief(measured)
+    )
+
+
+def _not_measured(measured: Measured) -> str:
+    """Why there is no figure; empty where there is one."""
+    last = measured.robust[-1]
+    if not measured.clean.k:
         return "No sample was attacked: the model misclassifies every clean input."
-    if last.value is None or last.eps == 0:
-        return (
-            "Robust accuracy was not measured: "
-            f"{'no budget is above 0' if last.eps == 0 else 'no sample could be judged'}."
-        )
-    subject = f"Robust accuracy at {budget}"
+    if last.eps == 0:
+        return "Robust accuracy was not measured: no budget is above 0."
+    if last.value is None:
+        return "Robust accuracy was not measured: no sample could be judged."
+    return ""
+
+
+def _doubt(measured: Measured) -> str:
+    """What failed checks make of the figure; empty where none counts."""
+    last = measured.robust[-1]
     figure = _percent(last)
-    checks = {Code(check.code): check for check in figures.checks}
-    failed = {code for code, check in checks.items() if check.passed is False}
+    checks = measured.by_code
+    failed = measured.failed
     for code, reason in UNSTEADY.items():
         if code in failed:
             return _sentence(f"Do not rely on the {figure}", checks[code].cause, reason)
     if Code.RANDOM in failed:
         return (
-            f"{subject} is about {figure}, an estimate: the model answers the same "
+            f"{measured.subject} is about {figure}, an estimate: the model answers the same "
             "input differently each time."
         )
+
+    # Where nothing is left, weak attacks are no excuse.
     broken = failed & BROKEN.keys() if last.k else set()
-    if broken and (reason := _bypass(broken, figures.detours)):
-        return f"{subject} is at most {figure}: {reason}."
-    if broken:
-        first = _gravest(broken, checks)
-        return _sentence(
-            f"{subject} may be well below {figure}", checks[first].cause, BROKEN[first]
-        )
-    if sentence := where_it_breaks(clean, figures.robust, figures.texts):
-        return sentence
+    if not broken:
+        return ""
+    bypass = _bypass(broken, measured.detours)
+    if bypass:
+        return f"{measured.subject} is at most {figure}: {bypass}."
+    first = _gravest(broken, checks)
+    opening = f"{measured.subject} may be well below {figure}"
+    return _sentence(opening, checks[first].cause, BROKEN[first])
+
+
+def _belief(measured: Measured) -> str:
+    """How far a figure is to be believed on which no check failed."""
+    clean = measured.clean
+    last = measured.robust[-1]
     if not last.k:
         extent = "every sample" if clean.k == clean.n else "every correctly classified sample"
-        return f"{subject} is 0 %: {extent} has an adversarial example."
-    missing = not_made(figures.checks)
+        return f"{measured.subject} is 0 %: {extent} has an adversarial example."
+
+    at_most = f"{measured.subject} is at most {_percent(last)}"
+    missing = not_made(measured.checks)
     if any(check.reason == TOO_FEW for check in missing):
-        return (
-            f"{subject} is at most {figure}: no check failed, but {last.n} samples "
-            "are too few to tell."
-        )
+        return f"{at_most}: no check failed, but {last.n} samples are too few to tell."
     if missing:
-        return f"{subject} is at most {figure}: no check failed, but not all were made."
-    if figures.weak:
-        return (
-            f"{subject} is at most {figure}: all checks passed, but stronger attacks "
-            "(--attack fast) may lower it."
-        )
+        return f"{at_most}: no check failed, but not all were made."
+    if measured.weak:
+        return f"{at_most}: all checks passed, but stronger attacks (--attack fast) may lower it."
     gain = "broke a sample" if last.k == clean.k else "found more"
-    return f"{subject} is at most {figure}: all checks passed, and no attack {gain}."
+    return f"{at_most}: all checks passed, and no attack {gain}."
 
 
 def where_it_breaks(clean: Rate, robust: Sequence[Rate], texts: Sequence[str]) -> str:
-    """The budgets between which half of the clean accuracy is lost, and what is left; empty unless
-    little is, at the largest.
+    """Between which budgets half of the clean accuracy is lost, and what is left.
 
-    The ends are the largest budget up to which the whole interval is above half, and the smallest
-    from which it is below.
+    It is empty unless little is left at the largest. The ends are the largest budget up to which
+    the whole interval is above half, and the smallest from which it is below.
     """
     pairs = [
         (rate, text)
@@ -207,30 +229,24 @@ def where_it_breaks(clean: Rate, robust: Sequence[Rate], texts: Sequence[str]) -
     half = (clean.value or 0.0) / 2
     above = [text for rate, text in pairs if (rate.low or 0.0) > half]
     below = [text for rate, text in pairs if rate.high is not None and rate.high < half]
-    if (
-        len(pairs) < 2
-        or not below
-        or (pairs[-1][0].value or 0.0) >= 2 * LITTLE * half
-        or robust[-1].value is None
-    ):
+    if len(pairs) < 2 or not below or robust[-1].value is None:
         return ""
     last, budget = pairs[-1]
-    ending = (
-        f"and at most {_percent(last)} is left at {budget}"
-        if last.k
-        else f"and nothing is left at {budget}"
-    )
+    if (last.value or 0.0) >= 2 * LITTLE * half:
+        return ""
+
     place = f"between {above[-1]} and {below[0]}" if above else f"before {below[0]}"
+    ending = f"and nothing is left at {budget}"
+    if last.k:
+        ending = f"and at most {_percent(last)} is left at {budget}"
     return f"Half of the clean accuracy of {_percent(clean)} is lost {place}, {ending}."
 
 
-def statement(criterion: str, figures: Figures) -> str:
-    """One sentence on the share of inputs that do not meet a criterion of probability at the
-    largest eps.
-    """
-    clean = figures.clean
-    last = figures.robust[-1]
-    budget = figures.texts[-1]
+def statement(criterion: str, measured: Measured) -> str:
+    """One sentence on the share of inputs that do not meet a criterion at the largest eps."""
+    clean = measured.clean
+    last = measured.robust[-1]
+    budget = measured.texts[-1]
     if last.value is None:
         return f"No sample could be judged, so nothing is known about {criterion}."
     if clean.quantity.startswith("top-") and clean.k and last.eps > 0:
@@ -238,6 +254,7 @@ def statement(criterion: str, figures: Figures) -> str:
             f"Robust {clean.quantity} is at most {_percent(last)} at {budget}; "
             f"without an attack it is {_percent(clean)}."
         )
+
     share = f"{_percent(last)} of the inputs do not meet {criterion}"
     if not clean.k:
         return f"Every clean input meets {criterion}, so nothing was attacked."
@@ -245,6 +262,7 @@ def statement(criterion: str, figures: Figures) -> str:
         return f"{share}; nothing was attacked, since no budget is above 0."
     if not last.k:
         return f"Every input meets {criterion} at {budget}."
+
     untouched = f"{clean.n - clean.k} of {clean.n} meet it untouched"
     return (
         f"At most {share} at {budget}: {untouched}, and attacks made "
@@ -252,72 +270,68 @@ def statement(criterion: str, figures: Figures) -> str:
     )
 
 
-def verdict_notes(figures: Figures) -> Iterator[str]:
-    """Sentences on the checks of a run with clean inputs that are right: what else failed, and what
-    to do.
-    """
-    checks = {Code(check.code): check for check in figures.checks}
-    failed = {code for code, check in checks.items() if check.passed is False}
+def verdict_notes(measured: Measured) -> Iterator[str]:
+    """Sentences on the checks of a run: what else failed, and what to do."""
+    checks = measured.by_code
+    failed = measured.failed
+
+    # The verdict names one failed check; the note names the others.
     first = next((code for code in UNSTEADY if code in failed), None)
-    if first is None and (candidates := failed & BROKEN.keys()):
-        first = _gravest(candidates, checks)
-    if remaining := [
-        code for code in checks if code in failed and code not in (first, Code.RANDOM)
-    ]:
-        yield (
-            f"{join_codes(remaining)} failed too." if first else f"{join_codes(remaining)} failed."
-        )
-    route = figures.detours
-    if Code.RANDOM in failed and route.answers > 1:
-        yield (
-            f"Attacks follow the mean of {route.answers} answers, and it decides "
-            "whether an input is adversarial."
-        )
-    elif Code.RANDOM in failed:
-        yield (
-            "One lucky answer counts against the model, while one gradient of many "
-            "may lead nowhere: run --attack rand."
-        )
+    if first is None and failed & BROKEN.keys():
+        first = _gravest(failed & BROKEN.keys(), checks)
+    others = [code for code in checks if code in failed and code not in (first, Code.RANDOM)]
+    if others:
+        yield f"{join_codes(others)} failed{' too' if first else ''}."
+
+    route = measured.detours
+    if Code.RANDOM in failed:
+        yield _note_on_randomness(route)
     if failed & BROKEN.keys() and route.disagreement is not None:
-        good = (
-            "agree with the replaced gradient"
-            if route.disagreement <= GOOD
-            else "disagree with the replaced gradient too"
+        is_good = route.disagreement <= GOOD
+        outcome = "agree" if is_good else "disagree"
+        yield (
+            f"Finite differences {outcome} with the replaced gradient{'' if is_good else ' too'} "
+            f"({route.disagreement:.2f}; 0 is perfect, 1 is chance)."
         )
-        yield f"Finite differences {good} ({route.disagreement:.2f}; 0 is perfect, 1 is chance)."
-    if failed & DETACHED and figures.robust[-1].k:
+    if failed & DETACHED and measured.robust[-1].k:
         yield MORE_QUERIES if route.by_labels else DETACHED_REMEDY
 
 
+def _note_on_randomness(route: Detours) -> str:
+    """What the attacks did about a random model, or what to do."""
+    if route.answers > 1:
+        return (
+            f"Attacks follow the mean of {route.answers} answers, and it decides "
+            "whether an input is adversarial."
+        )
+    return (
+        "One lucky answer counts against the model, while one gradient of many "
+        "may lead nowhere: run --attack rand."
+    )
+
+
 def _percent(rate: Rate) -> str:
+    """A rate for a sentence."""
     return "unknown" if rate.value is None else f"{100 * rate.value:.1f} %"
 
 
 def _sentence(opening: str, cause: str | None, reason: str) -> str:
-    """The opening and the cause that a check found, or the general reason if the cause is missing
-    or too long.
-    """
+    """The opening with the cause that a check found, or with the reason if that is too long."""
     with_cause = f"{opening}: {cause}."
     return with_cause if cause and len(with_cause.split()) <= LONGEST else f"{opening}: {reason}."
 
 
 def _gravest(failed: set[Code], checks: Mapping[Code, CheckResult]) -> Code:
-    """The most important failed check: checks with a known cause come first, then the order of
-    `BROKEN` decides.
-    """
+    """The most important failed check: one with a known cause, then by the order of `BROKEN`."""
     return min(failed, key=lambda code: (not checks[code].cause, list(BROKEN).index(code)))
 
 
 def _bypass(broken: set[Code], route: Detours) -> str:
-    """Clause on how attacks bypassed failed checks; empty unless finite differences agree with the
-    gradient they followed.
-    """
+    """How attacks bypassed failed checks; empty unless finite differences agree with them."""
     if route.disagreement is None or route.disagreement > GOOD:
         return ""
     if route.way == DECIDING_SCORES:
         return "attacks followed the scores that decide, which the model does not show"
-    return (
-        ""
-        if DETACHED & broken
-        else "attacks bypassed a misleading gradient, and finite differences agree"
-    )
+    if DETACHED & broken:
+        return ""
+    return "attacks bypassed a misleading gradient, and finite differences agree"

@@ -69,6 +69,7 @@ class DeepFool(EveryKind):
             x = threat.domain.clamp(step.add_(x))
 
             # Samples whose queries are spent leave, then those that are fooled.
+            batch, threat, x, rivals = still_active(oracle, batch, threat, x, rivals)
             if not len(batch):
                 return
             missed = ~adversarial(batch, threat, x, oracle.scores(batch.ids, x))

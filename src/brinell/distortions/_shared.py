@@ -152,8 +152,8 @@ def each_picture(x: Tensor, change: Callable[[Image.Image], Image.Image]) -> Ten
     """
     n, channels, height, width = x.shape
     count = 3 if channels == 3 else 1
-    pixels = x.reshape(-1, count, height, width).movedim(1, -1)
-    pixels = pixels.mul(255).round().to("cpu", torch.uint8).numpy()
+    channels_last = x.reshape(-1, count, height, width).movedim(1, -1)
+    pixels = channels_last.mul(255).round().to("cpu", torch.uint8).numpy()
 
     pictures: list[Array] = []
     for picture in pixels:

@@ -14,7 +14,7 @@ import numpy as np
 from markupsafe import Markup
 from PIL import Image
 
-from brinell.analysis.masks import Placement, placements_of
+from brinell.analysis.masks import PlacedDistortions, placements_of
 from brinell.analysis.robust_accuracy import class_name, class_names, sizes
 from brinell.core.record import Array, Records, has_broken
 from brinell.reports import traces
@@ -277,7 +277,7 @@ def _mask(
     run: Run,
     records: Records,
     row: int,
-    placement: Placement | None,
+    placement: PlacedDistortions | None,
     clean: Array,
     colours: Mapping[str, tuple[int, int, int]],
 ) -> Mask:
@@ -318,7 +318,7 @@ def _mask(
 
 
 def draw_mask(
-    placement: Placement,
+    placement: PlacedDistortions,
     clean: Array,
     colours: Mapping[str, tuple[int, int, int]],
     low: float,

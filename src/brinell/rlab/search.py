@@ -420,7 +420,6 @@ class PatchSearch:
             offers = chance_of_offer.topk(size, 1).indices
             offers = torch.where(fits.gather(1, offers), offers, offers[:, :1])
             chance = streams.fold("variants").normal(width, size)
-            chance = streams.fold("variants").normal(width, size)
             chosen, score = self._predictions.choose(
                 self.rows[index],
                 current.full[index],

@@ -336,7 +336,6 @@ class Loop:
             x = torch.cat([x for x, _ in parts])
             y = torch.cat([y for _, y in parts])
         return Batch(ids=rows, x=x, y=y)
-        return Batch(ids=rows, x=x, y=y)
 
     # Checks
 

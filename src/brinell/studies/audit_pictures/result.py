@@ -416,7 +416,7 @@ class PicturesResult(FolderResult):
         sets = {"without an attack": boxes.clean, **worst}
         drawings = [
             [
-                draw_boxes(self._view(number, "picture"), *boxes.found(int(index[number])), title)
+                draw_boxes(self._view(number, "picture"), *boxes.outcome(int(index[number])), title)
                 for title, index in sets.items()
             ]
             for number in chosen

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from brinell.analysis.attainable import pairs, shortfall, smallest_mcnemar, smallest_of_groups
+from brinell.analysis.attainable import pairs, shortfall, smallest_mcnemar, smallest_rates
 from brinell.analysis.compare import Common
 from brinell.analysis.curve import RIGHT, grid
 from brinell.analysis.folder_result import Result
@@ -156,6 +156,6 @@ def shortfalls(models: int, classes: Sequence[ComparedClass], n: int) -> list[st
         pairs(len(sizes)),
         unit,
         most,
-        smallest_of_groups,
+        smallest_rates,
     )
     return [claim for claim in (of_models, of_classes) if claim]
