@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from _helpers import Recorder, run_audit
-from brinell.analysis.masks import PlacedDistortions, PlacedDistortion, placements_of
+from brinell.analysis.masks import PlacedDistortion, PlacedDistortions, placements_of
 from brinell.attacks.rlab import RLAB
 from brinell.core.contracts import Extras
 from brinell.core.domain import Domain
