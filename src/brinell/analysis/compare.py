@@ -148,6 +148,7 @@ def _check_fit(sides: Sequence[Side]) -> None:
 def _left_out(sides: Sequence[Side], samples: int, budgets: int) -> list[str]:
     """Notes on the samples and budgets that are not common."""
     notes = []
+
     for side in sides:
         n = len(np.unique(side.records.sample_id[side.records.model == side.model]))
         if n > samples:

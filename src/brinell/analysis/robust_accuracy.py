@@ -53,6 +53,8 @@ def summarise(manifest: Mapping[str, Any], records: Records, run: str) -> AuditR
     ]
     warnings = warnings_of(manifest)
     of_models = [warning for model in models for warning in model.warnings]
+
+    # What is true of one model stands in its result and here, once.
     return AuditResult(
         run=run,
         n=int(manifest["data"]["n"]),
@@ -164,6 +166,7 @@ def rates(
     """
     right = (states == RIGHT).sum(axis=0)
     wrong = (states == WRONG).sum(axis=0)
+
     budgets = []
     for budget, k, w in zip(eps, right, wrong, strict=True):
         judged = int(k + w)

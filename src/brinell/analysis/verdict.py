@@ -276,9 +276,7 @@ def verdict_notes(measured: Measured) -> Iterator[str]:
     failed = measured.failed
 
     # The verdict names one failed check; the note names the others.
-    first = next((code for code in UNSTEADY if code in failed), None)
-    if first is None and failed & BROKEN.keys():
-        first = _gravest(failed & BROKEN.keys(), checks)
+    first = _first_failed(measured)
     others = [code for code in checks if code in failed and code not in (first, Code.RANDOM)]
     if others:
         yield f"{join_codes(others)} failed{' too' if first else ''}."
@@ -295,6 +293,16 @@ def verdict_notes(measured: Measured) -> Iterator[str]:
         )
     if failed & DETACHED and measured.robust[-1].k:
         yield MORE_QUERIES if route.by_labels else DETACHED_REMEDY
+
+
+def _first_failed(measured: Measured) -> Code | None:
+    """The failed check that a verdict names; None where it names none."""
+    failed = measured.failed
+    for code in UNSTEADY:
+        if code in failed:
+            return code
+    broken = failed & BROKEN.keys()
+    return _gravest(broken, measured.by_code) if broken else None
 
 
 def _note_on_randomness(route: Detours) -> str:

@@ -45,6 +45,7 @@ def project_linf(x: Tensor, w: Tensor, gap: Tensor, low: Tensor, high: Tensor) -
         low: smallest value, broadcasting against `x`.
         high: largest value, likewise.
     """
+    # The t of the module: all values go by it towards the plane, as far as their room is.
     normal, distance = _scaled(w, gap)
     side = normal.sign()
     room = _room(x, side, low, high)
@@ -72,6 +73,8 @@ def project_l1(x: Tensor, w: Tensor, gap: Tensor, low: Tensor, high: Tensor) -> 
     side = normal.sign()
     room = _room(x, side, low, high).flatten(1)
     steepness = normal.abs_().flatten(1).mul_(room.sign())
+
+    # Those samples go on whose first values do not close the gap.
     count = min(FIRST, room.shape[1])
     delta, gain = _fill(steepness, room, distance, count)
     rows = (gain < distance).nonzero()[:, 0]

@@ -83,6 +83,8 @@ def opposite_bumps(window: Sequence[int]) -> Tensor:
             hill = (*window[:axis], side // 2, *window[axis + 1 :])
             hole = (*window[:axis], side - side // 2, *window[axis + 1 :])
             shapes.append(torch.cat([bump(hill), -bump(hole)], dim=axis).flatten())
+
+    # A window of one value has no orientation.
     stacked = torch.stack(shapes) if shapes else bump(window).reshape(1, -1)
     unit: Tensor = stacked / torch.linalg.vector_norm(stacked, dim=1, keepdim=True)
     return unit

@@ -96,6 +96,7 @@ class APGD(EveryKind):
         """
         target = self._rivals(oracle, batch, threat) if self.targets else batch.y[:, None]
         for restarts in (range(1), range(1, self.restarts)):
+            # One stream for each pair of a restart and a target.
             streams = [
                 rng.fold(rank).fold(restart).keys
                 for restart in restarts
@@ -131,6 +132,7 @@ class APGD(EveryKind):
         extra: tuple[Tensor, ...] = (target,) if self.targets else ()
         sparse = threat.distance.name == "l1"
         radii = phases(self.steps, wide=sparse and self.wide)
+        starts = set(radii) - {0}
         marks = reviews(self.steps, radii) if sparse else set(checkpoints(self.steps))
 
         enlarged = replace(threat, eps=radii[0] * threat.eps)
@@ -155,7 +157,7 @@ class APGD(EveryKind):
                     return
 
             # A phase begins with the best point so far, projected into its smaller ball.
-            begins = k > 0 and k in radii
+            begins = k in starts
             if begins:
                 enlarged = replace(threat, eps=radii[k] * threat.eps)
                 x_next = projected(state.x_max, batch.x, enlarged)

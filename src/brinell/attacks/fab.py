@@ -97,6 +97,8 @@ class FAB(EveryKind):
         rivals = self._rivals(oracle, batch, threat)
         abreast = 1 if self.targets else rivals.shape[1]
         best = torch.full_like(threat.eps, torch.inf)
+
+        # Towards one target after another, or to the nearest boundary of all.
         for number, run in enumerate(torch.split(rivals, abreast, dim=1)):
             for restart in range(self.restarts):
                 active = oracle.active(batch.ids, self.stop_at_eps).nonzero()[:, 0]
@@ -157,6 +159,7 @@ class _FabRun:
         rows: Tensor,
         best: Tensor,
     ) -> None:
+
         self.settings = settings
         self.batch = batch
         self.threat = threat
@@ -165,6 +168,7 @@ class _FabRun:
         self.best = best
         """u, the distance of the closest adversarial input, of all samples; `rows` (n,) says
         which are in this run."""
+
         self.x = batch.x.clone()
         self.low, self.high = threat.domain.bounds(batch.x)
 

@@ -234,11 +234,14 @@ class _LabelWalk:
         The step is halved until the label is wrong.
         """
         length = self._distance.size(self._x - self._batch.x) / math.sqrt(number)
+
+        # Samples whose label is still right.
         open_ = torch.ones_like(length, dtype=torch.bool)
         for _ in range(HALVINGS):
             rows = (open_ & self._affordable()).nonzero()[:, 0]
             if not len(rows):
                 break
+
             step = per_sample(length[rows], direction) * direction[rows]
             x = self._domain.clamp(self._x[rows] + step)
             wrong = self._fooled(rows, x)

@@ -106,6 +106,8 @@ class _RaySearch:
         if not active.all():
             self.batch = self.batch.select(active)
             self._threat = self._threat.select(active)
+
+            # Everything that has a row for each sample.
             for name in (
                 "_best",
                 "_radius",

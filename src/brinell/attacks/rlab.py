@@ -113,6 +113,7 @@ class RLAB(EveryKind):
                 f"patch is {self.patch} and slots {self.slots}: patch must be 0 "
                 "or more, slots 1 or more; a distortion is needed"
             )
+
         if not has_one_side:
             return
         # Strides for each axis need a patch.
@@ -173,11 +174,15 @@ class RLAB(EveryKind):
         learned = agent.domain and agent.domain.free
         if learned is None:
             return
+
+        # Priors and networks learn how one kind of data looks.
         if learned.kind != domain.kind:
             raise RequestError(
                 f"policy {self.policy} learned on {learned.kind} data, and this "
                 f"is {domain.kind}: {RETRAIN}"
             )
+
+        # Surrogates are networks for one shape and one range of values.
         if agent.surrogates and learned.shape != domain.shape:
             shapes = ["x".join(map(str, shape)) for shape in (learned.shape, domain.shape)]
             raise RequestError(

@@ -130,6 +130,7 @@ class Square(EveryKind):
         idle = torch.zeros(len(ids), dtype=torch.long, device=highest.device)
         first_step = self._rounds_from(deals) if norm == "linf" else self.steps
 
+        # Every proposal changes one window and is kept where it raises the loss.
         for step in range(self.steps):
             # Samples that no window can improve leave, beside those that are not active.
             active = oracle.remaining(ids)
@@ -154,6 +155,7 @@ class Square(EveryKind):
                 later = range(step, min(step + BLOCK, self.steps))
                 fractions = [self.fraction(number) for number in later]
                 deals.draw(step // BLOCK, fractions, torch.tensor(later) - first_step)
+
             search.propose(deals, step % BLOCK)
             answer = oracle.loss(ids, search.x, loss)
             improved = answer > highest

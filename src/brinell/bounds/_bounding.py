@@ -264,9 +264,6 @@ def propagate(graph: Graph, ball: Ball, refine: bool, tighten: Tighten | None = 
     state.ranges.append((low, high))
     state.largest.append(torch.maximum(low.abs(), high.abs()))
 
-    before_nonlinear = {
-        j for spec in graph.nodes if isinstance(spec.operation, NONLINEAR) for j in spec.arguments
-    }
     box = {0}  # nodes whose values each depend on one value of the input
     exact = {0} if ball.norm == "linf" else set[int]()
     products_left = torch.full((len(ball.x),), MOST_PRODUCTS, device=ball.x.device)
@@ -291,7 +288,7 @@ def propagate(graph: Graph, ball: Ball, refine: bool, tighten: Tighten | None = 
         state.largest.append(products)
 
         # CROWN cannot better the range of a node that interval arithmetic bounds exactly.
-        if refine and k in before_nonlinear and k not in exact:
+        if refine and k in graph.before_nonlinear and k not in exact:
             _refine(state, k, state.backward_bounds, products_left)
             if tighten is not None:
                 _refine(state, k, functools.partial(tighten, state), products_left)

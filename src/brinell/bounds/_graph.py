@@ -368,6 +368,12 @@ class Graph:
         return self.nodes[-1].shape[0]
 
     @cached_property
+    def before_nonlinear(self) -> frozenset[int]:
+        """The nodes that are arguments of operations that are not linear."""
+        nonlinear = [node for node in self.nodes if isinstance(node.operation, NONLINEAR)]
+        return frozenset(argument for node in nonlinear for argument in node.arguments)
+
+    @cached_property
     def products(self) -> list[int]:
         """The products that a function of each node costs on its way to the input as whole maps."""
         costs = []

@@ -129,6 +129,7 @@ class _Reader:
         return Query(self.network, tuple(self.inputs), tuple(self.outputs), tuple(self._cases()))
 
     def _read_statement(self, statement: Expression) -> None:
+        """Note what a statement declares or asserts."""
         match statement:
             case ["vnnlib-version", *_]:
                 pass
@@ -150,7 +151,8 @@ class _Reader:
         stack: list[list[Expression]] = []
         position = 0
         while position < len(text):
-            self.position = position if not stack else self.position
+            if not stack:
+                self.position = position  # errors name the line of the outermost list
             token_match = TOKEN.match(text, position)
             if token_match is None:
                 raise self.refuse(f"cannot be read at {text[position : position + 20]!r}")
@@ -193,6 +195,7 @@ class _Reader:
         if self.inputs:
             raise self.refuse("asks about several networks: only queries about one are answered")
         self.network = name
+
         for declaration in declarations:
             match declaration:
                 case ["declare-input", str(variable), str(kind), *shape]:
@@ -255,6 +258,7 @@ class _Reader:
         mirrored = {name: -coefficient for name, coefficient in linear.items()}
         below = (linear, bound, relation in ("<", "!="))
         above = (mirrored, -bound, relation in (">", "!="))
+
         match relation:
             case "=" | "==":
                 return [[below, above]]

@@ -140,12 +140,9 @@ class Recorder(TorchDispatchMode):
         if not tensors:
             return result
 
-        name = func.__name__.split(".")[0]
+        name = _operation_name(func)
         if name in ("_local_scalar_dense", "is_nonzero", "equal", "item"):
             raise Unbounded("the network takes decisions by values of its input")
-        # What is done in place is read as what it computes.
-        if name.endswith("_") and not name.endswith("__"):
-            name = name[:-1]
         values = [result]
         if isinstance(result, tuple | list):
             values = [part for part in result if isinstance(part, Tensor)]
@@ -155,20 +152,24 @@ class Recorder(TorchDispatchMode):
         if name in FORWARDED or (name == "as_strided" and _is_same(args[0], values[0])):
             self._place(values[0], self.positions[id(args[0])], self._layouts[id(args[0])])
         elif name in MOVING:
-            if (
-                len(tensors) > 1
-                or tensors[0] is not args[0]
-                or _pads_with_values(name, args, kwargs)
-            ):
+            if len(tensors) > 1 or tensors[0] is not args[0]:
                 raise Unbounded(f"there is no bound for the operation {name} with these values")
-            shifted = self._moved(args[0], lambda x: func(x, *args[1:], **kwargs))
-            for value, (node, layout) in zip(values, shifted, strict=True):
-                self._place(value, node, layout)
+            self._read_moving(name, func, args, kwargs, values)
         elif name in self._readers:
             self._read(name, _bind(func, args, kwargs), tensors, values[0])
         else:
             self._decompose(name, func, args, kwargs, values)
         return result
+
+    def _read_moving(
+        self, name: str, func: Any, args: Any, kwargs: Any, values: Sequence[Tensor]
+    ) -> None:
+        """Read an operation that moves values: it does the same with their positions."""
+        if kwargs.get("value") or (name == "constant_pad_nd" and any(args[2:])):
+            raise Unbounded(f"there is no bound for the operation {name} with these values")
+        shifted = self._moved(args[0], lambda x: func(x, *args[1:], **kwargs))
+        for value, (node, layout) in zip(values, shifted, strict=True):
+            self._place(value, node, layout)
 
     def _decompose(
         self, name: str, func: Any, args: Any, kwargs: Any, values: Sequence[Tensor]
@@ -329,6 +330,14 @@ class Recorder(TorchDispatchMode):
         return self.add(_read_strided(index, self.shape(node)) or Gather(index), [node], shape)
 
 
+def _operation_name(func: Any) -> str:
+    """The name of an operation; what is done in place is read as what it computes."""
+    name: str = func.__name__.split(".")[0]
+    if name.endswith("_") and not name.endswith("__"):
+        return name[:-1]
+    return name
+
+
 def _is_same(x: Tensor, view: Tensor) -> bool:
     """True if a view has the strides of a tensor but for axes of length 1.
 
@@ -338,11 +347,6 @@ def _is_same(x: Tensor, view: Tensor) -> bool:
         return False
     strides = zip(x.shape, x.stride(), view.stride(), strict=False)
     return all(n == 1 or first == second for n, first, second in strides)
-
-
-def _pads_with_values(name: str, args: Any, kwargs: Any) -> bool:
-    """True if an operation pads with something else than 0."""
-    return bool(kwargs.get("value")) or (name == "constant_pad_nd" and any(args[2:]))
 
 
 def _read_strided(index: Tensor, shape: tuple[int, ...]) -> Convolution | None:

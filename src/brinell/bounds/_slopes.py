@@ -57,12 +57,7 @@ def optimise(
     last = node % len(state.graph.nodes)
     signs = signs or {}
 
-    operations = {k: spec.operation for k, spec in enumerate(state.graph.nodes[:last])}
-    free = {
-        k: operation
-        for k, operation in operations.items()
-        if isinstance(operation, Activation) and operation.has_slopes
-    }
+    free = _activations_with_slopes(state, last)
     arguments = {k: state.ranges[state.graph.nodes[k].arguments[0]] for k in free}
 
     slopes, multipliers = _initial(arguments, signs, start)
@@ -72,13 +67,17 @@ def optimise(
     best = rows.a.new_full((len(rows.a),), -torch.inf, dtype=torch.float64)
     optima = [parameter.detach().clone() for parameter in parameters]
 
+    def lower_bounds() -> Tensor:
+        """Lower bounds (rows,) with the present slopes and multipliers."""
+        lines: dict[int, Relaxed] = {
+            k: relax(operation, arguments[k], slopes[k]) for k, operation in free.items()
+        }
+        penalties = {k: multipliers[k] * sign for k, sign in signs.items()}
+        return state.backward_bound(last, rows, lines, penalties)
+
     for step in range(steps + 1):
         with torch.set_grad_enabled(step < steps):
-            lines: dict[int, Relaxed] = {
-                k: relax(operation, arguments[k], slopes[k]) for k, operation in free.items()
-            }
-            penalties = {k: multipliers[k] * sign for k, sign in signs.items()}
-            lower = state.backward_bound(last, rows, lines, penalties)
+            lower = lower_bounds()
 
         # Each function keeps what gave its own best bound.
         with torch.no_grad():
@@ -101,6 +100,15 @@ def optimise(
         dict(zip(slopes, optima, strict=False)),
         dict(zip(multipliers, optima[len(slopes) :], strict=True)),
     )
+
+
+def _activations_with_slopes(state: Relaxation, last: int) -> dict[int, Activation]:
+    """The activations before a node whose lines below are free, by node."""
+    return {
+        k: node.operation
+        for k, node in enumerate(state.graph.nodes[:last])
+        if isinstance(node.operation, Activation) and node.operation.has_slopes
+    }
 
 
 def _initial(

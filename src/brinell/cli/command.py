@@ -61,6 +61,7 @@ class Command:
         Returns the exit code; if it is interrupted, prints how to resume.
         """
         try:
+            # The data may say which task the study is about.
             self.study = of_data(self.study, (self._file_values() | self.values).get("data"))
             return self._answer(self._run())
         except KeyboardInterrupt:
@@ -226,6 +227,8 @@ def _settings(study: Study) -> Iterator[inspect.Parameter]:
     options = {key: _option(key, field, study) for key, field in study.fields().items()}
     yield from (options.pop(key) for key in study.positional)
     yield from itertools.islice(options.values(), FIRST - 2)
+
+    # Where the results go, and the answer as JSON.
     if study.output is Output.FILE:
         yield _parameter("out", Path, typer.Option(help="The file to write."), ...)
     elif study.output is Output.FOLDER:
@@ -233,6 +236,7 @@ def _settings(study: Study) -> Iterator[inspect.Parameter]:
         yield _parameter("out", Path | None, typer.Option(help=help), None)
     yield inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, annotation=Json, default=False)
     yield from itertools.islice(options.values(), FIRST - 2, None)
+
     if study.resume:
         resume = typer.Option("--resume", help="Go on with what --out holds.")
         yield _parameter("resume", bool, resume, False)

@@ -104,6 +104,7 @@ def _wait_for(child: int, reader: int) -> int:
     would not be forwarded.
     """
     has_answered = False
+
     while True:
         process, status = os.waitpid(child, os.WNOHANG)
         if process:
@@ -132,6 +133,7 @@ def _report_no_answer(code: int, forwarded: Sequence[int], fallback: int) -> int
     if -code in forwarded:
         say(f"stopped by {signal.Signals(-code).name}; what was computed is kept")
         return 128 - code
+
     if code < 0:
         hint = " (memory may be short)" if code == -signal.SIGKILL else ""
         name = signal.Signals(-code).name

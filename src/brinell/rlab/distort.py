@@ -418,6 +418,7 @@ def strengths(
     strongest = tuple(variants[number] for number in wholes(variants).tolist())
     if not len(x):
         return torch.ones(0), torch.ones(0)
+
     inputs = DistortedInputs(len(x), threat.domain, strongest, x.device)
     inputs.put(torch.arange(len(x), device=x.device), x, rng.fold("filters"), threat)
     factors = inputs.factor.quantile(0.5, dim=0).cpu()

@@ -204,13 +204,14 @@ def dilution_per_l2(
 ) -> Tensor:
     """(m,): the papers' reward of a step to inputs x (m, *shape) with these answers.
 
-
     It is the change of the dilution over that of the L2 (arXiv 2310.18626), where the step is kept.
     Such gains add up to nothing, so the price of a query is the largest gain.
     """
     longer = (norms.l2(x - clean) - norms.l2(before.x - clean)).abs()
     unit = torch.where(before.radius < torch.inf, before.radius, 1.0).clamp_min(1e-12)
     share = (longer / unit).clamp_min(SHORTEST)
+
+    # The kept steps alone are paid.
     quotient = (dilution(logits, y) - dilution(before.logits, y)) / share
     gain = torch.where(margin > before.margin, quotient, 0).clamp(0, 1)
     return QUOTIENT * (gain - 1)

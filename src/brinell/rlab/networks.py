@@ -203,6 +203,8 @@ def restored(
     """
     if size(domain, classes, form) > LIMIT:
         raise ValueError(f"a surrogate of {form.text} is larger than {LIMIT} bytes")
+
+    # The weights take the place of those of a module without memory.
     with torch.device("meta"):
         module = build(domain, classes, form)
     module.load_state_dict(weights, assign=True)

@@ -115,6 +115,8 @@ class PatchNetwork(nn.Module):
         self.families = families
         self.width = width
         first = torch.Generator().manual_seed(seed)
+
+        # Each patch by itself with the whole input; then all patches pooled.
         self.look = nn.Sequential(
             linear(PATCH_FEATURES + WHOLE_FEATURES, width, first),
             nn.ReLU(),
@@ -122,6 +124,8 @@ class PatchNetwork(nn.Module):
             nn.ReLU(),
         )
         self.pool = nn.Sequential(linear(2 * width + WHOLE_FEATURES, width, first), nn.ReLU())
+
+        # The pooled features shift and scale those of a patch.
         self.patch = linear(width, 2)
         self.shift = linear(width, 2 * width)
         self.value = linear(width, 1)
@@ -180,6 +184,8 @@ def best(keys: Iterable[Tensor], observation: Observation, choices: Sequence[int
     )
     if not observation.most:
         return action
+
+    # Choices beyond the number that counts this time are not made.
     ranks = [torch.arange(choice.shape[1], device=choice.device) for choice in action]
     return tuple(
         choice.masked_fill(rank >= most[:, None], -1)

@@ -236,6 +236,7 @@ def fit(
 ) -> None:
     """Fit the prior to the answers by maximum likelihood."""
     optimizer = torch.optim.Adam(prior.parameters(), lr=3e-3)
+
     for step in range(steps):
         rows = torch.randint(len(probes.effect), (batch_size,), generator=generator)
         rows = rows.to(probes.effect.device)
@@ -244,6 +245,7 @@ def fit(
             loss = likelihood(prior, subset).mean()
             optimizer.zero_grad()
             torch.autograd.backward(loss)
+
         for group in optimizer.param_groups:
             group["lr"] = 3e-3 * (1 - step / steps)
         optimizer.step()

@@ -298,11 +298,13 @@ def class_weights(margin: Callable[[Tensor], Tensor], logits: Tensor, rng: Strea
     """
     scale = SPREAD * logits.std(1, keepdim=True)
     total = torch.zeros_like(logits)
+
     for number in range(RIVALS):
         uniform = rng.fold("rivals").fold(number).uniform(logits.shape[1]).clamp_min(2.0**-24)
         shifted = (logits - scale * (-uniform.log()).log()).requires_grad_()
         with torch.enable_grad():
             total += torch.autograd.grad(margin(shifted).sum(), shifted)[0]
+
     return total / RIVALS
 
 
@@ -466,11 +468,14 @@ class Predictions:
         mean = self.posterior.mean[rows]
         energy = self.posterior.energy[rows]
         unit = self.posterior.unit[rows].square()[:, None]
+
         maps = []
         for numbers in looked_at(self.inputs.variants):
             total = torch.zeros(len(rows), len(self.grid), device=rows.device)
             for number in numbers:
                 change = self.inputs.inputs(rows, torch.full_like(rows, number)) - clean
+
+                # The expected square of its effect, averaged over the draws.
                 change = change.view(len(rows), self.grid.channels, self.grid.places)
                 predicted = sums((change * mean).sum(1), self.grid)
                 turned = torch.einsum("mcp,ce->mep", change, self.posterior.covariance)

@@ -343,12 +343,14 @@ def _save_queries(
     """
     if not len(batch) or agent.reward == "dilution":
         return agent, "all"
+
     players = {
         "prior": replace(agent, network=None),
         GREEDY: Agent(prior=Prior(), domain=agent.domain).to(batch.x.device),
     }
     if agent.network is not None:
         players["network"] = agent
+
     means = {}
     for name, player in players.items():
         queries, _ = _queries(player, oracle, batch, threat, placement, rng)

@@ -171,6 +171,7 @@ def _maps(
     threat = Threat(distance=Linf(), eps=torch.full((len(batch),), torch.inf), domain=model.domain)
     ledger = open_questions(model, batch, threat, access=explainer.access, batch_size=64)
     rng = Streams.of(7, torch.arange(len(batch)) if streams is None else streams)
+
     with contained(f"explainer {type(explainer).__name__}", f" (on {kind} inputs)"):
         if isinstance(explainer, OpensModel):
             explainer = explainer.attach(model.module, model.domain)

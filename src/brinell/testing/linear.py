@@ -68,6 +68,9 @@ class LinearModel:
         gaps = logits.gather(1, y[:, None]) - logits
         if distance == "l0":
             return self._values_to_change(x, y, gaps)
+
+        # The dual norm of a difference of weights: how fast a step of size 1 can close
+        # the gap.
         differences = self.weight[y][:, None] - self.weight[None]
         slopes = torch.linalg.vector_norm(differences, ord=DUAL[distance], dim=2)
         return torch.where(slopes > 0, gaps / slopes, torch.inf).amin(1)

@@ -106,11 +106,13 @@ def finish(study: Study, example: Mapping[str, Any], folder: Path) -> FinishedRu
     full = folder / "whole"
     with _writes() as written:
         result = calls.call_of(study)(**example, progress=SilentProgress(), out=full)
+
     _demand(study, (full / MANIFEST).exists(), f"leaves no {MANIFEST}")
     is_result = isinstance(result, study.resolve(study.result))
     _demand(study, is_result, "returns something else than its result")
     rows = rows_of(full)
     _demand(study, bool(rows) or study.rows is None, "leaves no rows")
+
     return FinishedRun(
         study=study, example=example, parent=folder, result=result, rows=rows, writes=len(written)
     )

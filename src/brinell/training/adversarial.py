@@ -186,6 +186,7 @@ class AdversarialBatch:
                 queries=None,
                 seed=seed,
             )
+
             stages = parse_stages((self.attack,))
             budgets = parse_radii(eps, len(x), self.distance, domain, stages, x.device)
             no_autocast = torch.autocast(x.device.type, enabled=False)
@@ -215,6 +216,7 @@ class AdversarialBatch:
         """The domain of inputs like these, and the recipe for them; found once for each shape."""
         shape = tuple(x.shape[1:])
         if shape not in self._fitted:
+            # No data of this shape were seen before.
             kind = self.kind or KINDS.get(x.ndim)
             if kind is None:
                 raise RequestError(
@@ -342,6 +344,7 @@ def _check_batchwise(recipe: Recipe) -> None:
             f"name {remaining} here, and put "
             "brinell.training.AWP around the loss"
         )
+
     if recipe.specs():
         raise RequestError(
             f"recipe {recipe.text} learns from further samples, which do not "

@@ -73,6 +73,9 @@ class Recipe:
             name = type(defence).__name__
             domains = ", ".join(sorted(defence.domains))
             distances = ", ".join(sorted(defence.distances))
+
+            # Data of another kind, or a budget in another norm, the defence cannot
+            # take.
             if domain.kind not in defence.domains:
                 raise RequestError(
                     f"recipe {self.text}: {name} is for {domains} data, and these are of kind "
@@ -83,6 +86,7 @@ class Recipe:
                     f"recipe {self.text}: {name} works in {distances}, not in {distance.name}: "
                     f"choose another {option('recipe')} or {option('norm')}"
                 )
+
             parts.append(_with_distortions(defence, domain))
         return replace(self, parts=tuple(parts))
 
