@@ -27,20 +27,20 @@ CEILINGS = {
         "distances",
         "distortions",
         "explainers",
-    ): 6_300,
+    ): 6_500,
     ("models", "datasets"): 4_600,
-    ("rlab",): 2_100,
-    ("training",): 800,
+    ("rlab",): 2_150,
+    ("training",): 900,
     ("engine",): 4_000,  # 3,300 once the audit goes by the kit
     ("store",): 950,
-    ("analysis",): 1_900,
+    ("analysis",): 2_000,
     ("reports",): 1_900,
     ("studies",): 8_700,  # 8,200 once masks and boxes go by the one audit
-    ("cli",): 450,
-    ("testing",): 950,
+    ("cli",): 500,
+    ("testing",): 1_100,
 }
 """Statements at most, by the folders of a room; "." is what stands beside the folders."""
-WHOLE = 35_000
+WHOLE = 35_200
 """Statements of the whole package at most."""
 
 WIDTH = 100

@@ -45,8 +45,8 @@ def joint_p_values(differences: Array) -> Array:
     statistic = np.abs(differing.sum(0)) / scale
     largest = _largest_by_exchange(differing, scale)
     # Rounding must not make an exchange that equals the observed one look smaller.
-    reached = (largest[:, None] >= statistic * (1 - 1e-5)).sum(0)
-    by_exchange = (1 + reached) / (1 + EXCHANGES)
+    exceedances = (largest[:, None] >= statistic * (1 - 1e-5)).sum(0)
+    by_exchange = (1 + exceedances) / (1 + EXCHANGES)
 
     bonferroni = exact * len(exact)
     return np.asarray(np.where(bonferroni < 1 / EXCHANGES, bonferroni, by_exchange))

@@ -66,7 +66,7 @@ class Detours(NamedTuple):
 
 
 def detours(manifest: Mapping[str, Any], model: str, stages: Sequence[StageResult]) -> Detours:
-    """The gradients that the stages of a model followed in place of its own.
+    """The gradients that the stages of a model followed in place of the model's.
 
     The stages are in the order of the manifest.
     """
@@ -107,8 +107,8 @@ def weaker_than_fast(manifest: Mapping[str, Any], model: str) -> str | None:
         return None
 
     titles = [stage_title(stage) for stage in stages]
-    others = f" and {len(titles) - 3} more" if len(titles) > 3 else ""
-    return "; ".join(titles[:3]) + others or None
+    ellipsis = f" and {len(titles) - 3} more" if len(titles) > 3 else ""
+    return "; ".join(titles[:3]) + ellipsis or None
 
 
 class Measured(NamedTuple):
@@ -157,7 +157,7 @@ def verdict(measured: Measured) -> str:
 
 
 def _not_measured(measured: Measured) -> str:
-    """Why there is no figure; empty where there is one."""
+    """Why a figure is missing; empty where it is there."""
     last = measured.robust[-1]
     if not measured.clean.k:
         return "No sample was attacked: the model misclassifies every clean input."

@@ -135,7 +135,7 @@ class SparseState:
     def move(self, x0: Tensor, threat: Threat, momentum: float) -> Tensor:
         """A step along the signs of the steepest values, all of one length, and the projection.
 
-        There is no momentum.
+        Momentum is not used.
         """
         steep = self.grad.abs().flatten(1)
         ranks = self.count.long().clamp(1, steep.shape[1])

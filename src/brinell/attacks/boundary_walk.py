@@ -222,9 +222,9 @@ class _BoundaryPoints:
 
             # Secants and halvings by turns; before both ends are known, far steps.
             part = (0.9 * above / (above - below)).clamp(0.05, 0.9) if number % 2 else 0.5
-            between = interior + (outside - interior) * part
+            estimate = interior + (outside - interior) * part
             further = torch.minimum(2 * share, (2 + share) / 2)
-            share = torch.where(outside == 2, further, between)
+            share = torch.where(outside == 2, further, estimate)
             share = torch.where(interior == 0, outside / 4, share)
 
         rows = torch.arange(len(share), device=share.device)

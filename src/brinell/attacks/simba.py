@@ -120,7 +120,7 @@ def _proposal(
 
 
 class _Directions:
-    """Directions of each sample in an order of its own, of length 1: in L2, or in Linf."""
+    """Directions of length 1, shuffled for each sample: in L2, or in Linf."""
 
     def __init__(self, basis: str, threat: Threat, rng: Streams) -> None:
         domain = threat.domain

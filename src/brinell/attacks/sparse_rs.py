@@ -280,8 +280,8 @@ class _Patch:
         side = torch.minimum((share ** (1 / axes) * self._sides).long().clamp_min_(1), self._sides)
         start = (rng.fold("square").uniform(axes) * (self._sides - side + 1)).long()
         end = start + side
-        inside = (self._offsets >= start[:, None]) & (self._offsets < end[:, None])
-        covered = inside.all(2)[:, None]
+        overlap = (self._offsets >= start[:, None]) & (self._offsets < end[:, None])
+        covered = overlap.all(2)[:, None]
 
         high = (rng.fold("high").bits(channels, 1) > 0).expand_as(self._content)
         channel = rng.fold("channel").integers(channels, 1)

@@ -373,7 +373,7 @@ def _refine(
 
 
 def _below(value: Tensor, dtype: torch.dtype) -> Tensor:
-    """Numbers of another precision that are no larger."""
+    """The nearest numbers of another precision from below."""
     nearest = value.to(dtype)
     next_lower = nearest.nextafter(torch.full_like(nearest, -torch.inf))
     return torch.where(nearest > value, next_lower, nearest)

@@ -253,8 +253,8 @@ def _softmax_of(trace: Recorder, node: int, axis: int) -> int:
     differences = trace.add(Sum((1.0, -1.0)), [rows, columns], wide)
     exponentials = trace.add(Activation("exp"), [differences], wide)
 
-    ones = torch.ones(1, count, dtype=torch.float64)
-    total = trace.add(Linear(ones, None), [exponentials], (*shape, 1))
+    weights = torch.ones(1, count, dtype=torch.float64)
+    total = trace.add(Linear(weights, None), [exponentials], (*shape, 1))
     total = trace.add(Reshape(shape), [total], shape)
     return trace.add(Activation("reciprocal"), [total], shape)
 

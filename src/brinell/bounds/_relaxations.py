@@ -135,8 +135,8 @@ def _smooth(function: SmoothFunction, low: Tensor, high: Tensor) -> FourMaps:
         least = torch.minimum(least, difference)
         most = torch.maximum(most, difference)
 
-    between = function.curvature / 8 * (width / STEPS) ** 2
-    slack = between * (1 + 1e-3) + rounding(slopes)
+    sagitta = function.curvature / 8 * (width / STEPS) ** 2
+    slack = sagitta * (1 + 1e-3) + rounding(slopes)
     below = least - slack
     above = most + slack
 
@@ -250,9 +250,9 @@ class Windows:
         out = a.new_zeros(*a.shape[:2], *extent)
         for position in range(pool.kernel[0] * pool.kernel[1]):
             # The values at one position of the kernel lie a stride apart.
-            top, left = divmod(position, pool.kernel[1])
-            down = slice(top, top + (height - 1) * pool.stride[0] + 1, pool.stride[0])
-            across = slice(left, left + (width - 1) * pool.stride[1] + 1, pool.stride[1])
+            row, column = divmod(position, pool.kernel[1])
+            down = slice(row, row + (height - 1) * pool.stride[0] + 1, pool.stride[0])
+            across = slice(column, column + (width - 1) * pool.stride[1] + 1, pool.stride[1])
             out[:, :, down, across] += a * rows.pick(self.selection[:, position])
 
         corner = rows.corner

@@ -87,8 +87,8 @@ def _without_unused(nodes: Sequence[Node], last: int) -> Graph:
 
     order = sorted(used)
     places = {k: place for place, k in enumerate(order)}
-    kept = []
+    remaining = []
     for k in order:
         arguments = tuple(places[j] for j in nodes[k].arguments)
-        kept.append(Node(nodes[k].operation, arguments, nodes[k].shape))
-    return Graph(tuple(kept))
+        remaining.append(Node(nodes[k].operation, arguments, nodes[k].shape))
+    return Graph(tuple(remaining))

@@ -311,7 +311,7 @@ def _plain(hint: Any) -> tuple[type, bool]:
 
 
 def _parameter(name: str, hint: Any, info: Any, default: Any) -> inspect.Parameter:
-    """A parameter of the command's function; `...` is no default."""
+    """A parameter of the command's function; `...` stands for a missing default."""
     value = inspect.Parameter.empty if default is ... else default
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, info], default=value

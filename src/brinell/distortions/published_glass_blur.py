@@ -46,5 +46,5 @@ class GlassBlur(Published):
                     order[place] = order[place + moves_flat[turn, at_row, at_column], samples]
 
         index = torch.from_numpy(order.T.copy()).to(x.device)[:, None].expand(-1, channels, -1)
-        moved = soft.reshape(n, channels, -1).gather(2, index).reshape(x.shape)
-        return smoothed(moved, deviation)
+        shuffled = soft.reshape(n, channels, -1).gather(2, index).reshape(x.shape)
+        return smoothed(shuffled, deviation)

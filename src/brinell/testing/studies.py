@@ -153,8 +153,10 @@ def _same_table(first: pa.Table, second: pa.Table) -> bool:
         b = second[name]
         if pa.types.is_floating(a.type):
             numbers = np.array([np.nan if value is None else value for value in a.to_pylist()])
-            others = np.array([np.nan if value is None else value for value in b.to_pylist()])
-            if not np.allclose(numbers, others, rtol=1e-5, atol=1e-6, equal_nan=True):
+            second_numbers = np.array(
+                [np.nan if value is None else value for value in b.to_pylist()]
+            )
+            if not np.allclose(numbers, second_numbers, rtol=1e-5, atol=1e-6, equal_nan=True):
                 return False
         elif a != b:
             return False

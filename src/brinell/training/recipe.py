@@ -189,9 +189,9 @@ def _with_distortions(defence: Defence, domain: Domain) -> Defence:
     field = entries.get("distortions")
     if field is None or field.metadata.get("plugin") != "distortion":
         return defence
-    named = defence.distortions  # type: ignore[attr-defined]
-    if named:
-        variants(named, domain)  # refuses those that do not know such inputs
+    distortions = defence.distortions  # type: ignore[attr-defined]
+    if distortions:
+        variants(distortions, domain)  # refuses those that do not know such inputs
         return defence
 
     fitting = fitting_distortions(domain)
