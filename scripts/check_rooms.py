@@ -33,14 +33,14 @@ CEILINGS = {
     ("training",): 900,
     ("engine",): 4_000,  # 3,300 once the audit goes by the kit
     ("store",): 950,
-    ("analysis",): 2_000,
+    ("analysis",): 2_100,
     ("reports",): 1_900,
     ("studies",): 8_700,  # 8,200 once masks and boxes go by the one audit
     ("cli",): 500,
     ("testing",): 1_100,
 }
 """Statements at most, by the folders of a room; "." is what stands beside the folders."""
-WHOLE = 35_200
+WHOLE = 35_700
 """Statements of the whole package at most."""
 
 WIDTH = 100
@@ -100,14 +100,14 @@ class Limit:
 
 LIMITS = (
     Limit("code lines above 100 columns, %", 0.2, 0.3),
-    Limit("functions of 15 lines or more without a blank line in the body, %", 20, 91),
-    Limit("lines with a comment, %", 2.5, 0.5, least=True),
-    Limit("assignments of several computed values, per 100 statements", 0.5, 2.9),
-    Limit("names unpacked from a generator or comprehension", 10, 138),
-    Limit("statements nested five expressions deep or more, %", 2, 3.3),
-    Limit("functions of a complexity above 10, %", 4, 6.5),
-    Limit("functions of a complexity above 15", 10, 77),
-    Limit("class names bound in two modules or more", 10, 61),
+    Limit("functions of 15 lines or more without a blank line in the body, %", 20, 65),
+    Limit("lines with a comment, %", 2.5, 0.8, least=True),
+    Limit("assignments of several computed values, per 100 statements", 0.5, 1.7),
+    Limit("names unpacked from a generator or comprehension", 10, 99),
+    Limit("statements nested five expressions deep or more, %", 2, 2.7),
+    Limit("functions of a complexity above 10, %", 4, 6.1),
+    Limit("functions of a complexity above 15", 10, 65),
+    Limit("class names bound in two modules or more", 10, 44),
     Limit("places that build a Ledger", 3),
 )
 
