@@ -184,7 +184,7 @@ def broken(options: argparse.Namespace) -> None:
             pair.defended, base.x, base.y, eps, options.cascade, options.seed, **entry.audit
         )
         robust = adaptive(entry, pair, base, eps, options.seed, options.out)
-        if answer.robust is not None and entry.flaw not in ("random", "company"):
+        if answer.robust is not None and entry.flaw not in ("random", "company", "state"):
             robust &= answer.robust
         robust_count = int(robust.sum())
         outcome = verdict(answer, robust_count, len(base.y), entry.flaw)

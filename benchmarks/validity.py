@@ -4,31 +4,54 @@ every check.
     python -m benchmarks.validity [--cases 200] [--part 1/2] [--cascade fast] [--seed 0]
     python -m benchmarks.validity --broken [--names jpeg ...] [--samples 60] [--part 1/2] [--out
     DIR]
+    python -m benchmarks.validity --broken --quick [--table] [--without CODE] [--part 1/2] [--out
+    DIR]
+    python -m benchmarks.validity --power [--names CODE ...] [--part 1/2]
+    python -m benchmarks.validity --costs [--names digits cnn4_pgd ...] [--samples 60]
 
 Run it from the root of the repository. A sound case is a model of `zoo.sound`, a slice of test
 samples and a budget: a fifth of the cases are linear models, half of them have 8 to 64 samples. A
 failed check is an alarm; the last column says how many samples an adaptive attack leaves (Linf).
 Broken defences stand around the digits network; a defence goes unnoticed if the headline is more
-than 1 of 60 above the truth and no check failed. `--part` runs every second case of two and so on;
-`--out` keeps the truth.
+than 1 of 60 above the truth and no check failed. `--quick` audits the quick member of each kind
+(`zoo.quick`), with its kept truth; there a kind goes unnoticed if every check passed, too. `--table`
+writes its table into docs/results/checks.md, `--without` lets a check pass whatever it sees.
+`--power` audits the members of the kinds that have to fail a check, with 20, 60 and 200 samples;
+`--costs` counts the passes of each check, as a share of those of `fast` on a sound network.
+`--part` runs every second case of two and so on; `--out` keeps truths and marks, and no quick member
+whose mark is kept is audited again.
 """
 
 import argparse
 import random
+import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks import measure
 from benchmarks.defences import adaptive, audit
-from benchmarks.zoo import ZOO, Pair, load, truth
-from benchmarks.zoo.sound import SOUND, WITHOUT_GRADIENTS
+from benchmarks.zoo import ZOO, Pair, load, marks, quick, truth
+from benchmarks.zoo.sound import LARGE, SIZES, SOUND, WITHOUT_GRADIENTS
+from brinell.core.checks import Code
+from brinell.engine.context import CheckContext
+from brinell.engine.model_checks import ModelChecks
 
 GROUP = "checks"
-RUNS = {"": "--cases 2", "--broken": "--names none --samples 6"}
+RUNS = {
+    "": "--cases 2",
+    "--broken": "--names none --samples 6",
+    "--power": "--names zero-gradients",
+    "--costs": "--names digits --samples 20",
+}
+PAGE = measure.ROOT / "docs" / "results" / "checks.md"
 LINF, L2 = ("4/255", "8/255", "0.05", "0.1", "0.2"), ("0.3", "0.8")
-FEW, MANY = (8, 12, 16, 20, 32, 48, 64), (80, 100, 150)
+FEW, MANY = (10, 12, 16, 20, 32, 48, 64), (80, 100, 150, 200)
 Case = tuple[str, str, str, list[int]]
 """Kind, norm, eps and the numbers of the test samples."""
 
@@ -40,9 +63,8 @@ def cases(count: int, seed: int) -> list[Case]:
     for k in range(count):
         name = linear[k // 5 % len(linear)] if k % 5 == 0 else other[(k - k // 5) % len(other)]
         norm, eps = ("l2", rng.choice(L2)) if rng.random() < 0.2 else ("linf", rng.choice(LINF))
-        drawn.append(
-            (name, norm, eps, sorted(rng.sample(range(539), rng.choice(FEW if k % 2 else MANY))))
-        )
+        size = rng.choice(FEW[:4] if name in LARGE else FEW if k % 2 else MANY)
+        drawn.append((name, norm, eps, sorted(rng.sample(range(SIZES.get(name, 539)), size))))
     return drawn
 
 
@@ -97,7 +119,7 @@ def broken(options: argparse.Namespace) -> None:
             pair.defended, base.x, base.y, base.eps, options.cascade, options.seed, **entry.audit
         )
         robust = adaptive(entry, entry.build(base), base, base.eps, options.seed, options.out)
-        if answer.robust is not None and entry.flaw not in ("random", "company"):
+        if answer.robust is not None and entry.flaw not in ("random", "company", "state"):
             robust &= answer.robust
         above = None if answer.headline is None else answer.headline - int(robust.sum())
         unnoticed = above is not None and above > options.samples / 60 and not answer.failed
@@ -108,6 +130,124 @@ def broken(options: argparse.Namespace) -> None:
             "unsure" if unnoticed and answer.caveat else unnoticed,
         )
     print(f"\nunnoticed: {len(silent)}: {', '.join(silent)}")
+
+
+# --- quick members
+# ------------------------------------------------------------------------------------------------
+
+
+def quick_members(options: argparse.Namespace) -> None:
+    """The table of quick members, those that went unnoticed, and what each check alone catches."""
+    table = measure.Table(
+        "Quick members", "kind,clean,headline,truth,failed checks,not made,forwards,cpu s,unnoticed"
+    )
+    file = options.out / "marks.jsonl" if options.out else None
+    kept, rows = marks.read_marks(file) if file else {}, []
+    members = quick.read_members()
+    for _, kind in part(options.names or list(ZOO), options.part):
+        row = kept.get(kind)
+        if row is None:
+            with marks.passing(options.without):
+                row = marks.mark(members[kind])
+            if file:
+                marks.keep_mark(row, file)
+        rows.append(row)
+        cells = (row.clean, row.headline, row.truth, " ".join(row.failed), " ".join(row.missing))
+        table.add(kind, *cells, row.forwards, row.seconds, row.is_unnoticed())
+    for title, chosen in {
+        "unnoticed": [row.kind for row in rows if row.is_unnoticed()],
+        "above the truth, and said to be unsure alone": [
+            row.kind for row in rows if row.is_high and not row.failed and row.unsure
+        ],
+    }.items():
+        print(f"\n{title}: {len(chosen)}: {', '.join(chosen)}")
+    print("\n| check | fails on | alone |\n| --- | --- | --- |")
+    for code, (kinds, alone) in marks.catches(rows, Code).items():
+        print(f"| `{code}` | {len(kinds)} | {', '.join(alone)} |")
+    if options.table:
+        write_table(rows)
+
+
+def write_table(rows: list[marks.Mark]) -> None:
+    """Put the table of quick members in its place on the page of results."""
+    lines = ["| kind | n | truth | headline | marks |", "| --- | --- | --- | --- | --- |"]
+    for row in rows:
+        headline = "refused" if row.headline is None else row.headline
+        lines.append(
+            f"| {row.kind} | {row.samples} | {row.truth} | {headline} | {' '.join(row.failed)} |"
+        )
+    before, head, rest = PAGE.read_text(encoding="utf-8").partition(lines[0])
+    after = rest[rest.index("\n\n") :] if head else f"\n{rest}"
+    PAGE.write_text(before + "\n".join(lines) + after, encoding="utf-8")
+
+
+def power(options: argparse.Namespace) -> None:
+    """How often a check fails on the kinds that have to fail it, with few and with many samples."""
+    table = measure.Table("Power", "check,kinds,of 20 samples,of 60,of 200,cpu s")
+    members = quick.read_members().values()
+    for _, code in part(options.names or list(Code), options.part):
+        chosen = [member for member in members if member.check == code]
+        began, cells = time.process_time(), []
+        for samples, starts in SLICES.items():
+            failed = [
+                code in marks.mark(member, start, samples).failed
+                for member in chosen
+                for start in starts
+            ]
+            cells.append(f"{sum(failed)} of {len(failed)}")
+        seconds = f"{time.process_time() - began:.0f}"
+        table.add(code, " ".join(member.kind for member in chosen), *cells, seconds)
+
+
+@contextmanager
+def counting() -> Iterator[Counter[str]]:
+    """Passes by check while the block runs; those that only their sum is known of stand under the
+    first of them.
+    """
+    passes: Counter[str] = Counter()
+    make, keep = CheckContext.make, ModelChecks._keep
+
+    def make_one_by_one(context: CheckContext, checks: Any) -> list[Any]:
+        findings = []
+        for code, check in checks.items():
+            before = sum(context.costs)
+            findings = make(context, {code: check})
+            passes[code] += sum(context.costs) - before
+        return findings
+
+    def keep_and_count(checks: ModelChecks, findings: Any, *costs: int) -> None:
+        codes = [finding.code for finding in findings]
+        if codes[0] in (Code.PROBE_AHEAD, Code.WEIGHTS):
+            passes[codes[0]] += sum(costs)
+        elif codes[0] == Code.CLEAN:
+            passes[Code.CLEAN] += sum(costs) - sum(passes.values())
+        keep(checks, findings, *costs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CheckContext, "make", make_one_by_one)
+        patch.setattr(ModelChecks, "_keep", keep_and_count)
+        yield passes
+
+
+def costs(options: argparse.Namespace) -> None:
+    """Passes of each check on sound networks."""
+    names = options.names or ["digits", "cnn4_pgd"]
+    table = measure.Table("Passes of the checks", ["check", *(f"{name}, %" for name in names)])
+    shares: dict[str, list[str]] = {}
+    for name in names:
+        base = load(name, options.samples)
+        with counting() as passes, measure.counting(base.net) as all_passes:
+            audit(base.net, base.x, base.y, base.eps, "fast", options.seed)
+        whole = all_passes.forwards + all_passes.backwards
+        for code in Code:
+            shares.setdefault(code, []).append(f"{100 * passes[code] / whole:.2f}")
+        shares.setdefault("all", []).append(f"{100 * sum(passes.values()) / whole:.2f}")
+    for code, cells in shares.items():
+        table.add(code, *cells)
+
+
+SLICES = {20: (0, 100, 200), 60: (0, 200), 200: (0,)}
+"""First samples of the slices of each size."""
 
 
 def part(items: list[Any], text: str) -> Iterator[tuple[int, Any]]:
@@ -128,8 +268,20 @@ def main() -> None:
         seed=0,
         out=Path,
         broken=False,
+        quick=False,
+        table=False,
+        power=False,
+        costs=False,
+        without="",
     )
-    (broken if options.broken else sound)(options)
+    if options.costs:
+        costs(options)
+    elif options.power:
+        power(options)
+    elif options.quick:
+        quick_members(options)
+    else:
+        (broken if options.broken else sound)(options)
 
 
 if __name__ == "__main__":

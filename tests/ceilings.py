@@ -2,8 +2,9 @@
 
 A test without the mark `slow` or `nightly` takes at most one second of the processor, with its
 children; a file eight. It fails above five times that, since processor time differs threefold from
-run to run; those between are named at the end. What a session shares does not count: fixtures of
-tests/conftest.py and tests/runs.py with the scope of a session, and imports.
+run to run; those between are named at the end. A test with such a mark takes at most ten minutes of
+the processor. What a session shares does not count: fixtures of tests/conftest.py and tests/runs.py
+with the scope of a session, and imports.
 """
 
 import collections
@@ -20,6 +21,8 @@ from _pytest.assertion.rewrite import AssertionRewritingHook
 
 TEST_SECONDS = 1.0
 FILE_SECONDS = 8.0
+MARKED_SECONDS = 600.0
+"""Most processor seconds of a test with the mark `slow` or `nightly`."""
 NOISE = 5
 """How much more than usual a run may take. What is between a ceiling and that is named, and does
 not fail."""
@@ -142,11 +145,11 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
     """Fail a test above the ceiling."""
     outcome = yield
     seconds = METER.seconds() - item.stash[SPENT] - item.config.stash[SPENT]
-    if (
-        is_limited(item)
-        and seconds > TEST_SECONDS
-        and seconds > NOISE * TEST_SECONDS * (slow := slowness())
-    ):
+    if not is_limited(item):
+        if seconds > MARKED_SECONDS * slowness():
+            pytest.fail(f"{seconds:.0f} s of the processor: {MARKED_SECONDS:g} s is the most")
+        return outcome
+    if seconds > TEST_SECONDS and seconds > NOISE * TEST_SECONDS * (slow := slowness()):
         pytest.fail(
             f"{seconds / slow:.1f} s of the processor: make it cheaper, share a "
             "finished run (tests/runs.py), or mark it slow"

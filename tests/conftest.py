@@ -13,6 +13,9 @@ import torch
 
 pytest_plugins = ("ceilings", "runs")
 ROOT = Path(__file__).resolve().parent.parent
+HANG = 3600
+"""Seconds on the clock after which a slow test hangs; what it may take of the processor stands in
+tests/ceilings.py, since a shared core makes a test long and not dear."""
 SHARED = Path(os.environ.get("BRINELL_SHARED", ROOT.parent / "shared" / "data")).resolve()
 
 # No deadline: a loaded machine is not a bug. In CI the examples are the same on every run.
@@ -88,7 +91,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if any(
             item.get_closest_marker(name) for name in ("slow", "nightly")
         ) and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(600))
+            item.add_marker(pytest.mark.timeout(HANG))
     if seed := config.getoption("--shuffle"):
         items[:] = shuffled(items, seed)
 

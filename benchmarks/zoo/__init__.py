@@ -10,9 +10,12 @@ from benchmarks.zoo import (
     gradients,
     inputs,
     inside,
+    masks,
     outputs,
+    plateaus,
     raised,
     shown,
+    stores,
     trained,
 )
 from benchmarks.zoo.base import Base, load
@@ -29,8 +32,11 @@ __all__ = [
     "inputs",
     "inside",
     "load",
+    "masks",
     "outputs",
+    "plateaus",
     "raised",
     "shown",
+    "stores",
     "trained",
 ]

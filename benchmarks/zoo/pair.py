@@ -13,10 +13,17 @@ from benchmarks.zoo.base import DEFAULT, Base, load
 
 Change = Callable[[Tensor], Tensor]
 Flaw = Literal[
-    "none", "no gradient", "partial gradient", "wrong gradient", "answers", "random", "company"
+    "none",
+    "no gradient",
+    "partial gradient",
+    "wrong gradient",
+    "answers",
+    "random",
+    "company",
+    "state",
 ]
 """What is wrong: nothing; the gradient; answers that say too little or saturate; answers that
-are drawn; answers that depend on the other inputs of the batch."""
+are drawn; answers that depend on the other inputs of the batch, or on earlier calls."""
 
 
 @dataclass(frozen=True, kw_only=True)

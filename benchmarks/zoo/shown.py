@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.zoo.base import Base, load
+from benchmarks.zoo.base import SMALL, Base, load
 from benchmarks.zoo.pair import Around, Change, Pair, defence
 
 BELOW = -4.0
@@ -75,7 +75,7 @@ def plain(base: Base) -> nn.Module:
     """A network that nothing made robust, of the same classes; elsewhere the base on a turned
     input.
     """
-    if base.x.shape[1] == 3:
+    if base.x.shape[1] == 3 and base.name not in SMALL:
         return load("resnet20", 1).net
     return Around(base.net, lambda x: x.transpose(-1, -2))
 

@@ -5,13 +5,16 @@ check may fail on them.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.neighbors import KDTree
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks import measure
 from benchmarks.zoo import base
 from benchmarks.zoo.pair import Around, Change, generator, noise_like
 
@@ -20,8 +23,12 @@ Loaded = tuple[nn.Module, Tensor, Tensor]
 
 SOUND: dict[str, Callable[[], Loaded]] = {}
 """Every kind by its name."""
-WITHOUT_GRADIENTS = ("nearest-neighbours", "stumps")
+WITHOUT_GRADIENTS = ("nearest-neighbours", "nearest-votes", "stumps", "forest", "boosted-trees")
 """Kinds that answer scores alone."""
+SIZES = {"clips": 60}
+"""Test samples of kinds that have fewer than the digits."""
+LARGE = ("clips", "resnet20", "resnet4b")
+"""Kinds of which few samples are audited, since a pass takes long."""
 
 Labels = Callable[[Tensor, Tensor], Tensor]
 
@@ -260,6 +267,115 @@ def fitted(make: Callable[[Tensor, Tensor], nn.Module]) -> Callable[[], Loaded]:
     return load
 
 
+class Votes(nn.Module):
+    """The shares of the classes among the nearest five training images."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        super().__init__()
+        self.tree, self.labels = KDTree(x.flatten(1).numpy()), y
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, 1, 8, 8) to (n, 10)."""
+        nearest = self.tree.query(x.detach().flatten(1).numpy(), 5)[1]
+        return F.one_hot(self.labels[torch.from_numpy(nearest)], 10).float().mean(1)
+
+
+class OfSklearn(nn.Module):
+    """A fitted model of scikit-learn that answers probabilities."""
+
+    def __init__(self, model: Any, x: Tensor, y: Tensor) -> None:
+        super().__init__()
+        self.model = model.fit(x.flatten(1).numpy(), y.numpy())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, 1, 8, 8) to (n, 10)."""
+        points = x.detach().flatten(1).double().numpy()
+        return torch.from_numpy(self.model.predict_proba(points)).float()
+
+
+def integer_weights(net: nn.Module) -> nn.Module:
+    """Weights are whole numbers from -8 to 8, and biases whole numbers."""
+    for weight in net.parameters():
+        scale = 8 / weight.abs().max() if weight.dim() > 1 else 8.0
+        weight.data = (weight * scale).round()
+    return net
+
+
+def ternary_weights(net: nn.Module) -> nn.Module:
+    """Weights are -1, 0 or 1, and biases 0."""
+    for weight in net.parameters():
+        keep = weight.abs() > 0.7 * weight.abs().mean()
+        weight.data = weight.sign() * keep if weight.dim() > 1 else torch.zeros_like(weight)
+    return net
+
+
+def half_grid(x: Tensor) -> Tensor:
+    """Inputs on nine levels, straight through."""
+    return x + ((8 * x).round() / 8 - x).detach()
+
+
+def beats() -> Loaded:
+    """A small network over real heartbeats, in millivolts of -5 to 5 brought to 0 to 1."""
+    with np.load(measure.SHARED / "ecg_mitbih" / "mitbih_beats_test_ds2.npz") as arrays:
+        rows = np.random.default_rng(0).permutation(len(arrays["labels"]))[:2400]
+        x = torch.from_numpy(arrays["beats_uV"][rows]).float().div(10_000).add(0.5)
+        y = torch.from_numpy(arrays["labels"][rows].astype(np.int64))
+    net = nn.Sequential(
+        nn.Conv1d(1, 8, 9, 4),
+        nn.ReLU(),
+        nn.Conv1d(8, 16, 9, 4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.LazyLinear(5),
+    )
+    return _own(net, x.clamp(0, 1)[:, None], y, 539)
+
+
+def clips() -> Loaded:
+    """A small network over real clips of gestures, a quarter of their size."""
+    with np.load(measure.SHARED / "video" / "asl_gesture_clips.npz") as arrays:
+        pixels, labels = arrays["clips"][:, ::2], arrays["labels"].astype(np.int64)
+    x = torch.from_numpy(pixels).movedim(-1, 1).float().div(255)
+    net = nn.Sequential(
+        nn.Conv3d(3, 8, 3, 2),
+        nn.ReLU(),
+        nn.Conv3d(8, 16, 3, 2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.LazyLinear(8),
+    )
+    return _own(net, F.avg_pool3d(x, (1, 4, 4)), torch.from_numpy(labels), SIZES["clips"])
+
+
+def _own(net: nn.Module, x: Tensor, y: Tensor, held_out: int) -> Loaded:
+    """A network trained on its own data, but for what is held out."""
+    order = torch.randperm(len(x), generator=generator(3))
+    test, rows = order[:held_out], order[held_out:]
+    with torch.random.fork_rng():
+        torch.default_generator.manual_seed(0)
+        net(x[:2])
+        net.apply(
+            lambda part: part.reset_parameters() if hasattr(part, "reset_parameters") else None
+        )
+    optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
+    for _ in range(12):
+        for batch in rows.split(32):
+            optimizer.zero_grad()
+            F.cross_entropy(net(x[batch]), y[batch]).backward()
+            optimizer.step()
+    return net.eval().requires_grad_(False), x[test], y[test]
+
+
+def published(name: str) -> Callable[[], Loaded]:
+    """A network of the shared data with the first of its test images."""
+
+    def load() -> Loaded:
+        subject = base.load(name, 539)
+        return subject.net, subject.x, subject.y
+
+    return load
+
+
 def linear() -> nn.Module:
     """Logistic regression."""
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
@@ -297,3 +413,15 @@ sound("kept-noise", dense, finish=plus_noise)
 SOUND["soft-neighbours"] = fitted(Neighbours)
 SOUND["nearest-neighbours"] = fitted(Nearest)
 SOUND["stumps"] = fitted(Stumps)
+SOUND["nearest-votes"] = fitted(Votes)
+SOUND["forest"] = fitted(lambda x, y: OfSklearn(RandomForestClassifier(50, random_state=0), x, y))
+SOUND["boosted-trees"] = fitted(
+    lambda x, y: OfSklearn(HistGradientBoostingClassifier(max_iter=20, random_state=0), x, y)
+)
+sound("integer-weights", dense, finish=integer_weights)
+sound("ternary-weights", lambda: dense(width=128), finish=ternary_weights)
+sound("linear-integer-weights", linear, finish=integer_weights)
+sound("wide", lambda: dense(width=1024), epochs=6)
+sound("inputs-on-a-grid", lambda: Around(dense(), before=half_grid))
+SOUND["heartbeats"], SOUND["clips"] = beats, clips
+SOUND["resnet20"], SOUND["resnet4b"] = published("resnet20"), published("resnet4b")

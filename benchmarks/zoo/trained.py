@@ -14,12 +14,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.zoo.base import Base
+from benchmarks.zoo.base import SMALL, Base, kept_weights
 from benchmarks.zoo.inside import Activated, largest
 from benchmarks.zoo.pair import Around, Bpda, Change, Pair, defence, generator, value_of
 from brinell.core.streams import initial
 
 MNIST = {"base": "cnn4_pgd"}
+SMALL_FACTOR = 6
+"""How many times as often a quick member's network sees its images, which are few."""
 IMAGES, EPOCHS, BATCH, RATE = 10_000, 6, 64, 2e-3
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
@@ -31,22 +33,38 @@ def plain(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(net(x), y)
 
 
+keep_small: Callable[[str, nn.Module], None] | None = None
+"""Keeps the network that a quick member trains, while those are made (`zoo.quick`)."""
+
+
+def begin(net: nn.Module, rng: torch.Generator) -> None:
+    """Draw the weights of a network anew; batch norms begin as the identity."""
+    initial(net, rng)
+    for part in net.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            part.reset_parameters()
+
+
 def trained(
     base: Base, name: str, net: nn.Module, loss: Loss = plain, epochs: int = EPOCHS
 ) -> nn.Module:
     """The network with weights drawn anew and trained with AdamW at a falling rate, or with those
     that are kept.
     """
+    if base.name in SMALL and (weights := kept_weights(f"{base.name}-{name}")):
+        net.load_state_dict(weights)
+        return net.eval().requires_grad_(False)
     key = hashlib.blake2b(Path(__file__).read_bytes(), digest_size=6).hexdigest()
     file = base.keep and base.keep / "networks" / f"{name}-{base.name}-{key}.safetensors"
     if file and file.is_file():
         net.load_state_dict(load_file(file))
         return net.requires_grad_(False)
     rng = generator(1)
-    initial(net, rng)
+    begin(net, rng)
     x, y = base.train(IMAGES)
     net.train().requires_grad_(True)
     optimizer = torch.optim.AdamW(net.parameters(), lr=RATE, weight_decay=1e-3)
+    epochs *= SMALL_FACTOR if base.name in SMALL else 1
     steps = epochs * -(-len(x) // BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, max_lr=RATE, total_steps=steps, pct_start=0.2
@@ -59,6 +77,9 @@ def trained(
             schedule.step()
     for weight in net.parameters():
         weight.grad = None
+    if keep_small is not None:
+        keep_small(f"{base.name}-{name}", net)
+        net.load_state_dict(kept_weights(f"{base.name}-{name}"))
     if file:
         file.parent.mkdir(parents=True, exist_ok=True)
         save_file({name: tensor.contiguous() for name, tensor in net.state_dict().items()}, file)

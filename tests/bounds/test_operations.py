@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from _nights import of_tonight
 from brinell.bounds._bounding import Ball
 from brinell.bounds._trace import trace
 from brinell.bounds.crown import Crown
@@ -136,7 +137,9 @@ def test_no_margin_is_below_its_bound():
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(1800)
-def test_no_margin_of_ten_thousand_networks_is_below_its_bound():
-    for seed in range(10_000):
+def test_no_margin_of_the_networks_of_tonight_is_below_its_bound():
+    """Others each night, ten thousand in two weeks: without a failure in a night less than 0.4 % of
+    networks have one, with 95 % confidence.
+    """
+    for seed in of_tonight(750):
         check(seed)
