@@ -61,12 +61,12 @@ def test_a_kind_goes_unnoticed_if_every_check_passes_above_the_truth():
     assert not row_of(headline=None).is_unnoticed()
     assert not row_of(failed=("zero-gradients",), unsure=True).is_unnoticed()
     assert not row_of(unsure=True, missing=("survivor-margin",)).is_unnoticed()
-    alone = row_of(failed=("zero-gradients",), unsure=True)
-    assert alone.is_unnoticed(without="zero-gradients")
-    assert not alone.is_unnoticed(without="fresh-copy")
-    both = row_of(kind="all-numpy", failed=("zero-gradients", "unconstrained-failure"))
+    marked = row_of(failed=("zero-gradients",), unsure=True)
+    assert marked.is_unnoticed(without="zero-gradients")
+    assert not marked.is_unnoticed(without="fresh-copy")
+    twice = row_of(kind="all-numpy", failed=("zero-gradients", "unconstrained-failure"))
     codes = ("zero-gradients", "fresh-copy")
-    assert marks.catches([alone, both], codes) == {
+    assert marks.catches([marked, twice], codes) == {
         "zero-gradients": (["none", "all-numpy"], ["none"]),
         "fresh-copy": ([], []),
     }
