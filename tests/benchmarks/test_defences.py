@@ -171,11 +171,11 @@ def test_verdicts_of_a_hundred_samples_with_14_robust():
 
 
 def test_sound_cases_are_half_small_a_fifth_linear_and_each_part_has_its_own():
-    drawn = cases(200, seed=0)
-    assert 100 <= sum(len(rows) <= max(FEW) for *_, rows in drawn) <= 112
-    assert sum(name.startswith("linear") for name, *_ in drawn) == 40
-    assert {name for name, *_ in drawn} == SOUND.keys()
-    assert sorted([*part(drawn, "1/2"), *part(drawn, "2/2")]) == list(enumerate(drawn))
+    sample = cases(200, seed=0)
+    assert 100 <= sum(len(rows) <= max(FEW) for *_, rows in sample) <= 112
+    assert sum(name.startswith("linear") for name, *_ in sample) == 40
+    assert {name for name, *_ in sample} == SOUND.keys()
+    assert sorted([*part(sample, "1/2"), *part(sample, "2/2")]) == list(enumerate(sample))
 
 
 def test_sound_models_learn():

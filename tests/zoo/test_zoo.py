@@ -64,9 +64,9 @@ def test_a_kind_goes_unnoticed_if_every_check_passes_above_the_truth():
     marked = row_of(failed=("zero-gradients",), unsure=True)
     assert marked.is_unnoticed(without="zero-gradients")
     assert not marked.is_unnoticed(without="fresh-copy")
-    twice = row_of(kind="all-numpy", failed=("zero-gradients", "unconstrained-failure"))
+    second = row_of(kind="all-numpy", failed=("zero-gradients", "unconstrained-failure"))
     codes = ("zero-gradients", "fresh-copy")
-    assert marks.catches([marked, twice], codes) == {
+    assert marks.catches([marked, second], codes) == {
         "zero-gradients": (["none", "all-numpy"], ["none"]),
         "fresh-copy": ([], []),
     }
