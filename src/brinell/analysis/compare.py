@@ -142,6 +142,7 @@ def _check_fit(sides: Sequence[Side]) -> None:
                 raise RequestError(
                     f"{first.run} and {side.run} differ in their {subject}, "
                     f"{expected} and {value}: audit all models on the "
+                    "same data, in the same way"
                 )
 
 

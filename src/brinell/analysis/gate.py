@@ -78,6 +78,7 @@ class GateResult(Result):
 
         With `verbose` all conditions come before it.
         """
+        # A check that was not made neither passes nor fails.
         missing = [check for check in self.checks if check.passed is None]
         if verbose:
             for check in self.checks:
@@ -154,6 +155,7 @@ def rates_of(result: ModelResult) -> Mapping[str, Sequence[Rate]]:
         return rates | {"unmet": result.robust_accuracy}
 
     worst = []
+    # `min` without classes, as for a task without them, gives an unknown rate.
     for index, overall in enumerate(result.robust_accuracy):
         of_classes = [of_class.robust[index] for of_class in result.per_class]
         unknown = overall.model_copy(update={"value": None})
@@ -203,6 +205,7 @@ def against_thresholds(
     checks = []
     for metric, least in minima.items():
         of_metric = rates.get(metric, ())
+        # Clean accuracy stands at 0; without a budget the largest counts.
         budget = eps
         if metric == "clean":
             budget = 0.0
@@ -242,6 +245,7 @@ def _against_threshold(
         "narrower interval"
     )
     if rate.value < least:
+        # Rounded down, so that the run passes with it.
         floor = f"--{code} {math.floor(1000 * rate.low) / 1000:g}"
         remedy = f"improve the model, or demand no more than it holds: {floor}"
 
@@ -311,6 +315,7 @@ def against_baseline(
 def _against(name: str, pair: PairedRate, p: float, max_drop: float | None) -> Check:
     """A check of a rate against the baseline's, with the p-value of their difference."""
     beyond_chance = p < 1 - CONFIDENCE and pair.difference < 0
+    # A fall of exactly the allowed points passes, whatever its last binary digit.
     too_much = max_drop is not None and pair.difference < -max_drop - 1e-12
     reasons = []
     if beyond_chance:

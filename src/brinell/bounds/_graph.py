@@ -44,6 +44,7 @@ class _Weighted:
         return self.apply(x, self.weight, self.bias)
 
     def interval(self, argument: Range) -> Range:
+        # |W (x - centre)| <= |W| radius for every x of the range.
         centre, radius = centred(*argument)
         middle = self.value(centre)
         spread = self.apply(radius, self.weight.abs(), None)
@@ -175,6 +176,7 @@ class Gather(_Move):
         return 0, int(uses.max()) if len(uses) else 0
 
     def value(self, x: Tensor) -> Tensor:
+        # A zero behind the values is what the index -1 reads.
         flat = torch.cat([x.flatten(1), x.new_zeros(len(x), 1)], 1)
         return flat[:, self.index.where(self.index >= 0, flat.shape[1] - 1)]
 
@@ -185,6 +187,7 @@ class Gather(_Move):
         shape = shapes[0]
         size = int(torch.tensor(shape).prod())
         rows = rows.dense(tuple(self.index.shape))
+        # Coefficients of padding go to a place that is cut off.
         index = torch.where(self.index < 0, size, self.index).flatten()
         flat = rows.a.new_zeros(len(rows.a), size + 1)
         flat = flat.index_add(1, index, rows.a.flatten(1))[:, :-1]
@@ -264,9 +267,12 @@ class Activation:
         valley = self._valley()
         if valley is not None:
             least = self.value(torch.full_like(low, valley))
+            # A function that falls and rises has its least value inside of such a range.
             has_valley = (argument[0] < valley) & (argument[1] > valley)
             low = torch.where(has_valley, torch.minimum(low, least), low)
 
+        # Outside of its domain nothing bounds the function, as 1
+        # x at 0.
         if not self.is_piecewise and self.function.positive:
             low = torch.where(argument[0] > 0, low, -torch.inf)
             high = torch.where(argument[0] > 0, high, torch.inf)
@@ -324,11 +330,13 @@ class Product:
     def interval(self, first: Range, second: Range) -> Range:
         """All corners of entries; centre and radius of matrices, whose terms are summed."""
         if not self.matrices:
+            # A bilinear function has its extremes at corners.
             corners = torch.stack([left * right for left in first for right in second])
             return corners.amin(0), corners.amax(0)
         (x, dx) = centred(*first)
         (y, dy) = centred(*second)
         middle = x @ y
+        # (x + u)(y + v) with |u| <= dx and |v| <= dy differs from xy by these three terms at most.
         spread = x.abs() @ dy + dx @ y.abs() + dx @ dy
         return middle - spread, middle + spread
 
@@ -381,6 +389,7 @@ class Graph:
             terms = 0
             if isinstance(node.operation, Convolution | Linear):
                 terms = node.operation.roundings[0]
+            # Each of its values touches `terms` coefficients, or one where values only move.
             costs.append(prod(node.shape) * (1 + terms))
         return list(accumulate(costs))
 

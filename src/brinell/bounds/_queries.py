@@ -255,6 +255,7 @@ class _Reader:
         self, relation: str, linear: dict[str, float], bound: float
     ) -> list[list[Literal]]:
         """`linear relation bound` as a disjunction of conjunctions of upper bounds."""
+        # A lower bound is an upper bound with all signs changed.
         mirrored = {name: -coefficient for name, coefficient in linear.items()}
         below = (linear, bound, relation in ("<", "!="))
         above = (mirrored, -bound, relation in (">", "!="))
@@ -301,6 +302,7 @@ class _Reader:
             raise self.refuse(
                 f"multiplies variables: {_text(expression)}; constraints must be linear"
             )
+        # All factors but one are numbers.
         scale = prod(constant for coefficients, constant in factors if not coefficients)
         coefficients, constant = linear[0] if linear else ({}, 1.0)
         scaled = {name: scale * value for name, value in coefficients.items()}
@@ -322,6 +324,7 @@ class _Reader:
     def _product(self, disjunctions: Sequence[list[list[Literal]]]) -> list[list[Literal]]:
         """The conjunction of disjunctions, as a disjunction again: each choice of one clause."""
         count = prod(len(disjunction) for disjunction in disjunctions)
+        # Counted before it is built: a short formula may have very many cases.
         literals = sum(count // len(d) * sum(map(len, d)) for d in disjunctions if d)
         if count > MOST_CASES or literals > MOST_LITERALS:
             raise self.refuse(
@@ -379,6 +382,7 @@ class _Reader:
             coefficient = linear[names[0]]
             end = bound / coefficient
             if strict:
+                # A strict bound on an input is the next number inside of it.
                 end = np.nextafter(end, -np.inf if coefficient > 0 else np.inf)
             if coefficient > 0:
                 high[k] = min(high[k], end)
@@ -447,6 +451,7 @@ def violations(graph: Graph, cases: Sequence[Case], method: Method) -> Tensor:
     # Class 0 has the score 0, and class k what is left until constraint k is violated.
     weight = torch.cat([torch.zeros_like(a[:1]), -a])
     bias = torch.cat([torch.zeros_like(b[:1]), b])
+    # One more layer, so that the margins of the classes are the constraints' violations.
     last = Node(Linear(weight, bias), (len(graph.nodes) - 1,), (len(bias),))
 
     # The bounds of the data cut the ball to the box, so it may be larger.

@@ -121,6 +121,7 @@ class Recorder(TorchDispatchMode):
         self.nodes = [Node(None, (), tuple(x.shape[1:]))]
         self.positions = {id(x): 0}
         self._layouts = {id(x): BatchLayout(tuple(x.shape))}
+        # Tensors that must not be freed while they are known by their id.
         self._kept: list[Any] = [x]
         self._decomposed: list[str] = []
 
@@ -165,6 +166,7 @@ class Recorder(TorchDispatchMode):
         self, name: str, func: Any, args: Any, kwargs: Any, values: Sequence[Tensor]
     ) -> None:
         """Read an operation that moves values: it does the same with their positions."""
+        # Padding with another value than 0 would not be a move of values.
         if kwargs.get("value") or (name == "constant_pad_nd" and any(args[2:])):
             raise Unbounded(f"there is no bound for the operation {name} with these values")
         shifted = self._moved(args[0], lambda x: func(x, *args[1:], **kwargs))
@@ -180,6 +182,7 @@ class Recorder(TorchDispatchMode):
             outermost = self._decomposed[0] if self._decomposed else name
             raise Unbounded(f"there is no bound for the operation {outermost}")
 
+        # The parts are recorded as they run; an operation within itself would not end.
         self._decomposed.append(name)
         with self:
             result = decomposition_table[overload](*args, **kwargs)
@@ -261,6 +264,7 @@ class Recorder(TorchDispatchMode):
         layout = self._layouts[id(value)]
         size = prod(self.shape(node))
         shape = self.shape(node)
+        # A batch of positions shows where values go, and which samples they belong to.
         positions = torch.arange(1, BATCH * size + 1, dtype=torch.float64).reshape(BATCH, *shape)
 
         with torch.utils._python_dispatch._disable_current_modes():
@@ -318,6 +322,7 @@ class Recorder(TorchDispatchMode):
         before = self.shape(node)
         positions = torch.arange(1, prod(before) + 1, dtype=torch.float64).reshape(1, *before)
         with torch.utils._python_dispatch._disable_current_modes():
+            # Positions are counted from 1, so that a padded 0 becomes -1.
             index = function(positions)[0].round().long().reshape(shape) - 1
             return self._selected(node, index)
 
@@ -326,6 +331,7 @@ class Recorder(TorchDispatchMode):
         shape = tuple(index.shape)
         size = prod(self.shape(node))
         if index.numel() == size and bool((index.flatten() == torch.arange(size)).all()):
+            # All values in their order: only the shape may differ.
             return node if shape == self.shape(node) else self.add(Reshape(shape), [node], shape)
         return self.add(_read_strided(index, self.shape(node)) or Gather(index), [node], shape)
 
@@ -365,6 +371,7 @@ def _read_strided(index: Tensor, shape: tuple[int, ...]) -> Convolution | None:
     stride = -(-height // index.shape[1]), -(-width // index.shape[2])
     weight = torch.zeros(len(index), channels, 1, 1, dtype=torch.float64)
     for c in filled:
+        # The channel of the argument from which this channel takes its values.
         weight[c, int(index[c, 0, 0]) // (height * width)] = 1.0
     convolution = Convolution(weight, None, stride)
 

@@ -77,6 +77,7 @@ def noise(batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
         delta = torch.empty_like(x).uniform_(-1, 1, generator=rng)
     else:
         keys = torch.randint(-(2**62), 2**62, (len(x),), generator=rng, device=x.device)
+        # A stream for each sample, drawn from the generator of the training.
         delta = threat.distance.sample(Streams(keys), tuple(x.shape[1:]))
     return delta.mul_(per_sample(threat.eps, x))
 
@@ -117,6 +118,7 @@ class ClimbsTheGradient(OnGradients):
 
         `start` need not lie in the ball.
         """
+        # Madry et al. 2018: the steps can reach any point of the ball, and move along its edge.
         size = self.step_size or 2.5 / self.steps
         x = project(start, batch, threat)
         for _ in range(self.steps):

@@ -56,6 +56,7 @@ class Scale:
         low = math.log(SIDES[0])
         high = math.log(SIDES[1])
         sides = frame(x)
+        # The geometric mean.
         side = math.prod(sides) ** (1 / len(sides))
         share = min(1.0, max(0.0, (math.log(side) - low) / (high - low)))
         levels = [
@@ -129,6 +130,7 @@ def planes(x: Tensor) -> Tensor:
 def by_level(x: Tensor, parameter: Tensor, function: Callable[[Tensor, float], Tensor]) -> Tensor:
     """`function(rows of x, value)` for each value in `parameter` (n,), put together again."""
     out = torch.empty_like(x)
+    # Severities are few, so the rows of one severity share a call.
     for value in torch.unique(parameter).tolist():
         rows = parameter == value
         out[rows] = function(x[rows], value)
@@ -151,6 +153,7 @@ def each_picture(x: Tensor, change: Callable[[Image.Image], Image.Image]) -> Ten
     With other than one or three channels it is applied channel by channel.
     """
     n, channels, height, width = x.shape
+    # Pillow knows pictures of one and of three channels.
     count = 3 if channels == 3 else 1
     channels_last = x.reshape(-1, count, height, width).movedim(1, -1)
     pixels = channels_last.mul(255).round().to("cpu", torch.uint8).numpy()

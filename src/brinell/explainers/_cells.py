@@ -54,6 +54,7 @@ class Cells:
 
     def means(self, x: Tensor) -> Tensor:
         """(n, cells, channels): the mean of each channel over each cell, of inputs (n, *shape)."""
+        # The frames of a video may stand as places or as channels.
         lattice = x.reshape(len(x), -1, *self.places)
         pools = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)
         pool: Callable[..., Tensor] = pools[len(self.places) - 1]
@@ -85,6 +86,7 @@ def bilateral_filter(worth: Tensor, x: Tensor, domain: Domain, cells: Cells, loo
     by_place = distances / (2 * SHARING**2)
     by_colour = _colour_distances(x, cells) / (2 * look**2)
     weight = torch.exp(-by_place - by_colour)
+    # The weights of a cell add up to 1, so a constant map stays.
     weight = weight / weight.sum(2, keepdim=True)
     smoothed: Tensor = torch.einsum("nab,nb->na", weight, worth)
     return smoothed
@@ -126,4 +128,5 @@ def covariance(
     total = spatial.expand(len(x), -1, -1)
     if colour and domain.kind != "vector":
         total = total * torch.exp(-_colour_distances(x, cells) / (2 * colour**2))
+    # The variance of its own keeps the matrix invertible.
     return total + JITTER * torch.eye(len(cells), device=x.device)

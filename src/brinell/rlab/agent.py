@@ -126,6 +126,7 @@ class Agent:
             for name, value in module.state_dict().items()
         }
 
+        # Without a network these are zeros, by which `load` knows.
         form = {name: getattr(self.network, name, 0) for name in ("families", "width", "scale")}
         head = {"about": self.about or {}} | form
         head |= {
@@ -135,6 +136,7 @@ class Agent:
         }
         if self.surrogates:
             first = self.surrogates[0]
+            # All surrogates are of one domain and have the same classes.
             head |= {"classes": first.classes, "class_names": list(first.info.class_names)}
 
         # Written with the rights of any file: save_file lets only the owner read.
@@ -172,9 +174,11 @@ def load(path: Path) -> Agent:
 
 def _assembled(path: Path, head: AgentHeader, tensors: dict[str, Tensor]) -> Agent:
     """The agent of a header and the tensors of its file."""
+    # A file may come from anyone: NaN would turn every choice into one of no meaning.
     if not all(bool(torch.isfinite(values).all()) for values in tensors.values()):
         raise ValueError("it holds NaN or infinity")
 
+    # The sizes follow from the tensors; `load_state_dict` refuses those that do not agree.
     prior = Prior(len(tensors["prior.root"]))
     prior.load_state_dict(_under("prior.", tensors))
     network = None
@@ -252,6 +256,7 @@ def fingerprint(name: str) -> str:
 
     For the default, the hash of the shipped prior.
     """
+    # The weights are hashed and not the file, whose header may be written anew.
     agent = find_agent(PRIOR if name == DEFAULT else name)
     digest = hashlib.blake2b(digest_size=8)
     for module in (agent.prior, agent.network):
@@ -276,8 +281,10 @@ def verdict(record: Mapping[str, Any] | None) -> str:
             f"{CURES[validation['cause']]}"
         )
 
+    # What a user would have without the training.
     baseline = DEFAULT if DEFAULT in validation["ratios"] else GREEDY
     _, low, high = validation["ratios"][baseline]
+    # Only an interval beside 1 tells the two apart.
     amount = "fewer" if high < 1 else "more" if low > 1 else "not measurably fewer"
     result = f"needs {amount} queries than {baseline}"
 

@@ -59,6 +59,7 @@ class Replay:
 
         Two rounds of all slots are always held.
         """
+        # Bytes of one transition, as they are kept.
         sizes: list[int] = []
         mapped(lambda part: sizes.append(part[0].numel() * _kept_as(part).itemsize), template)
 
@@ -78,6 +79,7 @@ class Replay:
     def add(self, transitions: Transition, mask: Tensor) -> None:
         """Keep the transitions where `mask` (n,) holds, in place of the oldest ones."""
         slots = mask.nonzero()[:, 0]
+        # A ring: the newest rows take the places of the oldest ones.
         rows = (self._taken + torch.arange(len(slots), device=mask.device)) % self.capacity
         self._taken += len(slots)
         mapped(
@@ -162,8 +164,10 @@ class DQN:
         self.network = network
         self.environment = environment
         self._parameters = list(network.parameters())
+        # An older copy judges actions: the network does not chase its own estimates (Mnih et al.).
         self._target = copy.deepcopy(network).requires_grad_(False)
         self._optimizer = torch.optim.Adam(self._parameters, lr=settings.learning_rate, fused=True)
+        # A stream of its own: what the network draws does not shift the environment's numbers.
         self._generator = torch.Generator(self._parameters[0].device).manual_seed(seed)
         self._observation = environment.reset(torch.ones_like(environment.alive))
         self._replay: Replay | None = None
@@ -244,6 +248,7 @@ class DQN:
 
         self._observation = step.observation
         self.steps += int(alive.sum())
+        # Sums of the episodes that are going on: their rewards and their lengths.
         self._running += torch.stack([step.reward, alive.to(step.reward.dtype)])
         finished = step.terminated | step.truncated
         if bool(finished.any()):
@@ -258,6 +263,7 @@ class DQN:
         """The best actions, or random ones: each branch of each slot is drawn independently."""
         epsilon = self.settings.epsilon(self.steps)
         keys = [self._uniform(*allowed.shape) for allowed in self._observation.allowed]
+        # A branch at random is sorted by random keys, one that is greedy by its advantages.
         if epsilon < 1:
             heads: Heads = self.network(self._observation.features)
             for branch, outputs in enumerate(heads.branches):
@@ -283,6 +289,7 @@ class DQN:
             torch.autograd.backward(loss)
             nn.utils.clip_grad_norm_(self._parameters, CLIP)
             self._optimizer.step()
+            # Losses stay on the device until the round is over: a read for each would wait for it.
             losses.append(loss.detach())
             self.updates += 1
             if self.updates % settings.target_every == 0:

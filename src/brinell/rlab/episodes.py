@@ -159,6 +159,7 @@ class Rules(Checked):
 
     def changes(self, age: Tensor, patches: int) -> Tensor:
         """(n,): how many patches a step changes at most, after `age` (n,) steps."""
+        # Few patches late in an episode: coarse changes first, fine ones near the boundary.
         halvings = (age[:, None] > self.steps * torch.tensor(PACE)).sum(1)
         return (self.p_init * patches * 0.5**halvings).round().long().clamp_min(1)
 
@@ -195,6 +196,7 @@ class Placement:
 
 def rise_of_margin(before: "Slots", margin: Tensor) -> Tensor:
     """(m,): the reward of a step from the state `before` to inputs of these margins."""
+    # A margin above 0 is a success already: more of it earns nothing.
     rise = margin.clamp_max(0) - before.margin
     return (rise / before.start.abs().clamp_min(1e-6)).clamp(0, 1) - QUERY
 
@@ -236,6 +238,7 @@ def margin_towards(margin: Tensor, logits: Tensor, y: Tensor, target: Tensor) ->
 
     -1 stands for any class.
     """
+    # Once any class leads the input is found, so the target no longer matters.
     lead = losses.margin(logits, y)
     of_target = losses.targeted_margin(logits, y, target.clamp_min(0)).clamp_max(0)
     return torch.where((target >= 0) & (lead <= 0), torch.minimum(margin, of_target), margin)

@@ -81,6 +81,7 @@ class ScaledInputs(nn.Module):
         scaled = (x - self.mean) / self.deviation
         if not self.training:
             return scaled
+        # One gain for each input, uniform in 1 - GAIN to 1 + GAIN.
         gain = 1 + GAIN * (2 * torch.rand(len(x), *[1] * (x.ndim - 1), device=x.device) - 1)
         return scaled * gain + NOISE * torch.randn_like(x)
 
@@ -115,6 +116,7 @@ def build(domain: Domain, classes: int, form: NetworkForm) -> nn.Sequential:
     last_pooling = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)[axes - 1]
 
     parts: list[nn.Module] = [ScaledInputs(channels, axes)]
+    # Long axes are shortened first, so that a network of few layers sees all of them.
     factors = tuple(
         math.ceil(length / typical) for length, typical in zip(lengths, TYPICAL[axes], strict=True)
     )

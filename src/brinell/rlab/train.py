@@ -126,17 +126,21 @@ def train(
     free = replace(threat, domain=ledger.threat.domain, criterion=ledger.threat.criterion)
     device = batch.x.device
     rng = Streams.of(config.seed, batch.ids)
+    # Every question from here on goes by this ledger, so its counts are the cost of the agent.
     costs = _Costs(ledger)
     agent = Agent(
         prior=Prior(placement.grid.channels, config.seed),
         domain=threat.domain,
         reward="dilution" if config.papers else "margin",
     ).to(device)
+    # More slots than inputs would only wait.
     placement = replace(placement, prior=agent.prior, slots=min(config.slots, len(batch)))
 
+    # Three parts without overlap: to learn from, to choose by, and to validate on.
     span = set_aside(len(batch))
     everything = torch.arange(len(batch), device=device)
     learning, aside, held = everything.tensor_split([span.start, span.stop])
+    # More inputs would cost queries and hardly narrow the intervals.
     aside = aside[:MOST]
     held = held[:MOST]
     about: dict[str, Any] = {
@@ -172,6 +176,7 @@ def train(
     agent, about["kept"] = _save_queries(agent, ledger.oracle(), *part(aside))
     costs.book("selection")
 
+    # Peers ask the model by ledgers of their own, so their queries are added by hand.
     rivals: dict[str, tuple[Array, int]] = {}
     if len(held):
         rivals = {
@@ -200,6 +205,7 @@ class _Costs:
             (self.queries, self._ledger.costs.forwards),
             (self.passes, self._ledger.costs.surrogate_passes),
         ):
+            # What was booked before went to other purposes.
             booked[purpose] += int(counts.sum()) - sum(booked.values())
 
 
@@ -218,6 +224,7 @@ def _choose(
     rng = rng.fold("selection")
     oracle = oracle.follow([candidate.network for candidate in candidates])
     logits = oracle.scores(batch.ids, batch.x)
+    # Slopes are those of sums of scores with weights, whose effect on the margin is known.
     weights = class_weights(
         lambda values: threat.criterion.margin(values, batch.y, batch.x),
         logits,
@@ -237,6 +244,7 @@ def _choose(
         scale=CLOSE * threat.eps,
     )
 
+    # A surrogate must explain answers beyond chance, or it would mislead the search.
     means, lows = correlations(probes.effect, probes.prediction)
     surrogates = []
     facts = []
@@ -325,6 +333,7 @@ def _queries(
 ) -> tuple[Array, EpisodeOutcomes]:
     """(n,) the queries of an agent on each input, and its outcomes."""
     start = replace(placement, rules=player.rules(placement.rules), prior=player.prior)
+    # Players get the same random numbers, so their queries are compared in pairs.
     following = oracle.follow(player.surrogates) if player.surrogates else oracle
     outcomes = run_episodes(
         following, batch, threat, start, rng.fold("validation"), player.policy(start.choices)
@@ -355,6 +364,7 @@ def _save_queries(
     for name, player in players.items():
         queries, _ = _queries(player, oracle, batch, threat, placement, rng)
         means[name] = float(queries.mean())
+    # A network that does not save queries on inputs it has not seen is not kept.
     kept = min(means, key=means.__getitem__)
     return players[kept], kept
 
@@ -367,9 +377,11 @@ def _attack(
     The one about the clean input is included.
     """
     budget = 1 + placement.rules.steps
+    # A ledger of its own counts rows from 0.
     numbered = Batch.of(batch.x, batch.y, batch.start)
     ledger, _ = attack(model, numbered, threat, method, rng, queries=budget - 1)
 
+    # An input that was not fooled counts with the whole budget.
     until = torch.where(ledger.fooled, 1.0 + ledger.best.first_success, torch.inf)
     costs = until.double().clamp_max(budget)
     return costs.cpu().numpy(), int(ledger.costs.forwards.sum())

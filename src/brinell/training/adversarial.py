@@ -106,6 +106,7 @@ class AdversarialBatch:
             raise RequestError(
                 f"eps {eps!r} is {len(self._budgets.values)} budgets: a training has one"
             )
+        # Fitting opens plug-ins, so it is done once for each shape.
         self._fitted: dict[tuple[int, ...], tuple[Domain, Recipe | None]] = {}
         self._classes = 0
         """Number of classes that the model is known to have."""
@@ -162,6 +163,7 @@ class AdversarialBatch:
 
         eps = self.eps
         self.calls = self.calls + 1
+        # A prime factor keeps the calls of neighbouring seeds apart.
         seed = self.seed * 1_000_003 + self.calls
         if recipe is None:
             return self._attack(trained, domain, x, y, eps, seed)
@@ -187,6 +189,7 @@ class AdversarialBatch:
                 seed=seed,
             )
 
+            # The attacks of an audit need full precision; the user's loop may run in half.
             stages = parse_stages((self.attack,))
             budgets = parse_radii(eps, len(x), self.distance, domain, stages, x.device)
             no_autocast = torch.autocast(x.device.type, enabled=False)
@@ -267,6 +270,7 @@ class AdversarialLoss:
         """
         if self._batch is None:
             self._batch = AdversarialBatch(model, self.recipe, self._eps, **self._settings)
+        # Another model may have another number of classes.
         if model is not self._batch.model:
             self._batch.model = model
             self._batch._classes = 0
@@ -325,6 +329,7 @@ def trained_of(model: nn.Module) -> TrainedNetwork:
 
     It goes without the wrapper for several devices, which would wait for the other processes.
     """
+    # The attacks of one process must not wait for those of others.
     inner = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
     return TrainedNetwork(inner, answers_of(inner))
 

@@ -144,6 +144,7 @@ class Loop:
         self.per_epoch = len(samples) // self.per_batch
         self.steps = math.ceil(settings.epochs * self.per_epoch)
 
+        # What a failed check goes back to, from the first step on.
         self._good = self._tensors()
         self._order: tuple[int, Tensor] = (-1, torch.empty(0))
         self._last_check = (0, 0.0)
@@ -282,6 +283,7 @@ class Loop:
             self.device.type, torch.bfloat16, enabled=settings.precision == "bf16"
         )
         products = float32_products(tf32=settings.precision == "tf32")
+        # The checks ask the same network, and are counted apart.
         forwards_before = trained.forwards
         backwards_before = trained.backwards
 
