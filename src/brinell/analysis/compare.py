@@ -91,6 +91,7 @@ def align(sides: Sequence[Side]) -> Common:
         raise RequestError(
             f"the runs share no eps above 0: audit all models with the same {option('eps')}"
         )
+    # An attack that cannot run on a model takes no part in its worst case.
     cells = [grid(side.records, side.manifest, side.model) for side in sides]
     counted = [ran(of_model) for of_model in cells]
     states = []
@@ -100,6 +101,7 @@ def align(sides: Sequence[Side]) -> Common:
         rows = np.column_stack([of_model.clean, attacked])
         states.append(rows)
         ids_by_model.append(of_model.ids[(rows <= RIGHT).all(1)])
+    # Samples that are RIGHT or WRONG everywhere, on every model.
     ids = reduce(np.intersect1d, ids_by_model)
     if not len(ids):
         raise RequestError(
@@ -149,7 +151,6 @@ def _check_fit(sides: Sequence[Side]) -> None:
 def _left_out(sides: Sequence[Side], samples: int, budgets: int) -> list[str]:
     """Notes on the samples and budgets that are not common."""
     notes = []
-
     for side in sides:
         n = len(np.unique(side.records.sample_id[side.records.model == side.model]))
         if n > samples:
@@ -173,6 +174,7 @@ def _differing_attacks(sides: Sequence[Side], counted: Sequence[Sequence[int]]) 
             (str(stage["name"]), repr(sorted(stage.get("settings", {}).items())))
             for stage in stages
         )
+        # Attacks of other settings are other attacks.
         ways[settings] = ", ".join(name for name, _ in settings)
 
     if len(ways) < 2:
@@ -203,6 +205,7 @@ def pair(common: Common, first: int, second: int) -> CompareResult:
         label: common.pair(first, second, common.labels == label)
         for label in np.unique(common.labels).tolist()
     }
+    # The classes are one family of comparisons.
     class_p_values = holm([rates_of_class[0].p for rates_of_class in classes.values()])
     per_class = [
         ClassComparison(
@@ -259,11 +262,11 @@ def paired(a: Array, b: Array, eps: float) -> PairedRate:
 
 
 def simultaneous(pairs: Sequence[PairedRate]) -> list[PairedRate]:
-    """Pairs that are read together: p-values are corrected for all (Holm), and with a confidence of
-    95 % all intervals hold (Bonferroni).
+    """Pairs that are read together: corrected p-values (Holm) and joint intervals (Bonferroni).
 
-    No interval contradicts its p-value: Newcombe's interval and McNemar's exact test can disagree
-    where few samples differ, so an interval reaches 0 where the corrected p-value is above 5 %.
+    With a confidence of 95 % all intervals hold. No interval contradicts its p-value:
+    Newcombe's interval and McNemar's exact test can disagree where few samples differ, so an
+    interval reaches 0 where the corrected p-value is above 5 %.
     """
     corrected = holm([pair.p for pair in pairs])
     together = []
@@ -271,6 +274,7 @@ def simultaneous(pairs: Sequence[PairedRate]) -> list[PairedRate]:
         counts = (pair.both_robust, pair.only_a, pair.only_b, pair.neither)
         interval = paired_difference(*counts, confidence=1 - LEVEL / len(pairs))
         assert interval is not None, "there is a sample"
+
         low, high = interval
         if not significant(p):
             low = min(low, 0.0)

@@ -195,7 +195,6 @@ def against_thresholds(
 ) -> list[Check]:
     """One check for each demanded rate, by the lower end of its interval; a missing rate fails.
 
-
     Args:
         rates: over all budgets, by metric.
         minima: least value of the lower end of the 95 % interval by metric, 0 to 1.
@@ -268,8 +267,7 @@ def against_baseline(
     max_drop: float | None = None,
     eps: float | None = None,
 ) -> list[Check]:
-    """Clean accuracy, and robust accuracy at each budget of the two runs, must not be worse than
-    the baseline's.
+    """Accuracy on clean inputs and at each budget must not be worse than the baseline's.
 
     A check fails when the fall is beyond chance, when it exceeds `max_drop`, 0 to 1, chance or not,
     and at a budget that one of the runs lacks. All checks together have one error rate: with a
@@ -288,6 +286,7 @@ def against_baseline(
         for e, text in zip(model.eps, model.eps_text, strict=True)
         if e > 0
     }
+
     for budget in sorted(texts) if eps is None else [eps]:
         budget_text = texts.get(budget, f"{budget:g}")
         name = f"robust accuracy at eps {budget_text}"
@@ -317,12 +316,12 @@ def _against(name: str, pair: PairedRate, p: float, max_drop: float | None) -> C
     beyond_chance = p < 1 - CONFIDENCE and pair.difference < 0
     # A fall of exactly the allowed points passes, whatever its last binary digit.
     too_much = max_drop is not None and pair.difference < -max_drop - 1e-12
+
     reasons = []
     if beyond_chance:
         reasons.append("beyond chance")
     if too_much:
         reasons.append("more than allowed")
-
     verdict = f"a fall {' and '.join(reasons)}" if reasons else "no fall beyond chance"
 
     evidence = (

@@ -72,6 +72,7 @@ def detours(manifest: Mapping[str, Any], model: str, stages: Sequence[StageResul
     """
     repair = manifest.get("repairs", {}).get(model, {})
     ran = [facts for facts, stage in zip(manifest["stages"], stages, strict=True) if stage.forwards]
+    # Stages that ran only because a check failed say nothing about the request.
     by_request = [facts for facts in ran if not facts.get("turn", {}).get("when")]
 
     # A stage may follow the repaired gradient by its setting, or from the start of the run.
@@ -91,6 +92,7 @@ def weaker_than_fast(manifest: Mapping[str, Any], model: str) -> str | None:
     For a model without gradients `black-box` is the strongest choice, and for a random one attacks
     on the mean of its answers.
     """
+    # A cascade is named by its request, a single attack by its stage.
     specs = manifest.get("request", {}).get("attack", [])
     requested = {str(spec).partition("?")[0] for spec in specs}
     skipped = {entry["stage"] for entry in manifest.get("skipped", []) if entry["model"] == model}
@@ -187,6 +189,7 @@ def _doubt(measured: Measured) -> str:
     broken = failed & BROKEN.keys() if last.k else set()
     if not broken:
         return ""
+    # Where attacks already went around what is broken, the figure stands as an upper end.
     bypass = _bypass(broken, measured.detours)
     if bypass:
         return f"{measured.subject} is at most {figure}: {bypass}."
@@ -226,9 +229,11 @@ def where_it_breaks(clean: Rate, robust: Sequence[Rate], texts: Sequence[str]) -
         for rate, text in zip(robust, texts, strict=True)
         if rate.eps > 0 and rate.value is not None
     ]
+    # A budget counts as above or below only where its whole interval is.
     half = (clean.value or 0.0) / 2
     above = [text for rate, text in pairs if (rate.low or 0.0) > half]
     below = [text for rate, text in pairs if rate.high is not None and rate.high < half]
+    # One budget alone has no place between two.
     if len(pairs) < 2 or not below or robust[-1].value is None:
         return ""
     last, budget = pairs[-1]
@@ -285,6 +290,7 @@ def verdict_notes(measured: Measured) -> Iterator[str]:
     if Code.RANDOM in failed:
         yield _note_on_randomness(route)
     if failed & BROKEN.keys() and route.disagreement is not None:
+        # Finite differences need no gradient of the model, so they are evidence of their own.
         is_good = route.disagreement <= GOOD
         outcome = "agree" if is_good else "disagree"
         yield (

@@ -30,6 +30,7 @@ def sides(grid: Sequence[int], fraction: float, least: int = 1) -> Sides:
     volume = fraction * math.prod(grid)
     lengths = [0] * len(grid)
     for rank, axis in enumerate(sorted(range(len(grid)), key=lambda axis: grid[axis])):
+        # Short axes first: what they cannot take goes to the longer ones.
         edge = min(grid[axis], volume ** (1 / (len(grid) - rank)))
         volume /= edge
         lengths[axis] = min(grid[axis], max(least, round(edge)))
@@ -45,6 +46,7 @@ def offsets(grid: Sequence[int], window: Sequence[int]) -> Tensor:
     """(volume,) int64: places of a window that starts at place 0 of the grid."""
     flat = torch.zeros(1, dtype=torch.int64)
     for side, stride in zip(window, strides(grid), strict=True):
+        # The last axis runs fastest, as in the flat grid.
         flat = (flat[:, None] + stride * torch.arange(side)).flatten()
     return flat
 
@@ -62,6 +64,7 @@ def bump(window: Sequence[int]) -> Tensor:
     """
     distance = torch.zeros(*window, dtype=torch.int64)
     for axis, side in enumerate(window):
+        # The Chebyshev distance is the largest of those along the axes.
         away = (torch.arange(side) - side // 2).abs()
         distance = torch.maximum(distance, away.reshape(-1, *[1] * (len(window) - axis - 1)))
 
@@ -106,6 +109,7 @@ def tiles(grid: Sequence[int], count: int) -> tuple[Sides, Tensor, Tensor, Tenso
     offset = place
     for axis in range(len(grid)):
         positions = torch.arange(side[axis] * number[axis])
+        # What the tiles do not cover is shared by both ends.
         margin = (grid[axis] - len(positions)) // 2
         place = (place[:, None] * grid[axis] + margin + positions).flatten()
         tile = (tile[:, None] * number[axis] + positions // side[axis]).flatten()
@@ -186,6 +190,7 @@ class Deals:
         room = torch.tensor([starts(self.grid, side) for side in self._sides], device=self._device)
         stride = torch.tensor(strides(self.grid), device=self._device)
 
+        # One draw for all that a block needs: a draw for each step costs a kernel each.
         numbers = rng.integers(1 << 40, len(fractions), 2 * axes + 1 + self.channels)
         self._drawn = {
             "first": (numbers[..., :axes] % room * stride).sum(2),
@@ -195,6 +200,7 @@ class Deals:
         }
 
         if self._vector:
+            # One draw serves both: its rank is the order, its lowest bit the sign.
             shuffle = rng.fold("order").bits(self.grid[0])
             self._drawn |= {"order": shuffle.argsort(1), "flip": 1.0 - 2.0 * (shuffle & 1)}
 
@@ -209,6 +215,7 @@ class Deals:
 
     def window(self, step: int, choice: Literal["first", "second"] = "first") -> Tensor:
         """(n, channels * volume) int64: places of the step's window, in all channels."""
+        # Steps of a block mostly have windows of the same sides.
         if self._cut is None or self._cut[0] != self._sides[step]:
             self._cut = self._sides[step], *self._cut_to(self._sides[step])
         places = self._drawn[choice][:, step, None] + self._cut[1]
@@ -273,5 +280,6 @@ class Deals:
 
     def _sign(self, bits: Tensor) -> Tensor:
         """+-1 from the lowest bit, times a weight from the other bits if signs are weighted."""
+        # Bit 0 to +1, bit 1 to -1.
         signs = 1.0 - 2.0 * (bits & 1)
         return signs * ((bits >> 1) % 2**20 + 1) / 2**20 if self._weighted else signs

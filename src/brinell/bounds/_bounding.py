@@ -69,6 +69,7 @@ class Ball:
     def box(self) -> Range:
         """The smallest box that holds the ball, rounded outwards."""
         eps = self.eps.reshape(-1, *[1] * (self.x.dim() - 1))
+        # The ends are rounded themselves.
         slack = unit(self.x) * 4 * (self.x.abs() + eps)
         low = torch.maximum(self.x - eps - slack, self.low)
         high = torch.minimum(self.x + eps + slack, self.high)
@@ -142,11 +143,13 @@ class Relaxation:
             if k in lines:
                 if record is not None:
                     record[k] = current.dense(spec.shape).a
+                # Each coefficient takes the line below or the one above, by its sign.
                 *pulled, shift = lines[k].pull(current)
                 roundings = lines[k].roundings
                 if penalties and k in penalties:
                     (argument,) = pulled
                     argument = argument.dense(self.graph.nodes[spec.arguments[0]].shape)
+                    # A Lagrange multiplier of a sign that a branch has fixed.
                     pulled = [argument.replaced(argument.a - penalties[k])]
                 parts = tuple(pulled)
             else:
@@ -159,6 +162,7 @@ class Relaxation:
                 shapes = [self.graph.nodes[j].shape for j in spec.arguments]
                 parts = operation.adjoint(current, shapes)
 
+            # What does not depend on the arguments.
             constant = constant + shift
             rounding = rounding + (roundings + current.additions + EXTRA) * size
 
@@ -225,6 +229,7 @@ class Relaxation:
     def _concretize(self, node: int, rows: LinearForms) -> tuple[Tensor, Tensor]:
         """(rows,): least value of functions on the range of a node; sum of absolute products."""
         low, high = self.ranges[node]
+        # The least value takes the lower end where a coefficient is positive.
         positive = rows.a.clamp(min=0)
         negative = rows.a - positive
         least = total(positive * rows.pick(low) + negative * rows.pick(high))
@@ -233,6 +238,7 @@ class Relaxation:
 
         # On an l2 ball the inequality of Cauchy and Schwarz may be tighter than the box.
         if node == 0 and self.ball.norm == "l2":
+            # The dual norm, rounded up.
             length = rows.a.flatten(1).norm(dim=1) * (1 + rows.a[0].numel() * unit(rows.a))
             centre = total(rows.a * rows.pick(self.ball.x))
             least = torch.maximum(least, centre - self.ball.eps[rows.sample] * length)
@@ -241,6 +247,7 @@ class Relaxation:
 
     def backward_bounds(self, node: int, rows: LinearForms) -> Tensor:
         """As `backward_bound`, without gradients and in parts that fit into MEGABYTES."""
+        # The coefficients of the widest node are the most that is held at once.
         widest = max(prod(spec.shape) for spec in self.graph.nodes[: node + 1])
         count = max(1, MEGABYTES * 2**20 // (rows.a.element_size() * widest))
         parts = torch.split(torch.arange(len(rows.a), device=rows.a.device), count)
@@ -283,6 +290,7 @@ def propagate(graph: Graph, ball: Ball, refine: bool, tighten: Tighten | None = 
             roundings = operation.roundings[0]
             _extend_exact(k, spec, box, exact)
 
+        # Every operation rounds; ranges are widened by what all roundings together can change.
         slack = unit(low) * (roundings + EXTRA) * products
         state.ranges.append((least - slack, most + slack))
         state.largest.append(products)
@@ -357,6 +365,7 @@ def _refine(
     cost = open_.sum(1) * state.graph.products[node]
     is_affordable = cost <= products
     open_ &= is_affordable[:, None]
+    # Written into the caller's budget, which all nodes share.
     products -= torch.where(is_affordable, cost, 0)
 
     sample, place = open_.nonzero().T
@@ -365,6 +374,7 @@ def _refine(
         least = _below(lower(node, rows), low.dtype)
         low[sample, place] = torch.maximum(low[sample, place], least)
 
+        # An upper bound is the lower bound of the negative.
         rows = rows.replaced(-rows.a)
         most = -_below(lower(node, rows), low.dtype)
         high[sample, place] = torch.minimum(high[sample, place], most)
@@ -375,6 +385,7 @@ def _refine(
 def _below(value: Tensor, dtype: torch.dtype) -> Tensor:
     """The nearest numbers of another precision from below."""
     nearest = value.to(dtype)
+    # Rounding to nearest may go up: then one number lower.
     next_lower = nearest.nextafter(torch.full_like(nearest, -torch.inf))
     return torch.where(nearest > value, next_lower, nearest)
 

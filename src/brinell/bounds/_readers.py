@@ -170,6 +170,9 @@ def _quotient(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int
         assert node is not None
         return _scaled(trace, node, 1.0 / _double(b["other"]), 0.0, shape)
 
+    # a
+    # b as a times 1
+    # b: both have relaxations.
     inverse = trace.add(Activation("reciprocal"), [divisor], trace.shape(divisor))
     if node is None:
         return _scaled(trace, inverse, b["self"], 0.0, shape)
@@ -187,6 +190,7 @@ def _batch_norm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> i
     var = _double(b["running_var"])
     weight = 1.0 if b["weight"] is None else _double(b["weight"])
     bias = 0.0 if b["bias"] is None else _double(b["bias"])
+    # In evaluation mode batch norm is one factor and one shift for each channel.
     factor = weight / (var + b["eps"]).sqrt()
     shift = bias - mean * factor
 
@@ -220,6 +224,7 @@ def _plain(name: str, **settings: float) -> "Reader":
 
 
 def _absolute(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+    # |x| is x above 0 and -x below.
     return trace.add(Activation("leaky_relu", -1.0), [b["self"].node], shape)
 
 
@@ -232,6 +237,7 @@ def _power(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
 
 
 def _softmax(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+    # Counted from the end, where samples do not shift it.
     axis = b["dim"] if b["dim"] < 0 else b["dim"] - b["self"].dims
     if len(shape) < -axis or b["self"].dims + axis == 0:
         raise Unbounded("the network mixes inputs of a batch")
@@ -245,6 +251,7 @@ def _softmax_of(trace: Recorder, node: int, axis: int) -> int:
     """
     shape = trace.shape(node)
     count = shape[axis]
+    # One value for each pair of classes.
     wide = (*shape, count)
     columns = trace.indexed(node, lambda x: x.unsqueeze(-1).expand(len(x), *wide), wide)
     rows = trace.indexed(

@@ -54,7 +54,6 @@ class Cells:
 
     def means(self, x: Tensor) -> Tensor:
         """(n, cells, channels): the mean of each channel over each cell, of inputs (n, *shape)."""
-        # The frames of a video may stand as places or as channels.
         lattice = x.reshape(len(x), -1, *self.places)
         pools = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)
         pool: Callable[..., Tensor] = pools[len(self.places) - 1]

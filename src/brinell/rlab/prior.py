@@ -58,6 +58,7 @@ class Prior(nn.Module):
 
     def shares(self, content: Tensor) -> Tensor:
         """(n, patches, FEATURES) to (n, patches): energies of mean 1 over an input's patches."""
+        # A softmax: energies are positive, and only their ratios are learned.
         energies: Tensor = self.network(content)[..., 0].softmax(1) * content.shape[1]
         return energies
 
@@ -68,6 +69,7 @@ class Prior(nn.Module):
 
     def channel_covariance(self) -> Tensor:
         """(channels, channels): of trace `channels`."""
+        # A square is positive semidefinite whatever the weights.
         square = self.root @ self.root.T
         return square * (len(square) / square.trace().clamp_min(1e-12))
 
@@ -85,6 +87,7 @@ def to_places(energy: Tensor, grid: PatchGrid) -> Tensor:
     """(n, patches) to (n, places): the mean over the patches that cover a place."""
     covers = grid.covers.to(energy.device)
     real = covers < len(grid)
+    # Places of fewer patches than others have the index behind the last patch.
     padded = torch.cat([energy, torch.zeros_like(energy[:, :1])], 1)
     return padded[:, covers].sum(2) / real.sum(1)
 
@@ -145,6 +148,7 @@ def probe(
     is the number of patches of a probe, and `scale` (n,) the distance to which larger ones are
     scaled down; None leaves them.
     """
+    # Variants are ordered by distortion and severity, so every k-th is some of each.
     variants = variants[:: max(1, len(variants) // KINDS)]
 
     n = len(batch)
@@ -170,6 +174,7 @@ def probe(
     predictions = []
     for number in range(probes):
         stream = rng.fold("probe").fold(number)
+        # The places of the largest of uniform numbers: patches without replacement.
         selection = stream.uniform(len(grid)).topk(group, 1).indices
         variant = stream.fold("variant").integers(len(variants), group)
         places = members[selection]
@@ -189,6 +194,7 @@ def probe(
         change = change.view(n, grid.channels, *places.shape[1:]) * valid[selection][:, None]
 
         patches.append(selection)
+        # All that the likelihood needs of a change, whatever the number of its values.
         moments.append(torch.einsum("nckv,nekv->nkce", change, change))
         effects.append(margins(x.view_as(batch.x)) - base)
         slope = slopes.gather(3, index[:, None].expand(-1, slopes.shape[1], -1, -1)).flatten(3)
@@ -212,6 +218,7 @@ def likelihood(prior: Prior, probes: Probes) -> Tensor:
     energy = prior.shares(probes.content)
     n, count, size = probes.patches.shape
     energies = energy.gather(1, probes.patches.flatten(1)).view(n, count, size)
+    # The expected square of <g, d> for a patch of energy 1.
     trace = torch.einsum("npkce,ce->npk", probes.moments, prior.channel_covariance())
     variance = (energies * trace).sum(2)
 
@@ -247,6 +254,7 @@ def fit(
             torch.autograd.backward(loss)
 
         for group in optimizer.param_groups:
+            # A rate that falls to 0 averages over the last batches.
             group["lr"] = 3e-3 * (1 - step / steps)
         optimizer.step()
 
@@ -277,6 +285,7 @@ def describe(x: Tensor, grid: PatchGrid) -> Tensor:
         for side, length in zip(patch, axes, strict=True):
             odd = 2 * round((window * side - 1) / 2) + 1
             sides.append(max(1, min(odd, length - 1 + length % 2)))
+        # The variance is E[x**2] - E[x]**2 in each window.
         mean = _pool(planes, sides)
         deviation = (_pool(planes.square(), sides) - mean.square()).clamp_min(0).sqrt().mean(1)
         columns += [_of_patches((deviation + 1e-4).log(), grid), _of_patches(mean.mean(1), grid)]
@@ -285,6 +294,7 @@ def describe(x: Tensor, grid: PatchGrid) -> Tensor:
     deviation = features.std(1, keepdim=True, correction=0)
     features = (features - features.mean(1, keepdim=True)) / (deviation + 1e-4)
 
+    # Coordinates from -1 to 1.
     away = (2 * grid.centres.to(x.device) - 1).square()
     position = torch.stack([away.amax(1), away.mean(1)], 1).expand(len(x), -1, -1)
     return torch.cat([features, position], 2)

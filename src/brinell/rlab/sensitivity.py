@@ -158,13 +158,18 @@ class Posterior:
         projection, covariance, expected, total = self._effect_moments(rows, change)
         gain = covariance / total[:, None]  # of Kalman
         learned = self._learned[rows]
+        # What the model did not predict corrects the state, along the covariance.
         surprise = effect - (learned * projection).sum(1)
         self._learned[rows] = learned + surprise[:, None] * gain
         if self.slopes.shape[1]:
             prediction = (self._prior[rows] * projection).sum(1, keepdim=True)
+            # What the prior expects is taught the same answer, in units.
             self._prior[rows] -= prediction * gain
 
+        # The answer takes v v' from the covariance, with v = cov
+        # sqrt(variance).
         self._keep(rows, covariance / total.sqrt()[:, None])
+        # The unit is learned as the ratio of squares to their expected values.
         self._squares[rows] += effect.square() / expected
         self._count[rows] += 1
         self._expect(rows)
@@ -179,6 +184,7 @@ class Posterior:
         prior, and the variances of the effects.
         """
         direction = torch.einsum("mck,ce->mek", change, self.covariance)
+        # Prior covariance of the gradient: energy of the place times covariance of the channels.
         direction = direction.mul_(self.energy[rows, None])
         energy = (direction * change).sum((1, 2)).clamp_min(RIDGE)
         if self.slopes.shape[1]:
@@ -217,10 +223,12 @@ class Posterior:
     def energies(self, rows: Tensor, prior: Tensor, grid: PatchGrid) -> Tensor:
         """(m, patches): energies of the `prior` with a share of the surrogates', by their trust."""
         members, valid = patch_places(grid, rows.device)
+        # Mean square gradient of each surrogate on each patch, in shares of the mean patch.
         square = self.slopes[rows].square().mean(2)
         patch = (square[:, :, members] * valid).sum(3) / valid.sum(1)
         patch = patch / patch.mean(2, keepdim=True).clamp_min(1e-12)
 
+        # A surrogate that answers contradict has no say about energies either.
         trust = (self.coefficients[rows] / self._trust.mean).clamp(0, 1)
         trust = trust * self._trust.energy / patch.shape[1]
         mixed = (1 - trust.sum(1, keepdim=True)) * prior + (trust[:, :, None] * patch).sum(1)
@@ -283,6 +291,7 @@ class Posterior:
         answers = self._factors.shape[1]
         if answers:
             number = self._number[rows]
+            # A ring: forgetting an old answer only makes the covariance larger.
             self._factors[rows, number % answers] = factor
             self._number[rows] = number + 1
             self._most = min(answers, self._most + 1)
@@ -300,6 +309,7 @@ def class_weights(margin: Callable[[Tensor], Tensor], logits: Tensor, rng: Strea
     total = torch.zeros_like(logits)
 
     for number in range(RIVALS):
+        # Gumbel noise by inversion; 2**-24 is the least uniform number above 0 in float32.
         uniform = rng.fold("rivals").fold(number).uniform(logits.shape[1]).clamp_min(2.0**-24)
         shifted = (logits - scale * (-uniform.log()).log()).requires_grad_()
         with torch.enable_grad():
@@ -394,6 +404,7 @@ class Predictions:
         # inside.
         places = members[patches].transpose(1, 2)
         new = self.inputs.values(rows, offers, places[..., None], self.grid.channels)
+        # All as changes from the clean input, on whose length the price depends.
         clean = self._gather(self.inputs.x, rows, places)[..., None]
         current = self._gather(full, all_rows, places)[..., None]
         energy = posterior.energy[rows[:, None, None], places][..., None]
@@ -437,6 +448,7 @@ class Predictions:
         """Changes as they would be asked about: clipped where the budget limits each value."""
         if self.distance.name != "linf":
             return change
+        # In Linf each value is cut at eps; in other norms the whole change is scaled.
         limit = radius.view(-1, *[1] * (change.ndim - 1))
         return torch.maximum(torch.minimum(change, limit), -limit)
 
@@ -447,6 +459,7 @@ class Predictions:
         since all is scaled down to fit it: the predicted margin of an assignment u scaled to length
         eps is <g, u> eps / |u|; its derivative to |u|**2, over eps / |u|.
         """
+        # The distortion before it is fitted to the budget.
         change = (full - self.inputs.x[rows]).view(len(rows), self.grid.channels, self.grid.places)
         worth = (self._legal(change, radius) * self.posterior.mean[rows]).sum(1)
         square = change.square().sum(1)

@@ -224,7 +224,7 @@ def _choose(
     rng = rng.fold("selection")
     oracle = oracle.follow([candidate.network for candidate in candidates])
     logits = oracle.scores(batch.ids, batch.x)
-    # Slopes are those of sums of scores with weights, whose effect on the margin is known.
+    # Gradients are those of the sum of scores with the weights that they have in the margin.
     weights = class_weights(
         lambda values: threat.criterion.margin(values, batch.y, batch.x),
         logits,
@@ -333,8 +333,8 @@ def _queries(
 ) -> tuple[Array, EpisodeOutcomes]:
     """(n,) the queries of an agent on each input, and its outcomes."""
     start = replace(placement, rules=player.rules(placement.rules), prior=player.prior)
-    # Players get the same random numbers, so their queries are compared in pairs.
     following = oracle.follow(player.surrogates) if player.surrogates else oracle
+    # Players get the same random numbers, so their queries are compared in pairs.
     outcomes = run_episodes(
         following, batch, threat, start, rng.fold("validation"), player.policy(start.choices)
     )

@@ -86,6 +86,7 @@ def check_attack(plugin: type[Any], **settings: Any) -> None:
 
     kinds = [kind for kind in KINDS if kind in attack.domains]
     distances = [distance for distance in known if distance in attack.distances]
+    # Both lists in turn: each kind and each distance occurs in a compared pair.
     rounds = range(max(len(kinds), len(distances)))
     compared = {(kinds[index % len(kinds)], distances[index % len(distances)]) for index in rounds}
     for kind, name in itertools.product(kinds, distances):
@@ -112,6 +113,7 @@ def _check(attack: Attack, kind: Kind, distance: Distance, *, compares: bool) ->
     equal = torch.equal(batch.x, original.batch.x) and torch.equal(batch.y, original.batch.y)
     _demand(attack, equal, "wrote into the clean inputs or labels")
     _demand(attack, model.digest() == weights, "changed the weights of the model")
+    # The model counts its inputs itself, so what the ledger did not see shows.
     count = int(ledger.costs.forwards.sum() + ledger.confirmations.sum())
     _demand(attack, model.inputs_seen == count, "called the model around the ledger")
 
@@ -141,6 +143,7 @@ def _check_repetition(attack: Attack, kind: Kind, distance: Distance, run: _Run)
     _demand(attack, closest and forwards, rule)
 
     for rows in torch.arange(len(run.problem.batch)).flip(0).chunk(2):
+        # Another order, another split, and batches of another size.
         part = _attack(attack, kind, distance, rows=rows, size=5).ledger
         verdicts = torch.equal(part.fooled, ledger.fooled[rows])
         _demand(attack, verdicts, "gave other verdicts when the batch was split or reordered")
@@ -217,6 +220,7 @@ def _noise(problem: LinearProblem, distance: Distance, *, factor: float, tries: 
     threat = Threat(distance=distance, eps=factor * problem.margin, domain=problem.model.domain)
     fooled = torch.zeros(len(problem.batch), dtype=torch.bool)
     streams = Streams.of(1, problem.batch.ids)
+    # Fifty tries bound the time; more noise would only be a harder rival.
     for trial in range(min(tries, 50)):
         shape = tuple(problem.batch.x.shape[1:])
         stream = streams.fold(trial)

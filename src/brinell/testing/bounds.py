@@ -102,6 +102,7 @@ def _line_network(seed: int) -> tuple[nn.Sequential, Tensor, Tensor, float]:
 
 def _filled(layer: nn.Linear, generator: torch.Generator) -> nn.Linear:
     """The layer with random weights."""
+    # Scaled so that values keep their size from layer to layer.
     weight = torch.randn(layer.weight.shape, generator=generator)
     layer.weight.data = weight * 1.5 / layer.in_features**0.5
     layer.bias.data = torch.randn(layer.bias.shape, generator=generator) * 0.5
@@ -121,6 +122,7 @@ def _least_on_line(net: nn.Sequential, low: float, high: float, rows: Tensor) ->
         for k, (first, last) in enumerate(itertools.pairwise(value.detach().unbind())):
             turns = first * last < 0
             share = (first / (first - last))[turns]
+            # The place where a value passes 0 between two points.
             points += (points[k] + (points[k + 1] - points[k]) * share).tolist()
 
     with torch.no_grad():
@@ -190,6 +192,7 @@ def _keeps_to_enumerated_margins(bound: Bound) -> None:
     for seed in range(LINES):
         net, x, labels, eps = _line_network(seed)
         rows = margin_rows(labels, CLASSES)
+        # The ball within the bounds of the data.
         low = max(0.0, float(x) - eps)
         high = min(1.0, float(x) + eps)
         exact = _least_on_line(net, low, high, rows.a)
@@ -232,6 +235,7 @@ def _keeps_to_descent(bound: Bound) -> None:
         for index, ((norm, eps), smallest) in enumerate(least.items()):
             dtype = (torch.float64, torch.float32)[(number // 2 + index) % 2]
             lower = _lower(bound, graph.to(dtype), _ball(x, eps, norm, dtype), labels.clone())
+            # Descent is in float32, so its margins are known to its rounding.
             below = bool((lower.flatten() <= smallest + 1e-6).all())
             rule = f"is above a margin that an input of the ball has in {norm} (network {number})"
             _demand(bound, below, rule)

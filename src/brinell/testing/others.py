@@ -27,6 +27,7 @@ def check_distance(distance: Distance) -> None:
     is_zero = bool((distance.size(torch.zeros_like(delta)) == 0).all())
     demand(is_zero, "gives the zero perturbation a size")
 
+    # Balls that hold the perturbation, and balls that do not.
     eps = size * torch.linspace(0.1, 1.5, 16)
     projected = distance.project(delta.clone(), eps)
     is_inside = bool((distance.size(projected) <= eps * (1 + 1e-5)).all())
@@ -106,6 +107,7 @@ def check_model(model: Model) -> None:
     demand = partial(form.demand, f"model {model.name}")
 
     low, high = model.domain.bounds()
+    # Inputs anywhere within the bounds.
     x = low + (high - low) * Streams.of(0, torch.arange(4)).uniform(*model.domain.shape)
     before = model.digest()
     original = x.clone()
@@ -113,6 +115,7 @@ def check_model(model: Model) -> None:
         logits = model.predict(x)
         demand(torch.equal(x, original), "writes into its inputs")
         repeat = model.predict(x)
+        # Statistics of a batch would show here.
         single = torch.cat([model.predict(row[None]) for row in x])
 
     rule = f"answers {tuple(logits.shape)}, not (4, {model.classes})"

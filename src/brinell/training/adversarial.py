@@ -189,9 +189,9 @@ class AdversarialBatch:
                 seed=seed,
             )
 
-            # The attacks of an audit need full precision; the user's loop may run in half.
             stages = parse_stages((self.attack,))
             budgets = parse_radii(eps, len(x), self.distance, domain, stages, x.device)
+            # The attacks of an audit need full precision; the user's loop may run in half.
             no_autocast = torch.autocast(x.device.type, enabled=False)
             with no_autocast, model_session(batch_attack.model):
                 examples = batch_attack.run(stages, budgets, None, worst=True)

@@ -430,6 +430,7 @@ class Loop:
             return
         state = self.state
         n = len(self.checker.y)
+        # The weights before the training are a candidate: a training may make them worse.
         right = dict[int, int]()
         candidates = {0: self.initial_weights, state.best_step: self.best_weights}
         if good:
@@ -456,10 +457,12 @@ class Loop:
             state.recipe = remedy
 
         self._note(f"{problem}; went back to step {good['step']}, and on with {remedy}")
+        # Going back does not undo what was best: those weights were good.
         best_weights = self.best_weights
         self._restore(self._good, good["step"])
         self.best_weights = best_weights
         state.step = good["step"]
+        # The budget goes on from where it was at that check.
         state.ramp_start_factor = good["eps"] / self.settings.eps
         state.ramp_start = min(self._share(state), 0.99)
 
@@ -502,6 +505,7 @@ def ramp_factor(share: float, ramp: float, start: float = 0.0, start_factor: flo
     nothing from inputs that it cannot classify. `start` is above 0 after the training went back to
     an earlier state.
     """
+    # After a return the rise is shorter, since less of the training is left.
     part = 1.0 if ramp <= 0 else min(1.0, (share - start) / (ramp * (1 - start)))
     return start_factor + (1 - start_factor) * part
 
