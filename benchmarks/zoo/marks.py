@@ -7,7 +7,7 @@ made twice.
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -71,15 +71,28 @@ def passing(code: str) -> Iterator[None]:
         yield
 
 
-def mark(member: Member, start: int = 0, samples: int | None = None) -> Mark:
-    """The audit of a member, on its samples or on a slice of so many test samples."""
+def mark(
+    member: Member,
+    start: int = 0,
+    samples: int | None = None,
+    cascade: Sequence[str] = (),
+) -> Mark:
+    """The audit of a member, on its samples or on a slice of so many test samples, by the member's
+    stages or others.
+    """
     if samples is not None:
         member = replace(member, samples=start + samples)
     base, pair = member.open()
     base = replace(base, x=base.x[start:], y=base.y[start:])
     began = time.process_time()
     answer = audit(
-        pair.defended, base.x, base.y, member.eps, member.cascade, SEED, **member.entry.audit
+        pair.defended,
+        base.x,
+        base.y,
+        member.eps,
+        list(cascade) or member.cascade,
+        SEED,
+        **member.entry.audit,
     )
     return Mark(
         kind=member.kind,

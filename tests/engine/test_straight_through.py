@@ -78,6 +78,14 @@ def test_decisions_rise_with_what_they_compare():
         assert mode.changed_calls == is_caught and (torch.autograd.grad(out.sum(), x)[0] > 0).all()
 
 
+def test_the_decision_of_a_single_number_stays_finite():
+    x = torch.tensor([0.7], requires_grad=True)
+    with StraightThrough(attach=True, decide=True):
+        value = torch.where(x < 0.5, x * 2, x)
+    (slope,) = torch.autograd.grad(value.sum(), x)
+    assert value.item() == pytest.approx(0.7) and bool(torch.isfinite(slope).all())
+
+
 def test_a_one_hot_answer_gets_a_gradient():
     net = seeded(Middle).last
     model = TorchModel(nn.Sequential(net, OneHot()), Domain(kind="vector", shape=(16,)))

@@ -133,7 +133,9 @@ class StraightThrough(TorchFunctionMode):
         """Record a decision, or give a number made from one the gradient of its smooth values."""
         if func in COMPARISONS and any(_floats(arg) for arg in args):
             lead = COMPARISONS[func] * (args[0] - args[1])
-            self._soft[id(out)] = out, torch.sigmoid(4 * lead / lead.detach().std().clamp_min(1e-6))
+            # Of a single number the deviation by n - 1 is NaN.
+            spread = lead.detach().std(correction=0).clamp_min(1e-6)
+            self._soft[id(out)] = out, torch.sigmoid(4 * lead / spread)
         elif (
             func in (torch.argmax, Tensor.argmax)
             and _floats(args[0])
