@@ -32,6 +32,7 @@ def holm(p_values: Sequence[float] | Array) -> list[float]:
     order = np.argsort(p, kind="stable")
     adjusted = np.empty(len(p))
     stepwise = np.minimum(p[order] * np.arange(len(p), 0, -1), 1.0)
+    # A p-value is never below that of a smaller one.
     adjusted[order] = np.maximum.accumulate(stepwise)
     return [float(value) for value in adjusted]
 
@@ -76,7 +77,9 @@ class Order(NamedTuple):
     def rank(self, index: int) -> Rank:
         """Rank of an object."""
         ahead = (self.values > self.values[index]).sum()
+        # Tied objects share the mean of their places.
         tied = (self.values == self.values[index]).sum()
+        # Only those that are shown to be ahead, or behind, narrow the interval.
         low = 1 + len(self.above(index))
         high = len(self.values) - len(self.below(index))
         return Rank(value=float(ahead + (tied + 1) / 2), low=low, high=high)

@@ -190,12 +190,14 @@ class Maps(Pictures):
         hits = weights @ counts.diagonal(axis1=1, axis2=2).astype(np.float64)
         true = weights @ counts.sum(2).astype(np.float64)
         predicted = weights @ counts.sum(1).astype(np.float64)
+        # Classes without a pixel in the drawn pictures do not count.
         occurs = true > 0
         total = np.where(occurs, hits / np.maximum(true + predicted - hits, 1), 0.0).sum(1)
         return np.where(occurs.any(1), total / np.maximum(occurs.sum(1), 1), np.nan)
 
     def worst(self, name: str, level: int) -> Array:
         if name == self.accuracy:
+            # The fewest right pixels first, of equal ones the earlier row.
             order = np.lexsort((np.arange(len(self._right)), self._right))
             order = order[self.level[order] <= level]
             _, first = np.unique(self.picture[order], return_index=True)
@@ -211,6 +213,7 @@ class Maps(Pictures):
         """
         if not level:
             return self.clean
+        # The mean IoU is not a sum over pictures: the worst set is searched for, from two starts.
         candidates = [
             self._lower(self.worst("mean IoU", level - 1), level),
             self._lower(self.worst(self.accuracy, level), level),
@@ -227,9 +230,11 @@ class Maps(Pictures):
         for _ in range(ROUNDS):
             changed = False
             for picture in range(len(selection)):
+                # An exchange changes the counts of one picture alone.
                 without = total - self.counts[selection[picture]]
                 for row in allowed[self.picture[allowed] == picture]:
                     candidate = self._miou(without + self.counts[row])
+                    # Beyond rounding, or two equal inputs would be exchanged for ever.
                     if candidate < value - 1e-12:
                         value = candidate
                         selection[picture] = row
@@ -312,6 +317,7 @@ class Boxes(Pictures):
         }
 
     def right(self, index: Array) -> Array:
+        # A false box is no object, so it takes no recall.
         wrong = sum(self.counts[error][index] for error in ERRORS if error != FALSE)
         return np.asarray(self.total - wrong)
 
@@ -329,6 +335,7 @@ class Boxes(Pictures):
 
     def values(self, name: str, index: Array, weights: Array) -> Array:
         if name in ("AP50", "AP"):
+            # Both precisions come from one matching, which is slow.
             key = index.tobytes(), len(weights)
             if key not in self._precision:
                 self._precision[key] = average_precision(self._matches(index), weights)
@@ -346,6 +353,7 @@ class Boxes(Pictures):
             return self._most(name, level)
         sets = self._sets(level)
         values = [self.value(name, index) for index in sets]
+        # A figure that is not defined is not the worst.
         lowest = np.argmin([value if np.isfinite(value) else np.inf for value in values])
         return sets[int(lowest)]
 
@@ -376,6 +384,7 @@ class Boxes(Pictures):
         return labels, precision[0, 0]
 
     def class_sizes(self, label: int) -> Array:
+        # Crowds are no objects that must be found.
         counts = [(picture.labels[~picture.crowd] == label).sum() for picture in self.objects]
         return np.array([int(count) for count in counts])
 

@@ -102,6 +102,7 @@ def compare_with_entries(
     test_set, size = TEST_SETS[data.digest]
     entries = entries_of(test_set, result.distance)
     published = [entry.autoattack for entry in entries]
+    # The ends of the interval give the places that are still possible.
     place = place_among(figure.value, published)
     return PublishedPlace(
         comparable=True,
@@ -137,6 +138,7 @@ def _refusals(
         eps, text = BUDGETS[test_set, result.distance]
         ours = result.eps[position]
         if not math.isclose(ours, eps, rel_tol=1e-6):
+            # A smaller budget breaks fewer samples.
             effect = "flatters" if ours < eps else "lowers"
             yield f"the budget is {result.eps_text[position]} in place of {text}, which {effect} it"
     if recommended:

@@ -70,6 +70,7 @@ class PGD(EveryKind):
         if self.random_start:
             start = threat.distance.sample(rng, tuple(x.shape[1:]))
             x = threat.project(start.mul_(per_sample(threat.eps, x)).add_(x), x)
+        # The paper's recommendation.
         fraction = self.step_size or 2.5 / self.steps
 
         for _ in range(self.steps):

@@ -161,6 +161,7 @@ class RLAB(EveryKind):
         self._check_data(agent, domain)
         network = agent.network
         options = pair_options(variants)
+        # A network has an output for each pair of distortion and severity.
         if network is not None and network.families not in (1, options):
             raise RequestError(
                 f"policy {self.policy} chooses among {network.families - 1} pairs "
@@ -210,6 +211,7 @@ class RLAB(EveryKind):
         rng = Streams.of(0, torch.arange(len(x), device=x.device))
         variants = self.variants(domain)
         ends = extremes(domain)
+        # Dark, bright and grey inputs find divisions by what an input holds.
         vet(variants, ends, Streams.of(0, torch.arange(len(ends))).fold("filters"), domain=domain)
         vet(variants, x, rng.fold("filters"), domain=domain)
 
@@ -223,6 +225,7 @@ class RLAB(EveryKind):
 
     def cost(self, classes: int) -> tuple[int, int]:
         """The clean input, the steps, the refinement, and what clean-up may spend."""
+        # Each elimination and each halving is a query.
         clean = CleanUp().eliminations + CleanUp().halvings if self.clean_up else 0
         return 1 + self.steps + (self.refine or 0) + clean, 0
 
@@ -307,7 +310,7 @@ def _public_name(plugin: type[Any]) -> str:
 def public_names(distortions: tuple[Distortion, ...]) -> dict[int, str]:
     """Public name of each distortion by its identity.
 
-    Distortions that share a name get the settings in which they differ.
+    Distortions that share a name have their settings beside it.
     """
     words = [_public_name(type(distortion)) for distortion in distortions]
     names = {}

@@ -40,12 +40,13 @@ def _tanh_of_gelu(x: Tensor) -> Tensor:
 
 
 def _slope_of_tanh_gelu(x: Tensor) -> Tensor:
-
+    # The product rule: derivative of x (1 + tanh u(x)) / 2.
     t = _tanh_of_gelu(x)
     return (1 + t) / 2 + x * (1 - t * t) / 2 * math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x * x)
 
 
 def _slope_of_silu(x: Tensor) -> Tensor:
+    # The product rule: derivative of x s(x), where s' = s (1 - s).
     s = torch.sigmoid(x)
     return s * (1 + x * (1 - s))
 

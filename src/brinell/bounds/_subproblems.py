@@ -52,6 +52,7 @@ class Subproblems:
 
     def select(self, index: Tensor) -> "Subproblems":
         """The parts at some positions."""
+        # All tensors have the parts along the first axis.
         signs, best = tree_map(lambda value: value[index], (self.signs, self.best))
         return replace(self, signs=signs, best=best)
 
@@ -78,6 +79,7 @@ class Subproblems:
         """The relaxation of each part: that of the root, with ranges that its signs cut."""
         state = self.root.select(torch.zeros(len(self), dtype=torch.long, device=self.a.device))
         for k, sign in self.signs.items():
+            # A split of sign s says that the argument lies on that side of 0.
             argument = self.root.graph.nodes[k].arguments[0]
             low, high = state.ranges[argument]
             state.ranges[argument] = (
@@ -107,6 +109,7 @@ class Subproblems:
         loss, sizes = self._losses()
         is_open = loss.amax(1) > 0
         if not bool(is_open.all()):
+            # With all signs known the network is linear there, and the bound is the minimum.
             exact = self.select((~is_open).nonzero()[:, 0])
             if not bool(is_open.any()):
                 return none, exact
@@ -166,6 +169,7 @@ def _loss(lines: Relaxed, a: Tensor, state: Relaxation, argument: int) -> Tensor
     low, high = state.ranges[argument]
     negative = (-a).clamp(min=0)
     positive = a.clamp(min=0)
+    # The line above is off by its shift at most, at 0; the one below at one of the ends.
     above = negative * lines.high_shift
     below = positive * torch.maximum((1 - lines.low_slope) * high, -lines.low_slope * low)
     return torch.where((low < 0) & (high > 0), torch.maximum(above, below), 0.0)

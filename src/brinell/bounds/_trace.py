@@ -32,6 +32,7 @@ def trace(answer: Callable[[Tensor], Tensor], x: Tensor) -> Graph:
         Unbounded: an operation that has no bound here, or answers of the graph that are not those
             of the network.
     """
+    # Several equal samples show along which axes the batch lies.
     example = x[:1].repeat(BATCH, *[1] * (x.dim() - 1))
 
     recorder = Recorder(example, READERS)
@@ -51,6 +52,7 @@ def trace(answer: Callable[[Tensor], Tensor], x: Tensor) -> Graph:
     graph = _without_unused(recorder.nodes, last)
 
     with torch.no_grad():
+        # A wrong reading would make unsound proofs, so the graph is put to the test.
         answers = graph.values(x.double().cpu())[-1]
     difference = float("inf")
     if expected.shape == answers.shape:

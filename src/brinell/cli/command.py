@@ -201,6 +201,7 @@ def function_of(study: Study, help: str) -> Callable[..., int]:
         values = {key: value for key, value in values.items() if value not in (None, ())}
         values |= {key: ", ".join(values[key]) for key in joined if key in values}
         fields = study.request.model_fields
+        # What is not of the request is of the command, such as a port.
         options = {key: values.pop(key) for key in list(values) if key not in fields}
         return Command(study, values, options, file, out, bool(resume), bool(json)).execute()
 
@@ -263,6 +264,7 @@ def _option(name: str, field: Any, study: Study) -> inspect.Parameter:
     hint: Any = list[kind] if repeatable else kind  # type: ignore[valid-type]
     if positional and field.is_required():
         return _parameter(name, hint, info, ...)
+    # None says that it was not given: a file of settings then decides.
     return _parameter(name, hint | None, info, None)
 
 

@@ -70,7 +70,9 @@ class RLAB(OnGradients):
         with torch.no_grad():
             classes = network(batch.x[:1]).shape[1]
 
+        # One stream for each sample, from the generator of the training.
         keys = torch.randint(-(2**62), 2**62, (len(batch),), generator=rng, device=batch.x.device)
+        # It keeps the strongest input of each sample, fooled or not.
         ledger = open_questions(
             NetworkScores(network, threat.domain, classes),
             Batch.of(batch.x, batch.y),

@@ -47,6 +47,7 @@ class FeatureSqueezing(Checked):
         def suspicion(x: Tensor) -> Tensor:
             """(n,): largest change of the probabilities by squeezing."""
             plain = ask(model, x).softmax(1)
+            # The paper joins its squeezers by the largest of their distances.
             squeezed = [reduce_bits(x, bits, model.domain)]
             if self.window > 1:
                 squeezed.append(median(x, self.window))
@@ -72,6 +73,7 @@ def _fewest(x: Tensor, labels: Tensor, model: Model) -> int:
             predicted = torch.cat([ask(model, part).argmax(1) for part in parts])
         return float((predicted == labels).float().mean())
 
+    # Fewer bits squeeze more; accuracy falls with them, so the first that suffices is taken.
     clean = right(None)
     return next((bits for bits in range(1, MOST) if right(bits) >= clean - COST), MOST)
 
@@ -89,6 +91,7 @@ def reduce_bits(x: Tensor, bits: int, domain: Domain) -> Tensor:
     levels = 2**bits - 1
     share = (x - low) / (high - low)
     rounded: Tensor = (share * levels).round() / levels
+    # Straight through: the value is rounded, the gradient is that of the share.
     passed: Tensor = share + (rounded - share).detach()
     return low + passed * (high - low)
 

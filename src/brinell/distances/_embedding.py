@@ -92,6 +92,7 @@ def layers_for(domain: Domain, mean: float, spread: float) -> list[list[Any]]:
     layers: list[list[Any]] = [["centre", mean, spread]]
     if domain.kind == "vector":
         values = domain.shape[0]
+        # As wide as the bound on the weights of the first layer allows.
         width = max(4, min(HIDDEN, WEIGHTS // values))
         layers += [
             ["linear", values, width],
@@ -105,6 +106,7 @@ def layers_for(domain: Domain, mean: float, spread: float) -> list[list[Any]]:
     into, *sides = domain.shape
     axes = len(sides)
     out = CHANNELS[0]
+    # Each convolution has a stride of 2; there is one at least.
     while max(sides) > SMALLEST[axes] or len(layers) == 1:
         layers += [[f"conv{axes}d", into, out, KERNEL[axes], 2], ["relu"]]
         sides = [-(-side // 2) for side in sides]

@@ -59,6 +59,7 @@ def check_defence(plugin: type[Any], **settings: Any) -> None:
 def _network(domain: Domain) -> nn.Module:
     """A linear network of inputs of a domain."""
     features = torch.Size(domain.shape).numel()
+    # The user's generator stays where it is.
     with seeded(0):
         return nn.Sequential(nn.Flatten(), nn.Linear(features, CLASSES))
 

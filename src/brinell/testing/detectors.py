@@ -75,10 +75,12 @@ def _check(detector: Detector, kind: Kind) -> None:
     rule(score.shape == (SHOWN,), f"answers shape {tuple(score.shape)} to {SHOWN} inputs")
     rule(bool(torch.isfinite(score).all()), "answers NaN or infinity")
     rule(torch.equal(score, second), "gave two scores to the same inputs")
+    # A score must not depend on the company of an input.
     single = torch.cat([suspicion(row[None]) for row in part])
     equal = torch.allclose(single, score, rtol=1e-3, atol=1e-4)
     rule(equal, "gave other scores when the batch was split")
 
+    # Noise is the least that a detector must notice.
     noise = Streams.of(1, torch.arange(ROWS)).uniform(*x.shape[1:])
     noisy = (x + NOISE * (2 * noise - 1)).clamp(0, 1)
     is_higher = float(suspicion(noisy).mean()) > float(suspicion(x).mean())

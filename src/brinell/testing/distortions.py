@@ -153,6 +153,7 @@ def _check(distortion: Distortion, domain: Domain) -> None:
 
 def _check_strength(distortion: Distortion, domain: Domain) -> None:
     """Check that draws differ, and that higher severities change more."""
+    # At the largest severity, where chance shows most.
     answers = [
         _distort(distortion, domain, _arguments(domain, 5, draw))
         for draw in _versions(distortion, domain)
@@ -165,6 +166,7 @@ def _check_strength(distortion: Distortion, domain: Domain) -> None:
     change = []
     for severity in SEVERITIES:
         arguments = _arguments(domain, severity, rows=MANY)
+        # The mean over many inputs, since a single one may be changed little by chance.
         sizes_of_rows = l2(_distort(distortion, domain, arguments) - arguments.x)
         change.append(float(sizes_of_rows.mean()))
     _demand(distortion, domain, change[0] > 0, "changed nothing at severity 1")

@@ -129,6 +129,7 @@ def _check(explainer: Explainer, kind: Kind, control: bool) -> None:
     rule(torch.equal(maps, _maps(explainer, kind, batch)), "gave two maps of the same inputs")
 
     singles = []
+    # Alone, with the streams that they had in company.
     for index in (0, 3):
         single = Batch(
             ids=torch.zeros(1, dtype=torch.int64),
@@ -136,6 +137,7 @@ def _check(explainer: Explainer, kind: Kind, control: bool) -> None:
             y=batch.y[index : index + 1],
         )
         singles.append(_maps(explainer, kind, single, streams=torch.tensor([index])))
+    # Sums in another order differ in their last bits.
     tolerance = 1e-4 * float(maps.abs().max()) + 1e-7
     equal = torch.allclose(torch.cat(singles), maps[[0, 3]], rtol=1e-3, atol=tolerance)
     rule(equal, "gave other maps when the batch was split")

@@ -93,6 +93,7 @@ def check_settings(instance: Any) -> None:
     values = {key: value for key, value in dataclasses.asdict(instance).items() if key not in parts}
 
     try:
+        # As a worker or a record rebuilds it.
         rebuilt = type(instance)(**json.loads(json.dumps(values)), **parts)
     except (TypeError, ValueError) as error:
         raise ContractError(f"{name} has settings that do not survive JSON: {error}") from None

@@ -65,6 +65,7 @@ def check_record(study: Study) -> None:
         _demand(study, bool(setting.description), f"does not say what {name} is")
     _demand(study, bool(study.examples), "has no example for its help")
 
+    # A result shows itself on a terminal by its lines.
     result = study.resolve(study.result)
     _demand(study, isinstance(result, type), "has a result that is no type")
     _demand(study, hasattr(result, "lines"), "has a result without lines for a terminal")
@@ -126,6 +127,7 @@ def rows_of(folder: Path) -> dict[str, Any]:
     tables_by_folder: dict[str, list[pa.Table]] = {}
     for path in sorted(folder.rglob("*.parquet")):
         table = pq.read_table(path).replace_schema_metadata(None)
+        # Seconds differ between two runs of the same.
         table = table.drop_columns([name for name in table.column_names if name == "seconds"])
         tables_by_folder.setdefault(str(path.parent.relative_to(folder)), []).append(table)
     if not tables_by_folder:
@@ -171,6 +173,7 @@ def _in_order(table: pa.Table) -> pa.Table:
         for field in table.schema
         if pa.types.is_string(field.type) or pa.types.is_primitive(field.type)
     ]
+    # Floats last: their last bits may differ between two runs and must not decide the order.
     return table.sort_by([(name, "ascending") for name in sorted(keys, key=floats.__contains__)])
 
 
@@ -187,6 +190,7 @@ def check_records(run: FinishedRun) -> None:
 
     page = folder / PAGE
     _demand(study, page.exists(), f"leaves no {PAGE}")
+    # The page follows from the records alone, so it can be written anew.
     before = page.read_bytes()
     study.write_page(folder)
     _demand(study, page.read_bytes() == before, "writes another page from the same records")
@@ -210,6 +214,7 @@ def check_other_request(run: FinishedRun) -> None:
     # Studies without a resume make the same folder again.
     requests: list[dict[str, Any]] = [{}] if study.resume else []
     if study.resume and "seed" in study.request.model_fields:
+        # The same command with another seed is the likeliest mistake.
         requests.append({"seed": int(run.example.get("seed", 0)) + 1, "resume": True})
 
     for settings in requests:
@@ -260,6 +265,7 @@ def check_command(run: FinishedRun) -> None:
     study = run.study
     out = run.parent / "command"
     if study.resume:
+        # Stopped when half of the files are in place, as by a loss of power.
         with suppress(_Stopped), _writes(run.writes // 2):
             run.call(out=out)
             _demand(study, False, "was not stopped in the middle: it writes less the second time")
@@ -267,6 +273,7 @@ def check_command(run: FinishedRun) -> None:
     request = toml.parse_request(study.request, _settings(study, run.example))
     values = request.model_dump(exclude_unset=True)
     other = {name: value for name, value in run.example.items() if name not in values}
+    # What is not part of the request is an option of the call.
     options = settings_texts(other)
     with redirect_stdout(StringIO()) as printed, mock.patch.object(ROOT, "quiet", True):
         Command(study, values, options, None, out, bool(study.resume), True).execute()
@@ -279,6 +286,7 @@ def check_command(run: FinishedRun) -> None:
     try:
         answer = json.loads(printed.getvalue())
         parsed = printed_type.validate_python(answer)
+        # A key that the schema does not name would be lost on the way.
         round_trip = printed_type.dump_python(parsed, mode="json", by_alias=True)
     except ValueError as error:
         problem = " ".join(str(error).split())[:200]

@@ -24,6 +24,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -
         StoppedError: the disk is full or the folder cannot be written; the previous file is still
             there.
     """
+    # Cloned, since safetensors refuses tensors that share memory.
     contiguous = {
         name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()
     }

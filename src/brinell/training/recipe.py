@@ -57,6 +57,7 @@ class Recipe:
         else:
             defences = tuple(plugins.build_list("defence", text))
 
+        # Perturbations of weights wrap the losses of all others.
         weights = tuple(defence for defence in defences if isinstance(defence, PerturbsWeights))
         parts = tuple(defence for defence in defences if not isinstance(defence, PerturbsWeights))
         if not parts:
@@ -115,7 +116,6 @@ class Recipe:
     def overfitting_parts(self) -> "Recipe":
         """The defences that can overfit to their attack; all if none can.
 
-
         Accuracy on clean inputs or on distortions says nothing about overfitting to an attack.
         """
         parts = tuple(part for part in self.parts if part.safer())
@@ -143,6 +143,7 @@ class Recipe:
     def shares(self, n: int) -> list[slice]:
         """The rows of each defence in a batch of `n`; a remainder goes to the first defences."""
         count = len(self.parts)
+        # Rounded up, so that every row belongs to one defence.
         ends = [-(-n * (index + 1) // count) for index in range(count)]
         return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
@@ -173,6 +174,7 @@ class Recipe:
         with ExitStack() as stack:
             for defence in self.weights:
                 with frozen_buffers(trained.module):
+                    # The extra passes must not move the statistics of batch norm.
                     stack.enter_context(defence.perturbed(trained.parameters, loss))
             yield
 
@@ -228,6 +230,7 @@ def frozen_buffers(module: nn.Module) -> Iterator[None]:
         with torch.no_grad():
             for part, name, buffer, values in before:
                 buffer.copy_(values)
+                # A pass may have put another tensor in its place.
                 setattr(part, name, buffer)
 
 
@@ -264,6 +267,7 @@ class TrainedNetwork:
                 f"model {model.name} holds no torch module, so that it cannot be "
                 "trained: name one that does"
             )
+        # A network for inference often comes with all weights frozen.
         if not any(parameter.requires_grad for parameter in module.parameters()):
             module.requires_grad_(True)
         return cls(module, model.predict)
@@ -274,6 +278,7 @@ class TrainedNetwork:
         training_parts = [part for part in self.module.modules() if part.training]
         try:
             for part in training_parts:
+                # Set by hand: `eval()` may be overridden, and must not touch other parts.
                 part.training = False
             yield
         finally:

@@ -44,6 +44,7 @@ def balanced(labels: Array, count: int, rng: np.random.Generator) -> Array:
     parts = []
     for index, number in enumerate(numbers):
         members = np.flatnonzero(inverse == index)
+        # A class is gone through as a whole before any sample repeats.
         rounds = [rng.permutation(members) for _ in range(-(-number // len(members)))]
         parts += [np.concatenate(rounds)[:number]] if rounds else []
     return rng.permutation(np.concatenate(parts))
@@ -82,6 +83,7 @@ def train_surrogates(
         if form is None:
             return
         rng = np.random.default_rng(seed + number)
+        # Epochs long enough that the loop checks about `CHECKS` times.
         size_of_epoch = max(len(learned), size * max(1, steps // CHECKS))
         positions = learned[balanced(labels[learned], size_of_epoch, rng)]
 
