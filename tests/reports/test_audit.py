@@ -71,11 +71,11 @@ def test_every_figure_stands_where_it_belongs(make):
                 assert by_class[c.name][1:] == [c.clean, *(c.robust[i] for i in above)]
             stages = [row[skip:] for row in shown["stages"].rows if not skip or row[0] == m.model]
             worked = [stage for stage in m.stages if stage.forwards]
-            assert [row[4:7] for row in stages] == [
+            assert [row[5:8] for row in stages] == [
                 [s.median_queries, s.forwards, s.backwards] for s in worked
             ]
-            assert round(sum(row[2].value for row in stages), 9) == round(
-                stages[-1][1].value - m.clean_accuracy.value, 9
+            assert round(sum(row[3].value for row in stages), 9) == round(
+                stages[-1][2].value - m.clean_accuracy.value, 9
             )
             outcomes = [
                 row[skip + 1] for row in shown["checks"].rows if not skip or row[0] == m.model

@@ -118,7 +118,7 @@ def test_published_study(study):
 def test_published_study_is_of_the_data(study):
     """In the published study classes differ, and models hardly do: the first screen says it."""
     parts = study.drops.decomposition
-    assert parts.ahead == "classes" and parts.classes.value > 0.8 > 0.2 > parts.models.value
+    assert parts.leader == "classes" and parts.classes.value > 0.8 > 0.2 > parts.models.value
     (sentence,) = [text for text in study.report().sentences[:3] if "variation" in text]
     assert sentence.endswith("the class matters more than the model.")
     assert f"{100 * parts.classes.value:.0f}" in sentence
@@ -217,7 +217,7 @@ def test_what_cannot_be_shown_is_said(tmp_path):
     result = open_result(run)
     assert result.drops.left_out == ["eel"]
     parts = result.drops.decomposition
-    assert (parts.classes.value, parts.models.value, parts.rest.value) == (1, 0, 0)
+    assert (parts.classes.value, parts.models.value, parts.interaction.value) == (1, 0, 0)
     title = "Total drop up to 26/255, class by model"
     assert "One sample only, and so in no share: eel." in tables(result.report())[title].text
 
@@ -268,7 +268,7 @@ def test_parameters_and_time_beside_the_models(tmp_path):
         }
         result = open_result(write_rows(tmp_path / f"sized-{most}", rows, manifest))
         table = tables(result.report())["The models side by side"]
-        assert list(table.columns[-2:]) == ["parameters", "attack, seconds"]
+        assert list(table.columns[-2:]) == ["parameters", "seconds"]
         assert [row[-2] for row in table.rows] == [1000 * size for size in sizes[:most]]
         for row, model in zip(table.rows, result.models, strict=True):
             assert row[-1].value == sum(stage.seconds for stage in model.stages) > 0

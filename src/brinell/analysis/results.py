@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import AliasChoices, ConfigDict, Field
 
 from brinell.analysis.folder_result import ClaimingResult, Result
+from brinell.analysis.separate_attacks import SeparateAttack
 from brinell.analysis.total_drops import TotalDrops
 
 ACCURACY = "accuracy"
@@ -109,6 +110,10 @@ class StageResult(Result):
     median_queries: float | None
     """Median of the forward evaluations until the stage first broke a sample, over those that it
     broke; null for none."""
+    attacked: int
+    """Samples that the stage attacked."""
+    separate: SeparateAttack | None = Field(default=None, exclude_if=lambda entry: entry is None)
+    """What the attack found by itself; left out for a stage that runs on what those before left."""
     skipped: str | None = None
     """Why the stage did not run on this model; null where it ran."""
 

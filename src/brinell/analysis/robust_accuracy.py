@@ -29,6 +29,7 @@ from brinell.analysis.results import (
     StageResult,
     WarningResult,
 )
+from brinell.analysis.separate_attacks import SeparateAttack, separate_attack
 from brinell.analysis.total_drops import TotalDrops, total_drops
 from brinell.analysis.verdict import (
     Measured,
@@ -39,7 +40,7 @@ from brinell.analysis.verdict import (
     weaker_than_fast,
 )
 from brinell.core.intervals import wilson
-from brinell.core.record import Records, has_broken
+from brinell.core.record import Outcome, Records, has_broken
 from brinell.store.run import threshold_of
 
 
@@ -415,10 +416,26 @@ def stage_results(
                 curve=curve,
                 broken=broken,
                 median_queries=float(np.median(queries)) if len(queries) else None,
+                attacked=int((~np.ma.getmaskarray(records.attacked[rows])).sum()),
+                separate=_separate(records, manifest, manifested[stage], rows),
                 skipped=skipped,
             )
         )
     return results
+
+
+def _separate(
+    records: Records, manifest: Mapping[str, Any], stage: Mapping[str, Any], rows: Array
+) -> SeparateAttack | None:
+    """What a stage found by itself, from its rows; None for one that runs after others."""
+    if not stage.get("turn", {}).get("alone"):
+        return None
+
+    tried = np.isin(records.outcome[rows].astype(str), [str(Outcome.BROKEN), str(Outcome.SURVIVED)])
+    rows = rows[tried]
+    queries = np.ma.filled(records.queries_to_success[rows], 0)
+    distance = sizes(records, str(manifest["distance"]))[rows]
+    return separate_attack(queries, records.forwards[rows], distance, has_broken(records)[rows])
 
 
 def class_names(manifest: Mapping[str, Any]) -> list[str]:

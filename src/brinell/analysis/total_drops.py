@@ -62,9 +62,9 @@ class Decomposition(Result):
     """What stands between classes, whatever the model."""
     models: Portion
     """What stands between models, whatever the class."""
-    rest: Portion
+    interaction: Portion
     """What is left: classes that are weak on some models only."""
-    ahead: str | None
+    leader: str | None
     """classes or models, if one of both is shown to hold more than the other; null otherwise, and
     where a class has fewer than four samples."""
 
@@ -111,29 +111,31 @@ def total_drops(
     Returns:
         None if no sample was judged on all models.
     """
-    judged = ((clean <= RIGHT) & (robust <= RIGHT)).all(axis=0)
-    if not judged.any():
+    mask = ((clean <= RIGHT) & (robust <= RIGHT)).all(axis=0)
+    if not mask.any():
         return None
-    changes = (robust[:, judged] == RIGHT).astype(float) - (clean[:, judged] == RIGHT)
-    classes, of = np.unique(labels[judged], return_inverse=True)
+    changes = (robust[:, mask] == RIGHT).astype(float) - (clean[:, mask] == RIGHT)
+    classes, of = np.unique(labels[mask], return_inverse=True)
     counts = np.bincount(of)
 
     # Every class counts alike: a sample weighs as much as its class has room for.
     weights = len(of) / (len(classes) * counts[of])
     enough = np.flatnonzero(counts > 1)
-    named = [names[index] if index < len(names) else str(index) for index in classes.tolist()]
+    class_names = [names[index] if index < len(names) else str(index) for index in classes.tolist()]
     return TotalDrops(
         n=len(of),
         classes=[
             _mean_drop(int(classes[position]), name, changes[:, of == position].mean(axis=0))
-            for position, name in enumerate(named)
+            for position, name in enumerate(class_names)
         ],
         models=[
             _mean_drop(position, model, changes[position] * weights)
             for position, model in enumerate(models)
         ],
         decomposition=decompose([changes[:, of == position] for position in enough]),
-        left_out=[name for name, count in zip(named, counts.tolist(), strict=True) if count == 1],
+        left_out=[
+            name for name, count in zip(class_names, counts.tolist(), strict=True) if count == 1
+        ],
     )
 
 
@@ -175,10 +177,12 @@ def decompose(changes: Sequence[Array]) -> Decomposition | None:
     # few samples are too narrow, so that the interval is one of 98 %.
     leads = shares[:, 0] - shares[:, 1]
     low, high = np.nanpercentile(leads[1:], [1.0, 99.0])
-    ahead = "classes" if min(low, leads[0]) > 0 else "models" if max(high, leads[0]) < 0 else None
+    leader = "classes" if min(low, leads[0]) > 0 else "models" if max(high, leads[0]) < 0 else None
     if min(of_class.shape[1] for of_class in changes) < ENOUGH:
-        ahead = None
-    return Decomposition(classes=portions[0], models=portions[1], rest=portions[2], ahead=ahead)
+        leader = None
+    return Decomposition(
+        classes=portions[0], models=portions[1], interaction=portions[2], leader=leader
+    )
 
 
 def _cells_of(changes: Array, rng: np.random.Generator) -> tuple[Array, Array, Array]:
@@ -207,9 +211,9 @@ def _chance(cells: _Cells) -> Array:
     """(draws, 3): what chance is expected to add to each of these."""
     classes, models = cells.drops.shape[1:]
     variance, of_sum = cells.variance.sum(axis=1), cells.variance_of_sum.sum(axis=1)
-    within = variance - of_sum / models
+    residual = variance - of_sum / models
     between_classes = (classes - 1) / (classes * models) * of_sum
-    return np.stack([between_classes, within / classes, (1 - 1 / classes) * within], 1)
+    return np.stack([between_classes, residual / classes, (1 - 1 / classes) * residual], 1)
 
 
 def _portion(shares: Array) -> Portion:

@@ -44,26 +44,26 @@ def step_tables(
         above: positions of the budgets above 0.
         weakest: indices of the classes, the weakest first.
     """
-    shown = sorted(weakest[:MOST_CLASSES])
+    indices = sorted(weakest[:MOST_CLASSES])
     names = {c.class_: c.name for model in models for c in model.per_class}
-    several = len(models) > 1
+    has_column = len(models) > 1
     rows = []
     for model in models:
-        for row in _steps_of(model, above, shown):
-            rows.append([model.model, *row] if several else row)
+        for row in _steps_of(model, above, indices):
+            rows.append([model.model, *row] if has_column else row)
 
     text = (
         "Accuracy in percent, and beside it the change from the row before in points. The mean "
         "drop is over the classes, each counted alike."
     )
-    if len(shown) < len(names):
+    if len(indices) < len(names):
         text += (
-            f" Of {counted(len(names), 'class', 'classes')} the {len(shown)} weakest; "
+            f" Of {counted(len(names), 'class', 'classes')} the {len(indices)} weakest; "
             "tables/class_steps.csv has all, and the means are over all."
         )
     yield Table(
         title="Class by class over the budgets",
-        columns=[*["model"] * several, "eps", "all", "mean drop", *(names[c] for c in shown)],
+        columns=[*["model"] * has_column, "eps", "all", "mean drop", *(names[c] for c in indices)],
         rows=rows,
         text=text,
         heat=True,
@@ -74,11 +74,11 @@ def step_tables(
 
 
 def _steps_of(
-    model: ModelResult, above: Sequence[int], shown: Sequence[int]
+    model: ModelResult, above: Sequence[int], indices: Sequence[int]
 ) -> Iterator[list[Cell]]:
     """The rows of a model: clean inputs, each budget, and the change over all of them."""
     by_class = {c.class_: c for c in model.per_class}
-    classes = [by_class.get(index) for index in shown]
+    classes = [by_class.get(index) for index in indices]
     yield [CLEAN, model.clean_accuracy, None, *(c and c.clean for c in classes)]
 
     before = model.clean_accuracy
@@ -163,8 +163,8 @@ def drop_tables(drops: TotalDrops, models: Sequence[Classified], eps: str) -> It
     if len(rows) <= MOST_CLASSES:
         yield table
         return
-    few = f"{text} Of {whole(len(rows))} classes the {MOST_CLASSES} that lose most; the CSV file has all."
-    yield replace(table, rows=[*rows[:MOST_CLASSES], means], text=few, name="")
+    page_text = f"{text} Of {whole(len(rows))} classes the {MOST_CLASSES} that lose most; the CSV file has all."
+    yield replace(table, rows=[*rows[:MOST_CLASSES], means], text=page_text, name="")
     yield replace(table, page=False, terminal=False)
 
 
@@ -194,8 +194,8 @@ def model_or_data(drops: TotalDrops, eps: str) -> str:
     }
     return (
         f"Of the variation of the total drops up to {eps}, {_share(parts.classes)} stands between "
-        f"classes, {_share(parts.models)} between models, and {_share(parts.rest)} is left: "
-        f"{ends[parts.ahead]}."
+        f"classes, {_share(parts.models)} between models, and {_share(parts.interaction)} is left: "
+        f"{ends[parts.leader]}."
     )
 
 

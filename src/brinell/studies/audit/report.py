@@ -11,11 +11,12 @@ from brinell.analysis.curve import Grid, grid, worst_case
 from brinell.analysis.indicators import summary
 from brinell.analysis.inference import rank_correlation
 from brinell.analysis.results import AuditResult, ClassResult, ModelResult
-from brinell.analysis.robust_accuracy import mean, minus
+from brinell.analysis.robust_accuracy import mean
 from brinell.analysis.standing import Standing, standing
 from brinell.core.checks import Code
 from brinell.core.record import Records
 from brinell.reports import values as v
+from brinell.reports.attack_tables import attack_blocks
 from brinell.reports.class_tables import MOST_CLASSES, drop_tables, model_or_data, step_tables
 from brinell.reports.examples import TEXT, examples
 from brinell.reports.numbers import (
@@ -77,7 +78,7 @@ def report(run: Run, records: Records, result: AuditResult) -> v.Report:
             audit.models_table() if audit.several else audit.budgets_table(),
             *audit.class_tables(anchors),
             gallery,
-            audit.stages_table(),
+            *attack_blocks(result.models, audit.at, audit.quantity),
             audit.checks_table(),
             v.Prose(title="Definitions", sentences=DEFINITIONS),
         ],
@@ -345,12 +346,12 @@ class AuditReport:
                 "half lost at",
                 "checks",
                 "parameters",
-                "attack, seconds",
+                "seconds",
             ],
             rows=rows,
             name="robust_accuracy",
             text=f"Ranks at {self.first.eps_text[self.at]} by the paired test; checks "
-            f"passed/failed/not made.{self.correlation()}",
+            f"passed/failed/not made; seconds are those of the attacks.{self.correlation()}",
             heat=True,
             terminal=True,
         )
@@ -515,57 +516,6 @@ class AuditReport:
             )
         return anchors, v.Gallery(
             title="Adversarial examples", examples=ordered, text=text, open_examples=3
-        )
-
-    def stages_table(self) -> v.Table:
-        """Samples that each attack left, and its cost; attacks without work are one number."""
-        rows, idle = list[list[v.Cell]](), set[str]()
-        for model in self.result.models:
-            before = model.clean_accuracy.value
-            for stage in model.stages:
-                if not (stage.forwards or stage.backwards):
-                    idle.add(stage.attack)
-                    continue
-                after = stage.curve[self.at].value if stage.curve else None
-                name = v.Detail(stage.label, stage.kept_to)
-                figures = [
-                    v.Percent(after),
-                    v.Points(minus(after, before)),
-                    sum(stage.broken[self.at : self.at + 1]),
-                ]
-                costs = [
-                    stage.median_queries,
-                    stage.forwards,
-                    stage.backwards,
-                    v.Seconds(stage.seconds),
-                ]
-                rows.append(self.labelled(model, name, *figures, *costs))
-                before = before if after is None else after
-        rest = f" {counted(len(idle), 'further stage')} had nothing to do." if idle else ""
-        scope = (
-            "the median of the queries is over the samples that it broke, costs are "
-            "over all budgets"
-        )
-        text = (
-            "Each attack runs on what those before left. Figures at "
-            f"{self.first.eps_text[self.at]}; {scope}.{rest}"
-        )
-        names = (
-            "change, points",
-            "broken first",
-            "queries, median",
-            "forwards",
-            "backwards",
-            "seconds",
-        )
-        columns = self.columns("after", self.quantity, *names)
-        return v.Table(
-            title="The attacks, stage by stage",
-            columns=columns,
-            rows=rows,
-            name="stages",
-            text=text,
-            folded=True,
         )
 
     def checks_table(self) -> v.Table:
