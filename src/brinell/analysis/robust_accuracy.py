@@ -417,7 +417,7 @@ def stage_results(
                 broken=broken,
                 median_queries=float(np.median(queries)) if len(queries) else None,
                 attacked=int((~np.ma.getmaskarray(records.attacked[rows])).sum()),
-                separate=_separate(records, manifest, manifested[stage], rows),
+                separate=_separate(records, manifest, facts, rows),
                 skipped=skipped,
             )
         )
