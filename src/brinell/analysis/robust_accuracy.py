@@ -427,7 +427,7 @@ def stage_results(
 def _separate(
     records: Records, manifest: Mapping[str, Any], stage: Mapping[str, Any], rows: Array
 ) -> SeparateAttack | None:
-    """What a stage found by itself, from its rows; None for one that runs after others."""
+    """Figures of a stage by itself, from its rows; None for one that runs after others."""
     if not stage.get("turn", {}).get("alone"):
         return None
 

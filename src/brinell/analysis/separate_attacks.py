@@ -33,7 +33,7 @@ class QueryShare(Result):
 
 
 class SeparateAttack(Result):
-    """What one attack found by itself at the largest eps, on the samples that it tried."""
+    """Figures of one attack by itself at the largest eps, on the samples that it tried."""
 
     n: int
     """Correctly classified samples that it tried."""

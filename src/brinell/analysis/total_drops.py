@@ -59,11 +59,11 @@ class Decomposition(Result):
     """The variation of total drops over classes and models."""
 
     classes: Portion
-    """What stands between classes, whatever the model."""
+    """The share between classes, whatever the model."""
     models: Portion
-    """What stands between models, whatever the class."""
+    """The share between models, whatever the class."""
     interaction: Portion
-    """What is left: classes that are weak on some models only."""
+    """The share that is left: classes that are weak on some models only."""
     leader: str | None
     """classes or models, if one of both is shown to hold more than the other; null otherwise, and
     where a class has fewer than four samples."""

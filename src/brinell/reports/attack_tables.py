@@ -24,7 +24,7 @@ COSTS = ("forwards", "backwards", "seconds")
 
 
 def attack_blocks(models: Sequence[ModelResult], budget: int, quantity: str) -> Iterator[Block]:
-    """What each attack did to each model.
+    """Tables and curves of the attacks on each model.
 
     Args:
         models: of a run.

@@ -173,7 +173,7 @@ def _points(drop: MeanDrop) -> Points:
 
 
 def model_or_data(drops: TotalDrops, eps: str) -> str:
-    """Whether classes or models make the difference, in one sentence."""
+    """The sentence that says whether classes or models make the difference."""
     parts = drops.decomposition
     if parts is None:
         if len(drops.classes) - len(drops.left_out) < 2:
