@@ -30,7 +30,6 @@ def shortfall(claim: str, comparisons: int, unit: str, n: int, smallest_p: Small
         smallest_p: of one comparison.
     """
     needed = smallest_number(comparisons, smallest_p)
-
     if not comparisons or n >= needed:
         return ""
     count = "1 comparison needs" if comparisons == 1 else f"{comparisons} comparisons need"

@@ -114,6 +114,7 @@ class RLAB(EveryKind):
                 "or more, slots 1 or more; a distortion is needed"
             )
 
+        # Sides for each axis are judged with the input, by `grid`.
         if not has_one_side:
             return
         # Strides for each axis need a patch.

@@ -93,8 +93,7 @@ def _matrices(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int
     nodes = [trace.node(b[name]) for name in ("self", "mat2")]
     if None in nodes:
         raise Unbounded("there is no bound for products of values with matrices by sample")
-    # The batch of bmm may hold the samples and the heads, and nothing but the samples where the
-    # values have two axes.
+    # The recorder has split the batch of bmm, which may hold samples and heads, into both.
     parts = [node for node in nodes if node is not None]
     return trace.add(Product(matrices=True), parts, shape)
 

@@ -36,6 +36,7 @@ def _blur(x: Tensor, deviation: float) -> Tensor:
     positions = torch.arange(-radius, radius + 1, device=x.device)
     kernel = torch.exp(-0.5 * (positions / deviation) ** 2)
     kernel = (kernel / kernel.sum()).reshape(1, 1, -1)
+    # A Gaussian is a product: one axis after the other.
     for axis in range(2, x.ndim):
         rows = x.movedim(axis, -1)
         flat = rows.reshape(-1, 1, rows.shape[-1])

@@ -98,6 +98,7 @@ class _AttachedGradCAM:
                 "gradients show: name another one"
             )
 
+        # Equations 1 and 2: channels, each weighted with its mean gradient, and ReLU of their sum.
         maps = []
         axes = tuple(range(2, 2 + len(places)))
         for activation, gradient in zip(activations, gradients, strict=True):

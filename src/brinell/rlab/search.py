@@ -435,6 +435,7 @@ class PatchSearch:
 
     def _ask(self, queried: Tensor, x: Tensor, logits: Tensor) -> Tensor:
         """(m, classes): `logits` with the answers to those inputs x (m, *shape) that are asked."""
+        # Mostly all are asked, and then nothing is copied.
         if bool(queried.all()):
             return self._oracle.scores(self._ids, x).to(logits.dtype)
         if bool(queried.any()):

@@ -410,7 +410,9 @@ class Predictions:
         energy = posterior.energy[rows[:, None, None], places][..., None]
         new = new.sub_(clean)
         old = current - clean
-        # Read on the processor, where it costs nothing.
+
+        # Places that fill up a patch at an edge are repeated and count once. The grid is on the
+        # processor, where reading costs nothing.
         if not bool(self.grid.not_repeated.all()):
             real = valid[patches].transpose(1, 2)[..., None]
             new = new * real[:, None]

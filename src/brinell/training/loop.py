@@ -255,8 +255,10 @@ class Loop:
         """
         step, share = self._last_check
         current_share = self._share(self.state)
-        tenth = current_share - share >= TENTH and self._affordable() >= FEWEST_SAMPLES
-        return self.state.step - step >= self.per_epoch or tenth or current_share >= 1
+        if current_share >= 1 or self.state.step - step >= self.per_epoch:
+            return True
+        # Long epochs are checked within.
+        return current_share - share >= TENTH and self._affordable() >= FEWEST_SAMPLES
 
     def _affordable(self) -> float:
         """Number of samples that a check may use, so that checks stay a small part of the work."""
