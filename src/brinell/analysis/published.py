@@ -46,13 +46,12 @@ class Entry(Result):
 
 
 class PublishedPlace(Result):
-    """Where a figure stands among the entries of RobustBench."""
+    """The place of a figure among the entries of RobustBench."""
 
     comparable: bool
     """True if the protocols agree so far that a place means something."""
     differences: list[str]
-    """What differs from the protocol: if comparable what to keep in mind, else why there is no
-    place."""
+    """Differences from the protocol: cautions if comparable, else reasons against a place."""
     place: int | None = None
     """By the figures of AutoAttack, 1 for the best; ties share the better place."""
     best: int | None = None
@@ -127,11 +126,11 @@ def place_among(share: float | None, rivals: Sequence[float]) -> int:
 def _refusals(
     result: ModelResult, position: int, data: DataFacts, recommended: bool
 ) -> Iterator[str]:
-    """What makes a place meaningless."""
+    """The differences that make a place meaningless."""
     test_set, _ = TEST_SETS.get(data.digest, ("", 0))
     if not test_set:
-        known = ", ".join(name for name, _ in TEST_SETS.values())
-        yield f"{data.name} is not a test set of RobustBench whose digest is known ({known})"
+        names = ", ".join(name for name, _ in TEST_SETS.values())
+        yield f"{data.name} is not a test set of RobustBench whose digest is known ({names})"
     elif (test_set, result.distance) not in BUDGETS:
         yield f"RobustBench has no entries in {NORMS.get(result.distance, result.distance)}"
     else:
@@ -152,7 +151,7 @@ def _refusals(
 
 
 def _cautions(result: ModelResult, size: int) -> Iterator[str]:
-    """What to keep in mind of a place."""
+    """The cautions about a place."""
     if result.n < size:
         yield f"{result.n:,} of the {size:,} test images were attacked"
     yield f"attacked by {result.attacks} in place of AutoAttack's standard version"

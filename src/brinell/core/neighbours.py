@@ -20,6 +20,10 @@ ROWS = 64
 """Rows of a block of lower bounds."""
 GROUPS = 64
 """Groups of values whose sums bound L1 from below; values whose differences bound Linf."""
+BLOCK = 1024
+"""Rows and columns of a block of distances between all samples."""
+POWERS = {"linf": float("inf"), "l2": 2.0, "l1": 1.0, "l0": 0.0}
+"""Norm to the p of torch.cdist, for which 0 counts what differs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,3 +235,24 @@ def _frequent(reference: Array) -> Array:
             dtype=np.uint8,
         )
     return np.asarray(reference.min(0))
+
+
+def class_means(x: Tensor, labels: Array, classes: int, norm: str) -> Array:
+    """Mean distances between classes, and within each between different samples; nothing n x n is
+    kept.
+
+    L2 distances come out of matrix products, whose float32 errors are some 1e-6 of the squared
+    length; the others are computed from the differences. Returns (classes, classes) float64, NaN
+    for classes without a pair.
+    """
+    of_class = torch.nn.functional.one_hot(torch.from_numpy(labels), classes).double()
+    total = torch.zeros(classes, classes, dtype=torch.float64)
+    for part, y_part in zip(torch.split(x, BLOCK), torch.split(of_class, BLOCK), strict=True):
+        for block, y_block in zip(torch.split(x, BLOCK), torch.split(of_class, BLOCK), strict=True):
+            size = torch.cdist(part, block, p=POWERS[norm], compute_mode="use_mm_for_euclid_dist")
+            if part.data_ptr() == block.data_ptr():
+                size.fill_diagonal_(0)
+            total += y_part.T @ size.double() @ y_block
+    samples = of_class.sum(0)
+    pairs = samples[:, None] * samples - torch.diag(samples)
+    return np.asarray((total / pairs).numpy())

@@ -17,6 +17,7 @@ from brinell.reports.values import (
     Claimed,
     Code,
     Detail,
+    Framed,
     Link,
     Measure,
     Percent,
@@ -103,7 +104,7 @@ def _parts(cells: Sequence[Any]) -> tuple[str, ...]:
 
 def _value_of(cell: Any) -> Any:
     """The value of a cell, without its small text."""
-    return cell.value if isinstance(cell, Detail) else cell
+    return cell.value if isinstance(cell, Detail | Framed) else cell
 
 
 def _value(cell: Any, part: str) -> Any:

@@ -16,7 +16,18 @@ from markupsafe import Markup, escape
 from brinell.reports import figures
 from brinell.reports.csv import csv_files
 from brinell.reports.numbers import NBSP, detail_text, full_text, is_proportion, main_text, share_of
-from brinell.reports.values import Claimed, Code, Curve, Detail, Link, Report, Seconds, Span, Table
+from brinell.reports.values import (
+    Claimed,
+    Code,
+    Curve,
+    Detail,
+    Framed,
+    Link,
+    Report,
+    Seconds,
+    Span,
+    Table,
+)
 from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, PAGE, verb_of
 
@@ -110,6 +121,8 @@ def content(value: Any) -> Markup:
     """A cell without what stands small below it."""
     if isinstance(value, Detail):
         return content(value.value)
+    if isinstance(value, Framed):
+        return Markup('<span class="framed">{}</span>').format(content(value.value))
     if isinstance(value, Link):
         return Markup('<a href="{}">{}</a>').format(value.address, value.text)
     if isinstance(value, Span):

@@ -9,6 +9,7 @@ from brinell.reports.values import (
     Claimed,
     Code,
     Detail,
+    Framed,
     Link,
     Measure,
     Percent,
@@ -142,7 +143,7 @@ def main_text(value: Any) -> str:
             return f"{value.text}{NBSP}†"
         case Link() | Code():
             return value.text
-        case Detail():
+        case Detail() | Framed():
             return main_text(value.value)
         case list() | tuple():
             return ", ".join(map(main_text, value))

@@ -7,7 +7,7 @@ from brinell.reports.values import Percent, Table
 
 
 def place_sentence(published: PublishedPlace, figure: Rate) -> str:
-    """Where a figure stands, or why it has no place, in a sentence or two."""
+    """The place of a figure, or the reasons against one, in a sentence or two."""
     differences = "; ".join(published.differences)
     if published.place is None:
         return f"Not comparable with RobustBench's entries: {differences}."

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from brinell.core.outward import printable
 from brinell.reports.numbers import detail_text, main_text, share_of
-from brinell.reports.values import Code, Detail, Link, Report, Span, Table
+from brinell.reports.values import Code, Detail, Framed, Link, Report, Span, Table
 
 WIDTH, NARROWEST = 80, 20
 """Columns where nothing says how wide a terminal is, and the fewest that are used."""
@@ -144,8 +144,8 @@ class TextTable:
         unbroken = UNBROKEN_WITH_INTERVAL if self.intervals else UNBROKEN
         widths = []
         for column, texts in enumerate(self.columns):
-            whole = [text.cell_len for text in texts[1:] if column >= self.names]
-            short = [length for length in whole if length <= unbroken]
+            lengths = [text.cell_len for text in texts[1:] if column >= self.names]
+            short = [length for length in lengths if length <= unbroken]
             widths.append(max([*map(_longest_word, texts), *short]))
         return widths
 
@@ -170,8 +170,8 @@ class ColumnBlocks:
 
     def lines(self, console: Console) -> list[Text]:
         """The lines of all blocks, with an empty one between two."""
-        drawn = [[*self._block_lines(block, console)] for block in self.blocks]
-        return [line for block in drawn for line in (Text(""), *block)][1:]
+        parts = [[*self._block_lines(block, console)] for block in self.blocks]
+        return [line for block in parts for line in (Text(""), *block)][1:]
 
     def _block_lines(self, block: Sequence[int], console: Console) -> Iterator[Text]:
         grid, width = self.grid, console.width
@@ -214,8 +214,8 @@ def _table_lines(table: Table, console: Console) -> Iterator[Text]:
 
     grids = [full, short, full.turned(), short.turned()]
     layouts = (_layout(grid, console.width, above=False) for grid in grids)
-    whole = next((layout for layout in layouts if layout and len(layout.blocks) == 1), None)
-    chosen = whole or _shortest(short, console.width)
+    single = next((layout for layout in layouts if layout and len(layout.blocks) == 1), None)
+    chosen = single or _shortest(short, console.width)
     yield from chosen.lines(console)
 
     if not chosen.grid.intervals and full.rows != short.rows:
@@ -255,12 +255,15 @@ def _layout(grid: TextTable, width: int, above: bool) -> ColumnBlocks | None:
 
 
 def _widened(least: Sequence[int], most: Sequence[int], room: int) -> list[int]:
-    """Widths between the least and the most: the columns that lack least are filled first."""
+    """Widths between the least and the most: each further cell of the terminal goes to the column
+    whose longest text takes the most lines.
+    """
     widths = list(least)
-    for column in sorted(range(len(widths)), key=lambda column: most[column] - least[column]):
-        more = min(most[column] - least[column], room)
-        widths[column] += max(more, 0)
-        room -= max(more, 0)
+    for _ in range(max(room, 0)):
+        column = max(range(len(widths)), key=lambda k: most[k] / max(widths[k], 1), default=None)
+        if column is None or widths[column] >= most[column]:
+            break
+        widths[column] += 1
     return widths
 
 
@@ -329,6 +332,8 @@ def _cell(value: object, table: Table, intervals: bool) -> Text:
     text = Text(
         f"{100 * share:.1f}" if table.heat and share is not None else _plain(main_text(value))
     )
+    if isinstance(value, Framed):
+        text = Text(f"[{text.plain}]", style="bold")
     if table.heat and share is not None and (share > 0.5) == table.reverse:
         text.stylize("red")
     kept = value.text if isinstance(value, Detail) else ""

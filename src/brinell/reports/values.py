@@ -99,6 +99,13 @@ class Detail:
     text: str
 
 
+@dataclass(frozen=True)
+class Framed:
+    """A value that stands out: in a frame on the page, in brackets at a terminal."""
+
+    value: Any
+
+
 Cell = Any
 """None (no data), a text, a number, one of the values above, or a proportion: value, low, high,
 k and n, as a `Rate` has."""

@@ -52,7 +52,7 @@ class ReportedResult(Result):
         yield from map(printable, self.places())
 
     def places(self) -> Iterator[str]:
-        """What a terminal says last: where the page and other files lie."""
+        """The last lines of a terminal: the paths of the page and of other files."""
         if self.page:
             folder = str(getattr(self, "folder", "FOLDER")).rstrip("/")
             yield f"page: {folder}/{self.page}"

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 from brinell.core import neighbours
-from brinell.core.neighbours import Reference
+from brinell.core.neighbours import Reference, class_means
 from brinell.studies.epsilon import run
-from brinell.studies.epsilon.run import class_means
 
 METRICS = {"linf": "chebyshev", "l2": "euclidean", "l1": "cityblock"}
 

@@ -62,7 +62,7 @@ def test_budgets_of_four_points_by_hand(tmp_path):
     assert linf.overall.sound == linf.overall.eps and "perception" not in linf.overall.limits
     # Both values change by eps, which is farther in L2 by the root of 2.
     assert linf.audit == linf.outline == pytest.approx(linf.overall.sound / np.sqrt(2))
-    assert result.report().sentences[0] == "Linf: audit up to 0.0706."
+    assert result.report().sentences[0].startswith("Linf: audit up to 0.0706: ")
     assert (
         linf.per_class[1].eps == pytest.approx(0.15, rel=0.02) == linf.per_class[1].limits["label"]
     )
@@ -257,13 +257,13 @@ def test_page_terminal_json_and_steps_name_one_budget_where_linf_and_l2_disagree
     assert (
         first.audit == first.outline == pytest.approx(second.overall.sound / np.sqrt(12), rel=0.1)
     ), "a line of 12 values"
-    assert first.audit < first.overall.sound and "the norms disagree" in page
-    row = next(line for line in terminal.splitlines() if line.startswith(" Linf "))
+    assert first.audit < first.overall.sound and "the outline of another class" in page
+    row = next(line for line in terminal.splitlines() if line.startswith("recommended "))
     answer, cell = (
         re.search(pattern, page)[1]
-        for pattern in (r"audit up to\s([\d.]+)", r"Linf</th>\s*<td[^>]*>([\d.]+)</td>")
+        for pattern in (r"audit up to\s([\d.]+)", r"recommended</th>\s*<td[^>]*>([\d.]+)</td>")
     )
-    assert {row.split()[1], answer.rstrip("."), cell} == {f"{first.audit:.3g}"}
+    assert {row.split()[1], answer.rstrip(".:"), cell} == {f"{first.audit:.3g}"}
     top, _, bottom = re.search(r"--norm linf --eps 0:([\d./]+):9", page)[1].partition("/")
     assert float(top) / float(bottom or 1) <= first.audit * 1.005
 

@@ -64,7 +64,7 @@ class BoardResult(ReportedResult):
     """Folders that are not shown, each with its reason."""
 
     def places(self) -> Iterator[str]:
-        """Where the page lies."""
+        """The path of the page."""
         yield from super().places()
         yield f"page: {self.folder}/index.html"
 

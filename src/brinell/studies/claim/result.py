@@ -76,7 +76,7 @@ class ClaimResult(ReportedResult, ClaimingResult):
     repeat: str
     """The command that repeats the run, made from its settings."""
     published: PublishedPlace | None = None
-    """Where the figure stands among published entries; null if nobody asked."""
+    """The place of the figure among published entries; null if nobody asked."""
 
     @property
     def robust(self) -> Rate:
@@ -253,7 +253,7 @@ class ClaimResult(ReportedResult, ClaimingResult):
         yield "finished", Claimed(self.date)
 
     def places(self) -> Iterator[str]:
-        """Where the page and the model card lie."""
+        """The paths of the page and of the model card."""
         yield from super().places()
         yield f"model card: {self.folder}/{CARD}"
 

@@ -9,7 +9,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from brinell.engine.request import BaseRequest, DataSpec, Folder, SampleCount, Seed
+from brinell.engine.eps_grid import parse_eps
+from brinell.engine.request import BaseRequest, Budgets, DataSpec, Folder, SampleCount, Seed
 from brinell.studies.kit import Study
 
 
@@ -25,6 +26,8 @@ class EpsilonRequest(BaseRequest):
     pictures."""
     samples: SampleCount = None
     """The number of samples, or all, counted from the first. Default: all."""
+    eps: Budgets | None = None
+    """A budget to judge in the first norm: which limits it keeps, by class."""
     pairs: int = Field(default=100, ge=0)
     """The number of samples of each class that measure mean distances in Linf, L1 and L0, and
     perceptibility. 0 means all."""
@@ -38,6 +41,13 @@ class EpsilonRequest(BaseRequest):
     evidence: tuple[Folder, ...] = ()
     """A review, in which people said which changes they notice, in place of random changes."""
     seed: Seed = 0
+
+    @field_validator("eps")
+    @classmethod
+    def _one_budget(cls, value: str | None) -> str | None:
+        if value is not None and [eps > 0 for eps in parse_eps(value).values] != [True]:
+            raise ValueError("one budget above 0 is judged, such as 0.3 or 8/255")
+        return value
 
     @field_validator("norm", "evidence")
     @classmethod
@@ -57,5 +67,6 @@ STUDY = Study(
     examples=(
         "brinell epsilon FILE.npz --train TRAIN.npz",
         "brinell epsilon FILE.npz --norm linf --norm l2 --evidence REVIEW",
+        "brinell epsilon FILE.npz --eps 0.3",
     ),
 )

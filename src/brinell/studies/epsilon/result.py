@@ -22,14 +22,18 @@ import numpy as np
 from pydantic import AliasChoices, BeforeValidator, Field
 
 from brinell.analysis.folder_result import Result
-from brinell.analysis.robust_accuracy import class_name
+from brinell.analysis.results import Rate
+from brinell.analysis.robust_accuracy import class_name, rate
 from brinell.core.record import Array, Columns, column
 from brinell.engine.eps_grid import parse_eps
-from brinell.manifest import Content, Count, Facts, TableOf
-from brinell.reports.numbers import counted, distance, short
+from brinell.manifest import Amount, Content, Count, Facts, TableOf
+from brinell.reports.distances import MOST_NAMED, class_distances, nearness_sentence
+from brinell.reports.numbers import counted, distance, listed, percent, short
 from brinell.reports.pictures import picture
 from brinell.reports.values import (
+    Cell,
     Curve,
+    Detail,
     Example,
     Figures,
     Gallery,
@@ -68,8 +72,9 @@ USUAL = {
 OUTLINED = (0.1, 0.2, 0.3)
 """Budgets in Linf of the outlines, as a share of the range of the data, besides the recommended
 ones."""
-MOST_CLASSES = 20
-"""Largest number of classes whose distances the page shows; the CSV file has all."""
+TOLERANCE = 0.5 / 256
+"""Share of the range by which a value may differ from the background for the detector
+`background`."""
 POINTS = 80
 _DISTANCES = (
     *(
@@ -121,6 +126,8 @@ class EpsilonFacts(Facts):
     """Evidence for perceptibility, by norm; none of norms without it."""
     train: Count
     """The number of training samples, 0 without training data."""
+    background: Amount | None = None
+    """Share of all values that are the background of the pictures; null if they have none."""
     notes: TableOf[str]
 
 
@@ -158,6 +165,20 @@ class ClassBudget(Result):
     """Smallest distance to a training sample of another class; null without training data."""
 
 
+class ClassJudgement(Result):
+    """A budget that was asked about, by the samples of a class or all samples."""
+
+    class_: int | None = Field(
+        serialization_alias="class", validation_alias=AliasChoices("class", "class_")
+    )
+    n: int
+    broken: dict[str, Rate]
+    """By condition the samples on which the budget breaks it; left out where it was not
+    measured."""
+    passed: dict[str, bool]
+    """By condition whether it holds on all but the allowed share of the samples."""
+
+
 class NormRecommendation(Result):
     """Recommendations in one norm."""
 
@@ -185,6 +206,9 @@ class EpsilonResult(FolderResult):
     facts: EpsilonFacts
     n: int
     norms: list[NormRecommendation]
+    judgements: list[ClassJudgement]
+    """The budget that was asked about, in the first norm: all samples, then each class; empty
+    where none was."""
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
@@ -210,30 +234,16 @@ class EpsilonResult(FolderResult):
             sentences=list(self._sentences()),
             blocks=[
                 replace(curves[0], title=title),
-                Table(
-                    title="Budgets by norm",
-                    columns=("norm", "audit up to", *CONDITIONS.values(), "usual budgets"),
-                    rows=[
-                        (
-                            distance(norm.norm),
-                            norm.audit,
-                            *map(norm.overall.limits.get, CONDITIONS),
-                            ", ".join(norm.sound_budgets),
-                        )
-                        for norm in self.norms
-                    ],
-                    text=self._method(),
-                    name="budgets",
-                    terminal=True,
-                ),
+                *self._judgement_table(),
+                self._limits_table(),
                 *(
                     [Figures(title=f"{title}, other norms", figures=curves[1:])]
                     if curves[1:]
                     else []
                 ),
                 *self._outlines(domain),
-                *(self._classes(norm, number > 0) for number, norm in enumerate(self.norms)),
                 *map(self._means, self.norms),
+                *map(self._classes, self.norms),
             ],
             notes=[
                 Note(code, "note" if code == "duplicates" else "warn", text)
@@ -247,40 +257,126 @@ class EpsilonResult(FolderResult):
         return f"{100 * self.request.allow:.3g} %"
 
     def _sentences(self) -> Iterator[str]:
-        """The range of the first norm, and what a distance cannot tell."""
+        """The judgement of a named budget, the one recommended budget with its reason, and classes
+        that are nearer to another class than to themselves.
+        """
+        if self.judgements:
+            yield self._judgement()
         best = self.norms[0]
-        name, sound, limit, unnoticed = (
-            distance(best.norm),
-            best.overall.sound,
-            best.audit,
-            best.overall.limits.get("perception"),
-        )
+        name, sound = distance(best.norm), best.overall.sound
         if sound == 0:
-            broken = [
-                CONDITIONS[condition] for condition in SOUND if best.overall.limits[condition] == 0
-            ]
+            broken = [name for key, name in CONDITIONS.items() if best.overall.limits.get(key) == 0]
             yield f"No eps above 0 is sound in {name}: {broken[0]} breaks at once."
+        elif best.outline is not None:
+            yield (
+                f"{name}: audit up to {short(best.outline)}: above it the outline of another "
+                "class, added to a sample, is farther than the budget that is sound in L2."
+            )
+        elif best.audit is None:
+            yield f"{name}: audit without a limit by distance: no sample has a neighbour."
+        else:
+            yield (
+                f"{name}: audit up to {short(best.audit)}: except on at most {self._allowed} of "
+                "the samples, no change within it leads to another sample of the data."
+            )
+        for norm in self.norms:
+            yield from filter(
+                None, [nearness_sentence(distance(norm.norm), self._names, norm.means)]
+            )
+
+    def _judgement(self) -> str:
+        """The conditions that the budget breaks, and for which classes."""
+        every, *classes = self.judgements
+        texts = []
+        for key in every.passed:
+            broken = [self._name(entry.class_) for entry in classes if not entry.passed[key]]
+            whom = listed(broken, MOST_NAMED) if len(broken) < len(classes) else "every class"
+            texts.append(f"{CONDITIONS[key]} {f'fails for {whom}' if broken else 'holds'}")
+        norm = distance(self.norms[0].norm)
+        return f"eps {self.request.eps} in {norm}: {'; '.join(texts)}."
+
+    def _judgement_table(self) -> Iterator[Table]:
+        if not self.judgements:
             return
-        bound = "without a limit by distance" if limit is None else f"up to {short(limit)}"
-        clause = (
-            f"; changes up to {short(unnoticed)} go unnoticed"
-            if unnoticed and (not limit or unnoticed < limit)
-            else ""
+        keys = [*self.judgements[0].passed]
+        yield Table(
+            title=f"What eps {self.request.eps} keeps in {distance(self.norms[0].norm)}, by class",
+            columns=("class", "samples", *(f"{CONDITIONS[key]}: broken on" for key in keys)),
+            rows=[
+                (
+                    self._name(entry.class_),
+                    entry.n,
+                    *(
+                        Detail(entry.broken[key], "holds" if entry.passed[key] else "fails")
+                        for key in keys
+                    ),
+                )
+                for entry in self.judgements
+            ],
+            text=f"The share of the samples on which the budget breaks a condition. It holds if "
+            f"that is at most {self._allowed}.",
+            name="judgement",
+            terminal=True,
         )
-        yield f"{name}: audit {bound}{clause}."
-        if sound is not None:
-            yield (
-                f"By distance alone, {short(sound)} is sound: except on at most "
-                f"{self._allowed} of the samples, no "
-                "change within it leads to another sample of the data."
+
+    def _limits_table(self) -> Table:
+        """Each limit with its meaning, norm by norm."""
+        overall = [norm.overall.limits for norm in self.norms]
+        rows: list[tuple[Cell, ...]] = [
+            ("recommended", *(norm.audit for norm in self.norms), "audit up to it"),
+            *(
+                (CONDITIONS[key], *(limits.get(key) for limits in overall), meaning)
+                for key, meaning in self._meanings().items()
+            ),
+        ]
+        background, share = "the inputs have no background", self.facts.background
+        limits: list[float | None] = [None] * len(self.norms)
+        if share is not None:
+            domain = self.manifest["data"]["domain"]
+            span = float(np.max(np.subtract(domain["high"], domain["low"])))
+            limits = [TOLERANCE * span if norm.norm == "linf" else None for norm in self.norms]
+            background = (
+                "above it, a detector of changed background sees the change: "
+                f"{percent(share)} of all values are one background"
             )
-        if best.outline is not None:
-            yield (
-                f"Above {short(best.outline)} the norms disagree: the outline of "
-                "another class, added to a sample, is then "
-                "farther than the budget that is sound in L2. The pictures show "
-                "which class one sees."
-            )
+        rows += [
+            ("background", *limits, background),
+            (
+                "outline",
+                *(norm.outline for norm in self.norms),
+                "above it, the outline of another class, added to a sample, is farther than the "
+                "budget that is sound in L2",
+            ),
+            (
+                "usual budgets",
+                *(", ".join(norm.sound_budgets) or None for norm in self.norms),
+                "of publications, up to the recommended one",
+            ),
+        ]
+        return Table(
+            title="Limits of eps, and what each means",
+            columns=("limit", *(distance(norm.norm) for norm in self.norms), "meaning"),
+            rows=rows,
+            text=self._method(),
+            name="budgets",
+            folded=True,
+            terminal=True,
+        )
+
+    def _meanings(self) -> dict[str, str]:
+        """The event above the limit of each condition."""
+        people = [entry for entry in self.facts.evidence.values() if entry.by == "people"]
+        if people:
+            who = f"half of the people notice; the pairs lie in {people[0].folder}"
+        elif self.facts.evidence:
+            who = "random changes show by SSIM or PSNR; brinell review makes pairs to look at"
+        else:
+            who = "not measured: no picture, and no review"
+        return {
+            "label": "above it, balls around samples of two classes meet: the label may change",
+            "interpolation": "above it, an input can become another sample of its class",
+            "perception": f"above it, {who}" if self.facts.evidence else who,
+        }
 
     def _steps(self) -> Iterator[Step]:
         best, spec, evidence = (
@@ -314,7 +410,7 @@ class EpsilonResult(FolderResult):
                 f"brinell review {spec} --out answers",
             )
 
-    def _classes(self, norm: NormRecommendation, folded: bool) -> Table:
+    def _classes(self, norm: NormRecommendation) -> Table:
         lowest, first, middle, third, highest = map(short, norm.per_sample)
         spread = (
             f"from {lowest} to {highest}, half of them between {first} and {third}, median {middle}"
@@ -346,26 +442,28 @@ class EpsilonResult(FolderResult):
             "the nearest samples. Budgets of single samples: "
             f"{spread if lowest != highest else f'all {middle}'}.",
             name=f"classes-{norm.norm}",
-            folded=folded,
+            folded=True,
         )
 
     def _means(self, norm: NormRecommendation) -> Table:
-        names = [self._name(label) for label in range(len(norm.means))]
         some = self.request.pairs and norm.norm != "l2"
         source = (
-            f"at most {counted(self.request.pairs, 'sample')} of a class"
+            f"Over at most {counted(self.request.pairs, 'sample')} of a class."
             if some
-            else "all pairs of samples"
+            else "Over all pairs of samples."
         )
-        return Table(
-            title=f"Mean distance between classes, {distance(norm.norm)}",
-            columns=("class", *names),
-            rows=[(name, *values) for name, values in zip(names, norm.means, strict=True)],
-            text=f"Over {source}.",
+        return class_distances(
+            distance(norm.norm),
+            self._names,
+            norm.means,
+            text=source,
             name=f"distances-{norm.norm}",
-            folded=True,
-            page=len(names) <= MOST_CLASSES,
+            folded=norm is not self.norms[0],
         )
+
+    @property
+    def _names(self) -> list[str]:
+        return [self._name(label) for label in range(len(self.norms[0].means))]
 
     def _method(self) -> str:
         texts = [
@@ -394,6 +492,8 @@ class EpsilonResult(FolderResult):
         if first.norm != "linf" or len(first.per_class) < 2:
             return
         content, budgets = read_arrays(Path(self.folder) / OUTLINES), _drawn(first.overall, domain)
+        if self.request.eps is not None:
+            budgets = sorted({*budgets, *parse_eps(self.request.eps).values})
         x, names = content["x"], [self._name(label) for label in content["labels"].tolist()]
         low, high = float(np.min(domain["low"])), float(np.max(domain["high"]))
         changed = {f"eps {short(eps)}": _outlined(x, domain, eps) for eps in budgets}
@@ -470,15 +570,18 @@ def sample_budgets(limits: Mapping[str, Array]) -> Array:
     return np.asarray(np.stack(list(limits.values())).min(0))
 
 
-def common_budgets(limits: Mapping[str, Array], allow: float) -> dict[str, float]:
-    """Largest common eps that keeps each condition on all but the share `allow` of the samples;
-    infinite without a limit.
+def common_budgets(
+    limits: Mapping[str, Array], allow: float, *, exact: bool = False
+) -> dict[str, float]:
+    """Largest common eps that keeps each condition on all but the share `allow` of the samples,
+    rounded down to three digits unless `exact`; infinite without a limit.
     """
     places = {
         name: min(math.floor(allow * len(limit) + 1e-9), len(limit) - 1)
         for name, limit in limits.items()
     }
-    return {name: round_down(float(np.sort(limit)[places[name]])) for name, limit in limits.items()}
+    common = {name: float(np.sort(limit)[places[name]]) for name, limit in limits.items()}
+    return common if exact else {name: round_down(limit) for name, limit in common.items()}
 
 
 def round_down(eps: float) -> float:
@@ -507,7 +610,33 @@ def summarise(folder: Folder[Distances]) -> EpsilonResult:
     """All recommendations of a folder, from its rows."""
     arrays, norms = read_arrays(folder.path / MEANS), folder.request.norm
     recommended = [_recommend(folder, norm, arrays[norm].tolist()) for norm in norms]
-    return EpsilonResult(**folder.head(), n=len(folder.rows) // len(norms), norms=recommended)
+    return EpsilonResult(
+        **folder.head(),
+        n=len(folder.rows) // len(norms),
+        norms=recommended,
+        judgements=_judge(folder.rows, folder.request),
+    )
+
+
+def _judge(table: Distances, request: EpsilonRequest) -> list[ClassJudgement]:
+    """The budget that was asked about, for all samples and for each class."""
+    if request.eps is None:
+        return []
+    (eps,), norm = parse_eps(request.eps).values, request.norm[0]
+    labels, limits = table.label[table.norm == norm], limits_of(table, norm)
+    groups = [(None, np.ones(len(labels), bool))]
+    groups += [(label, labels == label) for label in np.unique(labels).tolist()]
+    judgements = []
+    for label, members in groups:
+        own = {name: limit[members] for name, limit in limits.items()}
+        common = common_budgets(own, request.allow, exact=True)
+        broken = {
+            name: rate(int((limit < eps).sum()), len(limit), eps=eps) for name, limit in own.items()
+        }
+        passed = {name: eps <= limit for name, limit in common.items()}
+        n = int(members.sum())
+        judgements.append(ClassJudgement(class_=label, n=n, broken=broken, passed=passed))
+    return judgements
 
 
 def _recommend(

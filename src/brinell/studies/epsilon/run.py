@@ -17,9 +17,10 @@ from brinell.core import norms
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, option
-from brinell.core.neighbours import Neighbours, Reference
+from brinell.core.neighbours import Neighbours, Reference, class_means
 from brinell.core.record import Array
 from brinell.core.streams import Streams
+from brinell.detectors._background import SHARE, most_frequent
 from brinell.engine.sources import open_data
 from brinell.store import rows
 from brinell.store.files import write_arrays
@@ -37,8 +38,6 @@ MOST_CLASSES = 10
 """Largest number of classes of whose outlines the page shows pictures."""
 BLOCK = 1024
 """Rows and columns of a block of distances."""
-POWERS = {"linf": float("inf"), "l2": 2.0, "l1": 1.0, "l0": 0.0}
-"""Norm to the p of torch.cdist, for which 0 counts what differs."""
 STEPS = 15
 """Steps of the bisection, to 1 part in 2**STEPS of the search range."""
 
@@ -141,6 +140,11 @@ def make_plan(call: Call) -> EpsilonPlan:
             f"{leaks} training samples are also in {dataset.name}: accuracy on "
             "them measures memorisation"
         )
+    background = None
+    if domain.kind in ("image", "video"):
+        pictures = points.x[torch.from_numpy(subset)].reshape(-1, *domain.shape)
+        _, frequency = most_frequent(pictures, domain)
+        background = frequency if frequency >= SHARE else None
     evidence = {
         norm: Evidence(by="people", n=review.answers, folder=review.folder)
         for norm, review in people.items()
@@ -155,7 +159,10 @@ def make_plan(call: Call) -> EpsilonPlan:
         **vars(plan)
         | {
             "facts": EpsilonFacts(
-                evidence=evidence, train=0 if train is None else len(train), notes=notes
+                evidence=evidence,
+                train=0 if train is None else len(train),
+                background=background,
+                notes=notes,
             ),
             "identity": {
                 "train": None if train is None else train.digest(),
@@ -249,27 +256,6 @@ def write_means(plan: EpsilonPlan, names: Sequence[str]) -> None:
         for norm, index in positions.items()
     }
     write_arrays(plan.folder / MEANS, means)
-
-
-def class_means(x: Tensor, labels: Array, classes: int, norm: str) -> Array:
-    """Mean distances between classes, and within each between different samples; nothing n x n is
-    kept.
-
-    L2 distances come out of matrix products, whose float32 errors are some 1e-6 of the squared
-    length; the others are computed from the differences. Returns (classes, classes) float64, NaN
-    for classes without a pair.
-    """
-    of_class = torch.nn.functional.one_hot(torch.from_numpy(labels), classes).double()
-    total = torch.zeros(classes, classes, dtype=torch.float64)
-    for part, y_part in zip(torch.split(x, BLOCK), torch.split(of_class, BLOCK), strict=True):
-        for other, y_other in zip(torch.split(x, BLOCK), torch.split(of_class, BLOCK), strict=True):
-            size = torch.cdist(part, other, p=POWERS[norm], compute_mode="use_mm_for_euclid_dist")
-            if part.data_ptr() == other.data_ptr():
-                size.fill_diagonal_(0)
-            total += y_part.T @ size.double() @ y_other
-    samples = of_class.sum(0)
-    pairs = samples[:, None] * samples - torch.diag(samples)
-    return np.asarray((total / pairs).numpy())
 
 
 def write_outlines(plan: EpsilonPlan) -> None:

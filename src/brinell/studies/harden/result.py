@@ -208,7 +208,7 @@ class HardenResult(FolderResult):
         return spec_in(Path(self.folder), self.facts)
 
     def places(self) -> Iterator[str]:
-        """Where files lie, and how to name the hardened model."""
+        """The paths of files, and the name of the hardened model."""
         yield from super().places()
         yield f"weights: {self.weights}"
         if self.spec is not None:

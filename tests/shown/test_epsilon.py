@@ -1,0 +1,167 @@
+"""Which eps makes sense: distances of classes, limits with their meaning, and a named budget judged
+by class, on data whose distances are known by hand.
+"""
+
+import numpy as np
+import pytest
+
+import brinell
+from brinell.core.domain import Domain
+from brinell.core.errors import BrinellError
+from brinell.datasets._memory import from_arrays
+from brinell.reports import html, terminal
+from brinell.reports.csv import csv_files
+from brinell.reports.distances import class_distances, nearer_classes, nearness_sentence
+from brinell.reports.values import Framed, Gallery, Table
+from brinell.studies.epsilon.result import EpsilonResult
+
+X = (0.0, 0.8, 0.4, 0.45)
+LABELS = (0, 0, 1, 1)
+"""The class `wide` lies at 0 and 0.8, the class `tight` at 0.4 and 0.45 between them: distances to
+the nearest sample of the other class 0.4, 0.35, 0.4, 0.35, within the class 0.8, 0.8, 0.05, 0.05."""
+
+
+def write_data(path):
+    x = np.array([[value, 0.5] for value in X], dtype=np.float32)
+    domain = Domain(kind="vector", shape=(2,))
+    return from_arrays(x, np.array(LABELS), ("wide", "tight"), domain=domain)
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory) -> EpsilonResult:
+    folder = tmp_path_factory.mktemp("epsilon")
+    return brinell.epsilon(write_data(folder), eps=0.19, pairs=0, out=folder / "run")
+
+
+def table_of(report, name):
+    (table,) = [b for b in report.blocks if isinstance(b, Table) and b.name == name]
+    return table
+
+
+def test_nearer_classes_by_hand():
+    means = [[0.8, 0.4, None], [0.4, 0.05, 0.9], [None, 0.9, None]]
+    assert nearer_classes(means) == [[1], [], []]
+    sentence = nearness_sentence("Linf", ["a", "b", "c"], means)
+    assert sentence == (
+        "Linf: by mean distance 1 class of 3 is nearer to another class than to itself: a (to b)."
+    )
+    assert nearness_sentence("L2", ["a"], [[0.1]]) == ""
+    assert "each class is nearest to itself" in nearness_sentence(
+        "L2", ["a", "b"], [[1, 2], [2, 1]]
+    )
+
+
+def test_distances_of_class_to_class(result):
+    """Mean of 0.4, 0.45, 0.4, 0.35 between the classes; 0.8 and 0.05 within them."""
+    report = result.report()
+    for norm in ("linf", "l2"):
+        table = table_of(report, f"distances-{norm}")
+        assert table.columns == ("class", "wide", "tight", "nearer than itself")
+        first, second = table.rows
+        assert (first[0], first[1], first[3]) == ("wide", pytest.approx(0.8), ["tight"])
+        assert isinstance(first[2], Framed) and first[2].value == pytest.approx(0.4)
+        assert second[1:] == (pytest.approx(0.4), pytest.approx(0.05, rel=1e-4), None)
+        assert table.terminal and table.page
+        line = csv_files(report)[f"distances-{norm}.csv"].splitlines()[1].split(",")
+        assert line[0] == "wide" and line[3] == "tight"
+        assert [float(text) for text in line[1:3]] == pytest.approx([0.8, 0.4], rel=1e-5)
+    for space in ("Linf", "L2"):
+        assert (
+            f"{space}: by mean distance 1 class of 2 is nearer to another class than to itself: "
+            "wide (to tight)." in report.sentences
+        )
+    assert '<span class="framed">0.4</span>' in html.page(report)
+    assert any("[0.4]" in line.split() for line in terminal.lines(report))
+
+
+def test_a_named_budget_is_judged_by_class(result):
+    """Half the distances to the other class are 0.2, 0.175, 0.2, 0.175: 0.19 breaks label
+    constancy on one sample of each class, and interpolation on both tight samples.
+    """
+    report = result.report()
+    table = table_of(report, "judgement")
+    assert table.columns == (
+        "class",
+        "samples",
+        "label constancy: broken on",
+        "interpolation: broken on",
+    )
+    content = [
+        (name, n, *((cell.value.k, cell.value.n, cell.text) for cell in cells))
+        for name, n, *cells in table.rows
+    ]
+    assert content == [
+        ("all samples", 4, (2, 4, "fails"), (2, 4, "fails")),
+        ("wide", 2, (1, 2, "fails"), (0, 2, "holds")),
+        ("tight", 2, (1, 2, "fails"), (2, 2, "fails")),
+    ]
+    assert report.sentences[0] == (
+        "eps 0.19 in Linf: label constancy fails for every class; interpolation fails for tight."
+    )
+    lines = csv_files(report)["judgement.csv"].splitlines()
+    assert len(lines) == 4 and lines[2].startswith("wide,2,0.5,") and lines[2].endswith("holds")
+    assert "What eps 0.19 keeps" in html.page(report)
+
+
+def test_one_budget_is_recommended_and_each_limit_has_its_meaning(result, tmp_path):
+    """The label may change above 0.175, half of 0.35; a tight sample becomes another one below 0.05."""
+    report = result.report()
+    table = table_of(report, "budgets")
+    assert table.columns == ("limit", "Linf", "L2", "meaning")
+    limits = {row[0]: row[1:] for row in table.rows}
+    assert [*limits] == [
+        "recommended",
+        "label constancy",
+        "interpolation",
+        "perceptibility",
+        "background",
+        "outline",
+        "usual budgets",
+    ]
+    assert limits["label constancy"][0] == pytest.approx(0.175, abs=2e-3)
+    assert limits["interpolation"][0] == pytest.approx(0.0499, abs=1e-4)
+    assert limits["recommended"][0] == limits["outline"][0] < limits["interpolation"][0]
+    assert all(isinstance(row[-1], str) and row[-1] for row in table.rows)
+    assert table.folded and table.terminal
+    (recommended,) = [text for text in report.sentences if "audit up to" in text]
+    assert recommended.startswith("Linf: audit up to 0.0413: above it the outline of another class")
+    data = write_data(tmp_path)
+    alone = brinell.epsilon(data, norm="linf", pairs=0, out=tmp_path / "run").report()
+    assert alone.sentences[0] == (
+        "Linf: audit up to 0.0499: except on at most 1 % of the samples, no change within it "
+        "leads to another sample of the data."
+    )
+
+
+def test_pictures_have_a_background_and_the_named_budget(tmp_path):
+    """Of an empty ground with a stroke of one column in eight, seven eighths are background, and
+    a detector sees half of a level.
+    """
+    x = np.zeros((8, 1, 8, 8), np.float32)
+    for index in range(8):
+        x[index, 0, :, index] = 0.9
+    data = brinell.data(x, np.arange(8) % 2)
+    result = brinell.epsilon(data, eps=0.3, out=tmp_path / "run")
+    assert result.facts.background == pytest.approx(7 / 8)
+    report = result.report()
+    (row,) = [row for row in table_of(report, "budgets").rows if row[0] == "background"]
+    assert row[1:3] == (pytest.approx(0.5 / 256), None) and "87.5" in row[3]
+    (gallery,) = [block for block in report.blocks if isinstance(block, Gallery)]
+    captions = [picture.caption for picture in gallery.examples[0].pictures]
+    assert "eps 0.3" in captions and len(gallery.examples) == 2
+
+
+def test_many_classes_and_strange_names():
+    """Of 1,000 classes the CSV has all; names of 60 letters and emoji stay whole."""
+    names = [f"{'name' * 14}{k}🦊" for k in range(1000)]
+    means = (1.0 - np.eye(1000)).tolist()
+    means[0][0] = 2.0  # farther from itself than from all others
+    table = class_distances("L2", names, means, text="", name="d")
+    assert not table.terminal and not table.page and len(table.rows) == 1000
+    assert len(table.rows[0][-1]) == 999
+
+
+@pytest.mark.parametrize("eps", ["0", "0.1,0.2", "large"])
+def test_what_is_no_budget_is_refused(eps, tmp_path):
+    with pytest.raises(BrinellError):
+        brinell.epsilon(write_data(tmp_path), eps=eps, out=tmp_path / "run")
