@@ -110,6 +110,12 @@ def first_line(thing: Any) -> str:
     return " ".join(doc.partition("\n\n")[0].split()).rstrip(".")
 
 
+def whole_docstring(thing: Any) -> str:
+    """A docstring as Markdown: its first paragraph as a sentence, and those that follow."""
+    further = (inspect.getdoc(thing) or "").partition("\n\n")[2]
+    return "\n\n".join(filter(None, [first_line(thing) + ".", further]))
+
+
 def attribute_docs(cls: type[Any]) -> dict[str, str]:
     """The string that follows each attribute in the source of a class."""
     (node,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
@@ -154,7 +160,7 @@ def plugin_section(plugin: type[Any]) -> str:
     """Description, requirements and settings of one plug-in."""
     module = inspect.getdoc(sys.modules[plugin.__module__]) or ""
     parts = [
-        f'{first_line(plugin)}.\n\n<details markdown="1"><summary>Settings</summary>\n',
+        f'{whole_docstring(plugin)}\n\n<details markdown="1"><summary>Settings</summary>\n',
         f"\n{module}\n" if module else "",
     ]
     facts = {
