@@ -25,13 +25,18 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.datasets._memory import from_arrays
 from brinell.datasets.npz import Npz
-from brinell.engine import audit
 from brinell.engine.plan import Plan
 from brinell.engine.progress import SilentProgress
 from brinell.engine.request import Request
 from brinell.models.torch import TorchModule
 from brinell.store.run import Run
+from brinell.studies import audits
 from brinell.studies.audit.plan import plan_audit
+from brinell.studies.audit.repetition import RepeatedRun
+from brinell.studies.differences import Comparison
+from brinell.studies.register import study_of
+from brinell.studies.verification.result import VerifyResult
+from brinell.studies.verification.run import claims_of, repeat_study
 
 VECTOR = Domain(kind="vector", shape=(2,))
 
@@ -152,13 +157,21 @@ def plan_of(models: Any, x: Any, y: Any, *, domain: Domain | None = None, **requ
 
 
 def run_plan(plan: Plan, out: Any, *, resume: bool = False) -> Run:
-    return audit.run_audit(plan, out, SilentProgress(), command="from a test", resume=resume)
+    return audits.run_audit(plan, out, SilentProgress(), command="from a test", resume=resume)
 
 
 def run_audit(
     out: Any, models: Any, x: Any, y: Any, *, resume: bool = False, **request: Any
 ) -> Run:
     return run_plan(plan_of(models, x, y, **request), out, resume=resume)
+
+
+def verify(run: Run, plan: Plan) -> VerifyResult:
+    """The verification of a run by its plan, with the page that a run must have."""
+    study = study_of(run.path)
+    study.write_page(run.path)
+    comparison = Comparison(claims_of(study, run.path))
+    return repeat_study(study, run.path, comparison, RepeatedRun(run, plan, comparison))
 
 
 def rows_of(records: Records, *, without: tuple[str, ...] = ("seconds",)) -> list[tuple[Any, ...]]:

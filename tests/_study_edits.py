@@ -13,8 +13,8 @@ from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import MANIFEST
 from brinell.store.inventory import FILES
 from brinell.store.parquet import write_table
+from brinell.studies.differences import DATA, list_files
 from brinell.studies.register import study_of
-from brinell.studies.verification.differences import DATA, list_files
 
 OWN_KEYS = ("verb", "schema", FILES)
 """Keys that saving a manifest writes itself."""

@@ -64,7 +64,7 @@ def audit_command(make_plan, folder):
 
 
 def _serve_audit(make_plan, folder, channel):
-    from brinell.engine.audit import run_audit
     from brinell.engine.progress import SilentProgress
+    from brinell.studies.audits import run_audit
 
     run_audit(make_plan(), folder, SilentProgress(), command="a worker", pool=channel)

@@ -231,7 +231,7 @@ def test_resume(tmp_path, network):
         "what was there was computed again"
     )  # one for the shape, four for signs
     assert resumed.models[0].robust_accuracy == first.models[0].robust_accuracy
-    with pytest.raises(RequestError, check=refused("engine.job.refuse_request")):
+    with pytest.raises(RequestError, check=refused("studies.job.refuse_request")):
         brinell.audit(network, (1 - X, y), out=tmp_path / "run", resume=True, **QUICK)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from _helpers import batch_of, distance, plan_of, run_attack, run_audit
+from _helpers import batch_of, distance, plan_of, run_attack, run_audit, verify
 from _refusals import refused
 from brinell import plugins
 from brinell.core.domain import Domain
@@ -21,7 +21,6 @@ from brinell.core.streams import Streams, initial
 from brinell.core.threat import Relative, Threat, extent, size, tolerance
 from brinell.distances import _embedding as embedding
 from brinell.distances.embedding import Embedding
-from brinell.studies.verification.run import verify_run
 from brinell.testing.linear import LinearModel, linear_problem
 
 SHAPE = (6,)
@@ -209,10 +208,10 @@ def test_audit_and_verify(tmp_path, curved):
         assert (stored - x[sample]).norm().item() == pytest.approx(l2, rel=1e-4)
     assert "fab" not in records.attack
     plan = plan_of(model, x, y, **ask)
-    assert verify_run(run, plan).passed
+    assert verify(run, plan).passed
     rescaled = written(curved.path, [["linear", 6, 3]], scale=2.0)
     assert rescaled.digest() != curved.digest()
-    assert not verify_run(run, plan_of(model, x, y, **ask)).passed
+    assert not verify(run, plan_of(model, x, y, **ask)).passed
 
 
 @pytest.mark.parametrize(

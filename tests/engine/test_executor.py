@@ -8,11 +8,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from _helpers import Recorder, audit, plan_of, rows_of, threshold
+from _helpers import Recorder, audits, plan_of, rows_of, threshold
 from _workers import Workers, audit_command, retried
 from brinell.core.errors import StoppedError
 from brinell.core.record import CLEAN
-from brinell.engine.executor import Local, Pool, Worker, WorkerDiedError
+from brinell.engine.executor import Pool, Worker, WorkerDiedError
 from brinell.engine.progress import SilentProgress
 
 RNG = np.random.default_rng(5)
@@ -33,7 +33,7 @@ def make_plan():
 
 
 def run(folder, pool, resume=False):
-    return audit.run_audit(
+    return audits.run_audit(
         make_plan(), folder, SilentProgress(), command="a test", resume=resume, pool=pool
     )
 
@@ -110,13 +110,11 @@ class Counted(Pool):
 
 
 def test_each_task_is_answered_once():
-    for executor in (Counted(), Local(lambda task: task**2)):
-        executor.start({})
-        for task in range(7):
-            executor.submit(str(task), task)
-        assert sorted(executor.next() for _ in range(7)) == [
-            (str(task), task**2) for task in range(7)
-        ]
+    pool = Counted()
+    pool.start({})
+    for task in range(7):
+        pool.submit(str(task), task)
+    assert sorted(pool.next() for _ in range(7)) == [(str(task), task**2) for task in range(7)]
 
 
 @pytest.mark.parametrize(("task", "error"), [(101, StoppedError), (-1, ValueError)])

@@ -7,7 +7,7 @@ from torch import nn
 
 import brinell
 from _defences import OneHot, Scaled, Softmax, Wrapper
-from _helpers import Recorder, mlp, plan_of, rows_of, run_audit
+from _helpers import Recorder, mlp, plan_of, rows_of, run_audit, verify
 from _refusals import refused
 from brinell.core.checks import Code
 from brinell.core.domain import Domain
@@ -24,7 +24,6 @@ from brinell.models._answers import (
     recognise_answers,
 )
 from brinell.models._torch_model import TorchModel
-from brinell.studies.verification.run import verify_run
 
 SIX = Domain(kind="vector", shape=(6,))
 DRAW = torch.Generator().manual_seed(5)
@@ -287,7 +286,7 @@ def test_what_the_kind_is_recognised_by_is_counted_and_asked_once(tmp_path):
     assert resumed_run.manifest["probes"]["recorder"] == costs and not resumed.queries
     assert rows_of(resumed_run.records()) == rows_of(records)
     proof = Recorder(softmax, SIX, 3)
-    assert verify_run(run, plan_of(proof, X, y, eps="0.02", attack=("fgsm",))).passed
+    assert verify(run, plan_of(proof, X, y, eps="0.02", attack=("fgsm",))).passed
 
 
 def test_no_bad_input_costs_a_query(tmp_path):

@@ -9,8 +9,8 @@ import pytest
 
 from _helpers import Recorder, plan_of, threshold
 from brinell.engine import live_progress as progress
-from brinell.engine.audit import run_audit
 from brinell.engine.live_progress import LiveProgress, duration
+from brinell.studies.audits import run_audit
 
 X = np.array([[0.38, 0.1], [0.48, 0.3], [0.20, 0.5], [0.55, 0.7], [0.31, 0.9]], dtype=np.float32)
 Y = np.zeros(5, dtype=int)

@@ -3,13 +3,12 @@
 import numpy as np
 import torch
 
-from _helpers import Recorder, run_audit
+from _helpers import Recorder, run_audit, verify
 from brinell.analysis.robust_accuracy import summarise_model
 from brinell.core.domain import Domain
 from brinell.core.record import has_broken
 from brinell.engine.plan import make_plan
 from brinell.engine.request import Request
-from brinell.studies.verification.run import verify_run
 
 IMAGE = Domain(kind="image", shape=(1, 4, 4), levels=256)
 
@@ -84,7 +83,7 @@ def test_every_forward_of_it_is_counted_and_verified(tmp_path):
 
     data = from_arrays(x, np.zeros(20, int), domain=IMAGE)
     plan = make_plan(Request(**run.manifest["request"]), dataset=data, models=(model,))
-    verification = verify_run(run, plan)
+    verification = verify(run, plan)
     problems = [
         problem
         for problem in verification.problems

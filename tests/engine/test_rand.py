@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from _helpers import Recorder, cells_of, mlp, plan_of, run_audit, run_plan, threshold
+from _helpers import Recorder, cells_of, mlp, plan_of, run_audit, run_plan, threshold, verify
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.core.record import CLEAN, has_broken
+from brinell.core.record import CLEAN, Records, has_broken
 from brinell.engine.cells import plan_hash
 from brinell.models._torch_model import TorchModel
 from brinell.store import parquet
-from brinell.store.run import Run
-from brinell.studies.verification.run import verify_run
+from brinell.store.parts import Parts
 
 # 0.08 or 0.12 from the boundary, and a budget of 0.1: the lead at its end is +0.4 or -0.4.
 X = np.array(
@@ -121,16 +120,16 @@ def costs(run):
 
 def stopped(monkeypatch, plan, out):
     """Carry out a plan until it is interrupted at the seventh unit of work."""
-    saved, calls = Run.save_group, []
+    write, calls = Parts.write, []
 
-    def stop(self, *args):
-        calls.append(1)
-        if len(calls) == 7:
+    def stop(self, key, answer):
+        calls.append(answer.rows is not None)
+        if sum(calls) == 7:
             raise KeyboardInterrupt
-        return saved(self, *args)
+        return write(self, key, answer)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "save_group", stop)
+        patch.setattr(Parts, "write", stop)
         with pytest.raises(KeyboardInterrupt):
             run_plan(plan, out)
 
@@ -149,7 +148,10 @@ def test_a_random_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
         )
 
     stopped(monkeypatch, plan(), tmp_path / "run")
-    groups = [parquet.read(file) for file in (tmp_path / "run" / ".parts").glob("1-01-*.parquet")]
+    groups = [
+        parquet.load_rows(Records, file)
+        for file in (tmp_path / "run" / ".parts").glob("1-01-*.parquet")
+    ]
     found = {
         key: eps
         for records in groups
@@ -167,15 +169,15 @@ def test_a_random_run_is_verified_by_the_mean(tmp_path, place):
     """Verification notices a shifted boundary in spite of noisy answers."""
     settings = {"eps": "0.05:0.2:4", "attack": ("bim?steps=4&eot=20",)}
     run = run_audit(tmp_path / "run", Noisy(place), X, Y, **settings)
-    result = verify_run(run, plan_of(Noisy(place), X, Y, **settings))
+    result = verify(run, plan_of(Noisy(place), X, Y, **settings))
     assert result.passed
-    problems = verify_run(run, plan_of(Noisy(place, level=0.6), X, Y, **settings)).problems
+    problems = verify(run, plan_of(Noisy(place, level=0.6), X, Y, **settings)).problems
     assert [
         problem.count
         for problem in problems
         if problem.description == "the stored input is no success"
     ] == [16]
-    problems = verify_run(run, plan_of(Noisy(place, level=0.3), X, Y, **settings)).problems
+    problems = verify(run, plan_of(Noisy(place, level=0.3), X, Y, **settings)).problems
     assert [
         problem.count for problem in problems if "column clean_pred" in problem.description
     ] == [16]

@@ -20,7 +20,7 @@ from brinell.store.folder import MANIFEST, read_json
 from brinell.store.standing import CLAIMED
 from brinell.store.trust import MARK
 from brinell.studies import register
-from brinell.studies.verification.differences import Claims
+from brinell.studies.differences import Claims
 
 STUDIES = sorted(set(EXAMPLES) - {"audit"} | {"review"})
 EDITS = 3

@@ -13,6 +13,7 @@ from brinell.core.errors import RequestError, StoppedError
 from brinell.core.record import COLUMNS, SCHEMA_VERSION, Outcome, Records
 from brinell.store import parquet, rows
 from brinell.store.files import write_atomically, write_text
+from brinell.store.parts import Parts, PieceResult
 from brinell.store.run import LAYOUT, Run, holders_of, merge_attacks
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
@@ -180,8 +181,9 @@ def test_what_is_written_is_on_disk_before_it_is_seen(tmp_path, monkeypatch):
 
 def test_groups_become_a_part(run, monkeypatch):
     """Two attacks broke sample 1, the second at a smaller budget; the part keeps the closer input,
-    and the groups go.
+    whose rows and arrays are whole.
     """
+    parts = Parts(run.path)
     monkeypatch.setattr("brinell.store.run.PART_BYTES", 20)
     broken = {"outcome": str(Outcome.BROKEN), "forwards": 3}
     first_input, closer_input = np.float32([0.1, 0.2]), np.float32([0.3, 0.4])
@@ -198,20 +200,17 @@ def test_groups_become_a_part(run, monkeypatch):
             l2=eps,
             **broken,
         )
-        run.save_group("m", "fgsm", key, groups[key], arrays, {})
+        named = {str(sample): array for sample, array in arrays.items()}
+        parts.write(key, PieceResult(rows=groups[key], arrays=named))
     for order in (groups, dict(reversed(groups.items()))):
         assert holders_of(order) == dict.fromkeys(range(7), "k1") | {1: "k2"}
-    assert {name: rows_of(r) for name, r in run.groups("m", "fgsm")} == {
-        name: rows_of(r) for name, r in groups.items()
-    }
+    for key, group in groups.items():
+        assert rows_of(parts.read(key, Records).rows) == rows_of(group)
     assert not run.has_part("m", "fgsm") and not len(run.part("m", "fgsm"))
     merged = merge_attacks(list(groups.values()))
-    run.save_part("m", "fgsm", merged)
-    assert (
-        run.has_part("m", "fgsm")
-        and not list(run.groups("m", "fgsm"))
-        and not list(run.path.glob(".parts/*"))
-    )
+    run.save_arrays("m", "fgsm", groups, {key: parts.arrays_file(key) for key in groups})
+    run.save_rows("m", "fgsm", merged)
+    assert run.has_part("m", "fgsm")
     assert rows_of(run.part("m", "fgsm")) == rows_of(merged)
     assert (
         merged.attacked.tolist() == [0.2] * 7 and merged.broken.tolist() == [0.2, 0.1] + [0.2] * 5
@@ -232,11 +231,17 @@ def test_groups_become_a_part(run, monkeypatch):
         run.adversarial("m", "fgsm", range(7))
 
 
-def test_a_damaged_group_is_attacked_again(run):
-    run.save_group("m", "fgsm", "k", some_records(), {}, {})
-    (file,) = (run.path / ".parts").iterdir()
-    file.write_bytes(file.read_bytes()[:-20])
-    assert not list(run.groups("m", "fgsm")) and not file.exists()
+def test_a_damaged_answer_is_made_again(run):
+    """A cut file of rows or a cut record is no answer, and nothing of it is left."""
+    parts, answer = (
+        Parts(run.path),
+        PieceResult(rows=some_records(), facts={"failed": {"3": "why"}}),
+    )
+    for suffix in (".parquet", ".json"):
+        assert parts.write("k", answer).facts == parts.read("k", Records).facts == answer.facts
+        file = parts.folder / f"k{suffix}"
+        file.write_bytes(file.read_bytes()[:-20])
+        assert parts.read("k", Records) is None and not list(parts.folder.iterdir())
 
 
 @given(

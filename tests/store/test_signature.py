@@ -15,6 +15,7 @@ from _helpers import Recorder, run_audit
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.store.signature import NAMESPACE, SIGNATURE, signers
+from brinell.studies.audit.run import write_page
 
 pytestmark = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="needs ssh-keygen")
 
@@ -81,14 +82,10 @@ def full_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         np.random.default_rng(3).uniform(0.2, 0.55, (6, 2)).astype(np.float32),
         np.zeros(6, dtype=int),
     )
-    return run_audit(
-        tmp_path_factory.mktemp("whole") / "run",
-        Recorder(line),
-        x,
-        y,
-        eps="0:0.3:3",
-        attack=("fgsm",),
-    ).path
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    run_audit(folder, Recorder(line), x, y, eps="0:0.3:3", attack=("fgsm",))
+    write_page(folder)
+    return folder
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from brinell.analysis.gate import Check, GateResult
 from brinell.reports.csv import csv_files
 from brinell.reports.html import page
 from brinell.studies.audit.dry_run import PlannedCell, PlanResult
+from brinell.studies.differences import Difference
 from brinell.studies.doctor.run import DoctorResult, Package
-from brinell.studies.verification.differences import Difference
 from brinell.studies.verification.result import Status, VerifyResult
 
 

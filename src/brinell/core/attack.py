@@ -2,8 +2,8 @@
 judges.
 
 An attack is handed the ledger's oracle, its batch and its threat, and what came of each sample
-stands in the ledger afterwards. Whoever asks without being an attack, such as an explainer or a
-check, gets a ledger whose questions may go anywhere in the domain.
+stands in the ledger afterwards. An explainer or a check,
+which asks without being an attack, gets a ledger whose questions may go anywhere in the domain.
 """
 
 from collections.abc import Callable, Sequence

@@ -548,9 +548,8 @@ def _gradient_or_zero(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Ten
     if not value.requires_grad:
         return torch.zeros_like(leaf)
     try:
-        (grad,) = torch.autograd.grad(
-            value, leaf, torch.ones_like(value), allow_unused=True, retain_graph=keep
-        )
+        # The gradient of a sum: with a vector beside the values torch imports sympy, 50 MB.
+        (grad,) = torch.autograd.grad(value.sum(), leaf, allow_unused=True, retain_graph=keep)
     except RuntimeError as error:
         if not is_memory_short(error):
             raise ModelError(

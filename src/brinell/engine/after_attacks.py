@@ -4,7 +4,7 @@ remembers nothing.
 A model may count its questions, remember inputs, adapt to them, or fit itself to its first batch;
 then attacks meet another model at each step, and each check that repeats a question meets the model
 after it saw clean inputs. So weights and early answers are compared with those of the beginning,
-and a process of its own (`engine.fresh`) opens the model anew and answers inputs like those of the
+and another process (`core.fresh`) opens the model anew and answers inputs like those of the
 run in another order: adversarial ones, robust samples, and points near these, where attacks ended.
 """
 

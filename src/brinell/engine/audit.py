@@ -1,87 +1,116 @@
-"""Carries out the plan of an audit in a run folder, model after model; `model_audit` does the work
-on each.
-"""
+"""The pieces of an audit, model after model; `model_audit` cuts those of each."""
 
-import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from brinell.core.criterion import MISCLASSIFIED, NotRejected
+from brinell.core.data import Remark
+from brinell.core.model import Model
 from brinell.engine import provenance
+from brinell.engine.answers import with_logits
+from brinell.engine.batch_sizer import BatchSizer
 from brinell.engine.cells import plan_hash
-from brinell.engine.executor import Channel, Pool
-from brinell.engine.group_worker import AuditWorker, open_models
-from brinell.engine.job import Job, make_folder
+from brinell.engine.group_attack import AttackSetting, GroupTask
 from brinell.engine.model_audit import ModelAudit
-from brinell.engine.plan import Plan
-from brinell.engine.progress import Progress
-from brinell.store.run import ACCUMULATED, LAYOUT, Run, stored_facts
+from brinell.engine.piece import Piece, PieceAnswer, make_alone
+from brinell.engine.plan import ModelSource, Plan
+from brinell.engine.stage_run import Attacker
+from brinell.store.parts import PieceResult
 
 
-def run_audit(
-    plan: Plan,
-    out: Path,
-    progress: Progress,
-    *,
-    command: str,
-    resume: bool = False,
-    pool: Pool | Channel | None = None,
-    audit: Callable[..., ModelAudit] = ModelAudit,
-) -> Run:
-    """Carry out a plan in the folder `out`, which with `resume` may hold part of the work.
+def audit_pieces(
+    plan: Plan, manifest: dict[str, Any], make_audit: Callable[..., ModelAudit]
+) -> Generator[Sequence[Piece], PieceAnswer, None]:
+    """The pieces of an audit, model after model; fills the manifest.
 
-    `command` is the line that repeats the run, for the manifest; `pool` the workers that attack
-    groups, or the channel that this process serves as one of them; `audit` makes the audit of a
-    model.
+    Args:
+        plan: the plan.
+        manifest: the manifest, which ends with what was found of each model.
+        make_audit: `(plan, source, model, surrogates) -> ModelAudit`.
     """
-    if isinstance(pool, Channel):
-        pool.serve(AuditWorker(plan).answer)
-    facts = plan_facts(plan)
+    for number, source in enumerate(plan.models, 1):
+        start = time.perf_counter()
+        with ExitStack() as sessions:
+            networks = open_networks(plan, source, sessions)
+            key = f"once-answers-{number}"
+            make = partial(_recognise_answers, plan, networks)
+            answer = yield from make_alone(Piece(name="answers", key=key, make=make))
+            for kind, entries in answer.facts.items():
+                manifest[kind] |= entries
 
-    def work() -> None:
-        manifest = (
-            LAYOUT.head
-            | provenance.start_record(plan.request, command)
-            | json.loads(json.dumps(facts))
-        )
-        manifest |= (
-            provenance.machine_facts(plan.device)
-            | {key: {} for key in ACCUMULATED}
-            | stored_facts(out)
-        )
-        folder = Run(out, manifest)
-        for note in (*manifest["data"]["notes"], *plan.notes):
-            progress.note(str(note))
-        for source in plan.models:
-            start, answers = time.perf_counter(), dict(manifest["answers"])
-            with ExitStack() as sessions:
-                model, surrogates = open_models(plan, source, manifest, sessions)
-                if manifest["answers"] != answers:
-                    folder.save_facts()
-                failures = audit(plan, source, model, folder, progress, surrogates, pool)()
-            manifest["warnings"] += [
-                {"code": code, "model": source.name, "text": text}
-                for code, text in failures.items()
-            ]
-            manifest["seconds"][source.name] = (
-                manifest["seconds"].get(source.name, 0.0) + time.perf_counter() - start
-            )
-            folder.save_facts()
-        LAYOUT.save(out, manifest | {"finished": provenance.timestamp()})
+            model, surrogates = as_logits(plan, networks, manifest)
+            failures = yield from make_audit(plan, source, model, surrogates=surrogates).pieces()
 
-    job = Job(
-        LAYOUT,
-        out,
-        plan.request,
-        cell=facts["cell"],
-        command=command,
-    )
-    make_folder(job, work, resume=resume)
-    return Run.open(out, thresholds=True)
+        manifest["warnings"] += [
+            {"code": code, "model": source.name, "text": text} for code, text in failures.items()
+        ]
+        manifest["seconds"][source.name] = time.perf_counter() - start
+
+
+def open_networks(plan: Plan, source: ModelSource, sessions: ExitStack) -> list[Model]:
+    """A model and the surrogates of a plan, ready to be called until `sessions` end."""
+    networks = [source.open(), *(surrogate.open() for surrogate in plan.surrogates)]
+    for network in networks:
+        sessions.enter_context(network.info.session(plan.device))
+    return networks
+
+
+def as_logits(
+    plan: Plan, networks: Sequence[Model], manifest: dict[str, Any]
+) -> tuple[Model, tuple[Model, ...]]:
+    """A model and the surrogates with answers as logits; the manifest keeps the kinds of their
+    answers.
+    """
+    model, *followed = networks
+    names = [f"surrogate {source.name}" for source in plan.surrogates]
+    surrogates = [
+        with_logits(surrogate, plan.dataset, manifest, plan.device, name=name)
+        for name, surrogate in zip(names, followed, strict=True)
+    ]
+    return with_logits(model, plan.dataset, manifest, plan.device), tuple(surrogates)
+
+
+def _recognise_answers(plan: Plan, networks: Sequence[Model]) -> PieceResult:
+    """The kinds of the answers of models, and what it cost to recognise them."""
+    kinds: dict[str, Any] = {"answers": {}, "probes": {}}
+    as_logits(plan, networks, kinds)
+    return PieceResult(facts=kinds)
+
+
+class AuditWorker:
+    """Attacks groups for the driver of an audit; holds one model at a time."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._sessions = plan, ExitStack()
+        self._source: ModelSource | None = None
+
+    def piece(self, task: GroupTask) -> Piece:
+        """The piece that attacks a group."""
+        return Piece(name=task.stage, make=partial(self._attack, task))
+
+    def _attack(self, task: GroupTask) -> PieceResult:
+        plan = self._plan
+        if self._source is None or self._source.name != task.model:
+            self._sessions.close()
+            self._source = next(source for source in plan.models if source.name == task.model)
+            networks = open_networks(plan, self._source, self._sessions)
+            kinds = {"answers": dict(task.answers), "probes": {}}
+            self._model, self._surrogates = as_logits(plan, networks, kinds)
+            self._shortages: list[Remark] = []
+            self._sizer = BatchSizer(plan.request.batch_size, self._shortages.append)
+
+        setting = AttackSetting(
+            plan=plan,
+            source=self._source,
+            model=self._model,
+            stage=next(stage for stage in plan.stages if stage.name == task.stage),
+            surrogates=self._surrogates,
+        )
+        return Attacker(setting, self._sizer, self._shortages).attack(task)
 
 
 def plan_facts(plan: Plan) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """A model under audit: its plan, run folder and batch size, and its entries in the manifest."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -12,10 +12,13 @@ from brinell.engine.batch_sizer import BatchSizer
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Progress
 from brinell.store import rows
+from brinell.store.parts import Parts
 from brinell.store.run import NO_ROWS, Run
 
 FAILED = "failed-samples"
 """The code of the warning that samples could not be judged."""
+MEMORY, OF_MODEL = "memory", "model"
+"""The places of remarks on short memory and on a remote model, beside those of stages."""
 
 
 class AuditedModel:
@@ -34,19 +37,14 @@ class AuditedModel:
         sizer: BatchSizer | None = None,
         surrogates: tuple[Model, ...] = (),
     ) -> None:
-        self.plan, self.source, self.model, self.run, self.progress = (
-            plan,
-            source,
-            model,
-            run,
-            progress,
-        )
-        self.surrogates = surrogates
+        self.plan, self.source, self.model = plan, source, model
+        self.run, self.progress, self.surrogates = run, progress, surrogates
+        self.parts = Parts(run.path)
         self.rows: dict[str, Records] = {}
         """Rows of the first check and of the stages so far, by name."""
-        self.sizer = sizer or BatchSizer(
-            plan.request.batch_size, lambda remark: self.note("memory", [remark])
-        )
+        self.shortages: list[Remark] = []
+        """Reductions of the batch size that no answer of a piece states yet."""
+        self.sizer = sizer or BatchSizer(plan.request.batch_size, self.shortages.append)
 
     def all_rows(self) -> Records:
         """The rows of the first check and of the stages so far."""
@@ -60,36 +58,39 @@ class AuditedModel:
         """Short name of a stage; other names, such as that of the clean check, stay as they are."""
         return next((stage.short or name for stage in self.plan.stages if stage.name == name), name)
 
-    def note(
-        self, stage: str, remarks: Sequence[Remark], legend: Mapping[str, Any] | None = None
-    ) -> None:
-        """Record remarks and the legend in the manifest, each code once; entries of an interrupted
-        run stay.
-        """
-        if legend and not self.run.legend(self.source.name, stage):
-            self._section("extras")[stage] = dict(legend)
-            self.run.save_facts()
-        if not remarks:
-            return
-        recorded = self._section("remarks").setdefault(stage, {})
-        new = {remark.code: remark.text for remark in remarks if remark.code not in recorded}
-        if new:
-            recorded.update(new)
-            self.run.save_facts()
-        for text in new.values():
-            self.progress.note(f"{self.source.name}, {self.short_name(stage)}: {text}")
+    def key(self, name: str) -> str:
+        """The key of a piece of this model."""
+        return f"{self.plan.models.index(self.source) + 1}-{name}"
 
-    def fail(self, stage: str, sample: int, reason: str) -> None:
-        """Record that a sample cannot be judged."""
-        self._section("failed").setdefault(stage, {})[str(sample)] = reason
-        self.run.save_facts()
-        self.progress.warn(
-            f"{self.source.name}, {stage}: sample {sample} cannot be judged: {reason}"
-        )
+    def note(self, stage: str, remarks: Iterable[Remark]) -> None:
+        """Record remarks in the manifest, each code once."""
+        self._record(stage, {remark.code: remark.text for remark in remarks})
+
+    def take(self, stage: str, facts: Mapping[str, Any]) -> None:
+        """Record what the answer of a piece says besides its rows (`facts_of`)."""
+        for sample, reason in facts.get("failed", {}).items():
+            self.section("failed").setdefault(stage, {})[sample] = reason
+            self.progress.warn(
+                f"{self.source.name}, {stage}: sample {sample} cannot be judged: {reason}"
+            )
+        for place, remarks in facts.get("remarks", {}).items():
+            self._record(place, remarks)
+        if legend := facts.get("legend"):
+            self.section("extras").setdefault(stage, legend)
+        if traffic := facts.get("traffic"):
+            total = self.section("traffic")
+            total.update({kind: total.get(kind, 0) + count for kind, count in traffic.items()})
+
+    def _record(self, place: str, remarks: Mapping[str, str]) -> None:
+        recorded = self.section("remarks").setdefault(place, {}) if remarks else {}
+        new = {code: text for code, text in remarks.items() if code not in recorded}
+        recorded.update(new)
+        for text in new.values():
+            self.progress.note(f"{self.source.name}, {self.short_name(place)}: {text}")
 
     def failure_warning(self) -> dict[str, str]:
         """The warning that samples could not be judged, by its code; empty if there is none."""
-        stages = {stage: samples for stage, samples in self._section("failed").items() if samples}
+        stages = {stage: samples for stage, samples in self.section("failed").items() if samples}
         if not stages:
             return {}
         first = next(iter(stages))
@@ -101,22 +102,50 @@ class AuditedModel:
         )
         return {FAILED: text}
 
-    def add_traffic(self, traffic: Mapping[str, int]) -> None:
-        """Add requests to a remote model to the totals in the manifest."""
-        total = self._section("traffic") if traffic else {}
-        total.update({kind: total.get(kind, 0) + count for kind, count in traffic.items()})
-
-    def keep_facts(self) -> None:
-        """Record remarks of a remote model and the requests since the last call; both add up over
-        sessions.
-        """
-        if server := self.model.info.server:
-            self.note("model", server.remarks())
-            self.add_traffic(dict(server.traffic()))
-            self.run.save_facts()
-
-    def _section(self, key: str) -> dict[str, Any]:
+    def section(self, key: str) -> dict[str, Any]:
+        """The entry of this model in a table of the manifest."""
         section: dict[str, Any] = self.run.manifest.setdefault(key, {}).setdefault(
             self.source.name, {}
         )
         return section
+
+
+def facts_of(
+    model: Model,
+    shortages: list[Remark],
+    stage: str = "",
+    *,
+    remarks: Sequence[Remark] = (),
+    **facts: Any,
+) -> dict[str, Any]:
+    """The facts of an answer, as JSON: the list of shortages is empty
+    afterwards.
+    """
+    server = model.info.server
+    if server is not None:
+        facts["traffic"] = dict(server.traffic())
+    by_place = {MEMORY: list(shortages), stage: remarks}
+    shortages.clear()
+
+    texts = {
+        place: {remark.code: remark.text for remark in entries}
+        for place, entries in by_place.items()
+        if entries
+    }
+    return {key: value for key, value in {**facts, "remarks": texts}.items() if value}
+
+
+def merge_facts(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The facts of all answers of a stage; of remarks the first of each code."""
+    failed: dict[str, str] = {}
+    remarks: dict[str, dict[str, str]] = {}
+    traffic: dict[str, int] = {}
+    legend: Mapping[str, Any] = {}
+    for facts in parts:
+        failed |= facts.get("failed", {})
+        legend = legend or facts.get("legend", {})
+        for place, texts in facts.get("remarks", {}).items():
+            remarks[place] = texts | remarks.get(place, {})
+        for kind, count in facts.get("traffic", {}).items():
+            traffic[kind] = traffic.get(kind, 0) + count
+    return {"failed": failed, "remarks": remarks, "traffic": traffic, "legend": legend}

@@ -1,6 +1,8 @@
 """The first check of a model: its answers to the clean inputs."""
 
 import time
+from collections.abc import Generator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,63 +13,81 @@ from brinell.core.errors import ModelError
 from brinell.core.record import CLEAN, Array, Outcome, Records
 from brinell.core.streams import Streams
 from brinell.engine import retry
-from brinell.engine.audited_model import AuditedModel
+from brinell.engine.audited_model import AuditedModel, facts_of, merge_facts
 from brinell.engine.checks import check_answers
 from brinell.engine.group_attack import column_or_null, make_criterion, predict
+from brinell.engine.piece import Piece, PieceAnswer, make_alone
 from brinell.engine.state import is_open
 from brinell.store import rows
+from brinell.store.parts import PieceResult
 from brinell.store.run import NO_ROWS
 
 
-def check_clean(audited: AuditedModel) -> Records:
-    """Predict all clean inputs, group after group, and save their rows; returns them, samples
-    ascending.
+def clean_pieces(audited: AuditedModel) -> Generator[Sequence[Piece], PieceAnswer, Records]:
+    """Have all clean inputs predicted, group after group, and write their rows; returns them,
+    samples ascending.
     """
     plan, run, name = audited.plan, audited.run, audited.source.name
-    records = rows.concatenate([NO_ROWS, *(group for _, group in run.groups(name, CLEAN))])
-    missing = np.flatnonzero(~np.isin(plan.ids, records.sample_id))
+    file = run.name_of(name, CLEAN)
+    answers: list[PieceResult] = []
+    open_samples = 0
+    for start in range(0, len(plan.ids), plan.group_size):
+        index = np.arange(start, min(start + plan.group_size, len(plan.ids)))
+        piece = Piece(
+            name=CLEAN,
+            key=f"{file}~{plan.ids[start]:012d}-{len(index)}",
+            make=partial(_predict_group, audited, index),
+            rows=Records,
+        )
+        answer = yield from make_alone(piece)
+        answers.append(answer)
+        audited.take(CLEAN, answer.facts)
+        open_samples += int(is_open(answer.rows.outcome).sum())
+        audited.progress.update_open(len(plan.ids) - int(index[-1]) - 1, open_samples)
+
+    records: Records = rows.concatenate([NO_ROWS, *(answer.rows for answer in answers)])
+    records = rows.take(records, np.argsort(records.sample_id, kind="stable"))
+    audited.parts.write(file, PieceResult(facts=merge_facts(answer.facts for answer in answers)))
+    run.save_rows(name, CLEAN, records)
+    audited.parts.drop(f"{file}~")
+    return records
+
+
+def _predict_group(audited: AuditedModel, group: Array) -> PieceResult:
+    """The rows of a group; of samples that the model cannot judge with the reason."""
+    plan, failed = audited.plan, dict[str, str]()
 
     def fail(index: int, error: ModelError) -> Records:
-        audited.fail(CLEAN, int(plan.ids[index]), str(error))
-        return _rows(
-            audited,
-            np.array([index]),
-            clean_pred=-1,
-            clean_confidence=0.0,
-            outcome=str(Outcome.FAILED),
-        )
+        failed[str(plan.ids[index])] = str(error)
+        columns = {"clean_pred": -1, "clean_confidence": 0.0, "outcome": str(Outcome.FAILED)}
+        return _rows(audited, np.array([index]), **columns)
 
-    for start in range(0, len(missing), plan.group_size):
-        group = missing[start : start + plan.group_size]
-        parts = retry.run_in_halves(
-            lambda index: _predict(audited, index), group, fail, audited.model, plan.device
-        )
-        records = rows.concatenate([records, *parts])
-        run.save_group(name, CLEAN, f"{plan.ids[group[0]]:012d}", rows.concatenate(parts), {}, {})
-        audited.progress.update_open(
-            len(plan.ids) - len(records), int(is_open(records.outcome).sum())
-        )
-    records = rows.take(records, np.argsort(records.sample_id, kind="stable"))
-    run.save_part(name, CLEAN, records)
-    return records
+    parts = retry.run_in_halves(
+        lambda index: _predict(audited, index), group, fail, audited.model, plan.device
+    )
+    return PieceResult(
+        rows=rows.concatenate(parts),
+        facts=facts_of(audited.model, audited.shortages, failed=failed),
+    )
 
 
 def _predict(audited: AuditedModel, index: Array) -> Records:
     start = time.perf_counter()
-    plan, model, room = audited.plan, audited.model, audited.sizer
+    plan, model, sizer = audited.plan, audited.model, audited.sizer
     x = audited.load(plan.ids[index])
-    logits = room.fit(lambda: predict(model, x, room.size, plan.eot))
+    logits = sizer.fit(lambda: predict(model, x, sizer.size, plan.eot))
     check_answers(logits, model)
     audited.progress.count_passes(len(index) * plan.eot, 0)
+
     confidence, pred = (column.cpu().numpy() for column in losses.decision(logits))
     labels, targets = torch.as_tensor(plan.labels[index], device=logits.device), None
     if plan.targeting is not None:
-        streams = Streams.of(
-            plan.request.seed, torch.as_tensor(plan.ids[index], device=logits.device)
-        )
+        samples = torch.as_tensor(plan.ids[index], device=logits.device)
+        streams = Streams.of(plan.request.seed, samples)
         targets = np.asarray(plan.targeting.classes(logits, labels, streams).cpu().numpy())
     criterion = make_criterion(targets, logits.device, audited.source.reject, plan.threshold)
     margin = criterion.margin(logits, labels, logits).cpu().numpy()
+
     outcome = np.where(pred == plan.labels[index], str(Outcome.CORRECT), str(Outcome.MISCLASSIFIED))
     if plan.threshold is not None:
         outcome = np.where(margin > 0, str(Outcome.MET), str(Outcome.UNMET))

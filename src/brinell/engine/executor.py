@@ -12,48 +12,12 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from brinell.core.errors import StoppedError
 
 MOST_DEATHS = 3
 """Workers that may die over one task; a task that kills more would kill all."""
-
-
-class Executor(Protocol):
-    """Answers tasks."""
-
-    spread: int
-    """Number of groups over which the work is spread, whatever the number of workers; 1 in this
-    process."""
-
-    def start(self, shared: Mapping[str, Any]) -> None:
-        """Give all workers the values that the driver found out before the first task."""
-
-    def submit(self, key: Any, task: Any) -> None:
-        """Add a task; its key stays with the driver."""
-
-    def next(self) -> tuple[Any, Any]:
-        """The key and the answer of a task that was not returned yet; waits for one."""
-
-
-class Local:
-    """Answers tasks in this process, one after another."""
-
-    spread = 1
-
-    def __init__(self, answer: Callable[[Any], Any]) -> None:
-        self._answer, self._tasks = answer, deque[tuple[Any, Any]]()
-
-    def start(self, shared: Mapping[str, Any]) -> None:
-        pass
-
-    def submit(self, key: Any, task: Any) -> None:
-        self._tasks.append((key, task))
-
-    def next(self) -> tuple[Any, Any]:
-        key, task = self._tasks.popleft()
-        return key, self._answer(task)
 
 
 class WorkerDiedError(Exception):
@@ -66,6 +30,7 @@ class Pool(ABC):
     """
 
     spread = 16
+    """Number of groups over which the work is spread, whatever the number of workers."""
 
     def __init__(self) -> None:
         self._idle = deque[Any]()
@@ -91,13 +56,16 @@ class Pool(ABC):
         """The answer of a task that ended; raises WorkerDiedError, or the error of the task itself."""
 
     def start(self, shared: Mapping[str, Any]) -> None:
+        """Start the workers, unless they run, with the values that the driver found out before."""
         if not self._idle and not self._running:
             self._idle.extend(self.open_workers(shared))
 
     def submit(self, key: Any, task: Any) -> None:
+        """Add a task; its key stays with the driver."""
         self._waiting.append((key, task, 0))
 
     def next(self) -> tuple[Any, Any]:
+        """The key and the answer of a task that was not returned yet; waits for one."""
         while True:
             while self._waiting and self._idle:
                 worker, entry = self._idle.popleft(), self._waiting.popleft()

@@ -74,7 +74,7 @@ class GroupTask:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class GroupResult:
     """Results of a group."""
 
     records: Records
@@ -87,9 +87,9 @@ class Result:
     """Meaning of the numbers in the extras."""
 
 
-def merge_results(parts: Sequence[Result]) -> Result:
+def merge_results(parts: Sequence[GroupResult]) -> GroupResult:
     """Merge the results of several parts of a group."""
-    return Result(
+    return GroupResult(
         records=rows.concatenate([part.records for part in parts]),
         arrays={sample: array for part in parts for sample, array in part.arrays.items()},
         remarks=tuple(remark for part in parts for remark in part.remarks),
@@ -98,7 +98,7 @@ def merge_results(parts: Sequence[Result]) -> Result:
     )
 
 
-def run_attack(setting: AttackSetting, task: GroupTask, batch_size: int) -> Result:
+def run_attack(setting: AttackSetting, task: GroupTask, batch_size: int) -> GroupResult:
     """Attack a group, shrink its adversarial examples to the smallest budgets that they fit, judge
     them, and build the rows.
     """
@@ -167,7 +167,7 @@ def run_attack(setting: AttackSetting, task: GroupTask, batch_size: int) -> Resu
     )
     closest = ledger.best.closest.cpu().numpy()
     arrays = {int(samples[row]): closest[row] for row in index}
-    return Result(
+    return GroupResult(
         records=records,
         arrays=arrays,
         remarks=tuple(extras.remarks),

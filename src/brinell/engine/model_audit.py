@@ -2,6 +2,7 @@
 the budgets.
 """
 
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,15 +10,15 @@ import numpy as np
 from brinell.core.contracts import Remark
 from brinell.core.model import Access, Model
 from brinell.core.record import CLEAN, Array, Records, has_broken
-from brinell.engine.audited_model import AuditedModel
+from brinell.engine.audited_model import OF_MODEL, AuditedModel, facts_of
 from brinell.engine.cascade import Stage
-from brinell.engine.clean_run import check_clean
-from brinell.engine.executor import Pool
-from brinell.engine.model_checks import ModelChecks
+from brinell.engine.clean_run import clean_pieces
+from brinell.engine.model_checks import Checks, ModelChecks
+from brinell.engine.piece import Piece, PieceAnswer
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.probe_ahead import AHEAD
 from brinell.engine.progress import Progress
-from brinell.engine.stage_run import AttackRun
+from brinell.engine.stage_run import StageRun
 from brinell.engine.state import State, draw_shares, spared_samples
 from brinell.store.run import NO_ROWS, Run
 
@@ -28,7 +29,17 @@ GALLERY_SAMPLES = 24
 
 
 class ModelAudit:
-    """Runs the plan on one model."""
+    """Runs the plan on one model.
+
+    Args:
+        plan: the plan.
+        source: where the model comes from.
+        model: the model.
+        run: the folder, with a manifest that is filled.
+        progress: told what goes on.
+        surrogates: the networks whose gradients some stages follow.
+        spread: the number of groups over which a stage is spread; above 1, workers attack them.
+    """
 
     def __init__(
         self,
@@ -38,46 +49,46 @@ class ModelAudit:
         run: Run,
         progress: Progress,
         surrogates: tuple[Model, ...] = (),
-        pool: Pool | None = None,
+        spread: int = 1,
     ) -> None:
-        self.plan, self.source, self.run, self.progress, self.pool = (
-            plan,
-            source,
-            run,
-            progress,
-            pool,
-        )
+        self.plan, self.source, self.run = plan, source, run
+        self.progress, self.spread = progress, spread
         self.audited = AuditedModel(plan, source, model, run, progress, surrogates=surrogates)
         self.checks = ModelChecks(self.audited)
 
-    def __call__(self) -> dict[str, str]:
-        """Run the whole audit; return the failed checks, by code, each with its text."""
+    def pieces(self) -> Checks:
+        """The pieces of the whole audit, one stage after another; returns the failed checks, by
+        code, each with its text.
+        """
         self.checks.begin()
         try:
-            state = self._check_clean()
-            failed = self.checks.failed_checks(state)
+            state = yield from self._check_clean()
+            failed = yield from self.checks.failed_checks(state)
             self._note_skipped_stages()
             self.checks.adapt(failed, state)
+
             plain = [stage for stage in self.plan.stages if not stage.waits]
-            for stage in self.plan.stages:
-                if len(self.plan.levels):
-                    failed |= self._run_stage(stage, state)
-                    if plain and stage is plain[-1]:
-                        failed |= self.checks.survivor_checks(state)
+            for stage in self.plan.stages if len(self.plan.levels) else ():
+                failed |= yield from self._run_stage(stage, state)
+                if plain and stage is plain[-1]:
+                    failed |= yield from self.checks.survivor_checks(state)
+
             self._keep_gallery()
-            return failed | self.checks.final_checks(state) | self.audited.failure_warning()
+            failed |= yield from self.checks.final_checks(state)
         finally:
             self.checks.end()
-            self.audited.keep_facts()
 
-    def _check_clean(self) -> State:
+        if server := self.audited.model.info.server:
+            self.audited.note(OF_MODEL, server.remarks())
+        self.audited.take("", facts_of(self.audited.model, self.audited.shortages))
+        return failed | self.audited.failure_warning()
+
+    def _check_clean(self) -> Generator[Sequence[Piece], PieceAnswer, State]:
         name, n = self.source.name, len(self.plan.ids)
-        if self.run.has_part(name, CLEAN):
-            clean = self.run.part(name, CLEAN)
-        else:
+        clean = self._stored_rows(CLEAN)
+        if clean is None:
             self.progress.stage(name, CLEAN, n, n * self.plan.eot)
-            clean = check_clean(self.audited)
-        self.run.drop_groups(name, CLEAN)
+            clean = yield from clean_pieces(self.audited)
         self.audited.rows[CLEAN] = clean
         state = State.from_clean(clean, self.plan.levels, targeted=self.plan.targeting is not None)
         if self.source.reject is not None:
@@ -130,12 +141,12 @@ class ModelAudit:
             inputs = self.plan.dataset.load(samples).numpy()
             self.run.save_clean(self.source.name, dict(zip(samples, inputs, strict=True)))
 
-    def _run_stage(self, stage: Stage, state: State) -> dict[str, str]:
+    def _run_stage(self, stage: Stage, state: State) -> Checks:
         """Run a stage, or load its rows, and update the state.
 
         Returns the checks that the stage failed.
         """
-        records = self._stage_rows(stage, state)
+        records = yield from self._stage_rows(stage, state)
         self.audited.rows[stage.name] = records
         open_, nearest, level = state.correct & (state.broken > 0), state.nearest, state.broken - 1
         fooled = state.update(records, self.plan.ids, self.plan.levels)
@@ -149,31 +160,39 @@ class ModelAudit:
         reach[fooled] = np.inf
         compared = open_ & (draw_shares(self.plan, stage) < stage.turn.share)
         reach[~compared | (reach <= nearest)] = np.nan
-        return self.checks.probe_ahead(
-            stage,
-            state,
-            level,
-            reach,
-            int(compared.sum()),
-            sum(self.plan.cost_once(self.source, stage)),
+        passes = sum(self.plan.cost_once(self.source, stage))
+        failed: dict[str, str] = yield from self.checks.probe_ahead(
+            stage, state, level, reach, int(compared.sum()), passes
         )
+        return failed
 
-    def _stage_rows(self, stage: Stage, state: State) -> Records:
+    def _stage_rows(
+        self, stage: Stage, state: State
+    ) -> Generator[Sequence[Piece], PieceAnswer, Records]:
         if stage.name in self.source.skipped:
             return NO_ROWS
-        if self.run.has_part(self.source.name, stage.name):
-            self.run.drop_groups(self.source.name, stage.name)
-            return self.run.part(self.source.name, stage.name)
+        if (stored := self._stored_rows(stage.name)) is not None:
+            return stored
+
         before = self._state_before(stage, state)
         followed = self.checks.gradient_models.get(stage.gradient, self.audited.model)
-        pool = (
-            self.pool if followed is self.audited.model else None
-        )  # what checks built stays in this process
-        run = AttackRun(
-            self.audited, stage, before, self._spared_samples(stage, before), followed, pool
-        )
+        # What checks built stays in this process.
+        spread = self.spread if followed is self.audited.model else 1
+        spared = self._spared_samples(stage, before)
+        run = StageRun(self.audited, stage, before, spared, followed, spread=spread)
         self._announce_stage(stage, len(run.samples), before)
-        return run()
+        records = yield from run.pieces()
+        return records
+
+    def _stored_rows(self, stage: str) -> Records | None:
+        """The rows of a stage that an interrupted run completed; its groups may be left over."""
+        if not self.run.has_part(self.source.name, stage):
+            return None
+        file = self.run.name_of(self.source.name, stage)
+        answer = self.audited.parts.read(file)
+        self.audited.take(stage, {} if answer is None else answer.facts)
+        self.audited.parts.drop(f"{file}~")
+        return self.run.part(self.source.name, stage)
 
     def _state_before(self, stage: Stage, state: State) -> State:
         """The state that a stage begins with: one that runs alone takes no notice of what others

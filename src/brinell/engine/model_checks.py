@@ -3,7 +3,7 @@ alarm.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -31,13 +31,14 @@ from brinell.engine.after_attacks import (
     answer_anew,
     reason_without_process,
 )
-from brinell.engine.audited_model import AuditedModel
+from brinell.engine.audited_model import AuditedModel, facts_of
 from brinell.engine.cascade import Stage
 from brinell.engine.checks import BEFORE_ATTACKS, SAMPLES
 from brinell.engine.consistency import evenly_spaced
 from brinell.engine.context import CheckContext
 from brinell.engine.deciding import find_deciding_scores, with_scores_of
 from brinell.engine.group_attack import make_criterion, predict
+from brinell.engine.piece import Piece, PieceAnswer, make_alone
 from brinell.engine.plan import GROUP_BYTES
 from brinell.engine.probe_ahead import SAMPLES as COMPARED
 from brinell.engine.probe_ahead import check_lead, is_ahead
@@ -45,7 +46,12 @@ from brinell.engine.repair import Repair, find_repair, with_surrogate
 from brinell.engine.state import State
 from brinell.engine.surrogates import mean_of
 from brinell.store import rows
+from brinell.store.parts import PieceResult
 
+CheckResult = tuple[Sequence[Finding], int, int]
+"""Findings, and the forwards and backwards that they cost."""
+Checks = Generator[Sequence[Piece], PieceAnswer, dict[str, str]]
+"""Pieces that make checks; it returns the failed ones by code, each with its text."""
 DRIFT_SAMPLES = 16
 """Number of clean inputs that the model answers once more at the end."""
 
@@ -54,13 +60,9 @@ class ModelChecks:
     """The checks on one model, kept in the manifest of its run."""
 
     def __init__(self, audited: AuditedModel) -> None:
-        self.audited, self.plan, self.source, self.model = (
-            audited,
-            audited.plan,
-            audited.source,
-            audited.model,
-        )
-        self.run, self.progress, self._sizer = audited.run, audited.progress, audited.sizer
+        self.audited, self.plan, self.source = audited, audited.plan, audited.source
+        self.model, self.run, self.progress = audited.model, audited.run, audited.progress
+        self._sizer = audited.sizer
         self._seeks_scores = self.plan.threshold is None
         """True if scores may take the place of the shown ones: they have the model's class, but
         not its probabilities."""
@@ -92,16 +94,39 @@ class ModelChecks:
         )
         return not holds or stage.gradient not in self.gradient_models
 
-    def failed_checks(self, state: State) -> dict[str, str]:
-        """Make the checks before the attacks; return the failed ones by code.
+    def _make(
+        self, name: str, check: Callable[[], CheckResult]
+    ) -> Generator[Sequence[Piece], PieceAnswer, list[str]]:
+        """Make checks as a piece of this process, and keep their findings in the manifest; returns
+        their codes.
 
         A resumed run keeps its findings, because a random model would answer differently.
         """
-        if self.source.name not in self.run.manifest.setdefault("checks", {}):
-            self._sizer.fit(lambda: self._check_before_attacks(state))
+
+        def make() -> PieceResult:
+            findings, forwards, backwards = self._sizer.fit(check)
+            records = [asdict(finding) for finding in findings]
+            costs = {"forwards": forwards, "backwards": backwards}
+            return PieceResult(
+                facts={
+                    "findings": records,
+                    "costs": costs,
+                    **facts_of(self.audited.model, self.audited.shortages),
+                }
+            )
+
+        key = self.audited.key(f"checks-{name}")
+        answer = yield from make_alone(Piece(name="checks", key=key, make=make))
+        self.audited.take("checks", answer.facts)
+        self._keep(answer.facts["findings"], answer.facts["costs"])
+        return [finding["code"] for finding in answer.facts["findings"]]
+
+    def failed_checks(self, state: State) -> Checks:
+        """Make the checks before the attacks; return the failed ones by code."""
+        yield from self._make("before", partial(self._check_before_attacks, state))
         return self._failures()
 
-    def _check_before_attacks(self, state: State) -> None:
+    def _check_before_attacks(self, state: State) -> CheckResult:
         findings, forwards, backwards = *self._clean_accuracy(state), 0
         if self._right(state).any():
             context = self._context(state)
@@ -110,25 +135,20 @@ class ModelChecks:
             )
             findings += context.make(BEFORE_ATTACKS)
             forwards, backwards = forwards + context.costs[0], context.costs[1]
-        self._keep(findings, forwards, backwards)
+        return findings, forwards, backwards
 
-    def _keep(self, findings: Sequence[Finding], forwards: int, backwards: int) -> None:
+    def _keep(self, findings: Sequence[Mapping[str, Any]], costs: Mapping[str, int]) -> None:
         """Keep findings in the manifest in the place of earlier ones of the same code, and add
         their cost.
         """
-        records = self.run.manifest["checks"].setdefault(self.source.name, [])
-        codes = {finding.code for finding in findings}
-        records[:] = [record for record in records if record["code"] not in codes] + [
-            asdict(finding) for finding in findings
-        ]
-        costs = self.run.manifest.setdefault("probes", {}).setdefault(
-            self.source.name, {"forwards": 0, "backwards": 0}
-        )
-        costs |= {
-            "forwards": costs["forwards"] + forwards,
-            "backwards": costs["backwards"] + backwards,
-        }
-        self.run.save_facts()
+        manifest, name = self.run.manifest, self.source.name
+        records = manifest.setdefault("checks", {}).setdefault(name, [])
+        codes = {finding["code"] for finding in findings}
+        records[:] = [record for record in records if record["code"] not in codes] + [*findings]
+
+        total = manifest.setdefault("probes", {}).setdefault(name, dict.fromkeys(costs, 0))
+        for kind, count in costs.items():
+            total[kind] += count
 
     @property
     def _known(self) -> dict[str, Mapping[str, Any]]:
@@ -147,20 +167,19 @@ class ModelChecks:
             self.progress.warn(f"{self.source.name}: {text}")
         return failures
 
-    def survivor_checks(self, state: State) -> dict[str, str]:
+    def survivor_checks(self, state: State) -> Checks:
         """Check the margin on robust samples; return it by its code if it failed.
 
         A failure starts waiting stages.
         """
         if not self._right(state).any() or not len(self.plan.levels):
             return {}
-        if Code.SURVIVORS not in self._known:
-            self._sizer.fit(lambda: self._check_survivors(state))
+        yield from self._make("survivors", partial(self._check_survivors, state))
         if failures := self._failures([Code.SURVIVORS]):
             self.adapt(failures, state, late=True)
         return failures
 
-    def _check_survivors(self, state: State) -> None:
+    def _check_survivors(self, state: State) -> CheckResult:
         """Make the check on robust samples, unless the same failed on clean inputs."""
         plan, robust, costs = self.plan, self._robust(state), (0, 0)
         before = self._known.get(Code.BOUNDARY, {})
@@ -187,7 +206,7 @@ class ModelChecks:
             )
             (finding,) = context.make({Code.SURVIVORS: boundary.survivor_margin})
             costs = context.costs
-        self._keep([finding], *costs)
+        return [finding], *costs
 
     def _robust(self, state: State) -> Array:
         """Positions of the samples that are right untouched and robust at the largest budget, if it
@@ -232,11 +251,17 @@ class ModelChecks:
         if self._fresh is not None:
             self._fresh.close()
 
-    def final_checks(self, state: State) -> dict[str, str]:
+    def final_checks(self, state: State) -> Checks:
         """Check that the model is the one of the beginning; return the failed checks by code."""
+        if self._known.keys() <= {Code.CLEAN}:
+            return {}  # nothing was attacked
+
+        check = partial(self._check_after_attacks, state)
+        codes = yield from self._make("after", check)
+        return self._failures(codes)
+
+    def _check_after_attacks(self, state: State) -> CheckResult:
         plan, recorded = self.plan, self._known
-        if recorded.keys() <= {Code.CLEAN} or Code.WEIGHTS in recorded:
-            return {}  # nothing was attacked, or these checks exist already
         clean = self.audited.rows[CLEAN]
         index = np.flatnonzero(clean.outcome != Outcome.FAILED)
         clean = rows.take(
@@ -254,9 +279,8 @@ class ModelChecks:
             kept=self._inputs_like_those_of_run(state),
             fresh=self._fresh,
         )
-        findings = self._sizer.fit(context.make)
-        self._keep(findings, context.forwards, 0)
-        return self._failures([finding.code for finding in findings])
+        findings = context.make()
+        return findings, context.forwards, 0
 
     def _inputs_like_those_of_run(self, state: State) -> Tensor:
         """(m, *shape): clean inputs, adversarial ones, and points near robust samples, as attacks
@@ -283,7 +307,7 @@ class ModelChecks:
 
     def probe_ahead(
         self, stage: Stage, state: State, level: Array, reach: Array, compared: int, passes: int
-    ) -> dict[str, str]:
+    ) -> Checks:
         """Check that a probe does not outdo the attacks before it that climb the loss; a failure
         starts waiting stages.
 
@@ -292,15 +316,22 @@ class ModelChecks:
         it is not ahead. It attacked `compared` samples and spends at most `passes` forwards and
         backwards on one.
         """
-        plan, recorded = self.plan, self._known.get(Code.PROBE_AHEAD)
-        opening = f"{self.audited.short_name(stage.name)}, "
-        if recorded is not None and (
-            recorded["passed"] is False or recorded["text"].startswith(opening)
-        ):
-            return self._heed_probe(opening)  # a resumed run knows what a later probe found, too
+        recorded = self._known.get(Code.PROBE_AHEAD, {})
         index = np.flatnonzero(~np.isnan(reach))
-        if not is_ahead(len(index), compared):
+        if recorded.get("passed") is False or not is_ahead(len(index), compared):
             return {}
+
+        check = partial(self._compare_probe, stage, state, level, reach, compared, passes)
+        yield from self._make(f"probe-{self.plan.stages.index(stage)}", check)
+        failures = self._failures([Code.PROBE_AHEAD])
+        self.conditions |= {"masked"} if failures else set()
+        return failures
+
+    def _compare_probe(
+        self, stage: Stage, state: State, level: Array, reach: Array, compared: int, passes: int
+    ) -> CheckResult:
+        """Compare a probe with an attack that climbs the margin; arguments as for `probe_ahead`."""
+        plan, index = self.plan, np.flatnonzero(~np.isnan(reach))
         index, count = index[evenly_spaced(len(index), COMPARED)], len(index)
         x = self.audited.load(plan.ids[index])
         y = torch.as_tensor(plan.labels[index], device=x.device).long()
@@ -319,23 +350,11 @@ class ModelChecks:
             "probe ahead"
         )
         model, counts = self.gradient_models["own"], (count, compared)
-        finding, *costs = self._sizer.fit(
-            lambda: check_lead(
-                model, opening, batch, threat, reached, counts, passes, rng, self._sizer.size
-            )
+        opening = f"{self.audited.short_name(stage.name)}, "
+        finding, forwards, backwards = check_lead(
+            model, opening, batch, threat, reached, counts, passes, rng, self._sizer.size
         )
-        self._keep([finding], *costs)
-        return self._heed_probe(opening)
-
-    def _heed_probe(self, opening: str) -> dict[str, str]:
-        """The failed check of a probe, by its code, if its text begins so; it starts stages for
-        masked gradients.
-        """
-        if not self._known[Code.PROBE_AHEAD]["text"].startswith(opening):
-            return {}
-        failures = self._failures([Code.PROBE_AHEAD])
-        self.conditions |= {"masked"} if failures else set()
-        return failures
+        return [finding], forwards, backwards
 
     def adapt(self, failed: dict[str, str], state: State, *, late: bool = False) -> None:
         """Decide which waiting stages run, and with which gradients; `late` is true if attacks have
@@ -402,7 +421,6 @@ class ModelChecks:
             "forwards": self._repair_record["forwards"] + len(index),
         }
         self.run.manifest["repairs"][self.source.name] = self._repair_record
-        self.run.save_facts()
 
     def _repair(self, failed: dict[str, str], state: State) -> Repair | None:
         """Find a repair of the gradient or reject class that failed its check; record it in the
@@ -437,7 +455,6 @@ class ModelChecks:
                 "disagreement": figure if math.isfinite(figure) else None,
             }
         self.run.manifest.setdefault("repairs", {})[self.source.name] = record
-        self.run.save_facts()
         return repaired
 
     def _clean_accuracy(self, state: State) -> tuple[list[Finding], int]:

@@ -1,26 +1,40 @@
-"""One stage of one model's audit, group after group, from the samples that are open to the part
-that holds its rows.
+"""One stage of one model's audit: groups of samples are pieces, from the samples that are open to
+the file that holds the rows of all.
 
 Groups are cut by what came of the groups before, in one order. A resumed run forms the same groups,
-and those with rows in the run folder are not attacked again (design/0002-run-folder.md,
+and those with an answer in the run folder are not attacked again (design/0002-run-folder.md,
 design/0003-sweep.md).
 """
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
+from brinell.core.data import Remark
+from brinell.core.errors import ModelError
 from brinell.core.model import Model
 from brinell.core.record import Array, Outcome, Records, has_broken
-from brinell.engine.audited_model import AuditedModel
+from brinell.engine.audited_model import AuditedModel, facts_of, merge_facts
+from brinell.engine.batch_sizer import BatchSizer
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import content_hash
-from brinell.engine.executor import Executor, Local, Pool
-from brinell.engine.group_attack import AttackSetting, GroupTask, make_rows
-from brinell.engine.group_worker import GroupAnswer, GroupWorker
+from brinell.engine.group_attack import (
+    AttackSetting,
+    GroupResult,
+    GroupTask,
+    make_rows,
+    merge_results,
+    run_attack,
+)
+from brinell.engine.piece import Piece, PieceAnswer
+from brinell.engine.plan import BATCHES
+from brinell.engine.retry import run_in_halves
 from brinell.engine.state import State
 from brinell.store import rows
+from brinell.store.parts import PieceResult
 from brinell.store.run import merge_attacks
 
 SMALLEST = 8
@@ -91,13 +105,70 @@ class GroupQueue:
         )
 
 
-class AttackRun:
+@dataclass
+class Attacker:
+    """Attacks groups in one process, with the batch size that fits its memory."""
+
+    setting: AttackSetting
+    sizer: BatchSizer
+    shortages: list[Remark] = field(default_factory=list)
+    """Remarks of the sizer on reductions."""
+
+    def attack(self, task: GroupTask) -> PieceResult:
+        """Attack a group, in smaller batches where memory is short."""
+        failed: dict[str, str] = {}
+        result = self.sizer.fit(lambda: self._attack_parts(task, failed))
+
+        arrays = {str(sample): array for sample, array in result.arrays.items()}
+        for sample, extras in result.extras.items():
+            arrays |= {f"{sample}/{name}": array for name, array in extras.items()}
+        facts = facts_of(
+            self.setting.model,
+            self.shortages,
+            task.stage,
+            failed=failed,
+            remarks=result.remarks,
+            legend=dict(result.legend),
+        )
+        return PieceResult(rows=result.records, arrays=arrays, facts=facts)
+
+    def _attack_parts(self, task: GroupTask, failed: dict[str, str]) -> GroupResult:
+        setting, n = self.setting, len(task.index)
+        size = self.sizer.size
+        failed.clear()
+
+        def fail_row(row: int, error: ModelError) -> GroupResult:
+            single = task.select(np.array([row]))
+            failed[str(setting.plan.ids[single.index[0]])] = str(error)
+            attacked = setting.plan.levels[single.level]
+            records = make_rows(setting, single, str(Outcome.FAILED), attacked=attacked)
+            return GroupResult(records=records, arrays={}, remarks=())
+
+        def attack(rows: Array) -> GroupResult:
+            return run_attack(setting, task.select(rows), size)
+
+        results: list[GroupResult] = []
+        for part in np.split(np.arange(n), range(BATCHES * size, n, BATCHES * size)):
+            results += run_in_halves(attack, part, fail_row, setting.model, setting.plan.device)
+        return merge_results(results)
+
+
+class StageRun:
     """The run of a stage, in which each sample descends through the budgets.
 
     Groups are cut by what came of the ones before (`GroupQueue`), so a resumed run cuts the same
-    ones, and takes the rows of those in the folder. With another batch size it cuts others, and
-    attacks them all. It attacks no sample of `spared` (n,) and asks the model `followed`; without a
-    `pool` this process attacks the groups.
+    ones. With another batch size it cuts others, and attacks them all. It attacks no sample of
+    `spared` (n,) and asks the model `followed`.
+
+    Args:
+        audited: the model under audit.
+        stage: the stage.
+        state: the state of its samples.
+        spared: (n,) bool, samples that are not attacked.
+        followed: the model whose gradients the attack follows.
+        spread: number of groups over which the work is spread at least; above 1, workers may
+            attack them.
+        prefix: what the keys of its pieces begin with.
     """
 
     def __init__(
@@ -107,13 +178,15 @@ class AttackRun:
         state: State,
         spared: Array,
         followed: Model,
-        pool: Pool | None = None,
+        *,
+        spread: int = 1,
+        prefix: str = "",
     ) -> None:
         plan = audited.plan
         self.audited, self.plan, self.run, self.name = audited, plan, audited.run, stage.name
-        self._place = audited.source.name, stage.name
         self.samples = np.flatnonzero(state.correct & ~spared & (state.broken > 0))
         """Positions of the samples that the stage begins on."""
+        self._stage, self._state, self._spared = stage, state, spared
         self._setting = AttackSetting(
             plan=plan,
             source=audited.source,
@@ -122,41 +195,56 @@ class AttackRun:
             surrogates=audited.surrogates,
             on_pass=audited.progress.count_passes,
         )
-        self._executor: Executor = pool or Local(GroupWorker(self._setting, audited.sizer).answer)
-        size, spread = plan.group_size, self._executor.spread
-        size = size if spread == 1 else min(size, max(SMALLEST, -(-len(self.samples) // spread)))
-        self.queue = GroupQueue(self.samples, state.broken, size, min(2, spread))
-        self._groups: list[Records] = []
-        self._stage, self._state, self._spared, self._pool = stage, state, spared, pool
+        self._attacker = Attacker(self._setting, audited.sizer, audited.shortages)
+        self._is_shared = spread > 1
+        self._file = prefix + self.run.name_of(audited.source.name, stage.name)
+        self._answers: dict[str, PieceResult] = {}
+        """The answers of the groups, by key, in the order in which they came."""
 
-    def __call__(self) -> Records:
-        """Attack group after group until no sample is open, and save the rows of the stage; returns
-        them.
+        size = plan.group_size
+        if spread > 1:
+            size = min(size, max(SMALLEST, -(-len(self.samples) // spread)))
+        self.queue = GroupQueue(self.samples, state.broken, size, min(2, spread))
+
+    def pieces(self) -> Generator[Sequence[Piece], PieceAnswer, Records]:
+        """Have group after group attacked until no sample is open, and write the rows of the stage;
+        returns them.
         """
-        stored = dict(self.run.groups(*self._place))
+        under_way: dict[str, OpenGroup] = {}
         while True:
-            for group in self.queue.advance():
-                if (records := stored.pop(self._key(group), None)) is not None:
-                    self._add_answers(group, records)
-                else:
-                    self._executor.start({})
-                    self._executor.submit(group, self._task(group))
-            if self.queue.groups and self.queue.groups[0].answer is not None:
-                continue
+            new = {self._key(group): group for group in self.queue.advance()}
+            under_way |= new
             robust = self._state.correct & (self.queue.broken == len(self.plan.levels))
             self.audited.progress.update_open(self.queue.open_samples, int(robust.sum()))
             if not self.queue.groups:
                 break
-            group, answer = self._executor.next()
-            self._keep(group, answer)
+            piece, answer = yield [self._piece(key, group) for key, group in new.items()]
+            self._take(under_way.pop(piece.key), piece, answer)
+
         records = self._rows()
-        if self._groups:
-            self.run.drop_groups(*self._place, stored)
-            self.run.save_part(*self._place, records)
+        if self._answers:
+            groups = {key: answer.rows for key, answer in self._answers.items()}
+            files = {key: self.audited.parts.arrays_file(key) for key in groups}
+            self.run.save_arrays(self.audited.source.name, self.name, groups, files)
+            facts = merge_facts(answer.facts for answer in self._answers.values())
+            self.audited.parts.write(self._file, PieceResult(facts=facts))
+            self.run.save_rows(self.audited.source.name, self.name, records)
+            self.audited.parts.drop(f"{self._file}~")
         return records
 
     def _key(self, group: OpenGroup) -> str:
-        return content_hash(columns=[self.plan.ids[group.index].tolist(), group.level.tolist()])
+        ids = self.plan.ids[group.index].tolist()
+        return f"{self._file}~{content_hash(columns=[ids, group.level.tolist()])}"
+
+    def _piece(self, key: str, group: OpenGroup) -> Piece:
+        task = self._task(group)
+        return Piece(
+            name=self.name,
+            key=key,
+            make=partial(self._attacker.attack, task),
+            rows=Records,
+            task=task if self._is_shared else None,
+        )
 
     def _task(self, group: OpenGroup) -> GroupTask:
         state, index = self._state, group.index
@@ -171,43 +259,27 @@ class AttackRun:
             answers=self.run.manifest.get("answers", {}),
         )
 
-    def _keep(self, group: OpenGroup, answer: GroupAnswer) -> None:
-        result = answer.result
-        for sample, reason in answer.failed.items():
-            self.audited.fail(self.name, sample, reason)
-        self.audited.note("memory", answer.shortages)
-        self.audited.note(self.name, result.remarks, result.legend)
-        self.audited.add_traffic(answer.traffic)
-        if self._pool is not None:
-            self.audited.progress.count_passes(
-                int(result.records.forwards.sum()), int(result.records.backwards.sum())
-            )
-        self.run.save_group(
-            *self._place, self._key(group), result.records, result.arrays, result.extras
-        )
-        self._add_answers(group, result.records)
+    def _take(self, group: OpenGroup, piece: Piece, answer: PieceResult) -> None:
+        """Take in what came of a group."""
+        records, levels = answer.rows, self.plan.levels
+        self._answers[piece.key] = answer
+        self.audited.take(self.name, answer.facts)
+        if piece.task is not None:
+            forwards = int(records.forwards.sum())
+            self.audited.progress.count_passes(forwards, int(records.backwards.sum()))
 
-    def _add_answers(self, group: OpenGroup, records: Records) -> None:
-        levels = self.plan.levels
-        broken = np.where(
-            has_broken(records), np.searchsorted(levels, np.ma.getdata(records.broken)), len(levels)
-        )
-        group.answer = (
-            broken,
-            (broken == 0) | (broken == len(levels)) | (self._stage.attack.family == "minimal"),
-        )
-        self._groups.append(records)
+        smallest = np.searchsorted(levels, np.ma.getdata(records.broken))
+        broken = np.where(has_broken(records), smallest, len(levels))
+        is_minimal = self._stage.attack.family == "minimal"
+        group.answer = broken, (broken == 0) | (broken == len(levels)) | is_minimal
 
     def _rows(self) -> Records:
         """One row for each sample that the stage attacked or, if it attacked any, spared."""
         state = self._state
-        merged, is_spared = (
-            merge_attacks(self._groups),
-            state.correct & self._spared & (state.broken > 0),
-        )
-        index = np.flatnonzero(is_spared & bool(self._groups))
-        spared_rows = make_rows(
-            self._setting, self._task(OpenGroup(index, state.broken[index])), str(Outcome.SPARED)
-        )
+        merged = merge_attacks([answer.rows for answer in self._answers.values()])
+        is_spared = state.correct & self._spared & (state.broken > 0)
+        index = np.flatnonzero(is_spared & bool(self._answers))
+        task = self._task(OpenGroup(index, state.broken[index]))
+        spared_rows = make_rows(self._setting, task, str(Outcome.SPARED))
         records = rows.concatenate([merged, spared_rows])
         return rows.take(records, np.argsort(records.sample_id, kind="stable"))

@@ -137,17 +137,45 @@ def from_table(of: type[Rows], table: Any) -> Rows:
 
 
 def _column(column: Any, field: Any) -> Array:
-    if (
-        field.type == pa.string()
-    ):  # few distinct texts in many rows: one object per text, not per row
+    if field.type == pa.string():
+        # Few distinct texts in many rows: one object per text, not per row.
         encoded = column.dictionary_encode()
         texts: Array = np.array(encoded.dictionary.to_pylist(), dtype=object)
-        return np.asarray(texts[encoded.indices.to_numpy()])
+        return np.asarray(texts[_values(encoded.indices)])
     if not field.nullable:
-        return np.asarray(column.to_numpy(zero_copy_only=False))
-    mask = np.asarray(column.is_null().to_numpy(zero_copy_only=False))
-    filled = column.fill_null(False if field.type == pa.bool_() else 0)
-    return np.ma.MaskedArray(np.asarray(filled.to_numpy(zero_copy_only=False)), mask=mask)
+        return _values(column)
+
+    mask, values = ~_is_valid(column), _values(column).copy()
+    values[mask] = 0
+    return np.ma.MaskedArray(values, mask=mask)
+
+
+def _values(array: Any) -> Array:
+    """The values of an Arrow array of numbers or truth values, whatever stands where they are null.
+
+    `to_numpy` does the same and imports pandas.
+    """
+    n, (_, data) = len(array), array.buffers()
+    if array.type == pa.bool_():
+        return _bits(data, array.offset, n)
+    kind = np.dtype(array.type.to_pandas_dtype())
+    if not n:
+        return np.zeros(0, kind)
+    return np.frombuffer(data, kind, array.offset + n)[array.offset :]
+
+
+def _is_valid(array: Any) -> Array:
+    """(n,) bool: the places of an Arrow array that are not null."""
+    bitmap = array.buffers()[0]
+    return np.ones(len(array), bool) if bitmap is None else _bits(bitmap, array.offset, len(array))
+
+
+def _bits(buffer: Any, offset: int, n: int) -> Array:
+    """(n,) bool: the bits of a buffer from an offset on."""
+    if not n:
+        return np.zeros(0, bool)
+    octets = np.frombuffer(buffer, np.uint8)
+    return np.unpackbits(octets, bitorder="little")[offset : offset + n].astype(bool)
 
 
 def write(path: Path, records: Records, *, durable: bool = True) -> None:

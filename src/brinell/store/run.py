@@ -2,21 +2,19 @@
 (design/0002-run-folder.md).
 """
 
-import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from brinell.core import bounded
 from brinell.core.errors import RequestError, option
 from brinell.core.record import CLEAN, SCHEMA_VERSION, Array, Outcome, Records
 from brinell.store import parquet, rows
-from brinell.store.files import damaged, names_of_arrays, read_arrays, write_arrays, write_text
-from brinell.store.folder import MANIFEST, PARTS, Layout, fitting, read_json
+from brinell.store.files import names_of_arrays, read_arrays, write_arrays
+from brinell.store.folder import MANIFEST, Layout, fitting, read_json
 from brinell.store.row_rules import find_violations
 from brinell.store.run_manifest import RunManifest, stage_files, stages_of
 
@@ -39,10 +37,8 @@ NO_ROWS = rows.build(
 
 SUMS = ("forwards", "backwards", "judge_forwards", "surrogate_passes", "seconds")
 """Columns that add up over the attacks of a stage on a sample."""
-FACTS = f"{PARTS}/facts.json"
-"""The file of the facts of an unfinished run so far, besides its rows."""
 ACCUMULATED = ("answers", "checks", "probes", "remarks", "extras", "failed", "traffic", "seconds")
-"""Keys of the manifest, by model, that an unfinished run keeps in `FACTS`."""
+"""Keys of the manifest, by model, that are filled while a run goes on."""
 
 LAYOUT = Layout(verb="audit", noun="run", version=SCHEMA_VERSION, manifest=RunManifest)
 
@@ -51,20 +47,6 @@ def threshold_of(manifest: Mapping[str, Any]) -> str | None:
     """The criterion of a run as its user wrote it; None if the predicted class decides."""
     text = (manifest.get("criterion") or {}).get("text")
     return None if text is None else str(text)
-
-
-def stored_facts(path: Path) -> dict[str, Any]:
-    """The facts of an unfinished run so far, by the keys of its manifest; empty at its beginning."""
-    file = path / FACTS
-    try:
-        facts = bounded.json_of(file)
-    except FileNotFoundError:
-        return {}
-    if not isinstance(facts, dict) or not all(
-        isinstance(facts.get(key, {}), dict) for key in ACCUMULATED
-    ):
-        raise damaged(file, "no table of facts")
-    return {key: facts[key] for key in ACCUMULATED if key in facts}
 
 
 def refuse_threshold(manifest: Mapping[str, Any], path: str) -> None:
@@ -108,13 +90,14 @@ class Run:
 
     A stage that attacked a sample has one file of rows, `records/STAGE.parquet`, and the closest
     adversarial inputs in `arrays/STAGE-NNNN.safetensors`; a stage with nothing to do has none.
-    While a stage is under way, each group of samples that was attacked has a file of both in
-    `.parts`, and there is no manifest yet.
+    While the run goes on, there is no manifest yet (`store.parts`).
     """
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
-        self.path, self.manifest, self._checked = path, manifest, False
+        self.path, self.manifest = path, manifest
         self._files = stage_files(manifest)
+        self._records: Records | None = None
+        """The rows, once they are read."""
 
     @classmethod
     def open(cls, path: Path | str, *, thresholds: bool = False) -> "Run":
@@ -133,11 +116,12 @@ class Run:
     # Reading
 
     def records(self) -> Records:
-        """All rows, in the order of the manifest."""
+        """All rows, in the order of the manifest, which are read and checked once."""
+        if self._records is not None:
+            return self._records
+
         parts = self.parts()
-        for location, description, samples in (
-            () if self._checked else find_violations(self.manifest, parts)
-        ):
+        for location, description, samples in find_violations(self.manifest, parts):
             ids = ", ".join(map(str, samples[:5].tolist()))
             listing = (
                 f" (samples {ids}{' ...' if len(samples) > 5 else ''})" if len(samples) else ""
@@ -146,8 +130,8 @@ class Run:
                 f"{self.path} was forged or damaged: {location}: "
                 f"{description}{listing}: make it again"
             )
-        self._checked = True
-        return rows.concatenate([NO_ROWS, *parts])
+        self._records = rows.concatenate([NO_ROWS, *parts])
+        return self._records
 
     def parts(self) -> list[Records]:
         """The rows of each model and stage, in the order of the manifest."""
@@ -162,16 +146,6 @@ class Run:
         path = self._records_file(model, stage)
         is_listed = path.relative_to(self.path).as_posix() in (self.manifest.get("files") or {})
         return parquet.read(path) if is_listed or path.exists() else NO_ROWS
-
-    def groups(self, model: str, stage: str) -> Iterator[tuple[str, Records]]:
-        """The groups of an unfinished stage that were attacked, by key, with their rows; damaged
-        ones are attacked again.
-        """
-        for path in self._group_files(model, stage, ".parquet"):
-            try:
-                yield path.stem.rpartition("~")[2], parquet.read(path)
-            except RequestError:
-                path.unlink()
 
     def adversarial(self, model: str, attack: str, ids: Sequence[int]) -> dict[int, Array]:
         """The closest adversarial input of a stage, for those of `ids` that have one: float32,
@@ -245,54 +219,11 @@ class Run:
             else sorted((self.path / "arrays").glob(f"{name}-[0-9]*.safetensors"))
         )
 
-    def _group_files(self, model: str, stage: str, suffix: str = "") -> list[Path]:
-        return sorted((self.path / PARTS).glob(f"{self._files[model, stage]}~*{suffix}"))
+    def name_of(self, model: str, stage: str) -> str:
+        """The name of the files of a stage, such as 1-02-apgd-ce."""
+        return self._files[model, stage]
 
     # Writing
-
-    def save_facts(self) -> None:
-        """Keep what was found out so far, for a resumed run.
-
-        A kill of the process loses none of it.
-        """
-        facts = {key: self.manifest[key] for key in ACCUMULATED if key in self.manifest}
-        write_text(self.path / FACTS, json.dumps(facts), durable=False)
-
-    def save_group(
-        self,
-        model: str,
-        stage: str,
-        key: str,
-        records: Records,
-        arrays: Mapping[int, Array],
-        extras: Mapping[int, Mapping[str, Array]],
-    ) -> None:
-        """Keep a group of samples that was attacked, arrays first, so that rows never point at an
-        input that is not there.
-
-        A kill of the process loses none of it; it is not flushed to the disk, because the stage
-        that it is part of will be.
-
-        Args:
-            model: the model.
-            stage: the stage.
-            key: what the group is known by within the stage.
-            records: its rows.
-            arrays: adversarial inputs by sample.
-            extras: what the attack says of samples besides, by sample and name.
-        """
-        extra_arrays = {
-            f"{sample}/{name}": array
-            for sample, entries in extras.items()
-            for name, array in entries.items()
-        }
-        file, inputs = (
-            self.path / PARTS / f"{self._files[model, stage]}~{key}",
-            {str(k): array for k, array in arrays.items()},
-        )
-        if arrays or extra_arrays:
-            write_arrays(file.with_suffix(".safetensors"), inputs | extra_arrays, durable=False)
-        parquet.write(file.with_suffix(".parquet"), records, durable=False)
 
     def save_clean(self, model: str, arrays: Mapping[int, Array]) -> None:
         """Keep some clean inputs for the gallery."""
@@ -301,44 +232,40 @@ class Run:
             self.path / "arrays" / f"{self._files[model, CLEAN]}-inputs.safetensors", entries
         )
 
-    def save_part(self, model: str, stage: str, records: Records) -> None:
-        """Complete a stage: all its rows, samples ascending, the arrays of its groups that count,
-        and no groups any more.
+    def save_arrays(
+        self, model: str, stage: str, groups: Mapping[str, Records], files: Mapping[str, Path]
+    ) -> None:
+        """Write the inputs and extras of a stage from those of its groups.
+
+        Args:
+            model: the model.
+            stage: the stage.
+            groups: the rows of each group, by key.
+            files: the file of the arrays of each group, which exists if it has any.
         """
-        holders = holders_of(dict(self.groups(model, stage)))
-        files = {
-            path.stem.rpartition("~")[2]: path
-            for path in self._group_files(model, stage, ".safetensors")
-        }
-        samples = [sample for sample in sorted(holders) if holders[sample] in files]
+        holders = holders_of(groups)
+        present = {key for key, file in files.items() if file.exists()}
+        samples = [sample for sample in sorted(holders) if holders[sample] in present]
         size = 4 * math.prod(self.manifest["data"]["domain"]["shape"])
         per_part = max(1, min(PART_SAMPLES, PART_BYTES // size))
         for number, start in enumerate(range(0, len(samples), per_part)):
             arrays: dict[str, Array] = {}
             members = samples[start : start + per_part]
             for key in sorted({holders[sample] for sample in members}):
-                sample_names = {str(sample) for sample in members if holders[sample] == key}
+                names = {str(sample) for sample in members if holders[sample] == key}
 
-                def is_wanted(name: str, sample_names: set[str] = sample_names) -> bool:
-                    return name.partition("/")[0] in sample_names
+                def is_wanted(name: str, names: set[str] = names) -> bool:
+                    return name.partition("/")[0] in names
 
                 arrays |= read_arrays(files[key], is_wanted)
             if arrays:
-                write_arrays(
-                    self.path / "arrays" / f"{self._files[model, stage]}-{number:04d}.safetensors",
-                    arrays,
-                )
+                name = f"{self._files[model, stage]}-{number:04d}.safetensors"
+                write_arrays(self.path / "arrays" / name, arrays)
+
+    def save_rows(self, model: str, stage: str, records: Records) -> None:
+        """Write the rows of a stage, which is complete with them."""
         if len(records):
             parquet.write(self._records_file(model, stage), records)
-        self.drop_groups(model, stage)
-
-    def drop_groups(self, model: str, stage: str, keys: Iterable[str] | None = None) -> None:
-        """Delete groups that a complete stage, or another batch size, has made superfluous; all
-        unless keys are given.
-        """
-        for path in self._group_files(model, stage):
-            if keys is None or path.stem.rpartition("~")[2] in keys:
-                path.unlink()
 
 
 def merge_attacks(attacks: Sequence[Records]) -> Records:

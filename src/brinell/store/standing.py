@@ -3,7 +3,7 @@
 All else comes out of a repetition.
 
 `brinell verify`, the pages, the JSON of results and docs/reference/trust.md read these tables. Keys
-are patterns of `studies.verification.differences.Claims`, values the reasons.
+are patterns of `studies.differences.Claims`, values the reasons.
 """
 
 from collections.abc import Mapping

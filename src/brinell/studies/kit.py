@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from brinell.engine.piece import Piece as Piece
 from brinell.engine.request import IN_MEMORY, BaseRequest
 
 if TYPE_CHECKING:
@@ -79,22 +80,6 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
-    """A piece of the work that can be done by itself; the rows of a folder are those of its pieces,
-    in order.
-    """
-
-    name: str
-    """Progress message of the piece."""
-    make: Callable[[], Any]
-    """Computes its rows, or None, and writes its files into the folder of the plan."""
-    files: tuple[str, ...] = ()
-    """Its files besides the rows, by their paths in the folder."""
-    needs: tuple[str, ...] = ()
-    """Names of pieces, earlier in the order, whose files it reads."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Study:
     """One verb of Brinell.
 
@@ -105,6 +90,10 @@ class Study:
     - `make_plan`: `(Call) -> Plan`, in place of the kit's.
     - `repeat`: `(Call, folder) -> anything`, carries the call of a folder out again for
       verification, where `run` would be too dear. It may take from the folder what `claimed` lists.
+    - `repetition`: `(Call, folder, Comparison) -> studies.differences.Repetition`, in place of
+      `repeat`, for a study that is not carried out again on all samples.
+    - `faults`: `(folder, manifest) -> [studies.differences.Fault]`, rules of its rows that a folder
+      breaks.
     - `sources`: `(folder, manifest) -> folders` from which the folder is made, named in its
       manifest by digest: verification verifies them, and writes the texts again from a copy of the
       folder; `write_page` then takes where that lay, too.
@@ -139,8 +128,8 @@ class Study:
     examples: tuple[str, ...]
     """Commands as one types them, for the help."""
     claimed: tuple[tuple[str, str], ...] = ()
-    """What verification takes on trust beside times and machine: patterns of
-    `verification.differences.Claims`, with names."""
+    """Patterns of what verification takes on trust beside times and machine, those of
+    `studies.differences.Claims`, with names."""
     positional: tuple[str, ...] = ()
     """The settings that come first, without their names."""
     memory: tuple[str, ...] = ("model", "data")
@@ -151,6 +140,8 @@ class Study:
     output: Output = Output.FOLDER
     resume: bool | None = None
     """True if a call can be resumed. Default: with `rows`."""
+    hosts: bool = False
+    """True if other commands keep their folders in its own, which are verified by themselves."""
     ignored: tuple[str, ...] = ("batch_size", "device")
     """Settings that change no row of the pieces: a folder may be resumed with others."""
 

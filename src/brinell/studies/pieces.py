@@ -1,159 +1,175 @@
-"""Makes the pieces of a study in its folder, which can be resumed after any piece.
+"""Pieces of work, and the driver that has them made in a folder which can be resumed after any.
 
-Until the folder is complete, its `.parts` holds the rows and the record of each finished piece, and
-values that are made once for all pieces.
+The pieces of a study are a generator. It yields pieces that can be done now, and is sent a piece
+that is done, with its answer. So pieces may depend on answers, as the stages of a
+cascade do; those of a fixed list are a generator, too (`in_turn`). The driver owns the folder: it
+takes answers that an interrupted run left (`store.parts`), hands the other pieces to workers or
+makes them in this process, and keeps what comes back.
 """
 
-import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from brinell.engine.executor import Channel, Pool
-from brinell.engine.job import read_record
 from brinell.engine.live_progress import duration
-from brinell.store import parquet
-from brinell.store.files import write_atomically, write_text
-from brinell.store.folder import PARTS
-from brinell.studies.kit import Piece
+from brinell.engine.piece import Piece, PieceAnswer, Pieces
+from brinell.store.files import write_atomically
+from brinell.store.parts import Parts, PieceResult
 
 
-class PieceMaker:
-    """Makes pieces in a folder, except those that an interrupted run finished; with a pool, its
-    workers do.
+class Driver:
+    """Has pieces made in a folder, except those that an interrupted run finished.
 
     Args:
         folder: the folder.
-        note: told the name of each piece that begins.
-        pool: the workers.
+        pool: the workers; None to make all pieces in this process.
     """
 
-    def __init__(self, folder: Path, note: Callable[[str], None], pool: Pool | None = None) -> None:
-        self.folder, self._note, self._pool = folder, note, pool
-        self._once: dict[str, Any] = {}
+    def __init__(self, folder: Path, pool: Pool | None = None) -> None:
+        self.folder, self.parts = folder, Parts(folder)
+        self._pool = pool
+        self._shared: dict[str, Any] = {}
+        self._ready = deque[PieceAnswer]()
+        """Pieces that are done and were not sent."""
+        self._own = deque[Piece]()
+        """Pieces that this process will make."""
 
     def make_once(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """JSON values that are made once for all pieces."""
-        self._once[name] = self._read_or_make(f"once-{name}", make)
-        return dict(self._once[name])
+        """JSON values that are made once for all pieces, in the driver."""
+        key = f"once-{name}"
+        answer = self.parts.read(key) or self.parts.write(key, PieceResult(facts=make()))
+        values = dict(answer.facts)
+        self._shared[name] = values
+        return values
 
-    def make(self, pieces: Sequence[Piece]) -> float:
-        """Make all pieces, those with `needs` after what they need; returns the seconds that they
-        took.
-        """
-        if self._pool is not None:
-            self._make_by_workers(self._pool, pieces)
-        records = [
-            self._read_or_make(_name(number), partial(self._make, pieces, number))
-            for number in range(len(pieces))
-        ]
-        return float(sum(record["seconds"] for record in records))
+    def carry_out(self, pieces: Pieces) -> Any:
+        """Have all pieces of a generator made; returns what it returns."""
+        with closing(pieces):  # it ends what it began where a piece fails
+            try:
+                new = next(pieces)
+                while True:
+                    for piece in new:
+                        self._begin(piece)
 
-    def rows(self, pieces: Sequence[Piece], of: type[Any]) -> list[Any]:
-        """The rows of all pieces, in order."""
-        files = [self.folder / _rows_file(number) for number in range(len(pieces))]
-        return [parquet.load_rows(of, file) for file in files if file.exists()]
+                    if self._ready:
+                        result = self._ready.popleft()
+                    elif self._own or self._pool is None:
+                        start = time.perf_counter()
+                        piece = self._own.popleft()
+                        content = piece.make()
+                        result = piece, self._keep(piece, content, time.perf_counter() - start)
+                    else:
+                        result = self._receive(self._pool)
+                    new = pieces.send(result)
+            except StopIteration as end:
+                return end.value
 
-    def _make(self, pieces: Sequence[Piece], number: int) -> dict[str, Any]:
-        self._note(f"{number + 1}/{len(pieces)} {pieces[number].name}{self._left(pieces, number)}")
-        start = time.perf_counter()
-        if (content := pieces[number].make()) is not None:
-            parquet.write_table(self.folder / _rows_file(number), parquet.to_table(content))
-        return {"seconds": time.perf_counter() - start}
+    def _begin(self, piece: Piece) -> None:
+        """Take a piece as done, submit it to the workers, or put it among those of this process."""
+        if (stored := self.parts.read(piece.key, piece.rows)) is not None:
+            self._ready.append((piece, stored))
+        elif self._pool is not None and piece.task is not None:
+            present = [file for file in piece.reads if (self.folder / file).exists()]
+            needed = {file: (self.folder / file).read_bytes() for file in present}
+            self._pool.start(self._shared)
+            self._pool.submit(piece, (piece.task, needed))
+        else:
+            self._own.append(piece)
 
-    def _left(self, pieces: Sequence[Piece], number: int) -> str:
-        """How long the pieces from this one on will take, where they are alike and some were made
-        before.
-        """
-        files = [self._record_file(_name(earlier)) for earlier in range(number)]
-        made = [read_record(file)["seconds"] for file in files if file.exists()]
-        alike = made and not any(piece.needs for piece in pieces)
-        return (
-            f", about {duration(sum(made) / len(made) * (len(pieces) - number))} left"
-            if alike
-            else ""
-        )
+    def _receive(self, pool: Pool) -> PieceAnswer:
+        """The next piece that a worker has made."""
+        piece, (content, files, seconds) = pool.next()
+        for file, data in files.items():
+            write_atomically(self.folder / file, partial(Path.write_bytes, data=data))
+        return piece, self._keep(piece, content, seconds)
 
-    def _make_by_workers(self, pool: Pool, pieces: Sequence[Piece]) -> None:
-        """Submit each missing piece once what it needs is there, and write the files that come
-        back.
-        """
-        pool.start(self._once)
-        numbers = {piece.name: number for number, piece in enumerate(pieces)}
-        finished = {
-            number for number in numbers.values() if self._record_file(_name(number)).exists()
-        }
-        submitted = set(finished)
-        while len(finished) < len(pieces):
-            for number, piece in enumerate(pieces):
-                needs = [numbers[need] for need in piece.needs]
-                if number not in submitted and finished.issuperset(needs):
-                    needed = [
-                        file
-                        for need in needs
-                        for file in _files(pieces[need], need)
-                        if (self.folder / file).exists()
-                    ]
-                    pool.submit(
-                        number,
-                        (number, {file: (self.folder / file).read_bytes() for file in needed}),
-                    )
-                    submitted.add(number)
-            number, (record, files) = pool.next()
-            for file, content in files.items():
-                write_atomically(self.folder / file, partial(Path.write_bytes, data=content))
-            write_text(self._record_file(_name(number)), json.dumps(record))
-            finished.add(number)
-
-    def _record_file(self, name: str) -> Path:
-        return self.folder / PARTS / f"{name}.json"
-
-    def _read_or_make(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        file = self._record_file(name)
-        if not file.exists():
-            write_text(file, json.dumps(make()))
-        return read_record(file)
+    def _keep(self, piece: Piece, content: Any, seconds: float) -> PieceResult:
+        """Keep what a piece made: an answer, rows or nothing."""
+        answer = content if isinstance(content, PieceResult) else PieceResult(rows=content)
+        return self.parts.write(piece.key, replace(answer, seconds=seconds))
 
 
-class ServedMaker(PieceMaker):
-    """Makes the pieces that a driver asks for, in a folder of the worker's own."""
+class ServedDriver(Driver):
+    """The driver of a worker: it makes the pieces that the driver of the folder asks for, in
+    another folder.
+    """
 
-    def __init__(self, folder: Path, note: Callable[[str], None], channel: Channel) -> None:
-        super().__init__(folder, note)
+    def __init__(self, folder: Path, channel: Channel) -> None:
+        super().__init__(folder)
         self._channel = channel
 
     def make_once(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The values that the driver made."""
         return dict(self._channel.shared[name])
 
-    def make(self, pieces: Sequence[Piece]) -> float:
-        """Serve the driver until the process ends."""
+    def serve(self, piece_of: Callable[[Any], Piece]) -> NoReturn:
+        """Make the pieces of tasks until the process ends."""
 
-        def answer(
-            task: tuple[int, Mapping[str, bytes]],
-        ) -> tuple[dict[str, Any], dict[str, bytes]]:
-            number, needed = task
+        def answer(sent: tuple[Any, Mapping[str, bytes]]) -> tuple[Any, dict[str, bytes], float]:
+            task, needed = sent
             for file, content in needed.items():
                 (self.folder / file).parent.mkdir(parents=True, exist_ok=True)
                 (self.folder / file).write_bytes(content)
-            record = self._make(pieces, number)
-            written = [
-                file for file in _files(pieces[number], number) if (self.folder / file).exists()
-            ]
-            return record, {file: (self.folder / file).read_bytes() for file in written}
+
+            piece, start = piece_of(task), time.perf_counter()
+            content = piece.make()
+            seconds = time.perf_counter() - start
+            written = [file for file in piece.files if (self.folder / file).exists()]
+            files = {file: (self.folder / file).read_bytes() for file in written}
+            return content, files, seconds
 
         self._channel.serve(answer)
 
 
-def _name(number: int) -> str:
-    return f"piece-{number:05d}"
+def in_turn(
+    pieces: Sequence[Piece], rows: type[Any], note: Callable[[str], None]
+) -> Generator[Sequence[Piece], PieceAnswer, list[PieceResult]]:
+    """The pieces of a fixed list, each once those that it needs are done; returns their answers, in
+    order.
 
+    Args:
+        pieces: the list.
+        rows: the dataclass of the rows of all.
+        note: told the name of each piece that begins in this process.
+    """
+    by_name = {piece.name: piece for piece in pieces}
+    is_alike = not any(piece.needs for piece in pieces)
+    seconds: list[float] = []
+    """Those of the pieces that are done."""
 
-def _rows_file(number: int) -> str:
-    return f"{PARTS}/{_name(number)}.parquet"
+    def make_numbered(number: int) -> Any:
+        mean = sum(seconds) / len(seconds) if seconds else 0.0
+        forecast = f", about {duration(mean * (len(pieces) - len(seconds)))} left"
+        note(
+            f"{number + 1}/{len(pieces)} {pieces[number].name}{forecast if seconds and is_alike else ''}"
+        )
+        return pieces[number].make()
 
-
-def _files(piece: Piece, number: int) -> tuple[str, ...]:
-    return (_rows_file(number), *piece.files)
+    waiting = [
+        replace(
+            piece,
+            key=f"piece-{number:05d}",
+            task=number,
+            rows=rows,
+            reads=tuple(file for need in piece.needs for file in by_name[need].files),
+            make=partial(make_numbered, number),
+        )
+        for number, piece in enumerate(pieces)
+    ]
+    answers: dict[int, PieceResult] = {}
+    names: set[str] = set()
+    """Those of the pieces that are done."""
+    while len(answers) < len(pieces):
+        ready = [piece for piece in waiting if names.issuperset(piece.needs)]
+        waiting = [piece for piece in waiting if piece not in ready]
+        piece, answer = yield ready
+        answers[piece.task] = answer
+        seconds.append(answer.seconds)
+        names.add(piece.name)
+    return [answers[number] for number in range(len(pieces))]

@@ -25,7 +25,6 @@ from brinell.engine.cells import content_hash
 from brinell.engine.class_counts import check_classes
 from brinell.engine.executor import Channel
 from brinell.engine.group_attack import predict
-from brinell.engine.job import Job, make_folder
 from brinell.engine.plan import (
     check_names,
     choose_device,
@@ -40,8 +39,9 @@ from brinell.reports.numbers import counted, listed
 from brinell.store import rows
 from brinell.store.folder import MANIFEST
 from brinell.store.table import Table
-from brinell.studies.kit import Call, Piece, Plan
-from brinell.studies.pieces import PieceMaker, ServedMaker
+from brinell.studies.job import Job, open_folder
+from brinell.studies.kit import Call, Piece, Plan, Study
+from brinell.studies.pieces import Driver, ServedDriver, in_turn
 
 
 def open_plan(
@@ -189,35 +189,50 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
         ignored=study.ignored,
     )
 
-    def work(maker: PieceMaker) -> None:
-        with ExitStack() as stack:
-            ready, answer_facts = _ready(plan, maker, stack)
-            pieces: list[Piece] = list((pieces_of or study.resolve("run:pieces"))(ready, call))
-            seconds = maker.make(pieces)
-        manifest = {
-            **provenance.start_record(request, call.command),
-            **provenance.machine_facts(plan.device),
-            "cell": hashed,
-            "data": provenance.data_facts(
-                data, plan.dataset, digest, len(plan.ids), plan.selection.method
-            ),
-            **models,
-            "derived_from": derived_from,
-            **answer_facts,
-            **plan.about,
-            **facts,
-            "finished": provenance.timestamp(),
-            "seconds": seconds,
-        }
-        table.write(maker.folder, manifest, rows.concatenate(maker.rows(pieces, table.of)))
-        study.write_page(maker.folder)
-
     pool = call.pool()
     if isinstance(pool, Channel):
-        return work(ServedMaker(job.path, call.progress.note, pool))
-    maker = PieceMaker(job.path, call.progress.note, pool)
-    make_folder(job, lambda: work(maker), resume=call.resume)
+        with ExitStack() as stack:
+            worker = ServedDriver(job.path, pool)
+            ready, _ = _ready(plan, worker, stack)
+            worker.serve(_pieces(study, ready, call, pieces_of).__getitem__)
+
+    with open_folder(job, resume=call.resume) as is_complete, ExitStack() as stack:
+        if not is_complete:
+            driver = Driver(job.path, pool)
+            ready, answer_facts = _ready(plan, driver, stack)
+            pieces = _pieces(study, ready, call, pieces_of)
+            answers = driver.carry_out(in_turn(pieces, table.of, call.progress.note))
+            stack.close()  # the models are done with
+
+            manifest = {
+                **provenance.start_record(request, call.command),
+                **provenance.machine_facts(plan.device),
+                "cell": hashed,
+                "data": provenance.data_facts(
+                    data, plan.dataset, digest, len(plan.ids), plan.selection.method
+                ),
+                **models,
+                "derived_from": derived_from,
+                **answer_facts,
+                **plan.about,
+                **facts,
+                "finished": provenance.timestamp(),
+                "seconds": float(sum(answer.seconds for answer in answers)),
+            }
+            parts = [answer.rows for answer in answers if answer.rows is not None]
+            table.write(job.path, manifest, rows.concatenate(parts))
+            study.write_page(job.path)
     return study.open(job.path)
+
+
+def _pieces(
+    study: Study,
+    plan: Plan,
+    call: Call,
+    pieces_of: Callable[[Any, Call], Sequence[Piece]] | None,
+) -> list[Piece]:
+    """The pieces of a study, or of what stands in for them."""
+    return list((pieces_of or study.resolve("run:pieces"))(plan, call))
 
 
 def _named_folders(request: BaseRequest, ignored: Collection[str]) -> dict[str, str]:
@@ -239,7 +254,7 @@ def _named_folders(request: BaseRequest, ignored: Collection[str]) -> dict[str, 
     return {name: bounded.digest(file) for name, file in folders.items() if file.is_file()}
 
 
-def _ready(plan: Plan, maker: PieceMaker, stack: ExitStack) -> tuple[Plan, Mapping[str, Any]]:
+def _ready(plan: Plan, driver: Driver, stack: ExitStack) -> tuple[Plan, Mapping[str, Any]]:
     """The plan with its models on the device and their answers as logits, and the kind of answers
     of each model.
     """
@@ -261,6 +276,6 @@ def _ready(plan: Plan, maker: PieceMaker, stack: ExitStack) -> tuple[Plan, Mappi
         as_logits(manifest)
         return manifest
 
-    answer_facts = maker.make_once("answers", probe)
+    answer_facts = driver.make_once("answers", probe)
     models, further = as_logits(dict(answer_facts))
-    return replace(plan, models=models, more_models=further, folder=maker.folder), answer_facts
+    return replace(plan, models=models, more_models=further, folder=driver.folder), answer_facts

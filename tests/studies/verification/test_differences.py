@@ -12,7 +12,7 @@ from _refusals import refused
 from brinell.core.errors import RequestError
 from brinell.store.files import write_arrays
 from brinell.store.parquet import write_table
-from brinell.studies.verification.differences import (
+from brinell.studies.differences import (
     Claims,
     Comparison,
     compare_folders,
@@ -293,5 +293,5 @@ def test_what_is_damaged_or_a_link_is_refused(tmp_path, repetition):
     (folder / "archive.npz").symlink_to(repetition / "archive.npz")
     (folder / "manifest.json").write_bytes((repetition / "manifest.json").read_bytes())
     assert "archive.npz" in list_files(folder)
-    with pytest.raises(RequestError, check=refused("studies.verification.differences.content_of")):
+    with pytest.raises(RequestError, check=refused("studies.differences.content_of")):
         compared(folder, repetition)

@@ -17,7 +17,7 @@ from brinell.cli import run as cli
 from brinell.core.checks import Code
 from brinell.core.errors import RequestError
 from brinell.store.run import Run
-from brinell.studies.verification.audit import miss_probability
+from brinell.studies.audit.repetition import miss_probability
 from brinell.studies.verification.run import verify_files
 
 SAMPLES = 24

@@ -13,7 +13,7 @@ import brinell
 from _forger import Forger, whitewash
 from brinell.core.errors import BrinellError
 from brinell.store.files import write_arrays
-from brinell.studies.verification.audit import miss_probability, most_earlier
+from brinell.studies.audit.repetition import miss_probability, most_earlier
 
 SAMPLES = 24
 

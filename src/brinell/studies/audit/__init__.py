@@ -18,6 +18,7 @@ STUDY = Study(
     folder="run",
     claimed=tuple(RUN_CLAIMED.items()),
     resume=True,
+    hosts=True,
     needs_inputs=True,
     memory=("model", "data", "detector_data"),
     examples=(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
+from pydantic import PrivateAttr
 
 from brinell.analysis.curve import dense_table
 from brinell.analysis.results import AuditResult, ClassResult, Rate
@@ -48,12 +49,17 @@ class Audit(ReportedResult, AuditResult):
         "plan": "dry_run:PlanResult",
     }
 
+    _run: Run | None = PrivateAttr(default=None)
+    """The run, whose rows are read once."""
+
     @classmethod
-    def of(cls, figures: AuditResult) -> Self:
+    def of(cls, figures: AuditResult, run: Run) -> Self:
         """The figures of a run with what can be done with them."""
-        return cls.model_construct(
+        result = cls.model_construct(
             **{name: getattr(figures, name) for name in type(figures).model_fields}
         )
+        result._run = run
+        return result
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
@@ -189,7 +195,9 @@ class Audit(ReportedResult, AuditResult):
         return pandas.read_csv(file)
 
     def _open_run(self) -> Run:
-        return Run.open(self.folder, thresholds=True)
+        if self._run is None:
+            self._run = Run.open(self.folder, thresholds=True)
+        return self._run
 
     def _index(self, model: str | None) -> int:
         names = [str(entry.model) for entry in self.models]

@@ -1,18 +1,24 @@
 """An audit carried out, with its page."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from brinell.analysis.proofs import with_proofs
 from brinell.analysis.robust_accuracy import summarise
-from brinell.engine.audit import run_audit
-from brinell.engine.executor import Channel, Pool
+from brinell.core.errors import RequestError
+from brinell.core.record import has_broken
 from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress
+from brinell.store.row_rules import find_violations
 from brinell.store.run import LAYOUT as LAYOUT
 from brinell.store.run import Run
+from brinell.store.run_manifest import stages_of
 from brinell.studies.audit import detection, dry_run
 from brinell.studies.audit.plan import plan_audit
 from brinell.studies.audit.result import Audit
+from brinell.studies.audits import run_audit
+from brinell.studies.differences import Comparison, Fault, Repetition
 from brinell.studies.kit import Call
 
 
@@ -32,37 +38,51 @@ def carry_out(call: Call) -> Audit | dry_run.PlanResult:
         detection.check(call, plan)
     call.say_samples(plan)
     folder = call.folder(plan.request.data, plan.request.norm)
-    audit = carry_out_plan(
+    note_models(plan, call.progress)
+    run = run_audit(
         plan, folder, call.progress, command=call.command, resume=call.resume, pool=call.pool()
     )
     if options.certify:
         certification.certify(call, plan, folder)
     if options.detector:
         detection.measure(call, plan, folder)
-    if options.certify or options.detector:
-        audit = open_result(folder)
-        audit.write()
-    return audit
-
-
-def carry_out_plan(
-    plan: Plan,
-    folder: Path,
-    progress: Progress,
-    *,
-    command: str,
-    resume: bool,
-    pool: Pool | Channel | None = None,
-) -> Audit:
-    """Run an audit that is planned, and write its report; arguments as for
-    `engine.audit.run_audit`.
-    """
-    for note in [note for source in plan.models for note in source.facts["notes"]]:
-        progress.note(note)
-    run = run_audit(plan, folder, progress, command=command, resume=resume, pool=pool)
-    audit = open_result(run.path)
+    audit = _result(run)
     audit.write()
     return audit
+
+
+def note_models(plan: Plan, progress: Progress) -> None:
+    """Say what the models of a plan say of themselves."""
+    for source in plan.models:
+        for note in source.facts["notes"]:
+            progress.note(note)
+
+
+def repetition(call: Call, folder: Path, comparison: Comparison) -> Repetition:
+    """The audit of a folder, which is carried out again on drawn samples."""
+    from brinell.studies.audit.repetition import RepeatedRun  # only verification needs it
+
+    run, stated = Run(folder, LAYOUT.read(folder)), [model.name for model in call.models()]
+    names = [entry["name"] for entry in run.manifest["models"]]
+    if stated and stated != names:
+        raise RequestError(
+            f"{folder} contains {', '.join(names)}, but the call gives {', '.join(stated)}: "
+            "pass the models of the run"
+        )
+    plan = plan_audit(call.request, dataset=call.dataset(), models=call.models())
+    return RepeatedRun(run, plan, comparison)
+
+
+def faults(folder: Path, manifest: Mapping[str, Any]) -> Iterator[Fault]:
+    """Rules that the rows of a folder break, and inputs that no row speaks of or that are missing."""
+    run = Run(folder, dict(manifest))
+    parts = run.parts()
+    for location, description, samples in find_violations(manifest, parts):
+        yield location, description, samples.tolist()
+    for (model, stage), rows in zip(stages_of(manifest), parts, strict=True):
+        if odd := set(rows.sample_id[has_broken(rows)].tolist()) ^ run.stored(model, stage):
+            description = "an input is stored, and no row says so, or the other way round"
+            yield f"{model} {stage}", description, sorted(odd)
 
 
 def write_page(folder: Path) -> Path:
@@ -72,8 +92,12 @@ def write_page(folder: Path) -> Path:
 
 def open_result(folder: Path) -> Audit:
     """The result of a run folder, computed from its records."""
-    run = Run.open(folder, thresholds=True)
-    figures = summarise(run.manifest, run.records(), str(folder))
+    return _result(Run.open(folder, thresholds=True))
+
+
+def _result(run: Run) -> Audit:
+    """The result of a run, whose rows are read once: its report and its answers take them, too."""
+    figures = summarise(run.manifest, run.records(), str(run.path))
     if len(figures.models) == 1:
-        figures = figures.model_copy(update={"models": [with_proofs(figures.models[0], folder)]})
-    return Audit.of(detection.with_detectors(figures, folder))
+        figures = figures.model_copy(update={"models": [with_proofs(figures.models[0], run.path)]})
+    return Audit.of(detection.with_detectors(figures, run.path), run)

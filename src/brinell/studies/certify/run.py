@@ -23,7 +23,6 @@ from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model
 from brinell.core.record import Array
 from brinell.datasets._memory import from_arrays
-from brinell.engine.audit import run_audit
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.group_attack import predict
 from brinell.engine.plan import make_plan as plan_audit
@@ -45,6 +44,7 @@ from brinell.store.proofs import (
 )
 from brinell.store.run import Run
 from brinell.studies import work
+from brinell.studies.audits import run_audit
 from brinell.studies.certify import SMOOTHING, CertifyRequest, solvers
 from brinell.studies.certify.queries import answer
 from brinell.studies.certify.result import CertifyFacts, CertifyResult, QueryResult

@@ -8,7 +8,6 @@ from brinell.core.bounded import digest
 from brinell.core.errors import RequestError, option
 from brinell.core.user_files import user_path
 from brinell.engine.eps_grid import parse_eps
-from brinell.engine.job import settings_text
 from brinell.engine.plan import Plan
 from brinell.engine.request import Request
 from brinell.engine.toml import parse_request
@@ -16,9 +15,12 @@ from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, REQUEST
 from brinell.store.run import Run
 from brinell.studies.audit.plan import plan_audit
-from brinell.studies.audit.run import carry_out_plan
+from brinell.studies.audit.run import note_models
+from brinell.studies.audit.run import write_page as write_audit_page
+from brinell.studies.audits import run_audit
 from brinell.studies.compare import CompareRequest
 from brinell.studies.compare.result import LAYOUT, Comparison, summarise
+from brinell.studies.job import settings_text
 from brinell.studies.kit import Call
 
 AUDIT = "FOLDER/audit"
@@ -54,14 +56,12 @@ def carry_out(call: Call) -> Comparison:
     ).exists():  # keep the stored request of a resumed comparison, so another request is rejected
         write_text(folder / REQUEST, settings_text(LAYOUT, request, call.command, folder))
     if plan is not None:
-        carry_out_plan(
-            plan,
-            _path(AUDIT, folder),
-            call.progress,
-            command=call.command,
-            resume=call.resume,
-            pool=call.pool(),
+        place = _path(AUDIT, folder)
+        note_models(plan, call.progress)
+        run_audit(
+            plan, place, call.progress, command=call.command, resume=call.resume, pool=call.pool()
         )
+        write_audit_page(place)
     result = _compare(request, folder)
     facts = {
         "request": request.model_dump(mode="json"),

@@ -28,7 +28,6 @@ from brinell.core.streams import seeded
 from brinell.datasets._duplicates import find_duplicates
 from brinell.datasets.bench import manifest_of
 from brinell.engine import provenance
-from brinell.engine.audit import run_audit
 from brinell.engine.class_counts import check_classes
 from brinell.engine.eps_grid import check_budgets, parse_eps
 from brinell.engine.plan import make_plan as plan_audit
@@ -44,6 +43,7 @@ from brinell.store import parquet, rows
 from brinell.store.files import write_atomically
 from brinell.store.table import ROWS
 from brinell.studies import work
+from brinell.studies.audits import run_audit
 from brinell.studies.harden import HardenRequest
 from brinell.studies.harden.result import (
     AFTER,

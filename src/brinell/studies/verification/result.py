@@ -5,8 +5,8 @@ from enum import StrEnum
 from pydantic import computed_field
 
 from brinell.reports.values import Report, Table
+from brinell.studies.differences import Difference
 from brinell.studies.result import ReportedResult
-from brinell.studies.verification.differences import Difference
 
 
 class Status(StrEnum):

@@ -3,7 +3,7 @@ again, and both are compared.
 """
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
@@ -11,36 +11,31 @@ from typing import Any
 
 from brinell.core import bounded
 from brinell.core.errors import BrinellError, RequestError, option
-from brinell.core.record import has_broken
 from brinell.core.version import VERSION
-from brinell.engine.job import settings_text
-from brinell.engine.plan import Plan
 from brinell.engine.progress import SilentProgress
 from brinell.engine.request import IN_MEMORY
 from brinell.engine.toml import parse_request
 from brinell.store.folder import MANIFEST, REQUEST, fitting, read_json
-from brinell.store.row_rules import find_violations
-from brinell.store.run import LAYOUT, Run
-from brinell.store.run_manifest import stages_of
 from brinell.store.signature import signers
 from brinell.store.standing import CLAIMED, claimed_names
 from brinell.store.trust import MARK, check_directory, find_origin, refusal, request_text
-from brinell.studies.audit.plan import plan_audit
-from brinell.studies.kit import Call, Study
-from brinell.studies.register import study_of
-from brinell.studies.verification import VerifyRequest
-from brinell.studies.verification.audit import Repetition
-from brinell.studies.verification.differences import (
+from brinell.studies.differences import (
     DATA,
     DERIVED,
     Claims,
     Comparison,
+    Repetition,
+    Statements,
     compare_folders,
     compare_json,
     compare_texts,
     content_of,
     list_files,
 )
+from brinell.studies.job import settings_text
+from brinell.studies.kit import Call, Study
+from brinell.studies.register import study_of
+from brinell.studies.verification import VerifyRequest
 from brinell.studies.verification.premises import list_premises
 from brinell.studies.verification.result import VerifyResult
 
@@ -55,11 +50,7 @@ def carry_out(call: Call) -> VerifyResult:
     study = study_of(folder)
     manifest, has_sources = study.layout.read(folder), study.function("sources") is not None
     result = _verify_alone(call, folder)
-    for place in (
-        sorted(file.parent for file in folder.glob(f"*/{MANIFEST}"))
-        if study.verb == LAYOUT.verb
-        else ()
-    ):
+    for place in _inner_folders(study, folder):
         if not result.problems:
             within = replace(
                 call, request=call.request.model_copy(update={"run": str(place), "digest": ()})
@@ -145,23 +136,7 @@ def _verify_alone(call: Call, folder: Path) -> VerifyResult:
             call.progress.note(
                 f"carrying out brinell {study.verb} again, to compare what comes out"
             )
-            if study.verb == LAYOUT.verb:
-                names, stated = (
-                    [entry["name"] for entry in manifest["models"]],
-                    [model.name for model in call.models()],
-                )
-                if stated and stated != names:
-                    text = (
-                        f"{folder} contains {', '.join(names)}, but the call gives "
-                        f"{', '.join(stated)}"
-                    )
-                    raise RequestError(f"{text}: pass the models of the run")
-                plan = plan_audit(request, dataset=call.dataset(), models=call.models())
-                result = verify_run(
-                    Run(folder, dict(manifest)), plan, count=call.request.replay, replaced=replaced
-                )
-            else:
-                result = _verify_study(call, study, folder, request, replaced)
+            result = _verify_study(call, study, folder, request, replaced)
         result = result.model_copy(update={"premises": premises})
     return result.model_copy(
         update={
@@ -176,36 +151,64 @@ def _verify_study(
     """Carry the request of a study out again, unless it derives from others, and compare what comes
     out.
     """
-    comparison, verified = Comparison(_claims(study, folder, replaced)), [DERIVED]
+    comparison = Comparison(claims_of(study, folder, replaced), call.request.replay)
+    recorded = study.layout.read(folder)
     if study.function("sources") is not None:
-        recorded = study.layout.read(folder)["request"]
-        compare_json(MANIFEST, recorded, request.model_dump(mode="json"), comparison, "request")
+        settings = request.model_dump(mode="json")
+        compare_json(MANIFEST, recorded["request"], settings, comparison, "request")
         _compare(study, folder, comparison)
-    else:
-        command, defaults = (
-            str(study.layout.read(folder).get("command")),
-            study.options and study.options(),
-        )
-        call = replace(
-            call,
-            study=study,
-            request=request,
-            options=defaults,
-            command=command,
-            progress=SilentProgress(),
-        )
-        again = study.function("repeat") or (lambda call, _: study.resolve(study.run)(call))
-        _compare(study, folder, comparison, lambda place: again(replace(call, out=place), folder))
-        boundary = (
-            f", {comparison.boundary} of them otherwise by no more than rounding may change"
-            if comparison.boundary
-            else ""
-        )
-        counts = (
-            f"{comparison.rows:,} rows and {comparison.arrays:,} arrays come out again{boundary}"
-        )
-        verified.insert(0, f"brinell {study.verb} was carried out again from its request: {counts}")
-    return _result(folder, comparison, verified, replayed=comparison.rows)
+        return _result(folder, comparison, Statements(verified=[DERIVED]))
+
+    repeated_call = replace(
+        call,
+        study=study,
+        request=request,
+        options=study.options and study.options(),
+        command=str(recorded.get("command")),
+        progress=SilentProgress(),
+    )
+    make_repetition = study.function("repetition") or _WholeRepetition
+    return repeat_study(
+        study, folder, comparison, make_repetition(repeated_call, folder, comparison)
+    )
+
+
+def repeat_study(
+    study: Study, folder: Path, comparison: Comparison, repetition: Repetition
+) -> VerifyResult:
+    """Verify a folder by a repetition of its study, which notes in the comparison what it sees."""
+    try:
+        _compare(study, folder, comparison, repetition.carry_out)
+    except BrinellError:
+        if not comparison.differences:  # what is false may stop a repetition
+            raise
+    return _result(folder, comparison, repetition.statements())
+
+
+class _WholeRepetition:
+    """A study that is carried out again from its request, whole."""
+
+    def __init__(self, call: Call, folder: Path, comparison: Comparison) -> None:
+        self._call, self._folder, self._comparison = call, folder, comparison
+
+    def carry_out(self, folder: Path) -> None:
+        """Carry the call out into a folder, or what the study does in its place."""
+        study, call = self._call.study, replace(self._call, out=folder)
+        if (repeat := study.function("repeat")) is not None:
+            repeat(call, self._folder)
+        else:
+            study.resolve(study.run)(call)
+
+    def statements(self) -> Statements:
+        """How many rows and arrays come out again."""
+        comparison, verb = self._comparison, self._call.study.verb
+        counts = f"{comparison.rows:,} rows and {comparison.arrays:,} arrays come out again"
+        if comparison.boundary:
+            counts += (
+                f", {comparison.boundary} of them otherwise by no more than rounding may change"
+            )
+        sentence = f"brinell {verb} was carried out again from its request: {counts}"
+        return Statements(verified=[sentence, DERIVED], replayed=comparison.rows)
 
 
 def verify_files(path: Path, reason: str) -> VerifyResult:
@@ -213,87 +216,46 @@ def verify_files(path: Path, reason: str) -> VerifyResult:
     `reason` says why.
     """
     study = study_of(path)
-    manifest, comparison = study.layout.read(path), Comparison(_claims(study, path))
+    manifest, comparison = study.layout.read(path), Comparison(claims_of(study, path))
     _compare(study, path, comparison, has_texts=manifest["brinell"] == VERSION)
     verified = ["the files are those that the manifest lists, with its hashes", DERIVED]
-    result = _result(path, comparison, verified, refusal=reason)
+    result = _result(path, comparison, Statements(verified=verified, refusal=reason))
     premises = list_premises([manifest], (), (), is_open=False)
     return result.model_copy(
         update={"premises": premises, "unverified_claims": [f"every figure, since {reason}"]}
     )
 
 
-def verify_run(
-    run: Run, plan: Plan, *, count: int | None = None, replaced: Mapping[str, Any] | None = None
-) -> VerifyResult:
-    """Carry an audit out again on drawn samples, judge each stored input again, and compare what
-    comes out.
-
-    Args:
-        run: the run.
-        plan: its plan, rebuilt from its request, with the data and models that it names.
-        count: samples of each model to attack again; None for 8 or 5 %, whichever is more.
-        replaced: settings of the request that the person gave.
-    """
-    study = study_of(run.path)
-    comparison = Comparison(_claims(study, run.path, replaced))
-    repetition = Repetition(run, plan, count, comparison)
-    try:
-        _compare(study, run.path, comparison, repetition.carry_out)
-    except BrinellError:
-        if not comparison.differences:
-            raise
-    audits = repetition.audits
-    open_points = ["every figure, since something is false"] if comparison.differences else []
-    for audit in audits:
-        if audit.attacked > audit.drawn.sum() == 0:
-            open_points.append(f"{audit.name}: the attacked samples, since none was to be repeated")
-        if audit.is_random:
-            open_points.append(
-                f"{audit.name}: exact rows and costs, since the model answers at random"
-            )
-    return _result(
-        run.path,
-        comparison,
-        repetition.sentences(),
-        [*open_points, *repetition.unsettled],
-        refusal=""
-        if count != 0 or not any(audit.attacked for audit in audits)
-        else "no sample was to be attacked again",
-        replayed=repetition.replayed,
-        samples=sum(int(audit.drawn.sum()) for audit in audits),
-    )
-
-
-def _result(
-    folder: Path,
-    comparison: Comparison,
-    verified: Iterable[str],
-    unverified: Sequence[str] = (),
-    **values: Any,
-) -> VerifyResult:
+def _result(folder: Path, comparison: Comparison, statements: Statements) -> VerifyResult:
     return VerifyResult(
         run=str(folder),
         deviations=comparison.boundary,
-        verified_claims=[] if comparison.differences else list(verified),
-        unverified_claims=[*unverified, *dict.fromkeys(comparison.claims.patterns.values())],
+        verified_claims=[] if comparison.differences else list(statements.verified),
+        unverified_claims=[
+            *statements.unverified,
+            *dict.fromkeys(comparison.claims.patterns.values()),
+        ],
         claimed=claimed_names(comparison.claims.patterns),
         problems=comparison.differences,
-        **values,
+        refusal=statements.refusal,
+        replayed=statements.replayed,
+        samples=statements.samples,
     )
 
 
-def _claims(study: Study, folder: Path, replaced: Mapping[str, Any] | None = None) -> Claims:
+def _inner_folders(study: Study, folder: Path) -> list[Path]:
+    """The folders that other commands keep in one, sorted."""
+    manifests = folder.glob(f"*/{MANIFEST}") if study.hosts else ()
+    return sorted(file.parent for file in manifests)
+
+
+def claims_of(study: Study, folder: Path, replaced: Mapping[str, Any] | None = None) -> Claims:
     """What is claimed in a folder, with the reasons.
 
     Folders that other commands keep in a run are verified by themselves; `replaced` are settings
     that the person gave in place of the folder's.
     """
-    nested = (
-        [path.parent.name for path in folder.glob(f"*/{MANIFEST}")]
-        if study.verb == LAYOUT.verb
-        else []
-    )
+    nested = [path.name for path in _inner_folders(study, folder)]
     names = [f"{MANIFEST}:request.{name}" for name in replaced or {}]
     names += [f"{MANIFEST}:{key}" for key in ("cell", "*.spec", "data.name")] if replaced else []
     defaults = dict.fromkeys(names, "the names of models and data that you replaced")
@@ -333,29 +295,17 @@ def _check_files(study: Study, folder: Path, comparison: Comparison) -> None:
     manifest = study.layout.read(folder)
     for name, problem in study.layout.find_faults(folder, manifest):
         comparison.note(name, f"the file {problem}")
-    if study.verb == LAYOUT.verb and not comparison.differences:
-        run = Run(folder, dict(manifest))
-        parts = run.parts()
-        for location, description, samples in find_violations(manifest, parts):
-            comparison.note(location, description, samples.tolist())
-        comparison.rows = sum(map(len, parts))
-        for (model, stage), rows in zip(stages_of(manifest), parts, strict=True):
-            if odd := set(rows.sample_id[has_broken(rows)].tolist()) ^ run.stored(model, stage):
-                description = "an input is stored, and no row says so, or the other way round"
-                comparison.note(f"{model} {stage}", description, sorted(odd))
+    find_faults = study.function("faults")
+    if find_faults is not None and not comparison.differences:
+        for location, description, samples in find_faults(folder, manifest):
+            comparison.note(location, description, samples)
 
 
 def _check_texts(folder: Path, comparison: Comparison) -> None:
     """Compare request files, tables and page of a folder with those that are written anew from a
     copy of its data.
-
-    An audit that has neither table nor page shows nothing.
     """
     names = list_files(folder)
-    if study_of(folder).verb == LAYOUT.verb and all(
-        name.endswith((*DATA, REQUEST)) or comparison.claims.covers(name) for name in names
-    ):
-        return
     with tempfile.TemporaryDirectory(prefix="brinell-") as directory:
         copy, above = Path(directory) / "copy", folder.resolve().parent / MANIFEST
         if above.is_file():  # to which the page links

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -90,6 +90,8 @@ class Comparison:
 
     claims: Claims
     """What is not compared."""
+    count: int | None = None
+    """Samples of each model to compute again, for a study that draws some; None for its default."""
     rows: int = 0
     """Rows that were compared."""
     arrays: int = 0
@@ -128,6 +130,38 @@ class Comparison:
                 f"{subject} comes out differently in {len(differing)} of {total}",
                 differing,
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statements:
+    """Statements of a repetition about a folder."""
+
+    verified: Sequence[str]
+    """Statements that were recomputed and hold, a sentence each."""
+    unverified: Sequence[str] = ()
+    """Statements that were left open, a sentence each."""
+    refusal: str = ""
+    """Why nothing was repeated; empty if it was."""
+    replayed: int = 0
+    """Rows that were computed again from the start."""
+    samples: int = 0
+    """Samples of an audit whose rows were computed again from the start."""
+
+
+class Repetition(Protocol):
+    """A study that is carried out again, to compare what comes out."""
+
+    def carry_out(self, folder: Path) -> object:
+        """Write into an empty folder what the recorded one should hold; what is seen to be false on
+        the way is noted in the comparison, and may end the repetition by a BrinellError.
+        """
+
+    def statements(self) -> Statements:
+        """The statements of the repetition, once the folders are compared."""
+
+
+Fault = tuple[str, str, Sequence[int]]
+"""A rule of a study that rows break: the model and the stage, what is wrong, and the samples."""
 
 
 def list_files(folder: Path) -> list[str]:

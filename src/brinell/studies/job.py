@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -32,14 +33,16 @@ class Job:
     """Settings that do not affect the rows, so that a resumed run may change them."""
 
 
-def make_folder(job: Job, work: Callable[[], object], *, resume: bool) -> None:
-    """Begin or resume a folder and lock it; `work` makes what is missing, the manifest last.
+@contextmanager
+def open_folder(job: Job, *, resume: bool) -> Iterator[bool]:
+    """Begin or resume a folder and lock it while the block makes what is missing, the manifest last.
 
     Until the folder is complete, `.parts/plan.json` says whose it is. A complete folder is not
-    changed any more.
+    changed any more: then the value is True, and the block has nothing to do.
     """
     layout, path = job.layout, job.path
     previous, plan = layout.begin(path, resume=resume), path / PLAN
+
     with layout.lock(path):
         if all(file == plan or file.name.startswith("once-") for file in plan.parent.glob("*")):
             shutil.rmtree(
@@ -59,7 +62,7 @@ def make_folder(job: Job, work: Callable[[], object], *, resume: bool) -> None:
             write_text(path / REQUEST, settings_text(layout, job.request, job.command, path))
             request = job.request.model_dump(mode="json")
             write_text(plan, json.dumps({"brinell": VERSION, "cell": job.cell, "request": request}))
-            work()
+        yield bool(previous)
         shutil.rmtree(path / PARTS, ignore_errors=True)
 
 

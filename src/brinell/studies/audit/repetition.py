@@ -14,7 +14,7 @@ the company that it had, on all of its samples.
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import partial
 from math import comb
 from pathlib import Path
@@ -32,22 +32,31 @@ from brinell.core.norms import per_sample
 from brinell.core.record import CLEAN, Array, Outcome, Records, columns_of, has_broken
 from brinell.core.threat import size, tolerance
 from brinell.engine import provenance
-from brinell.engine.audit import plan_facts, run_audit
+from brinell.engine.audit import plan_facts
 from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
 from brinell.engine.consistency import ANSWER_TOLERANCE
 from brinell.engine.group_attack import level_of, make_criterion, predict
 from brinell.engine.model_audit import ModelAudit
+from brinell.engine.model_checks import Checks
+from brinell.engine.piece import Piece, PieceAnswer
 from brinell.engine.plan import Plan
 from brinell.engine.progress import SilentProgress
 from brinell.engine.quantise import quantise
-from brinell.engine.stage_run import AttackRun
+from brinell.engine.stage_run import StageRun
 from brinell.engine.state import State, is_open, spared_samples
 from brinell.store import rows
 from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, PARTS
 from brinell.store.run import ACCUMULATED, NO_ROWS, Run
-from brinell.studies.verification.differences import DERIVED, Comparison, are_close, compare_json
+from brinell.studies.audits import run_audit
+from brinell.studies.differences import (
+    DERIVED,
+    Comparison,
+    Statements,
+    are_close,
+    compare_json,
+)
 
 MIN_SAMPLES, MIN_RANDOM, SHARE = 8, 24, 0.05
 """Samples drawn by default: at least so many, of a random model more, and at least this share of
@@ -74,22 +83,21 @@ SIZES = ("linf", "l2", "l1", "l0")
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
 
 
-class Repetition:
+class RepeatedRun:
     """A run that is carried out again, and what came of it.
 
     Args:
         run: the run.
         plan: its plan, rebuilt from its request.
-        count: samples of each model to attack again; None for 8 or 5 %, whichever is more, and for
-            at least 24 of a random model.
-        comparison: collects differences.
+        comparison: collects differences; its count is that of the samples of each model to attack
+            again, by default 8 or 5 %, whichever is more, and at least 24 of a random model.
     """
 
-    def __init__(self, run: Run, plan: Plan, count: int | None, comparison: Comparison) -> None:
-        self.run, self.plan, self.count, self.comparison = run, plan, count, comparison
+    def __init__(self, run: Run, plan: Plan, comparison: Comparison) -> None:
+        self.run, self.plan, self.comparison = run, plan, comparison
         self.audits: list[RepeatedAudit] = []
         self.unsettled: list[str] = []
-        """What rounding on another machine, or chance, left open, as clauses."""
+        """Points that rounding on another machine, or chance, left open, as clauses."""
         machine = provenance.machine_facts(plan.device)
         is_same = all(run.manifest.get(key) == machine[key] for key in ("versions", "hardware"))
         self.is_exact = plan.device.type == "cpu" and is_same
@@ -101,8 +109,31 @@ class Repetition:
         """Rows that were computed again from the start."""
         return sum(audit.replayed for audit in self.audits)
 
-    def sentences(self) -> Iterator[str]:
-        """What was found of an audit that holds."""
+    def statements(self) -> Statements:
+        """The statements that hold, and those that are left open."""
+        has_differences, unverified = bool(self.comparison.differences), list[str]()
+        if has_differences:
+            unverified.append("every figure, since something is false")
+        for audit in self.audits:
+            if audit.attacked > audit.drawn.sum() == 0:
+                unverified.append(
+                    f"{audit.name}: the attacked samples, since none was to be repeated"
+                )
+            if audit.is_random:
+                unverified.append(
+                    f"{audit.name}: exact rows and costs, since the model answers at random"
+                )
+        is_repeated = self.comparison.count != 0 or not any(a.attacked for a in self.audits)
+        return Statements(
+            verified=[] if has_differences else list(self._sentences()),
+            unverified=[*unverified, *self.unsettled],
+            refusal="" if is_repeated else "no sample was to be attacked again",
+            replayed=self.replayed,
+            samples=sum(int(audit.drawn.sum()) for audit in self.audits),
+        )
+
+    def _sentences(self) -> Iterator[str]:
+        """Statements about an audit that holds."""
         predictions, successes = (
             sum(getattr(audit, name) for audit in self.audits)
             for name in ("predictions", "successes")
@@ -268,21 +299,23 @@ class Answers:
 class RepeatedAudit(ModelAudit):
     """The audit of one model on the drawn samples, from the recorded rows of all."""
 
-    def __init__(self, repetition: Repetition, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, repetition: RepeatedRun, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
         self.repetition, self.recorded, self.name = repetition, repetition.run, self.source.name
         self.is_random = False
         self.attacked = self.predictions = self.successes = self.replayed = 0
         """Samples that were attacked, clean predictions and adversarial inputs that were judged,
         rows that were made again."""
+        self._attempts = 0
+        """Stages that were attacked again."""
         self.drawn = np.zeros(len(self.plan.ids), bool)
         self.levels = np.full((2, len(self.plan.ids)), len(self.plan.levels))
         """(2, n) smallest levels at which the drawn samples break, in the run and now."""
         repetition.audits.append(self)
 
-    def __call__(self) -> dict[str, str]:
-        """Run the whole audit; return the failed checks, by code, each with its text."""
-        failed = super().__call__()
+    def pieces(self) -> Checks:
+        """The pieces of the whole audit; returns the failed checks, by code, each with its text."""
+        failed: dict[str, str] = yield from super().pieces()
         earlier = self.levels[1] < self.levels[0]
         if self.is_random and earlier.sum() > most_earlier(self._count_turned()):
             text = "samples break at smaller budgets than recorded, more often than chance explains"
@@ -318,7 +351,7 @@ class RepeatedAudit(ModelAudit):
                 entry = self.recorded.manifest[key][self.name][stage]
                 self.run.manifest[key].setdefault(self.name, {})[stage] = entry
 
-    def _check_clean(self) -> State:
+    def _check_clean(self) -> Generator[Sequence[Piece], PieceAnswer, State]:
         recorded = self.recorded.part(self.name, CLEAN)
         self.is_random = self._answers_at_random(
             recorded.sample_id[recorded.outcome != Outcome.FAILED][:PROBES]
@@ -326,13 +359,16 @@ class RepeatedAudit(ModelAudit):
         candidates = np.flatnonzero(
             is_open(recorded.outcome) & (self.plan.units > 0) & bool(len(self.plan.levels))
         )
-        least, count = MIN_RANDOM if self.is_random else MIN_SAMPLES, self.repetition.count
+        least, count = (
+            MIN_RANDOM if self.is_random else MIN_SAMPLES,
+            self.repetition.comparison.count,
+        )
         count = max(least, round(SHARE * len(candidates))) if count is None else count
         self.drawn[
             np.random.default_rng().choice(candidates, min(count, len(candidates)), replace=False)
         ] = True
         self.attacked = len(candidates)
-        super()._check_clean()
+        yield from super()._check_clean()
         repeated = self.audited.rows[CLEAN]
         self.predictions = int((repeated.outcome != Outcome.FAILED).sum())
         self._compare_clean(recorded, repeated)
@@ -345,7 +381,7 @@ class RepeatedAudit(ModelAudit):
     def _answers_at_random(self, ids: Array) -> bool:
         """True if two answers to the same clean inputs differ.
 
-        What the run says of it is not used.
+        The statement of the run on it is not used.
         """
         try:
             first, *repetitions = (
@@ -391,7 +427,9 @@ class RepeatedAudit(ModelAudit):
             leads[index] = answers.names(recorded.clean_pred[index])
         return leads
 
-    def _stage_rows(self, stage: Stage, state: State) -> Records:
+    def _stage_rows(
+        self, stage: Stage, state: State
+    ) -> Generator[Sequence[Piece], PieceAnswer, Records]:
         """Attack the drawn samples again, judge the stored inputs of all, and go on with what is
         recorded.
         """
@@ -402,10 +440,10 @@ class RepeatedAudit(ModelAudit):
             self._state_before(stage, state),
         )
         idle = self._check_turn(stage, before, recorded)
-        repetition = self._attack(stage, before, idle | ~self.drawn)
+        repetition = yield from self._attack(stage, before, idle | ~self.drawn)
         first, second, deviates = self._compare(stage, recorded, repetition, before)
         if deviates.any() and not self.is_random:
-            repetition = self._attack(stage, before, idle)
+            repetition = yield from self._attack(stage, before, idle)
             first, second, deviates = self._compare(stage, recorded, repetition, before)
         self._judge_drawn(stage, repetition, first, second, deviates, before)
         broken = np.flatnonzero(has_broken(recorded))
@@ -440,13 +478,14 @@ class RepeatedAudit(ModelAudit):
         self.repetition.stop_at_differences()
         return idle
 
-    def _attack(self, stage: Stage, before: State, idle: Array) -> Run:
+    def _attack(
+        self, stage: Stage, before: State, idle: Array
+    ) -> Generator[Sequence[Piece], PieceAnswer, Run]:
         """A hidden folder with the rows of a stage on the samples that are not spared."""
-        place = (
-            self.run.path / PARTS / f"again-{len(list((self.run.path / PARTS).glob('again-*')))}"
-        )
+        self._attempts += 1
+        name = self.audited.key(f"again-{self._attempts}")
         scratch = Run(
-            place,
+            self.run.path / PARTS / name,
             {
                 **self.run.manifest,
                 **{key: {} for key in ACCUMULATED},
@@ -462,13 +501,9 @@ class RepeatedAudit(ModelAudit):
             self.audited.sizer,
             self.audited.surrogates,
         )
-        AttackRun(
-            audited,
-            stage,
-            before,
-            idle,
-            self.checks.gradient_models.get(stage.gradient, self.audited.model),
-        )()
+        audited.parts = self.audited.parts
+        followed = self.checks.gradient_models.get(stage.gradient, self.audited.model)
+        yield from StageRun(audited, stage, before, idle, followed, prefix=f"{name}-").pieces()
         return scratch
 
     def _compare(
