@@ -151,7 +151,7 @@ def test_card_and_manifest(benchmark_set, work):
         and "| 40 | 0 | 11 | – |" in card
     )
     assert (
-        "**11 of 12 samples have an input at which the model is wrong.**" in card
+        "**11 of the 11 samples that the agent distorted have an input" in card
         and "| misclassified | 1 |" in card
     )
     manifest = json.loads((benchmark_set / "manifest.json").read_text())
@@ -341,7 +341,7 @@ def test_a_false_positive(work, tmp_path):
     )
     card = (tmp_path / "set" / "README.md").read_text()
     assert (
-        "an input at which the probability of class bright, which is not the true one, exceeds 0.9."
+        "an input at which the probability of class bright, which is not the true one, exceeds 0.9"
         in card
     )
 

@@ -1,5 +1,6 @@
 """Rows of the samples of a benchmark set, the figures that are counted from them, and the report."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -7,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from brinell.analysis.folder_result import Result
+from brinell.analysis.results import Share
+from brinell.analysis.robust_accuracy import class_name, share
 from brinell.core.data import Task
 from brinell.core.domain import Domain
 from brinell.core.record import Array
 from brinell.manifest import Amount, Count, Facts, Listing
 from brinell.reports import values
-from brinell.reports.numbers import counted, short
+from brinell.reports.numbers import counted, detail_text, percent, short
 from brinell.reports.values import Code, Percent, Report, Step, Table
 from brinell.store import parquet
 from brinell.store.files import write_text
@@ -58,6 +61,26 @@ class LevelResult(Result):
     """Median L2 distance from the clean input."""
 
 
+class Size(Result):
+    """A quantity of the adversarial examples."""
+
+    name: str
+    """L2, Linf, queries until the first adversarial example, or distorted patches."""
+    mean: float
+    median: float
+    largest: float
+
+
+class DistortionShare(Result):
+    """Share of a distortion in the distorted patches of the adversarial examples."""
+
+    of_class: str | None
+    """Name of the class; null for all of them."""
+    distortion: str
+    patches: Share
+    """Patches with this distortion among all distorted ones."""
+
+
 class BenchmarkResult(FolderResult):
     """The result of `brinell benchmark`."""
 
@@ -77,6 +100,13 @@ class BenchmarkResult(FolderResult):
     """Median L2 distance of the adversarial examples."""
     median_patches: float | None
     """Median number of distorted patches of the adversarial examples."""
+    success: Share
+    """Samples with an adversarial example among those that the agent distorted: the model gets
+    them right, and the clean input does not meet the criterion."""
+    sizes: list[Size]
+    """Distances, queries and patches of the adversarial examples."""
+    distortions: list[DistortionShare]
+    """Share of each distortion in the adversarial examples, of all classes and by class."""
     levels: tuple[LevelResult, ...]
     """All levels, clean inputs first."""
 
@@ -86,10 +116,19 @@ class BenchmarkResult(FolderResult):
         outcomes = [
             (name.replace("_", " "), count) for name, count in self.outcomes.items() if count
         ]
-        sentences = [
-            f"{successes} of {counted(self.samples, 'sample')} have an input at "
-            f"which {facts.criterion}."
-        ]
+        left_out = self.samples - self.success.n
+        sentences = ["The agent had no sample to distort."]
+        if self.success.n:
+            sentences = [
+                f"{successes} of the {counted(self.success.n, 'sample')} that the agent distorted "
+                f"have an input at which {facts.criterion}: {percent(self.success.value)} "
+                f"({detail_text(self.success)})."
+            ]
+        if left_out:
+            sentences.append(
+                f"{counted(left_out, 'further sample')} counted in no figure: the model is wrong "
+                "there without a distortion, or the criterion is met."
+            )
         if successes:
             sentences.append(
                 "In the median it lies at an L2 distance of "
@@ -134,6 +173,7 @@ class BenchmarkResult(FolderResult):
                     name="levels",
                     terminal=True,
                 ),
+                *_example_tables(self),
                 Table(
                     title="Samples", columns=("outcome", "samples"), rows=outcomes, name="outcomes"
                 ),
@@ -166,6 +206,33 @@ class BenchmarkResult(FolderResult):
         return super().write()
 
 
+def _example_tables(result: BenchmarkResult) -> Iterator[Table]:
+    """Distances and costs of the adversarial examples, and the share of each distortion in them."""
+    if not result.sizes:
+        return
+    yield Table(
+        title="The adversarial examples",
+        columns=("", "mean", "median", "largest"),
+        rows=[(size.name, size.mean, size.median, size.largest) for size in result.sizes],
+        text=f"Over the {counted(result.success.k, 'adversarial example')}; distances are in the "
+        "units of the data.",
+        name="examples",
+        terminal=True,
+    )
+    rows = [
+        (share.of_class or "all", share.distortion, share.patches) for share in result.distortions
+    ]
+    yield Table(
+        title="Share of each distortion",
+        columns=("class", "distortion", "of the distorted patches"),
+        rows=rows,
+        text="Distorted patches of the adversarial examples by their distortion.",
+        name="distortions",
+        folded=len(rows) > 12,
+        terminal=len(rows) <= 12,
+    )
+
+
 NOUNS = {None: "inputs", "segmentation": "pixels", "detection": "objects"}
 """What is right or wrong, by task."""
 
@@ -175,7 +242,17 @@ def summarise(folder: Folder[Samples]) -> BenchmarkResult:
     samples, facts = folder.rows, folder.facts
     outcomes = samples.outcome.tolist()
     probes = sum(probe["forwards"] for probe in folder.manifest.get("probes", {}).values())
-    names = ["level", "reached", "valid", "wrong", "adversarial", "l2"]
+    names = [
+        "level",
+        "reached",
+        "valid",
+        "wrong",
+        "adversarial",
+        "l2",
+        "linf",
+        "label",
+        "patches",
+    ]
     tables = [
         parquet.read_table(file, names) for file in sorted((folder.path / "data").glob("*.parquet"))
     ]
@@ -195,7 +272,61 @@ def summarise(folder: Folder[Samples]) -> BenchmarkResult:
         median_l2=_median(samples.l2),
         median_patches=_median(samples.patch_count),
         levels=tuple(_level(rows, level) for level in (0.0, *facts.levels)),
+        success=share(
+            outcome == Outcome.REACHED
+            for outcome in outcomes
+            if outcome in (Outcome.REACHED, Outcome.NOT_REACHED)
+        ),
+        sizes=_sizes(samples, rows),
+        distortions=_distortions(rows, folder.head()["classes"]),
     )
+
+
+def _sizes(samples: Samples, rows: dict[str, Array]) -> list[Size]:
+    """Quantities of the adversarial examples; none without one."""
+    values = {
+        "L2": np.ma.compressed(samples.l2),
+        "Linf": rows["linf"][_examples(rows)].astype(float),
+        "queries": np.ma.compressed(samples.queries_to_success),
+        "patches": np.ma.compressed(samples.patch_count),
+    }
+    return [
+        Size(
+            name=name,
+            mean=float(column.mean()),
+            median=float(np.median(column)),
+            largest=float(column.max()),
+        )
+        for name, column in values.items()
+        if len(column)
+    ]
+
+
+def _distortions(rows: dict[str, Array], classes: Sequence[str]) -> list[DistortionShare]:
+    """The share of each distortion, of all classes first."""
+    index = np.flatnonzero(_examples(rows))
+    placed = [
+        (rows["label"][row], patch["distortion"]) for row in index for patch in rows["patches"][row]
+    ]
+    names = sorted({name for _, name in placed})
+    labels = sorted({label for label, _ in placed if label is not None})
+    shares = []
+    for label in [None, *labels]:
+        of_class = [name for at, name in placed if label is None or at == label]
+        shares += [
+            DistortionShare(
+                of_class=None if label is None else class_name(classes, int(label)),
+                distortion=name,
+                patches=share(other == name for other in of_class),
+            )
+            for name in names
+        ]
+    return shares
+
+
+def _examples(rows: dict[str, Array]) -> Array:
+    """(rows,) bool: the adversarial examples, which are level 1."""
+    return np.asarray((rows["level"] == 1) & (rows["reached"] == True))  # noqa: E712
 
 
 def _median(values: Any) -> float | None:
