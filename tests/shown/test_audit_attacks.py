@@ -17,7 +17,7 @@ from brinell.reports.values import Curve, Figures, Table
 from brinell.studies.audit.run import open_result
 
 INF = np.inf
-ALONE = "The attacks, each by itself"
+SEPARATE = "The attacks, each by itself"
 CASCADE = "The attacks, stage by stage"
 
 
@@ -57,7 +57,7 @@ def test_each_by_itself_by_hand(tmp_path):
     for failures."""
     run = write_separate(tmp_path / "run")
     report = open_result(run).report()
-    table = blocks(report)[ALONE]
+    table = blocks(report)[SEPARATE]
     assert CASCADE not in blocks(report) and table.terminal and not table.folded
     assert column(table, "samples") == [5, 5]
     assert [(cell.k, cell.n) for cell in column(table, "success")] == [(3, 5), (1, 5)]
@@ -90,7 +90,7 @@ def test_several_models(tmp_path):
     """Each model has its rows and its figure."""
     run = write_separate(tmp_path / "run", ("net", "two"))
     sections = blocks(open_result(run).report())
-    assert column(sections[ALONE], "model") == ["net", "net", "two", "two"]
+    assert column(sections[SEPARATE], "model") == ["net", "net", "two", "two"]
     curves = sections["Success over queries, each attack by itself"]
     assert isinstance(curves, Figures) and [figure.title for figure in curves.figures] == [
         "net",
@@ -105,7 +105,7 @@ def test_cascade_by_hand(tmp_path):
     run = write_run(tmp_path / "run", {"net": distances}, labels, [0.2], ["cat", "dog"])
     sections = blocks(open_result(run).report())
     table = sections[CASCADE]
-    assert ALONE not in sections
+    assert SEPARATE not in sections
     assert column(table, "samples attacked") == [5, 3]
     assert [cell.value for cell in column(table, "robust accuracy")] == pytest.approx(
         [1 / 2, 1 / 3]
@@ -128,7 +128,7 @@ def test_real_run_by_rows(patterns, tmp_path):
     rows = brinell.open(out).to_pandas()
     right = set(rows[(rows.attack == "clean") & (rows.outcome == "correct")].sample_id)
     sections = blocks(result.report())
-    table = sections[ALONE]
+    table = sections[SEPARATE]
     assert len(sections[CASCADE].rows) == 1 and len(table.rows) == 2
     for number, name in enumerate(dict.fromkeys(rows.attack[rows.attack != "clean"])):
         if "alone" not in name:
@@ -160,4 +160,6 @@ def test_nothing_right(tmp_path):
     for stage in manifest["stages"]:
         stage["turn"] = {"alone": True}
     sections = blocks(open_result(write_rows(tmp_path / "run", {"net": rows}, manifest)).report())
-    assert ALONE not in sections and "2 further stages had nothing to do" in sections[CASCADE].text
+    assert (
+        SEPARATE not in sections and "2 further stages had nothing to do" in sections[CASCADE].text
+    )

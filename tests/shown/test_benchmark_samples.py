@@ -45,21 +45,21 @@ def test_success_is_of_the_samples_that_were_right(benchmark):
     rows = pq.read_table(Path(benchmark.folder) / "rows.parquet").to_pylist()
     right = [row for row in rows if row["clean_prediction"] == row["label"]]
     assert len(right) == 22
-    reached = [row for row in right if row["outcome"] == "reached"]
-    assert (benchmark.success.k, benchmark.success.n) == (len(reached), 22)
+    examples = [row for row in right if row["outcome"] == "reached"]
+    assert (benchmark.success.k, benchmark.success.n) == (len(examples), 22)
     first, second, *_ = benchmark.report().sentences
-    assert first.startswith(f"{len(reached)} of the 22 samples that the agent distorted")
+    assert first.startswith(f"{len(examples)} of the 22 samples that the agent distorted")
     assert second.startswith("2 further samples counted in no figure")
 
 
 def test_sizes(benchmark):
     """Mean, median and largest of distances, queries and patches."""
     rows = pq.read_table(Path(benchmark.folder) / "rows.parquet").to_pylist()
-    reached, examples = [row for row in rows if row["l2"] is not None], examples_of(benchmark)
+    rows_reached, examples = [row for row in rows if row["l2"] is not None], examples_of(benchmark)
     values = {
-        "L2": [row["l2"] for row in reached],
+        "L2": [row["l2"] for row in rows_reached],
         "Linf": [row["linf"] for row in examples],
-        "queries": [row["queries_to_success"] for row in reached],
+        "queries": [row["queries_to_success"] for row in rows_reached],
         "patches": [len(row["patches"]) for row in examples],
     }
     table = tables(benchmark.report())["The adversarial examples"]
@@ -82,5 +82,5 @@ def test_shares_of_the_distortions(benchmark):
                 counts.setdefault(name, []).append(patch["distortion"])
     assert {row[0] for row in table.rows} == set(counts)
     for name, distortion, share in table.rows:
-        placed = counts[name]
-        assert (share.k, share.n) == (placed.count(distortion), len(placed))
+        names_placed = counts[name]
+        assert (share.k, share.n) == (names_placed.count(distortion), len(names_placed))
