@@ -83,7 +83,8 @@ class Plan:
 class Study:
     """One verb of Brinell.
 
-    With `rows` the kit does most of the work: `run:pieces` gives `(Plan, Call) -> [Piece]`, and
+    With `rows` the kit does most of the work: `run:pieces` gives `(Plan, Call) -> [Piece]`, or is a
+    generator where pieces depend on answers (`engine.piece.Pieces`), and
     `result:summarise` gives `(Folder) -> result`, a `studies.result.FolderResult`. Without, `run`
     does everything. The module `run` may hold more:
 

@@ -127,6 +127,35 @@ class ServedDriver(Driver):
         self._channel.serve(answer)
 
 
+def as_cut(
+    pieces: Pieces, rows: type[Any], note: Callable[[str], None]
+) -> Generator[Sequence[Piece], PieceAnswer, list[PieceResult]]:
+    """The pieces of a study that depend on answers, known by the order in which they are cut;
+    returns their answers in the order in which they come. This process makes them.
+
+    Args:
+        pieces: yields pieces that can be done now, and is sent one that is done.
+        rows: the dataclass of the rows of all.
+        note: told the name of each piece that can begin.
+    """
+    answers: list[PieceResult] = []
+    count = 0
+    with closing(pieces):
+        try:
+            new = next(pieces)
+            while True:
+                ready: list[Piece] = []
+                for piece in new:
+                    ready.append(replace(piece, key=f"piece-{count:05d}", rows=rows))
+                    note(f"{count + 1} {piece.name}")
+                    count += 1
+                answer = yield ready
+                answers.append(answer[1])
+                new = pieces.send(answer)
+        except StopIteration:
+            return answers
+
+
 def in_turn(
     pieces: Sequence[Piece], rows: type[Any], note: Callable[[str], None]
 ) -> Generator[Sequence[Piece], PieceAnswer, list[PieceResult]]:

@@ -4,7 +4,7 @@
 """
 
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +41,7 @@ from brinell.store.folder import MANIFEST
 from brinell.store.table import Table
 from brinell.studies.job import Job, open_folder
 from brinell.studies.kit import Call, Piece, Plan, Study
-from brinell.studies.pieces import Driver, ServedDriver, in_turn
+from brinell.studies.pieces import Driver, ServedDriver, as_cut, in_turn
 
 
 def open_plan(
@@ -194,14 +194,16 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
         with ExitStack() as stack:
             worker = ServedDriver(job.path, pool)
             ready, _ = _ready(plan, worker, stack)
-            worker.serve(_pieces(study, ready, call, pieces_of).__getitem__)
+            pieces = _pieces(study, ready, call, pieces_of)
+            worker.serve(pieces.__getitem__)
 
     with open_folder(job, resume=call.resume) as is_complete, ExitStack() as stack:
         if not is_complete:
             driver = Driver(job.path, pool)
             ready, answer_facts = _ready(plan, driver, stack)
             pieces = _pieces(study, ready, call, pieces_of)
-            answers = driver.carry_out(in_turn(pieces, table.of, call.progress.note))
+            order = in_turn if isinstance(pieces, list) else as_cut
+            answers = driver.carry_out(order(pieces, table.of, call.progress.note))
             stack.close()  # the models are done with
 
             manifest = {
@@ -226,13 +228,13 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
 
 
 def _pieces(
-    study: Study,
-    plan: Plan,
-    call: Call,
-    pieces_of: Callable[[Any, Call], Sequence[Piece]] | None,
-) -> list[Piece]:
-    """The pieces of a study, or of what stands in for them."""
-    return list((pieces_of or study.resolve("run:pieces"))(plan, call))
+    study: Study, plan: Plan, call: Call, pieces_of: Callable[[Any, Call], Any] | None
+) -> Any:
+    """The pieces of a study, or of what stands in for them: a list, or a generator of pieces that
+    depend on answers.
+    """
+    pieces = (pieces_of or study.resolve("run:pieces"))(plan, call)
+    return pieces if isinstance(pieces, Generator) else list(pieces)
 
 
 def _named_folders(request: BaseRequest, ignored: Collection[str]) -> dict[str, str]:
