@@ -329,7 +329,7 @@ def beats() -> Loaded:
         nn.Flatten(),
         nn.LazyLinear(5),
     )
-    return _own(net, x.clamp(0, 1)[:, None], y, 539)
+    return _own(net, x.clamp(0, 1)[:, None], y, 539, epochs=12)
 
 
 def clips() -> Loaded:
@@ -345,10 +345,12 @@ def clips() -> Loaded:
         nn.Flatten(),
         nn.LazyLinear(8),
     )
-    return _own(net, F.avg_pool3d(x, (1, 4, 4)), torch.from_numpy(labels), SIZES["clips"])
+    return _own(
+        net, F.avg_pool3d(x, (1, 4, 4)), torch.from_numpy(labels), SIZES["clips"], epochs=40
+    )
 
 
-def _own(net: nn.Module, x: Tensor, y: Tensor, held_out: int) -> Loaded:
+def _own(net: nn.Module, x: Tensor, y: Tensor, held_out: int, *, epochs: int) -> Loaded:
     """A network trained on its own data, but for what is held out."""
     order = torch.randperm(len(x), generator=generator(3))
     test, rows = order[:held_out], order[held_out:]
@@ -359,7 +361,7 @@ def _own(net: nn.Module, x: Tensor, y: Tensor, held_out: int) -> Loaded:
             lambda part: part.reset_parameters() if hasattr(part, "reset_parameters") else None
         )
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
-    for _ in range(12):
+    for _ in range(epochs):
         for batch in rows.split(32):
             optimizer.zero_grad()
             F.cross_entropy(net(x[batch]), y[batch]).backward()
