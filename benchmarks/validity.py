@@ -204,6 +204,10 @@ def power(options: argparse.Namespace) -> None:
         table.add(code, " ".join(member.kind for member in chosen), *cells, seconds)
 
 
+ATTACKING = (Code.PROBE_AHEAD, Code.WEIGHTS, "plateau")
+"""Checks whose passes are counted where their findings are kept."""
+
+
 @contextmanager
 def counting() -> Iterator[Counter[str]]:
     """Passes by check while the block runs; those that only their sum is known of stand under the
@@ -220,13 +224,13 @@ def counting() -> Iterator[Counter[str]]:
             passes[code] += sum(context.costs) - before
         return findings
 
-    def keep_and_count(checks: ModelChecks, findings: Any, *costs: int) -> None:
-        codes = [finding.code for finding in findings]
-        if codes[0] in (Code.PROBE_AHEAD, Code.WEIGHTS):
-            passes[codes[0]] += sum(costs)
+    def keep_and_count(checks: ModelChecks, findings: Any, costs: Any) -> None:
+        codes, spent = [finding["code"] for finding in findings], sum(costs.values())
+        if codes[0] in ATTACKING:
+            passes[codes[0]] += spent
         elif codes[0] == Code.CLEAN:
-            passes[Code.CLEAN] += sum(costs) - sum(passes.values())
-        keep(checks, findings, *costs)
+            passes[Code.CLEAN] += spent - sum(passes.values())
+        keep(checks, findings, costs)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CheckContext, "make", make_one_by_one)
