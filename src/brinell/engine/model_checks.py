@@ -290,7 +290,7 @@ class ModelChecks:
         clean, adversarial = self._adversarial_examples(INPUTS)
         robust = robust[evenly_spaced(len(robust), INPUTS)] if len(robust) else robust
         x = self.audited.load(plan.ids[robust])
-        if not len(x):
+        if not len(x) or not len(plan.levels):
             return torch.cat([clean, adversarial])
 
         rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids[robust], device=x.device))
