@@ -19,11 +19,11 @@ from brinell.core.errors import BrinellWarning, RequestError, in_python, short
 from brinell.core.model import Model
 from brinell.core.settings import is_text
 from brinell.core.user_files import expand_home, user_path
-from brinell.engine.live_progress import LiveProgress
 from brinell.engine.progress import Progress, SilentProgress
 from brinell.engine.texts import settings_texts
 from brinell.engine.toml import check_keys, parse_request
 from brinell.inputs import models_of, name_of, open_dataset, preparation_text, spec_of, specs_of
+from brinell.reports.live_progress import LiveProgress
 from brinell.studies import register
 from brinell.studies.attempts import carry_out
 from brinell.studies.kit import Call, Output, Study

@@ -12,7 +12,13 @@ from brinell.core.record import COLUMNS, SCHEMA_VERSION, Records
 TWO_STAGES = ("apgd-ce", "apgd-dlr")
 
 
-CODES = (*list(Code)[: list(Code).index(Code.BLACK_BOX)], Code.SURVIVORS, Code.WEIGHTS, Code.FRESH)
+CODES = (
+    *list(Code)[: list(Code).index(Code.BLACK_BOX)],
+    Code.SURVIVORS,
+    Code.PLATEAU,
+    Code.WEIGHTS,
+    Code.FRESH,
+)
 
 
 def manifest(

@@ -195,6 +195,7 @@ def recorded_checks(*failed, missing=()):
     looks = [
         *list(Code)[: list(Code).index(Code.BLACK_BOX)],
         Code.SURVIVORS,
+        Code.PLATEAU,
         Code.WEIGHTS,
         Code.FRESH,
     ]

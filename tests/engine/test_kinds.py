@@ -7,13 +7,16 @@ from torch import nn
 
 import brinell
 from _defences import OneHot, Scaled, Softmax, Wrapper
-from _helpers import Recorder, mlp, plan_of, rows_of, run_audit, verify
+from _helpers import Recorder, batch_of, distance, mlp, plan_of, rows_of, run_audit, verify
 from _refusals import refused
 from brinell.core.checks import Code
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError, RequestError
-from brinell.core.model import ModelInfo
+from brinell.core.model import Access, ModelInfo
+from brinell.core.streams import Streams
 from brinell.engine.answers import SAMPLES, check_answer_kind, grid
+from brinell.engine.checks import kind_of_answers as kind_check
+from brinell.engine.context import CheckContext
 from brinell.models._answers import (
     KINDS,
     LogitModel,
@@ -311,3 +314,33 @@ def test_the_user_knows_better(tmp_path):
         headline(unsure, y, tmp_path / "c", answers="odds")
     with pytest.raises(RequestError, match="a spec says it itself"):
         brinell.audit("digits-cnn", "digits", answers="logits")
+
+
+def test_whole_weights_on_a_grid_of_inputs_round_nothing():
+    """Three sound models whose answers to stored digits lie on a grid, and one that rounds."""
+    rng = torch.Generator().manual_seed(2)
+    x = torch.randint(0, 17, (40, 6), generator=rng) / 16
+    ternary = nn.Linear(6, 3, bias=False)
+    ternary.weight.data = torch.randint(-1, 2, (3, 6), generator=rng).float()
+    whole = nn.Linear(6, 3)
+    whole.weight.data = torch.randint(-8, 9, (3, 6), generator=rng).float()
+    whole.bias.data = torch.randint(-8, 9, (3,), generator=rng).float()
+    stored = torch.randint(0, 17, (3, 20, 6), generator=rng) / 16
+
+    def nearest(x):
+        return -torch.cdist(x[None], stored, p=1).amin(2).T
+
+    for change, passed in (
+        (ternary, True),
+        (whole, True),
+        (nearest, True),
+        (lambda x: (16 * ternary(x)).round() / 16, False),
+        (lambda x: (4 * whole(x)).round() / 4, False),
+    ):
+        model = Recorder(lambda x, change=change: change(x).detach(), SIX, 3)
+        model.access = Access.SCORES
+        assert grid(change(x).detach()) is not None, "on stored inputs all five look rounded"
+        batch = batch_of(x, change(x).argmax(1))
+        context = CheckContext(model, batch, distance("linf"), 0.1, Streams.of(0, batch.ids))
+        finding = kind_check(context)
+        assert finding.passed is passed, finding.text

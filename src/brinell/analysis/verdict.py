@@ -12,7 +12,7 @@ UNSTEADY = {
     Code.CLEAN: "clean accuracy is at chance level, or higher when inputs are prepared differently",
     Code.WEIGHTS: "weights or buffers changed during the audit",
     Code.DRIFT: "answers changed with the number of calls",
-    Code.FRESH: "a copy of the model that had answered nothing gives other answers",
+    Code.FRESH: "the model gives other answers in a process that had answered nothing",
     Code.BATCH: "answers depend on the other inputs of a batch, or on the position within it",
     Code.MODE: "the model is in training mode, or answers differently when gradients are requested",
 }
@@ -24,6 +24,7 @@ BROKEN = {
     Code.BOUNDARY: "attacks failed, but the scores do not tell how near the decision boundary is",
     Code.SURVIVORS: "attacks failed, but robust samples' scores do not tell how near the "
     "boundary is",
+    Code.PLATEAU: "attacks ended where the margin is flat, so they went no further",
     Code.GRADIENTS_INSIDE: "the forward pass takes gradients of its own, which attacks cannot follow",
     Code.SATURATED: "rounding removed the gradient of the cross-entropy",
     Code.MISLEADING: "steps along the gradient do not raise the loss",

@@ -78,8 +78,8 @@ class Command:
 
     def _run(self) -> Any:
         """Carry out the study; returns its result."""
-        from brinell.engine.live_progress import LiveProgress
         from brinell.engine.toml import parse_request
+        from brinell.reports.live_progress import LiveProgress
 
         study = self.study
         request = self._request()

@@ -67,6 +67,9 @@ class Code(StrEnum):
     SURVIVORS = "survivor-margin"
     """The same as `boundary-margin`, on lines between samples that are robust to the attacks,
     others and adversarial examples. Made after the attacks that follow the model's own gradient."""
+    PLATEAU = "plateau"
+    """Attacks on robust samples end where the margin is flat: what they left there is not shown to
+    be robust (Pintor et al. 2022)."""
     WEIGHTS = "changed-weights"
     """The weights or buffers changed during the audit."""
     FRESH = "fresh-copy"
@@ -157,14 +160,15 @@ class Finding:
         remedy: str,
         *,
         fewest: int = MIN_SAMPLES,
+        rate: float = ERROR_RATE,
     ) -> "Finding":
-        """A finding that fails if more of `n` samples are bad than chance explains where `limit` of
-        them are.
+        """A finding that fails if more of `n` samples are bad than chance explains at `rate` where
+        `limit` of them are.
 
         It passes if no more than `limit` of at least `fewest` are; between the two the samples are
         too few to tell.
         """
-        failed, error_rate = exact_test(k, n, limit)
+        failed, error_rate = exact_test(k, n, limit, rate)
         passed = False if failed else True if n >= fewest and k <= limit * n else None
         text = (
             f"{observation}: {remedy}"

@@ -30,7 +30,12 @@ GRADIENT_FAILURES: frozenset[str] = frozenset(
 """Failed checks that start the search for a repair of the gradient."""
 REPAIRABLE: frozenset[str] = GRADIENT_FAILURES | DETACHED
 """Failed checks that a repair resolves if finite differences agree with its gradient."""
-MASKING: frozenset[str] = REPAIRABLE | {Code.ANSWERS, Code.GRADIENTS_INSIDE, Code.SATURATED}
+MASKING: frozenset[str] = REPAIRABLE | {
+    Code.ANSWERS,
+    Code.GRADIENTS_INSIDE,
+    Code.SATURATED,
+    Code.PLATEAU,
+}
 """Failed checks that mean: gradients are masked, so an attack that stops early may stop too
 early."""
 OF_NOISE: frozenset[str] = frozenset({Code.MISMATCH, Code.MISLEADING})
@@ -59,6 +64,6 @@ def conditions(
         active.add("blind")
     if Code.RANDOM in failures:
         active.add("random")
-    if labels_only or (failures & (DETACHED | COARSE) and not decides):
+    if labels_only or (failures & (DETACHED | COARSE | {Code.PLATEAU}) and not decides):
         active.add("detached")
     return active

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from brinell.core.checks import COARSE, DETACHED, TOO_FEW, Code, Finding
 from brinell.core.contracts import Remark
+from brinell.core.errors import ModelError
 from brinell.core.fresh import FreshProcess
 from brinell.core.model import Access, Model
 from brinell.core.norms import per_sample
@@ -21,7 +22,7 @@ from brinell.core.oracle import Batch
 from brinell.core.record import CLEAN, Array, Outcome, has_broken
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.engine import boundary, clean_accuracy
+from brinell.engine import boundary, clean_accuracy, plateau
 from brinell.engine.adaptive import GRADIENT_FAILURES, REPAIRABLE, conditions
 from brinell.engine.after_attacks import (
     INPUTS,
@@ -35,7 +36,7 @@ from brinell.engine.audited_model import AuditedModel, facts_of
 from brinell.engine.cascade import Stage
 from brinell.engine.checks import BEFORE_ATTACKS, SAMPLES
 from brinell.engine.consistency import evenly_spaced
-from brinell.engine.context import CheckContext
+from brinell.engine.context import CheckContext, NotMadeError
 from brinell.engine.deciding import find_deciding_scores, with_scores_of
 from brinell.engine.group_attack import make_criterion, predict
 from brinell.engine.piece import Piece, PieceAnswer, make_alone
@@ -52,6 +53,7 @@ CheckResult = tuple[Sequence[Finding], int, int]
 """Findings, and the forwards and backwards that they cost."""
 Checks = Generator[Sequence[Piece], PieceAnswer, dict[str, str]]
 """Pieces that make checks; it returns the failed ones by code, each with its text."""
+NO_ROBUST_SAMPLE = "no sample is robust"
 DRIFT_SAMPLES = 16
 """Number of clean inputs that the model answers once more at the end."""
 
@@ -174,10 +176,56 @@ class ModelChecks:
         """
         if not self._right(state).any() or not len(self.plan.levels):
             return {}
-        yield from self._make("survivors", partial(self._check_survivors, state))
-        if failures := self._failures([Code.SURVIVORS]):
+        yield from self._make("survivors", partial(self._check_robust_samples, state))
+        if failures := self._failures([Code.SURVIVORS, Code.PLATEAU]):
             self.adapt(failures, state, late=True)
         return failures
+
+    def _check_robust_samples(self, state: State) -> CheckResult:
+        """Make the checks on robust samples."""
+        margins, forwards, backwards = self._check_survivors(state)
+        ends, further_forwards, further_backwards = self._check_plateaus(state)
+        return [*margins, *ends], forwards + further_forwards, backwards + further_backwards
+
+    def _check_plateaus(self, state: State) -> CheckResult:
+        """Look at where a short attack on robust samples ends."""
+        robust, right = self._robust(state), np.flatnonzero(self._right(state))
+        if not len(robust):
+            return [Finding(code=Code.PLATEAU, passed=True, text=NO_ROBUST_SAMPLE)], 0, 0
+        robust = robust[evenly_spaced(len(robust), plateau.SAMPLES)]
+        ids = torch.as_tensor(self.plan.ids[robust], device=self.plan.device)
+        try:
+            finding, forwards, backwards = plateau.check_plateaus(
+                self.gradient_models["own"],
+                self._batch(robust),
+                self._threat(robust, np.full(len(robust), -1), state),
+                self._batch(right[evenly_spaced(len(right), SAMPLES)]),
+                Streams.of(self.plan.request.seed, ids).fold("plateau"),
+                self._sizer.size,
+            )
+        except (NotMadeError, ModelError) as error:
+            return [Finding.not_made(Code.PLATEAU, str(error))], 0, 0
+        return [finding], forwards, backwards
+
+    def _batch(self, index: Array) -> Batch:
+        """The samples at these positions, with ids 0 to n-1."""
+        x = self.audited.load(self.plan.ids[index])
+        y = torch.as_tensor(self.plan.labels[index], device=x.device).long()
+        return Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y)
+
+    def _threat(self, index: Array, level: Array, state: State) -> Threat:
+        """The threat of the samples at these positions, at the budgets of their levels (n,)."""
+        plan = self.plan
+        eps = torch.as_tensor(
+            plan.levels[level] * plan.units[index], dtype=torch.float32, device=plan.device
+        )
+        target = None if state.target is None else state.target[index]
+        return Threat(
+            distance=plan.distance,
+            eps=eps,
+            domain=self.model.domain,
+            criterion=make_criterion(target, plan.device, self.source.reject, plan.threshold),
+        )
 
     def _check_survivors(self, state: State) -> CheckResult:
         """Make the check on robust samples, unless the same failed on clean inputs."""
@@ -190,7 +238,7 @@ class ModelChecks:
             )
             finding = Finding.not_made(Code.SURVIVORS, reason)
         elif not len(robust):
-            finding = Finding(code=Code.SURVIVORS, passed=True, text="no sample is robust")
+            finding = Finding(code=Code.SURVIVORS, passed=True, text=NO_ROBUST_SAMPLE)
         else:
             index = robust[evenly_spaced(len(robust), boundary.SURVIVORS)]
             x = torch.cat(
@@ -318,7 +366,8 @@ class ModelChecks:
         """
         recorded = self._known.get(Code.PROBE_AHEAD, {})
         index = np.flatnonzero(~np.isnan(reach))
-        if recorded.get("passed") is False or not is_ahead(len(index), compared):
+        looks = self._looks
+        if recorded.get("passed") is False or not is_ahead(len(index), compared, looks):
             return {}
 
         check = partial(self._compare_probe, stage, state, level, reach, compared, passes)
@@ -333,28 +382,26 @@ class ModelChecks:
         """Compare a probe with an attack that climbs the margin; arguments as for `probe_ahead`."""
         plan, index = self.plan, np.flatnonzero(~np.isnan(reach))
         index, count = index[evenly_spaced(len(index), COMPARED)], len(index)
-        x = self.audited.load(plan.ids[index])
-        y = torch.as_tensor(plan.labels[index], device=x.device).long()
-        batch = Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y)
-        target = None if state.target is None else state.target[index]
-        threat = Threat(
-            distance=plan.distance,
-            eps=torch.as_tensor(
-                plan.levels[level[index]] * plan.units[index], dtype=torch.float32, device=x.device
-            ),
-            domain=self.model.domain,
-            criterion=make_criterion(target, x.device, self.source.reject, plan.threshold),
-        )
-        reached = torch.as_tensor(reach[index], dtype=torch.float32, device=x.device)
-        rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids[index], device=x.device)).fold(
-            "probe ahead"
-        )
-        model, counts = self.gradient_models["own"], (count, compared)
+        batch, threat = self._batch(index), self._threat(index, level[index], state)
+        reached = torch.as_tensor(reach[index], dtype=torch.float32, device=plan.device)
+        ids = torch.as_tensor(plan.ids[index], device=plan.device)
+        rng = Streams.of(plan.request.seed, ids).fold("probe ahead")
+        model, looks = self.gradient_models["own"], self._looks
+        counts = count, compared
         opening = f"{self.audited.short_name(stage.name)}, "
         finding, forwards, backwards = check_lead(
-            model, opening, batch, threat, reached, counts, passes, rng, self._sizer.size
+            model, opening, batch, threat, reached, counts, looks, passes, rng, self._sizer.size
         )
         return [finding], forwards, backwards
+
+    @property
+    def _looks(self) -> int:
+        """How many stages of the plan may be compared with those that climb the loss."""
+        climb = [
+            stage.attack.access == Access.GRADIENTS and stage.attack.family == "budgeted"
+            for stage in self.plan.stages
+        ]
+        return max(1, len(climb) - sum(climb))
 
     def adapt(self, failed: dict[str, str], state: State, *, late: bool = False) -> None:
         """Decide which waiting stages run, and with which gradients; `late` is true if attacks have
@@ -486,16 +533,15 @@ class ModelChecks:
             max(2, GROUP_BYTES // (4 * int(np.prod(plan.dataset.domain.shape)))),
         )
         index = right[evenly_spaced(len(right), count)]
-        x = self.audited.load(plan.ids[index])
-        y = torch.as_tensor(plan.labels[index], device=x.device).long()
+        batch = self._batch(index)
         return CheckContext(
             self.model,
-            Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y),
+            batch,
             plan.distance,
             float(plan.levels[-1] * np.median(plan.units[index])) if len(plan.levels) else math.inf,
-            Streams.of(plan.request.seed, torch.as_tensor(plan.ids[index], device=x.device)).fold(
-                "checks"
-            ),
+            Streams.of(
+                plan.request.seed, torch.as_tensor(plan.ids[index], device=plan.device)
+            ).fold("checks"),
             batch_size=self._sizer.size,
             on_pass=self.progress.count_passes,
             climbs_margins=any(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from brinell import plugins
 from brinell.core.attack import attack
-from brinell.core.checks import Code, Finding, exact_test
+from brinell.core.checks import ERROR_RATE, Code, Finding, exact_test
 from brinell.core.contracts import Attack
 from brinell.core.model import Model
 from brinell.core.oracle import Batch
@@ -27,9 +27,11 @@ SAMPLES = 64
 """Largest number of samples on which both are compared."""
 
 
-def is_ahead(count: int, compared: int) -> bool:
-    """True if a probe is ahead on more samples than on a healthy model."""
-    return compared > 0 and exact_test(count, compared, LIMIT)[0]
+def is_ahead(count: int, compared: int, looks: int) -> bool:
+    """True if a probe is ahead on more samples than on a healthy model, at the rate of one of so many
+    looks.
+    """
+    return compared > 0 and exact_test(count, compared, LIMIT, ERROR_RATE / looks)[0]
 
 
 def check_lead(
@@ -39,6 +41,7 @@ def check_lead(
     threat: Threat,
     reach: Tensor,
     counts: tuple[int, int],
+    looks: int,
     passes: int,
     rng: Streams,
     batch_size: int,
@@ -46,7 +49,8 @@ def check_lead(
     """Make the comparison; return the finding, and the forwards and backwards that it cost.
 
     The batch holds at most `SAMPLES` samples on which the probe is ahead, with ids 0 to n-1, and
-    `counts` how many these are and how many it attacked. `reach` (n,) is the margin that it
+    `counts` how many these are and how many it attacked. The run compares so many probes (`looks`)
+    at most, and all have one error rate together. `reach` (n,) is the margin that it
     reached, from which it counts as ahead: infinite where it broke the sample. It spends at most
     `passes` forwards and backwards on a sample; the text begins with its name, `opening`.
     """
@@ -66,6 +70,13 @@ def check_lead(
         "the gradients mislead, and attacks that follow them overestimate the model's robustness"
     )
     finding = Finding.of_share(
-        Code.PROBE_AHEAD, count, compared, LIMIT, observation, remedy, fewest=1
+        Code.PROBE_AHEAD,
+        count,
+        compared,
+        LIMIT,
+        observation,
+        remedy,
+        fewest=1,
+        rate=ERROR_RATE / looks,
     )
     return finding, int(ledger.costs.forwards.sum()), int(ledger.costs.backwards.sum())

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from brinell.engine.executor import Channel, Pool
-from brinell.engine.live_progress import duration
 from brinell.engine.piece import Piece, PieceAnswer, Pieces
+from brinell.reports.live_progress import duration
 from brinell.store.files import write_atomically
 from brinell.store.parts import Parts, PieceResult
 

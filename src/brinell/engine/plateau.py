@@ -1,0 +1,84 @@
+"""Check of where attacks ended: whether robust samples lie on plateaus of the margin.
+
+An attack that stands where the margin is flat ends there, however near the boundary is: the sample
+was not attacked further, which is no evidence of robustness. A short attack leads into the budget
+of each robust sample, and the gain that the gradient promises there is compared with the margin
+that is still missing: not the gain within the budget, since deep in its class a sound model
+promises little for a small one, but that on the whole way to the nearest input of another class.
+Where even the steepest way makes less than `FLAT` of what is missing, the margin falls somewhere
+else than where the attack is, and not by its gradient.
+
+Pintor et al. 2022 (Indicators of attack failure) name attacks that stop on plateaus, and look at
+the loss along the steps of one attack. No source for the comparison with the way is known.
+"""
+
+import torch
+from torch import Tensor
+
+from brinell import plugins
+from brinell.core.attack import attack
+from brinell.core.checks import Code, Finding
+from brinell.core.contracts import Attack
+from brinell.core.model import Access, Model
+from brinell.core.oracle import Batch
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat, size
+from brinell.engine.context import NotMadeError
+
+SAMPLES = 24
+"""Largest number of robust samples of which the ends are looked at."""
+STEPS = 8
+"""Steps of the attack that leads there."""
+FLAT = 0.1
+"""Share of the missing margin that the gradient promises on the way to another class, below which a
+sample lies on a plateau: sound networks promise half of it at least (docs/results/checks.md)."""
+LIMIT = 0.05
+"""Share of the robust samples that may lie on one."""
+LP = ("linf", "l2", "l1")
+"""Distances in which a promise grows with the way."""
+
+
+def check_plateaus(
+    model: Model, batch: Batch, threat: Threat, others: Batch, rng: Streams, batch_size: int
+) -> tuple[Finding, int, int]:
+    """The finding on robust samples, with ids 0 to n-1, and the forwards and backwards that it cost.
+
+    `others` are right inputs of all classes, from which the way to another class is taken.
+    """
+    if model.access < Access.GRADIENTS:
+        raise NotMadeError(f"the model gives {model.access.name.lower()} only")
+    if threat.distance.name not in LP:
+        raise NotMadeError(f"a gradient promises nothing by the way in {threat.distance.name}")
+    climb: Attack = plugins.build("attack", "apgd", {"loss": "margin", "steps": STEPS})
+    ledger, _ = attack(model, batch, threat, climb, rng, batch_size=batch_size, strongest=True)
+
+    ids = (~ledger.fooled).nonzero()[:, 0]
+    flat = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
+    if len(ids):
+        inner, ends = ledger.threat, ledger.movable(ledger.strongest)[ids]
+        answer = ledger.oracle().gradient(ids, ends)
+        slope = (answer.grad * inner.distance.ascent(answer.grad)).flatten(1).sum(1).nan_to_num(0.0)
+        way = way_to_others(threat, batch.x[ids], batch.y[ids], others)
+        flat = slope * way < FLAT * -answer.loss
+    k, n = int(flat.sum()), len(ids)
+    observation = (
+        f"on {k} of {n} robust samples an attack ends on a plateau: its gradient promises less than "
+        f"{100 * FLAT:.0f} % of the missing margin on the whole way to another class"
+    )
+    remedy = "there the sample was not attacked further; rely on attacks by labels (--attack ray-s)"
+    costs = ledger.costs
+    finding = Finding.of_share(Code.PLATEAU, k, n, LIMIT, observation, remedy, fewest=1)
+    return finding, int(costs.forwards.sum()), int(costs.backwards.sum())
+
+
+def way_to_others(threat: Threat, x: Tensor, y: Tensor, others: Batch) -> Tensor:
+    """(n,): distance of inputs (n, *shape) from the nearest of `others` of another class than theirs
+    (n,); where there is none, to the farthest corner of the bounds.
+    """
+    low, high = threat.domain.bounds(x)
+    way = size(threat.distance, torch.where(x - low > high - x, low, high), x)
+    for row in range(len(x)):
+        rivals = others.x[others.y != y[row]]
+        if len(rivals):
+            way[row] = size(threat.distance, rivals, x[row].expand_as(rivals)).amin()
+    return way
