@@ -72,6 +72,13 @@ class Recorder:
         return sum(len(x) for x in self.calls)
 
 
+def asked_elsewhere(run: Run, name: str = "recorder") -> int:
+    """How many inputs a process of its own was asked about, which no recorder of this one sees."""
+    checks = {check["code"]: check for check in run.manifest["checks"][name]}
+    count = re.search(r"(\d+) inputs of the run", checks["fresh-copy"]["text"])
+    return int(count[1]) if count else 0
+
+
 def distance(name: str) -> Any:
     return plugins.build("distance", name, {})
 

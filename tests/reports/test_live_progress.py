@@ -8,15 +8,9 @@ import numpy as np
 import pytest
 
 from _helpers import Recorder, plan_of, threshold
-<<<<<<< HEAD:tests/engine/test_live_progress.py
-from brinell.engine import live_progress as progress
-from brinell.engine.live_progress import LiveProgress, duration
-from brinell.studies.audits import run_audit
-=======
-from brinell.engine.audit import run_audit
 from brinell.reports import live_progress as progress
 from brinell.reports.live_progress import LiveProgress, duration
->>>>>>> 08302e58 (Plateaus: where attacks on robust samples ended is judged; answers are judged off the grid of the inputs; repeated looks of probes share one error rate):tests/reports/test_live_progress.py
+from brinell.studies.audits import run_audit
 
 X = np.array([[0.38, 0.1], [0.48, 0.3], [0.20, 0.5], [0.55, 0.7], [0.31, 0.9]], dtype=np.float32)
 Y = np.zeros(5, dtype=int)
