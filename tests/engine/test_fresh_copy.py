@@ -91,7 +91,7 @@ class Store(Wrapper):
     def __deepcopy__(self, memo):
         return self
 
-    def known(self):
+    def memory(self):
         """Inputs and answers so far."""
         return self.inputs, self.answers
 
@@ -105,12 +105,12 @@ class Store(Wrapper):
         )
 
     def smoothed(self, x, answer):
-        inputs, answers = self.known()
+        inputs, answers = self.memory()
         if inputs:
             distances = (torch.stack(inputs) - x).abs().amax(1)
             if distances.amin() < self.radius:
-                near = answers[int(distances.argmin())]
-                return self.smoothness * near + (1 - self.smoothness) * answer
+                neighbour = answers[int(distances.argmin())]
+                return self.smoothness * neighbour + (1 - self.smoothness) * answer
         self.keep(x.clone(), answer.detach())
         return answer
 
@@ -121,7 +121,7 @@ SINGLETON = ([], [])
 class InModule(Store):
     """The same, with a store that is a global variable."""
 
-    def known(self):
+    def memory(self):
         return SINGLETON
 
     def keep(self, x, answer):
@@ -136,7 +136,7 @@ class OnDisk(Store):
         super().__init__(net, radius, smoothness)
         self.file = folder / "store.txt"
 
-    def known(self):
+    def memory(self):
         lines = self.file.read_text().splitlines() if self.file.exists() else []
         rows = torch.tensor([[float(word) for word in line.split()] for line in lines])
         return (list(rows[:, :6]), list(rows[:, 6:])) if lines else ([], [])

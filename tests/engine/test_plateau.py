@@ -24,7 +24,7 @@ X = torch.rand(60, 6, generator=torch.Generator().manual_seed(4))
 Y = mlp(6, 3)(X).argmax(1)
 
 
-class Shown(Wrapper):
+class Front(Wrapper):
     """The margin of a network through a function, below and above the class alike."""
 
     def __init__(self, net, function):
@@ -73,21 +73,21 @@ def finding_on(net, n=24, eps=0.02, norm="linf", seed=0):
     """The finding on the first n samples that a network has right."""
     net = net.eval().requires_grad_(False)
     index = (net(X).argmax(1) == Y).nonzero()[:, 0]
-    batch, others = batch_of(X[index[:n]], Y[index[:n]]), batch_of(X[index], Y[index])
+    batch, rivals = batch_of(X[index[:n]], Y[index[:n]]), batch_of(X[index], Y[index])
     threat = threat_of([eps] * len(batch), norm, SIX)
     model, rng = TorchModel(net, SIX), Streams.of(seed, batch.ids)
-    return check_plateaus(model, batch, threat, others, rng, 64)
+    return check_plateaus(model, batch, threat, rivals, rng, 64)
 
 
 def test_the_way_to_others_by_hand():
     threat = threat_of([0.1, 0.1], domain=Domain(kind="vector", shape=(2,)))
-    x, others = torch.tensor([[0.2, 0.4], [0.9, 0.9]]), batch_of([[0.5, 0.5], [0.2, 0.3]], [1, 0])
-    assert way_to_others(threat, x, torch.tensor([0, 1]), others).tolist() == pytest.approx(
+    x, rivals = torch.tensor([[0.2, 0.4], [0.9, 0.9]]), batch_of([[0.5, 0.5], [0.2, 0.3]], [1, 0])
+    assert way_to_others(threat, x, torch.tensor([0, 1]), rivals).tolist() == pytest.approx(
         [0.3, 0.7]
     )
-    alone = batch_of([[0.5, 0.5]], [0])
+    single = batch_of([[0.5, 0.5]], [0])
     # No other class: the corners (1, 1) and, from the other input, none nearer than (0, 0).
-    assert way_to_others(threat, x, torch.tensor([0, 0]), alone).tolist() == pytest.approx(
+    assert way_to_others(threat, x, torch.tensor([0, 0]), single).tolist() == pytest.approx(
         [0.8, 0.9]
     )
 
@@ -105,7 +105,7 @@ def test_a_planted_plateau_is_found_on_few_samples(plant):
     for seed in range(4):
         shape = plant(random.Random(seed))
         for n in (10, 40):
-            finding, *_ = finding_on(Shown(mlp(6, 3), shape), n)
+            finding, *_ = finding_on(Front(mlp(6, 3), shape), n)
             assert finding.passed is False, (seed, n, finding.text)
             assert finding.error_rate <= 1e-3
 
@@ -131,7 +131,7 @@ def test_a_model_without_gradients_is_not_judged():
 
 
 def sharp_network(temperature):
-    """Votes of a network and of others near it, none of which decides alone."""
+    """Votes of a network and of rivals near it, none of which decides alone."""
     nets, rng = [mlp(6, 3) for _ in range(3)], torch.Generator().manual_seed(0)
     for net in nets[1:]:
         for weights in net.parameters():

@@ -5,8 +5,8 @@ was not attacked further, which is no evidence of robustness. A short attack lea
 of each robust sample, and the gain that the gradient promises there is compared with the margin
 that is still missing: not the gain within the budget, since deep in its class a sound model
 promises little for a small one, but that on the whole way to the nearest input of another class.
-Where even the steepest way makes less than `FLAT` of what is missing, the margin falls somewhere
-else than where the attack is, and not by its gradient.
+If even the steepest way makes less than `FLAT` of what is missing, the margin falls somewhere else
+than where the attack is, and not by its gradient.
 
 Pintor et al. 2022 (Indicators of attack failure) name attacks that stop on plateaus, and look at
 the loss along the steps of one attack. No source for the comparison with the way is known.
