@@ -131,8 +131,8 @@ class GradientCheck:
         """
         rows = self._take_gradients(min(QUICK_SAMPLES, len(self._batch)))
         found = self._disagreement(rows, STEPS[0])
-        is_hidden = int((~found.isnan()).sum()) < min(MIN_VISIBLE, len(rows))
-        return is_hidden or int((found > WRONG).sum()) > 1
+        hidden = int(found.isnan().sum())
+        return len(rows) - hidden < min(MIN_VISIBLE, len(rows)) or int((found > WRONG).sum()) > 1
 
     def full_check(self) -> Agreement:
         """The agreement at the step size at which it is best for each sample.

@@ -366,8 +366,7 @@ class ModelChecks:
         """
         recorded = self._known.get(Code.PROBE_AHEAD, {})
         index = np.flatnonzero(~np.isnan(reach))
-        looks = self._looks
-        if recorded.get("passed") is False or not is_ahead(len(index), compared, looks):
+        if recorded.get("passed") is False or not is_ahead(len(index), compared, self._looks):
             return {}
 
         check = partial(self._compare_probe, stage, state, level, reach, compared, passes)
@@ -386,11 +385,17 @@ class ModelChecks:
         reached = torch.as_tensor(reach[index], dtype=torch.float32, device=plan.device)
         ids = torch.as_tensor(plan.ids[index], device=plan.device)
         rng = Streams.of(plan.request.seed, ids).fold("probe ahead")
-        model, looks = self.gradient_models["own"], self._looks
-        counts = count, compared
-        opening = f"{self.audited.short_name(stage.name)}, "
         finding, forwards, backwards = check_lead(
-            model, opening, batch, threat, reached, counts, looks, passes, rng, self._sizer.size
+            self.gradient_models["own"],
+            f"{self.audited.short_name(stage.name)}, ",
+            batch,
+            threat,
+            reached,
+            (count, compared),
+            self._looks,
+            passes,
+            rng,
+            self._sizer.size,
         )
         return [finding], forwards, backwards
 

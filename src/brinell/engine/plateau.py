@@ -34,8 +34,6 @@ FLAT = 0.1
 sample lies on a plateau: sound networks promise half of it at least (docs/results/checks.md)."""
 LIMIT = 0.05
 """Share of the robust samples that may lie on one."""
-LP = ("linf", "l2", "l1")
-"""Distances in which a promise grows with the way."""
 
 
 def check_plateaus(
@@ -47,7 +45,7 @@ def check_plateaus(
     """
     if model.access < Access.GRADIENTS:
         raise NotMadeError(f"the model gives {model.access.name.lower()} only")
-    if threat.distance.name not in LP:
+    if threat.distance.name not in ("linf", "l2", "l1"):
         raise NotMadeError(f"a gradient promises nothing by the way in {threat.distance.name}")
     climb: Attack = plugins.build("attack", "apgd", {"loss": "margin", "steps": STEPS})
     ledger, _ = attack(model, batch, threat, climb, rng, batch_size=batch_size, strongest=True)
@@ -60,15 +58,18 @@ def check_plateaus(
         slope = (answer.grad * inner.distance.ascent(answer.grad)).flatten(1).sum(1).nan_to_num(0.0)
         way = way_to_others(threat, batch.x[ids], batch.y[ids], others)
         flat = slope * way < FLAT * -answer.loss
-    k, n = int(flat.sum()), len(ids)
-    observation = (
-        f"on {k} of {n} robust samples an attack ends on a plateau: its gradient promises less than "
-        f"{100 * FLAT:.0f} % of the missing margin on the whole way to another class"
+    k = int(flat.sum())
+    finding = Finding.of_share(
+        Code.PLATEAU,
+        k,
+        len(ids),
+        LIMIT,
+        f"on {k} of {len(ids)} robust samples an attack ends on a plateau: its gradient promises less "
+        f"than {100 * FLAT:.0f} % of the missing margin on the whole way to another class",
+        "there the sample was not attacked further; rely on attacks by labels (--attack ray-s)",
+        fewest=1,
     )
-    remedy = "there the sample was not attacked further; rely on attacks by labels (--attack ray-s)"
-    costs = ledger.costs
-    finding = Finding.of_share(Code.PLATEAU, k, n, LIMIT, observation, remedy, fewest=1)
-    return finding, int(costs.forwards.sum()), int(costs.backwards.sum())
+    return finding, int(ledger.costs.forwards.sum()), int(ledger.costs.backwards.sum())
 
 
 def way_to_others(threat: Threat, x: Tensor, y: Tensor, others: Batch) -> Tensor:
