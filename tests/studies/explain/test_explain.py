@@ -158,7 +158,7 @@ def test_every_figure_can_be_computed_from_the_rows(result):
 
 
 def test_what_is_said_follows_from_corrected_p_values(result):
-    """Property: the headline names the methods that the p-values keep, whatever they are."""
+    """Property: the page names the methods that the p-values keep, whatever they are."""
     rng = np.random.default_rng(0)
     for _ in range(20):
         methods = [
@@ -167,10 +167,8 @@ def test_what_is_said_follows_from_corrected_p_values(result):
             else method.model_copy(update={"faithful": bool(rng.integers(2))})
             for method in result.methods
         ]
-        sentence, faithful = (
-            result.model_copy(update={"methods": methods})._sentence(),
-            [m.name for m in methods if m.faithful],
-        )
+        sentence = [*result.model_copy(update={"methods": methods})._sentences()][-1]
+        faithful = [method.name for method in methods if method.faithful]
         if faithful:
             assert sentence.startswith(f"{len(faithful)} of 4 methods") and all(
                 name in sentence for name in faithful

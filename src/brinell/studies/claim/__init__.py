@@ -1,7 +1,7 @@
 """State what a run shows and what it does not, for a model card, a paper or a technical file.
 
 A claim is a page, a card in Markdown, a badge and one JSON, all made from the run: it holds the
-digest of the run's manifest and no figure of its own. `brinell verify CLAIM` verifies the run, and
+digest of the run's manifest and no other figure. `brinell verify CLAIM` verifies the run, and
 makes the claim again.
 """
 

@@ -18,7 +18,7 @@ from brinell.analysis.means import Mean, mean, mean_difference
 from brinell.analysis.robust_accuracy import class_name
 from brinell.core.record import Array, Columns, column
 from brinell.manifest import Content, Count, Facts, Listing, TableOf
-from brinell.reports.numbers import counted, listed, percent
+from brinell.reports.numbers import counted, listed, percent, points
 from brinell.reports.saliency import draw_overlay
 from brinell.reports.values import (
     Cell,
@@ -37,6 +37,7 @@ from brinell.store import parquet
 from brinell.store.files import read_arrays
 from brinell.store.table import ROWS, Folder
 from brinell.studies.explain import ExplainRequest
+from brinell.studies.explain.best_of import BestMethod, best_of
 from brinell.studies.result import FolderResult
 
 BLURRED, INVERSE = ", blurred", ", inverse"
@@ -45,6 +46,8 @@ LOCAL = {"dice": "Dice", "iou": "IoU", "pointing": "pointing"}
 """Columns that measure the position of a map on the object, with their titles."""
 MEASURES = (*LOCAL, "deletion", "insertion")
 """Columns that measure a map. All are shares."""
+CONTROLS = frozenset({"centre", "random"})
+"""Methods that know nothing of the model, and serve as controls for others."""
 MOST_SAMPLES = 12
 """Largest number of samples on the page."""
 AREA = 0.2
@@ -150,9 +153,9 @@ class MethodResult(Result):
     blank: int
     """Samples with a constant map, which the measures leave out."""
     faithful: bool | None
-    """True if the method is shown to beat its blurred copy and its inverse in insertion minus
-    deletion (`faithful_p` is at most 0.05), else false: not shown. Null for controls, if it was
-    not measured, and if so few samples cannot show it."""
+    """True if the method is shown to beat the controls random and centre on the same inputs in
+    insertion minus deletion (`faithful_p` is at most 0.05), else false: not shown. Null for
+    controls, if it was not measured, and if so few samples cannot show it."""
     faithful_p: float | None
     """The larger p-value of these two paired comparisons, corrected for the number of methods
     (Holm 1979)."""
@@ -173,6 +176,9 @@ class ExplainResult(FolderResult):
     groups: int
     """Number of groups of related samples; a sample without a group counts as one. Intervals
     need six of equal size."""
+    best: list[BestMethod]
+    """The best method by each measure: Dice and IoU with ground truth, and gain (insertion minus
+    deletion), with the others behind it."""
     methods: list[MethodResult]
     """Methods in the order of the request, each followed by its controls."""
     shortfall: str
@@ -192,7 +198,7 @@ class ExplainResult(FolderResult):
             verb="explain",
             title=f"Saliency maps of {model}",
             subject="; ".join(filter(None, parts)),
-            sentences=[self._sentence()],
+            sentences=list(self._sentences()),
             blocks=[
                 self._main_table(),
                 *self._position(),
@@ -208,24 +214,47 @@ class ExplainResult(FolderResult):
     def _methods(self) -> list[MethodResult]:
         return [method for method in self.methods if not method.is_control]
 
-    def _sentence(self) -> str:
-        """The methods that follow the model."""
+    def _sentences(self) -> Iterator[str]:
+        """The best method by the measure that was asked for, and the methods that beat the
+        controls.
+        """
+        best = {entry.measure: entry for entry in self.best}
+        if "dice" in best:
+            yield self._leader(best["dice"], "overlaps the objects best, with a Dice of")
+        if "gain" in best:
+            gains = [
+                f"{method.name} has {points(method.gain.value)}"
+                for method in self._methods()
+                if is_control(method.name) and method.gain
+            ]
+            clause = f", where {listed(gains)}" if gains else ""
+            yield self._leader(best["gain"], "follows the model best, with a gap of", clause)
+        if not best:
+            yield f"{counted(len(self._methods()), 'method')} explained {counted(self.n, 'sample')}."
         checked = [method for method in self.methods if method.faithful is not None]
         names = [method.name for method in checked if method.faithful]
-        if not checked:
-            return (
-                f"{counted(len(self._methods()), 'method')} explained {counted(self.n, 'sample')}."
+        if checked:
+            yield (
+                f"{len(names) or 'None'} of {counted(len(checked), 'method')} "
+                f"{'is' if len(names) < 2 else 'are'} shown to be more faithful than the controls "
+                f"that ignore the model{': ' * bool(names)}{listed(names, len(names))}."
             )
-        meaning = "to be faithful, that is, to point at what the model uses"
-        if len(checked) == 1:
-            return f"{checked[0].name} is {'' if names else 'not '}shown {meaning}."
-        if not names:
-            return f"None of {len(checked)} methods is shown {meaning}."
-        verb = "is" if len(names) == 1 else "are"
-        return (
-            f"{len(names)} of {len(checked)} methods {verb} shown {meaning}: "
-            f"{listed(names, len(names))}."
-        )
+
+    def _leader(self, best: BestMethod, verb: str, clause: str = "") -> str:
+        """A best method with its figure, and the methods that may equal it."""
+        (method,) = [method for method in self.methods if method.name == best.name]
+        figure = method.gain if best.measure == "gain" else method.dice
+        value = 0.0 if figure is None else figure.value
+        text = f"{points(value)} points" if best.measure == "gain" else percent(value)
+        rivals = listed(best.alike, len(best.alike))
+        rest = f"It cannot be told from {rivals}" if rivals else "Each other one is behind it"
+        return f"{best.name} {verb} {text}{clause}. {rest}."
+
+    def _behind(self, measure: str, name: str) -> Points | None:
+        """The difference of a method to the best."""
+        best = next((entry for entry in self.best if entry.measure == measure), None)
+        behind = None if best is None else best.behind.get(name)
+        return None if behind is None else Points(behind.value, behind.low, behind.high)
 
     def _notes(self) -> Iterator[Note]:
         """What these samples cannot show, and maps that measure nothing."""
@@ -244,25 +273,20 @@ class ExplainResult(FolderResult):
         the cost.
         """
         rows = list[tuple[Cell, ...]]()
-        for method in self._methods():
-            gains = [
-                entry.gain
-                for entry in self.methods
-                if entry.is_control and base_method(entry.name) == method.name
-            ]
-            control = max((gain.value for gain in gains if gain), default=None)
+        for method in self.methods:
+            if method.name.endswith(INVERSE):
+                continue
             curves = (method.deletion, method.insertion)
             means = [None if measure is None else measure.value for measure in curves]
+            gain = method.gain
             verdict = {True: "shown", False: "not shown", None: None}[method.faithful]
             rows.append(
                 (
                     method.name,
                     *map(_percent, curves),
                     None if None in means else Span(*means),
-                    None
-                    if method.gain is None
-                    else Points(method.gain.value, method.gain.low, method.gain.high),
-                    Points(control),
+                    None if gain is None else Points(gain.value, gain.low, gain.high),
+                    self._behind("gain", method.name),
                     verdict,
                     round(method.queries) or None,
                 )
@@ -275,20 +299,18 @@ class ExplainResult(FolderResult):
                 "insertion",
                 "from deletion to insertion",
                 "gap",
-                "control",
-                "faithful",
+                "behind the best",
+                "above the controls",
                 "queries",
             ),
             rows=rows,
             text="The mean probability of the class while the most important places "
-            "are hidden first (deletion, less is better) "
-            "or shown first (insertion, more is better). The gap between them is "
-            "in points; the control is the larger gap of "
-            "the method's own map, blurred or inverted. A method is shown to be "
-            "faithful if its gap is above both (paired, "
-            "p-values corrected for the number of methods). The methods random "
-            "and centre ignore the input. Intervals: 95 %, "
-            "of the mean, where samples suffice for one."
+            "are hidden first (deletion, less is better) or shown first (insertion, more is "
+            "better). The gap between them is in points, and so is the mean difference to the "
+            "best on the same inputs. The methods random and centre ignore the model: a method is "
+            "shown to be faithful if its gap is above both on the same inputs (paired, p-values "
+            "corrected for the number of methods). A blurred map is a further row, and no "
+            "condition. Intervals: 95 %, of the mean, where samples suffice for one."
             + "".join(
                 f" {name} was left out: {reason}." for name, reason in self.facts.unfit.items()
             ),
@@ -301,16 +323,24 @@ class ExplainResult(FolderResult):
         return [
             Table(
                 title="Position on the object",
-                columns=["method", *LOCAL.values()],
+                columns=["method", "Dice", "Dice behind", "IoU", "IoU behind", "pointing"],
                 rows=[
-                    (method.name, *(_percent(getattr(method, name)) for name in LOCAL))
+                    (
+                        method.name,
+                        _percent(method.dice),
+                        self._behind("dice", method.name),
+                        _percent(method.iou),
+                        self._behind("iou", method.name),
+                        _percent(method.pointing),
+                    )
                     for method in self._methods()
                 ],
                 text="Dice and IoU compare the object with the largest places of the "
                 "map, as many as the object has; pointing "
                 "is the share of maps whose largest place lies on it. They "
                 "measure the position of the map and not its "
-                "faithfulness to the model. More is better.",
+                "faithfulness to the model. More is better. Behind: mean difference to the best "
+                "on the same inputs, in points.",
                 name="position",
                 terminal=True,
             )
@@ -404,17 +434,23 @@ def summarise(folder: Folder[Measured]) -> ExplainResult:
     faithful = _faithful_p_values(rows, names)
     n, groups = len(np.unique(rows.sample_id)), len(set(_sample_groups(rows, names[0])))
     unit = "samples" if groups == n else "groups of related samples"
-    claim = "method can be told from its blurred copy and its inverse"
+    claim = "method can be told from the controls random and centre"
     short = shortfall(claim, len(faithful), unit, groups, smallest_mean)
     return ExplainResult(
         **folder.head(),
         n=n,
         groups=groups,
+        best=list(_best(rows, names)),
         methods=[
             _summarise_method(rows, name, None if short else faithful.get(name)) for name in names
         ],
         shortfall=short,
     )
+
+
+def is_control(name: str) -> bool:
+    """True for a method that ignores the model."""
+    return name.partition("?")[0] in CONTROLS
 
 
 def base_method(name: str) -> str:
@@ -476,13 +512,13 @@ def _summarise_method(rows: Measured, name: str, faithful_p: float | None) -> Me
 
 
 def _faithful_p_values(rows: Measured, names: list[str]) -> dict[str, float]:
-    """By method with controls: p-value of beating both in insertion minus deletion, corrected for
-    the number of methods.
+    """By method the p-value of beating random and centre in insertion minus deletion on the same
+    inputs, corrected for the number of methods.
     """
+    controls = [name for name in names if is_control(name)]
     p_values = {}
     for name in names:
-        controls = [name + BLURRED, name + INVERSE]
-        if not set(controls) <= set(names):
+        if is_control(name) or base_method(name) != name or not controls:
             continue
         groups = _sample_groups(rows, name)
         gaps = [
@@ -494,6 +530,20 @@ def _faithful_p_values(rows: Measured, names: list[str]) -> dict[str, float]:
                 gap.p if gap is not None and gap.value > 0 else 1.0 for gap in gaps
             )
     return dict(zip(p_values, holm(list(p_values.values())), strict=True))
+
+
+def _best(rows: Measured, names: list[str]) -> Iterator[BestMethod]:
+    """The best method by each measure that was made."""
+    methods = [name for name in names if base_method(name) == name]
+    candidates = [name for name in methods if not is_control(name)] or methods
+    columns = {"dice": "dice", "iou": "iou", "gain": ""}
+    for measure, source in columns.items():
+        measured = {
+            name: values(rows, name, source) if source else _gains(rows, name) for name in methods
+        }
+        best = best_of(measure, measured, _sample_groups(rows, methods[0]), candidates)
+        if best is not None:
+            yield best
 
 
 def load_arrays(path: Path, samples: Sequence[int]) -> dict[str, Array]:

@@ -41,11 +41,13 @@ from brinell.studies.explain.faithfulness import curves
 from brinell.studies.explain.of_run import open_adversarial
 from brinell.studies.explain.result import (
     BLURRED,
+    CONTROLS,
     INVERSE,
     ExplainFacts,
     Measured,
     MethodFacts,
     file_of,
+    is_control,
 )
 from brinell.studies.explain.truth import GroundTruth, open_truth
 from brinell.studies.kit import Call, Piece, Plan
@@ -55,6 +57,7 @@ SAMPLES = 32
 BLACK_BOX = ("rlab", "rlab?prior=broad", "rise", "occlusion", "kernel-shap")
 USUAL = (
     *BLACK_BOX,
+    "rlab-mask",
     "grad-cam",
     "integrated-gradients",
     "smoothgrad",
@@ -63,8 +66,6 @@ USUAL = (
     "random",
 )
 """Default methods; the study leaves out those that do not fit the model or the data."""
-CONTROLS = frozenset({"centre", "random"})
-"""Methods that serve as controls for others."""
 GROUP = 16
 """Largest number of samples that are explained at once."""
 GROUP_BYTES = 64 * 2**20
@@ -88,7 +89,7 @@ class Method:
     @property
     def is_control(self) -> bool:
         """True if it serves as a control for others."""
-        return self.name.partition("?")[0] in CONTROLS
+        return is_control(self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +176,8 @@ def build_methods(
     Also returns the default methods that do not fit, with the reason.
     """
     methods, unfit = [], {}
-    for text in dict.fromkeys(request.method or USUAL):
+    controls = sorted(CONTROLS) if request.steps else ()
+    for text in dict.fromkeys((*(request.method or USUAL), *controls)):
         spec = plugins.parse(text)
         explainer = plugins.build("explainer", spec.name, spec.options)
         summary = (inspect.getdoc(type(explainer)) or text).partition("\n\n")[0]
@@ -186,10 +188,10 @@ def build_methods(
             try:
                 explainer = explainer.attach(module, dataset.domain)
             except RequestError as error:
-                if request.method:
+                if text in request.method:
                     raise
                 reason = str(error)
-        if reason and request.method:
+        if reason and text in request.method:
             raise RequestError(
                 f"method {text} cannot explain {model.name}: {reason}; leave it "
                 "out or choose another method"
