@@ -165,3 +165,29 @@ def test_many_classes_and_strange_names():
 def test_what_is_no_budget_is_refused(eps, tmp_path):
     with pytest.raises(BrinellError):
         brinell.epsilon(write_data(tmp_path), eps=eps, out=tmp_path / "run")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_an_embedding_has_the_same_table_beside_that_of_the_inputs(tmp_path):
+    """Both tables are made of mean L2 distances between the held-out samples, worked out here."""
+    pytest.importorskip("pytorch_metric_learning")
+    rng, y = np.random.default_rng(0), np.arange(80) % 2
+    x = rng.uniform(0, 1, (80, 1, 8, 8)).astype(np.float32)
+    x[:, 0, 0] = y[:, None]
+    test_x, test_y = x[:20], y[:20]
+    result = brinell.train_metric(
+        (x[20:], y[20:]), test=(test_x, test_y), steps=5, out=tmp_path / "e.safetensors"
+    )
+    flat = test_x.reshape(20, -1)
+    size = np.linalg.norm(flat[:, None] - flat[None], axis=2)
+    tables = [b for b in result.report().blocks if isinstance(b, Table)]
+    names = [table.name for table in tables]
+    assert names == ["", "distances-pixels", "distances-embedding"]
+    means = result.means["pixels"]
+    for a in (0, 1):
+        for b in (0, 1):
+            block = size[test_y == a][:, test_y == b]
+            known = block.sum() / (block.size - len(block) * (a == b))
+            assert means[a][b] == pytest.approx(known, rel=1e-4)
+    assert tables[1].columns == tables[2].columns == ("class", "0", "1", "nearer than itself")
+    assert len(result.report().sentences) == 3

@@ -233,6 +233,8 @@ def test_lines_of_studies_without_a_folder():
         Share(k=k, n=100, value=k / 100, low=k / 100 - 0.05, high=k / 100 + 0.05) for k in (71, 83)
     ]
     metric = MetricResult(
+        classes=["a", "b"],
+        means={"pixels": [[3.0, 2.0], [2.0, 1.0]], "embedding": [[0.1, 2.0], [2.0, 0.2]]},
         embedding="e.safetensors",
         digest="-",
         bytes=47000,

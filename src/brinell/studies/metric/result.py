@@ -2,13 +2,18 @@
 between pixels does.
 """
 
+from pydantic import Field
+
 from brinell.analysis.results import Share
+from brinell.reports.distances import class_distances, nearness_sentence
 from brinell.reports.numbers import counted, seconds
 from brinell.reports.values import Measure, Note, Report, Step, Table
 from brinell.studies.result import ReportedResult
 
 NEIGHBOURS = 5
 """How many neighbours vote."""
+SPACES = {"pixels": "L2 between inputs", "embedding": "the embedding"}
+"""Both distances in words."""
 
 
 class MetricResult(ReportedResult):
@@ -38,6 +43,11 @@ class MetricResult(ReportedResult):
     """pixels (L2) and embedding: median and percent_1 (1 % of the samples have less) over
     held-out samples of half the distance to the nearest training sample of another class, beyond
     which balls of two classes may meet; null without another class."""
+    classes: list[str]
+    """Names of the classes."""
+    means: dict[str, list[list[float | None]]] = Field(repr=False)
+    """pixels and embedding: mean distance between held-out samples, by class of the row and class
+    of the column; null without a pair."""
     notes: tuple[str, ...]
     """Notes on the data."""
 
@@ -56,7 +66,11 @@ class MetricResult(ReportedResult):
                 f"{auc['embedding']:.4f} of all cases by {self.embedding}, "
                 f"and in {auc['pixels']:.4f} by L2 between inputs: a gain of "
                 f"{auc['gain']:.4f} ({interval}) on "
-                f"{counted(self.held_out, 'held-out sample')}."
+                f"{counted(self.held_out, 'held-out sample')}.",
+                *(
+                    nearness_sentence(SPACES[name], self.classes, means)
+                    for name, means in self.means.items()
+                ),
             ],
             blocks=[
                 Table(
@@ -74,7 +88,17 @@ class MetricResult(ReportedResult):
                     ],
                     text="eps: half the distance to another class.",
                     terminal=True,
-                )
+                ),
+                *(
+                    class_distances(
+                        SPACES[name],
+                        self.classes,
+                        means,
+                        text="Between held-out samples.",
+                        name=f"distances-{name}",
+                    )
+                    for name, means in self.means.items()
+                ),
             ],
             notes=[Note("data", "warn", note) for note in self.notes],
             steps=[

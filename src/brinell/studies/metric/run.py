@@ -22,10 +22,10 @@ from torch import Tensor, nn
 
 from brinell.analysis.auc import pair_auc
 from brinell.analysis.means import mean_difference
-from brinell.analysis.robust_accuracy import share
+from brinell.analysis.robust_accuracy import class_name, share
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError, option
-from brinell.core.neighbours import Reference
+from brinell.core.neighbours import Reference, class_means
 from brinell.core.record import Array
 from brinell.core.splits import stratified
 from brinell.core.streams import initial
@@ -127,6 +127,7 @@ def carry_out(call: Call) -> MetricResult:
         trained,
         (x, y, held_x, held_y),
         request.seed,
+        list(dataset.classes),
         embedding=str(out),
         digest=trained.digest(),
         bytes=out.stat().st_size,
@@ -269,7 +270,11 @@ def _scale(network: nn.Module, x: Tensor, seed: int) -> float:
 
 
 def _judge(
-    trained: Embedding, split: tuple[Tensor, Array, Tensor, Array], seed: int, **facts: Any
+    trained: Embedding,
+    split: tuple[Tensor, Array, Tensor, Array],
+    seed: int,
+    classes: list[str],
+    **facts: Any,
 ) -> MetricResult:
     """Measure the learned distance on held-out samples."""
     x, y, held_x, held_y = split
@@ -287,7 +292,16 @@ def _judge(
     measured = {
         name: held_points[torch.from_numpy(subset)] for name, (_, held_points) in spaces.items()
     }
+    names = [class_name(classes, k) for k in range(max(len(classes), int(labels.max()) + 1))]
+    means = {
+        name: class_means(points, labels, len(names), "l2") for name, points in measured.items()
+    }
     return MetricResult(
+        classes=names,
+        means={
+            name: [[None if np.isnan(mean) else float(mean) for mean in row] for row in array]
+            for name, array in means.items()
+        },
         trained_on=len(y),
         held_out=len(held_y),
         auc=gain(measured["pixels"], measured["embedding"], labels),
