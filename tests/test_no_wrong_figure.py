@@ -253,7 +253,7 @@ def test_clean_accuracy_is_always_in_the_table(place, tmp_path, capsys):
         "fgsm",
     ]
     assert cli([*arguments, "--eps", "8/255", "--out", str(tmp_path / "run")]) == 0
-    assert re.search(r"^ +clean +100\.0 % ", capsys.readouterr().out, flags=re.MULTILINE)
+    assert re.search(r"^ *clean +100\.0 % ", capsys.readouterr().out, flags=re.MULTILINE)
 
 
 def test_what_is_broken_is_broken_on_levels_too(place, tmp_path, capsys):

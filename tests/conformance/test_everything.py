@@ -45,8 +45,10 @@ def test_explainer(name):
         "kernel-shap": {"subsets": 120, "patches": 27},
         "rlab": {"questions": 96},
     }
+    # Noise fools no model of this problem, so the attack has no mask there; tests/shown has one.
+    without_finding = ("random", "centre", "rlab-mask")
     check_explainer(
-        plugins.load("explainer", name), control=name in ("random", "centre"), **fewer.get(name, {})
+        plugins.load("explainer", name), control=name in without_finding, **fewer.get(name, {})
     )
 
 

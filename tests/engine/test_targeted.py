@@ -15,6 +15,7 @@ from brinell.core.record import CLEAN, Outcome
 from brinell.core.streams import Streams
 from brinell.datasets._memory import from_arrays
 from brinell.engine.targeting import attackable_samples, parse_targeting
+from brinell.studies.register import write_page
 
 X = np.array([[0.50, 0.5], [0.45, 0.5], [0.55, 0.5], [0.1, 0.5]], dtype=np.float32)
 Y = np.array([1, 1, 1, 0])
@@ -103,6 +104,7 @@ def test_verification_judges_by_the_target_class(tmp_path_factory, subtests):
         with subtests.test(str((targeted,))):
             tmp_path = tmp_path_factory.mktemp("row")
             run_audit(tmp_path / "run", net(), X, Y, attack=("pgd",), eps="0.25", targeted=targeted)
+            write_page(tmp_path / "run")
             data = from_arrays(X, Y, domain=net().domain)
             assert brinell.verify(tmp_path / "run", net(), data).passed
             inverted = Recorder(lambda x: bands(x)[:, [2, 1, 0]], classes=3)

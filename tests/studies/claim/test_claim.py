@@ -99,7 +99,7 @@ def test_an_interrupted_claim_begins_again_and_another_one_is_refused(copied):
         (folder / name).unlink()
     brinell.claim(copied, eps="6/255")
     assert {name: (folder / name).read_text() for name in texts} == texts
-    with pytest.raises(RequestError, match="holds a claim about another run or budget"):
+    with pytest.raises(RequestError, match="holds a claim about another run, budget or comparison"):
         brinell.claim(copied, eps="2/255")
 
 

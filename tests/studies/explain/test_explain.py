@@ -221,6 +221,7 @@ def test_a_model_with_scores_gets_the_methods_that_need_scores(files, tmp_path):
     assert {
         "rlab",
         "rlab?prior=broad",
+        "rlab-mask",
         "rise",
         "occlusion",
         "kernel-shap",

@@ -61,6 +61,10 @@ class Audit(ReportedResult, AuditResult):
         result._run = run
         return result
 
+    def __eq__(self, other: object) -> bool:
+        """Whether the figures are equal; whether the run was read already does not count."""
+        return isinstance(other, Audit) and self.__dict__ == other.__dict__
+
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
         run = self._open_run()
