@@ -175,7 +175,9 @@ class Hardware(Content):
 
 
 class Passes(Content):
-    """Cost of the passes of a model."""
+    """Cost of the passes of a model, without further keys: no repetition would look at them."""
+
+    model_config = ConfigDict(extra="forbid")
 
     forwards: Count
     """Forward evaluations."""

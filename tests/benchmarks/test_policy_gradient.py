@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from brinell.core.user_files import import_file
-from brinell.rlab.episodes import Observation, Step
+from brinell.rlab.episodes import Observation, StepResult
 from brinell.rlab.policy import Heads
 
 ppo = import_file(Path(__file__).parents[2] / "benchmarks" / "rlab" / "policy_gradient.py")
@@ -79,7 +79,7 @@ class Bandit:
 
     def step(self, action):
         reward = (action[0][:, 0] == 2).float()
-        return Step(self.reset(self.alive), reward, self.alive, torch.zeros_like(self.alive))
+        return StepResult(self.reset(self.alive), reward, self.alive, torch.zeros_like(self.alive))
 
 
 class Logits(nn.Module):
