@@ -23,6 +23,7 @@ HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    """A public name, imported on first use: one of HOMES, or the call of a study."""
     if name in HOMES:
         module, _, attribute = HOMES[name].partition(":")
         return getattr(import_module(f"brinell.{module}"), attribute)
@@ -39,6 +40,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
+    """The public names."""
     from brinell.studies import register
 
     calls = [study.name for study in register.studies().values() if study.call]

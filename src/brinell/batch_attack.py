@@ -65,13 +65,18 @@ class AttackResult:
     @property
     def robust_accuracy(self) -> float:
         """Share of the samples on which the attack did not succeed."""
-        return 1.0 - float(np.mean(np.asarray(as_array(self.success, "inputs"), dtype=np.float64)))
+        return 1.0 - _mean(self.success)
 
     def __repr__(self) -> str:
-        n, successes = len(self.success), int(sum(map(bool, self.success)))
-        queries = float(np.mean(np.asarray(as_array(self.queries, "inputs"), dtype=np.float64)))
+        n = len(self.success)
+        successes = int(sum(map(bool, self.success)))
         broken = f"{successes} of {n} broken, {self.robust_accuracy:.1%} robust"
-        return f"<AttackResult: {broken}, {self.norm}, {queries:.0f} queries each>"
+        return f"<AttackResult: {broken}, {self.norm}, {_mean(self.queries):.0f} queries each>"
+
+
+def _mean(values: Any) -> float:
+    """The mean of an array or tensor of any type."""
+    return float(np.mean(np.asarray(as_array(values, "inputs"), dtype=np.float64)))
 
 
 class AttackSettings(BaseRequest):
@@ -156,6 +161,7 @@ def attack(
         "batch_size": batch_size,
         "seed": seed,
     }
+
     settings = parse_request(AttackSettings, settings_texts(words))
     distance_name = norm_text(norm)
     if not isinstance(distance_name, str):
@@ -164,6 +170,7 @@ def attack(
     stages = parse_stages(settings.attack)
     inputs = _inputs(model, x, bounds, kind, layout)
     labels = parse_labels(y, len(inputs.x))
+
     options = {
         "preprocessing": preprocessing,
         "mean": mean,
@@ -171,6 +178,8 @@ def attack(
         "answers": answers,
         "output": output,
     }
+
+    # Neither autocast nor inference mode of the caller may change figures.
     with torch.inference_mode(False), torch.autocast(inputs.x.device.type, enabled=False):
         clean = inputs.x.clone()
         models = models_of(model, inputs.dataset, "", in_order=False, **options)
@@ -179,6 +188,8 @@ def attack(
                 "brinell.attack takes one model in memory: for a spec, or for "
                 "several, call brinell.audit"
             )
+
+        # An attack runs where the model is, or else where the inputs are.
         parameter = next(model.parameters(), None) if isinstance(model, nn.Module) else None
         home = clean.device if parameter is None else parameter.device
         with model_session(models[0]):
@@ -202,6 +213,7 @@ def attack(
                 return batch_attack.run(stages, radii, targeted, settings.worst)
 
             out = sizer.fit(run)
+
     return _result(out, inputs, norm=distance.name)
 
 
@@ -223,12 +235,14 @@ def _inputs(model: Any, x: Any, bounds: Any, kind: Kind | None, layout: Any) -> 
             f"x has shape {tuple(tensor.shape)}: it needs the samples first, at "
             "least one, and then each input"
         )
+
     low, high = _ends(bounds)
     tensor = (
         tensor.div(255) if tensor.dtype == torch.uint8 and (low, high) == (0, 1) else tensor.float()
     )
     if kind not in (None, *KINDS.values()):
         raise RequestError(f"kind is {short(kind)}: it is one of {', '.join(KINDS.values())}")
+
     if isinstance(model, nn.Module) and layout is None:
         kind = kind or KINDS.get(tensor.ndim)
         if kind is None:
@@ -248,11 +262,13 @@ def _inputs(model: Any, x: Any, bounds: Any, kind: Kind | None, layout: Any) -> 
 
 
 def _ends(bounds: Any) -> tuple[float, float]:
+    """The two ends of bounds."""
     try:
-        low, high = (float(end) for end in bounds)
+        low, high = map(float, bounds)
         if math.isfinite(low) and math.isfinite(high):
             return low, high
-    except Exception:  # whatever the values of others raise
+    except Exception:
+        # The values may be foreign objects, which may raise anything.
         pass
     raise RequestError(f"bounds is {short(bounds)}: give two numbers, (low, high)")
 
@@ -266,6 +282,7 @@ class _Bare:
 
 
 def _warn(remark: Remark) -> None:
+    """Warn at the line of the user's call."""
     warnings.warn(remark.text, BrinellWarning, stacklevel=5)
 
 

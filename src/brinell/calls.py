@@ -66,13 +66,16 @@ def open_folder(folder: Any) -> Any:
         BrinellError: no folder of ours, or damaged files.
     """
     path = Path(folder_of(folder))
+    # The verb in the folder's manifest says which study reads it.
     study = register.study_of(path)
+
     return study.open(path)
 
 
 def signature_of(study: Study) -> inspect.Signature:
-    """Signature of a call: its most important parameters by name, and the others as settings where
-    there are many.
+    """Signature of a call: its most important parameters by name.
+
+    The others are settings where there are many.
     """
     parameters = parameters_of(study)
     if len(parameters) > MOST_NAMED:
@@ -95,9 +98,7 @@ def signature_of(study: Study) -> inspect.Signature:
 
 
 def parameters_of(study: Study) -> dict[str, inspect.Parameter]:
-    """All parameters of a call: those without a name, those that calls share, then settings and
-    options.
-    """
+    """All parameters of a call: those by place, those that calls share, then settings."""
     memory, leaves = study.in_memory(), study.output is not Output.ANSWER_ONLY
     inputs = [name for name in ("model", "data") if name in memory and name not in study.positional]
     fields = study.request.model_fields
@@ -135,6 +136,7 @@ def parameters_of(study: Study) -> dict[str, inspect.Parameter]:
 
 
 def _default(study: Study, name: str) -> Any:
+    """The default of a parameter; empty for one that must be given."""
     field = study.fields().get(name)
     if (
         name in ("model", "data")
@@ -171,6 +173,7 @@ def _path_text(name: str, value: Any) -> str:
 
 
 def _pop_path(settings: dict[str, Any], name: str) -> Path | None:
+    """Take a path out of the settings; None if it is not among them."""
     value = settings.pop(name, None)
     return None if value is None else user_path(_path_text(name, value))
 
@@ -186,6 +189,7 @@ def _check_texts(settings: Mapping[str, Any]) -> None:
 
 
 def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
+    """Carry out the study with the arguments of a call, and warn of what its result cautions."""
     settings = {name: value for name, value in arguments.items() if value is not None}
     if (y := settings.pop("y", None)) is not None:
         if "data" not in settings:
@@ -212,6 +216,8 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
         if mark is not None and mark.kind == "folder":
             is_sequence = isinstance(value, list | tuple)
             settings[name] = tuple(map(folder_of, value)) if is_sequence else folder_of(value)
+
+    # The text of the call names objects, so it is made before texts replace them.
     command = _call_text(study, settings | preparation)
     datasets, objects = _in_memory(study, settings, preparation, trust)
     command += ", with the same objects," if datasets or objects else ""
@@ -222,6 +228,7 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
     }
     request = parse_request(study.request, settings_texts(settings))
     with ExitStack() as stack:
+        # A caller's autocast would change figures.
         for device in ("cpu", "cuda"):  # a caller's autocast would change figures
             stack.enter_context(torch.autocast(device, enabled=False))
         result = carry_out(
@@ -281,8 +288,9 @@ def _in_memory(
 
 
 def _progress(progress: Progress | bool | None, study: Study) -> AbstractContextManager[Progress]:
-    """Progress of a call: the given object; live progress if requested, or in a terminal or
-    notebook; else a silent one.
+    """Progress of a call: the given object, live progress, or a silent one.
+
+    Live progress is shown if requested, and by default in a terminal or notebook.
     """
     if not isinstance(progress, bool | None):
         if isinstance(progress, type) or not isinstance(progress, Progress):
@@ -291,6 +299,7 @@ def _progress(progress: Progress | bool | None, study: Study) -> AbstractContext
                 "with the methods of Progress"
             )
         return nullcontext(progress)
+
     console = Console(stderr=True)
     if progress or (progress is None and (console.is_terminal or console.is_jupyter)):
         return LiveProgress(warnings=not hasattr(study.resolve(study.result), "cautions"))
@@ -313,10 +322,12 @@ def _call_text(study: Study, settings: Mapping[str, Any]) -> str:
                     settings_texts({name: value})[name] if name in fields else value
                 )
         words.append(f"{name}={text}")
+
     return f"brinell.{study.name}({', '.join(words)}) in Python"
 
 
 def _models_text(value: Any) -> str:
+    """Models as a user types them, those in memory by their names."""
     if isinstance(value, dict):
         return (
             "{"
@@ -329,18 +340,18 @@ def _models_text(value: Any) -> str:
 
 
 def _docstring(study: Study) -> str:
+    """The docstring of a call, from the help of its verb and the descriptions of its fields."""
     fields = study.fields()
     lines = [register.entries()[study.verb].help, "", "Args:"]
     for name in parameters_of(study):
         text = ARGUMENTS.get(name) or " ".join(str(fields[name].description).split())
         lines.append(f"    {name}: {text}")
+
     returns = study.resolve(study.result)
     lines += [
         "",
         "Returns:",
         f"    {returns.__name__}: what `brinell {study.verb} --json` prints, as `payload()`.",
-    ]
-    lines += [
         "",
         "Raises:",
         "    BrinellError: one line that says what is wrong, why, and what to do.",

@@ -83,6 +83,7 @@ def data(
             "y holds a class for each picture, masks one for each pixel, and "
             "boxes the objects: give one of the three"
         )
+
     settings = {
         "kind": kind,
         "layout": layout,
@@ -99,6 +100,7 @@ def data(
 
 
 def _call_of_data(source: str, options: Mapping[str, Any]) -> str:
+    """The call of `brinell.data` with further options, for a remedy."""
     texts = {
         name: repr(value) if name in ("kind", "layout") else value
         for name, value in options.items()
@@ -119,9 +121,7 @@ def open_dataset(value: Any) -> Dataset | None:
 
 
 def spec_of(value: Any, dataset: Dataset | None) -> str:
-    """Text for the data in a request: their spec, or a note that they were given in memory, with
-    their name.
-    """
+    """Text for the data in a request: their spec, or a note that they were given in memory."""
     return (
         str(value)
         if isinstance(value, str | Path)
@@ -144,9 +144,7 @@ def models_of(
     output: Output = None,
     in_order: bool = True,
 ) -> tuple[Model, ...]:
-    """Convert models given in Python, each over the domain of the data; returns an empty tuple for
-    specs.
-    """
+    """Convert models given in Python, each over the domain of the data; no models for specs."""
     models_by_name = {
         name: entry.module() if isinstance(entry, torch.export.ExportedProgram) else entry
         for name, entry in _models_by_name(model).items()
@@ -176,6 +174,7 @@ def models_of(
         )
     if not isinstance(answers, str | None) or answers not in (None, "labels", *KINDS):
         raise RequestError(f"answers is {short(answers)}; it is one of labels, {', '.join(KINDS)}")
+
     dataset = dataset or open_data(spec, truth=True)
     prepared = preparation(preprocessing, mean, std, dataset.domain)
     models = [
@@ -190,6 +189,7 @@ def models_of(
 
 
 def _models_by_name(model: Any) -> dict[str, Any]:
+    """The models in memory by their names; none where specs are given."""
     if isinstance(model, str | Path):
         return {}
     if isinstance(model, dict | list | tuple) and not model:
@@ -241,25 +241,23 @@ def name_of(model: Any) -> str:
 
 
 def specs_of(model: Any, models: tuple[Model, ...]) -> tuple[str, ...]:
-    """Texts for the models in a request: their specs, or notes that they were given in memory, with
-    their names.
-    """
+    """Texts for the models in a request: their specs, or notes that they were given in memory."""
     if models:
         return tuple(f"{IN_MEMORY}:{model_in_memory.name}" for model_in_memory in models)
     return tuple(str(spec) for spec in model) if isinstance(model, list | tuple) else (str(model),)
 
 
 def preparation_text(value: Any) -> str:
-    """A setting as a user types it; a processor by its `repr`, an object without a text by its
-    type.
-    """
+    """A setting as a user types it; a processor by its `repr`, others without a text by type."""
     try:
         return _setting_text(value)
-    except Exception:  # the text of an object is code of others
+    except Exception:
+        # The text of a foreign object is foreign code.
         return short(value)
 
 
 def _setting_text(value: Any) -> str:
+    """A setting as text: a mapping, an array, an enumeration, or anything with a `repr`."""
     if is_processor(value):
         settings = ", ".join(
             f"{key}={preparation_text(setting)}" for key, setting in value.to_dict().items()
@@ -271,6 +269,7 @@ def _setting_text(value: Any) -> str:
             + ", ".join(f"{key!r}: {preparation_text(setting)}" for key, setting in value.items())
             + "}"
         )
+
     if isinstance(value, Tensor | np.ndarray):
         value = value.tolist()
     value = value.value if isinstance(value, Enum) else value

@@ -31,9 +31,7 @@ MOST_CHARACTERS, MOST_PLACE = 40, 100
 
 
 def _validate_entries(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-    """The entries of a large table are validated one after another, so that the first fault ends
-    it.
-    """
+    """Validate the entries of a large table one by one, so that the first fault ends it."""
     if not isinstance(value, dict) or len(value) < AT_ONCE:
         return handler(value)
     return {
@@ -53,9 +51,7 @@ TableOf = Annotated[dict[str, T], WrapValidator(_validate_entries)]
 
 
 class Content(BaseModel):
-    """Base of what others wrote as JSON: strict, and with more keys than the fields, if there are
-    any.
-    """
+    """Base of what others wrote as JSON: strict, and with further keys if there are any."""
 
     model_config = ConfigDict(
         strict=True, frozen=True, use_attribute_docstrings=True, defer_build=True
@@ -83,11 +79,14 @@ class DomainFacts(Content):
 
     @model_validator(mode="after")
     def _fits(self) -> "DomainFacts":
+        """Refuse fields that contradict each other."""
         low, high = (
             bound if isinstance(bound, list) else [bound] for bound in (self.low, self.high)
         )
         if not self.shape or any(len(bound) not in (1, self.shape[0]) for bound in (low, high)):
             raise misfit("has bounds for another number of channels than its shape has")
+
+        # One bound for all channels is compared with each of the others.
         wide = max(len(low), len(high))
         if any(
             a >= b
@@ -245,8 +244,9 @@ class FolderManifest(GrowingManifest):
 
 
 def misfit(text: str) -> PydanticCustomError:
-    """The error about values that are each well formed but contradict each other; the text follows
-    the name of their position.
+    """The error about values that are each well formed but contradict each other.
+
+    The text follows the name of their position.
     """
     return PydanticCustomError("misfit", text)
 

@@ -58,14 +58,17 @@ def parse(text: str) -> Spec:
         head, path = "http", body
     elif is_windows_path(body) or is_scratch(head):
         head, path = body, ""
+
     if not head:
         raise RequestError(f"{text!r} names nothing: write NAME, NAME:PATH or NAME?option=value")
+
     options = {}
     for pair in query.split("&") if query else []:
         key, equals, value = pair.partition("=")
         if not key or not equals:
             raise RequestError(f"the options of {text!r} are not key=value pairs joined by &")
         options[key] = value
+
     return Spec(head, path, options)
 
 
@@ -83,11 +86,13 @@ def names(kind: str) -> list[str]:
 
 @functools.cache
 def _installed(kind: str) -> EntryPoints:
+    """The entry points of a kind, in the metadata of installed packages."""
     # Once for all stages of a cascade: it reads the metadata of every installed package.
     return entry_points(group=f"brinell.{kind}")
 
 
 def _built_in(kind: str) -> set[str]:
+    """Names of the plugins in the folder of a kind; the files are not imported."""
     modules = pkgutil.iter_modules(
         importlib.import_module(FOLDERS[kind]).__path__
     )  # the package is empty
@@ -95,9 +100,7 @@ def _built_in(kind: str) -> set[str]:
 
 
 def is_scratch(name: str) -> bool:
-    """True if a name is that of a module or a file: a plugin's own name has neither dots nor
-    slashes.
-    """
+    """True if a name is that of a module or a file: plugins have neither dots nor slashes."""
     return any(mark in name for mark in "./\\")
 
 
@@ -113,6 +116,7 @@ def load(kind: str, name: str) -> type[Any]:
             f"two {kind} plugins are called {name!r} ({', '.join(sources)}): "
             "uninstall one of the packages"
         )
+
     if built_in:
         module = importlib.import_module(f"{FOLDERS[kind]}.{name.replace('-', '_')}")
         (plugin,) = (
@@ -132,6 +136,7 @@ def load(kind: str, name: str) -> type[Any]:
 
 
 def _unknown_option(kind: str, name: str, key: str, fields: Iterable[str]) -> RequestError:
+    """The error about an option that a plugin does not have."""
     options_text = ", ".join(sorted(fields)) or "none"
     return RequestError(
         f"{kind} {name} has no option {key!r}{suggestion(key, fields)}; it has: {options_text}"
@@ -139,23 +144,24 @@ def _unknown_option(kind: str, name: str, key: str, fields: Iterable[str]) -> Re
 
 
 def _scratch(kind: str, name: str) -> type[Any]:
+    """The dataclass that `file.py:Class` or `module:Class` names."""
     source, _, attribute = name.rpartition(":")
     if not source:
         raise RequestError(
             f"{name!r} names no class: write file.py:Class or module:Class for a {kind} of your own"
         )
     try:
-        module = (
-            import_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
-        )
+        is_file = source.endswith(".py")
+        module = import_file(Path(source)) if is_file else importlib.import_module(source)
+    except RequestError:
+        raise
     except ModuleNotFoundError as error:
         raise RequestError(f"module {source!r} cannot be imported: {error}") from None
     except (Exception, SystemExit) as error:
-        if isinstance(error, RequestError):
-            raise
         raise RequestError(
             f"module {source!r} failed on import with {type(error).__name__}: {error}"
         ) from error
+
     plugin = getattr(module, attribute, None)
     if not isinstance(plugin, type):
         raise RequestError(
@@ -187,10 +193,12 @@ def build_class(kind: str, name: str, plugin: type[Any], options: Mapping[str, A
             values[key] = build_list(part, value)
         else:
             values[key] = converted = _convert(f"option {key} of {kind} {name}", hints[key], value)
+            # A seed may be any number.
             if key != "seed" and isinstance(converted, int) and converted > MOST_COUNT:
                 raise RequestError(
                     f"option {key} of {kind} {name} is {converted}: it is at most {MOST_COUNT:,}"
                 )
+
     try:
         return plugin(**values)
     except ValueError as error:
@@ -198,9 +206,7 @@ def build_class(kind: str, name: str, plugin: type[Any], options: Mapping[str, A
 
 
 def describe(kind: str, name: str) -> tuple[str, dict[str, str]]:
-    """The summary of a plugin's docstring, and its settings with their defaults as Python writes
-    them.
-    """
+    """The summary of a plugin's docstring, and its settings with their defaults in Python."""
     settings = load(kind, name)
     paragraph = (inspect.getdoc(settings) or "").partition("\n\n")[0]
     summary = " ".join(paragraph.split())
@@ -222,6 +228,7 @@ def build_list(kind: str, text: str) -> tuple[Any, ...]:
                 f"{text!r} names no {kind}s: write NAME+NAME, and options as "
                 "NAME(key=value,key=value)"
             )
+
         options = {key.strip(): value for key, _, value in pairs}
         plugins.append(build(kind, name.strip(), options))
     return tuple(plugins)
@@ -238,9 +245,10 @@ def split(text: str) -> list[str]:
 
 
 def _convert(description: str, hint: Any, value: Any) -> Any:
+    """A value in the type of its field; a text is read as one of that type."""
     if isinstance(value, str) and get_origin(hint) is tuple:
-        value = tuple(value.split("+"))
-        return tuple(_convert(description, get_args(hint)[0], part) for part in value)
+        parts = value.split("+")
+        return tuple(_convert(description, get_args(hint)[0], part) for part in parts)
     try:
         return TypeAdapter(hint).validate_python(value, strict=not isinstance(value, str))
     except ValidationError as error:
@@ -251,10 +259,10 @@ def _convert(description: str, hint: Any, value: Any) -> Any:
 
 
 def settings_of(plugin: Any) -> dict[str, Any]:
-    """The settings of a plugin as JSON; a setting that is a plugin includes its class and the
-    digest of its file.
+    """The settings of a plugin as JSON.
 
-    A plugin that reads files describes their content by a method `digest`.
+    A setting that is a plugin includes its class and the digest of its file. A plugin that reads
+    files describes their content by a method `digest`.
     """
     settings = {}
     for field in dataclasses.fields(plugin):

@@ -13,9 +13,9 @@ from brinell.core.criterion import (
     NotRejected,
     Probability,
     Targeted,
-    Threshold,
     Undetected,
     Worst,
+    WrittenProbability,
     log_odds,
 )
 from brinell.core.errors import RequestError
@@ -80,8 +80,8 @@ def test_what_attacks_see_leads_by_the_margin():
     """The criterion of misclassification decides on what attacks see as the criterion does on the
     model's logits."""
     thresholds = (
-        Threshold(true_below=0.1, text="true<0.1"),
-        Threshold(wrong_class=3, wrong_above=0.7, text="class=3>0.7"),
+        WrittenProbability(true_below=0.1, text="true<0.1"),
+        WrittenProbability(wrong_class=3, wrong_above=0.7, text="class=3>0.7"),
     )
     for criterion in (*thresholds, NotRejected(2)):
         covers_all = criterion is not thresholds[1]
@@ -236,7 +236,7 @@ def test_descriptions_say_every_setting():
         (NotRejected(2), {"name": "misclassified and not rejected", "reject_class": 2}),
         (Targeted(Y), {"name": "targeted"}),
         (
-            Threshold(wrong_class=3, wrong_above=0.7, text="class=3>0.7"),
+            WrittenProbability(wrong_class=3, wrong_above=0.7, text="class=3>0.7"),
             {
                 "name": "probability",
                 "true_below": None,

@@ -164,7 +164,7 @@ def test_a_damaged_picture_gives_one_line(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="b.png is damaged"):
         ImageFolder(path=str(tmp_path))()
     picture(file, (9, 9))
-    with pytest.raises(RequestError, check=refused("datasets._listing.Pictures.row")):
+    with pytest.raises(RequestError, check=refused("datasets._listing.PictureFiles.row")):
         data.load([3])
     Image.fromarray(np.full((4, 6), 40000, np.uint16)).save(file)
     with pytest.raises(RequestError, match="more than 8 bits"):

@@ -9,7 +9,7 @@ import torch
 import brinell
 from _helpers import Recorder, plan_of, run_audit
 from _refusals import refused
-from brinell.core.criterion import Threshold
+from brinell.core.criterion import WrittenProbability
 from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, Outcome
 from brinell.core.streams import Streams
@@ -146,7 +146,9 @@ def test_rules_for_classes_by_hand():
     labels = np.array([2, 0, 2, 1])
     assert attackable_samples(labels, parse_targeting("a", names)).tolist() == [1, 3]
     assert attackable_samples(labels, parse_targeting("random", names)).tolist() == [0, 1, 2, 3]
-    assert attackable_samples(labels, None, Threshold(wrong_class=0, wrong_above=0.5)).tolist() == [
+    assert attackable_samples(
+        labels, None, WrittenProbability(wrong_class=0, wrong_above=0.5)
+    ).tolist() == [
         0,
         2,
         3,

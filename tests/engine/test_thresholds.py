@@ -12,7 +12,7 @@ from torch import nn
 
 import brinell
 from _forger import Forger, survive
-from brinell.core.criterion import MISCLASSIFIED, Threshold, TopK
+from brinell.core.criterion import MISCLASSIFIED, TopK, WrittenProbability
 from brinell.core.errors import RequestError
 from brinell.engine.thresholds import parse_threshold
 
@@ -154,9 +154,9 @@ def test_of_two_classes_a_half_is_misclassification(tmp_path):
 def test_attacks_see_logits_whose_lead_is_the_margin():
     for classes in [2, 3, 7]:
         thresholds = [
-            Threshold(true_below=0.05),
-            Threshold(true_below=0.6),
-            Threshold(wrong_class=0, wrong_above=0.3),
+            WrittenProbability(true_below=0.05),
+            WrittenProbability(true_below=0.6),
+            WrittenProbability(wrong_class=0, wrong_above=0.3),
         ]
         for threshold in [*thresholds, TopK(1), *[TopK(2)] * (classes > 2)]:
             logits = 6 * torch.randn(200, classes, generator=torch.Generator().manual_seed(1))

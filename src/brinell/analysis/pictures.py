@@ -28,7 +28,7 @@ from brinell.analysis.average_precision import (
     interval,
     match_set,
 )
-from brinell.core.boxes import ERRORS, FALSE, Detections, Objects, Outcomes, judge
+from brinell.core.boxes import ERRORS, FALSE, BoxOutcomes, Detections, Objects, judge
 from brinell.core.record import Array, Columns, column
 
 ROUNDS = 20
@@ -300,7 +300,7 @@ class Boxes(Pictures):
         return np.array([picture.count for picture in self.objects])
 
     @cached_property
-    def outcomes(self) -> list[Outcomes]:
+    def outcomes(self) -> list[BoxOutcomes]:
         """The outcome of each object and shown box of each row."""
         visible = [boxes.select_above(self.least_score) for boxes in self.boxes]
         return [
@@ -321,7 +321,7 @@ class Boxes(Pictures):
         wrong = sum(self.counts[error][index] for error in ERRORS if error != FALSE)
         return np.asarray(self.total - wrong)
 
-    def outcome(self, row: int) -> tuple[Detections, Objects, Outcomes]:
+    def outcome(self, row: int) -> tuple[Detections, Objects, BoxOutcomes]:
         """The shown boxes of a row, the objects of its picture, and the outcomes of both."""
         return (
             self.boxes[row].select_above(self.least_score),

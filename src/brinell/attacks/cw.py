@@ -29,7 +29,7 @@ from torch import Tensor
 from brinell.attacks._shared import EveryKind, adversarial, select_rows
 from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.norms import per_sample
-from brinell.core.oracle import Gradient
+from brinell.core.oracle import GradientAnswer
 from brinell.core.settings import Count, Positive
 
 INSIDE = 1 - 1e-6
@@ -78,7 +78,7 @@ class CW(EveryKind):
             c = torch.where(upper.isinf(), 10 * c, (lower + upper) / 2)
 
     def _run(
-        self, oracle: Oracle, batch: Batch, threat: Threat, clean: Gradient, c: Tensor
+        self, oracle: Oracle, batch: Batch, threat: Threat, clean: GradientAnswer, c: Tensor
     ) -> Tensor:
         """(n,) bool: which samples were fooled, at any distance, while their c (n,) was tried."""
         low, high = threat.domain.bounds(batch.x)

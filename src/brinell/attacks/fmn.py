@@ -30,7 +30,7 @@ from brinell.attacks._shared import EveryKind, cosine, still_active
 from brinell.core import norms
 from brinell.core.contracts import Access, Batch, Distance, Oracle, Streams, Threat
 from brinell.core.losses import margin
-from brinell.core.oracle import Gradient
+from brinell.core.oracle import GradientAnswer
 from brinell.core.settings import Count, Fraction, Positive, Range
 
 
@@ -90,7 +90,12 @@ class FMN(EveryKind):
 
 
 def _resized(
-    eps: Tensor, best: Tensor, distance: Distance, delta: Tensor, answer: Gradient, gamma: float
+    eps: Tensor,
+    best: Tensor,
+    distance: Distance,
+    delta: Tensor,
+    answer: GradientAnswer,
+    gamma: float,
 ) -> tuple[Tensor, Tensor]:
     """The radius of the next step (n,), and the distance of the closest adversarial input so far.
 

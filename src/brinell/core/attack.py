@@ -71,6 +71,8 @@ def attack(
         surrogates=surrogates,
         on_pass=on_pass,
     )
+
+    # The attack never sees the model: the oracle stands for it, and the ledger judges.
     extras = method(ledger.oracle(), ledger.batch, ledger.threat, rng)
     return ledger, extras or Extras()
 

@@ -56,12 +56,14 @@ def open_regular(path: Path) -> BufferedReader:
         RequestError: the path is not a regular file.
         OSError: the file does not exist or is not readable.
     """
+    # Non-blocking, so that opening a pipe without a writer does not wait for one.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise RequestError(
             f"{path} is no regular file but a folder, a device or a pipe: name a file"
         )
+
     return os.fdopen(descriptor, "rb")
 
 
@@ -73,11 +75,13 @@ def read(path: Path, most: int) -> bytes:
         OSError: the file does not exist or is not readable.
     """
     with open_regular(path) as file:
+        # A buffer of `most` bytes would be 16 GiB for rows: read what the file says, and one byte
+        # more.
         length = os.fstat(file.fileno()).st_size
-        # Reading `most` bytes would allocate a buffer of that size, 16 GiB for rows.
         content = b"" if length > most else file.read(length + 1)
-        if len(content) > length:  # the file has grown since
+        if len(content) > length:
             content += file.read(most + 1 - len(content))
+
         if len(content) > most or not content and os.fstat(file.fileno()).st_size:
             raise RequestError(
                 f"{path} is larger than {size(most)}, the limit for such a file: check its content"
@@ -86,14 +90,18 @@ def read(path: Path, most: int) -> bytes:
 
 
 def text(path: Path) -> str:
-    """Read a UTF-8 text of at most MOST_TEXT bytes; raises the errors of `read`, and
-    UnicodeDecodeError.
+    """Read a UTF-8 text of at most MOST_TEXT bytes.
+
+    Raises:
+        RequestError: as `read`.
+        OSError: as `read`.
+        UnicodeDecodeError: the file is not in UTF-8.
     """
     return read(path, MOST_TEXT).decode("utf-8")
 
 
 def json_of(path: Path) -> Any:
-    """The content of a file of at most MOST_JSON bytes; raises the errors of `read` and `decoding`."""
+    """The JSON in a file of at most MOST_JSON bytes; errors are those of `read` and `decoding`."""
     content = read(path, MOST_JSON)
     with decoding(path, len(content), "no JSON"):
         return json.loads(content)
@@ -106,8 +114,7 @@ def digest(path: Path) -> str:
 
 
 def path_inside(folder: Path, name: str, origin: object, *, links: bool = False) -> Path:
-    """Resolve a relative path that untrusted content names, and check that it stays inside a
-    folder.
+    """Resolve a path that untrusted content names, and check that it stays inside a folder.
 
     Args:
         folder: the folder that must contain the file.
@@ -116,13 +123,16 @@ def path_inside(folder: Path, name: str, origin: object, *, links: bool = False)
         links: True if symbolic links inside the folder may lead out of it.
     """
     try:
+        # Links are followed by `resolve` and kept by `abspath`.
         path = Path(os.path.abspath(folder / name)) if links else (folder / name).resolve()
         below = Path(os.path.abspath(folder)) if links else folder.resolve()
-        path.exists()  # an OSError where no system takes the name
+        # A name that no file system takes, too long or with a null byte, raises here.
+        path.exists()
     except (OSError, ValueError, RuntimeError) as error:
         raise RequestError(
             f"{origin} names {name[:80]!r}, which is no path ({one_line(error, 80)}): correct it"
         ) from None
+
     if "\0" in name or not path.is_relative_to(below):
         raise RequestError(
             f"{origin} names {name[:80]!r}, which leads out of {folder}: files "
@@ -140,6 +150,7 @@ def check_unpacked_size(declared: int, packed: int, file: object, floor: int | N
         file: the file, for the message.
         floor: unpacked bytes that are allowed for every file; by default IN_MEMORY.
     """
+    # The unpacked size is declared by the file itself, so it is refused before memory is allocated.
     if declared > (most := max(IN_MEMORY if floor is None else floor, RATIO * packed)):
         raise RequestError(
             f"{file} has {size(packed)} and would become {size(declared)}, more "
@@ -158,8 +169,7 @@ def size(count: int) -> str:
 
 @contextmanager
 def decoding(file: object, packed: int, alternative: str = "cut short") -> Iterator[None]:
-    """Limit memory and time of a decoder while the block runs, and turn its exceptions into
-    one-line request errors.
+    """Limit memory and time of a decoder in the block, and turn its exceptions into request errors.
 
     Args:
         file: the file, for messages.
@@ -170,7 +180,9 @@ def decoding(file: object, packed: int, alternative: str = "cut short") -> Itera
         with _address_space(SPARE + RATIO * packed), time_limit(SECONDS + packed / SPEED, file):
             yield
     except BrinellError:
+        # A message of ours already.
         raise
+
     except MemoryError:
         raise RequestError(
             f"{file} has {size(packed)} and asks for far more memory than that: "
@@ -181,6 +193,7 @@ def decoding(file: object, packed: int, alternative: str = "cut short") -> Itera
             f"{file} is nested deeper than any file of its kind: see where it comes from"
         ) from None
     except Exception as error:
+        # Decoders in C report a failed allocation by an error of their own.
         if "alloc" in str(error).lower() or "memory" in str(error).lower():
             raise RequestError(
                 f"{file} asks for more memory than a file of its size may ({one_line(error, 120)})"
@@ -192,8 +205,7 @@ def decoding(file: object, packed: int, alternative: str = "cut short") -> Itera
 
 @contextmanager
 def time_limit(seconds: float, file: object) -> Iterator[None]:
-    """Interrupt the block after `seconds`, for Python libraries that may loop forever on a damaged
-    file.
+    """Interrupt the block after `seconds`: a library may loop forever on a damaged file.
 
     Only the main thread, which opens data, can be interrupted; other threads have no limit.
     """
@@ -206,9 +218,11 @@ def time_limit(seconds: float, file: object) -> Iterator[None]:
 
     previous, start = signal.signal(signal.SIGALRM, stop), time.monotonic()
     remaining, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    # The limit of a block around this one may come first: then it stays in force.
     if 0 < remaining < seconds:  # the limit of a block around this one comes first
         signal.signal(signal.SIGALRM, previous)
         signal.setitimer(signal.ITIMER_REAL, remaining)
+
     try:
         yield
     finally:
@@ -220,9 +234,7 @@ def time_limit(seconds: float, file: object) -> Iterator[None]:
 
 @contextmanager
 def _address_space(extra: int) -> Iterator[None]:
-    """Limit the growth of the process's address space to `extra` bytes; no effect on systems
-    without such limits.
-    """
+    """Limit the growth of the address space to `extra` bytes, on systems that have such limits."""
     try:
         import resource
 

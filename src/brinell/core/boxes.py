@@ -24,25 +24,19 @@ LEAST = 0.001
 MOST = 100
 """Largest number of detections of a picture, as in COCO's evaluation."""
 
-HIT, MISSED, MISLABELLED, MISPLACED, FALSE, IGNORED = (
-    "found",
-    "missed",
-    "mislabelled",
-    "misplaced",
-    "false",
-    "ignored",
-)
+HIT, MISSED, MISLABELLED = "found", "missed", "mislabelled"
+MISPLACED, FALSE, IGNORED = "misplaced", "false", "ignored"
 """Outcomes: an object is found, mislabelled, misplaced or missed, a box is found, mislabelled,
 misplaced, false or ignored."""
 ERRORS = (MISSED, FALSE, MISLABELLED, MISPLACED)
-"""The kinds of errors, each apart."""
+"""The kinds of errors."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Objects:
     """The annotated objects of one picture.
 
-    A crowd is nothing to find, and nothing found in it is wrong.
+    A crowd need not be found, and a box in it is not an error.
     """
 
     boxes: Array
@@ -53,6 +47,7 @@ class Objects:
     """(k,) bool: regions of many objects."""
 
     def __len__(self) -> int:
+        """Number of annotations, crowds included."""
         return len(self.labels)
 
     @property
@@ -73,21 +68,22 @@ class Detections:
     """(m,) int64 classes."""
 
     def __len__(self) -> int:
+        """Number of boxes."""
         return len(self.labels)
 
     def select_above(self, threshold: float) -> "Detections":
-        """Those with at least this score."""
+        """The boxes with at least this score."""
         return self.take(np.flatnonzero(self.scores >= threshold))
 
     def take(self, index: Array) -> "Detections":
-        """Some of them, in this order."""
+        """Some of the boxes, in this order."""
         return Detections(
             boxes=self.boxes[index], scores=self.scores[index], labels=self.labels[index]
         )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Outcomes:
+class BoxOutcomes:
     """The outcome of each object and of each box of one picture.
 
     Pairs are one to one, so the objects are those found, mislabelled, misplaced and missed, and as
@@ -111,8 +107,9 @@ def areas(boxes: Array) -> Array:
 
 
 def overlaps(boxes: Array, references: Array, crowd: Array | None = None) -> Array:
-    """(m, k): intersection over union; for a crowd intersection over the area of the box, as in
-    COCO's evaluation.
+    """(m, k): intersection over union of each box with each reference.
+
+    For a crowd it is the intersection over the area of the box, as in COCO's evaluation.
     """
     low, high = (
         np.maximum(boxes[:, None, :2], references[None, :, :2]),
@@ -120,15 +117,18 @@ def overlaps(boxes: Array, references: Array, crowd: Array | None = None) -> Arr
     )
     common, area = np.clip(high - low, 0, None).prod(-1), areas(boxes)[:, None]
     union = area + areas(references)[None] - common
+
     if crowd is not None:
         union = np.where(crowd[None], area, union)
+    # Boxes without an area overlap nothing.
     ratio: Array = common / np.maximum(union, 1e-12)
     return ratio
 
 
 def suppress(boxes: Array, scores: Array, labels: Array, limit: float, most: int = MOST) -> Array:
-    """Indices of the boxes that remain, best first: of boxes of one class that overlap by more than
-    `limit`, the best one.
+    """Indices of the boxes that remain, best first (non-maximum suppression).
+
+    Of boxes of one class that overlap by more than `limit`, the best one remains.
     """
     order = np.argsort(-scores, kind="stable")
     remaining: list[int] = []
@@ -157,12 +157,14 @@ def decode(
     shares = candidates[:, 4:]
     labels = shares.argmax(1)
     scores = shares[np.arange(len(shares)), labels].astype(np.float64)
+
     index = np.flatnonzero(scores > least)
     boxes, scores, labels = (
         candidates[index, :4].astype(np.float64),
         scores[index],
         labels[index].astype(np.int64),
     )
+
     remaining = suppress(boxes, scores, labels, limit, most)
     return Detections(boxes=boxes[remaining], scores=scores[remaining], labels=labels[remaining])
 
@@ -170,8 +172,9 @@ def decode(
 def match(
     detections: Detections, objects: Objects, levels: Sequence[float] = LEVELS
 ) -> tuple[Array, Array]:
-    """COCO's matching within each class: the best detections choose first, each the free object
-    that it overlaps most.
+    """COCO's matching within each class, at each of the overlaps `levels`.
+
+    The best detections choose first, each the free object that it overlaps most.
 
     Returns:
         (levels, m) int64 the object of each detection or -1, and (levels, m) bool whether the
@@ -180,7 +183,9 @@ def match(
     partners = np.full((len(levels), len(detections)), -1, dtype=np.int64)
     if not len(detections) or not len(objects):
         return partners, np.zeros(partners.shape, dtype=bool)
+
     ratio = overlaps(detections.boxes, objects.boxes, objects.crowd)
+    # Below every level, so that no detection matches an object of another class.
     ratio[detections.labels[:, None] != objects.labels[None]] = -1.0
     free = np.ones((len(levels), len(objects)), dtype=bool)
     for number in np.flatnonzero(ratio.max(1) >= min(levels)).tolist():
@@ -193,7 +198,7 @@ def match(
     return partners, (partners >= 0) & objects.crowd[partners]
 
 
-def judge(detections: Detections, objects: Objects) -> Outcomes:
+def judge(detections: Detections, objects: Objects) -> BoxOutcomes:
     """The outcome of each object and box at overlap `MATCH`.
 
     An object that no box of its class finds is mislabelled if a box of another class overlaps it by
@@ -201,11 +206,14 @@ def judge(detections: Detections, objects: Objects) -> Outcomes:
     counts once; boxes without a partner are false.
     """
     partners, ignored = match(detections, objects, (MATCH,))
+
     of_box = np.full(len(detections), FALSE, dtype=object)
     of_object = np.where(objects.crowd, IGNORED, MISSED).astype(object)
     hits = (partners[0] >= 0) & ~ignored[0]
     of_box[ignored[0]], of_box[hits] = IGNORED, HIT
     of_object[partners[0][hits]] = HIT
+
+    # What remains is paired by the kinds of near misses, mislabelled boxes first.
     ratio = overlaps(detections.boxes, objects.boxes)
     alike = detections.labels[:, None] == objects.labels[None]
     for error, pairs in (
@@ -216,4 +224,4 @@ def judge(detections: Detections, objects: Objects) -> Outcomes:
             row = np.where(pairs[number] & (of_object == MISSED), ratio[number], -1.0)
             if of_box[number] == FALSE and row.max() >= 0:
                 of_box[number], of_object[int(row.argmax())] = error, error
-    return Outcomes(objects=of_object, boxes=of_box)
+    return BoxOutcomes(objects=of_object, boxes=of_box)

@@ -87,11 +87,8 @@ class."""
 DECIDING_SCORES = "the scores within the model that decide its class"
 """Name of what attacks follow if the scores that a model shows do not decide and others within
 it do."""
-ROWS_LEFT_OUT, RECORD_LEFT_OUT, BEATS_LEFT_OUT = (
-    "rows-left-out",
-    "record-left-out",
-    "beats-left-out",
-)
+ROWS_LEFT_OUT, RECORD_LEFT_OUT = "rows-left-out", "record-left-out"
+BEATS_LEFT_OUT = "beats-left-out"
 """The codes of the warnings that a data set could not use part of its files."""
 WARNINGS = (ROWS_LEFT_OUT, RECORD_LEFT_OUT, BEATS_LEFT_OUT)
 """The codes of warnings besides those of checks."""
@@ -107,17 +104,21 @@ TOO_FEW = "too few samples to tell"
 
 
 def exact_test(k: int, n: int, limit: float, rate: float = ERROR_RATE) -> tuple[bool, float]:
-    """Whether `k` bad samples of `n` are more than a share of `limit` explains, by the exact
-    binomial test at `rate`.
+    """True if `k` bad samples of `n` are more than a share of `limit` explains.
+
+    It is the exact binomial test at `rate`.
 
     Returns:
         The answer, and the probability of a wrong «yes» where the share is `limit`: 0 where so few
             samples cannot say «yes».
     """
     i = np.arange(n + 1)
+    # Logarithms, since the binomial coefficients of large n overflow.
     ways = np.array(
         [math.lgamma(n + 1) - math.lgamma(j + 1) - math.lgamma(n - j + 1) for j in i.tolist()]
     )
+
+    # Entry i is the probability of i or more, summed from the small end, where rounding is least.
     tails = np.exp(ways + i * math.log(limit) + (n - i) * math.log1p(-limit))[::-1].cumsum()[::-1]
     return bool(tails[k] <= rate), float(tails[tails <= rate].max(initial=0.0))
 
@@ -162,11 +163,10 @@ class Finding:
         fewest: int = MIN_SAMPLES,
         rate: float = ERROR_RATE,
     ) -> "Finding":
-        """A finding that fails if more of `n` samples are bad than chance explains at `rate` where
-        `limit` of them are.
+        """A finding that fails if more of `n` samples are bad than chance explains at `rate`.
 
-        It passes if no more than `limit` of at least `fewest` are; between the two the samples are
-        too few to tell.
+        Chance explains as many as the share `limit` of them gives. The check passes if no more than
+        `limit` of at least `fewest` are bad; between the two the samples are too few to tell.
         """
         failed, error_rate = exact_test(k, n, limit, rate)
         passed = False if failed else True if n >= fewest and k <= limit * n else None
@@ -178,6 +178,7 @@ class Finding:
             else f"{TOO_FEW}: {observation}"
         )
         reason = TOO_FEW if passed is None else None
+
         return cls(
             code=code,
             passed=passed,

@@ -43,7 +43,15 @@ def match_classes(
     count: int,
     present: Iterable[int],
 ) -> Match:
-    """Match the classes of a model with those of the data."""
+    """Match the classes of a model with those of the data.
+
+    Args:
+        name: the model, for messages.
+        model_names: names of the model's classes; empty without names.
+        data_names: names of the data's classes.
+        count: number of the model's classes.
+        present: labels that samples have.
+    """
     used = sorted({label for label in present if 0 <= label < len(data_names)})
     if not data_names or tuple(model_names) == tuple(data_names):
         return Match()
@@ -95,6 +103,7 @@ def _by_name(
     is_same_list = len(model_names) == len(data_names) and len(strangers) <= MOST_UNLIKE * len(
         data_names
     )
+    # Two lists of the same classes, of which a few have another name: places decide.
     if is_same_list and set(model_names) != set(data_names):
         text = (
             f"{len(strangers)} of {len(data_names)} classes, such as "
@@ -103,6 +112,8 @@ def _by_name(
             else ""
         )
         return Match((), f"{text}, have another name in the list of {name}" if text else "")
+
+    # Classes that samples have come first, so that one without a sample takes no place from them.
     places: dict[int, int] = {}
     for label in (*used, *sorted(set(range(len(data_names))) - set(used))):
         exact = [place for place, title in enumerate(model_names) if title == data_names[label]]
@@ -148,13 +159,15 @@ def _match_of(
     count: int,
     means: str,
 ) -> Match:
-    """The match in which class i of the data is at `places[i]` in the model; further classes of the
-    model follow.
+    """The match in which class i of the data is at `places[i]` in the model.
+
+    Further classes of the model follow.
     """
     order = [places.get(label, NEVER) for label in range(len(data_names))]
     extra_places = [place for place in range(count) if place not in places.values()]
     if [*order, *extra_places] == list(range(count)):
         return Match()
+
     matched = [label for label in range(len(data_names)) if label in places]
     note = (
         f"the classes of {name} are in another order than those of the data, and "
@@ -162,6 +175,7 @@ def _match_of(
         f"{_listing([str(places[label]) for label in matched])} are "
         f"{_listing([data_names[label] for label in matched])}"
     )
+
     if extra_places:
         example = (
             model_names[extra_places[0]]
@@ -190,6 +204,7 @@ def check_names(subject: str, names: Sequence[Any], count: int) -> tuple[str, ..
             f"number{'s' * (count != 1)}: name each of its "
             "classes by the option class_names="
         )
+
     if not all(texts):
         raise RequestError(f"{subject} leave class {texts.index('')} without a name: name it")
     return texts
@@ -212,12 +227,14 @@ def names_of_mapping(
             f"{subject} maps {_listing(list(map(str, mapping)))} to names: its "
             "keys are whole numbers"
         ) from None
+
     if sorted(by_number) != list(range(len(mapping))):
         raise RequestError(
             f"{subject} numbers its {len(mapping)} classes "
             f"{_listing(list(map(str, mapping)))}: number them from 0 to "
             f"{len(mapping) - 1}, each once"
         )
+
     names = tuple(by_number[number] for number in range(len(by_number)))
     stated = {str(name): str(number) for name, number in (inverse or {}).items()}
     if set(stated) == set(names) and len(set(names)) == len(names):
@@ -258,24 +275,26 @@ def option_text(names: Sequence[str]) -> str:
 
 
 def _numbers(names: Sequence[str]) -> tuple[int, ...] | None:
-    """The numbers in names such as `7`, `class 7` or `LABEL_7`; None if a name is more than a
-    number.
-    """
+    """The numbers in names such as `7` or `LABEL_7`; None if a name is something else."""
     matches = [NUMBERED.fullmatch(name.strip()) for name in names]
     return tuple(int(match[1]) for match in matches if match) if names and all(matches) else None
 
 
 def _is_count(numbers: Sequence[int] | None) -> bool:
+    """True if numbers merely count the classes, from 0."""
     return numbers is not None and list(numbers) == list(range(len(numbers)))
 
 
 def _by_place_note(name: str, model_names: Sequence[str], data_names: Sequence[str]) -> str:
+    """The remark that the answers of a model are taken in the order of the labels."""
     numbers = _numbers(model_names)
     if numbers is not None and not _is_count(numbers):
         return (
             f"the classes {_listing(model_names)} of {name} are taken for the labels "
             f"{_listing(data_names)}"
         )
+
+    # Numbers that count the classes name none: the names of the other side say which is which.
     unnamed = not model_names or numbers is not None
     names = data_names if unnamed else model_names
     first = ", ".join(f"{place} is {_quoted(text)}" for place, text in enumerate(names[:2]))
@@ -286,6 +305,7 @@ def _by_place_note(name: str, model_names: Sequence[str], data_names: Sequence[s
 
 
 def _remedy(data_names: Sequence[str]) -> str:
+    """What to do where the names of model and data cannot be matched."""
     return (
         "name the model's classes in their order by its option class_names=, in the "
         f"words of the data ({_listing(data_names)})"
@@ -293,13 +313,16 @@ def _remedy(data_names: Sequence[str]) -> str:
 
 
 def _listing(names: Sequence[str]) -> str:
+    """The first names of a list, and how many follow."""
     remainder = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
     return ", ".join(_short(name) for name in names[:MOST_LISTED]) + remainder
 
 
 def _quoted(name: str) -> str:
+    """A name in quotation marks, cut short."""
     return f"'{_short(name)}'"
 
 
 def _short(name: str) -> str:
+    """A name in printable characters, cut short."""
     return "".join(mark if mark.isprintable() else " " for mark in name)[:40]

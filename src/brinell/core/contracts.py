@@ -327,6 +327,7 @@ def check_complete(contract: type[Any], candidate: Any) -> Any:
     missing = [
         name for name in vars(contract) if not name.startswith("_") and not hasattr(candidate, name)
     ]
+
     if missing:
         info = (
             " (`info = ModelInfo()`, or `DataInfo()` for data, where there is nothing to tell)"
@@ -336,4 +337,5 @@ def check_complete(contract: type[Any], candidate: Any) -> Any:
             f"{type(candidate).__name__} is no {contract.__name__}: it lacks "
             f"{', '.join(missing)}{info}"
         )
+
     return candidate

@@ -10,6 +10,7 @@ class Costs:
     """Forward and backward evaluations of each sample."""
 
     def __init__(self, n: int, device: torch.device) -> None:
+        # Sums on the device of the batch: nothing is read back while an attack runs.
         self.forwards = torch.zeros(n, dtype=torch.int64, device=device)
         """(n,): forward evaluations spent on each sample."""
         self.backwards = torch.zeros(n, dtype=torch.int64, device=device)
@@ -18,8 +19,9 @@ class Costs:
         """(n,): passes of surrogates, each a forward and a backward evaluation of one of them."""
 
     def add(self, ids: Tensor, times: Tensor, backwards: int) -> None:
-        """Count answered rows: of the sample `ids` (n,) of each `times` (n,) forwards, with so many
-        backwards each.
+        """Count the `times` (n,) forwards of answered rows, with so many backwards for each.
+
+        `ids` (n,) are the samples of the rows.
         """
         self.forwards.index_add_(0, ids, times)
         if backwards:
@@ -27,8 +29,9 @@ class Costs:
 
 
 class Best:
-    """The first success of each sample, the closest adversarial input, and the input of the largest
-    margin.
+    """The best inputs of each sample.
+
+    They are the first success, the closest adversarial input, and the input of the largest margin.
 
     Args:
         x: (n, *shape) the clean inputs.
@@ -37,9 +40,11 @@ class Best:
             improvement.
     """
 
+    # Copies of the clean batch are made once something is found: most samples are never fooled.
     def __init__(self, x: Tensor, classes: int, *, keeps_strongest: bool = False) -> None:
         n, device = len(x), x.device
         self._x, self._keeps_strongest = x, keeps_strongest
+
         self.first_success = torch.zeros(n, dtype=torch.int64, device=device)
         """(n,): the forward at which the sample was first fooled, counted from 1; 0 for never."""
         self.distance = torch.full((n,), torch.inf, device=device)
@@ -67,13 +72,17 @@ class Best:
             if self._keeps_strongest
             else ()
         )
+
         if len(rows):
+            # Until the first improvement the clean batch itself stands for it: no copy.
             if self.strongest is self._x:
                 self.strongest = self._x.clone()
             if repeats:
+                # Of several rows of one sample the largest margin, which comes first.
                 rows = rows[torch.argsort(margin[rows], descending=True, stable=True)]
                 rows = rows[earlier_rows(ids[rows]) == 0]
             self.strongest[ids[rows]] = x[rows]
+
         self.margin.scatter_reduce_(0, ids, margin, "amax")
 
     def note_successes(
@@ -95,6 +104,8 @@ class Best:
         )
         new = (self.first_success == 0) & (earliest < NEVER)
         self.first_success[new] = earliest[new]
+
+        # Of several successes of one sample the closest, which comes first.
         order = torch.argsort(distance, stable=True)
         order = order[
             (distance[order] < self.distance[ids[order]]) & (earlier_rows(ids[order]) == 0)
@@ -105,11 +116,10 @@ class Best:
 
 
 def running_totals(ids: Tensor, values: Tensor) -> Tensor:
-    """Cumulative sums of `values` by id, (n,): for each row, the sum over the rows up to it with
-    the same id.
-    """
+    """Cumulative sums of `values` by id, (n,): for each row, over the rows up to it with its id."""
     order = torch.argsort(ids, stable=True)
     ordered, total = ids[order], values[order].cumsum(0)
+    # Less what the ids before it in the order sum to, which is known where each of them begins.
     first = torch.ones_like(ordered, dtype=torch.bool)
     first[1:] = ordered[1:] != ordered[:-1]
     before = torch.cummax(torch.where(first, total - values[order], 0), 0).values

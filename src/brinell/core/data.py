@@ -26,8 +26,9 @@ Task = Literal["segmentation", "detection"]
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """The truth about parts of inputs, of data whose labels are all 0: a mask for each picture, or
-    its objects.
+    """The truth about parts of inputs: a mask for each picture, or its objects.
+
+    The labels of such data are all 0.
     """
 
     task: Task
@@ -81,9 +82,7 @@ class Dataset(Protocol):
 
     @property
     def info(self) -> DataInfo:
-        """Facts about the data besides inputs and labels; a class without such facts sets `info =
-        DataInfo()`.
-        """
+        """Facts besides inputs and labels; a class without any sets `info = DataInfo()`."""
 
     def __len__(self) -> int:
         """Number of samples."""

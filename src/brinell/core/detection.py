@@ -60,8 +60,9 @@ class BoxForm:
         return answers.reshape(len(answers), *self.shape)
 
     def decode(self, answers: Tensor, least: float) -> list[Detections]:
-        """The final boxes with scores above `least` in each picture, of flattened answers (n, K *
-        (4 + C)).
+        """The final boxes with scores above `least` in each picture.
+
+        `answers` are flattened, (n, K * (4 + C)).
         """
         candidates: Array = self.unflatten(answers.detach()).cpu().double().numpy()
         return [decode(picture, least=least, limit=self.limit) for picture in candidates]
@@ -120,11 +121,13 @@ class Scene:
         return self.counted.sum(1).float()
 
     def overlaps(self, boxes: Tensor) -> Tensor:
-        """(n, K, G): intersection over union of boxes (n, K, 4) with each object; 0 for crowds and
-        filling.
+        """(n, K, G): intersection over union of boxes (n, K, 4) with each object.
+
+        It is 0 for crowds and filling.
         """
         low = torch.maximum(boxes[:, :, None, :2], self.boxes[:, None, :, :2])
         high = torch.minimum(boxes[:, :, None, 2:], self.boxes[:, None, :, 2:])
+
         common = (high - low).clamp_min(0).prod(-1)
         area = (boxes[..., 2:] - boxes[..., :2]).clamp_min(0).prod(-1)[:, :, None]
         reference = (self.boxes[..., 2:] - self.boxes[..., :2]).prod(-1)[:, None]
@@ -140,10 +143,11 @@ class _Candidates:
         self.overlap = scene.overlaps(self.boxes)
         """(n, K, G), differentiable in the corners."""
         self.near = self.overlap.detach()
+
         self.best, label = shares.max(2)
         """(n, K): the score of each candidate."""
-        index = scene.labels[:, None].expand(-1, shares.shape[1], -1)
-        self.true = shares.gather(2, index)
+
+        self.true = shares.gather(2, scene.labels[:, None].expand(-1, shares.shape[1], -1))
         """(n, K, G): the score for the class of each object."""
         self.alike = label[:, :, None] == scene.labels[:, None]
         """(n, K, G) bool: whether the candidate stands for the class of the object."""
@@ -165,14 +169,13 @@ class _Candidates:
         return (self.best * (self.near < MATCH).all(2)).sum(1) / 100
 
     def mislabelled(self) -> Tensor:
-        """The best score for another class minus that for the true one, over the candidates of
-        objects.
-        """
+        """The best score for another class minus the true one, over the candidates of objects."""
         return ((self.rival - self.true) * (self.near >= MATCHED)).sum((1, 2)) / self.count
 
     def misplaced(self) -> Tensor:
-        """Scores of candidates beside their objects minus those upon them, and overlaps of the
-        latter, weighted by score.
+        """Scores of candidates beside their objects minus those upon them.
+
+        The overlaps of the latter, weighted by score, are subtracted too.
         """
         adjacent = (self.near >= NEARBY) & (self.near < MATCH)
         upon = self.near >= MATCHED
@@ -186,8 +189,7 @@ class _Candidates:
 
 @dataclass(frozen=True, kw_only=True)
 class BoxCriterion(TwoClasses):
-    """At least a share of the objects of a picture is missed, mislabelled or misplaced, or a number
-    of its boxes is false.
+    """A share of the objects of a picture is missed, mislabelled or misplaced, or boxes are false.
 
     The margin of an object error is (errors + hint) / objects - threshold, and a picture without
     objects never meets it. That of false boxes is errors + hint - threshold. The hint between 0 and
@@ -204,8 +206,9 @@ class BoxCriterion(TwoClasses):
 
     @property
     def attackable(self) -> Tensor:
-        """(n,) bool: pictures on which the criterion can be met, since only false boxes need no
-        object.
+        """(n,) bool: pictures on which the criterion can be met.
+
+        Only false boxes need no object.
         """
         return self.scene.count >= 0 if self.error == FALSE else self.scene.count > 0
 
@@ -225,13 +228,14 @@ class BoxCriterion(TwoClasses):
             if self.error == FALSE:
                 value = errors - self.threshold
             else:
+                # Whole errors, so that rounding decides nothing.
                 objects = self.scene.count
-                needed = torch.ceil(self.threshold * objects).clamp_min(
-                    1
-                )  # whole errors, so that rounding decides nothing
+                needed = torch.ceil(self.threshold * objects).clamp_min(1)
                 value = torch.where(objects > 0, (errors - needed) / objects.clamp_min(1), -1.0)
         if not logits.requires_grad:
             return value
+
+        # The value of the count with the gradient of the loss.
         slope = self._slope(logits)
         return value + slope - slope.detach()
 
@@ -253,6 +257,8 @@ class BoxCriterion(TwoClasses):
             }[self.error]
             mean = (candidate.amax(1) * self.scene.counted).sum(1) / parts.count
             value = 1 - mean if self.error == MISSED else mean
+
+        # Strictly between 0 and 1: a hint never makes up for a whole error.
         return value.clamp(0, 1) * 0.98 + 0.01
 
     def _slope(self, answers: Tensor) -> Tensor:
@@ -262,16 +268,20 @@ class BoxCriterion(TwoClasses):
         return value
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
+        """The loss of this kind of error, whatever loss an attack names."""
         return self._slope(logits)
 
     def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
+        """Two logits, 0 and the margin."""
         margin = self.margin(logits, y, logits) if margin is None else margin
         return torch.stack((torch.zeros_like(margin), margin), 1)
 
     def select(self, keep: slice | Tensor) -> "BoxCriterion":
+        """The criterion for some pictures."""
         return replace(self, scene=self.scene.select(keep))
 
     def check(self, classes: int) -> None:
+        """Refuse a model whose answers have another length than the form states."""
         candidates, width = self.form.shape
         if classes != candidates * width:
             raise RequestError(
@@ -281,6 +291,7 @@ class BoxCriterion(TwoClasses):
             )
 
     def describe(self) -> dict[str, Any]:
+        """The name and the fields that the criterion is set by, without the pictures."""
         return {
             "name": self.name,
             "error": self.error,

@@ -54,6 +54,7 @@ class Sampling:
     """Names of the channels; empty if they have none."""
 
     def __post_init__(self) -> None:
+        """Refuse a rate of 0 or below."""
         if not 0 < self.rate < float("inf"):
             raise ValueError(f"the sampling rate is {self.rate:g}; it must be above 0")
 
@@ -85,13 +86,16 @@ class Domain:
     they are not described."""
 
     def __post_init__(self) -> None:
+        """Refuse values that contradict each other."""
         if self.kind not in KINDS:
             raise ValueError(f"kind is {self.kind!r}, not one of {', '.join(KINDS)}")
         if not self.shape or any(side < 1 for side in self.shape):
             raise ValueError(f"shape {self.shape} needs at least one axis and no empty one")
+
         for bound in (self.low, self.high):
             if isinstance(bound, tuple) and len(bound) != self.shape[0]:
                 raise ValueError(f"{len(bound)} bounds for {self.shape[0]} channels")
+        # A bound beyond float32 becomes infinite here, which is no fault.
         with np.errstate(over="ignore"):
             low, high = (np.asarray(bound, dtype=np.float32) for bound in (self.low, self.high))
         if not bool((low < high).all()):
@@ -113,8 +117,9 @@ class Domain:
 
     @property
     def movable(self) -> "Tensor | None":
-        """Indices of the values of a vector or channels of a signal that an attack may change, (k,)
-        int64; None for all.
+        """Indices (k,) int64 of the values that an attack may change; None for all.
+
+        They count the values of a vector, or the channels of a signal.
         """
         import torch
 
@@ -136,6 +141,7 @@ class Domain:
         positions = self._movable
         if len(positions) == len(self.columns):
             return self
+
         low, high = (
             tuple(bound[i] for i in positions) if isinstance(bound, tuple) else bound
             for bound in (self.low, self.high)
@@ -146,6 +152,7 @@ class Domain:
             bound[0] if isinstance(bound, tuple) and len(set(bound)) == 1 else bound
             for bound in (low, high)
         )
+
         return replace(
             self, shape=(len(positions), *self.shape[1:]), low=low, high=high, columns=columns
         )
@@ -156,9 +163,7 @@ class Domain:
         return x if movable is None else x[:, movable.to(x.device)]
 
     def missing(self, x: "Tensor") -> "Tensor | None":
-        """(n, d) bool: the values of vectors (n, d) that are missing; None where no column marks
-        any.
-        """
+        """(n, d) bool: the values of vectors (n, d) that are missing; None without such marks."""
         place = {column.name: index for index, column in enumerate(self.columns)}
         if not (
             marks := {
@@ -168,13 +173,15 @@ class Domain:
             }
         ):
             return None
+
         missing = x.new_zeros(x.shape).bool()
         missing[:, list(marks)] = x[:, list(marks.values())] > 0.5
         return missing
 
     def in_units(self, x: "Tensor") -> "Tensor":
-        """Inputs (n, *shape) in the units of their table, which the model expects; unchanged
-        without columns.
+        """Inputs (n, *shape) in the units of their table, which the model expects.
+
+        They are unchanged without columns.
         """
         import torch
 
@@ -228,8 +235,9 @@ class Domain:
         return f"{self.kind} {self.shape} {low} {high} {self.levels}{columns}"
 
     def bounds(self, reference: "Tensor | None" = None) -> "tuple[Tensor, Tensor]":
-        """Lower and upper bound as float tensors that broadcast against a batch; device and dtype
-        are those of `reference`.
+        """Lower and upper bound as float tensors that broadcast against a batch.
+
+        Device and dtype are those of `reference`.
         """
         import torch
 
@@ -247,8 +255,9 @@ class Domain:
 
     @property
     def slack(self) -> float:
-        """Tolerance for values outside the bounds: a millionth of the largest range of a value that
-        may change.
+        """Tolerance for values outside the bounds.
+
+        A millionth of the largest range of a value that may change.
         """
         low, high = self.free.bounds()
         return 1e-6 * float((high - low).max())
@@ -271,23 +280,22 @@ class Domain:
         return x.clamp_(self.low, self.high)
 
     def excess(self, x: "Tensor") -> "Tensor":
-        """Largest distance (scalar) of a value of `x` beyond the bounds; 0 or less if all are
-        inside, NaN if `x` contains NaN.
+        """Largest distance (scalar) of a value of `x` beyond the bounds.
+
+        0 or less if all are inside, NaN if `x` contains NaN.
         """
         return self.ends_beyond(x)[0].maximum(self.ends_beyond(x)[1])
 
     def ends_beyond(self, x: "Tensor") -> "tuple[Tensor, Tensor]":
-        """Largest distances (scalars) of a value of `x` below the lower bound and above the upper
-        one.
-        """
+        """Largest distances (scalars) of `x` below the lower bound and above the upper one."""
         if isinstance(self.low, tuple) or isinstance(self.high, tuple):
             low, high = self.bounds(x)
             return (low - x).amax(), (x - high).amax()
-        return self.low - x.amin(), x.amax() - self.high  # twice as fast on a CPU as aminmax
+        # Two passes are twice as fast on a CPU as aminmax.
+        return self.low - x.amin(), x.amax() - self.high
 
     def round(self, x: "Tensor") -> "Tensor":
-        """The inputs `x` rounded to the nearest of `levels` values, as storage does; unchanged
-        without levels.
+        """`x` rounded to the nearest of `levels` values, as storage does; as it is without levels.
 
         Fixed columns are not rounded.
         """
@@ -295,6 +303,7 @@ class Domain:
             return x
         if (movable := self.movable) is not None:
             return x.index_copy(1, movable.to(x.device), self.free.round(self.part(x)))
+
         low, high = self.bounds(x)
         steps = self.levels - 1
         return (
@@ -305,3 +314,7 @@ class Domain:
             .mul_(high - low)
             .add_(low)
         )
+
+
+Bound = float | tuple[float, ...]
+"""One number for all entries of the first axis, or one for each."""

@@ -24,8 +24,10 @@ class EOT:
         self.model, self.count = model, count
 
     def answer(self, x: Tensor) -> Tensor:
-        """(n, classes): one answer to inputs (n, *shape); refuses one that is not a row of logits
-        for each.
+        """(n, classes): one answer to inputs (n, *shape).
+
+        Raises:
+            ModelError: the answer is not a row of logits for each input.
         """
         logits, expected = ask(self.model, x), (len(x), self.model.classes)
         if logits.shape != expected:
@@ -46,21 +48,22 @@ class EOT:
     def differentiate(
         self, x: Tensor, derive: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
     ) -> list[Tensor]:
-        """Logits at `x`, and the values and gradients that `derive` makes of logits and inputs;
-        means over all evaluations.
+        """The logits at `x`, and the values and gradients that `derive` makes of logits and inputs.
+
+        All are means over the evaluations.
         """
         sums: list[Tensor] = []
         with torch.enable_grad():
             leaf = x.detach().requires_grad_()
             for _ in range(self.count):
                 logits = self.answer(leaf)
-                answer = (
-                    logits.detach().clone()
-                )  # the loss is the attack's own code and may write into what it is given
-                look = [answer, *derive(logits, leaf)]
+                # A copy: the loss is the attack's own code and may write into what it is given.
+                look = [logits.detach().clone(), *derive(logits, leaf)]
                 sums = (
                     [total + term for total, term in zip(sums, look, strict=True)] if sums else look
                 )
+
+        # A sum of one is the value itself: dividing would copy it.
         return sums if self.count == 1 else [total / self.count for total in sums]
 
 

@@ -17,34 +17,31 @@ Arguments = ParamSpec("Arguments")
 
 
 def one_line(error: BaseException, most: int = 300) -> str:
-    """Text of an error without line breaks, cut to `most` characters; the name of its class for an
-    error without a text.
-    """
+    """Text of an error in one line of at most `most` characters; its class where it has no text."""
     try:
         text = str(error)
-    except Exception:  # an error of code of others, whose text is their code as well
+    except Exception:
+        # The text of a foreign error is foreign code as well.
         text = ""
     return " ".join(text[: 10 * most].split())[:most] or type(error).__name__
 
 
 def short(value: object, most: int = 60) -> str:
-    """The repr of a value for an error line: texts are cut to `most` characters, other values that
-    are longer named by type.
-    """
+    """The repr of a value for an error line; of other long values than texts, their type."""
     if isinstance(value, str):
         return repr(value if len(value) <= most else f"{value[: most - 3]}...")
     try:
         text = " ".join(repr(value).split())
-    except (
-        Exception
-    ):  # an object of others, whose text is their code, or a list that is nested too deeply
+    except Exception:
+        # The repr of a foreign object is foreign code; a list may be nested too deeply.
         text = ""
     return text if 0 < len(text) <= most else f"a {type(value).__name__}"
 
 
 def option(name: str, value: str = "") -> str:
-    """An option within a line, with its value: `--batch-size 32` for `batch_size`, which is the
-    keyword in Python.
+    """An option within a line, with its value: `--batch-size 32` for `batch_size`.
+
+    In Python the name is the keyword.
     """
     return f"--{name.replace('_', '-')}" + (f" {value}" if value else "")
 
@@ -57,6 +54,7 @@ def options(name: str, values: Iterable[str]) -> str:
 def _place_of(error: "BrinellError") -> str:
     """Module and function that made an error, such as `engine.eps_grid.parse_eps`."""
     frame: FrameType | None = sys._getframe(2)
+    # An error of a subclass is made within its `__init__`: the place is that of the caller.
     while (
         frame is not None
         and frame.f_code.co_name == "__init__"
@@ -101,9 +99,7 @@ class BrinellWarning(UserWarning):
 
 
 class RequestError(BrinellError):
-    """A request that cannot be carried out: a bad option, a damaged file, a model that does not fit
-    the data (exit 2).
-    """
+    """A request that cannot be carried out: a bad option, a damaged file, a misfit (exit 2)."""
 
 
 class ModelError(BrinellError):
@@ -129,15 +125,14 @@ class MemoryShortError(BrinellError):
 
 
 class BatchError(ModelError):
-    """A model that raises on a batch; whether one sample is to blame shows when the others are
-    asked without it (exit 2).
+    """A model that raises on a batch (exit 2).
+
+    One sample may be to blame: the others are then asked without it.
     """
 
 
 class ContractError(BrinellError):
-    """A plugin that broke its contract: an input out of bounds or over budget, undeclared access, a
-    query too many (exit 2).
-    """
+    """A plugin that broke its contract: an input over budget, a query too many (exit 2)."""
 
 
 class UnreachableError(StoppedError):
@@ -145,14 +140,16 @@ class UnreachableError(StoppedError):
 
 
 class SampleError(ModelError):
-    """Samples that cannot be judged while the rest can: the model fails on them alone, or their
-    inputs cannot be read.
+    """Samples that cannot be judged while the rest can.
+
+    The model fails on them alone, or their inputs cannot be read.
     """
 
 
 def is_foreign(error: BaseException) -> bool:
-    """True for exceptions of foreign code, `sys.exit` included: all except errors of Brinell and
-    Ctrl-C, which end the run.
+    """True for exceptions of foreign code, `sys.exit` included.
+
+    Errors of Brinell and Ctrl-C are others: they end the run.
     """
     return not isinstance(error, BrinellError | KeyboardInterrupt)
 
@@ -171,6 +168,7 @@ def in_python(call: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
                 raise RequestError(
                     f"{call.__name__} has no parameter {name!r}{suggestion(name, parameters)}"
                 )
+
         try:
             return call(*args, **kwargs)
         except MemoryError as error:

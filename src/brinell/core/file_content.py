@@ -42,10 +42,12 @@ def content_of(file: Path) -> str:
             )
     except (OSError, zipfile.BadZipFile):
         pass
+
     with bounded.open_regular(file) as stream:
         start = stream.read(START)
     if not start:
         return "nothing"
+    # Safetensors begin with the length of a header in JSON, in eight bytes.
     if start[8:10] == b'{"':
         return "tensors in the format safetensors"
     content = next((content for prefix, content in STARTS.items() if start.startswith(prefix)), "")
@@ -63,6 +65,7 @@ def check_graph(file: Path) -> None:
             f"and write model.py:FACTORY?weights={renamed}, "
             "where FACTORY is a function in model.py that returns the network"
         )
+
     if content:
         raise RequestError(
             f"{file} holds {content}, and no ONNX file: export the network again "

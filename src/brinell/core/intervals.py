@@ -34,15 +34,17 @@ def clopper_pearson_low(k: int, n: int, alpha: float) -> float:
 
 
 def wilson(k: int, n: int, confidence: float = CONFIDENCE) -> Interval | None:
-    """Wilson's score interval of the proportion `k` / `n` (Wilson 1927), without continuity
-    correction; None for `n` = 0.
+    """Wilson's score interval of `k` / `n` (Wilson 1927), without continuity correction.
+
+    None for `n` = 0.
     """
     return score_interval(k / n, n, deviations(confidence)) if n else None
 
 
 def score_interval(p: float, n: float, z: float) -> Interval:
-    """Interval of the proportion `p` of `n` samples, which may be an effective number, that reaches
-    `z` standard deviations.
+    """Interval of the proportion `p` of `n` samples that reaches `z` standard deviations.
+
+    `n` may be an effective number of samples.
     """
     zz = z * z
     centre = (p + zz / (2 * n)) / (1 + zz / n)

@@ -31,7 +31,7 @@ from brinell.core.errors import ContractError, MemoryShortError, ModelError, Req
 from brinell.core.memory import is_memory_short
 from brinell.core.model import Access, Model
 from brinell.core.norms import per_sample
-from brinell.core.oracle import Batch, Differences, Gradient, Oracle
+from brinell.core.oracle import Batch, Differences, GradientAnswer, Oracle
 from brinell.core.threat import Threat, size
 from brinell.core.torch_settings import float32_products
 
@@ -58,20 +58,28 @@ class _Query(NamedTuple):
     """True if an id occurs more than once."""
 
     def part(self, rows: slice | Tensor) -> "_Query":
-        ids, x0, y, criterion, eps, limit, repeats = self
+        """The query of some rows."""
         return _Query(
-            ids[rows], x0[rows], y[rows], criterion.select(rows), eps[rows], limit[rows], repeats
+            ids=self.ids[rows],
+            x0=self.x0[rows],
+            y=self.y[rows],
+            criterion=self.criterion.select(rows),
+            eps=self.eps[rows],
+            limit=self.limit[rows],
+            repeats=self.repeats,
         )
 
     def margin(self, logits: Tensor, x: Tensor) -> Tensor:
+        """(n,): the margins of answers to inputs of these rows."""
         with torch.no_grad():
             return self.criterion.margin(logits, self.y, x)
 
     def derive(
         self, derive: Derive, aligned: Sequence[Tensor], logits: Tensor, leaf: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Values and gradients of an attack's `derive`, which gets a copy of the labels, because it
-        may write to them.
+        """Values and gradients of an attack's `derive`.
+
+        It gets a copy of the labels, because it may write to them.
         """
         return derive(self.criterion, logits, self.y.clone(), leaf, *aligned)
 
@@ -140,17 +148,23 @@ class Ledger:
             threat, domain=threat.domain.free, criterion=threat.criterion.for_attack()
         )
         """The threat as an attack is given it."""
+        # The version of a tensor counts writes into it.
         self._untouched = self.batch.x._version
+
         self._access = min(access, model.access)
         self._queries, self._question_cost = queries, question_cost(eot, precision)
         self._surrogates, self._batch_size, self._on_pass = tuple(surrogates), batch_size, on_pass
         self._minimal, self._reach = minimal, reach
         self._eot, self._precision = EOT(model, eot), precision
+
+        # An attack asks about the same tensor of ids step after step: what was looked up for it
+        # holds as long as nobody writes into it and no further sample is fooled.
         self._last: tuple[Tensor, int, _Query] | None = None
         self._complete: tuple[Tensor, int, bool, int] | None = None
         """Ids that were all active, with what may have changed since."""
         self._successes = 0
         """Batches of answers with a success."""
+
         self.costs = Costs(n, device)
         self.confirmations = torch.zeros_like(self.costs.forwards)
         """(n,): forward evaluations by which the ledger, and not the attack, asked again about
@@ -171,8 +185,9 @@ class Ledger:
         return torch.where(fooled, self.best.closest, self.best.strongest)
 
     def affordable(self, ids: Tensor) -> Tensor:
-        """(n,) bool: which rows have budget left, if the rows before them with the same id are
-        asked too.
+        """(n,) bool: which rows have budget left.
+
+        The rows before them with the same id are asked too.
         """
         if self._queries is None:
             return torch.ones(len(ids), dtype=torch.bool, device=ids.device)
@@ -182,8 +197,9 @@ class Ledger:
         )
 
     def movable(self, x: Tensor) -> Tensor:
-        """The values that may change, of whole inputs (n, *shape) or of what belongs to each of
-        their values (n, k, *shape).
+        """The values that may change.
+
+        `x` are whole inputs (n, *shape), or what belongs to each of their values (n, k, *shape).
         """
         return (
             x
@@ -192,8 +208,9 @@ class Ledger:
         )
 
     def full_inputs(self, ids: Tensor, x: Tensor) -> Tensor:
-        """(n, *shape): whole inputs, from an attack's proposals for the values that may change and
-        the clean values elsewhere.
+        """(n, *shape): whole inputs.
+
+        Values that may change are those of an attack's proposals, the others are clean.
         """
         if self._movable is None:
             return x
@@ -201,8 +218,10 @@ class Ledger:
             raise ContractError(
                 f"a query of {len(ids)} ids came with inputs of shape {tuple(x.shape)}"
             )
+
         clean = self._batch.x[ids]
         full = clean.index_copy(1, self._movable, x)
+        # What is missing in the clean input stays missing.
         return full if self._missing is None else torch.where(self._missing[ids], clean, full)
 
     def oracle(self) -> Oracle:
@@ -210,6 +229,7 @@ class Ledger:
         return self._oracle(self._surrogates)
 
     def _oracle(self, surrogates: tuple[Model, ...]) -> Oracle:
+        """The oracle with these surrogates."""
         return Oracle(
             scores=partial(self._scores, Access.SCORES),
             loss=self._loss,
@@ -228,23 +248,28 @@ class Ledger:
     # The questions, which the oracle explains
 
     def _active(self, ids: Tensor, stop_at_eps: bool = False) -> Tensor:
+        """`Oracle.active`."""
         if self._minimal and not stop_at_eps:
             return self.affordable(ids)
         robust = self.best.first_success[ids] == 0
         return robust if self._queries is None else robust & self.affordable(ids)
 
     def _remaining(self, ids: Tensor, stop_at_eps: bool = False) -> Tensor | None:
-        complete = (ids, ids._version, stop_at_eps, self._successes)
+        """`Oracle.remaining`."""
+        state = (ids, ids._version, stop_at_eps, self._successes)
+        # Without a budget samples leave by success alone, so that an equal state needs no look.
         if self._queries is None and self._complete is not None:
-            if self._complete[0] is ids and self._complete[1:] == complete[1:]:
+            if self._complete[0] is ids and self._complete[1:] == state[1:]:
                 return None
+
         rows = self._active(ids, stop_at_eps).nonzero()[:, 0]
         if len(rows) < len(ids):
             return rows
-        self._complete = complete
+        self._complete = state
         return None
 
     def _scores(self, access: Access, ids: Tensor, x: Tensor) -> Tensor:
+        """`Oracle.scores`."""
         x = self.full_inputs(ids, x)
         query = self._admit(ids, x, access)
         answers = []
@@ -257,6 +282,7 @@ class Ledger:
         return _join(answers)
 
     def _loss(self, ids: Tensor, x: Tensor, loss: Loss | None = None) -> Tensor:
+        """`Oracle.loss`."""
         logits, query = self._scores(Access.SCORES, ids, x), self._query(ids)
         criterion = query.criterion.for_attack()
         if loss is not None:
@@ -266,7 +292,9 @@ class Ledger:
 
     def _gradient(
         self, ids: Tensor, x: Tensor, loss: Loss | None = None, *extra: Tensor
-    ) -> Gradient:
+    ) -> GradientAnswer:
+        """`Oracle.gradient`."""
+
         def derive(
             criterion: Criterion, logits: Tensor, y: Tensor, leaf: Tensor, *extra: Tensor
         ) -> tuple[Tensor, Tensor]:
@@ -278,12 +306,14 @@ class Ledger:
                 value = criterion.loss(loss, logits, y)
             return value.detach(), _gradient_or_zero(value, leaf)
 
+        # A mean over random answers is no margin of one answer, and is judged by the mean logits.
         of_margins = loss is None and self._eot.count == 1
-        return Gradient(
+        return GradientAnswer(
             *self._differentiate(ids, x, derive, extra, self._precision, of_margins=of_margins)
         )
 
     def _differences(self, ids: Tensor, x: Tensor, classes: Tensor) -> Differences:
+        """`Oracle.differences`."""
         k = classes.shape[1]
 
         def derive(
@@ -291,6 +321,7 @@ class Ledger:
         ) -> tuple[Tensor, Tensor]:
             logits = criterion.logits_for_attack(logits, y)
             lead = logits.gather(1, classes) - logits.gather(1, y[:, None])
+            # The graph is needed until the last class.
             grads = [_gradient_or_zero(lead[:, j], leaf, keep=j < k - 1) for j in range(k)]
             return lead.detach(), grads[0][:, None] if k == 1 else torch.stack(grads, 1)
 
@@ -307,11 +338,17 @@ class Ledger:
         backwards: int = 1,
         of_margins: bool = False,
     ) -> list[Tensor]:
-        """The logits, then the values and input gradients that `derive` makes of them in so many
-        backward passes.
+        """The logits, then the values and input gradients that `derive` makes of them.
 
-        It gets the rows of the `aligned` tensors (n, ...). Values that are margins of the criterion
-        are not computed again.
+        Args:
+            ids: (n,) the samples.
+            x: (n, *shape) the values that may change.
+            derive: gets the rows of `aligned` that belong to its batch.
+            aligned: further tensors (n, ...).
+            precision: that of the evaluation away from the boundary.
+            backwards: the backward passes that `derive` makes.
+            of_margins: True if the values are margins of the criterion, and need not be computed
+                again.
         """
         x = self.full_inputs(ids, x)
         query = self._admit(ids, x, Access.GRADIENTS)
@@ -324,6 +361,7 @@ class Ledger:
                     x[rows],
                     [values[rows] for values in aligned],
                 )
+
             times: int | Tensor = self._eot.count
             if precision == "float32":
                 logits, value, grad = self._eot.differentiate(
@@ -353,13 +391,16 @@ class Ledger:
     def _differentiate_in_tf32(
         self, query: _Query, x: Tensor, derive: Derive, aligned: Sequence[Tensor]
     ) -> tuple[list[Tensor], Tensor]:
-        """Derivatives in TF32, in float32 at inputs that come near a success, and (n,) the forwards
-        that each row took.
+        """Derivatives in TF32, and (n,) the forwards that each row took.
+
+        Those at inputs that come near a success are computed again in float32, so that no success
+        rests on 10 bits.
         """
         with float32_products(tf32=True):
             derivatives = self._eot.differentiate(x, partial(query.derive, derive, aligned))
         logits = derivatives[0]
         near_boundary = query.margin(logits, x) > -NEAR_BOUNDARY * losses.scale(logits, query.y)
+
         rows = near_boundary.nonzero()[:, 0]
         if len(rows):
             derive_rows = partial(
@@ -374,10 +415,13 @@ class Ledger:
     def _slopes(
         self, surrogates: tuple[Model, ...], ids: Tensor, x: Tensor, weights: Tensor
     ) -> Tensor:
+        """`Oracle.slopes`."""
         x = self.full_inputs(ids, x)
         slopes = x.new_zeros(len(x), len(surrogates), *x.shape[1:])
+
         for column, model in enumerate(surrogates):
             for rows in self._batches(len(x)):
+                # The gradient of each surrogate's logits, weighted for the attack.
                 part = slice(None) if rows is None else rows
                 leaf = x[part].detach().requires_grad_()
                 with torch.enable_grad():
@@ -388,10 +432,12 @@ class Ledger:
                 raise ModelError(
                     f"the surrogate {model.name} gives a gradient of NaN or infinity: leave it out"
                 )
+
         self.costs.surrogate_passes.index_add_(0, ids, torch.full_like(ids, len(surrogates)))
         return self.movable(slopes)
 
     def _check_surrogate(self, model: Model) -> Model:
+        """The surrogate, after a check that it tells as many classes apart as the model."""
         if model.classes != self._model.classes:
             raise RequestError(
                 f"the surrogate {model.name} tells {model.classes} classes apart, "
@@ -400,7 +446,7 @@ class Ledger:
             )
         return model
 
-    # What is done about each of them
+    # What the ledger does about each question
 
     def _batches(self, n: int) -> list[slice | None]:
         """Slices of at most a batch; None for all rows where they are one."""
@@ -409,7 +455,7 @@ class Ledger:
         return [slice(start, start + self._batch_size) for start in range(0, n, self._batch_size)]
 
     def _admit(self, ids: Tensor, x: Tensor, access: Access) -> _Query:
-        """Refuse a query that the attack may not make, before the model sees it."""
+        """The query, unless the attack may not make it: then the model never sees it."""
         if access > self._access:
             raise ContractError(
                 f"the attack asked for {access.name.lower()} and has access to "
@@ -423,6 +469,7 @@ class Ledger:
             raise ContractError(
                 "the attack wrote into the clean inputs; it must clone what it changes"
             )
+
         query = self._query(ids)
         if self._queries is not None and not self.affordable(ids).all():
             raise ContractError(
@@ -453,18 +500,56 @@ class Ledger:
         backwards: int = 0,
         margin: Tensor | None = None,
     ) -> Tensor:
-        """Judge answers to a batch, count `times` forwards for each row, record successes, and
-        return the margins (n,).
+        """Judge answers to a batch, count `times` forwards for each row, and record successes.
+
+        Returns:
+            The margins (n,).
         """
         distance = size(self._threat.distance, x, query.x0)
         legal = distance <= query.limit
         margin = query.margin(logits, x) if margin is None else margin
-        success = legal & query.criterion.is_met(margin, logits, query.y) if self._minimal else None
+        success, all_legal = self._find_successes(query, x, logits, distance, margin)
+
+        before = None if success is None else self.costs.forwards[query.ids]
+        forwards = torch.full_like(query.ids, times) if isinstance(times, int) else times
+        self.costs.add(query.ids, forwards, backwards)
+        if self._on_pass is not None:
+            total = times * len(x) if isinstance(times, int) else int(times.sum())
+            self._on_pass(total, total * backwards)
+
+        if success is not None:
+            success, margin = self._confirm(query, x, logits, success, margin)
+        counted = margin if all_legal else torch.where(legal, margin, -torch.inf)
+        self.best.raise_margins(query.ids, x, counted, query.repeats)
+
+        if success is not None and before is not None:
+            self._successes += 1
+            totals = before + (running_totals(query.ids, forwards) if query.repeats else forwards)
+            rows = success.nonzero()[:, 0]
+            self.best.note_successes(
+                query.ids[rows], x[rows], logits[rows], distance[rows], totals[rows]
+            )
+        return margin
+
+    def _find_successes(
+        self, query: _Query, x: Tensor, logits: Tensor, distance: Tensor, margin: Tensor
+    ) -> tuple[Tensor | None, bool]:
+        """The successes (n,), None without one, and whether all inputs are within eps.
+
+        Inputs that an attack may not ask about, and answers that cannot be judged, are refused.
+        """
+        legal = distance <= query.limit
+        success: Tensor | None = None
+        if self._minimal:
+            success = legal & query.criterion.is_met(margin, logits, query.y)
         lead = margin.amax() if success is None else success.any().float()
-        facts = (*self._threat.domain.ends_beyond(x), logits.amax(), legal.all().float(), lead)
-        below, above, largest, all_legal, peak = torch.stack(
-            facts
-        ).tolist()  # the one read of a query without a success
+        ends = self._threat.domain.ends_beyond(x)
+        # What decides is read back in one go: without a success this read is the only one of a
+        # query, and each read stops a GPU.
+        readings = torch.stack((*ends, logits.amax(), legal.all().float(), lead))
+        below, above, largest, all_legal, peak = readings.tolist()
+
+        # The comparisons are turned so that NaN is refused too.
         if not (below <= self._slack and above <= self._slack):
             raise ContractError(
                 f"the attack left the bounds of the data by {max(below, above):.3g}"
@@ -476,39 +561,27 @@ class Ledger:
             )
         if not all_legal and not self._minimal:
             self._check_reach(distance, query)
+
+        # No criterion is met below a margin of 0, so most queries need no further look.
         if success is None and peak >= 0:
             success = legal & query.criterion.is_met(margin, logits, query.y)
             peak = float(success.any())
-        witness = success if peak > 0 else None
-        before = self.costs.forwards[query.ids] if witness is not None else None
-        rows = torch.full_like(query.ids, times) if isinstance(times, int) else times
-        self.costs.add(query.ids, rows, backwards)
-        if self._on_pass is not None:
-            forwards = times * len(x) if isinstance(times, int) else int(times.sum())
-            self._on_pass(forwards, forwards * backwards)
-        if witness is not None and bool(
-            (close := witness & (margin <= losses.rounding(logits, query.y))).any()
-        ):
-            refuted = self._refuted(query, x, close)
-            witness, margin = witness & ~refuted, torch.where(refuted, margin.clamp_max(0), margin)
-        self.best.raise_margins(
-            query.ids,
-            x,
-            margin if all_legal else torch.where(legal, margin, -torch.inf),
-            query.repeats,
-        )
-        if witness is not None and before is not None:
-            self._successes += 1
-            totals = before + (running_totals(query.ids, rows) if query.repeats else rows)
-            fooled = witness.nonzero()[:, 0]
-            self.best.note_successes(
-                query.ids[fooled], x[fooled], logits[fooled], distance[fooled], totals[fooled]
-            )
-        return margin
+        return (success if peak > 0 else None), bool(all_legal)
+
+    def _confirm(
+        self, query: _Query, x: Tensor, logits: Tensor, success: Tensor, margin: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Successes (n,) and margins (n,), without those that rounding alone made."""
+        close = success & (margin <= losses.rounding(logits, query.y))
+        if not bool(close.any()):
+            return success, margin
+        refuted = self._refuted(query, x, close)
+        return success & ~refuted, torch.where(refuted, margin.clamp_max(0), margin)
 
     def _refuted(self, query: _Query, x: Tensor, close: Tensor) -> Tensor:
-        """(n,) bool: rows of those in `close` (n,) that do not succeed when the model is asked
-        about them alone and together.
+        """(n,) bool: rows of those in `close` (n,) that do not succeed when asked about again.
+
+        The model answers them together, and each alone.
         """
         refuted, rows = torch.zeros_like(close), close.nonzero()[:, 0]
         for part in (rows, *torch.split(rows, 1)):
@@ -538,12 +611,14 @@ class Ledger:
 
 
 def _join(parts: list[Tensor]) -> Tensor:
+    """The parts as one tensor; a single one as it is, without a copy."""
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _gradient_or_zero(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Tensor:
-    """The gradient of the summed values (n,); zeros where the model's answer does not depend on its
-    input differentiably.
+    """The gradient of the summed values (n,).
+
+    Zeros where the model's answer does not depend on its input differentiably.
     """
     if not value.requires_grad:
         return torch.zeros_like(leaf)
@@ -558,4 +633,5 @@ def _gradient_or_zero(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Ten
         raise MemoryShortError(
             f"a gradient at {len(leaf)} inputs does not fit into memory ({one_line(error)})"
         ) from error
+
     return torch.zeros_like(leaf) if grad is None else grad

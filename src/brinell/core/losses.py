@@ -29,16 +29,18 @@ def compared(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def margin(logits: Tensor, y: Tensor) -> Tensor:
-    """Best other logit minus the true logit (Carlini & Wagner 2017, f_6 with the sign turned):
-    positive when fooled.
+    """Best other logit minus the true logit: positive when fooled.
+
+    It is f_6 of Carlini & Wagner 2017 with the sign turned.
     """
     true, rival = compared(logits, y)
     return rival - true
 
 
 def scale(logits: Tensor, y: Tensor) -> Tensor:
-    """(n, ...): the size of the terms that the deciding scores are sums of: that of the largest
-    score which masks no class.
+    """(n, ...): the size of the terms that the deciding scores are sums of.
+
+    That is the size of the largest score which masks no class.
     """
     true, rival = compared(logits, y)
     return torch.minimum(logits.abs().amax(1), MASKING * torch.maximum(true.abs(), rival.abs()))
@@ -64,7 +66,7 @@ def predicted_classes(logits: Tensor) -> Tensor:
 
 
 def correct(logits: Tensor, y: Tensor) -> Tensor:
-    """Whether the class of the largest logit is the true one, (n, ...) bool.
+    """True if the class of the largest logit is the true one, (n, ...) bool.
 
     Of equal logits the first counts, as by argmax.
     """
@@ -75,9 +77,7 @@ def correct(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def decision(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """(n,) probabilities of the predicted classes, and (n,) int64 classes: the argmax of the logits
-    as they come.
-
+    """(n,) probabilities of the predicted classes, and (n,) int64 classes.
     The class is not taken from the probabilities. Rounding makes them equal if logits are close
     together, and so would hide the decision of a model whose logits are small.
     """
@@ -86,8 +86,9 @@ def decision(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def dlr(logits: Tensor, y: Tensor) -> Tensor:
-    """Difference of logits ratio (Croce & Hein 2020, Reliable evaluation, eq. 6): the margin over
-    the spread of the top three.
+    """Difference of logits ratio: the margin over the spread of the top three logits.
+
+    Croce & Hein 2020, Reliable evaluation, eq. 6.
 
     With three classes the third largest logit is the smallest. With two, where the ratio is
     constant up to its sign, the spread is left out, so the loss is the plain margin.

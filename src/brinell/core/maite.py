@@ -22,7 +22,7 @@ OTHER_TASKS = {"boxes": "object detection", "frame_tracks": "tracking"}
 
 
 class Metadata(NamedTuple):
-    """A data set or a model describes itself with these fields."""
+    """The fields by which a data set or a model describes itself."""
 
     name: str
     """Its `id`."""
@@ -54,6 +54,7 @@ def scores_of(target: Any, subject: str) -> Array:
                 "audits classifiers alone so far: give a model and "
                 "data of maite.protocols.image_classification"
             )
+
     scores = as_array(target, "scores")
     if (
         scores.ndim != 1

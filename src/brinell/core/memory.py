@@ -21,11 +21,13 @@ def is_memory_short(error: BaseException) -> bool:
 
 
 def release_memory() -> None:
-    """Give back what Python and torch keep for later, once the error that holds the failed attempt
-    is gone.
+    """Give back what Python and torch keep for later.
+
+    Call it once the error is gone that holds the failed attempt.
     """
     gc.collect()
-    torch.cuda.empty_cache()  # does nothing where there is none
+    # Does nothing where there is no such device.
+    torch.cuda.empty_cache()
     torch.xpu.empty_cache()
     if torch.backends.mps.is_available():
         torch.mps.empty_cache()

@@ -36,7 +36,7 @@ class Access(IntEnum):
     GRADIENTS = 3
 
 
-class Server(Protocol):
+class RemoteHost(Protocol):
     """The remote machine on which a model runs.
 
     Its operator may exchange the model during an audit.
@@ -55,8 +55,9 @@ class Server(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class MapOutput:
-    """A model answers one class for each place: its answers are maps of logits (classes, height,
-    width), flattened to a row.
+    """The answers are maps of logits (classes, height, width), one class for each place.
+
+    Each is flattened to a row.
     """
 
     classes: int
@@ -110,7 +111,7 @@ class ModelInfo:
     manifest keeps."""
     gradients: str = ""
     """Spec under which the same network gives gradients; empty if there is none."""
-    server: Server | None = None
+    server: RemoteHost | None = None
     """Present where the model runs on another machine."""
 
 
@@ -139,13 +140,12 @@ class Model(Protocol):
 
     @property
     def info(self) -> ModelInfo:
-        """Facts about the model besides answers; a class without such facts sets `info =
-        ModelInfo()`.
-        """
+        """Facts besides answers; a class without any sets `info = ModelInfo()`."""
 
     def predict(self, x: Tensor) -> Tensor:
-        """(n, *shape) inputs within the domain's bounds to (n, classes) logits; differentiable
-        where access is GRADIENTS.
+        """(n, *shape) inputs within the domain's bounds to (n, classes) logits.
+
+        Differentiable where access is GRADIENTS.
         """
 
     def digest(self) -> str:
@@ -153,14 +153,17 @@ class Model(Protocol):
 
 
 def check_exit(name: str, error: BaseException) -> None:
-    """Pass on errors of Brinell and Ctrl-C; refuse a model whose code ends the program, for which
-    other data are no remedy.
+    """Refuse a model whose code ends the program; pass on errors of Brinell and Ctrl-C.
+
+    Other data would not help.
 
     Raises:
         ModelError: the error is `sys.exit`, or another that `except Exception` does not see.
     """
+    # Errors of ours say already what is wrong, and Ctrl-C is no error.
     if not is_foreign(error):
         raise error
+
     if not isinstance(error, Exception):
         raise ModelError(
             f"model {name} ended with {type(error).__name__} when it was asked "
@@ -171,8 +174,9 @@ def check_exit(name: str, error: BaseException) -> None:
 
 @contextmanager
 def answering(name: str, n: int) -> Iterator[None]:
-    """Context in which the code of a model runs on `n` inputs: whatever it raises, `sys.exit`
-    included, becomes one line.
+    """Context in which the code of a model runs on `n` inputs: its errors become one line.
+
+    That holds for whatever it raises, `sys.exit` included.
 
     Raises:
         BatchError: the model failed; its own error is quoted in one line.
@@ -183,14 +187,17 @@ def answering(name: str, n: int) -> Iterator[None]:
     except BaseException as error:
         if not is_foreign(error):
             raise
+
         failure = (
             f"model {name} failed on a batch of {n} inputs ({type(error).__name__}: "
             f"{one_line(error)})"
         )
+
         if is_memory_short(error):
             fallback = f"try {option('device', 'cpu')}, or one with more memory"
             advice = f"try a smaller {option('batch_size')}" if n > 1 else fallback
             raise MemoryShortError(f"{failure}: {advice}; what was computed is kept") from error
+
         raise BatchError(
             f"{failure}: correct it, or try a smaller {option('batch_size')} "
             "where memory is short; what was computed is kept"
@@ -207,6 +214,7 @@ def ask(model: Model, x: Tensor) -> Tensor:
     """
     with answering(model.name, len(x)):
         answer: object = model.predict(x)
+
     if not isinstance(answer, Tensor):
         raise ModelError(
             f"model {model.name} answered with a {type(answer).__name__}: return a tensor of logits"
@@ -219,27 +227,32 @@ def ask(model: Model, x: Tensor) -> Tensor:
 
 
 def as_logits(answer: Tensor) -> Tensor:
-    """A model's answer in float32, the only type of logits behind a model: the class that leads is
-    the same.
+    """A model's answer in float32, the only type of logits behind a model.
+
+    The class that leads is the same.
     """
     if answer.dtype == torch.float32:
         return answer
     if answer.dtype in (torch.float16, torch.bfloat16):
         return answer.float()
+
+    # Rounding to float32 can make two scores equal or the larger one infinite.
     wide = answer.double()
     limit = torch.finfo(torch.float32).max / 2
     logits = torch.where(wide.isinf(), wide, wide.clamp(-limit, limit)).float()
     leader = (wide if answer.dtype == torch.bool else answer).detach()
-    return led_by(logits, leader.argmax(1)) if answer.ndim == 2 and answer.numel() else logits
+    return logits if answer.ndim != 2 or not answer.numel() else led_by(logits, leader.argmax(1))
 
 
 def led_by(logits: Tensor, leader: Tensor) -> Tensor:
-    """The logits (n, classes); where another class leads or ties, that in `leader` (n,) is raised
-    by the least that it takes.
+    """The logits (n, classes), led by the classes in `leader` (n,).
+
+    The logit is raised by the least that it takes if another class leads or ties.
     """
     values = logits.detach()
     raised = torch.nextafter(values.amax(1, keepdim=True), values.new_tensor(torch.inf))
     wrong = (values.argmax(1) != leader)[:, None] & (
         torch.arange(logits.shape[1], device=logits.device) == leader[:, None]
     )
+    # The difference is 0, and carries the gradient of the logit.
     return torch.where(wrong, raised + (logits - values), logits)

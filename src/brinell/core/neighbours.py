@@ -44,8 +44,9 @@ class Neighbours:
 
 
 class Reference:
-    """Labelled samples among which neighbours are searched, prepared once for any number of
-    searches.
+    """Labelled samples among which neighbours are searched.
+
+    They are prepared once for any number of searches.
 
     Args:
         values: (m, d) uint8 or float32.
@@ -57,7 +58,7 @@ class Reference:
         self._place = np.empty_like(self._order)
         self._place[self._order] = np.arange(len(labels))
         self._values, self._labels = values[self._order], labels[self._order]
-        self._searches: dict[str, _Search] = {}
+        self._searches: dict[str, _NormSearch] = {}
 
     def nearest(
         self,
@@ -81,13 +82,15 @@ class Reference:
             Distances in the units of the arrays.
         """
         if norm not in self._searches:
-            self._searches[norm] = _Search(norm, self._values)
+            self._searches[norm] = _NormSearch(norm, self._values)
         search, m = self._searches[norm], len(self._labels)
         size = {side: np.full(len(x), np.inf) for side in ("same", "other")}
         positions = {side: np.full(len(x), -1) for side in ("same", "other")}
+
         for row in range(len(x)):
             if row % ROWS == 0:
                 search.begin(x[row : row + ROWS])
+            # Samples are sorted by class, so the own class is one span and the others are two.
             low, high = np.searchsorted(self._labels, [labels[row], labels[row] + 1]).tolist()
             out = -1 if itself is None or itself[row] < 0 else int(self._place[itself[row]])
             for side, spans in (("same", [(low, high)]), ("other", [(0, low), (high, m)])):
@@ -95,6 +98,7 @@ class Reference:
                 guess = int(self._place[guess]) if guess >= 0 else -1
                 size[side][row], place = search.find(row % ROWS, guess, spans, out)
                 positions[side][row] = self._order[place] if place >= 0 else -1
+
         return Neighbours(
             same_class=size["same"],
             same_at=positions["same"],
@@ -103,9 +107,10 @@ class Reference:
         )
 
 
-class _Search:
-    """Finds the nearest candidate of one query after another, by lower bounds for a block of
-    queries at once.
+class _NormSearch:
+    """Finds the nearest candidate of one query after another.
+
+    Lower bounds are computed for a block of queries at once.
 
     Linf: the largest difference in some of the values. L2: the distance itself, less what rounding
     can add. L1: squared L2 over the range, since no value differs by more, and differences of sums
@@ -122,6 +127,7 @@ class _Search:
         self.reference = (
             reference if norm == "l2" else np.ascontiguousarray(reference[:, self.spread])
         )
+
         self.edges = np.linspace(0, values, min(GROUPS, values) + 1).astype(np.int64)
         self.range = float(reference.max()) - float(reference.min()) or 1.0
         self.frequent = _frequent(self.reference) if norm == "l0" else None
@@ -143,6 +149,7 @@ class _Search:
         )
 
     def _sums(self, values: Array) -> Tensor:
+        """(n, groups): sums of neighbouring values."""
         return torch.from_numpy(
             np.add.reduceat(values.astype(np.float32, copy=False), self.edges[:-1], axis=1)
         )
@@ -157,6 +164,7 @@ class _Search:
                 p=torch.inf,
             ).numpy()
             return
+
         q = self._points(self.queries)
         square = (q * q).sum(1, keepdim=True) + self.square[None, :]
         bound = torch.addmm(square, q, self.points.T, alpha=-2)
@@ -164,8 +172,10 @@ class _Search:
             # Rounding may not lift a bound above the distance: take off more than it can add.
             bound = bound.sub_(square, alpha=1e-5).clamp_min_(0)
             bound = bound.sqrt_() if self.sums is None else bound.div_(self.range)
+
         if self.sums is not None:
             sums = self._sums(queries)
+            # Sums of float32 are off by at most so much, which must not lift a bound either.
             slack = 1e-5 * (sums.abs().sum(1)[:, None] + self.sums.abs().sum(1)[None, :])
             bound = torch.maximum(bound, torch.cdist(sums, self.sums, p=1.0).sub_(slack))
         self.bound = bound.numpy()
@@ -173,10 +183,9 @@ class _Search:
     def find(
         self, row: int, guess: int, spans: list[tuple[int, int]], itself: int
     ) -> tuple[float, int]:
-        """Distance and place of the nearest candidate but `itself`; infinite and -1 where there is
-        none.
-        """
+        """Distance and place of the nearest candidate but `itself`; infinite and -1 for none."""
         best = float(self.sizes(row, np.array([guess]))[0]) if guess >= 0 else np.inf
+
         for low, high in spans:
             bound = self.bound[row, low:high]
             likely = (
@@ -184,6 +193,8 @@ class _Search:
                 if high - low > 2 * FEW_CANDIDATES
                 else np.arange(low, high)
             )
+
+            # The likely ones first: the closer they are, the more of the others are ruled out.
             for first in (True, False):
                 candidates = (
                     likely if first else self._nearer(row, np.flatnonzero(bound < best) + low, best)
@@ -195,9 +206,7 @@ class _Search:
         return best, guess
 
     def _nearer(self, row: int, candidates: Array, best: float) -> Array:
-        """Of some candidates, those that further values do not rule out; Linf alone sees that from
-        a few.
-        """
+        """The candidates that further values do not rule out; only Linf sees that from a few."""
         stops = [GROUPS, 3 * GROUPS, 7 * GROUPS] if self.norm == "linf" else []
         for low, high in zip(stops, stops[1:], strict=False):
             if low < len(self.spread) and len(candidates) > FEW_CANDIDATES:
@@ -205,8 +214,9 @@ class _Search:
         return candidates
 
     def sizes(self, row: int, candidates: Array, values: slice = slice(None)) -> Array:
-        """(len(candidates),) float64: distances from a query to reference samples, or the part that
-        some values make up.
+        """(len(candidates),) float64: distances from a query to reference samples.
+
+        With some of the `values`, the part that these make up.
         """
         query, rows = self.queries[row, values], self.reference[candidates, values]
         if self.norm == "l2":
@@ -214,6 +224,8 @@ class _Search:
             return np.asarray(torch.linalg.vector_norm(change, dim=1, dtype=torch.float64).numpy())
         if self.norm == "l0":
             return np.asarray(np.count_nonzero(rows != query, axis=1), dtype=np.float64)
+
+        # Bytes wrap around below 0, so the smaller is taken from the larger.
         if rows.dtype == np.uint8:
             gap = np.maximum(rows, query)
             gap -= np.minimum(rows, query)

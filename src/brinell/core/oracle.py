@@ -1,6 +1,4 @@
-"""Inputs of an attack: a batch, and an oracle in place of the model, behind which the ledger judges
-(`core.ledger`).
-"""
+"""Inputs of an attack: a batch, and an oracle in place of the model, with the ledger behind it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,6 +30,7 @@ class Batch:
         return cls(ids=torch.arange(len(x), device=x.device), x=x, y=y, start=start)
 
     def __len__(self) -> int:
+        """Number of inputs."""
         return len(self.ids)
 
     def select(self, keep: Tensor) -> "Batch":
@@ -40,7 +39,7 @@ class Batch:
         return Batch(ids=self.ids[keep], x=self.x[keep], y=self.y[keep], start=start)
 
 
-class Gradient(NamedTuple):
+class GradientAnswer(NamedTuple):
     """Answer to a gradient query, every tensor detached."""
 
     logits: Tensor
@@ -81,7 +80,7 @@ class Oracle:
     `loss(ids, x)`: the criterion's margin. One forward each. Needs access SCORES."""
     labels: Callable[[Tensor, Tensor], Tensor]
     """`labels(ids, x)`: (n,) predicted classes. One forward each. Needs access LABELS."""
-    gradient: Callable[..., Gradient]
+    gradient: Callable[..., GradientAnswer]
     """`gradient(ids, x, loss)`: value and input gradient of `loss(logits, y)`, with the sign of
     the criterion: higher values lead to adversarial inputs; `gradient(ids, x, loss, *extra)` of
     `loss(logits, y, *extra)` as it is, where `extra` are per-sample tensors; `gradient(ids, x)`

@@ -12,9 +12,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "|")
 
 
 def printable(text: str) -> str:
-    """`text` with each character that acts on a terminal written as JSON escapes it; line breaks
-    stay.
-    """
+    """`text` with each character that acts on a terminal escaped as in JSON; line breaks stay."""
     if text.isascii() and text.replace("\n", " ").isprintable():
         return text
     return "".join(
@@ -26,13 +24,15 @@ def printable(text: str) -> str:
 
 
 def _escape(character: str) -> str:
+    r"""A character as JSON escapes it: \uXXXX for each of its 16-bit units."""
     units = character.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
 
 
 def cell(value: object) -> object:
-    """A cell of a table: None as an empty one, and a text that would be calculated behind an
-    apostrophe.
+    """A cell of a table: None as an empty one.
+
+    A text that a spreadsheet would calculate stands behind an apostrophe.
     """
     if value is None:
         return ""
@@ -43,6 +43,7 @@ def cell(value: object) -> object:
 
 
 def _number(text: str) -> bool:
+    """True if a text is a number, which a spreadsheet may read as one."""
     try:
         float(text)
     except ValueError:

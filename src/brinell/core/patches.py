@@ -27,8 +27,9 @@ divided."""
 
 
 def sides(written: int | str, axes: int) -> tuple[int, ...]:
-    """Sides as people write them: 4 is the same along every axis, 4x16x16 one for each of the last
-    axes, the last one last.
+    """Sides as people write them: 4 along every axis, 4x16x16 one for each of the last axes.
+
+    The last one written is that of the last axis.
 
     Raises:
         ValueError: neither a whole number nor several joined by x.
@@ -38,6 +39,7 @@ def sides(written: int | str, axes: int) -> tuple[int, ...]:
         raise ValueError(
             f"{written!r} are no sides: write one for all axes (4), or one for each (4x16x16)"
         )
+
     sides_of_patch = tuple(int(part) for part in parts)
     return sides_of_patch * axes if len(sides_of_patch) == 1 else sides_of_patch
 
@@ -60,11 +62,14 @@ class PatchGrid:
     not overlap."""
 
     def __post_init__(self) -> None:
+        """Refuse sides and strides that do not fit the input."""
         if not 1 <= len(self.patch) <= len(self.shape) or len(self.steps) != len(self.patch):
             raise RequestError(
                 f"patch {self.patch} with stride {self.steps} does not fit an "
                 f"input of shape {self.shape}"
             )
+
+        # A stride beyond the side would leave places that no patch covers.
         for side, step, length in zip(self.patch, self.steps, self.places_along, strict=True):
             if not 1 <= side <= length:
                 raise RequestError(
@@ -79,9 +84,7 @@ class PatchGrid:
 
     @classmethod
     def over(cls, domain: Domain, side: int, stride: int | None = None) -> "PatchGrid":
-        """Patches of one side length: over time, over height and width, or over time, height and
-        width of a video.
-        """
+        """Patches of one side length along every axis that the kind of data divides."""
         axes = AXES[domain.kind]
         return cls(domain.shape, (side,) * axes, None if stride is None else (stride,) * axes)
 
@@ -120,6 +123,7 @@ class PatchGrid:
         return tuple(1 + math.ceil((length - side) / step) for length, side, step in lengths)
 
     def __len__(self) -> int:
+        """Number of patches."""
         return math.prod(self.lattice)
 
     @cached_property
@@ -129,6 +133,7 @@ class PatchGrid:
         What is cut off at an edge repeats the place next to it.
         """
         flat = torch.zeros(1, 1, dtype=torch.int64)
+        # Axis after axis: each patch so far meets each patch along the next axis.
         for length, positions in zip(self.places_along, self._positions, strict=True):
             positions = positions.clamp_max(length - 1)
             flat = (
@@ -160,27 +165,25 @@ class PatchGrid:
 
     @cached_property
     def covers(self) -> Tensor:
-        """(places, depth) int64: the patches over each place, ascending, filled up with
-        `len(self)`.
-        """
+        """(places, depth) int64: the patches over each place, filled up with `len(self)`."""
         patch, slot = self.not_repeated.nonzero(as_tuple=True)
         place, order = torch.sort(self.members[patch, slot], stable=True)
-        first = torch.searchsorted(place, place)
-        rank = torch.arange(len(place)) - first
+
+        # The rank of a patch among those over its place is its distance from the first of them.
+        rank = torch.arange(len(place)) - torch.searchsorted(place, place)
         covers = torch.full((self.places, int(rank.max()) + 1), len(self))
         covers[place, rank] = patch[order]
         return covers
 
     @cached_property
     def neighbours(self) -> Tensor:
-        """(patches, 2 * axes) int64: the patch before and after along each axis, -1 beyond the
-        edge.
-        """
+        """(patches, 2 * axes) int64: the patch before and after along each axis, -1 for none."""
         number = torch.arange(len(self)).reshape(self.lattice)
         shifts = []
         for axis, count in enumerate(self.lattice):
             for step in (-1, 1):
                 shifted = number.roll(-step, axis)
+                # What has come round from the other edge is no neighbour.
                 shifted.select(axis, 0 if step < 0 else count - 1).fill_(-1)
                 shifts.append(shifted.flatten())
         return torch.stack(shifts, 1)

@@ -42,7 +42,7 @@ class Outcome(StrEnum):
     reason (`failed`)."""
 
 
-class Column(NamedTuple):
+class RecordColumn(NamedTuple):
     """Type of a column of records."""
 
     kind: str
@@ -63,13 +63,11 @@ class Columns:
 
 
 def column(kind: str, doc: str, *, null: bool = False, zero: bool = False) -> Any:
-    """A field of a dataclass of records: rows as columns, each a (rows,) array, a masked one where
-    it may be null.
-    """
-    return field(metadata={"column": Column(kind, doc, null, zero)})
+    """A field of a dataclass of records: a (rows,) array, a masked one where it may be null."""
+    return field(metadata={"column": RecordColumn(kind, doc, null, zero)})
 
 
-def columns_of(records: Any) -> dict[str, Column]:
+def columns_of(records: Any) -> dict[str, RecordColumn]:
     """The columns of a dataclass of records, or of an instance of it, by name."""
     return {field.name: field.metadata["column"] for field in fields(records)}
 

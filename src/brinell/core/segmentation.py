@@ -61,13 +61,13 @@ class MapCriterion(TwoClasses, ABC):
         return self.masks.masked_fill(self.masks == IGNORED, 0)
 
     def beyond(self, pixels: Tensor, threshold: float) -> Tensor:
-        """(n,): by how many pixels, as a share of the valid ones, `pixels` (n, h, w) bool reach a
-        threshold.
+        """(n,): by how large a share of the valid pixels `pixels` (n, h, w) reach a threshold.
 
         Whole pixels are needed, and half of one decides, so that no rounding does.
         """
         valid = self.valid
         total = valid.flatten(1).sum(1)
+        # The product of a threshold such as 0.7 may lie just above a whole number.
         needed = torch.ceil(threshold * total.double() - 1e-6).clamp_min(1)
         return (((pixels & valid).flatten(1).sum(1) - needed + 0.5) / total.clamp_min(1)).float()
 
@@ -82,20 +82,18 @@ class MapCriterion(TwoClasses, ABC):
         return total / valid.flatten(1).sum(1).clamp_min(1)
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
-        """(n,): margins; their gradient is that of the mean masked margin of the pixels, since a
-        count has none.
+        """(n,): margins, with the gradient of the mean masked margin of the pixels.
+
+        A count has no gradient.
         """
-        maps = self.maps(logits)
-        value = self.margins(maps)
+        value = self.margins(self.maps(logits))
         if not logits.requires_grad:
             return value
         slope = self.loss(losses.margin, logits, y)
         return value.detach() + slope - slope.detach()
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
-        """(n,): mean of a loss of single pixels over the valid ones, of logits whose scale is
-        `rescaled`.
-        """
+        """(n,): mean over the valid pixels of a loss of single pixels, of `rescaled` logits."""
         return self.mean_loss(loss, self.rescaled(self.maps(logits)))
 
     def rescaled(self, maps: Tensor) -> Tensor:
@@ -108,22 +106,24 @@ class MapCriterion(TwoClasses, ABC):
         return maps * self.scale(maps)[:, None, None, None]
 
     def scale(self, maps: Tensor) -> Tensor:
-        """(n,): the factors by which `rescaled` multiplies maps; 1 where all logits of a picture
-        are alike, or not finite.
+        """(n,): the factors by which `rescaled` multiplies maps.
+
+        1 where all logits of a picture are alike, or not finite.
         """
         maps = maps.detach()
         spread = self.mean(maps.amax(1) - maps.amin(1))
         return torch.where((spread > 0) & (spread < torch.inf), SPREAD / spread, 1.0)
 
     def mean_loss(self, loss: Loss, maps: Tensor) -> Tensor:
+        """(n,): mean over the valid pixels of a loss of their logits."""
         return self.mean(loss(maps, self.truth))
 
     def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
-        """(n, 2): 0 and the margin; where the criterion is not met, less by 0 to 2 the farther the
-        pixels are from their goal.
+        """(n, 2): 0 and the margin.
 
-        A count stands still while no pixel changes its class, so that a search by counts alone
-        would see nothing. The scale of logits does not change what it sees.
+        It is less by 0 to 2 if the criterion is not met: the more, the farther the pixels are from
+        their goal. A count stands still while no pixel changes its class, so that a search by
+        counts alone would see nothing. The scale of logits does not change what it sees.
         """
         if margin is not None:
             return torch.stack((torch.zeros_like(margin), margin), 1)
@@ -133,9 +133,11 @@ class MapCriterion(TwoClasses, ABC):
         return torch.stack((torch.zeros_like(margin), value), 1)
 
     def select(self, keep: slice | Tensor) -> Self:
+        """The criterion for some pictures."""
         return replace(self, masks=self.masks[keep])
 
     def check(self, classes: int) -> None:
+        """Refuse a model whose answers have another length than maps of this size."""
         expected = self.classes * self.masks.shape[1:].numel()
         if classes != expected:
             raise RequestError(
@@ -146,6 +148,7 @@ class MapCriterion(TwoClasses, ABC):
             )
 
     def describe(self) -> dict[str, Any]:
+        """The name and the fields that the criterion is set by, without the pictures."""
         return {"name": self.name} | {
             key: value for key, value in vars(self).items() if not isinstance(value, Tensor)
         }
@@ -159,6 +162,7 @@ class PixelShare(MapCriterion):
     name = "pixels"
 
     def margins(self, maps: Tensor) -> Tensor:
+        """By how many pixels the wrong ones reach the threshold."""
         return self.beyond(~losses.correct(maps, self.truth), self.threshold)
 
 
@@ -170,8 +174,10 @@ class PictureIoU(MapCriterion):
     name = "iou"
 
     def margins(self, maps: Tensor) -> Tensor:
+        """The value minus the mean IoU; 1 stands for a picture without a valid pixel."""
         counts = confusion(losses.predicted_classes(maps), self.masks, self.classes).double()
         hits, true, predicted = counts.diagonal(dim1=1, dim2=2), counts.sum(2), counts.sum(1)
+
         occurs = true > 0
         iou = torch.where(occurs, hits / (true + predicted - hits).clamp_min(1), 0.0).sum(1)
         mean = torch.where(occurs.any(1), iou / occurs.sum(1).clamp_min(1), 1.0)
@@ -180,8 +186,9 @@ class PictureIoU(MapCriterion):
 
 @dataclass(frozen=True, kw_only=True)
 class ClassGone(MapCriterion):
-    """At most a share of the pixels of one class still has that class; a picture without the class
-    never meets it.
+    """At most a share of the pixels of one class still has that class.
+
+    A picture without the class never meets it.
     """
 
     label: int
@@ -194,6 +201,7 @@ class ClassGone(MapCriterion):
         return (self.masks == self.label).flatten(1).any(1)
 
     def margins(self, maps: Tensor) -> Tensor:
+        """By how many pixels fewer than the share still have the class; -1 without the class."""
         pixels = self.masks == self.label
         total = pixels.flatten(1).sum(1)
         remaining = (
@@ -201,10 +209,12 @@ class ClassGone(MapCriterion):
             .flatten(1)
             .sum(1)
         )
+        # Half a pixel decides, so that no rounding does.
         margin = (self.share * total - remaining + 0.5) / total.clamp_min(1)
         return torch.where(total > 0, margin, -1.0)
 
     def mean_loss(self, loss: Loss, maps: Tensor) -> Tensor:
+        """The mean over the pixels of the class."""
         pixels = replace(self, masks=self.masks.masked_fill(self.masks != self.label, IGNORED))
         return MapCriterion.mean_loss(pixels, loss, maps)
 
@@ -219,28 +229,31 @@ class TargetMap(MapCriterion):
     name = "target"
 
     def margins(self, maps: Tensor) -> Tensor:
+        """By how many pixels those of the target class reach the threshold."""
         return self.beyond(losses.correct(maps, self.targets), self.threshold)
 
     def mean_loss(self, loss: Loss, maps: Tensor) -> Tensor:
+        """The mean loss of the target classes, turned: raising it leads to them."""
         return -self.mean(loss(maps, self.targets))
 
     def select(self, keep: slice | Tensor) -> Self:
+        """The criterion for some pictures, with their target maps."""
         return replace(self, masks=self.masks[keep], targets=self.targets[keep])
 
 
 def nearness(logits: Tensor, y: Tensor, scale: Tensor) -> Tensor:
-    """The sigmoid of the scaled margin of each pixel: above a half where it is wrong, and the
-    smaller the surer it is right.
+    """The sigmoid of the scaled margin of each pixel.
+
+    It is above a half where the pixel is wrong, and the smaller the surer it is right.
     """
     return (losses.margin(logits, y) * scale[:, None, None]).sigmoid()
 
 
 def confusion(predicted: Tensor, masks: Tensor, classes: int) -> Tensor:
-    """(n, classes, classes) int64: valid pixels of each picture by true class (rows) and predicted
-    class (columns).
-    """
+    """(n, classes, classes) int64: valid pixels by true class (rows) and predicted class."""
     valid = masks != IGNORED
     picture = torch.arange(len(masks), device=masks.device)[:, None, None]
+    # One number for each triple of picture, true class and predicted class.
     index = ((picture * classes + masks) * classes + predicted)[valid]
     return torch.bincount(index, minlength=len(masks) * classes * classes).reshape(
         len(masks), classes, classes

@@ -20,8 +20,9 @@ Suite = Literal["calibrated", "published"]
 
 
 class Names(NamedTuple):
-    """Marks a text field that names something which would be run, opened or asked: `Annotated[str,
-    Names("model")]`.
+    """Marks a text field that names something which would be run, opened or asked.
+
+    It is written as `Annotated[str, Names("model")]`.
     """
 
     kind: str
@@ -29,9 +30,7 @@ class Names(NamedTuple):
 
 
 def mark_of(hint: Any, metadata: Iterable[Any] = (), of: Any = Names) -> Any:
-    """The mark of a field, from its metadata or else from its type; None for a field without such a
-    mark.
-    """
+    """The mark of a field, from its metadata or else from its type; None without such a mark."""
     mark = next((candidate for candidate in metadata if isinstance(candidate, of)), None)
     if mark is None and get_origin(hint) is Annotated:
         hint, *beside = get_args(hint)
@@ -40,8 +39,9 @@ def mark_of(hint: Any, metadata: Iterable[Any] = (), of: Any = Names) -> Any:
 
 
 def number_type(hint: Any) -> type[int] | type[float] | None:
-    """The type of the numbers that a field holds, alone, in a tuple or beside listed words; None
-    for other fields.
+    """The type of the numbers that a field holds; None for other fields.
+
+    They stand alone, in a tuple, or beside listed words.
     """
     parts = [part for part in get_args(hint) if part is not Ellipsis]
     if get_origin(hint) is Annotated:
@@ -68,8 +68,9 @@ def listed_words(hint: Any) -> tuple[str, ...]:
 
 
 def is_text(text: str) -> bool:
-    """True if a text can be written to a file and be a file name: it has no NUL and no unpaired
-    surrogate.
+    """True if a text can be written to a file and be a file name.
+
+    It has no NUL and no unpaired surrogate.
     """
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
@@ -84,6 +85,8 @@ class Range(NamedTuple):
         """Refuse a value beyond the interval."""
         low, high = (float(end) for end in self.text[1:-1].split(","))
         is_open, closed = self.text[0] == "(", self.text[-1] == "]"
+
+        # The comparisons are turned so that NaN is refused too.
         if not (value > low if is_open else value >= low):
             raise ValueError(
                 f"{name} is {value}; it must be {'above' if is_open else 'at least'} {low:g}"
@@ -106,6 +109,7 @@ class Checked:
     """Base of dataclasses whose values keep to the ranges and the words that their fields list."""
 
     def __post_init__(self) -> None:
+        """Refuse a value beyond its range, or a word that its field does not list."""
         of: Any = type(self)
         for name, hint in _hints(of).items():
             value, words = getattr(self, name), listed_words(hint)
@@ -117,5 +121,6 @@ class Checked:
 
 @cache
 def _hints(of: Any) -> dict[str, Any]:
+    """The types of the fields of a dataclass, with their marks."""
     hints = get_type_hints(of, include_extras=True)
     return {field.name: hints[field.name] for field in fields(of)}

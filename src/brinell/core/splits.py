@@ -30,14 +30,14 @@ def stratified(labels: np.ndarray[Any, Any], share: float, seed: int) -> tuple[I
             np.flatnonzero(labels == label).tolist(), key=lambda index: _rank(seed, index)
         )
         second += members[: round(share * len(members))]
+
     in_second = np.zeros(len(labels), dtype=bool)
     in_second[second] = True
     return np.flatnonzero(~in_second), np.flatnonzero(in_second)
 
 
 def turns(groups: np.ndarray[Any, Any]) -> Indices:
-    """An order in which groups take turns: the first sample of each, then the second of each that
-    has one, and so on.
+    """An order in which groups take turns: the first sample of each, then the second, and so on.
 
     Data that is stored patient after patient, or class after class, so holds all of them in its
     first samples.
@@ -58,15 +58,16 @@ def turns(groups: np.ndarray[Any, Any]) -> Indices:
 
 
 def _rank(seed: int, index: int) -> bytes:
+    """The hash by which a sample is ordered."""
     return hashlib.blake2b(f"{seed}:{index}".encode(), digest_size=8).digest()
 
 
 def digits(split: str) -> tuple[np.ndarray[Any, np.dtype[np.float32]], Indices]:
-    """The part `train` (70 %) or `test` of scikit-learn's digits: images (m, 1, 8, 8) in [0, 1] and
-    labels (m,).
+    """The part `train` (70 %) or `test` of scikit-learn's digits.
 
-    `digits-cnn` learns from the one and is audited on the other. The file is read here, because the
-    import of `sklearn.datasets` takes a second.
+    They are images (m, 1, 8, 8) in [0, 1] and labels (m,). `digits-cnn` learns from the one and is
+    audited on the other. The file is read here, because the import of `sklearn.datasets` takes a
+    second.
     """
     package = importlib.util.find_spec("sklearn")
     assert package is not None and package.submodule_search_locations is not None
@@ -74,6 +75,7 @@ def digits(split: str) -> tuple[np.ndarray[Any, np.dtype[np.float32]], Indices]:
         Path(package.submodule_search_locations[0]) / "datasets/data/digits.csv.gz", delimiter=","
     )
     images, labels = table[:, :-1].reshape(-1, 1, 8, 8), table[:, -1].astype(np.int64)
+
     train, test = stratified(labels, share=0.3, seed=0)
     keep = train if split == "train" else test
     return (images[keep] / 16).astype(np.float32), labels[keep]

@@ -40,6 +40,7 @@ def read(
         ValueError: the content is not in safetensors format.
     """
     content = bounded.read(path, most)
+
     try:
         texts = _header(content)[1].get(METADATA) or {}
         if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
@@ -47,6 +48,7 @@ def read(
         arrays = {name: array(content, name, *place) for name, place in places(content).items()}
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"its header is damaged ({type(error).__name__})") from None
+
     return texts, arrays, content
 
 
@@ -62,6 +64,7 @@ def places(content: Any) -> Places:
 
 
 def _header(content: Any) -> tuple[int, dict[str, Any]]:
+    """The place where the numbers of a file begin, and its header."""
     start = 8 + int.from_bytes(content[:8], "little")
     if not 8 < start <= min(len(content), bounded.MOST_JSON):
         raise ValueError(f"a header of {start - 8} bytes in a file of {len(content)}")
@@ -73,7 +76,9 @@ def array(content: Any, name: str, start: int, place: Mapping[str, Any]) -> Arra
     """One array of a file; for arguments and errors see `places`."""
     kind, shape = np.dtype(KINDS[place["dtype"]]), tuple(map(operator.index, place["shape"]))
     begin, end = (start + operator.index(offset) for offset in place["data_offsets"])
+
     fits = end - begin == kind.itemsize * math.prod(shape)
     if min(shape, default=0) < 0 or not start <= begin <= end <= len(content) or not fits:
         raise ValueError(f"{name[:60]!r} of shape {shape} does not lie in the file")
+    # A copy, so that the array outlives the bytes of the file.
     return np.frombuffer(content[begin:end], kind).reshape(shape).copy()

@@ -62,6 +62,7 @@ class Streams:
         return cls(_mix(sample_ids.to(torch.int64) * _GAMMA + token(seed)))
 
     def __len__(self) -> int:
+        """Number of streams."""
         return len(self.keys)
 
     def fold(self, value: int | str) -> "Streams":
@@ -82,8 +83,9 @@ class Streams:
         return values.reshape(len(self), *shape)
 
     def _parts(self, count: int) -> Iterator[tuple[slice, Tensor]]:
-        """`count` numbers of each stream, for some of them at a time: on a CPU as many as its cache
-        holds.
+        """`count` numbers of each stream, for some of the streams at a time.
+
+        On a CPU they are as many as its cache holds.
         """
         counter = torch.arange(1, count + 1, device=self.keys.device, dtype=torch.int64) * _GAMMA
         step = (
@@ -113,11 +115,10 @@ class Streams:
 
 @contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Context in which the global generators of random numbers start at a seed; their states are
-    restored at the end.
+    """Context in which the global generators of random numbers start at a seed.
 
-    A user's factory draws its first weights there, and layers such as dropout draw on `device`, the
-    processor or a CUDA device.
+    Their states are restored at the end. A user's factory draws its first weights there, and layers
+    such as dropout draw on `device`, the processor or a CUDA device.
     """
     cuda = []
     if device is not None and device.type == "cuda":
@@ -133,9 +134,8 @@ def initial(network: nn.Module, rng: torch.Generator) -> None:
     """Give a network on the meta device weights on the CPU: layers as in He et al. 2015, biases 0."""
     for part in network.modules():
         for name, tensor in list(part.named_parameters(recurse=False)):
-            values = torch.zeros(
-                tensor.shape
-            )  # `to_empty` would import sympy, for most of a second
+            # `to_empty` would import sympy, for most of a second.
+            values = torch.zeros(tensor.shape)
             if tensor.ndim > 1:
                 nn.init.kaiming_uniform_(values, nonlinearity="relu", generator=rng)
             setattr(part, name, nn.Parameter(values))

@@ -9,9 +9,7 @@ LEAST_RATIO = 0.65
 
 
 def suggestion(name: str, vocabulary: Iterable[str], list_hint: str = "") -> str:
-    """The end of a message about an unknown name: the nearest name of the vocabulary, and where all
-    of them are listed.
-    """
+    """The end of a message about an unknown name: the nearest name, and where all are listed."""
     match = nearest_name(name, vocabulary)
     if not match:
         return f"; {list_hint}" if list_hint else ""
@@ -19,8 +17,9 @@ def suggestion(name: str, vocabulary: Iterable[str], list_hint: str = "") -> str
 
 
 def nearest_name(name: str, vocabulary: Iterable[str]) -> str:
-    """The nearest name of a vocabulary, empty if none is near; case, hyphens and underscores make
-    no difference.
+    """The nearest name of a vocabulary, empty if none is near.
+
+    Case, hyphens and underscores make no difference.
     """
     names = {re.sub(r"[\s_\-]+", "", word).casefold(): word for word in map(str, vocabulary)}
     matches = difflib.get_close_matches(

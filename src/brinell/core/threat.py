@@ -35,8 +35,9 @@ class Distance(Protocol):
         """
 
     def ascent(self, grad: Tensor) -> Tensor:
-        """The perturbation of size 1 along which a function with gradient `grad` rises fastest; 0
-        where `grad` is 0.
+        """The perturbation of size 1 along which a function with gradient `grad` rises fastest.
+
+        0 where `grad` is 0.
         """
 
     def sample(self, rng: Streams, shape: tuple[int, ...]) -> Tensor:
@@ -48,11 +49,10 @@ class Distance(Protocol):
 
 @runtime_checkable
 class Relative(Protocol):
-    """A distance that depends on the clean input as well as on the change, such as one between
-    embeddings.
+    """A distance that depends on the clean input as well as on the change.
 
-    It implements `Distance` too: attacks use its methods on changes to scale their steps, but the
-    ledger never judges by them.
+    One between embeddings is of this kind. It implements `Distance` too: attacks use its methods on
+    changes to scale their steps, but the ledger never judges by them.
     """
 
     def measure(self, x: Tensor, x0: Tensor) -> Tensor:
@@ -67,6 +67,7 @@ class Relative(Protocol):
 
 @cache
 def _is_relative(kind: type) -> bool:
+    """True if a class has the methods of `Relative`."""
     return issubclass(kind, Relative)
 
 
@@ -114,8 +115,9 @@ def size(distance: Distance, x: Tensor, x0: Tensor) -> Tensor:
 
 
 def extent(distance: Distance, domain: Domain) -> float:
-    """A distance that no change within the bounds exceeds; infinite where it depends on more than
-    the change.
+    """A distance that no change within the bounds exceeds.
+
+    Infinite where it depends on more than the change.
     """
     if is_relative(distance):
         return float("inf")
@@ -125,13 +127,12 @@ def extent(distance: Distance, domain: Domain) -> float:
 
 
 def tolerance(eps: Tensor, distance: Distance, domain: Domain) -> Tensor:
-    """Slack for comparing a measured distance with `eps`: one part in 10**5, and at least what
-    rounding can add.
+    """Slack for comparing a measured distance with `eps`.
 
-    Adding a perturbation to an input rounds each value by at most `domain.rounding`. No
-    perturbation grows by more than the size of such an error in every value, which is the triangle
-    inequality. What L0 counts is not rounded: a value that was left alone is the clean one exactly,
-    and one more is too many.
+    It is one part in 10**5, and at least what rounding can add. Adding a perturbation to an input
+    rounds each value by at most `domain.rounding`. No perturbation grows by more than the size of
+    such an error in every value, which is the triangle inequality. What L0 counts is not rounded: a
+    value that was left alone is the clean one exactly, and one more is too many.
     """
     if distance.name == "l0":
         return torch.zeros_like(eps)

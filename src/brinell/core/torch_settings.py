@@ -8,9 +8,7 @@ import torch
 
 @contextmanager
 def float32_products(*, tf32: bool = False) -> Iterator[None]:
-    """Context in which a GPU multiplies float32 numbers in full, or, with `tf32`, with 10 bits of
-    them.
-    """
+    """Context in which a GPU multiplies float32 numbers in full, or by 10 bits of them (`tf32`)."""
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = tf32
@@ -23,18 +21,21 @@ def float32_products(*, tf32: bool = False) -> Iterator[None]:
 
 @contextmanager
 def kept_defaults() -> Iterator[None]:
-    """Context after which new tensors have the type and the device, and gradients the mode, that
-    they had before.
+    """Context that restores torch's defaults at its end.
+
+    They are the type and the device of new tensors, and whether gradients are computed.
     """
     dtype, device, gradients = (
         torch.get_default_dtype(),
         torch.get_default_device(),
         torch.is_grad_enabled(),
     )
+
     try:
         yield
     finally:
         torch.set_default_dtype(dtype)
+        # Naming the processor would leave a mode of torch's own on, which slows each call down.
         torch.set_default_device(
             None if device == torch.device("cpu") else device
         )  # a mode of torch's own slows each call down

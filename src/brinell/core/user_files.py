@@ -31,8 +31,9 @@ as the value of an option."""
 
 
 def expand_home(text: str) -> str:
-    """A path, or a spec such as `npz:~/x.npz?classes=~/names.txt`, with home folders in full; other
-    texts as they are.
+    """A path or a spec with home folders in full; other texts as they are.
+
+    A spec such as `npz:~/x.npz?classes=~/names.txt` may hold several.
     """
     return _HOME.sub(lambda match: os.path.expanduser(match[0]), text)
 
@@ -43,15 +44,14 @@ def user_path(path: str | os.PathLike[str]) -> Path:
 
 
 def is_windows_path(text: str) -> bool:
-    """True for a path that begins with the letter of a drive, such as `C:/data/x.npz`, with slashes
-    of either kind.
-    """
+    """True for a path that begins with the letter of a drive, such as `C:/data/x.npz`."""
     return DRIVE.match(text) is not None
 
 
 def path_hint(path: str | os.PathLike[str]) -> str:
-    """The end of a message about a path that does not exist, with the most similar existing path;
-    empty if there is none.
+    """The end of a message about a path that does not exist; empty if nothing is like it.
+
+    It names the most similar path that exists.
     """
     text = os.fspath(path)
     if os.sep == "/" and is_windows_path(text):
@@ -62,6 +62,8 @@ def path_hint(path: str | os.PathLike[str]) -> str:
         )
     if os.sep == "/" and "\\" in text:
         return f"; paths have slashes here: write {text.replace(chr(92), '/')}"
+
+    # The first part of the path that does not exist, among its neighbours.
     missing = Path(text)
     while missing.parent != missing and not missing.parent.exists():
         missing = missing.parent
@@ -92,8 +94,9 @@ def existing_path(path: str, kind: Literal["file", "folder"], spec: str) -> Path
 
 
 def check_foreign(path: str | os.PathLike[str]) -> None:
-    """Refuse a path of another system, which would become the name of one folder or file here; one
-    that exists is fine.
+    """Refuse a path of another system, which would become the name of one file here.
+
+    One that exists is fine.
     """
     text = os.fspath(path)
     if os.sep == "/" and (is_windows_path(text) or "\\" in text) and not os.path.exists(text):
@@ -101,8 +104,9 @@ def check_foreign(path: str | os.PathLike[str]) -> None:
 
 
 def top_level_statements(file: Path) -> list[ast.stmt]:
-    """The top-level statements of a Python file; none if it cannot be read, which the later run of
-    the file reports.
+    """The top-level statements of a Python file.
+
+    None if it cannot be read, which the later run of the file reports.
     """
     try:
         return ast.parse(bounded.read(file, bounded.MOST_TEXT)).body
@@ -111,8 +115,9 @@ def top_level_statements(file: Path) -> list[ast.stmt]:
 
 
 def bound_names(file: Path) -> list[str]:
-    """Names of functions and classes of a Python file, by definition or by assignment of a name, a
-    lambda or a partial.
+    """Names of functions and classes of a Python file.
+
+    They are bound by definition, or by assignment of a name, a lambda or a partial.
     """
     names: dict[str, None] = {}
     for node in top_level_statements(file):
@@ -133,13 +138,15 @@ def _is_function(value: ast.expr) -> bool:
 
 @contextmanager
 def folder_on_path(file: Path) -> Iterator[None]:
-    """Put the folder of a file first on `sys.path`, as for `python FILE.py`; modules beside another
-    file are forgotten.
+    """Put the folder of a file first on `sys.path`, as for `python FILE.py`.
+
+    Modules beside another file are forgotten.
     """
     folder, path = os.path.realpath(file.parent), list(sys.path)
     for name in [name for name, other in _MODULES_BESIDE.items() if other != folder]:
         sys.modules.pop(name, None)
         del _MODULES_BESIDE[name]
+
     earlier = set(sys.modules)
     sys.path.insert(0, folder)
     importlib.invalidate_caches()
@@ -164,24 +171,23 @@ _MODULES_BESIDE: dict[str, str] = {}
 
 
 def import_file(path: Path) -> ModuleType:
-    """Run the code of a file and return it as a module with a unique name; it imports the modules
-    of its folder.
-    """
+    """Run the code of a file as a module with a unique name; it may import its neighbours."""
     if not path.is_file():
         raise RequestError(
             f"there is no file {path}: check the path before the colon{path_hint(path)}"
         )
     if path.suffix != ".py":
         raise RequestError(f"{path} is not a Python file")
+
+    # The modules beside it are read again too: they may have changed since.
     for name in _MODULES_BESIDE:
         sys.modules.pop(name, None)
     _MODULES_BESIDE.clear()
     spec = importlib.util.spec_from_file_location(module_name(path), os.path.realpath(path))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = (
-        module  # dataclasses and inspect look a class up by the name of its module
-    )
+    # Dataclasses and inspect look a class up by the name of its module.
+    sys.modules[spec.name] = module
     try:
         with folder_on_path(path):
             spec.loader.exec_module(module)
@@ -191,8 +197,9 @@ def import_file(path: Path) -> ModuleType:
 
 
 def failure_text(problem: str, error: BaseException, file: Path) -> str:
-    """The line for an error that the code of a file raised; what to do about it where a module is
-    missing.
+    """The line for an error that the code of a file raised.
+
+    It says what to do where a module is missing.
     """
     if isinstance(error, ModuleNotFoundError) and error.name:
         top, folder = error.name.partition(".")[0], Path(os.path.realpath(file)).parent
@@ -220,8 +227,9 @@ def hash_code(file: Path, digest_size: int = 64, *, siblings: bool = True) -> st
 
 
 def modules_beside(file: Path) -> list[Path]:
-    """The Python files beside a file that its imports lead to, of a package all, in the order of
-    names; no code runs.
+    """The Python files beside a file that its imports lead to, in the order of names.
+
+    Of a package they are all. No code runs.
     """
     folder = Path(os.path.realpath(file.parent))
     waiting, files = [Path(os.path.realpath(file))], set[Path]()
@@ -237,6 +245,8 @@ def modules_beside(file: Path) -> list[Path]:
             for node in nodes
             if isinstance(node, ast.ImportFrom) and node.module and not node.level
         ]
+
+        # Only modules beside the file: a library is a matter of its version.
         for name in {name.partition(".")[0] for name in names}:
             candidates = (
                 [folder / f"{name}.py"]
@@ -244,12 +254,14 @@ def modules_beside(file: Path) -> list[Path]:
                 else (folder / name).rglob("*.py")
             )
             waiting += [path for path in candidates if path not in files]
+
     return sorted(files - {Path(os.path.realpath(file))})
 
 
 def cache_folder() -> Path:
-    """Folder of the user's cached files: BRINELL_CACHE, or brinell/ in XDG_CACHE_HOME or ~/.cache;
-    it may not exist yet.
+    """Folder of the user's cached files, which may not exist yet.
+
+    It is BRINELL_CACHE, or brinell/ in XDG_CACHE_HOME or ~/.cache.
     """
     folder = os.environ.get("BRINELL_CACHE")
     return (

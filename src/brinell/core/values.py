@@ -38,30 +38,38 @@ def as_array(x: Any, role: str) -> Array:
         role: inputs, labels, or the name of a setting; it names the values in messages.
     """
     values = _numpy(as_strided(x, role) if isinstance(x, Tensor) else x, role)
+
+    # Texts of different lengths in a list of objects are one array of texts.
     if (
         values.dtype == object
         and values.size
         and all(isinstance(value, str) for value in values.ravel().tolist())
     ):
         values = values.astype(str)
+
     if values.dtype.kind not in NUMBERS + (TEXTS if role == "labels" else ""):
         raise RequestError(
             f"the {role} have type {values.dtype}, {type(x).__name__}: give one "
             "array of real numbers"
         )
+
+    # Torch knows neither numbers of 80 bits nor another order of bytes.
     kind = np.dtype(np.float64) if values.dtype == np.longdouble else values.dtype.newbyteorder("=")
     return values.astype(kind, copy=False)
 
 
 def as_tensor(x: Any, role: str) -> Tensor:
-    """The values as a dense tensor of real numbers: tensors stay on their device, everything else
-    is copied from an array.
+    """The values as a dense tensor of real numbers.
+
+    Tensors stay on their device, everything else is copied from an array.
     """
     values = (
         as_strided(x, role).detach()
         if isinstance(x, Tensor)
         else torch.from_numpy(np.array(as_array(x, role), order="C"))
     )
+
+    # Torch computes little with these types.
     return (
         values.to(torch.int64)
         if values.dtype in (torch.uint16, torch.uint32, torch.uint64)
@@ -70,9 +78,7 @@ def as_tensor(x: Any, role: str) -> Tensor:
 
 
 def as_strided(x: Tensor, role: str) -> Tensor:
-    """The tensor itself; refuses one whose values do not lie in memory as real numbers, one after
-    another.
-    """
+    """The tensor itself, after a check that its values are real numbers that lie in memory."""
     if obstacle := obstacle_of(x):
         raise RequestError(
             f"the {role} are {obstacle[0]}, and dense real numbers are needed: give {obstacle[1]}"
@@ -81,9 +87,7 @@ def as_strided(x: Tensor, role: str) -> Tensor:
 
 
 def obstacle_of(x: Tensor) -> tuple[str, str] | None:
-    """Why a tensor is not a dense array of real numbers, and what to pass instead; None if it is
-    one.
-    """
+    """Why a tensor is not a dense array of real numbers, and what to pass; None if it is."""
     if x.is_quantized:
         return "quantised", "x.dequantize()"
     if x.is_nested or x.layout != torch.strided:
@@ -94,6 +98,7 @@ def obstacle_of(x: Tensor) -> tuple[str, str] | None:
 
 
 def _numpy(x: Any, role: str) -> Array:
+    """The values as NumPy converts them, in a type of NumPy."""
     if isinstance(x, Tensor):
         x = x.detach().cpu()
         return np.asarray(
@@ -107,6 +112,7 @@ def _numpy(x: Any, role: str) -> Array:
         raise RequestError(
             f"the {role} are no array but an object of type {type(x).__name__}: give {FORMS}"
         )
+
     try:
         values: Array = np.asanyarray(_parts(x, role))
         if isinstance(values, np.ma.MaskedArray) and (
@@ -128,8 +134,9 @@ def _numpy(x: Any, role: str) -> Array:
 
 
 def _parts(x: Any, role: str) -> Any:
-    """The value; arrays within lists are checked one by one, because NumPy drops masks and units of
-    arrays that it joins.
+    """The value, with the arrays within lists checked one by one.
+
+    NumPy drops masks and units of arrays that it joins.
     """
     if not isinstance(x, list | tuple):
         return x

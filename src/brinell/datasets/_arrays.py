@@ -59,6 +59,7 @@ class Arrangement:
 
     @classmethod
     def identity(cls, domain: Domain) -> "Arrangement":
+        """The arrangement of inputs that are stored in the order of the domain."""
         return cls(kind=domain.kind, shape=domain.shape, axes=tuple(range(1 + len(domain.shape))))
 
     def __call__(self, block: Array) -> Array:
@@ -69,10 +70,10 @@ class Arrangement:
 def kind_of(
     shape: tuple[int, ...], dtype: "np.dtype[Any]", *, named_signal: bool = False
 ) -> Kind | None:
-    """Kind of stored inputs (n, *stored) by their axes, for which nothing is said; None for a
-    number of axes without one.
+    """Kind of stored inputs (n, *stored) by their axes; None for a number of axes without one.
 
     Args:
+        shape: shape of the array, samples first.
         dtype: type of its values; bytes are rather pictures than signals.
         named_signal: True if the name of the array, or its sampling rate, says that it holds
             signals.
@@ -80,12 +81,15 @@ def kind_of(
     sides = shape[1:]
     if named_signal and len(sides) in (1, 2):
         return "signal"
+
     if len(sides) == 2:
+        # Bytes of such a shape are rather a narrow picture than a signal.
         narrow, long = sorted(sides)
         elongated = narrow == 1 or (
             ELONGATION * narrow <= long and dtype.kind != "b" and dtype != np.uint8
         )
         return "signal" if elongated else "image"
+
     return {1: "vector", 3: "image", 4: "video"}.get(len(sides))  # type: ignore[return-value]
 
 
@@ -98,27 +102,34 @@ def arrange(
     named_signal: bool = False,
     subject: str = "the array of inputs",
 ) -> Arrangement:
-    """Decide how stored inputs become inputs with channels first; refuses shapes that can be read
-    in several ways.
+    """Decide how stored inputs become inputs with channels first.
+
+    Shapes that can be read in several ways are refused.
 
     Args:
         shape: shape of the array, samples first.
         kind: kind of the inputs; by default `kind_of` decides.
         layout: position of the channels; by default the axis of size 1, 3 or 4, else the shortest;
             of a signal the first, unless it is the longer one by far.
+        dtype: type of its values, for `kind_of`.
+        named_signal: likewise.
+        subject: the array, for messages.
     """
     sides, order = len(shape) - 1, tuple(range(len(shape)))
     if kind is None and not 1 <= sides <= 4:
         raise RequestError(
             f"{subject} has shape {shape}; inputs need 1 to 4 axes after the one of the samples"
         )
+
     kind = kind or kind_of(shape, dtype, named_signal=named_signal) or "vector"
+    # One axis too few is that of the channels, of which there is one.
     if kind != "vector" and sides == AXES[kind] - 1:
         return Arrangement(kind=kind, shape=(1, *shape[1:]), axes=order)
     if sides != AXES[kind]:
         raise RequestError(
             f"{subject} has shape {shape}, which is no list of {kind}s; give the option kind="
         )
+
     if kind == "vector" or (layout or _layout(shape, kind, subject)) == "first":
         return Arrangement(kind=kind, shape=shape[1:], axes=order)
     return Arrangement(kind=kind, shape=(shape[-1], *shape[1:-1]), axes=(0, sides, *order[1:-1]))
@@ -135,6 +146,8 @@ def _layout(shape: tuple[int, ...], kind: Kind, subject: str) -> Layout:
         )
     if (first in CHANNELS) != (last in CHANNELS):
         return "first" if first in CHANNELS else "last"
+
+    # Both or neither could be channels by their size: those are fewer than pixels.
     if first < min(*middle, last):
         return "first"
     if last < min(first, *middle):
@@ -145,15 +158,15 @@ def _layout(shape: tuple[int, ...], kind: Kind, subject: str) -> Layout:
     )
 
 
-def looks_like_signals(x: "Array | Rows", kind: Kind) -> bool:
-    """True if inputs (n, *stored) that are read as vectors or grey images change smoothly along one
-    axis, as signals do.
+def looks_like_signals(x: "Array | LazyRows", kind: Kind) -> bool:
+    """True if inputs (n, *stored) change smoothly along one axis, as signals do.
 
-    Whole numbers from 0 to 255, or such numbers divided by 255, are flattened pictures rather than
-    signals.
+    It is asked of inputs that are read as vectors or grey images. Whole numbers from 0 to 255, or
+    such numbers divided by 255, are flattened pictures rather than signals.
     """
     if kind == "signal" or x.ndim not in (2, 3) or max(x.shape[1:]) < SHORTEST_SIGNAL:
         return kind == "signal"
+
     x = np.asarray(x[:SAMPLE], dtype=np.float64)
     spread, low, high = float(x.std()), float(x.min()), float(x.max())
     scaled = x * (255 if high <= 1 else 1)
@@ -171,9 +184,10 @@ def looks_like_signals(x: "Array | Rows", kind: Kind) -> bool:
     )
 
 
-def reading_note(x: "Array | Rows", arrangement: Arrangement) -> tuple[str, ...]:
-    """A note on a reading that the axes alone decided, with the option for the other one; empty if
-    there is only one.
+def reading_note(x: "Array | LazyRows", arrangement: Arrangement) -> tuple[str, ...]:
+    """A note on a reading that the axes alone decided, with the option for the other one.
+
+    Empty if there is only one.
     """
     sides = x.shape[1:]
     if len(sides) == 1 and arrangement.kind == "vector" and looks_like_signals(x, "vector"):
@@ -183,6 +197,7 @@ def reading_note(x: "Array | Rows", arrangement: Arrangement) -> tuple[str, ...]
         )
     if len(sides) != 2 or 1 in sides or x.dtype == np.uint8:
         return ()
+
     if arrangement.kind == "image":
         return (
             f"inputs of shape {sides} are read as grey images: give kind=signal "
@@ -200,7 +215,7 @@ def reading_note(x: "Array | Rows", arrangement: Arrangement) -> tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class ValueFacts:
     """The result of a scan of all values of an array."""
 
     minimum: float
@@ -214,35 +229,36 @@ class Facts:
 
 
 class BoundsError(RequestError):
-    """Stored values that leave their bounds, or bytes that are not the levels of an image of 8
-    bits.
-    """
+    """Stored values that leave their bounds, or bytes that are not the levels of an image."""
 
     def __init__(
-        self, problem: str, remedy: str, x: "Array | Rows", kind: Kind, facts: Facts
+        self, problem: str, remedy: str, x: "Array | LazyRows", kind: Kind, facts: ValueFacts
     ) -> None:
         super().__init__(problem, remedy=remedy)
         self.x, self.kind, self.facts = x, kind, facts
 
 
-def scan(x: "Array | Rows", subject: str = "the array of inputs") -> Facts:
+def scan(x: "Array | LazyRows", subject: str = "the array of inputs") -> ValueFacts:
     """Scan all values once, a block at a time."""
     if x.dtype.kind not in "biuf":
         raise RequestError(f"{subject} has type {x.dtype}; inputs must be real numbers")
     minimum, maximum, bytes8, integral = np.inf, -np.inf, True, True
+
     for rows in blocks(x):
         low, high = float(rows.min()), float(rows.max())
         if not np.isfinite(low) or not np.isfinite(high):
             raise RequestError(f"{subject} holds NaN or infinity: correct or drop those samples")
         minimum, maximum = min(minimum, low), max(maximum, high)
+        # Once refuted, neither is looked at again.
         integral = integral and (x.dtype.kind != "f" or bool((rows == np.floor(rows)).all()))
         if bytes8:
             grid = rows * np.float32(255)
             bytes8 = bool((np.abs(grid - np.round(grid)) < 1e-3).all())
-    return Facts(minimum=minimum, maximum=maximum, bytes8=bytes8, integral=integral)
+
+    return ValueFacts(minimum=minimum, maximum=maximum, bytes8=bytes8, integral=integral)
 
 
-def blocks(x: "Array | Rows") -> Iterator[Array]:
+def blocks(x: "Array | LazyRows") -> Iterator[Array]:
     """The rows of `x` in order, some megabytes at a time."""
     rows = max(1, BLOCK // max(1, math.prod(x.shape[1:]) * x.dtype.itemsize))
     for start in range(0, len(x), rows):
@@ -250,7 +266,7 @@ def blocks(x: "Array | Rows") -> Iterator[Array]:
 
 
 def domain_of(
-    x: "Array | Rows",
+    x: "Array | LazyRows",
     arrangement: Arrangement,
     *,
     low: float | None = None,
@@ -271,6 +287,7 @@ def domain_of(
     facts, grid = scan(x, subject), 256
     if x.dtype == np.uint8 and low is None and high is None and divide is None:
         divide = 255.0
+        # Such bytes may be levels of a dark image, or counts of something else.
         if 0 < facts.maximum <= DARK:
             problem = (
                 f"{subject} holds bytes up to {facts.maximum:g}, which would be divided by 255"
@@ -321,18 +338,21 @@ def make_domain(subject: object, **settings: Any) -> Domain:
 # The data set
 
 
-class Rows(ABC):
-    """Inputs (n, *shape) that are created on demand, with the part of an array's interface that
-    `StoredArrays` needs.
+class LazyRows(ABC):
+    """Inputs (n, *shape) that are created on demand.
+
+    They have the part of an array's interface that `StoredArrays` needs.
     """
 
     def __init__(self, n: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.shape, self.ndim, self.dtype = (n, *shape), 1 + len(shape), dtype
 
     def __len__(self) -> int:
+        """Number of inputs."""
         return self.shape[0]
 
     def __getitem__(self, rows: slice | Array) -> Array:
+        """The inputs of a slice, or at some indices."""
         indices = range(*rows.indices(len(self))) if isinstance(rows, slice) else rows.tolist()
         values = np.empty((len(indices), *self.shape[1:]), self.dtype)
         for position, index in enumerate(indices):
@@ -379,14 +399,17 @@ class StoredArrays:
     ) -> None:
         self.name, self.domain, self.classes, self.groups = name, domain, classes, groups
         self.info = info or DataInfo()
+
         self._x, self._y, self._divisor, self._fixed_channels = x, y, divisor, fixed_channels
         self._arrangement = arrangement or Arrangement.identity(domain)
         self._content, self._digest, self._truth = digest or self._values, "", truth
 
     def __len__(self) -> int:
+        """Number of samples."""
         return len(self._y)
 
     def labels(self) -> Labels:
+        """(n,) int64: all labels."""
         return self._y.copy()
 
     def load(self, indices: Sequence[int]) -> "Tensor":
@@ -412,6 +435,7 @@ class StoredArrays:
                 ],
                 1,
             )
+        # A value may exceed its bounds by the tolerance.
         return self.domain.clamp(x)
 
     def digest(self) -> str:
@@ -427,10 +451,12 @@ class StoredArrays:
         return self._digest
 
     def _values(self) -> str:
+        """Hash of the inputs, the labels and the truth, in the units of the domain."""
         settings = self.domain.text() + ("" if self._divisor is None else f" {self._divisor!r}")
         hash = hashlib.blake2b(settings.encode(), digest_size=16)
         for rows in blocks(self._x):
             hash.update(little_endian_bytes(self._arrangement(rows)))
+
         hash.update(little_endian_bytes(self._y))
         for part in (
             *(() if self._fixed_channels is None else (self._fixed_channels,)),

@@ -45,6 +45,7 @@ def make_objects(boxes: Any, labels: Any, crowd: Any, subject: str) -> Objects:
         if crowd is None
         else np.asarray(crowd).astype(bool).reshape(-1)
     )
+
     if corners.ndim != 2 or corners.shape[1] != 4 or corners.dtype.kind not in "iuf":
         raise RequestError(
             f"the boxes of {subject} have shape {corners.shape}: give four "
@@ -76,6 +77,7 @@ def check_objects(objects: Objects, size: tuple[int, int], classes: int, subject
             "area as corners x0, y0, x1, y1: "
             f"{_other_form(boxes, size)}"
         )
+
     if boxes.max() <= 1 and min(size) > FRACTIONS:
         raise RequestError(
             f"all boxes of {subject} end at {boxes.max():g}, in a picture of "
@@ -100,10 +102,12 @@ def check_objects(objects: Objects, size: tuple[int, int], classes: int, subject
 
 
 def _other_form(boxes: Array, size: tuple[int, int]) -> str:
-    """What to do about boxes (k, 4) that are not corners: convert what fits into the picture
-    otherwise.
+    """What to do about boxes (k, 4) that are not corners.
+
+    A form in which they fit into the picture is named.
     """
     first, sides, limit = boxes[:, :2], boxes[:, 2:], np.array(size[::-1]) + SLACK
+
     remedies = []
     if (sides > 0).all():
         if (first >= -SLACK).all() and (first + sides <= limit).all():
@@ -131,15 +135,14 @@ def scale(objects: Objects, size: tuple[int, int], new: tuple[int, int]) -> Obje
 
 
 def _text(box: Array) -> str:
+    """A box as text."""
     return ", ".join(f"{value:g}" for value in box)
 
 
 def read_annotations(folder: Path) -> tuple[list[Annotation], tuple[str, ...]]:
     """The annotated pictures of a folder in order, and the names of the classes."""
-    files = [
-        path for path in (folder / "boxes.json", *sorted(folder.glob("*.json"))) if path.is_file()
-    ]
-    if files:
+    candidates = (folder / "boxes.json", *sorted(folder.glob("*.json")))
+    if files := [path for path in candidates if path.is_file()]:
         return _read_json(files[0])
     for name in ("annotations", "Annotations"):
         if listing := sorted((folder / name).glob("*.xml")):
@@ -148,10 +151,13 @@ def read_annotations(folder: Path) -> tuple[list[Annotation], tuple[str, ...]]:
 
 
 def _read_json(file: Path) -> tuple[list[Annotation], tuple[str, ...]]:
+    """The pictures and classes of boxes.json, or of COCO's file."""
     content = bounded.json_of(file)
     try:
         if "annotations" in content:
             return _read_coco(content, file)
+
+        # Pictures in our own form.
         return [
             Annotation(
                 name := entry["file"],
@@ -183,6 +189,7 @@ def _read_coco(content: Mapping[str, Any], file: Path) -> tuple[list[Annotation]
                 f"{file} has an object in image {entry['image_id']}, which is not "
                 "listed: add it to images"
             )
+        # A corner and the sides.
         x, y, width, height = entry["bbox"]
         rows[entry["image_id"]].append(
             (
@@ -191,6 +198,7 @@ def _read_coco(content: Mapping[str, Any], file: Path) -> tuple[list[Annotation]
                 bool(entry.get("iscrowd", 0)),
             )
         )
+
     pictures = []
     for entry in content["images"]:
         boxes, labels, crowd = (
@@ -210,6 +218,7 @@ def _read_voc(files: Sequence[Path]) -> tuple[list[Annotation], tuple[str, ...]]
         [],
         sorted({name for file in files for _, name, _ in voc_rows(voc_root(file), file)}),
     )
+
     for file in files:
         root = voc_root(file)
         rows = list(voc_rows(root, file))
@@ -222,6 +231,7 @@ def _read_voc(files: Sequence[Path]) -> tuple[list[Annotation], tuple[str, ...]]
 def voc_root(file: Path) -> tree.Element:
     """The content of a file of VOC; refuses definitions of entities, which such files never hold."""
     content = bounded.read(file, bounded.MOST_TEXT)
+    # Entities that refer to each other grow without bound when they are read.
     if b"<!" in content.replace(b"<!--", b""):
         raise RequestError(
             f"{file} holds a declaration (<!...>), which no annotation needs: remove it"
@@ -242,9 +252,12 @@ def voc_rows(root: tree.Element, file: Path) -> Iterator[tuple[tuple[float, ...]
             raise RequestError(
                 f"{file} has an object without xmin, ymin, xmax and ymax: add them"
             ) from None
+
         name = (entry.findtext("name") or "").strip()
         if not name:
             raise RequestError(f"{file} has an object without a name: add its class")
+
+        # VOC counts pixels from 1, and names the last one of the box.
         yield (
             (corners[0] - 1, corners[1] - 1, corners[2], corners[3]),
             name,

@@ -74,6 +74,7 @@ def vectors_of(
         values.append(x if is_fixed else (x - low) / (high - low))
         parts.append(Column(name, fixed=True) if is_fixed else Column(name, low, high))
         ends.append((low, high if low < high else low + 1) if is_fixed else (0.0, 1.0))
+
     holes = {name: empty for name, empty in missing.items() if empty.any()}
     for name, empty in holes.items():
         values.append(empty)
@@ -125,18 +126,19 @@ def fill(column: Array, empty: Array, subject: object) -> Array:
 def complete_rows(
     missing: Mapping[str, Array], choice: str, subject: object, header: int = 1, keep: str = ""
 ) -> tuple[Array, str]:
-    """Positions of the rows without a missing value, and a text about the others, empty if there
-    are none.
+    """Positions of the rows without a missing value, and a text about the others, empty for none.
 
     Args:
         missing: (n,) bool of each column: the rows without a value.
         choice: skip such rows, or refuse them.
+        subject: the file, for messages.
         header: number of lines before the first row.
         keep: a further remedy.
     """
     holes = np.any(list(missing.values()), axis=0)
     if not holes.any():
         return np.arange(len(holes)), ""
+
     row = int(holes.argmax())
     name = next(name for name in missing if missing[name][row])
     problem = (

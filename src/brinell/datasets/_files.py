@@ -31,15 +31,14 @@ def csv_file(file: Path) -> Iterator[IO[str]]:
 
 
 def first_row(file: Path) -> list[str]:
-    """The cells of a CSV file's first line, whatever the length of the file; empty for an empty
-    file.
-    """
+    """The cells of a CSV file's first line, whatever its length; empty for an empty file."""
     try:
         with bounded.open_regular(file) as stream:
             line = stream.readline(LONGEST_LINE)
         cells = next(csv.reader([line.decode("utf-8-sig")], strict=True), [])
     except (OSError, csv.Error, UnicodeDecodeError) as error:
         raise read_error(file, error) from None
+
     if len(line) == LONGEST_LINE or len(cells) > bounded.MOST_COLUMNS:
         raise RequestError(
             f"{file} has a first line of {len(line)} bytes and {len(cells)} "
@@ -73,6 +72,7 @@ def array_of(
         raise RequestError(
             f"{subject} has shape {shape} and holds nothing: there is nothing to audit"
         )
+
     count = math.prod(shape)
     if len(content) < offset + dtype.itemsize * count:
         need = offset + dtype.itemsize * count
@@ -102,10 +102,10 @@ def npz_array(archive: zipfile.ZipFile, name: str, file: Path) -> Array:
         shape, fortran, dtype = readers[version](stream)
     except RequestError:
         raise
-    except (
-        Exception
-    ) as error:  # the header is Python that numpy reads, and it raises whatever comes its way
+    except Exception as error:
+        # The header is Python that NumPy reads, and it raises whatever comes its way.
         raise read_error(subject, error) from None
+
     if dtype.hasobject:
         raise RequestError(
             f"{subject} holds Python objects (a pickle), which are never loaded: "

@@ -33,6 +33,7 @@ def check_labels(y: Array, n: int, subject: str = "the array of labels") -> Labe
                 f"{MULTI_LABEL}"
             )
         y = y.argmax(1)
+
     if y.ndim != 1:
         raise RequestError(
             f"{subject} has shape {y.shape}; labels are one whole number per "
@@ -46,6 +47,7 @@ def check_labels(y: Array, n: int, subject: str = "the array of labels") -> Labe
         raise RequestError(f"{subject} is empty: there is nothing to audit")
     if y.dtype.kind not in "iuf" or (y.dtype.kind == "f" and not bool((y == np.floor(y)).all())):
         raise RequestError(f"{subject} has type {y.dtype}; labels are whole numbers from 0 on")
+
     if y.min() < 0:
         rows = np.flatnonzero(y < 0)
         places = ", ".join(map(str, rows[:MOST_LISTED])) + ", ..." * (len(rows) > MOST_LISTED)
@@ -70,6 +72,7 @@ def encode_labels(
     Args:
         labels: (n,) numbers or texts, or one-hot rows; -1 and 1, as estimators of two classes have
             them, become 0 and 1.
+        classes: names that the user gave.
         named: names that the data have.
     """
     if unnamed := [
@@ -83,6 +86,7 @@ def encode_labels(
         if labels.dtype.kind in "if" and labels.size and set(np.unique(labels).tolist()) == {-1, 1}:
             return (labels > 0).astype(np.int64), names or ("-1", "1"), ()
         return labels.astype(np.int64) if labels.dtype.kind == "b" else labels, names, ()
+
     texts = tuple(map(str, np.unique(labels)))
     names_in_order = names or texts
     if missing := [text for text in texts if text not in names_in_order]:
@@ -114,11 +118,12 @@ def class_names(
     *,
     unique: bool = True,
 ) -> tuple[str, ...]:
-    """The names of the classes as text, or "0", "1", ...
+    """The names of the classes as text; without names the numbers up to the largest label.
 
-    up to the largest label; a name that occurs twice is refused.
+    A name that occurs twice is refused.
     """
     classes = int(labels.max()) + 1
+
     if names is None:
         return tuple(map(str, range(classes)))
     if len(names) < classes:
@@ -126,6 +131,7 @@ def class_names(
             f"{subject} has {len(names)} names, but the labels go up to "
             f"{classes - 1}: name every class"
         )
+
     texts = _texts(names)
     if unique:
         check_unique(texts, subject)
@@ -133,6 +139,7 @@ def class_names(
 
 
 def _texts(names: Sequence[object]) -> tuple[str, ...]:
+    """Names of any type as texts."""
     return tuple(
         name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names
     )

@@ -15,7 +15,7 @@ from PIL import Image, ImageOps
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError
-from brinell.datasets._arrays import Array, Rows, little_endian_bytes
+from brinell.datasets._arrays import Array, LazyRows, little_endian_bytes
 from brinell.datasets._files import csv_file, read_error
 from brinell.datasets._labels import Labels, check_labels, class_names
 
@@ -39,12 +39,14 @@ class Listing(NamedTuple):
 
 
 def digest_of(settings: str, arrays: Iterable[Array], files: Iterable[Path]) -> str:
-    """Hash of a conversion to inputs, of labels or other arrays, and of the bytes of files, whose
-    names do not count.
+    """Hash of a conversion to inputs, of labels or other arrays, and of the bytes of files.
+
+    Names of files do not count.
     """
     hash = hashlib.blake2b(settings.encode(), digest_size=16)
     for array in arrays:
         hash.update(little_endian_bytes(array))
+
     for file in files:
         try:
             with bounded.open_regular(file) as content:
@@ -64,6 +66,7 @@ def listing_of(folder: Path, suffixes: frozenset[str], subject: str, subfolder: 
 
 
 def _tree(folder: Path, suffixes: frozenset[str], subject: str) -> Listing:
+    """The files of a folder with one subfolder for each class."""
     groups, hidden = dict[str, list[Path]](), list[Path]()
     for place in sorted(
         folder.glob("[!.]*"),
@@ -92,6 +95,7 @@ def _tree(folder: Path, suffixes: frozenset[str], subject: str) -> Listing:
             f"{folder}: the subfolder {unknown[0]!r} is no class of "
             "*classes.json: rename it, or take the list away"
         )
+
     files = [file for group in groups.values() for file in group]
     return Listing(
         files,
@@ -102,6 +106,7 @@ def _tree(folder: Path, suffixes: frozenset[str], subject: str) -> Listing:
 
 
 def _table(folder: Path, subfolder: str) -> Listing:
+    """The files that a labels.csv lists, with their labels."""
     table = folder / "labels.csv"
     with csv_file(table) as text:
         rows = list(csv.DictReader(text, strict=True))
@@ -134,6 +139,7 @@ def _table(folder: Path, subfolder: str) -> Listing:
             labels,
             class_names(names, labels, f"the list of classes of {folder}", unique=False),
         )
+
     classes = classes or Classes.of(sorted(set(texts)))
     if bad := [text for text in texts if not text or text not in classes.lookup]:
         raise RequestError(
@@ -144,10 +150,12 @@ def _table(folder: Path, subfolder: str) -> Listing:
 
 
 def _fill(names_by_label: Mapping[int, str], classes: int) -> list[str]:
+    """The names of so many classes; the number of a class without a name."""
     return [names_by_label.get(label, str(label)) for label in range(classes)]
 
 
 def _listed_path(folder: Path, name: str | None, table: Path, subfolder: str) -> Path:
+    """The path of a file that a table names, in the folder or its subfolder."""
     for location in (name or "", f"{subfolder}/{name or ''}"):
         if bounded.path_inside(folder, location, table, links=True).is_file():
             return folder / location
@@ -158,6 +166,8 @@ def _listed_path(folder: Path, name: str | None, table: Path, subfolder: str) ->
 
 
 class Classes(NamedTuple):
+    """The classes of a folder."""
+
     names: tuple[str, ...]
     lookup: dict[str, int]
 
@@ -181,6 +191,7 @@ def classes_of(folder: Path) -> Classes | None:
         raise RequestError(
             f"{folder} has {files[0].name} and {files[1].name}: leave one list of classes"
         )
+
     try:
         content = bounded.json_of(files[0])
         entries = [
@@ -190,12 +201,15 @@ def classes_of(folder: Path) -> Classes | None:
         names_by_label = {int(entry["index"]): str(entry["name"]) for entry in entries}
         if not 0 <= min(names_by_label) <= max(names_by_label) < bounded.MOST_CLASSES:
             raise ValueError(f"indices from {min(names_by_label)} to {max(names_by_label)}")
+
+        # A subfolder may be called by the name of its class, or by its number in WordNet.
         lookup = {
             str(entry[key]): int(entry["index"])
             for key in ("name", "wnid")
             for entry in entries
             if key in entry
         }
+
         return Classes(tuple(_fill(names_by_label, max(names_by_label) + 1)), lookup)
     except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
         raise RequestError(
@@ -207,7 +221,7 @@ def classes_of(folder: Path) -> Classes | None:
 # Pictures
 
 
-class Pictures(Rows):
+class PictureFiles(LazyRows):
     """(n, channels, h, w) uint8: pictures, decoded one at a time.
 
     Args:
@@ -229,6 +243,7 @@ class Pictures(Rows):
         """(channels, h, w): one picture, upright by its EXIF orientation."""
         file, (channels, height, width) = self._files[index], self.shape[1:]
         with open_picture(file) as original:
+            # Pillow would cut the values of 16 or 32 bits off, rather than scale them.
             if original.mode.startswith(("I", "F")):
                 raise RequestError(
                     f"{file} has {original.mode} pixels of more than 8 bits: convert it to 8 bits"
@@ -239,6 +254,7 @@ class Pictures(Rows):
             elif self._fit == "stretch" and image.size != (width, height):
                 image = image.resize((width, height), Image.Resampling.BICUBIC)
             pixels = np.array(image, dtype=np.uint8)
+
         if pixels.shape[:2] != (height, width):
             raise RequestError(
                 f"{file} is {pixels.shape[1]} x {pixels.shape[0]} now, not "
@@ -248,15 +264,18 @@ class Pictures(Rows):
 
 
 def sizes_of(files: Sequence[Path]) -> tuple[list[tuple[int, int]], tuple[str, ...]]:
-    """Height and width of each picture, upright by its EXIF orientation, and a note on those that
-    lie on a side.
+    """Height and width of each picture, upright by its EXIF orientation.
+
+    A note says how many lie on a side.
     """
     sizes, turned = [], 0
     for file in files:
         with open_picture(file) as image:
             orientation = image.getexif().get(ORIENTATION, 1)
+            # Pillow gives width and height.
             sizes.append(image.size if orientation >= SIDEWAYS else image.size[::-1])
             turned += orientation != 1
+
     return sizes, (
         f"{turned} of {len(files)} pictures are turned upright by their EXIF orientation",
     ) if turned else ()
@@ -265,8 +284,9 @@ def sizes_of(files: Sequence[Path]) -> tuple[list[tuple[int, int]], tuple[str, .
 def one_size(
     files: Sequence[Path], sizes: Sequence[tuple[int, int]], remedy: str
 ) -> tuple[int, int]:
-    """The height and width that all pictures share; refuses others, and names the option that is
-    the `remedy`.
+    """The height and width that all pictures share.
+
+    Others are refused, with the option that is the `remedy`.
     """
     for file, size in zip(files, sizes, strict=True):
         if size != sizes[0]:
@@ -275,6 +295,7 @@ def one_size(
                 f"{first} and {file} is {size[1]} x {size[0]}: bring them to one "
                 f"size with the option {remedy}"
             )
+
     return sizes[0]
 
 
@@ -291,20 +312,19 @@ def picture_path(folder: Path, name: str, table: object) -> Path:
 
 @contextmanager
 def open_picture(file: Path) -> Iterator[Image.Image]:
-    """A picture, opened but not decoded: of a format that Pillow decodes by itself, and of bounded
-    size.
+    """A picture, opened but not decoded, of bounded size.
 
-    Formats are listed because Pillow starts other programs for the rest, such as an interpreter of
-    PostScript.
+    It has a format that Pillow decodes by itself: for the rest it starts other programs, such as an
+    interpreter of PostScript.
     """
     with (
         bounded.decoding(file, DECODED),
         warnings.catch_warnings(),
         bounded.open_regular(file) as stream,
     ):
-        warnings.simplefilter(
-            "ignore"
-        )  # of its size, which is checked here, and of what a damaged file holds
+        # Of its size, which is checked here, and of what a damaged file holds.
+        warnings.simplefilter("ignore")
+
         with Image.open(stream, formats=FORMATS) as image:
             width, height = image.size
             if width * height > bounded.MOST_PIXELS:
@@ -320,11 +340,13 @@ def crop_centre(
 ) -> Image.Image:
     """A square from the centre, after the shorter side was resized to `size` pixels."""
     scale = size / min(image.size)
+    # The longer side grows too, by which a thin picture would become a huge one.
     if size * max(image.size) > bounded.MOST_PIXELS * min(image.size) / size:
         raise ValueError(
             f"{image.size[0]} x {image.size[1]} pixels cannot be brought to "
             f"{size} on the shorter side"
         )
+
     width, height = (max(size, round(side * scale)) for side in image.size)
     image = image.resize((width, height), resampling)
     left, top = (width - size) // 2, (height - size) // 2

@@ -19,8 +19,9 @@ MOST = IGNORED
 def check_masks(
     masks: Sequence[Array], names: Sequence[str] | None, subject: str
 ) -> tuple[str, ...]:
-    """Refuse masks that hold something else than classes or `IGNORED`, and return the names of the
-    classes.
+    """The names of the classes, after a check that masks hold classes or `IGNORED` alone.
+
+    Without names they are the numbers up to the largest class.
     """
     largest, present = -1, set[int]()
     for number, mask in enumerate(masks):
@@ -44,6 +45,7 @@ def check_masks(
                 f"are given for 0 to {len(names) - 1}: name "
                 f"every class, or write {IGNORED} where a pixel counts for none"
             )
+
     if largest < 0:
         raise RequestError(
             f"no mask of {subject} has a pixel of any class: there is nothing to audit"
@@ -60,6 +62,7 @@ def check_masks(
             "that nothing shows whether a model tells classes "
             "apart: give masks of several classes"
         )
+
     if names is None:
         return tuple(map(str, range(largest + 1)))
     if len(names) > MOST or len(set(names)) < len(names):

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils import data as torch_data
 
 from brinell.core.boxes import Objects
-from brinell.core.data import DataInfo
+from brinell.core.data import DataInfo, Truth
 from brinell.core.domain import Domain, Kind
 from brinell.core.errors import RequestError, is_foreign, one_line, short
 from brinell.core.maite import metadata_of, scores_of
@@ -30,7 +30,7 @@ from brinell.datasets._arrays import (
     Arrangement,
     Array,
     Layout,
-    Rows,
+    LazyRows,
     StoredArrays,
     arrange,
     blocks,
@@ -67,16 +67,16 @@ REPEATED = 16
 
 
 class ArrayDataset(StoredArrays):
-    """Inputs that were given in Python; a torch Dataset is read item by item whenever inputs are
-    needed.
+    """Inputs that were given in Python.
+
+    A torch Dataset is read item by item whenever inputs are needed.
     """
 
     def user_layout(self, x: Tensor) -> Tensor:
-        """(n, *shape) inputs in the order of axes of the user's arrays, as the user's function
-        takes them.
-        """
+        """(n, *shape) inputs in the order of axes of the user's arrays, for the user's function."""
         axes = self._arrangement.axes
-        if len(axes) == x.ndim - 1:  # grey pictures without an axis for their channels
+        # Grey pictures without an axis for their channels.
+        if len(axes) == x.ndim - 1:
             return x.squeeze(1)
         return x.permute(sorted(range(len(axes)), key=axes.__getitem__))
 
@@ -110,112 +110,33 @@ def from_arrays(
     """
     if masks is not None or boxes is not None:
         x = as_array(x, "inputs")
+        # The truth lies in the pictures: none has a class as a whole.
         y = np.zeros(len(x), dtype=np.int64)
-    if classes is not None and (isinstance(classes, str) or not isinstance(classes, Sequence)):
-        raise RequestError(
-            f"classes is {short(classes)}: give the names in a list, in the order "
-            "of the model's answers"
-        )
+    _check_options(classes, missing, divide)
     objects = None if boxes is None else _objects_of(boxes, len(x))
-    if objects is not None and classes is None:
-        classes = [
-            str(label)
-            for label in range(
-                1 + max((int(entry.labels.max()) for entry in objects if len(entry)), default=0)
-            )
-        ]
-    if masks is not None:
-        masks = as_array(masks, "masks")
-        if masks.ndim != 3 or len(masks) != len(x):
-            raise RequestError(
-                f"masks have shape {masks.shape} for {len(x)} pictures: give one "
-                "(height, width) for each picture"
-            )
-        classes = check_masks(list(masks), classes, "masks")
-    if missing not in get_args(Missing):
-        raise RequestError(f"missing is {short(missing)}: it is {', '.join(get_args(Missing))}")
+    masks = None if masks is None else _masks_of(masks, len(x))
+    classes = _classes_of_truth(classes, masks, objects)
+
     source = _read(x, y)
     if missing == "skip":
         source = _complete(source)
-    inputs, notes = source.inputs, source.notes
     codes, names, label_notes = encode_labels(source.labels, classes, source.classes)
-    if source.layout and (domain, kind, layout) == (None, None, None):
+    # An object that says where the channels of its pictures are decides if the user says nothing.
+    if source.layout and domain is None and kind is None and layout is None:
         kind, layout = "image", source.layout
-    arrangement = _arrange(inputs, domain, kind, layout)
-    labels = check_labels(codes, len(inputs))
-    if divide is not None and not (_is_number(divide) and divide > 0):
-        raise RequestError(f"divide is {short(divide)}: give a number above 0, such as 255")
-    plain: Any = bounds.tolist() if isinstance(bounds, np.ndarray | Tensor) else bounds
-    pair = [float(end) for end in plain] if _is_pair(plain) else None
-    by_column = source.columns is not None or (
-        bounds is not None and arrangement.kind == "vector" and pair is None
+    arrangement = _arrange(source.inputs, domain, kind, layout)
+    labels = check_labels(codes, len(source.inputs))
+
+    inputs, arrangement, domain, divisor, notes = _scale(
+        source,
+        arrangement,
+        domain,
+        bounds,
+        divide,
+        missing,
+        is_open=kind is None and layout is None,
     )
-    divisor = 1.0
-    if divide is not None and (domain is not None or by_column):
-        raise RequestError(
-            "divide is for inputs of one scale without a domain: divide the inputs, or leave it out"
-        )
-    if domain is not None:
-        _check_bounds(inputs, domain)
-    elif by_column:
-        columns = source.columns
-        if columns is None:
-            columns = {
-                str(number): column
-                for number, column in enumerate(np.asarray(inputs[:], dtype=np.float64).T)
-            }
-        empty = {name: _is_empty(column) for name, column in columns.items()}
-        for name, holes in empty.items():
-            if missing == "refuse" and holes.any():
-                raise RequestError(
-                    f"column {name!r} has no value in {int(holes.sum())} of "
-                    f"{len(holes)} rows: fill it, or write "
-                    "brinell.data(x, y, missing='keep'), which gives the model "
-                    "NaN, or missing='skip', which leaves rows out"
-                )
-            columns[name] = fill(columns[name], holes, f"column {name}")
-        bounds_of = _bounds_of_columns(list(columns), plain)
-        inputs, domain, of_columns = vectors_of(
-            columns, bounds_of, (), "the array of inputs", empty
-        )
-        arrangement = Arrangement.identity(domain)
-        notes += (
-            "budgets are shares of each column's range, and the model is asked "
-            "in the columns' own units",
-            *of_columns,
-        )
-    elif bounds is not None and pair is None:
-        raise RequestError(
-            f"bounds of {arrangement.kind}s are two numbers, (low, high), and not "
-            f"{str(bounds)[:60]}"
-        )
-    else:
-        low, high = pair or (None, None)
-        domain, divisor = domain_of(inputs, arrangement, low=low, high=high, divide=divide)
-        if (kind, layout) == (None, None):
-            notes += reading_note(inputs, arrangement)
-    truth, parts = None, list[Array]()
-    if masks is not None:
-        if domain.kind != "image" or domain.shape[1:] != masks.shape[1:]:
-            raise RequestError(
-                f"masks have {masks.shape[2]} x {masks.shape[1]} pixels, and "
-                f"inputs are {domain.kind}s of shape {domain.shape}: "
-                "give each picture a mask of its own size"
-            )
-        parts = [masks.astype(np.uint8)]
-        truth = mask_truth(parts[0])
-    if objects is not None:
-        if domain.kind != "image":
-            raise RequestError(
-                f"inputs are {domain.kind}s of shape {domain.shape}, and boxes are of pictures"
-            )
-        size = (domain.shape[1], domain.shape[2])
-        objects = [
-            check_objects(entry, size, len(names or ()), f"picture {number}")
-            for number, entry in enumerate(objects)
-        ]
-        parts = [array for entry in objects for array in (entry.boxes, entry.labels, entry.crowd)]
-        truth = object_truth(objects, "boxes")
+    truth, parts = _truth_of(masks, objects, domain, len(names or ()))
     return ArrayDataset(
         name=name,
         x=inputs,
@@ -229,13 +150,156 @@ def from_arrays(
     )
 
 
+def _check_options(classes: Any, missing: Any, divide: Any) -> None:
+    """Refuse values of options that no data could have."""
+    if classes is not None and (isinstance(classes, str) or not isinstance(classes, Sequence)):
+        raise RequestError(
+            f"classes is {short(classes)}: give the names in a list, in the order "
+            "of the model's answers"
+        )
+    if missing not in get_args(Missing):
+        raise RequestError(f"missing is {short(missing)}: it is {', '.join(get_args(Missing))}")
+    if divide is not None and not (_is_number(divide) and divide > 0):
+        raise RequestError(f"divide is {short(divide)}: give a number above 0, such as 255")
+
+
+def _classes_of_truth(
+    classes: Sequence[str] | None, masks: Array | None, objects: Sequence[Objects] | None
+) -> Sequence[str] | None:
+    """Names of the classes, where none are given the numbers up to the largest in the truth."""
+    if objects is not None and classes is None:
+        largest = max((int(entry.labels.max()) for entry in objects if len(entry)), default=0)
+        classes = [str(label) for label in range(largest + 1)]
+    return classes if masks is None else check_masks(list(masks), classes, "masks")
+
+
+def _masks_of(masks: Any, count: int) -> Array:
+    """(n, height, width): the masks of so many pictures."""
+    array = as_array(masks, "masks")
+    if array.ndim != 3 or len(array) != count:
+        raise RequestError(
+            f"masks have shape {array.shape} for {count} pictures: give one "
+            "(height, width) for each picture"
+        )
+    return array
+
+
+def _truth_of(
+    masks: Array | None, objects: Sequence[Objects] | None, domain: Domain, classes: int
+) -> tuple[Truth | None, list[Array]]:
+    """The truth of a data set, None without one, and the arrays that its digest covers."""
+    if objects is not None:
+        return _truth_of_objects(objects, domain, classes)
+    if masks is None:
+        return None, []
+    if domain.kind != "image" or domain.shape[1:] != masks.shape[1:]:
+        raise RequestError(
+            f"masks have {masks.shape[2]} x {masks.shape[1]} pixels, and "
+            f"inputs are {domain.kind}s of shape {domain.shape}: "
+            "give each picture a mask of its own size"
+        )
+    stored = masks.astype(np.uint8)
+    return mask_truth(stored), [stored]
+
+
+def _truth_of_objects(
+    objects: Sequence[Objects], domain: Domain, classes: int
+) -> tuple[Truth, list[Array]]:
+    """The truth of a data set, and the arrays that its digest covers."""
+    if domain.kind != "image":
+        raise RequestError(
+            f"inputs are {domain.kind}s of shape {domain.shape}, and boxes are of pictures"
+        )
+
+    size = (domain.shape[1], domain.shape[2])
+    checked = [
+        check_objects(entry, size, classes, f"picture {number}")
+        for number, entry in enumerate(objects)
+    ]
+    parts = [array for entry in checked for array in (entry.boxes, entry.labels, entry.crowd)]
+    return object_truth(checked, "boxes"), parts
+
+
+def _scale(
+    source: "_Source",
+    arrangement: Arrangement,
+    domain: Domain | None,
+    bounds: Any,
+    divide: float | None,
+    missing: Missing,
+    *,
+    is_open: bool,
+) -> tuple[Any, Arrangement, Domain, float, tuple[str, ...]]:
+    """The inputs in their domain: the one given, one of columns, or one of plain values.
+
+    Returns:
+        Inputs, their arrangement, their domain, the number by which they are divided, and notes on
+            them; one of them says what the axes alone decided, if the reading `is_open`.
+    """
+    inputs = source.inputs
+    pair = _pair_of(bounds)
+    has_bounds_by_column = arrangement.kind == "vector" and bounds is not None and pair is None
+    by_column = source.columns is not None or has_bounds_by_column
+    if divide is not None and (domain is not None or by_column):
+        raise RequestError(
+            "divide is for inputs of one scale without a domain: divide the inputs, or leave it out"
+        )
+
+    if domain is not None:
+        _check_bounds(inputs, domain)
+        return inputs, arrangement, domain, 1.0, source.notes
+    if by_column:
+        inputs, domain, notes = _scale_columns(source, bounds, missing)
+        return inputs, Arrangement.identity(domain), domain, 1.0, source.notes + notes
+    if bounds is not None and pair is None:
+        raise RequestError(
+            f"bounds of {arrangement.kind}s are two numbers, (low, high), and not "
+            f"{str(bounds)[:60]}"
+        )
+    low, high = pair or (None, None)
+    domain, divisor = domain_of(inputs, arrangement, low=low, high=high, divide=divide)
+    notes = reading_note(inputs, arrangement) if is_open else ()
+    return inputs, arrangement, domain, divisor, source.notes + notes
+
+
+def _scale_columns(
+    source: "_Source", bounds: Any, missing: Missing
+) -> tuple[Array, Domain, tuple[str, ...]]:
+    """Columns with separate bounds as vectors in [0, 1], their domain, and notes."""
+    columns = source.columns
+    if columns is None:
+        values = np.asarray(source.inputs[:], dtype=np.float64)
+        columns = {str(number): column for number, column in enumerate(values.T)}
+
+    empty = {name: _is_empty(column) for name, column in columns.items()}
+    for name, holes in empty.items():
+        if missing == "refuse" and holes.any():
+            raise RequestError(
+                f"column {name!r} has no value in {int(holes.sum())} of "
+                f"{len(holes)} rows: fill it, or write "
+                "brinell.data(x, y, missing='keep'), which gives the model "
+                "NaN, or missing='skip', which leaves rows out"
+            )
+        columns[name] = fill(columns[name], holes, f"column {name}")
+
+    bounds_of = _bounds_of_columns(list(columns), _plain(bounds))
+    vectors, domain, notes = vectors_of(columns, bounds_of, (), "the array of inputs", empty)
+    note = (
+        "budgets are shares of each column's range, and the model is asked in the columns' own "
+        "units"
+    )
+    return vectors, domain, (note, *notes)
+
+
 def _objects_of(boxes: Any, count: int) -> list[Objects]:
+    """The objects of each picture, from a dict or a pair of boxes and labels each."""
     if not isinstance(boxes, list | tuple) or len(boxes) != count:
         amount = len(boxes) if hasattr(boxes, "__len__") else f"a {type(boxes).__name__}"
         raise RequestError(
             f"boxes hold {amount} for {count} pictures: give a list with boxes "
             "and labels for each picture"
         )
+
     objects = []
     for number, entry in enumerate(boxes):
         if isinstance(entry, Mapping) and {"boxes", "labels"} <= entry.keys():
@@ -252,8 +316,9 @@ def _objects_of(boxes: Any, count: int) -> list[Objects]:
 
 
 def _arrange(
-    x: "Array | Rows", domain: Domain | None, kind: Kind | None, layout: Layout | None
+    x: "Array | LazyRows", domain: Domain | None, kind: Kind | None, layout: Layout | None
 ) -> Arrangement:
+    """The arrangement of the inputs, as the user states it or else as their shape shows."""
     if len(x.shape) < 2 or 0 in x.shape:
         reason = (
             "is empty: give at least one sample"
@@ -267,6 +332,7 @@ def _arrange(
                 f"inputs of shape {x.shape[1:]} do not live in a domain of shape {domain.shape}"
             )
         return Arrangement.identity(domain)
+
     if kind not in (None, *AXES):
         raise RequestError(f"kind is {short(kind)}; it is one of {', '.join(AXES)}")
     if layout not in (None, "first", "last"):
@@ -298,13 +364,26 @@ def _is_pair(bounds: Any) -> bool:
     )
 
 
-def _check_bounds(x: "Array | Rows", domain: Domain) -> None:
+def _plain(bounds: Any) -> Any:
+    """Bounds in lists rather than arrays."""
+    return bounds.tolist() if isinstance(bounds, np.ndarray | Tensor) else bounds
+
+
+def _pair_of(bounds: Any) -> tuple[float, float] | None:
+    """The two numbers that bounds are; None for anything else."""
+    plain = _plain(bounds)
+    return (float(plain[0]), float(plain[1])) if _is_pair(plain) else None
+
+
+def _check_bounds(x: "Array | LazyRows", domain: Domain) -> None:
+    """Refuse inputs that do not lie in the domain."""
     import torch
 
     low, high = domain.bounds()
     slack = TOLERANCE * float((high - low).max())
     for rows in blocks(x):
         values = torch.from_numpy(rows.astype(np.float32))
+        # The comparison is turned so that NaN is refused too.
         if not domain.excess(values) <= slack:
             minimum, maximum = (float(value) for value in values.aminmax())
             raise RequestError(
@@ -318,7 +397,9 @@ def _bounds_of_columns(names: list[str], bounds: Any) -> dict[str, tuple[float, 
     """The bounds of columns, where some are given."""
     if bounds is None or (isinstance(bounds, str) and bounds == "columns"):
         return {}
+
     try:
+        # Arrays of one value for each column, or one value for all.
         low, high = (
             np.broadcast_to(np.asarray(end, dtype=np.float64), len(names)).tolist()
             for end in bounds
@@ -353,14 +434,16 @@ class _Source(NamedTuple):
 
 
 def _read(x: Any, y: Any = None) -> _Source:
-    """Recognise an object by its type, or `x` and `y` as inputs and labels; refuses objects with
-    several readings.
+    """Recognise an object by its type, or `x` and `y` as inputs and labels.
+
+    Objects with several readings are refused.
     """
     if y is None and isinstance(x, tuple) and len(x) == 2:
         x, y = x
     elif y is None:
         return _read_object(x)
     if hasattr(x, "dtypes") and hasattr(x, "to_numpy"):  # a data frame
+        # The columns hold the values; the array stands for their number and shape.
         return _Source(np.empty(x.shape, np.float32), _labels(y), columns=_columns_of_frame(x))
     if isinstance(x, Mapping) or callable(getattr(x, "keys", None)):
         raise RequestError(
@@ -370,23 +453,27 @@ def _read(x: Any, y: Any = None) -> _Source:
 
 
 def _columns_of_frame(frame: Any) -> dict[str, Array]:
-    """The columns of a data frame: numbers, truth values, or texts of anything else; NaN or None
-    where there is no value.
+    """The columns of a data frame: numbers, truth values, or texts of anything else.
+
+    NaN or None stands where there is no value.
     """
     columns = {}
     for place, name in enumerate(map(str, frame.columns)):
         column = frame.iloc[:, place]
         kind, holes = getattr(column.dtype, "kind", "O"), column.isna().to_numpy()
+        # Truth values with holes between them are no array of truth values.
         if kind in "iuf" or (kind == "b" and not holes.any()):
             columns[name] = column.to_numpy(
                 dtype=bool if kind == "b" else np.float64,
                 **{"na_value": np.nan} if holes.any() else {},
             )
             continue
+
         values = column.to_numpy(dtype=object)
         is_bool = kind == "b" or (
             kind == "O" and all(isinstance(value, bool | np.bool_) for value in values[~holes])
         )
+
         columns[name] = np.array(
             [
                 None if hole else bool(v) if is_bool else str(v)
@@ -412,10 +499,12 @@ def _complete(source: "_Source") -> "_Source":
         if source.columns is None
         else source.columns.values()
     )
+
     holes = np.any([_is_empty(column) for column in columns], axis=0)
     if holes.all():
         raise RequestError("every row misses a value: there is nothing to audit")
-    rest = (
+
+    remaining_columns = (
         {name: column[~holes] for name, column in source.columns.items()}
         if source.columns is not None
         else None
@@ -424,7 +513,7 @@ def _complete(source: "_Source") -> "_Source":
     return source._replace(
         inputs=source.inputs[~holes],
         labels=source.labels[~holes],
-        columns=rest,
+        columns=remaining_columns,
         notes=source.notes + note,
     )
 
@@ -436,6 +525,7 @@ def _read_object(data: Any) -> _Source:
             "a data frame alone does not say which column is the class: give "
             "(frame[features], frame['class'])"
         )
+
     if isinstance(data, np.ndarray | Tensor):
         raise RequestError(f"an array of shape {tuple(data.shape)} has no labels: give (x, y)")
     if isinstance(data, torch_data.DataLoader):
@@ -447,6 +537,8 @@ def _read_object(data: Any) -> _Source:
                 f"this holds the splits {', '.join(splits)}: name one of them, data['{splits[0]}']"
             )
         return _read(*_columns_of(data, "the dict"))
+
+    # By their form: neither pandas nor the library of Hugging Face need be installed.
     if hasattr(data, "features") and hasattr(data, "column_names"):
         return _read_hugging_face(data)
     if isinstance(data, torch_data.TensorDataset) and len(data.tensors) == 2:
@@ -455,22 +547,27 @@ def _read_object(data: Any) -> _Source:
         raise RequestError(
             "an IterableDataset has no length and no places: give its arrays as (x, y)"
         )
+
     if (metadata := metadata_of(data)) is not None:
         return _read_maite(data, metadata.classes)
+    # Anything with a length and items, as a map-style data set of torch has them.
     items = Items(data)
     return _Source(items, items.labels, classes=_names_in(data), layout=items.layout)
 
 
 def _names_in(data: Any) -> tuple[str, ...]:
-    """Names of the classes of a torch data set, or of the one that a subset or a loader is of;
-    empty if none states any.
+    """Names of the classes of a torch data set; empty if it states none.
+
+    Those of a subset or a loader are the names of its data set.
     """
     while isinstance(data, torch_data.Subset | torch_data.DataLoader):
         data = data.dataset
-    with suppress(Exception):  # attributes of others may be code
+    # An attribute of a foreign object may be code that fails.
+    with suppress(Exception):
         if isinstance(data, torch_data.ConcatDataset):
             joined = {_names_in(part) for part in data.datasets}
             return joined.pop() if len(joined) == 1 else ()
+
         names = getattr(data, "classes", None)
         if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names):
             return tuple(names)
@@ -481,6 +578,8 @@ def _names_in(data: Any) -> tuple[str, ...]:
 
 
 def _read_maite(dataset: Any, names: tuple[str, ...]) -> _Source:
+    """A data set by MAITE's protocol, whose classes have these names, or none."""
+
     def pair_of(item: Any) -> tuple[Any, Any]:
         if not isinstance(item, tuple | list) or len(item) != 3 or not isinstance(item[2], Mapping):
             raise RequestError(
@@ -504,6 +603,7 @@ def _read_maite(dataset: Any, names: tuple[str, ...]) -> _Source:
             f"index2label names {len(names)} classes, and the targets have "
             f"{count} scores: name every class"
         )
+
     soft = sum(is_soft for _, _, is_soft in targets)
     notes = (
         (
@@ -524,8 +624,9 @@ def _read_maite(dataset: Any, names: tuple[str, ...]) -> _Source:
 
 
 def _class_of(target: Any, subject: str) -> tuple[int, int, bool]:
-    """The class of a target (its largest score), the number of classes, and whether the target is a
-    distribution over several.
+    """The class of a target, the number of classes, and whether the target is a distribution.
+
+    The class is that of the largest score; a distribution has scores for several.
     """
     scores = scores_of(target, subject)
     largest = np.flatnonzero(scores == scores.max())
@@ -537,6 +638,7 @@ def _class_of(target: Any, subject: str) -> tuple[int, int, bool]:
 
 
 def _columns_of(mapping: Mapping[Any, Any], subject: str) -> tuple[Any, Any]:
+    """The inputs and the labels of a dict, by the usual names of them."""
     names = [str(key) for key in mapping]
     return mapping[_column(names, INPUTS, subject, "inputs")], mapping[
         _column(names, LABELS, subject, "labels")
@@ -544,6 +646,7 @@ def _columns_of(mapping: Mapping[Any, Any], subject: str) -> tuple[Any, Any]:
 
 
 def _column(names: Sequence[str], usual: Sequence[str], subject: str, role: str) -> str:
+    """The only name among the usual ones; refuses none, and several."""
     candidates = [name for name in names if name in usual]
     if len(candidates) != 1:
         ambiguous = f"{' and '.join(map(repr, candidates))} could be the {role} of {subject}"
@@ -556,6 +659,7 @@ def _column(names: Sequence[str], usual: Sequence[str], subject: str, role: str)
 
 
 def _read_hugging_face(dataset: Any) -> _Source:
+    """A data set of Hugging Face, whose columns of pictures and of classes have types."""
     if not hasattr(dataset, "__len__"):
         raise RequestError(
             "a streamed Hugging Face dataset has no length: load it without "
@@ -578,6 +682,7 @@ def _read_hugging_face(dataset: Any) -> _Source:
             f"column {x!r} holds recordings: make an array of their samples, all "
             "of one length, and give (x, y)"
         )
+
     items = Items(dataset, lambda row: (row[x], row[y]), np.asarray(dataset[y][:]))
     note = f"inputs are the column {x!r} of the Hugging Face dataset, labels {y!r}"
     classes = tuple(map(str, dataset.features[y].names or ())) if kinds[y] == "ClassLabel" else ()
@@ -600,6 +705,7 @@ def _read_loader(loader: Any) -> _Source:
             f"the DataLoader draws its samples by a {sampler}, or changes them: "
             "give its data set, or their arrays as (x, y)"
         )
+
     source = _read_object(loader.dataset)
     note = (
         "the samples of the DataLoader's data set, in its own order and not in that "
@@ -610,10 +716,8 @@ def _read_loader(loader: Any) -> _Source:
     )
 
 
-class Items(Rows):
-    """The inputs of a torch Dataset of (input, label) pairs, or of another object with a length and
-    items.
-    """
+class Items(LazyRows):
+    """The inputs of a torch Dataset of (input, label) pairs, or of another object with items."""
 
     def __init__(
         self,
@@ -640,8 +744,10 @@ class Items(Rows):
                 else "is empty: there is nothing to audit"
             )
             raise RequestError(f"the data set {problem}")
+
         self._items, self._pair_of = items, pair_of
         first = self.pair(0)[0]
+        # Anything but an array is a picture of PIL.
         self.layout: Layout | None = None if isinstance(first, Tensor | np.ndarray) else "last"
         example = _input(first, 0)
         super().__init__(count, example.shape, example.dtype)
@@ -651,8 +757,9 @@ class Items(Rows):
         self._check_repeatable(labels is None)
 
     def _check_repeatable(self, labelled: bool) -> None:
-        """Refuse items that are drawn anew each time they are read, as random augmentation does;
-        `labelled` if with labels.
+        """Refuse items that are drawn anew each time they are read, as random augmentation does.
+
+        With `labelled`, their labels are compared too.
         """
         indices = range(0, len(self), max(1, len(self) // REPEATED))[:REPEATED]
         changed = 0
@@ -662,6 +769,7 @@ class Items(Rows):
             changed += not (
                 equal and (not labelled or np.array_equal(_labels(y_again), self.labels[index]))
             )
+
         if changed:
             raise RequestError(
                 f"the data set answers differently each time: {changed} of "
@@ -692,6 +800,7 @@ class Items(Rows):
             raise RequestError(
                 f"{subject} cannot be read ({type(error).__name__}: {one_line(error)})"
             ) from None
+
         if self._pair_of is not None:
             return self._pair_of(item)
         if isinstance(item, Mapping):
@@ -710,14 +819,16 @@ class Items(Rows):
 
 
 def _labels(y: Any) -> Array:
-    """Labels as an array; refuses lists of different lengths, which hold the classes of each
-    sample.
+    """Labels as an array.
+
+    Lists of different lengths, which hold the classes of each sample, are refused.
     """
     rows = (
         [len(row) for row in y if isinstance(row, list | tuple | set)]
         if isinstance(y, list | tuple)
         else []
     )
+
     if len(set(rows)) > 1 and len(rows) == len(y):
         raise RequestError(
             f"the labels name {min(rows)} to {max(rows)} classes for a sample: {MULTI_LABEL}"
@@ -726,6 +837,7 @@ def _labels(y: Any) -> Array:
 
 
 def _input(x: Any, index: int) -> Array:
+    """The input of an item as an array: of a picture of PIL, an array, a tensor or a list."""
     if hasattr(x, "getbands") and hasattr(x, "convert"):  # a picture of PIL
         if x.mode not in ("L", "RGB"):
             raise RequestError(

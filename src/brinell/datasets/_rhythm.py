@@ -43,48 +43,47 @@ def rhythm(
         raise RequestError(
             f"{subject} has types {before.dtype} and {after.dtype}; intervals are seconds above 0"
         )
-    intervals_of_beats = (
-        np.stack([np.asarray(intervals, dtype=np.float64) for intervals in (before, after)], 1)
-        if before.shape == after.shape
-        else None
-    )
-    if intervals_of_beats is None or intervals_of_beats.shape != (len(groups), 2):
+    if not before.shape == after.shape == (len(groups),):
         raise RequestError(
             f"{subject} has shapes {before.shape} and {after.shape}; "
             f"{len(groups)} beats need an interval each"
         )
-    if not bool((np.isnan(intervals_of_beats) | (intervals_of_beats > 0)).all()):
+    intervals = np.stack([before.astype(np.float64), after.astype(np.float64)], 1)
+    if not bool((np.isnan(intervals) | (intervals > 0)).all()):
         raise RequestError(
-            f"{subject} holds {np.nanmin(intervals_of_beats):g}; intervals are "
+            f"{subject} holds {np.nanmin(intervals):g}; intervals are "
             "seconds above 0, NaN where there is none"
         )
+
     rhythms = np.empty((len(groups), 3))
     for group in np.unique(groups):
         rows = groups == group
-        known_intervals = intervals_of_beats[rows][~np.isnan(intervals_of_beats[rows])]
+        known_intervals = intervals[rows][~np.isnan(intervals[rows])]
         if not len(known_intervals):
             raise RequestError(
                 f"{subject} holds no interval of {group}: leave it out, or go without a rhythm"
             )
         rhythms[rows, 2] = np.median(known_intervals)
-    rhythms[:, :2] = np.where(np.isnan(intervals_of_beats), rhythms[:, 2:], intervals_of_beats)
+    # The first and the last beat of a recording lack an interval: its median stands for it.
+    rhythms[:, :2] = np.where(np.isnan(intervals), rhythms[:, 2:], intervals)
     return np.minimum(rhythms, LONGEST).astype(np.float32)
 
 
 def with_rhythm(domain: Domain, leads: tuple[str, ...] = ()) -> Domain:
-    """The domain of signals (C, T) with three more channels (C + 3, T), in seconds, that no attack
-    may change.
-    """
+    """The domain of signals (C, T) with three more channels in seconds, which no attack changes."""
     channels = domain.shape[0]
     names = (
         leads
         if len(leads) == channels
         else tuple(f"channel {number + 1}" for number in range(channels))
     )
+
+    # The bounds of each channel, with those of the intervals behind.
     low, high = (
         (*(bound if isinstance(bound, tuple) else (bound,) * channels), *(end,) * len(INTERVALS))
         for bound, end in ((domain.low, 0.0), (domain.high, LONGEST))
     )
+
     columns = (*map(Column, names), *(Column(name, fixed=True) for name in INTERVALS))
     return replace(
         domain, shape=(len(columns), *domain.shape[1:]), low=low, high=high, columns=columns

@@ -20,7 +20,7 @@ from brinell.core.data import DataInfo, Dataset, Task, Truth
 from brinell.core.domain import Domain, Sampling
 from brinell.core.errors import RequestError
 from brinell.core.user_files import existing_path
-from brinell.datasets._arrays import Array, Rows, StoredArrays
+from brinell.datasets._arrays import Array, LazyRows, StoredArrays
 from brinell.datasets._boxes import check_objects, object_truth
 from brinell.datasets._masks import check_masks, mask_truth
 from brinell.manifest import Amount, Facts, FolderManifest, Listing, Manifest, SamplingFacts, fault
@@ -75,6 +75,7 @@ class Bench:
         ]
         if not inputs:
             raise RequestError(f"{folder} holds no input at level {self.level}: choose another")
+
         data = manifest["data"]
         domain = Domain.from_json(data["domain"] | {"levels": None})
         sampling = data.get("sampling")
@@ -108,6 +109,7 @@ _KEYS = ["sample_id", "level", "reached"]
 def _truth(
     task: Task, inputs: list[tuple[Path, str]], domain: Domain, classes: tuple[str, ...]
 ) -> Truth:
+    """The masks or the objects of the inputs, which are stored beside them."""
     arrays = [_tensor(file, f"{name.partition('/')[0]}/truth") for file, name in inputs]
     size = (domain.shape[1], domain.shape[2])
     if task == "segmentation":
@@ -119,6 +121,7 @@ def _truth(
             )
         check_masks(masks, classes, "the set")
         return mask_truth(np.stack(masks))
+
     objects = []
     for array, (_, name) in zip(arrays, inputs, strict=True):
         if array.ndim != 2 or array.shape[1] != OBJECT:
@@ -136,6 +139,7 @@ def _truth(
 
 
 def _tensor(file: Path, name: str) -> Any:
+    """A tensor of a file of the set, by its name."""
     try:
         with safe_open(file, "pt") as tensors:
             return tensors.get_tensor(name)
@@ -143,16 +147,15 @@ def _tensor(file: Path, name: str) -> Any:
         raise RequestError(f"{file} is damaged or missing ({error}): fetch the set again") from None
 
 
-class _Level(Rows):
-    """(n, *shape) float32: the inputs of one level, each read on demand from a named tensor of a
-    file.
-    """
+class _Level(LazyRows):
+    """(n, *shape) float32: the inputs of one level, each read on demand."""
 
     def __init__(self, inputs: list[tuple[Path, str]], domain: Domain) -> None:
         super().__init__(len(inputs), domain.shape, np.dtype(np.float32))
         self._inputs, self._domain = inputs, domain
 
     def row(self, index: int) -> Array:
+        """The input at `index`, within the bounds."""
         file, name = self._inputs[index]
         x = _tensor(file, name)[None]
         rounded: Array = self._domain.round(self._domain.clamp(x))[0].numpy()
@@ -169,6 +172,7 @@ def _check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
     }
     files = [*folder.glob("data/*.parquet"), *folder.glob("arrays/*.safetensors")]
     present = {file.relative_to(folder).as_posix(): file for file in files}
+
     if missing := sorted(entries.keys() - present.keys()):
         raise RequestError(f"{folder / missing[0]} is missing, which its manifest lists: {remedy}")
     for name, file in sorted(present.items()):
@@ -186,6 +190,8 @@ def manifest_of(folder: Path) -> dict[str, Any]:
             f"{folder} is no finished benchmark set: it has no {MANIFEST}; "
             "brinell benchmark makes one"
         ) from None
+
+    # First what every manifest has: a folder of another verb has other facts.
     for kind in (Manifest, SetManifest):
         if problem := fault(manifest, kind):
             raise RequestError(f"{file} is damaged: {problem}; fetch the set again")
@@ -203,17 +209,19 @@ def task_of(manifest: Mapping[str, Any]) -> Task | None:
 
 
 def _level(text: str, levels: list[float]) -> float:
-    names = [*NAMES, *(f"{level:g}" for level in levels if level > 1)]
+    """The level of this name, or multiple of the adversarial example's distance."""
     try:
         level = NAMES[text] if text in NAMES else float(text)
     except ValueError:
-        level = -1.0
+        level = -1.0  # no level of any set
     if level not in (0.0, *levels):
+        names = [*NAMES, *(f"{level:g}" for level in levels if level > 1)]
         raise RequestError(f"the set has no level {text!r}; it holds {', '.join(names)}")
     return level
 
 
 def _rows(folder: Path, columns: list[str]) -> Iterator[tuple[Any, ...]]:
+    """The rows of a set: the part that holds each, then its values in these columns."""
     for part in sorted((folder / "data").glob("*.parquet")):
         try:
             table = pq.read_table(part, columns=columns, partitioning=None)
@@ -234,10 +242,12 @@ def pairs_of(folder: Path, level: float) -> list[tuple[int, int]]:
         For each pair the position of the clean input within level 0, and that of its counterpart
             within its level, both as `Bench` counts them.
     """
+    # A level that was not reached has a row, and no input.
     rows = [row for row in _rows(folder, _KEYS) if row[3]]
     clean = {
         sample: place for place, (_, sample, *_) in enumerate(row for row in rows if row[2] == 0)
     }
+
     return [
         (clean[sample], place)
         for place, (_, sample, *_) in enumerate(row for row in rows if row[2] == level)

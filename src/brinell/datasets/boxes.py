@@ -23,7 +23,7 @@ from brinell.core.settings import Checked, Range
 from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import StoredArrays
 from brinell.datasets._boxes import check_objects, object_truth, read_annotations, scale
-from brinell.datasets._listing import Pictures, digest_of, one_size, picture_path, sizes_of
+from brinell.datasets._listing import PictureFiles, digest_of, one_size, picture_path, sizes_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +49,7 @@ class Boxes(Checked):
                 f"{folder} lists {len(pictures)} pictures and {len(classes)} "
                 "classes: list at least one of each"
             )
+
         files = [
             picture_path(folder, annotation.file, f"the annotations of {folder}")
             for annotation in pictures
@@ -58,18 +59,21 @@ class Boxes(Checked):
             check_objects(annotation.objects, size, len(classes), f"{annotation.file} in {folder}")
             for annotation, size in zip(pictures, sizes, strict=True)
         ]
+
         height, width = (
             (self.side, self.side)
             if self.side
             else one_size(files, sizes, "side=352, as the model was trained")
         )
+        # The boxes go with the pictures, which are stretched when they are read.
         objects = [
             scale(entry, size, (height, width)) for entry, size in zip(objects, sizes, strict=True)
         ]
+
         domain = Domain(kind="image", shape=(3, height, width), levels=256)
         return StoredArrays(
             name=folder.resolve().name,
-            x=Pictures(files, domain.shape, "stretch"),
+            x=PictureFiles(files, domain.shape, "stretch"),
             y=np.zeros(len(files), dtype=np.int64),
             domain=domain,
             classes=classes,

@@ -47,6 +47,7 @@ class Cifar10:
     def __call__(self) -> Dataset:
         """Open the files."""
         folder = existing_path(self.path, "folder", "cifar10:DIR")
+        # The files lie in the folder itself, or in that of the archive.
         for place in (folder, folder / "cifar-10-batches-py"):
             files = [place / part for part in PARTS[self.split]]
             missing = [file for file in files if not file.is_file()]
@@ -57,6 +58,7 @@ class Cifar10:
                 f"there is no file {missing[0]}: name the folder of the version "
                 "for Python, with all batches"
             )
+
         batches = [_unpickle(path) for path in files]
         return StoredArrays(
             name=f"cifar10-{self.split}",
@@ -74,6 +76,7 @@ class _Unpickler(pickle.Unpickler):
     """Makes numpy's arrays and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
+        """The function or class of this name, if arrays need it."""
         allowed = {
             "_reconstruct": np._core.multiarray._reconstruct,  # type: ignore[attr-defined]
             "ndarray": np.ndarray,

@@ -32,6 +32,7 @@ class Digits:
                 f"digits takes no path (it was given {self.path!r}): write digits "
                 "or digits?split=train"
             )
+
         x, y = digits(self.split)
         return StoredArrays(
             name=f"digits-{self.split}",

@@ -66,17 +66,21 @@ class EcgCsv(Checked):
         table = _read(file)
         label, values = self._columns(table, file)
         names = [*values, label, *([self.groups] if self.groups else [])]
+
         empty = {
             name: table.cells.column(name).is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
             for name in names
         }
         rows, skipped = complete_rows(empty, self.missing, file, int(table.header))
         x = np.stack([_values(table, name, file)[rows] for name in values], 1)
+
         column = table.cells.column(label).to_numpy(zero_copy_only=False)[rows]
         texts = column if column.dtype.kind in "iuf" else column.astype(str)
         codes, named, _ = encode_labels(texts, self.classes or None)
         labels = check_labels(codes, len(codes), f"the column of labels of {file}")
         classes = class_names(named, labels, "the option classes=")
+
+        # Without groups the classes take turns, so that the first samples contain all of them.
         groups = (
             table.cells.column(self.groups).to_numpy(zero_copy_only=False)[rows].astype(str)
             if self.groups
@@ -85,6 +89,7 @@ class EcgCsv(Checked):
         order = turns(groups)
         arrangement = arrange(x.shape, kind="signal")
         domain, _ = domain_of(x, arrangement, low=self.low, high=self.high, subject=str(file))
+
         return StoredArrays(
             name=file.stem,
             x=x[order],
@@ -100,6 +105,7 @@ class EcgCsv(Checked):
         )
 
     def _columns(self, table: "_Table", file: Path) -> tuple[str, list[str]]:
+        """The column of the label, and those of the values."""
         names = table.cells.column_names
         required = [name for name in (self.label, self.groups, *self.leave) if name]
         if absent := [name for name in required if name not in names]:
@@ -107,6 +113,7 @@ class EcgCsv(Checked):
                 f"{file} has no column {absent[0]!r}; it has "
                 f"{', '.join(names[:8])}, ... {names[-1]}"
             )
+
         usual = next((name for name in LABELS if name in names), "")
         label = self.label or (usual if table.named else names[-1])
         if not label:
@@ -122,6 +129,8 @@ class EcgCsv(Checked):
 
 
 class _Table(NamedTuple):
+    """The cells of a file, and what its first line is."""
+
     cells: Any
     """A pyarrow table."""
     header: bool
@@ -138,10 +147,12 @@ def _read(file: Path) -> _Table:
     is_numbered = first in (
         [str(number + start) for number in range(len(first))] for start in (0, 1)
     )
-    header = is_numbered or not all(_number(cell) for cell in first[:-1] or first)
+    # The last cell may be a text in every row: that of the class.
+    header = is_numbered or not all(_is_number(cell) for cell in first[:-1] or first)
     names = first if header else [str(number + 1) for number in range(len(first))]
     if repeated := [name for name in names if names.count(name) > 1]:
         raise RequestError(f"{file} has two columns of one name ({repeated[0]!r}): rename one")
+
     with bounded.decoding(file, file.stat().st_size):
         cells = pa.csv.read_csv(
             file,
@@ -153,7 +164,8 @@ def _read(file: Path) -> _Table:
     return _Table(cells, header, header and not is_numbered)
 
 
-def _number(cell: str) -> bool:
+def _is_number(cell: str) -> bool:
+    """True if a cell holds a number, or nothing."""
     try:
         float(cell or "nan")
     except ValueError:
@@ -164,15 +176,17 @@ def _number(cell: str) -> bool:
 def _values(table: _Table, name: str, file: Path) -> Array:
     """(rows,) float32; missing values are NaN."""
     column = table.cells.column(name)
+    # Texts among the values show a column of names, or damage.
     if not (
         pa.types.is_integer(column.type)
         or pa.types.is_floating(column.type)
         or pa.types.is_null(column.type)
     ):
         cells = [str(cell) for cell in column.to_pylist() if cell is not None]
-        text = next((cell for cell in cells if not _number(cell)), cells[0])
+        text = next((cell for cell in cells if not _is_number(cell)), cells[0])
         raise RequestError(
             f"{file} holds {text!r} in column {name}, among the values: mend it, "
             "or name the column in label=, groups= or leave="
         )
+
     return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float32)

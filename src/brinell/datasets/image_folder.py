@@ -15,7 +15,7 @@ from brinell.core.domain import Domain
 from brinell.core.settings import Checked, Range
 from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import StoredArrays
-from brinell.datasets._listing import Pictures, digest_of, listing_of, one_size, sizes_of
+from brinell.datasets._listing import PictureFiles, digest_of, listing_of, one_size, sizes_of
 
 SUFFIXES = frozenset(
     (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
@@ -40,14 +40,17 @@ class ImageFolder(Checked):
         """List the folder and read the size of each picture."""
         folder = existing_path(self.path, "folder", "image-folder:DIR")
         listing = listing_of(folder, SUFFIXES, "pictures", "images")
+        # Pictures that are resized need not be opened for their size.
         remedy = "size=224 (shorter side, then centre crop)"
         sizes, notes = ([(self.size, self.size)], ()) if self.size else sizes_of(listing.files)
         size = one_size(listing.files[: len(sizes)], sizes, remedy)
+
         domain = Domain(kind="image", shape=(len(self.mode), *size), levels=256)
+
         settings = f"{domain.text()} {self.mode} {bool(self.size)}"
         return StoredArrays(
             name=folder.resolve().name,
-            x=Pictures(listing.files, domain.shape, "crop" if self.size else "none"),
+            x=PictureFiles(listing.files, domain.shape, "crop" if self.size else "none"),
             y=listing.labels,
             domain=domain,
             classes=listing.classes,

@@ -24,7 +24,7 @@ from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Array, StoredArrays
 from brinell.datasets._files import npz_array, read_error
 from brinell.datasets._listing import (
-    Pictures,
+    PictureFiles,
     classes_of,
     digest_of,
     one_size,
@@ -61,6 +61,7 @@ class Masks(Checked):
             files, masks, classes = self._archive(folder)
         else:
             files, masks, classes = self._pictures(folder)
+
         sizes, notes = sizes_of(files)
         for file, size, mask in zip(files, sizes, masks, strict=True):
             if size != mask.shape:
@@ -72,11 +73,12 @@ class Masks(Checked):
         names = check_masks(masks, classes, str(folder))
         if not self.side:
             one_size(files, [mask.shape for mask in masks], "side=257")
+
         stored = np.stack([self._resized(mask) for mask in masks])
         domain = Domain(kind="image", shape=(3, *stored.shape[1:]), levels=256)
         return StoredArrays(
             name=folder.resolve().name,
-            x=Pictures(files, domain.shape, "stretch"),
+            x=PictureFiles(files, domain.shape, "stretch"),
             y=np.zeros(len(files), dtype=np.int64),
             domain=domain,
             classes=names,
@@ -88,6 +90,7 @@ class Masks(Checked):
         )
 
     def _archive(self, folder: Path) -> tuple[list[Path], list[Array], list[str] | None]:
+        """The pictures of a masks.npz, their masks, and the names of the classes if it has any."""
         file = folder / "masks.npz"
         try:
             with zipfile.ZipFile(file) as archive:
@@ -102,6 +105,7 @@ class Masks(Checked):
             raise RequestError(
                 f"{file} has no array masks of shape (pictures, height, width): save one"
             )
+
         masks = arrays["masks"]
         names = (
             arrays["files"].astype(str).tolist()
@@ -131,11 +135,13 @@ class Masks(Checked):
         )
 
     def _pictures(self, folder: Path) -> tuple[list[Path], list[Array], list[str] | None]:
+        """The pictures of a folder, the masks of masks/, and the names of the classes if known."""
         if self.split:
             raise RequestError(
                 "split= is for masks.npz with an array split: leave it out, or "
                 "name the folder of that split"
             )
+
         files, masks = _list_pictures(folder / "images"), []
         for file in files:
             mask_file = folder / "masks" / f"{file.stem}.png"
@@ -144,6 +150,7 @@ class Masks(Checked):
                     f"there is no mask {mask_file}: save one for {file.name}, or "
                     f"masks.npz in {folder}"
                 )
+            # A mask in colours would be read as grey values, which are no classes.
             with open_picture(mask_file) as image:
                 if image.mode not in ("L", "P", "1"):
                     raise RequestError(
@@ -151,13 +158,12 @@ class Masks(Checked):
                         "each pixel as a grey value of 8 bits"
                     )
                 masks.append(np.array(image, dtype=np.uint8))
+
         classes = classes_of(folder)
         return files, masks, None if classes is None else list(classes.names)
 
     def _resized(self, mask: Array) -> Array:
-        """(side, side) uint8: a mask by its nearest pixels; the mask as it is where nothing is
-        resized.
-        """
+        """(side, side) uint8: a mask by its nearest pixels; as it is without a side."""
         if not self.side:
             return mask.astype(np.uint8)
         image = Image.fromarray(mask.astype(np.uint8))
@@ -165,6 +171,7 @@ class Masks(Checked):
 
 
 def _list_pictures(folder: Path) -> list[Path]:
+    """The pictures of a folder by their names; refuses a folder without any."""
     files = sorted(path for path in folder.glob("[!.]*") if path.suffix.lower() in SUFFIXES)
     if not files:
         raise RequestError(f"{folder} holds no pictures: put them there")

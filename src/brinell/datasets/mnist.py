@@ -44,13 +44,14 @@ class Mnist:
         folder = existing_path(self.path, "folder", "mnist:DIR")
         images = _find(folder, f"{PREFIX[self.split]}-images", "idx3-ubyte")
         labels = _find(folder, f"{PREFIX[self.split]}-labels", "idx1-ubyte")
-        x, y = _idx(images, 3), _idx(labels, 1)
-        y = check_labels(y, len(x), str(labels))
+        x = _idx(images, 3)
+        y = check_labels(_idx(labels, 1), len(x), str(labels))
         if y.max() > 9:
             raise RequestError(
                 f"{labels} holds the label {y.max()}, but MNIST has the classes 0 "
                 "to 9: fetch it again"
             )
+
         arrangement = arrange(x.shape, kind="image", layout="first")
         return StoredArrays(
             name=f"mnist-{self.split}",
@@ -65,6 +66,7 @@ class Mnist:
 
 
 def _find(folder: Path, stem: str, kind: str) -> Path:
+    """The file of this name, as it is or as .gz, in the folder or in torchvision's."""
     for place in FOLDERS:
         for name in (f"{stem}-{kind}", f"{stem}.{kind}"):
             for suffix in ("", ".gz"):
@@ -76,6 +78,7 @@ def _find(folder: Path, stem: str, kind: str) -> Path:
 
 
 def _idx(file: Path, axes: int) -> Array:
+    """The bytes of an idx file with so many axes."""
     most = max(bounded.IN_MEMORY, bounded.RATIO * file.stat().st_size)
     try:
         with gzip.open(file) if file.suffix == ".gz" else bounded.open_regular(file) as stream:
@@ -83,6 +86,8 @@ def _idx(file: Path, axes: int) -> Array:
     except (OSError, EOFError, zlib.error) as error:
         raise read_error(file, error) from None
     bounded.check_unpacked_size(len(content), file.stat().st_size, file)
+
+    # Two zeros, the type, the number of axes, then the length of each axis.
     head = content[: 4 + 4 * axes]
     if len(head) < 4 + 4 * axes or head[:4] != bytes((0, 0, BYTES, axes)):
         raise RequestError(

@@ -102,6 +102,7 @@ class Npz(Checked):
     """
 
     def __post_init__(self) -> None:
+        """Refuse options that need another one."""
         super().__post_init__()
         if self.only and not self.groups:
             raise ValueError("only= chooses groups: name their array by groups=")
@@ -121,6 +122,7 @@ class Npz(Checked):
                     for name in archive.namelist()
                     if name.endswith(".npy")
                 ]
+                # The names in an archive decide which of them are read, and only these are.
                 pick = partial(_pick, names=names_in_archive, file=file)
                 small = partial(_small, archive, file=file)
                 x_name, y_name = pick(self.x, INPUTS, option="x"), pick(self.y, LABELS, option="y")
@@ -142,8 +144,10 @@ class Npz(Checked):
                 }
         except RequestError:
             raise
-        except Exception as error:  # of a damaged archive the library raises whatever comes its way
+        except Exception as error:
+            # Of a damaged archive the library raises whatever comes its way.
             raise read_error(file, error) from None
+
         inputs = f"array {x_name} of {file}"
         has_rate = "fs" in numbers or bool(
             set(x_name.lower().replace("-", "_").split("_")) & SIGNALS
@@ -158,6 +162,7 @@ class Npz(Checked):
         )
         y, class_texts, notes = encode_labels(y, None if names is None else names.tolist())
         labels = check_labels(y, len(x), f"array {y_name} of {file}")
+
         divide = numbers.get("divide") if self.divide is None else self.divide
         if divide is not None and not divide > 0:
             raise RequestError(f"array divide of {file} is {divide:g}: it must be above 0")
@@ -172,6 +177,7 @@ class Npz(Checked):
         )
         if self.kind is None and self.layout is None and not has_rate:
             notes += reading_note(x, arrangement)
+
         rows = None if groups is None else self._rows(groups, len(x), file)
         fixed_channels = None
         if intervals and groups is not None:
@@ -186,6 +192,7 @@ class Npz(Checked):
                 before, after, groups, f"rhythm={'+'.join(self.rhythm)} of {file}"
             )[rows]
             domain = with_rhythm(domain)
+
         return StoredArrays(
             name=file.stem,
             x=x if rows is None else x[rows],
@@ -200,6 +207,7 @@ class Npz(Checked):
         )
 
     def _rows(self, groups: Array, n: int, file: Path) -> Array:
+        """The rows of the groups in use, in the order in which groups take turns."""
         subject = f"array {self.groups} of {file}"
         if groups.shape != (n,):
             raise RequestError(
@@ -212,12 +220,14 @@ class Npz(Checked):
                 f"{subject} has no group {absent[0]!r}; it holds "
                 f"{', '.join(sorted(set(texts))[:50])}"
             )
+
         rows = np.flatnonzero(np.isin(texts, self.only)) if self.only else np.arange(n)
         return rows[turns(groups[rows])]
 
     def _sampling(
         self, arrangement: Arrangement, numbers: dict[str, float], file: Path
     ) -> Sampling | None:
+        """Recording metadata of signals, by options or else by the archive; None without a rate."""
         rate = numbers.get("fs") if self.rate is None else self.rate
         if arrangement.kind != "signal" or rate is None:
             return None
@@ -230,6 +240,7 @@ class Npz(Checked):
 
 
 def _pick(requested: str, usual: tuple[str, ...], names: list[str], file: Path, option: str) -> str:
+    """The name of an array: the requested one, or the first of the usual ones."""
     for name in (requested,) if requested else usual:
         if name in names:
             return name
@@ -258,6 +269,7 @@ def _small(archive: zipfile.ZipFile, name: str, file: Path, most_rows: int) -> A
 
 
 def _number(archive: zipfile.ZipFile, name: str, file: Path) -> float:
+    """A single number of an archive."""
     try:
         with archive.open(name + ".npy") as member:
             content = io.BytesIO(member.read(NUMBER_BYTES))

@@ -60,11 +60,11 @@ class Table:
         file = existing_path(self.path, "file", SPEC)
         table = _read(file)
         label = self._label(table, file)
-        others = [name for name in table.column_names if name != label]
-        features = [name for name in others if name not in self.drop]
+        other_columns = [name for name in table.column_names if name != label]
+        features = [name for name in other_columns if name not in self.drop]
         bounds = dict(map(_parse_bounds, self.bounds))
         for option, names in {"drop": self.drop, "fixed": self.fixed, "bounds": bounds}.items():
-            columns_of_file = others if option == "drop" else features
+            columns_of_file = other_columns if option == "drop" else features
             if unknown := [name for name in names if name not in columns_of_file]:
                 raise RequestError(
                     f"{file} has no column {unknown[0]!r}, which {option}= names; "
@@ -74,6 +74,7 @@ class Table:
             raise RequestError(
                 f"{file} has no column beside {label!r}: there is nothing to classify by"
             )
+
         columns = {name: _column(table, name, file) for name in [*features, label]}
         empty = {name: holes for name, (_, holes) in columns.items()}
         checked = {label: empty[label]} if self.missing == "keep" else empty
@@ -87,6 +88,7 @@ class Table:
             )
             for name, (column, _) in columns.items()
         }
+
         y, classes = self._labels(values.pop(label), label, file)
         x, domain, notes = vectors_of(
             values, bounds, self.fixed, file, {name: empty[name][rows] for name in values}
@@ -96,11 +98,13 @@ class Table:
         return StoredArrays(name=file.stem, x=x, y=y, domain=domain, classes=classes, info=info)
 
     def _label(self, table: pa.Table, file: Path) -> str:
+        """The column of the classes: the one that is named, or that has a usual name."""
         names = table.column_names
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise RequestError(
                 f"{file} has two columns {repeated[0]!r}: give each a name of its own"
             )
+
         for name in (self.label,) if self.label else LABELS:
             if name in names:
                 return name
@@ -111,10 +115,12 @@ class Table:
         )
 
     def _labels(self, values: Array, label: str, file: Path) -> tuple[Labels, tuple[str, ...]]:
+        """The numbers of the classes, in the order of the option or sorted, and their names."""
         classes, y = np.unique(values, return_inverse=True)
         names = [text_of(value) for value in classes]
         if not self.classes:
             return y.astype(np.int64).reshape(-1), tuple(names)
+
         check_unique(self.classes, "the option classes=")
         if missing := [name for name in names if name not in self.classes]:
             raise RequestError(
@@ -126,16 +132,19 @@ class Table:
 
 
 def _read(file: Path) -> pa.Table:
+    """The content of a file, as its ending says."""
     kind = file.suffix.lower()
     with bounded.decoding(file, file.stat().st_size):
         if kind == ".parquet":
             table = _parquet(file)
         elif kind in (".csv", ".tsv", ".txt"):
+            # Refuses a first line of any length before the whole file is read.
             first_row(file)
             options = pa.csv.ParseOptions(delimiter="\t" if kind == ".tsv" else ",")
             table = pa.csv.read_csv(file, parse_options=options)
         else:
             raise RequestError(f"{file} is no table: name a .csv, .tsv or .parquet file")
+
     if not len(table):
         raise RequestError(f"{file} has no rows: there is nothing to audit")
     return table
@@ -152,12 +161,16 @@ def _parquet(file: Path) -> pa.Table:
         groups = sum(
             metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)
         )
+
+        # A column of one repeated value takes few bytes in the file, and 8 for each row in memory.
         bounded.check_unpacked_size(
             max(groups, 8 * metadata.num_rows * metadata.num_columns), packed, file
         )
         table = parquet.read()
+
     for column in table.columns:
         if pa.types.is_dictionary(column.type):
+            # Codes are small, and the texts that they stand for may not be.
             text_bytes = (
                 pa.compute.sum(
                     pa.compute.binary_length(chunk.dictionary).take(chunk.indices)
@@ -177,6 +190,7 @@ def _column(table: pa.Table, name: str, file: Path) -> tuple[Any, Array]:
     if pa.types.is_decimal(kind):
         column = column.cast(pa.float64())
         kind = column.type
+
     if not (
         pa.types.is_floating(kind)
         or pa.types.is_integer(kind)
@@ -187,6 +201,8 @@ def _column(table: pa.Table, name: str, file: Path) -> tuple[Any, Array]:
             f"column {name} of {file} holds {kind}, neither numbers nor text: "
             f"convert it, or drop={name}"
         )
+
+    # Empty texts are missing values too.
     empty = column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
     if _is_text(kind):
         empty |= np.array([text is not None and not text.strip() for text in column.to_pylist()])
@@ -194,12 +210,14 @@ def _column(table: pa.Table, name: str, file: Path) -> tuple[Any, Array]:
 
 
 def _is_text(kind: pa.DataType) -> bool:
+    """True if a column holds texts."""
     return bool(
         pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
     )
 
 
 def _parse_bounds(text: str) -> tuple[str, tuple[float, float]]:
+    """The name of a column and its bounds, from COLUMN:LOW:HIGH."""
     try:
         name, low, high = text.rsplit(":", 2)
         bounds = float(low), float(high)

@@ -25,7 +25,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, SampleError
 from brinell.core.settings import Checked, Count, Range
 from brinell.core.user_files import existing_path
-from brinell.datasets._arrays import Array, Rows, StoredArrays
+from brinell.datasets._arrays import Array, LazyRows, StoredArrays
 from brinell.datasets._listing import crop_centre, digest_of, listing_of
 
 SUFFIXES = frozenset(
@@ -83,6 +83,7 @@ class VideoFolder(Checked):
         listing = listing_of(folder, SUFFIXES, "videos", "videos")
         sides = (self.size, self.size) if self.size else _first_size(listing.files)
         domain = Domain(kind="video", shape=(3, self.frames, *sides), levels=256)
+
         clips = _Clips(listing.files, domain.shape, self)
         settings = f"{domain.text()} {self.frames} {self.stride} {self.clips} {self.size}"
         return StoredArrays(
@@ -107,10 +108,8 @@ def import_av() -> Any:
         ) from None
 
 
-class _Clips(Rows):
-    """(n, 3, frames, height, width) uint8: `settings.clips` clips of each video, one video after
-    another.
-    """
+class _Clips(LazyRows):
+    """(n, 3, frames, height, width) uint8: clips of each video, one video after another."""
 
     def __init__(
         self, files: Sequence[Path], shape: tuple[int, ...], settings: VideoFolder
@@ -121,8 +120,9 @@ class _Clips(Rows):
         self._failures: dict[int, str] = {}
 
     def unreadable(self, indices: Sequence[int]) -> dict[int, str]:
-        """The unreadable ones of these samples, each with the reason in one line; decodes those
-        that were not decoded before.
+        """The unreadable ones of these samples, each with the reason in one line.
+
+        Samples that were not decoded before are decoded now.
         """
         for index in indices:
             with suppress(UnreadableError):
@@ -142,11 +142,13 @@ class _Clips(Rows):
         return self._clips[index]
 
     def _read(self, file: Path, index: int) -> Array:
-        with _open_video(
-            file
-        ) as container:  # packets are right for most formats, and far cheaper than decoding
+        """(3, frames, height, width) uint8: the frames of one clip."""
+        # Packets are the frames of most formats, and far cheaper to count than to decode.
+        with _open_video(file) as container:
             count = sum(1 for packet in container.demux(container.streams.video[0]) if packet.size)
-        for _ in range(2):  # a second time where the file promises more frames than it holds
+
+        # A second time where the file promises more frames than it holds.
+        for _ in range(2):
             frame_numbers, count, frames = self._frame_numbers(file, count, index), 0, list[Array]()
             for count, frame in enumerate(_decode(file), 1):
                 if count - 1 in frame_numbers:
@@ -156,6 +158,7 @@ class _Clips(Rows):
         raise UnreadableError(f"{file} changes while it is read: leave the folder alone")
 
     def _frame_numbers(self, file: Path, count: int, index: int) -> range:
+        """The frames of a clip, in a video of so many frames."""
         settings = self._settings
         spans = (settings.frames - 1) * settings.stride + 1
         latest = count - spans
@@ -195,12 +198,14 @@ def _open_video(file: Path) -> Iterator[Any]:
             if not container.streams.video:
                 raise UnreadableError(f"{file} holds no video: take it out")
             codec = container.streams.video[0].codec_context
+            # Before a frame is decoded, which would take so much memory.
             if (codec.width or 0) * (codec.height or 0) > MOST_PIXELS:
                 raise UnreadableError(
                     f"{file} says that it is {codec.width} x {codec.height}, more "
                     "than any video: take it out"
                 )
             yield container
+
     except (av.FFmpegError, OSError, ValueError, MemoryError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UnreadableError(
@@ -209,6 +214,7 @@ def _open_video(file: Path) -> Iterator[Any]:
 
 
 def _decode(file: Path) -> Iterator[Any]:
+    """The frames of a video in order."""
     with _open_video(file) as container:
         for frame in container.decode(container.streams.video[0]):
             if frame.is_corrupt:
@@ -217,6 +223,7 @@ def _decode(file: Path) -> Iterator[Any]:
 
 
 def _first_size(files: Sequence[Path]) -> tuple[int, int]:
+    """Height and width of the first video that decodes."""
     for file in files:
         with suppress(UnreadableError, StopIteration):
             frame = next(_decode(file))

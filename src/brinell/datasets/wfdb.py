@@ -90,9 +90,7 @@ class _Sample(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Wfdb(Checked):
-    """Heartbeats of WFDB records, cut at their annotations, in AAMI classes; or whole records with
-    a label.
-    """
+    """Heartbeats of WFDB records in AAMI classes, or whole records with a label."""
 
     path: str = ""
     """The folder of records (.hea, .dat and the annotations)."""
@@ -129,12 +127,14 @@ class Wfdb(Checked):
     beat."""
 
     def __post_init__(self) -> None:
+        """Refuse bounds that do not fit the leads, and options that exclude each other."""
         super().__post_init__()
         for name in ("records", "without", "leads", "low", "high"):
             # JSON makes lists of them, and nothing after `leads=` a single empty name.
             object.__setattr__(
                 self, name, tuple(value for value in getattr(self, name) if value != "")
             )
+
         if any(len(bound) not in (1, max(1, len(self.leads))) for bound in (self.low, self.high)):
             raise ValueError(
                 f"bounds {self.low} to {self.high} for {len(self.leads)} leads: "
@@ -142,6 +142,7 @@ class Wfdb(Checked):
             )
         if any(low >= high for low, high in zip(*self.bounds, strict=True)):
             raise ValueError(f"bounds {self.low} to {self.high}: the lower one must be the smaller")
+
         if self.label and self.rhythm:
             raise ValueError(
                 "rhythm= is for beats, and label= makes a sample of each record: leave one out"
@@ -166,6 +167,7 @@ class Wfdb(Checked):
                 "WFDB records are read by the library wfdb, which is absent: pip "
                 "install 'brinell[ecg]'"
             ) from None
+
         remarks: list[Remark] = []
         records: dict[str, Beats] = {}
         samples: dict[str, _Sample] = {}
@@ -194,6 +196,7 @@ class Wfdb(Checked):
                 remarks.append(Remark(RECORD_LEFT_OUT, text))
             if lost_text:
                 remarks.append(Remark(BEATS_LEFT_OUT, lost_text))
+
         if samples:
             return _samples_of(folder.resolve().name, samples, rate, self, tuple(remarks))
         if not any(len(beats.y) for beats in records.values()):
@@ -205,6 +208,7 @@ class Wfdb(Checked):
         return _beats_of(folder.resolve().name, records, rate, self, tuple(remarks))
 
     def _choose_records(self, folder: Path) -> list[str]:
+        """The names of the records to read, sorted."""
         available = sorted(
             str(file.relative_to(folder).with_suffix("")) for file in folder.rglob("*.hea")
         )
@@ -214,6 +218,7 @@ class Wfdb(Checked):
             raise RequestError(
                 f"{folder} has no record {absent[0]!r}; it holds {', '.join(available[:50])}"
             )
+
         requested = SPLITS[self.split] if self.split else self.records or available
         names = [name for name in available if name in requested and name not in self.without]
         if not names:
@@ -231,6 +236,8 @@ class _UnusableRecordError(Exception):
 
 
 class _Record:
+    """A record of a folder: its header, its signal, and the annotations of its beats."""
+
     def __init__(self, library: Any, folder: Path, name: str, settings: Wfdb) -> None:
         self.name, self.settings = name, settings
         path = str(folder / name)
@@ -239,10 +246,10 @@ class _Record:
             raise _UnusableRecordError(
                 name, f"has no annotations ({name}.{settings.annotations})", hint
             )
+
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # the library uses its own libraries in ways they warn of
+            # The library uses its own libraries in ways they warn of.
+            warnings.simplefilter("ignore")
             with bounded.decoding(
                 f"record {name}", len(bounded.read(Path(f"{path}.hea"), MOST_HEADER))
             ):
@@ -256,11 +263,13 @@ class _Record:
                 self.signal = library.rdrecord(path, channels=channels)
 
     def _packed(self, folder: Path) -> int:
-        """Size in bytes of the files that the header names; refuses missing files and headers that
-        state too many values.
+        """Size in bytes of the files that the header names.
+
+        Missing files, and headers that state too many values, are refused.
         """
         if hasattr(self.header, "segments"):  # they are headers, and name files of their own
             raise _UnusableRecordError(self.name, "consists of segments")
+
         place = (folder / self.name).parent
         files = {str(name) for name in getattr(self.header, "file_name", None) or [] if name}
         for name in files:
@@ -270,6 +279,7 @@ class _Record:
                 )
         packed = sum((place / name).stat().st_size for name in files)
         declared = (self.header.sig_len or 0) * (self.header.n_sig or 0)
+        # Even compressed formats spend some bits on a value.
         if declared < 0 or declared > 16 * packed:
             raise _UnusableRecordError(
                 self.name, f"says it has {declared} values in {packed} bytes"
@@ -277,8 +287,10 @@ class _Record:
         return packed
 
     def _channels(self) -> list[int]:
+        """The places of the leads in the record."""
         names = list(self.header.sig_name or [])
         leads = self.settings.leads or names[:1]
+        # The default is a lead of beats: a whole record without it is used with all of its leads.
         if self.settings.label and leads == Wfdb.leads and leads[0] not in names:
             leads = tuple(names)
         if missing := [lead for lead in leads if lead not in names]:
@@ -292,8 +304,12 @@ class _Record:
     def sample(
         self, earlier_rate: float, first: "_Sample | None", table: Mapping[str, str]
     ) -> tuple["_Sample", float]:
-        """The record from its start with its label, and its rate; `first` is the first record that
-        was used.
+        """The record from its start with its label, and its rate.
+
+        Args:
+            earlier_rate: the rate of the previous records, 0 for the first.
+            first: the first record that was used.
+            table: labels by the names of records; empty if the header has the label.
         """
         name, values = self.settings.label, []
         for comment in self.header.comments or []:
@@ -311,6 +327,7 @@ class _Record:
                 self.name,
                 f"has the leads {', '.join(leads)}, and the first {', '.join(first.leads)}",
             )
+
         x = self._resampled(rate)
         if self.settings.seconds:
             if x.shape[1] < (length := round(self.settings.seconds * rate)):
@@ -319,6 +336,7 @@ class _Record:
                 )
             x = x[:, :length]
         low, high = (np.array(bound)[:, None] for bound in self.settings.bounds)
+        # NaN, a missing value, is not inside.
         if not bool(((x >= low) & (x <= high)).all()):
             bounds = f"the bounds of {low.ravel().tolist()} to {high.ravel().tolist()} mV"
             raise _UnusableRecordError(
@@ -342,6 +360,8 @@ class _Record:
             raise _UnusableRecordError(
                 self.name, f"has {rate:g} values per second, and a window of {window} holds no beat"
             )
+
+        # Annotations of other kinds than beats have no class.
         classes = [AAMI.get(symbol) for symbol in self.marks.symbol]
         positions = np.round(np.asarray(self.marks.sample) * (rate / self.header.fs)).astype(
             np.int64
@@ -357,9 +377,8 @@ class _Record:
             windows[row] = x[:, positions[i] - before : positions[i] + after]
         labels = np.array([CLASSES.index(str(classes[i])) for i in beats_inside], dtype=np.int64)
         low, high = (np.array(bound)[:, None] for bound in self.settings.bounds)
-        fits = np.asarray(
-            ((windows >= low) & (windows <= high)).all((1, 2))
-        )  # NaN, a missing value, is not inside
+        # NaN, a missing value, is not inside.
+        fits = np.asarray(((windows >= low) & (windows <= high)).all((1, 2)))
         lost_text = (
             f"{int((~fits).sum())} of {len(fits)} beats of record {self.name} "
             "have missing values or leave the bounds of "
@@ -376,6 +395,7 @@ class _Record:
             return rhythms
         if beat.sum() < 2:
             raise _UnusableRecordError(self.name, "has a single beat, and so no rhythm")
+
         intervals = np.diff(np.asarray(self.marks.sample)[beat]) / self.header.fs
         if not (intervals > 0).all():
             raise _UnusableRecordError(
@@ -386,12 +406,15 @@ class _Record:
         return rhythms
 
     def _rate(self, earlier_rate: float) -> float:
+        """Values per second of this record, after a check that they are those of the others."""
         signal, marks = self.header.fs, self.marks and self.marks.fs
+        # Annotations at another rate would mark other places of the signal.
         if marks and abs(marks - signal) > 1e-6 * signal:
             raise _UnusableRecordError(
                 self.name,
                 f"has its signal at {signal:g} and its annotations at {marks:g} values per second",
             )
+
         rate = self.settings.rate or float(signal)
         if earlier_rate and rate != earlier_rate:
             hint = "rate= brings all to one"
@@ -410,6 +433,7 @@ class _Record:
         x = self.signal.p_signal.T * np.array([[MILLIVOLTS[unit]] for unit in units])
         if np.isnan(x).all(1).any():
             raise _UnusableRecordError(self.name, "has a lead without a single value")
+
         x = x - np.nanmedian(x, axis=1, keepdims=True)
         ratio = Fraction(rate / self.header.fs).limit_denominator(FINEST)
         if ratio == 1:
@@ -434,15 +458,16 @@ def _beats_of(
     settings: Wfdb,
     remarks: tuple[Remark, ...],
 ) -> StoredArrays:
-    """The beats of several records as a data set in memory; names of records do not count in its
-    digest.
-    """
+    """The beats of several records as a data set; names of records do not count in its digest."""
     x, y, intervals = (
         np.concatenate(parts) for parts in zip(*beats_by_record.values(), strict=True)
     )
+
     record = np.repeat(
         np.arange(len(beats_by_record)), [len(beats.y) for beats in beats_by_record.values()]
     )
+
+    # Records take turns, so that the first samples contain all of them.
     order, start = _order(record, y, settings.most), -math.floor(settings.before * rate) / rate
     domain = _domain(x, settings)
     return StoredArrays(
@@ -465,6 +490,8 @@ def _beats_of(
 def _order(groups: Array, labels: Labels, most: int) -> Array:
     """The order in which groups take turns, with at most so many samples of a class; 0 for all."""
     order = turns(groups)
+
+    # Each class keeps its first samples in this order.
     by_class = (
         [np.flatnonzero(labels[order] == label)[:most] for label in np.unique(labels)]
         if most
@@ -474,13 +501,20 @@ def _order(groups: Array, labels: Labels, most: int) -> Array:
 
 
 def _domain(x: Array, settings: Wfdb) -> Domain:
-    low, high = (bound[0] if len(bound) == 1 else bound for bound in settings.bounds)
-    return Domain(kind="signal", shape=x.shape[1:], low=low, high=high)
+    """The domain of signals in mV, with one bound for all leads where they are the same."""
+    low, high = settings.bounds
+    return Domain(
+        kind="signal",
+        shape=x.shape[1:],
+        low=low[0] if len(low) == 1 else low,
+        high=high[0] if len(high) == 1 else high,
+    )
 
 
 def _labels_of_table(text: str, names: Sequence[str]) -> dict[str, str]:
-    """The labels of records by name, from FILE.csv:COLUMN: the record's column is the one that
-    holds the names.
+    """The labels of records by name, from FILE.csv:COLUMN.
+
+    The column of the records is the one that holds their names.
     """
     path, _, column = text.rpartition(":")
     with csv_file(existing_path(path, "file", "label=FILE.csv:COLUMN")) as content:
@@ -490,11 +524,14 @@ def _labels_of_table(text: str, names: Sequence[str]) -> dict[str, str]:
             f"{path} has no column {column!r}; it has "
             f"{', '.join(map(str, rows[0])) if rows else 'no row'}"
         )
+
     for key in rows[0]:
         labels = {
+            # Tables name a record, or one of its files.
             re.sub(r"\.(hea|dat|mat)$", "", row[key] or ""): (row[column] or "").strip()
             for row in rows
         }
+        # The whole name of a record in a subfolder counts for more than its last part.
         if matches := {
             name: labels[part]
             for name in names
@@ -510,14 +547,15 @@ def _labels_of_table(text: str, names: Sequence[str]) -> dict[str, str]:
 def _samples_of(
     name: str, samples: dict[str, _Sample], rate: float, settings: Wfdb, remarks: tuple[Remark, ...]
 ) -> StoredArrays:
-    """Records with labels as a data set in memory; numbers and names of classes count in their
-    order.
-    """
+    """Records with labels as a data set; numbers and names of classes count in their order."""
+    # Labels that are numbers count as such: 2 before 10.
     classes = sorted(
         {sample.label for sample in samples.values()},
         key=lambda label: (label.isdecimal() * len(label), label),
     )
     labels = np.array([classes.index(sample.label) for sample in samples.values()], dtype=np.int64)
+
+    # Classes take turns. All records are cut to the length of the shortest.
     order, leads = _order(labels, labels, settings.most), next(iter(samples.values())).leads
     length = min(sample.x.shape[1] for sample in samples.values())
     x = np.stack([sample.x[:, :length] for sample in samples.values()])[order]

@@ -14,7 +14,7 @@ from brinell.core.checks import Code, Finding
 from brinell.core.errors import ModelError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
-from brinell.core.oracle import Batch, Gradient
+from brinell.core.oracle import Batch, GradientAnswer
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, extent
 
@@ -149,13 +149,13 @@ class CheckContext:
             return self.ask(self.rows), True
 
     @cached_property
-    def ce(self) -> Gradient:
+    def ce(self) -> GradientAnswer:
         """Gradient of the cross-entropy."""
         self.require(Access.GRADIENTS)
         return self.oracle.gradient(self.batch.ids, self.batch.x, losses.cross_entropy)
 
     @cached_property
-    def margin(self) -> Gradient:
+    def margin(self) -> GradientAnswer:
         """Gradient of the margin."""
         self.require(Access.GRADIENTS)
         return self.oracle.gradient(self.batch.ids, self.batch.x, losses.margin)

@@ -4,7 +4,7 @@ ranks.
 
 import re
 
-from brinell.core.criterion import Threshold, TopK, WrittenCriterion
+from brinell.core.criterion import TopK, WrittenCriterion, WrittenProbability
 from brinell.core.errors import RequestError, option
 from brinell.core.suggestions import suggestion
 from brinell.engine.request import Request
@@ -54,7 +54,7 @@ def parse_threshold(text: str | None, classes: tuple[str, ...]) -> WrittenCriter
         )
     name = match["name"]
     if name is None:
-        return Threshold(true_below=value, text=f"true<{value:g}")
+        return WrittenProbability(true_below=value, text=f"true<{value:g}")
     if name not in classes and not name.isdecimal():
         raise RequestError(
             f"there is no class {name!r}{suggestion(name, classes)}: give a name "
@@ -62,7 +62,7 @@ def parse_threshold(text: str | None, classes: tuple[str, ...]) -> WrittenCriter
         )
     index = classes.index(name) if name in classes else int(name)
     name = classes[index] if index < len(classes) else name
-    return Threshold(wrong_class=index, wrong_above=value, text=f"class={name}>{value:g}")
+    return WrittenProbability(wrong_class=index, wrong_above=value, text=f"class={name}>{value:g}")
 
 
 def check_threshold(threshold: WrittenCriterion, model: str, classes: int, access: str) -> None:

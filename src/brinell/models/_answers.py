@@ -71,8 +71,9 @@ NEUTRAL = {
 
 
 def random_inputs(domain: Domain, n: int) -> Tensor:
-    """(n, *shape) random inputs within the bounds, the same in every run; the answers to them show
-    what a model answers.
+    """(n, *shape) random inputs within the bounds, the same in every run.
+
+    The answers to them show what a model answers.
     """
     low, high = domain.bounds()
     return low + (high - low) * Streams.of(0, torch.arange(n)).uniform(*domain.shape)
@@ -89,9 +90,7 @@ def logits_of_labels(labels: Tensor, classes: int) -> Tensor:
 
 
 def logits_of_sigmoids(scores: Tensor) -> Tensor:
-    """(n, classes) scores between 0 and 1, one per class, to (n, classes) float32 logits, none
-    beyond `FLOOR` and `CEILING`.
-    """
+    """(n, classes) scores between 0 and 1, one per class, to (n, classes) float32 logits."""
     scores_inside = scores.clamp(FLOOR, CEILING)
     return (scores_inside.log() - (-scores_inside).log1p()).float()
 
@@ -125,6 +124,9 @@ def kind_of_answers(answers: Tensor) -> Kind:
     unit = bool(((answers >= 0) & (answers <= 1)).all())
     if answers.shape[1] == 1:
         return "probability" if unit else "logit"
+
+    # Labels as rows: each holds the same two numbers, the larger one once. A single row of two
+    # classes always does, so that its numbers must be 0 and 1.
     top = answers.amax(1, keepdim=True)
     lower_answers = answers.masked_fill(answers == top, torch.inf)
     certain = len(answers) > 1 or bool(((answers == 0) | (answers == 1)).all())
@@ -133,8 +135,10 @@ def kind_of_answers(answers: Tensor) -> Kind:
         ((answers == top).sum(1) == 1).all() and (top == top[0]).all() and (lower == lower[0]).all()
     ):
         return "one-hot"
+
     if are_probabilities(answers):
         return "probabilities"
+    # Logarithms of probabilities are at most 0, and their logsumexp is 0.
     if bool((answers <= SUM).all()) and bool((answers.double().logsumexp(1).abs() < SUM).all()):
         return "log-probabilities"
     if unit and float(answers.amin()) < LOW and float(answers.amax()) > HIGH:
@@ -154,9 +158,7 @@ class _Squashed(NamedTuple):
 
 
 class SquashingInputs(TorchFunctionMode):
-    """Records the input of each softmax over classes and of each sigmoid, to stand in for the
-    output.
-    """
+    """Records the input of each softmax over classes and of each sigmoid, to stand in for it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -169,6 +171,7 @@ class SquashingInputs(TorchFunctionMode):
         operand = args[0] if args else kwargs.get("input")
         if not isinstance(answer, Tensor) or not isinstance(operand, Tensor):
             return answer
+
         inner = self._records.get(id(operand))
         if name in SQUASHING and (
             name == "sigmoid"
@@ -176,9 +179,8 @@ class SquashingInputs(TorchFunctionMode):
                 operand.ndim == 2 and kwargs.get("dim", args[1] if len(args) > 1 else -1) in (1, -1)
             )
         ):
-            answer = (
-                answer.clone()
-            )  # the model may write into it, and the function's gradient needs its output
+            # A copy: the model may write into it, and the function's gradient needs its output.
+            answer = answer.clone()
             self._records[id(answer)] = _Squashed(
                 answer, operand, SQUASHING[name], lambda: func(*args, **kwargs)
             )
@@ -203,8 +205,9 @@ class SquashingInputs(TorchFunctionMode):
         return answer
 
     def before(self, answer: Tensor) -> tuple[Tensor, Tensor, str] | None:
-        """What stands in for an answer: logits, the rows (n,) bool that they explain to the last
-        digit, and the kind.
+        """What stands in for an answer: logits, the rows (n,) bool that they explain, and the kind.
+
+        They explain a row if the function, computed again, gives it to the last digit.
         """
         record = self._records.get(id(answer))
         if record is None or record.logits.shape != answer.shape:
@@ -268,18 +271,21 @@ class LogitModel(Converted):
                     f"{self.kind}, but now one is outside 0 to 1: say what "
                     "it answers, for example answers=logits"
                 )
+
         logits = CONVERSIONS.get(self.kind, as_logits)(answer)
         leader = (answer if answer.shape[1] > 1 else logits).detach().argmax(1)
         if squashed is not None:
             inner, explained, _ = squashed
             inner = logits_of_difference(inner) if self.kind == "probability" else inner.float()
             logits = torch.where(explained[:, None], inner, logits)
+        # Rounding to logits may tie classes that the answer tells apart.
         return led_by(logits, leader)
 
 
 def count_classes(model: Model) -> int:
-    """Number of classes once the answers are logits: two if a model answers one number and does not
-    state its kind.
+    """Number of classes once the answers are logits.
+
+    They are two if a model answers one number and does not state its kind.
     """
     if model.info.output is not None:
         return model.info.output.classes
@@ -290,8 +296,7 @@ def count_classes(model: Model) -> int:
 def recognise_answers(
     model: Model, x: Tensor, on_pass: Callable[[int, int], None] = lambda forwards, backwards: None
 ) -> Model:
-    """The model with its answers converted to logits, by the kind that its answers to real inputs
-    look like.
+    """The model with its answers converted to logits, by the kind that its answers look like.
 
     The model is returned unchanged if it states the kind of its answers, if it fails on all inputs,
     or if its answers do not have one column per class.
@@ -322,6 +327,8 @@ def recognise_answers(
         return model
     if answers.shape[1] != model.classes:
         return model
+
+    # What a squashing function shows decides before what the numbers look like.
     kind: str = kind_of_answers(answers)
     if kinds == {"sigmoids"}:
         kind = "probability" if answers.shape[1] == 1 else "sigmoids"

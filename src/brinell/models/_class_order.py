@@ -35,15 +35,14 @@ class OrderedModel(Converted):
     def __init__(
         self, model: Model, order: Sequence[int], class_names: Sequence[str], note: str
     ) -> None:
-        self.order, notes = tuple(order), (note,) if note else ()
-        step, classes = str(self.order) if order else "", len(order) or model.classes
+        self.order = tuple(order)
         super().__init__(
             model,
-            step,
-            classes,
+            str(self.order) if order else "",
+            len(order) or model.classes,
             class_names=tuple(class_names),
             class_order=self.order,
-            notes=notes,
+            notes=(note,) if note else (),
         )
         self._never = torch.tensor([place == NEVER for place in order])
         self._index = torch.tensor([max(place, 0) for place in order])
@@ -51,9 +50,8 @@ class OrderedModel(Converted):
     def predict(self, x: Tensor) -> Tensor:
         """Logits (n, classes) of inputs (n, *shape), in the order of the data's classes."""
         answer = self.model.predict(x)
-        if (
-            not self.order or answer.ndim != 2 or answer.shape[1] != self.model.classes
-        ):  # which whoever asks refuses
+        # An answer of another form is refused by whoever asks.
+        if not self.order or answer.ndim != 2 or answer.shape[1] != self.model.classes:
             return answer
         ordered = answer.index_select(1, self._index.to(answer.device))
         if not bool(self._never.any()):
@@ -63,16 +61,19 @@ class OrderedModel(Converted):
 
 
 def in_order_of(model: Model, dataset: Dataset, class_names: Sequence[str] = ()) -> Model:
-    """The model with its answers in the order of the data's classes; the model itself if they are."""
+    """The model with its answers in the order of the data's classes; itself if they are."""
     info = model.info
+    # The classes of maps and boxes are those of pixels and objects.
     if info.output is not None:  # its classes are those of pixels or objects
         return model
+    # Answers are recognised by their numbers later, which a class never answered would hide.
     declared = info.answers is not None or model.access == Access.LABELS
     count = 2 if model.classes == 1 else model.classes
     source = "the option class_names= of" if class_names else "the class names of"
     names = check_names(f"{source} {model.name}", class_names or info.class_names, count)
     present = np.unique(np.asarray(dataset.labels())).tolist()
     match = match_classes(model.name, names, tuple(dataset.classes), count, present)
+
     if not match.order:
         return OrderedModel(model, (), names, match.note) if match.note or class_names else model
     if not declared and (model.classes == 1 or NEVER in match.order):
@@ -116,9 +117,7 @@ def names_of_json(subject: str, content: Any) -> tuple[str, ...]:
 
 
 def names_beside(*files: str | Path) -> tuple[str, ...]:
-    """The names in the classes.json in the folder of the first of these files that has one; empty
-    without one.
-    """
+    """The names in the classes.json beside the first of these files with one; empty for none."""
     for file in files:
         beside = Path(file).expanduser().parent / CLASSES_FILE
         if str(file) and beside.is_file():

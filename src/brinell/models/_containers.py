@@ -30,6 +30,7 @@ PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 def unwrapped(model: Any) -> tuple[Any, tuple[str, ...]]:
     """The module within containers, and a description of the containers; other objects unchanged."""
     notes = []
+    # Containers may hold one another.
     while True:
         if isinstance(model, torch.export.ExportedProgram):
             model = model.module()
@@ -43,6 +44,7 @@ def unwrapped(model: Any) -> tuple[Any, tuple[str, ...]]:
             model = model._orig_mod
         else:
             break
+
     size = batch_of(model)
     if size is not None:
         notes.append(f"in batches of {size}, for which it was exported")
@@ -53,9 +55,7 @@ def unwrapped(model: Any) -> tuple[Any, tuple[str, ...]]:
 
 
 def parallel_over(model: Any) -> nn.Module | None:
-    """The container that shares the batches of a model out among several GPUs; None for any other
-    model.
-    """
+    """The container that shares batches out among several GPUs; None for any other model."""
     while is_compiled(model):
         model = model._orig_mod
     return model if isinstance(model, nn.DataParallel) and len(model.device_ids) > 1 else None
@@ -68,8 +68,9 @@ def is_compiled(module: Any) -> bool:
 
 
 def uncompiled() -> AbstractContextManager[Any]:
-    """Context in which no module runs compiled: a compiled graph hides its operations and is
-    rebuilt for each batch size.
+    """Context in which no module runs compiled.
+
+    A compiled graph hides its operations and is rebuilt for each batch size.
     """
     if "torch._dynamo.eval_frame" not in sys.modules:
         return nullcontext()
@@ -78,9 +79,7 @@ def uncompiled() -> AbstractContextManager[Any]:
 
 
 def batch_of(module: Any) -> int | None:
-    """The only size of batch that an exported module takes; None for any size, and for other
-    modules.
-    """
+    """The only size of batch that an exported module takes; None for any size and other modules."""
     if not isinstance(module, torch.fx.GraphModule):
         return None
     inputs = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
@@ -102,8 +101,9 @@ class Holder(nn.Module):
 
 
 class FixedBatch(nn.Module):
-    """A module that takes batches of one size alone, asked with any number of inputs: the last
-    batch is filled up.
+    """A module that takes batches of one size alone, asked with any number of inputs.
+
+    The last batch is filled up.
     """
 
     def __init__(self, module: nn.Module, size: int) -> None:
@@ -150,12 +150,14 @@ def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
     flags = [(part, is_training(part)) for module in modules for part in module.modules()]
     cudnn = torch.backends.cudnn
     enabled, recurrent = cudnn.enabled, any(isinstance(part, nn.RNNBase) for part, _ in flags)
+
     try:
         for module in modules:
             _evaluate(module)
         cudnn.enabled = enabled and not recurrent
         with float32_products():
             yield
+
     finally:
         cudnn.enabled = enabled
         for part, training in flags:
@@ -163,16 +165,19 @@ def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
 
 
 def _evaluate(module: nn.Module) -> None:
+    """Set a module to evaluation mode, unless it is there already."""
     if not any(is_training(part) for part in module.modules()):
         return
     try:
         module.eval()
-    except NotImplementedError:  # an exported module, somewhere within
+    except NotImplementedError:
+        # There is an exported module, somewhere within.
         for part in module.modules():
             _set_flag(part, False)
 
 
 def _set_flag(part: nn.Module, training: bool) -> None:
+    """Set the flag of one module; a frozen TorchScript module has none to be set."""
     if is_training(part) != training:
         part.training = training
 
@@ -181,15 +186,14 @@ def _set_flag(part: nn.Module, training: bool) -> None:
 
 
 def code_of(module: nn.Module) -> list[Any]:
-    """The code and the constants of TorchScript and of graphs, and values that are neither
-    parameters nor buffers.
-    """
+    """The code and constants of TorchScript and graphs, and values beside weights and buffers."""
     content: list[Any] = []
     for part in module.modules():
         if isinstance(part, torch.jit.ScriptModule):
             content.append(_script_of(part))
         elif isinstance(part, torch.fx.GraphModule):
             content.append(part.code)
+
     names = {*dict(module.named_parameters()), *dict(module.named_buffers())}
     content += [
         (name, _dense(value)) for name, value in module.state_dict().items() if name not in names

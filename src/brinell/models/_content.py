@@ -16,6 +16,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -62,9 +63,7 @@ def bound_values(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def global_references(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Names and values of the globals that a function uses, except modules and what other files
-    define.
-    """
+    """Names and values of the globals that a function uses, but for what other files define."""
     for name in _names(function.__code__):
         value = function.__globals__.get(name)
         foreign = getattr(value, "__module__", None) != function.__module__
@@ -75,6 +74,7 @@ def global_references(function: types.FunctionType) -> Iterator[tuple[str, Any]]
 
 
 def _names(code: types.CodeType) -> list[str]:
+    """The names that a code uses, with the codes of functions within it."""
     inner = [
         name
         for constant in code.co_consts
@@ -115,10 +115,10 @@ def modules_in(root: Any) -> list[nn.Module]:
 
 
 def model_copier(model: Model) -> Callable[[], Model]:
-    """A function that returns deep copies of the model as it is now; each call raises ModelError if
-    it cannot be copied.
+    """A function that returns deep copies of the model as it is now.
 
-    Functions are shared, and so is what their closures hold, which the digest of a function covers.
+    Each call raises ModelError if the model cannot be copied. Functions are shared, and so is what
+    their closures hold, which the digest of a function covers.
     """
     try:
         pristine = copy.deepcopy(model)
@@ -126,6 +126,7 @@ def model_copier(model: Model) -> Callable[[], Model]:
         text = f"the model cannot be copied ({type(error).__name__}: {one_line(error, 100)})"
 
         def refuse() -> Model:
+            """Say why there is no copy, once somebody needs one."""
             raise ModelError(text)
 
         return refuse
@@ -140,19 +141,20 @@ def digest_of(*values: Any) -> str:
 
 
 def _feed(hash: Any, value: Any, visited: dict[int, tuple[int, Any]], depth: int) -> None:
+    """Add a value to a hash, and what it consists of."""
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | np.generic):
         hash.update(f"{type(value).__name__} {value!r}\0".encode())
         return
     if id(value) in visited or depth > DEEPEST:
         hash.update(f"again {visited.get(id(value), (-1, None))[0]}\0".encode())
         return
-    visited[id(value)] = (
-        len(visited),
-        value,
-    )  # kept, so that no other thing comes to lie at its address
+
+    # The value is kept, so that no other one comes to lie at its address.
+    visited[id(value)] = (len(visited), value)
     if isinstance(value, Tensor):
         value = value.detach().cpu().contiguous()
         hash.update(f"{value.dtype} {tuple(value.shape)}\0".encode())
+        # NumPy lacks some types of torch, but not their bytes.
         value = value.reshape(-1).view(dtype=torch.uint8).numpy() if value.numel() else np.zeros(0)
     if isinstance(value, np.ndarray):
         _array(hash, value, visited, depth)
@@ -164,8 +166,10 @@ def _feed(hash: Any, value: Any, visited: dict[int, tuple[int, Any]], depth: int
 def _array(
     hash: Any, x: np.ndarray[Any, Any], visited: dict[int, tuple[int, Any]], depth: int
 ) -> None:
+    """Add an array to a hash: its type, its shape and its values."""
     hash.update(f"array {x.dtype} {x.shape}\0".encode())
-    if x.dtype.names:  # field by field: between them lies padding of no meaning
+    if x.dtype.names:
+        # Field by field: between them lies padding of no meaning.
         for name in x.dtype.names:
             _array(hash, x[name], visited, depth)
     elif x.dtype == object:
@@ -182,16 +186,20 @@ def _contents(value: Any) -> list[Any]:
             {type(part) for part in value.modules()},
             key=lambda kind: (kind.__module__, kind.__qualname__),
         )
+        # Addresses differ from process to process.
         text = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
         return [text, kinds, dict(value.named_parameters()), dict(value.named_buffers())]
+
     if isinstance(value, Mapping):
         return [f"{len(value)} pairs", *(part for pair in value.items() for part in pair)]
     if isinstance(value, list | tuple):
         return [f"{len(value)} in order", *value]
     if isinstance(value, set | frozenset):
+        # Their order depends on the process.
         return [f"{len(value)} of a set", *sorted(map(repr, value))]
     if isinstance(value, functools.partial | types.MethodType):
         return [type(value).__name__, *parts_of(value)]
+
     if isinstance(value, types.FunctionType):
         if not is_users(value):
             return [f"{value.__module__}.{value.__qualname__}"]
@@ -206,6 +214,7 @@ def _contents(value: Any) -> list[Any]:
 
 
 def _function(entry: Any) -> Any:
+    """The function of a method or property of a class; None for other entries."""
     entry = entry.fget if isinstance(entry, property) else getattr(entry, "__func__", entry)
     return entry if isinstance(entry, types.FunctionType) else None
 
@@ -216,13 +225,15 @@ def _definition(function: types.FunctionType) -> list[Any]:
     Globals, which its calls may change, are left out.
     """
     text: Any = _code(function.__code__)
-    if function.__name__ != "<lambda>":  # several of which may share one line of source
-        with suppress(OSError, TypeError):  # it was typed in and never saved
+    # Several lambdas may share one line of source; what was typed in has none.
+    if function.__name__ != "<lambda>":
+        with suppress(OSError, TypeError):
             text = inspect.getsource(function)
-    return [text, *(part for pair in bound_values(function) for part in pair)]
+    return [text, *chain.from_iterable(bound_values(function))]
 
 
 def _code(code: types.CodeType) -> list[Any]:
+    """A code with its constants, in which functions within it are codes again."""
     constants = [
         _code(constant) if isinstance(constant, types.CodeType) else constant
         for constant in code.co_consts
@@ -231,11 +242,13 @@ def _code(code: types.CodeType) -> list[Any]:
 
 
 def _state(value: Any) -> list[Any]:
-    """The attributes of an object if they are known to be its complete state, the weights of a
-    Keras model, otherwise nothing.
+    """The attributes of an object if they are known to be its complete state.
+
+    Of a model of Keras they are its weights; of other objects nothing.
     """
     if callable(weights := getattr(value, "get_weights", None)):
         return [np.asarray(weight) for weight in weights()]
+
     kind = type(value)
     is_complete = (
         kind.__module__.partition(".")[0] in COMPLETE

@@ -42,6 +42,7 @@ def open_decoder(text: str) -> tuple[Decoder, str]:
             f"decode={text} names no function of a file: write "
             f"decode=FILE.py:FUNCTION{path_hint(file) if source else ''}"
         )
+
     function = getattr(import_file(file), name, None)
     if not callable(function):
         raise RequestError(
@@ -75,8 +76,9 @@ def is_box_list(answer: Any) -> bool:
 
 
 def pad_boxes(answer: Sequence[Mapping[str, Any]], classes: int, x: Tensor, name: str) -> Tensor:
-    """(n, MOST, 4 + classes): lists of final boxes as candidates, the best first, each with the
-    score of its class alone.
+    """(n, MOST, 4 + classes): lists of final boxes as candidates, the best first.
+
+    Each has the score of its class alone.
     """
     candidates = torch.zeros(len(answer), MOST, 4 + classes, device=x.device)
     for row, entry in enumerate(answer):
@@ -90,6 +92,7 @@ def pad_boxes(answer: Sequence[Mapping[str, Any]], classes: int, x: Tensor, name
                 f"classes of the "
                 "model as those of the data, without one for the background"
             )
+
         place = torch.arange(len(order), device=x.device)
         candidates[row, place, :4] = boxes[order].reshape(-1, 4).float()
         candidates[row, place, 4 + label] = scores[order].float()
@@ -114,6 +117,7 @@ def box_form(candidates: Any, n: int, side: int, name: str, *, final: bool = Fal
             "+ classes), corners in pixels and then a score "
             "for each class, or name a function that does so by decode=FILE.py:FUNCTION"
         )
+
     boxes, scores = candidates[..., :4].detach(), candidates[..., 4:].detach()
     if not bool(torch.isfinite(candidates.detach()).all()):
         raise RequestError(
@@ -133,6 +137,7 @@ def box_form(candidates: Any, n: int, side: int, name: str, *, final: bool = Fal
             f"does, and scores from {float(scores.min()):.3g} "
             f"to {float(scores.max()):.3g}: {remedy}"
         )
+
     turned = ((boxes[..., 2:] < boxes[..., :2]).any(-1) & (scores.amax(-1) > 0)).float().mean()
     if float(turned) > MOST_TURNED:
         raise RequestError(
@@ -142,11 +147,13 @@ def box_form(candidates: Any, n: int, side: int, name: str, *, final: bool = Fal
             "and centre + sides / 2; if a corner and sides, "
             "return x, y, x + width, y + height"
         )
+    # Final boxes may be none, and then all corners are 0.
     if not final and side > 8 and float(boxes.abs().max()) <= 2.0:
         raise RequestError(
             f"{name} answers corners up to {float(boxes.max()):.3g}, as "
             "fractions: multiply them by the picture's sides"
         )
+
     limit = {"limit": UNSUPPRESSED} if final else {}
     return BoxForm(candidates=candidates.shape[1], classes=candidates.shape[2] - 4, **limit)
 
@@ -170,8 +177,9 @@ def decode_raw(decode: Decoder, raw: Tensor, name: str) -> Any:
 def mistakes_of_boxes(
     candidates: Tensor, form: BoxForm, objects: Sequence[Objects], shown: float
 ) -> list[str]:
-    """Explanations of candidates (n, K, 4 + C) that miss the objects: changes by which their boxes
-    find far more.
+    """Explanations of candidates (n, K, 4 + C) that miss the objects.
+
+    They are changes by which the boxes of the candidates find far more.
     """
     first, second, scores = candidates[..., :2], candidates[..., 2:4], candidates[..., 4:]
     corners, count = candidates[..., :4], sum(picture.count for picture in objects)
@@ -180,6 +188,8 @@ def mistakes_of_boxes(
         scores.roll(1, -1),
         torch.cat((first - second / 2, first + second / 2), -1),
     )
+
+    # Each change: boxes, scores, the least score shown, its words, and what to do.
     changes = [
         (corners, scores, shown, "", ""),
         (
@@ -213,10 +223,13 @@ def mistakes_of_boxes(
             f"end the criterion with @{FAINT}, such as missed@{FAINT}",
         ),
     ]
+
     shares = []
     for boxes, of_class, least, _, _ in changes if count >= FEWEST else ():
         found = form.decode(torch.cat((boxes, of_class), -1).flatten(1), least)
         outcomes = [judge(*pair).objects for pair in zip(found, objects, strict=True)]
         shares.append(sum(int((outcome == HIT).sum()) for outcome in outcomes) / count)
+
+    # The first change is none.
     mended = [(share, *change[3:]) for share, change in zip(shares[1:], changes[1:], strict=False)]
     return explain(shares[0] if shares else 1.0, mended, "objects")

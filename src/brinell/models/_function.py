@@ -56,8 +56,7 @@ class Function(nn.Module):
 
 
 class FunctionModel(TorchModel):
-    """A model around a function of inputs (n, *shape), in the layout in which the user passed the
-    data.
+    """A model around a function of inputs (n, *shape), in the layout of the user's data.
 
     Args:
         function: returns (n, classes) scores, (n,) labels, or (n,) scores of the second of two
@@ -90,7 +89,9 @@ class FunctionModel(TorchModel):
         gradients: str = "",
         **settings: Any,
     ) -> None:
+
         self._labels, self._forms, self._gradients = labels, forms, gradients
+        # The number of classes shows which part of an answer holds the logits.
         settings = {"architecture": type(function).__name__, **settings, "data_classes": classes}
         super().__init__(
             Function(function, user_layout),
@@ -114,11 +115,11 @@ class FunctionModel(TorchModel):
         self._notes += (note,)
 
     def digest(self) -> str:
-        """Hash of the function, of what it refers to, and of its predicted classes on some random
-        inputs.
-        """
+        """Hash of the function, of what it refers to, and of its classes for some random inputs."""
         if self._code:
             return digest_of(super().digest(), self._labels)
+
+        # Two functions of one source may answer differently, by what they read when called.
         x = random_inputs(self.domain, DIGEST_INPUTS)
         with torch.no_grad(), answering(self.name, DIGEST_INPUTS):
             classes = [self.predict(x).argmax(1).tolist() for _ in range(2)]
@@ -157,6 +158,7 @@ class FunctionModel(TorchModel):
                 f"{self.name} cannot take the data, arrays of shape {shape} ({'; '.join(failures)})"
             )
             raise RequestError(f"{problem}: give it inputs of its own shape and type")
+
         if self._labels is None:
             self._labels = self._answers_labels(numbers)
         gradients = differentiates and not self._labels
@@ -172,6 +174,7 @@ class FunctionModel(TorchModel):
         return self._data_classes or 0 if self._labels else self.count_columns(numbers)
 
     def _answers_labels(self, answer: Tensor) -> bool:
+        """True if an answer holds one label for each input, and not scores."""
         single, values = answer[0].numel() == 1, answer.detach()
         if (
             single
@@ -197,6 +200,7 @@ class FunctionModel(TorchModel):
                     f"({one_line(error, 100)}), not with numbers: one row of "
                     "scores, or one label, for each input"
                 ) from None
+
         part = part.long() if part.dtype == torch.bool else part
         if not part.ndim or len(part) != len(x):
             raise RequestError(

@@ -43,11 +43,13 @@ class MaiteFunction:
             try:
                 answer = self.model(form(images))
             except BaseException as error:
+                # Any other error than those that end a run shows that this form is not taken.
                 check_exit(self.name, error)
                 failures.append(f"{type(error).__name__}: {one_line(error, 90)}")
                 continue
             self._form = form
             return answer
+
         raise RequestError(
             f"{self.name} takes no list of arrays of shape {images.shape[1:]} "
             f"({failures[0]}), nor of tensors "
@@ -55,12 +57,14 @@ class MaiteFunction:
         )
 
     def _scores(self, answer: Any, n: int) -> Tensor:
+        """(n, classes) scores of the answer to so many images."""
         try:
             targets = list(answer)
         except Exception as error:
             if not is_foreign(error):
                 raise
             targets = []
+
         rows = [scores_of(target, f"the answer of {self.name}") for target in targets]
         if len(rows) != n or len({len(row) for row in rows}) != 1:
             lengths = ", ".join(sorted({str(len(row)) for row in rows})) or "no"
@@ -70,9 +74,8 @@ class MaiteFunction:
                 "row of scores for each, all of one length"
             )
         scores = np.stack(rows)
-        return torch.from_numpy(
-            scores.astype(np.result_type(scores, np.float32))
-        )  # whole numbers would be read as labels
+        # Whole numbers would be read as labels.
+        return torch.from_numpy(scores.astype(np.result_type(scores, np.float32)))
 
 
 FORMS: tuple[Callable[[Array], Any], ...] = (

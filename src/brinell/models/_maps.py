@@ -35,26 +35,27 @@ class MapModel(Converted):
                 f"{output.height} for pictures of {width} x {height}: let it "
                 "answer one class for each pixel"
             )
+
         self._own, self._probabilities = output, probabilities
         self.output = MapOutput(classes=output.classes, height=height, width=width)
         self._is_smaller = self._own != self.output
-        notes: tuple[str, ...] = ()
+        notes = []
         if probabilities:
-            notes += (f"{model.name} answers probabilities: their logarithms stand in for logits",)
-        if self._is_smaller:
-            size, smaller = (f"{form.width} x {form.height}" for form in (self.output, output))
-            notes += (
-                f"{model.name} answers maps of {smaller} for pictures of {size}: "
-                "they are enlarged (bilinear)",
+            notes.append(
+                f"{model.name} answers probabilities: their logarithms stand in for logits"
             )
-        step = f"{self.output.shape} bilinear {probabilities}"
+        if self._is_smaller:
+            notes.append(
+                f"{model.name} answers maps of {output.width} x {output.height} for pictures of "
+                f"{width} x {height}: they are enlarged (bilinear)"
+            )
         super().__init__(
             model,
-            step,
+            f"{self.output.shape} bilinear {probabilities}",
             output.classes * height * width,
             output=self.output,
             answers="logits",
-            notes=notes,
+            notes=tuple(notes),
         )
 
     def predict(self, x: Tensor) -> Tensor:
@@ -70,10 +71,9 @@ class MapModel(Converted):
 
 
 def holds_probabilities(model: Model, x: Tensor) -> bool:
-    """True if each pixel of the maps for inputs (n, *shape) has a distribution over at least two
-    classes.
-    """
+    """True if each pixel of the maps for inputs (n, *shape) has a distribution over classes."""
     output = model.info.output
+    # A single score of 1 is no distribution to tell classes apart by.
     if output is None or output.classes < 2:
         return False
     with torch.no_grad():
@@ -82,8 +82,9 @@ def holds_probabilities(model: Model, x: Tensor) -> bool:
 
 
 def mistakes_of_maps(predicted: Tensor, masks: Tensor, classes: int) -> list[str]:
-    """Explanations of predicted classes (n, h, w) that are not those of the masks: changes by which
-    far more are right.
+    """Explanations of predicted classes (n, h, w) that are not those of the masks.
+
+    They are changes by which far more pixels are right.
     """
     from scipy.optimize import linear_sum_assignment  # which takes longer than most checks
 
@@ -134,12 +135,18 @@ def mistakes_of_maps(predicted: Tensor, masks: Tensor, classes: int) -> list[str
 
 
 def explain(plain: float, mended: Sequence[tuple[float, str, str]], units: str) -> list[str]:
-    """The changes (share that is right with it, its words, what to do) that explain a share that is
-    right, at most two.
+    """The changes that explain a share that is right, at most two.
+
+    Args:
+        plain: the share that is right as it is.
+        mended: of each change the share that is right with it, its words, and what to do.
+        units: what the shares are of.
     """
     best = max((share for share, _, _ in mended), default=0.0)
+    # A mistake explains the answers if with it twice as much is right, or a third as much wrong.
     if best < LEAST or not (plain <= best / 2 or (plain <= MOST and 1 - best <= (1 - plain) / 3)):
         return []
+
     return [
         f"{100 * plain:.0f} % of the {units} are right, and {100 * share:.0f} % {words}: {line}"
         for share, words, line in mended

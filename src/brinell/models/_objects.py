@@ -43,8 +43,9 @@ def maite_metadata(model: Any) -> Metadata | None:
 
 
 def preparation(preprocessing: Any, mean: Any, std: Any, domain: Domain) -> Any:
-    """Preprocessing of a model as one value: None, a processor, or foolbox's mapping with numbers
-    as lists.
+    """Preprocessing of a model as one value: None, a processor, or foolbox's mapping.
+
+    The mapping holds numbers as lists.
     """
     values = {key: value for key, value in (("mean", mean), ("std", std)) if value is not None}
     if values and preprocessing is not None:
@@ -86,6 +87,7 @@ def preparation(preprocessing: Any, mean: Any, std: Any, domain: Domain) -> Any:
 
 
 def _numbers(key: str, value: Any) -> np.ndarray[Any, Any]:
+    """The numbers of mean or std as an array; refuses anything else."""
     numbers = (
         as_array(value, f"numbers of {key}") if not isinstance(value, str) else np.array(value)
     )
@@ -181,6 +183,7 @@ def _kind(model: Any) -> str:
     }.items():
         if fits:
             return kind
+
     if isinstance(model, type):
         raise RequestError(
             f"{model.__name__} is a class and no model: give an instance, {model.__name__}(...)"
@@ -189,6 +192,7 @@ def _kind(model: Any) -> str:
 
 
 def _estimator(estimator: Any, domain: Domain, name: str, answers: str | None) -> Model:
+    """A model around a fitted classifier of scikit-learn."""
     from brinell.models.sklearn import of_estimator, process_settings
 
     scores_of = {
@@ -202,7 +206,9 @@ def _estimator(estimator: Any, domain: Domain, name: str, answers: str | None) -
             f"answers is {short(answers)}, and a classifier of scikit-learn "
             "answers probabilities, logits or labels"
         )
-    if process_settings(estimator):  # which the model turns off
+
+    # The model turns these settings off, and the user's estimator keeps them.
+    if process_settings(estimator):
         estimator = copy.deepcopy(estimator)
     scores = scores_of[answers]
     digest = digest_of(estimator)

@@ -49,9 +49,7 @@ class Rows(nn.Module):
 
 
 def convert_file(file: Path, output: str, *, before_softmax: bool) -> tuple[nn.Module, int | None]:
-    """The network of a file in torch, and the number of inputs that the file was exported for; None
-    for any number.
-    """
+    """The network of a file in torch, and the only number of inputs it takes, None for any."""
     import onnx
     from onnx2pytorch import ConvertModel
 
@@ -67,6 +65,8 @@ def convert_file(file: Path, output: str, *, before_softmax: bool) -> tuple[nn.M
                 break
     del graph.output[:]
     graph.output.append(onnx.ValueInfoProto(name=output))
+
+    # Initializers may be listed as inputs; the first other one is the input.
     constants = {tensor.name for tensor in graph.initializer}
     lengths = next(
         port for port in graph.input if port.name not in constants
@@ -74,16 +74,13 @@ def convert_file(file: Path, output: str, *, before_softmax: bool) -> tuple[nn.M
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what it guesses shows in the comparison
         network = ConvertModel(model).eval()
-    warnings.filterwarnings(
-        "ignore", "Using a non-tuple sequence", UserWarning
-    )  # its Gather and Slice index by lists
+    # Its Gather and Slice index by lists, at each call.
+    warnings.filterwarnings("ignore", "Using a non-tuple sequence", UserWarning)
     return network, int(lengths[0].dim_value) or None if lengths else None
 
 
 def convert(model: FunctionModel, file: Path, preprocessing: Mapping[str, Any]) -> TorchModel:
-    """The network of a file in torch, for any number of inputs at once or else for as many as the
-    file was exported for.
-    """
+    """The network of a file in torch, for any number of inputs or for that of the file."""
     source = model.module.function
     try:
         network, size = convert_file(file, model.path or source.outputs[0], before_softmax=True)
@@ -91,10 +88,12 @@ def convert(model: FunctionModel, file: Path, preprocessing: Mapping[str, Any]) 
         raise RequestError(
             "onnx2pytorch is not installed, which gradients=true needs: pip install 'brinell[onnx]'"
         ) from None
+
     module = Rows(network, source.last, source.sides, source.dtype)
     try:
         return _compared(model, module, preprocessing)
     except Exception:
+        # A reshape in it may hold the number of inputs that the file was exported for.
         if size is None:
             raise
         return _compared(model, FixedBatch(module, size), preprocessing)
@@ -116,6 +115,7 @@ def _compared(
         architecture="ONNX",
         class_names=model.info.class_names,
     )
+
     x = random_inputs(model.domain, COMPARED)
     with torch.no_grad():
         answers = model.predict(x), converted.predict(x)
@@ -144,9 +144,7 @@ def compare(expected: Tensor, answers: Tensor) -> None:
 
 
 class FlatNetwork:
-    """A network of a file that is asked with flattened inputs, and the same in torch where it can
-    be converted.
-    """
+    """A network of a file that is asked with flattened inputs; the same in torch if possible."""
 
     def __init__(self, network: Any, shape: tuple[int, ...], path: Path) -> None:
         self._network, self._shape = network, shape
@@ -154,6 +152,7 @@ class FlatNetwork:
         self.module: nn.Module | None = None
         self.obstacle = ""
         """Why there is no module."""
+
         try:
             converted, _ = convert_file(path, network.outputs[0], before_softmax=False)
             rows = Rows(converted, last=False, sides=self._shape, dtype=self.element_type)
@@ -162,7 +161,8 @@ class FlatNetwork:
             with torch.no_grad():
                 compare(torch.from_numpy(self.answer(x)), module(torch.from_numpy(x)).double())
             self.module = module
-        except Exception as error:  # whatever the converter meets
+        except Exception as error:
+            # The converter may fail in any way.
             self.obstacle = one_line(error, 120)
 
     def answer(self, x: Array) -> Array:

@@ -59,13 +59,12 @@ def digest_of(file: Path) -> tuple[str, int]:
             while part := weights.read(1 << 22):
                 hash.update(part)
                 packed += len(part)
+
     return hash.hexdigest(), packed
 
 
 def _beside(file: Path, content: bytes) -> set[str]:
-    """Names of the files with external weights, as the tensors of the graph, its nodes and
-    functions state them.
-    """
+    """Names of the files with external weights, as the tensors within the graph state them."""
     try:
         import onnx
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -74,6 +73,7 @@ def _beside(file: Path, content: bytes) -> set[str]:
             "onnx is not installed, which lists the weights of .onnx files: pip "
             "install 'brinell[onnx]'"
         ) from None
+
     with bounded.decoding(file, len(content), WRONG_FORMAT):
         try:
             model = onnx.load_model_from_string(content)
@@ -83,16 +83,12 @@ def _beside(file: Path, content: bytes) -> set[str]:
                 f"with the bytes {content[:4].hex(' ')}, is no "
                 "graph; export the network again by torch.onnx.export"
             ) from None
-        names = {
-            entry.value
-            for tensor in _tensors(model)
-            for entry in tensor.external_data
-            if entry.key == "location"
-        }
-    return names
+        entries = [entry for tensor in _tensors(model) for entry in tensor.external_data]
+        return {entry.value for entry in entries if entry.key == "location"}
 
 
 def _tensors(message: Any) -> Iterator[Any]:
+    """The tensors in a message and in the messages within it."""
     for field, value in message.ListFields():
         if field.message_type is None:
             continue
@@ -107,9 +103,7 @@ def in_batches(
     rows: "np.ndarray[Any, Any]",
     size: int | None,
 ) -> "list[np.ndarray[Any, Any]]":
-    """Outputs for all rows, in batches of the fixed size if there is one; the last batch is filled
-    up with copies.
-    """
+    """Outputs for all rows, in batches of the fixed size if there is one; the last is filled up."""
     if size is None or size == len(rows):
         return answer(rows)
     parts = []

@@ -30,6 +30,7 @@ def has_parts(answer: Any) -> bool:
         or isinstance(answer, type)
     ):
         return False
+
     if isinstance(answer, list):
         return any(
             isinstance(part, ARRAYS)
@@ -37,8 +38,10 @@ def has_parts(answer: Any) -> bool:
             or (not isinstance(part, list) and has_parts(part))
             for part in answer
         )
+
     if isinstance(answer, tuple):
         return any(isinstance(part, ARRAYS) or has_parts(part) for part in answer)
+    # Objects of other libraries, such as those of transformers, hold arrays as attributes.
     return (
         isinstance(answer, Mapping)
         or is_dataclass(answer)
@@ -74,14 +77,15 @@ def pick(answer: Any, path: str) -> Any:
     if path == "" or answer is None:
         return answer
     values = {str(key): part for key, part in _named(answer)} if has_parts(answer) else {}
-    if isinstance(answer, tuple | list):  # also by place, where the parts have names
+    # Also by place, where the parts have names.
+    if isinstance(answer, tuple | list):
         values = {str(place): part for place, part in enumerate(answer)} | values
     for key, part in values.items():
         if path == key or path.startswith(f"{key}."):
             return pick(part, path[len(key) + 1 :])
-    return (
-        getattr(answer, path, None) if "." not in path and not isinstance(answer, ARRAYS) else None
-    )
+
+    # A property is no part that an object lists.
+    return None if "." in path or isinstance(answer, ARRAYS) else getattr(answer, path, None)
 
 
 def find_output(answer: Any, output: Output, n: int, classes: int | None, name: str) -> str:
@@ -121,6 +125,7 @@ def find_output(answer: Any, output: Output, n: int, classes: int | None, name: 
 
 
 def _listing(parts: Mapping[str, Any]) -> str:
+    """A clause that lists the parts of an answer with their shapes."""
     texts = [f"{path} {tuple(part.shape)}" for path, part in parts.items()]
     return f"its parts are {', '.join(texts)}" if parts else "it has no parts that are arrays"
 

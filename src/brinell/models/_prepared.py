@@ -89,6 +89,7 @@ class Prepared(nn.Module):
             )
             x = x.clamp(0, 1) if self.view.mode == "bicubic" else x
         x = (x - self.mean) / self.std
+        # Padding with 0 after the normalisation is padding with the mean.
         logits: Tensor = self.network(F.pad(x, self.padding) if any(self.padding) else x)
         return logits
 
@@ -113,6 +114,7 @@ def import_library(name: str, settings: Any, example: str) -> Any:
         raise RequestError(
             f"{name} cannot be imported ({one_line(error)}): pip install 'brinell[vision]'"
         ) from None
+
     if not settings.path:
         raise RequestError(
             f"{name!r} names no model: write {name}:NAME, for example {name}:{example}"
@@ -140,6 +142,7 @@ def prepare(
             f"{name} expects pictures resized by {view.mode!r}; only bilinear and "
             "bicubic are supported"
         )
+
     _, height, width = domain.shape
     module = Prepared(network, view, height, width, resize).eval()
     return TorchModel(

@@ -97,16 +97,19 @@ class TorchModel:
             class_names,
             code,
         )
+
         self._preprocessing, self._bounds = dict(preprocessing or {}), bounds
         self._flip: int | None = self._preprocessing.get("flip_axis")
         self._dtype = dtype or next(
             (p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32
         )
+        # Inputs are prepared in float32 at least, whatever half precision the weights have.
         precise = torch.float64 if self._dtype == torch.float64 else torch.float32
         self._scale, self._shift = (
             part.to(precise) for part in affine(domain, self._preprocessing, bounds)
         )
         self._identity = bool((self._scale == 1).all() and (self._shift == 0).all())
+
         self._notes = (*notes, *(f"{name} is asked {note}" for note in containers))
         self._output, self._data_classes = output, data_classes
         self.path = None if output is None else str(output)
@@ -118,9 +121,7 @@ class TorchModel:
 
     @property
     def info(self) -> ModelInfo:
-        """Architecture and number of parameters, and the model's optional abilities: features, a
-        session.
-        """
+        """Facts about the module, and its optional abilities: features, a session."""
         return ModelInfo(
             class_names=self._class_names,
             architecture=self._architecture,
@@ -157,12 +158,14 @@ class TorchModel:
             if self._scale.device != device:
                 self._scale, self._shift = self._scale.to(device), self._shift.to(device)
             x = x * self._scale + self._shift
+        # The columns that mark missing values are ours: the model gets NaN instead.
         if missing is not None:
             x = x.masked_fill(missing, torch.nan)[
                 :, [not column.marks for column in self.domain.columns]
             ]
         if self._flip is not None:
             x = x.flip(self._flip)
+
         if self._stays:
             x = x.to(device_of(self.module) or device)
         if self._dtype != x.dtype:
@@ -173,6 +176,7 @@ class TorchModel:
     def _rows(self, answer: Any, x: Tensor) -> Tensor:
         """The logits in an answer as rows; single numbers per input get an axis of size 1."""
         logits = self._part(answer, x)
+        # What is no tensor of real numbers is refused by whoever asks, with a remedy.
         if not isinstance(logits, Tensor) or obstacle_of(logits):
             unfit: Tensor = logits
             return unfit
@@ -182,20 +186,20 @@ class TorchModel:
                 "the predicted class: return the logits before "
                 "argmax, or give a function of inputs with answers=labels"
             )
+
         if self._map is not None and logits.shape[1:] == self._map.shape:
             logits = logits.flatten(1)
         return as_logits(logits.unsqueeze(1) if logits.shape == (len(x),) else logits).to(x.device)
 
     def _part(self, answer: Any, x: Tensor) -> Any:
+        """The part of an answer that holds the logits, or final boxes as candidates."""
         if is_box_list(answer) and self._data_classes is not None:
             self.access, self._is_final = Access.SCORES, True
             return pad_boxes(answer, self._data_classes, x, self.name)
         return logits_of(answer) if self.path is None else pick(answer, self.path)
 
     def features(self, x: Tensor) -> Tensor:
-        """(n, d) input of the last linear layer (the penultimate layer of papers); the logits if no
-        linear layer exists.
-        """
+        """(n, d) input of the last linear layer, which papers call penultimate; else the logits."""
         inputs: list[Tensor] = []
         linear = [part for part in self.module.modules() if isinstance(part, nn.Linear)]
         # Copies, into which later code cannot write.
@@ -203,17 +207,20 @@ class TorchModel:
             part.register_forward_pre_hook(lambda part, args: inputs.append(args[0].clone()))
             for part in linear
         ]
+
         try:
             logits = self.predict(x)
         finally:
             for handle in handles:
                 handle.remove()
+        # Layers within a sequence see more rows than there are inputs.
         penultimate = inputs[-1] if inputs and len(inputs[-1]) == len(x) else logits
         return penultimate.flatten(1)
 
     def probe(self) -> int:
-        """Number of logits, by one forward pass on an input of zeros; one more if the answer has
-        several parts.
+        """Number of logits, by one forward pass on an input of zeros.
+
+        It takes one more if the answer has several parts.
         """
         device = device_of(self.module) or torch.device("cpu")
         x = self.domain.clamp(torch.zeros(1, *self.domain.shape, device=device))
@@ -221,13 +228,13 @@ class TorchModel:
         try:
             with self.session(), torch.no_grad():
                 answer: object = self._rows(self._ask(x), x)
-                if not isinstance(
-                    answer, Tensor
-                ):  # several parts: two inputs show which of them have rows
+                # Of several parts two inputs show which have rows.
+                if not isinstance(answer, Tensor):
                     pair = self._ask(x.expand(2, *x.shape[1:]))
                     self.path = find_output(pair, self._output, 2, self._data_classes, self.name)
                     self._notes += note_of(self.path, self._output, self.name)
                     answer = self._rows(self._ask(x), x)
+
         except BaseException as error:
             check_exit(self.name, error)
             raise RequestError(
@@ -235,6 +242,7 @@ class TorchModel:
                 f"{self.domain.shape} ({type(error).__name__}: "
                 f"{one_line(error)}): give it inputs of its own shape and type"
             ) from error
+        # The version of a tensor counts writes into it.
         if x._version != version:
             raise RequestError(
                 f"{self.name} writes into its input, which is needed again: write "
@@ -243,8 +251,9 @@ class TorchModel:
         return self.count_columns(answer)
 
     def count_columns(self, answer: Any) -> int:
-        """Number of logits in an answer, of a map or of boxes once they are flattened, whose form
-        is noted.
+        """Number of logits in an answer; the form of a map or of boxes is noted.
+
+        Maps and boxes count as flattened.
         """
         if not isinstance(answer, Tensor):
             kind = type(answer).__name__
@@ -252,6 +261,7 @@ class TorchModel:
                 f"{self.name} answers with a {kind}, not with a tensor of logits: "
                 "wrap it so that it does"
             )
+
         is_image, sides = self.domain.kind == "image", answer.shape[1:]
         if is_image and answer.ndim == 4 and math.prod(sides[1:]) > 1:
             self._map = MapOutput(classes=sides[0], height=sides[1], width=sides[2])
@@ -277,14 +287,15 @@ class TorchModel:
                 f"shape {self.domain.shape} with shape "
                 f"{(1, *sides)}; it must give (1, classes) logits"
             )
+
         return math.prod(sides)
 
     @contextmanager
     def session(self, device: torch.device | str | None = None) -> Iterator[None]:
-        """Set the module to evaluation mode and move it to `device` if one is given; restore both
-        at the end.
+        """Set the module to evaluation mode and move it to `device` if one is given.
 
-        A module on several devices stays where it is: its weights may not fit on one.
+        Both are restored at the end. A module on several devices stays where it is: its weights may
+        not fit on one.
         """
         device = None if self._stays else device
         original_device = device_of(self.module)
@@ -300,18 +311,15 @@ class TorchModel:
                 self.module.to(original_device)
 
     def digest(self) -> str:
-        """Hash of the module (structure, source of its classes, parameters, buffers) and its
-        preprocessing; computed anew.
-        """
-        scale, shift = (
-            part.cpu().expand(1, *self.domain.shape) for part in (self._scale, self._shift)
-        )
+        """Hash of the module (structure, code, parameters, buffers) and its preprocessing."""
+        # Expanded, so that one number for all channels counts like the same number for each.
+        shape = (1, *self.domain.shape)
         return digest_of(
             self.module,
             code_of(self.module),
             self._code,
-            scale,
-            shift,
+            self._scale.cpu().expand(shape),
+            self._shift.cpu().expand(shape),
             self._flip,
             self.domain.text(),
             self.path,
@@ -329,9 +337,7 @@ def devices_of(module: nn.Module) -> set[torch.device]:
 
 
 def logits_of(answer: Any) -> Any:
-    """The attribute or key `logits` of an answer, as models of transformers return it; otherwise
-    the answer itself.
-    """
+    """The attribute or key `logits` of an answer, as of transformers; else the answer itself."""
     if isinstance(answer, Tensor | np.ndarray):
         return answer
     return (
@@ -349,6 +355,8 @@ def affine(
         raise RequestError(
             f"preprocessing has no {unknown[0]!r}; it has {', '.join(PREPROCESSING)}"
         )
+
+    # A model of tables expects the units of their columns.
     low, high = (bound.double() for bound in domain.bounds())
     origin = torch.zeros(1, *domain.shape, dtype=torch.float64)
     shift = domain.in_units(origin) if domain.columns else torch.zeros(1, dtype=torch.float64)
@@ -357,6 +365,7 @@ def affine(
         if domain.columns
         else torch.ones(1, dtype=torch.float64)
     )
+
     if bounds is not None:
         if not bounds[0] < bounds[1]:
             raise RequestError(f"bounds {bounds}: the lower one must be the smaller")
@@ -366,6 +375,8 @@ def affine(
         _along(domain, preprocessing, key, default)
         for key, default in (("mean", 0.0), ("std", 1.0))
     )
+
+    # A division by 0 would make every input infinite or NaN.
     if not bool((std != 0).all()):
         raise RequestError("preprocessing divides by a std of 0")
     scale, shift = scale / std, (shift - mean) / std
@@ -373,6 +384,7 @@ def affine(
 
 
 def _along(domain: Domain, preprocessing: Mapping[str, Any], key: str, default: float) -> Tensor:
+    """The numbers of mean or std, in a shape that broadcasts against inputs of the domain."""
     value = preprocessing.get(key)
     numbers = torch.as_tensor(default if value is None else value, dtype=torch.float64).cpu()
     axis, axes = preprocessing.get("axis"), len(domain.shape)
@@ -383,6 +395,7 @@ def _along(domain: Domain, preprocessing: Mapping[str, Any], key: str, default: 
             f"preprocessing gives {len(numbers)} values of {key} and no axis; for "
             "images it is axis=-3"
         )
+
     if axis is not None:
         if numbers.ndim != 1 or not -axes <= axis < 0:
             raise RequestError(

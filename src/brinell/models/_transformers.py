@@ -30,17 +30,16 @@ RESAMPLING = {2: "bilinear", 3: "bicubic"}
 
 
 class PreparedWaves(nn.Module):
-    """A waveform network behind its feature extractor: (n, values) or (n, 1, values) to (n,
-    classes).
-    """
+    """A waveform network behind its feature extractor: (n, values) to (n, classes)."""
 
     def __init__(self, network: nn.Module, normalise: bool) -> None:
         super().__init__()
         self.network, self.normalise = network, normalise
 
     def forward(self, x: Tensor) -> Any:
-        """Remove the channel axis, scale each wave to mean 0 and variance 1 if `normalise` is set,
-        and call the network.
+        """Remove the channel axis, scale each wave if `normalise` is set, and call the network.
+
+        The scale is that of mean 0 and variance 1.
         """
         x = x.squeeze(1) if x.ndim == 3 and x.shape[1] == 1 else x
         if self.normalise:
@@ -76,8 +75,9 @@ def unpack_pipeline(pipeline: Any) -> tuple[nn.Module, Any]:
 
 
 def with_processor(network: nn.Module, processor: Any, domain: Domain, name: str) -> TorchModel:
-    """A network behind the preparation of its processor; refuses settings that are not supported or
-    do not fit the data.
+    """A network behind the preparation of its processor.
+
+    Settings that are not supported, or do not fit the data, are refused.
     """
     check_single_label(network, name)
     settings: Mapping[str, Any] = processor.to_dict()
@@ -100,6 +100,7 @@ def with_processor(network: nn.Module, processor: Any, domain: Domain, name: str
             f"the processor of {name} uses {unknown[0]}, which Brinell does not "
             "support: do it in your own module"
         )
+
     channels, height, width = domain.shape
     view = view_of(settings, (height, width), channels, name)
     expected_channels = getattr(getattr(network, "config", None), "num_channels", channels)
@@ -177,6 +178,7 @@ def view_of(settings: Mapping[str, Any], sides: tuple[int, int], channels: int, 
 
 
 def _sides(size: Any, setting: str, name: str) -> tuple[int, int]:
+    """Height and width in a setting of a processor."""
     if isinstance(size, int):
         return size, size
     if isinstance(size, Mapping) and size.get("height") and size.get("width"):
@@ -188,6 +190,7 @@ def _sides(size: Any, setting: str, name: str) -> tuple[int, int]:
 
 
 def _list(value: Any, default: float) -> list[float]:
+    """A setting of one or several numbers as a list."""
     if value is None:
         return [default]
     return [float(value)] if isinstance(value, int | float) else [float(number) for number in value]
@@ -196,6 +199,7 @@ def _list(value: Any, default: float) -> list[float]:
 def _waves(
     network: nn.Module, processor_settings: Mapping[str, Any], domain: Domain, name: str
 ) -> TorchModel:
+    """A network of waveforms behind its feature extractor."""
     if processor_settings.get("num_mel_bins") or processor_settings.get("feature_size", 1) != 1:
         raise RequestError(
             f"the feature extractor of {name} makes spectrograms, which is not "
@@ -208,6 +212,7 @@ def _waves(
             f"{name} takes waveforms of one channel, and the data are "
             f"{domain.kind}s of shape {domain.shape}"
         )
+
     module = PreparedWaves(network, bool(processor_settings.get("do_normalize")))
     return TorchModel(
         module,

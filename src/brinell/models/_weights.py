@@ -39,10 +39,12 @@ def read_torch(file: Path) -> Any:
         _check_packing(file)
         with bounded.open_regular(file) as stream:
             start = stream.read(2)
+        # A zip archive, or a pickle as older versions wrote it.
         if start != b"PK" and start[:1] != b"\x80":
             raise RequestError(
                 f"{file} is no file of torch, whatever its ending: save model.state_dict() in it"
             )
+
         try:
             return torch.load(file, map_location="cpu", weights_only=True)
         except Exception as error:
@@ -63,6 +65,8 @@ def _check_packing(file: Path) -> None:
             bounded.check_unpacked_size(
                 sum(member.file_size for member in archive.infolist()), file.stat().st_size, file
             )
+
+            # Such an archive holds code, which reads its own weights.
             if any(
                 name.endswith(("/constants.pkl", "/archive_format")) for name in archive.namelist()
             ):
@@ -86,7 +90,9 @@ def state_dict(content: Any, file: Path) -> dict[str, Tensor]:
         raise RequestError(
             f"{file} holds no state dict (names to tensors): save model.state_dict()"
         )
+
     state = {str(key): value for key, value in content.items()}
+    # Containers put a prefix before every name.
     for prefix in PREFIXES:
         if all(key.startswith(prefix) for key in state):
             state = {key.removeprefix(prefix): value for key, value in state.items()}
@@ -138,8 +144,9 @@ def load_weights(
         raise RequestError(
             f"{source} does not fit {type(module).__name__}: names {'; '.join(problems)}: {advice}"
         )
-    abstract = any(tensor.is_meta for tensor in parameters.values())
-    if abstract:
+
+    if abstract := any(tensor.is_meta for tensor in parameters.values()):
+        # What old checkpoints lack is the counter of batch norm.
         state = {
             key: state.get(key, torch.zeros(value.shape)).to(value.dtype)
             for key, value in parameters.items()
@@ -150,9 +157,7 @@ def load_weights(
 def _classes_of_head(
     parameters: Mapping[str, Tensor], state: Mapping[str, Tensor], mismatched: list[str]
 ) -> int | None:
-    """Number of classes of the weights, if all tensors of another shape differ in that alone;
-    otherwise None.
-    """
+    """Number of classes of the weights, if mismatched tensors differ in that alone; else None."""
     pairs = {(tuple(parameters[key].shape[:1]), tuple(state[key].shape[:1])) for key in mismatched}
     same_rest = all(parameters[key].shape[1:] == state[key].shape[1:] for key in mismatched)
     first, second = next(iter(pairs)) if len(pairs) == 1 else ((), ())

@@ -59,9 +59,7 @@ class DigitsCnn(Checked):
 
     @property
     def display_name(self) -> str:
-        """Name in reports: the name that was set, or digits-cnn with its deviations from the
-        defaults.
-        """
+        """The name that was set, or digits-cnn with its deviations from the defaults."""
         if self.name or self.weights:
             return self.name or Path(self.weights).stem
         return (
@@ -83,6 +81,7 @@ class DigitsCnn(Checked):
                 f"{domain.shape}: audit it on "
                 f"{option('data', 'digits')}"
             )
+
         network = build(self.width, self.seed)
         if self.weights:
             load_weights_file(network, self.weights)
@@ -91,12 +90,15 @@ class DigitsCnn(Checked):
         return TorchModel(network.eval(), domain, 10, name=self.display_name)
 
     def _train(self, network: nn.Module) -> None:
+        """Load the weights from the cache, or train the network and fill the cache."""
         file = cache_file(self.width, self.seed)
         if file.exists():
             try:
                 return load_weights_file(network, str(file))
             except RequestError as error:
                 _log.warning("%s cannot be read (%s): training digits-cnn again", file, error)
+
+        # Sums of several threads are rounded differently on another machine.
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
@@ -111,6 +113,7 @@ def build(width: int = 16, seed: int = 0) -> nn.Sequential:
 
     The global generator is not touched.
     """
+    # Without values: drawing them here would move the global generator.
     with torch.device("meta"):
         network = nn.Sequential(
             nn.Conv2d(1, width, 3, padding=1),
@@ -123,13 +126,15 @@ def build(width: int = 16, seed: int = 0) -> nn.Sequential:
             nn.ReLU(),
             nn.Linear(4 * width, 10),
         )
+
     initial(network, torch.Generator().manual_seed(seed))
     return network
 
 
 def train(network: nn.Module, seed: int = 0) -> None:
-    """Train by the recipe: cross-entropy, with a learning rate that rises for a fifth of the steps
-    and then falls to zero.
+    """Train by the recipe: cross-entropy, with AdamW.
+
+    The learning rate rises for a fifth of the steps and then falls to zero.
     """
     images, labels = digits("train")
     x, y = torch.from_numpy(images), torch.from_numpy(labels)
@@ -137,6 +142,7 @@ def train(network: nn.Module, seed: int = 0) -> None:
     optimizer = torch.optim.AdamW(network.parameters(), lr=PEAK_RATE, weight_decay=WEIGHT_DECAY)
     steps = EPOCHS * -(-len(x) // BATCH_SIZE)
     step = 0
+
     with torch.enable_grad():
         for _ in range(EPOCHS):
             for rows in torch.split(torch.randperm(len(x), generator=rng), BATCH_SIZE):
@@ -159,7 +165,10 @@ def _write_cache(network: nn.Module, file: Path) -> None:
     """Write the weights atomically. If the cache cannot be written, the next run trains again."""
     state = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
     part = file.with_name(f"{file.stem}-{uuid4().hex}.part")
+
     try:
+        # Under another name first: processes that train at the same time replace the file as a
+        # whole.
         file.parent.mkdir(parents=True, exist_ok=True)
         save_file(state, part, {"torch": torch.__version__})
         os.replace(part, file)

@@ -118,11 +118,13 @@ class HuggingFace:
                 f"Hugging Face Hub {reason} ({type(error).__name__}): name a "
                 "folder that save_pretrained wrote"
             ) from None
+
         return True
 
     def _load(
         self, transformers: Any, source: str, options: dict[str, Any], domain: Domain
     ) -> TorchModel:
+        """The network of a folder or repository, behind its processor if there is to be one."""
         name = self.name or Path(self.path).name
         network = self._network(transformers, source, options)
         if not self.processor:
@@ -132,6 +134,7 @@ class HuggingFace:
         )
 
     def _network(self, transformers: Any, source: str, options: dict[str, Any]) -> nn.Module:
+        """The network of a folder or repository, if it is a classifier of pictures or waves."""
         try:
             config = transformers.AutoConfig.from_pretrained(source, **options)
             names = [str(architecture) for architecture in config.architectures or ()]
@@ -151,6 +154,7 @@ class HuggingFace:
             network: nn.Module = kind.from_pretrained(
                 source, use_safetensors=True, **options, **head
             )
+
         except RequestError:
             raise
         except RuntimeError as error:
@@ -173,11 +177,13 @@ class HuggingFace:
     def _processor(
         self, transformers: Any, network: nn.Module, source: str, options: dict[str, Any]
     ) -> Any:
+        """The image processor or feature extractor beside a network."""
         kind = (
             "AutoImageProcessor"
             if network.main_input_name == "pixel_values"
             else "AutoFeatureExtractor"
         )
+
         try:
             return getattr(transformers, kind).from_pretrained(source, **options)
         except Exception as error:

@@ -58,9 +58,7 @@ class RefusedError(Exception):
 
 
 class UnusableError(RefusedError):
-    """The server responds with something other than an answer of the protocol; it may answer the
-    same request later.
-    """
+    """The server responds with something other than an answer of the protocol."""
 
 
 class BusyError(Exception):
@@ -109,6 +107,7 @@ class Http(Checked):
     """Seconds before the second attempt; each further wait is twice as long."""
 
     def __post_init__(self) -> None:
+        """Refuse a variable whose value must not be sent to a server."""
         super().__post_init__()
         if self.token_env and not self.token_env.startswith("BRINELL_"):
             raise ValueError(
@@ -132,6 +131,7 @@ class Http(Checked):
                 "a URL with a password is kept in records: leave it out, and put "
                 "a bearer token into BRINELL_TOKEN"
             )
+
         model = RemoteModel(
             self,
             domain,
@@ -142,9 +142,7 @@ class Http(Checked):
 
 
 class Server:
-    """The connection to one server, on which requests are repeated after a fault, with waits that
-    double.
-    """
+    """The connection to one server, on which requests are repeated after a fault."""
 
     def __init__(self, options: Http, url: str) -> None:
         try:
@@ -160,6 +158,7 @@ class Server:
             url,
             f"model {url.partition('/v2/models/')[2]} at {urlsplit(url).netloc}",
         )
+
         self.counts: Counter[str] = Counter()
         """Number of answered requests, and of failed attempts by cause."""
         self.interrupted, self._lock = threading.Event(), threading.Lock()
@@ -170,10 +169,12 @@ class Server:
                 f"{options.token_env} holds no valid bearer token: it has "
                 "characters that a header must not contain"
             )
+
         headers = {"User-Agent": f"brinell/{VERSION}"} | (
             {"Authorization": f"Bearer {self._token}"} if self._token else {}
         )
         self._client = httpx2.Client(timeout=options.timeout, headers=headers)
+        # Waits double, and an interrupted run ends them.
         self._retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type((BusyError, UnusableError)),
             stop=tenacity.stop_after_attempt(self._attempts)
@@ -186,9 +187,7 @@ class Server:
         weakref.finalize(self, self._client.close)
 
     def ask(self, place: str, read: Callable[[Any], Value], body: bytes | None = None) -> Value:
-        """What `read` makes of the JSON that the server answers to a GET, or to a POST if there is
-        a body.
-        """
+        """The result of `read` for the JSON that the server answers, to a GET or a POST."""
         try:
             value: Value = self._retrying(self._attempt, place, read, body)
         except BusyError as error:
@@ -200,10 +199,12 @@ class Server:
         return value
 
     def _count(self, event: str) -> None:
+        """Count an event; several threads ask at once."""
         with self._lock:
             self.counts[event] += 1
 
     def _attempt(self, place: str, read: Callable[[Any], Value], body: bytes | None) -> Value:
+        """One attempt of `ask`, whose failures are sorted by whether another may help."""
         import httpx2
 
         headers = {} if body is None else {"Content-Type": "application/json"}
@@ -257,7 +258,7 @@ class Server:
         return text.replace(self._token, "***") if self._token else text
 
 
-class Facts(NamedTuple):
+class ServedModel(NamedTuple):
     """The facts about a model that its metadata and the options state."""
 
     input: str
@@ -285,6 +286,7 @@ class RemoteModel:
             raise RequestError(
                 f"{server.who} has no metadata of the Open Inference Protocol ({error}): {remedy}"
             ) from None
+
         bounds = (0.0, 255.0) if self._facts.datatype == "UINT8" and not domain.columns else None
         parameters = {
             "mean": options.mean or None,
@@ -295,7 +297,9 @@ class RemoteModel:
         self._rows, self._inputs = self._facts.batch or options.rows, 0
         self._pool = ThreadPoolExecutor(options.concurrency, thread_name_prefix="brinell-http")
         weakref.finalize(self, self._pool.shutdown, wait=False)
+
         self.probes = domain.round(random_inputs(domain, PROBES))
+        # A category between two others is no input of a table.
         codes = [index for index, column in enumerate(domain.columns) if column.values]
         self.probes[:, codes] = self.probes[:, codes].round()
         """(PROBES, *shape): inputs whose answers show the form of the output."""
@@ -315,15 +319,14 @@ class RemoteModel:
             },
             "rows": self._rows,
         }
-        """Facts about the server for the manifest."""
+        """ServedModel about the server for the manifest."""
         self.traffic()  # what was asked here is not a query of any attack
 
     def _read_form(self) -> tuple[bool, int]:
-        """True if the answers are labels, and the number of scores or classes, from the answers to
-        the probes.
-        """
+        """True if the probes' answers are labels, and the number of scores or classes."""
         answers, classes = self._options.answers, self._options.classes
         try:
+            # The probes are few, and a server may take fewer at once.
             output = np.concatenate(
                 [self._answer(part) for part in torch.split(self.probes, self._rows)]
             )
@@ -353,8 +356,7 @@ class RemoteModel:
         return labels, classes
 
     def predict(self, x: Tensor) -> Tensor:
-        """Logits (n, classes) of inputs (n, *shape); a server of labels gives logits that are
-        certain.
+        """Logits (n, classes) of inputs (n, *shape); those of a server of labels are certain.
 
         Raises:
             SampleError: the server fails on some of these inputs, but still answers the first
@@ -365,6 +367,7 @@ class RemoteModel:
         try:
             logits = list(self._pool.map(self._logits, torch.split(x.detach().cpu(), self._rows)))
         except RefusedError as error:
+            # An input is to blame if the server still answers one that it answered before.
             try:
                 self._logits(self.probes[:1])
             except RefusedError:
@@ -375,6 +378,7 @@ class RemoteModel:
         except KeyboardInterrupt:
             self._server.interrupted.set()
             raise
+
         self._inputs += len(x)
         return torch.cat(logits).to(x.device)
 
@@ -384,6 +388,7 @@ class RemoteModel:
         The weights cannot be read from here. Asking for the first answers again checks that they
         stay the same.
         """
+        # Names and settings of the connection do not change answers.
         options = replace(
             self._options,
             path=self._server.url,
@@ -394,6 +399,7 @@ class RemoteModel:
             retries=0,
             backoff=0,
         )
+
         content = [repr(options), self.domain.text(), self.info.architecture, self.served]
         return hashlib.blake2b(repr(content).encode(), digest_size=16).hexdigest()
 
@@ -408,18 +414,18 @@ class RemoteModel:
         return [labels] * self._labels + [rounded] * _is_whole(self._facts.datatype)
 
     def traffic(self) -> dict[str, int]:
-        """Counts since the last call: inputs answered, requests answered, and failed attempts by
-        cause.
-        """
+        """Counts since the last call: inputs and requests answered, failed attempts by cause."""
         counts = dict(self._server.counts) | ({"inputs": self._inputs} if self._inputs else {})
         self._server.counts.clear()
         self._inputs = 0
         return counts
 
     def _logits(self, x: Tensor) -> Tensor:
+        """Logits (n, classes) of the inputs of one request."""
         return self._convert(self._answer(x), self._labels, self.classes)
 
     def _answer(self, x: Tensor) -> Array:
+        """The output (n, ...) of the server for inputs of at most one request."""
         # Writes a float32 in the few digits that it needs: half as long, and three times as fast,
         # as Python does.
         import orjson
@@ -433,6 +439,7 @@ class RemoteModel:
         array = np.ascontiguousarray(
             values.reshape(len(values), *facts.shape).numpy(), DATATYPES[facts.datatype]
         )
+
         head = {
             "name": facts.input,
             "shape": list(array.shape),
@@ -446,6 +453,7 @@ class RemoteModel:
         )[:n]
 
     def _convert(self, output: Array, labels: bool, classes: int) -> Tensor:
+        """Logits of an output, after a check that it holds labels or scores of so many classes."""
         answer = torch.from_numpy(output.astype(np.float64))
         if labels:
             rows = answer.flatten(1) if answer.ndim > 1 else answer[:, None]
@@ -456,6 +464,7 @@ class RemoteModel:
                     f"it answers {_first_values(output)}, no labels from 0 to {classes - 1}"
                 )
             return logits_of_labels(rows[:, 0], classes)
+
         if answer.shape[1:] != (classes,):
             raise RefusedError(
                 f"it answers shape {tuple(answer.shape)}, not {(len(answer), classes)}"
@@ -465,7 +474,7 @@ class RemoteModel:
         return as_logits(answer)
 
 
-def _facts(options: Http, domain: Domain, metadata: Any) -> Facts:
+def _facts(options: Http, domain: Domain, metadata: Any) -> ServedModel:
     """The input and the platform in a model's metadata; the options have precedence."""
     entries = {str(entry["name"]): entry for entry in metadata.get("inputs") or ()}
     name = options.input or (next(iter(entries)) if len(entries) == 1 else "")
@@ -482,6 +491,8 @@ def _facts(options: Http, domain: Domain, metadata: Any) -> Facts:
             f"{', '.join(DATATYPES)}"
         )
     batch, *sides = [int(side) for side in entries.get(name, {}).get("shape") or (-1,)]
+
+    # The axes that the server states, -1 for any length.
     sent = domain.shape if options.layout == "first" else (*domain.shape[1:], domain.shape[0])
     if sides and (
         len(sides) != len(sent)
@@ -494,7 +505,8 @@ def _facts(options: Http, domain: Domain, metadata: Any) -> Facts:
                 "the other layout=, or data of its shape"
             )
         sent = tuple(sides)
-    return Facts(
+
+    return ServedModel(
         name,
         datatype,
         sent,
@@ -511,9 +523,9 @@ def read_output(content: Any, name: str, n: int) -> Array:
             f"{len(tensors)} outputs ({', '.join(tensors)}): name one with the option output="
         )
     tensor = tensors.get(name) or next(iter(tensors.values()))
-    with np.errstate(
-        over="ignore"
-    ):  # values that do not fit become infinity, which is refused later
+
+    # Values that do not fit become infinity, which is refused later.
+    with np.errstate(over="ignore"):
         values: Array = np.array(tensor["data"], DATATYPES[tensor["datatype"]]).reshape(
             tensor["shape"]
         )
@@ -523,10 +535,12 @@ def read_output(content: Any, name: str, n: int) -> Array:
 
 
 def _is_whole(datatype: str) -> bool:
+    """True for a datatype of whole numbers."""
     return DATATYPES[datatype][1] in "iu"
 
 
 def _first_values(values: Array) -> str:
+    """The first values of an array, for messages."""
     return ", ".join(f"{value:g}" for value in values.ravel()[:3].tolist()) + (
         ", ..." if values.size > 3 else ""
     )

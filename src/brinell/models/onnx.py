@@ -74,6 +74,7 @@ class Onnx(Checked):
     """Name in reports; by default the stem of the file."""
 
     def __post_init__(self) -> None:
+        """Refuse a std of 0, by which inputs would be divided."""
         super().__post_init__()
         if 0.0 in self.std:
             raise ValueError("std divides by 0")
@@ -97,7 +98,9 @@ class Onnx(Checked):
                     f"{self.path}: {key} has {len(getattr(self, key))} numbers "
                     f"for {domain.shape[0]} channels"
                 )
+
         numbers = {key: list(values) for key in ("mean", "std") if (values := getattr(self, key))}
+        # One number is for all channels, so that its axis does not matter.
         settings = {
             key: values if len(values) > 1 else values[0] for key, values in numbers.items()
         }
@@ -109,9 +112,7 @@ class Onnx(Checked):
 
 
 class Network:
-    """A session of ONNX Runtime as a function of arrays (n, *shape): the array of its output, or of
-    all its outputs by name.
-    """
+    """A session of ONNX Runtime as a function of arrays (n, *shape), to one array or several."""
 
     def __init__(self, session: Any, domain: Domain, options: Onnx, name: str) -> None:
         self.session, self.name = session, name
@@ -120,6 +121,7 @@ class Network:
         self.last, self.sides = _arrangement(entry.shape, domain, options.layout, name)
         self.batch: int | None = entry.shape[0] if isinstance(entry.shape[0], int) else None
         """Number of inputs that the file takes at once; None if any number is accepted."""
+
         self.outputs = [str(port.name) for port in session.get_outputs()]
         if options.output and options.output not in self.outputs:
             raise RequestError(
@@ -130,6 +132,7 @@ class Network:
             open_decoder(options.decode) if options.decode else (None, "")
         )
         self.decoder, self.decoder_code = decoder
+
         self.notes: tuple[str, ...] = ()
         if self.sides is not None:
             self.notes += (
@@ -161,6 +164,7 @@ class Network:
         arrays = in_batches(
             lambda part: list(self.session.run(self.outputs, {self.input: part})), rows, self.batch
         )
+
         pairs = zip(self.outputs, arrays, strict=True)
         scores = {
             name: array
@@ -185,8 +189,9 @@ class Network:
 def model_of(
     network: Network, domain: Domain, options: Onnx, digest: str, file: Path | None = None
 ) -> Model:
-    """The model around a network, in torch if its settings ask for gradients and ONNX Runtime gives
-    the same answers.
+    """The model around a network.
+
+    It is one of torch if the settings ask for gradients and ONNX Runtime gives the same answers.
     """
     preprocessing, code = (
         options.preprocessing(domain),
@@ -224,14 +229,17 @@ def model_of(
 
 
 def _class_names(session: Any, name: str) -> tuple[str, ...]:
-    """The names of the classes in the metadata of a file: JSON, Python's text of a dict or list, or
-    names joined by commas.
+    """The names of the classes in the metadata of a file.
+
+    They are JSON, Python's text of a dict or list, or names joined by commas.
     """
     metadata = dict(session.get_modelmeta().custom_metadata_map)
     key = next((key for key in METADATA if metadata.get(key)), None)
     if key is None:
         return ()
+
     subject, text = f"metadata {key} of {name}", metadata[key].strip()
+    # A dict in JSON has texts as keys; Python's text of a dict has numbers.
     for read in (json.loads, ast.literal_eval):
         try:
             content = read(text)
@@ -242,6 +250,7 @@ def _class_names(session: Any, name: str) -> tuple[str, ...]:
 
 
 def _only_input(session: Any, name: str) -> Any:
+    """The input of a file that has one of real numbers."""
     inputs = session.get_inputs()
     if len(inputs) != 1:
         names = ", ".join(f"{entry.name} {entry.shape}" for entry in inputs)
@@ -249,6 +258,7 @@ def _only_input(session: Any, name: str) -> Any:
             f"{name} has {len(inputs)} inputs ({names}): Brinell asks models of "
             "one; export it with the others fixed"
         )
+
     entry = inputs[0]
     if entry.type not in TYPES:
         raise RequestError(
@@ -261,8 +271,9 @@ def _only_input(session: Any, name: str) -> Any:
 def _arrangement(
     shape: list[Any], domain: Domain, layout: Layout | None, name: str
 ) -> tuple[bool, tuple[int, ...] | None]:
-    """True if the file takes the channels last, and the sides of flattened inputs, or None; refuses
-    data of another shape.
+    """True if the file takes the channels last, and the sides of flattened inputs, or None.
+
+    Data of another shape are refused.
     """
     first, last = domain.shape, (*domain.shape[1:], domain.shape[0])
     layouts: dict[Layout, tuple[int, ...]] = {"first": first, "last": last}
@@ -272,6 +283,8 @@ def _arrangement(
             side == length for side, length in pairs if isinstance(side, int)
         ):
             return order == "last", None
+
+    # Otherwise one axis may hold all values of an input.
     sides = [side for side in shape[1:] if isinstance(side, int)]
     if (
         len(sides) != len(shape) - 1

@@ -94,10 +94,10 @@ def of_estimator(
     source: str = "the model",
     notes: tuple[str, ...] = (),
 ) -> Model:
-    """A model around an estimator, which is called once; settings of its number of processes become
-    1.
+    """A model around an estimator, which is called once.
 
-    Inputs of any shape are flattened to vectors, in the units of their table.
+    Settings of its number of processes become 1. Inputs of any shape are flattened to vectors, in
+    the units of their table.
     """
     answers = _choose_answers(estimator, answers, source)
     if settings := process_settings(estimator):
@@ -151,8 +151,9 @@ class Answering:
 
 
 def process_settings(estimator: Any) -> list[str]:
-    """Names of the settings by which an estimator starts several processes, which would start anew
-    for every query.
+    """Names of the settings by which an estimator starts several processes.
+
+    They would start anew for every query.
     """
     return [
         key
@@ -162,6 +163,7 @@ def process_settings(estimator: Any) -> list[str]:
 
 
 def _load(file: Path, content: bytes, trusted: tuple[str, ...]) -> Any:
+    """The estimator in a file of skops, with the types that the user trusts."""
     try:
         import skops.io as skops
     except ImportError:
@@ -180,6 +182,7 @@ def _load(file: Path, content: bytes, trusted: tuple[str, ...]) -> Any:
         raise RequestError(
             f"{file} is damaged or no skops file ({one_line(error)}): save it by skops.io.dump"
         ) from None
+
     if unlisted := [type_name for type_name in untrusted if type_name not in trusted]:
         raise RequestError(
             f"{file} holds types that skops does not trust by default "
@@ -199,9 +202,7 @@ def _load(file: Path, content: bytes, trusted: tuple[str, ...]) -> Any:
 
 
 def _versions(content: bytes) -> str:
-    """A clause about an estimator of another version of scikit-learn than the installed one; empty
-    for the same.
-    """
+    """A clause about an estimator of another version of scikit-learn; empty for the same."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         saved = SAVED_BY.search(archive.read("schema.json").decode("utf-8", "replace"))
     if saved is None or saved[1] == sklearn.__version__:
@@ -214,6 +215,7 @@ def _versions(content: bytes) -> str:
 
 
 def _choose_answers(estimator: Any, answer_kind: Answers | None, file: str) -> Answers:
+    """The answers to ask for: those requested, or the first that the estimator offers."""
     if not hasattr(estimator, "predict") or not hasattr(estimator, "classes_"):
         raise RequestError(
             f"{file} holds a {type(estimator).__name__}, which is no fitted "
@@ -226,6 +228,7 @@ def _choose_answers(estimator: Any, answer_kind: Answers | None, file: str) -> A
             f"{file} holds a {type(estimator).__name__} of several labels each: "
             "Brinell audits one label each"
         )
+
     for kind in (answer_kind,) if answer_kind else METHODS:
         if hasattr(estimator, METHODS[kind]):
             return kind
@@ -236,8 +239,9 @@ def _choose_answers(estimator: Any, answer_kind: Answers | None, file: str) -> A
 
 
 def _frame(estimator: Any, domain: Domain, name: str) -> Callable[[Array], Any]:
-    """The function that converts rows to the estimator's input: columns in the order of the fit,
-    categories as texts.
+    """The function that converts rows to the estimator's input.
+
+    Its columns are in the order of the fit, and categories are texts.
     """
     fitted = [str(fitted_name) for fitted_name in getattr(estimator, "feature_names_in_", ())]
     if not fitted or not domain.columns or domain.kind != "vector":
@@ -249,6 +253,7 @@ def _frame(estimator: Any, domain: Domain, name: str) -> Callable[[Array], Any]:
             f"{name} was fitted with a column {missing[0]!r}, which the data has "
             f"not: it has {', '.join(names[:8])}"
         )
+
     order = [names.index(fitted_name) for fitted_name in fitted]
     texts = {
         names[index]: np.array(values, dtype=object)

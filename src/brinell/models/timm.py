@@ -53,6 +53,7 @@ class Timm:
         return prepare(network, view_of(config), domain, self.resize, self.name or self.path)
 
     def _network(self, timm: Any) -> nn.Module:
+        """The network of timm, with its own weights or those of a file."""
         options = {"num_classes": self.classes} if self.classes else {}
         try:
             # Drawing the weights that are replaced next must not move the global generator.
@@ -67,6 +68,7 @@ class Timm:
             raise RequestError(
                 f"timm:{self.path} cannot be {doing} ({reason}): {remedy}"
             ) from error
+
         if self.weights:
             load_weights_file(network, self.weights, HEAD)
         return network

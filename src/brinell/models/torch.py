@@ -108,6 +108,7 @@ class TorchModule:
 
 
 def _make(file: Path, factory: str, arguments: Mapping[str, str]) -> nn.Module:
+    """The module that the function of a file returns."""
     scope = import_file(file)
     entry = getattr(scope, factory, None)
     if not callable(entry):
@@ -118,6 +119,7 @@ def _make(file: Path, factory: str, arguments: Mapping[str, str]) -> nn.Module:
         )
         hint = suggestion(factory, names, f"it has {', '.join(names) or 'none'}")
         raise RequestError(f"{file} has no function {factory!r}{hint}")
+
     try:
         with folder_on_path(file):
             module = entry if isinstance(entry, nn.Module) else entry(**arguments)

@@ -59,6 +59,7 @@ class Torchvision:
         return prepare(network, view, domain, self.resize, self.name or self.path)
 
     def _published(self, models: Any) -> Any:
+        """The published weights of the version that was asked for."""
         names = models.list_models(module=models)
         if self.path not in names:
             raise RequestError(
@@ -70,7 +71,9 @@ class Torchvision:
                 f"{self.path} has no weights {self.version!r}; it has "
                 f"{', '.join(versions.__members__)}"
             )
+
         published = versions[self.version]
+        # Some versions are those of the layers before the classifier.
         if not published.meta.get("categories"):
             raise RequestError(
                 f"{self.version} of {self.path} are weights without a classifier: "
@@ -79,6 +82,7 @@ class Torchvision:
         return published
 
     def _network(self, models: Any, classes: int) -> nn.Module:
+        """The network of torchvision with so many classes, its weights not loaded yet."""
         # Drawing the weights that are replaced next must not move the global generator.
         with torch.random.fork_rng(devices=[]):
             network: nn.Module = models.get_model(
@@ -90,6 +94,7 @@ class Torchvision:
         return network
 
     def _fetch(self, published: Any) -> Any:
+        """The published weights, from torch's cache or from the network."""
         try:
             return published.get_state_dict(progress=False, check_hash=True, weights_only=True)
         except Exception as error:
@@ -102,6 +107,7 @@ class Torchvision:
 
 
 def _view(transforms: Any) -> View:
+    """The preparation in the transforms of published weights."""
     size, resized = transforms.crop_size[0], transforms.resize_size[0]
     return View(
         size=(size, size),

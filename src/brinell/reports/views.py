@@ -14,9 +14,9 @@ from brinell.core.boxes import (
     MISLABELLED,
     MISPLACED,
     MISSED,
+    BoxOutcomes,
     Detections,
     Objects,
-    Outcomes,
 )
 from brinell.core.record import Array
 from brinell.reports.film import thumbnail
@@ -82,7 +82,7 @@ def draw_map(classes: Array, colours: Colours, caption: str) -> Picture:
 
 
 def draw_boxes(
-    pixels: Array, boxes: Detections, objects: Objects, outcomes: Outcomes, caption: str
+    pixels: Array, boxes: Detections, objects: Objects, outcomes: BoxOutcomes, caption: str
 ) -> Picture:
     """(3, h, w) bytes with the boxes, coloured by outcome, and thin the objects that are missed."""
     image = Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0))).convert("RGB")

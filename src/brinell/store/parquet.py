@@ -1,6 +1,6 @@
 """Reads and writes rows as Parquet files.
 
-Columns are given as `Column`s by name, or as the fields of a dataclass of records.
+Columns are given as `RecordColumn`s by name, or as the fields of a dataclass of records.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError
-from brinell.core.record import SCHEMA_VERSION, Array, Column, Records, columns_of
+from brinell.core.record import SCHEMA_VERSION, Array, RecordColumn, Records, columns_of
 from brinell.store.files import damaged, write_atomically
 
 Rows = TypeVar("Rows")
@@ -28,7 +28,9 @@ TYPES = {
 }
 
 
-def schema_of(columns: Mapping[str, Column], kinds: Mapping[str, Any] | None = None) -> pa.Schema:
+def schema_of(
+    columns: Mapping[str, RecordColumn], kinds: Mapping[str, Any] | None = None
+) -> pa.Schema:
     """The Arrow schema of columns; `kinds` maps additional kinds of a study to Arrow types."""
     types = TYPES | dict(kinds or {})
     return pa.schema(

@@ -5,7 +5,7 @@ columns.
 import json
 from collections.abc import Mapping
 
-from brinell.core.record import Column, columns_of
+from brinell.core.record import RecordColumn, columns_of
 from brinell.reports.markdown import markdown, table_lines
 from brinell.reports.values import Report, Table
 from brinell.studies.benchmark.rows import COLUMNS, PATCH, Form, Samples
@@ -106,6 +106,6 @@ def columns_text() -> str:
     )
 
 
-def _columns(columns: Mapping[str, Column]) -> list[str]:
+def _columns(columns: Mapping[str, RecordColumn]) -> list[str]:
     rows = [(name, column.kind, column.doc) for name, column in columns.items()]
     return list(table_lines(Table(title="", columns=("column", "type", "meaning"), rows=rows)))

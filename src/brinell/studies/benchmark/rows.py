@@ -20,46 +20,46 @@ from PIL import Image
 
 from brinell.core.data import Task
 from brinell.core.domain import Domain
-from brinell.core.record import Array, Column, Columns, column
+from brinell.core.record import Array, Columns, RecordColumn, column
 from brinell.store import parquet
 
 COLUMNS = {
-    "sample_id": Column("int64", "position in the source data"),
-    "level": Column(
+    "sample_id": RecordColumn("int64", "position in the source data"),
+    "level": RecordColumn(
         "float64",
         "multiple of the L2 distance of the adversarial example, which is 1; 0 is the clean input",
     ),
-    "reached": Column(
+    "reached": RecordColumn(
         "bool", "true if the bounds of the data allow this multiple; otherwise the row has no input"
     ),
-    "input": Column("input", "the input; a picture holds the values of arrays/ in 8 bits"),
-    "mask": Column(
+    "input": RecordColumn("input", "the input; a picture holds the values of arrays/ in 8 bits"),
+    "mask": RecordColumn(
         "mask", "the values that differ from the clean input; white pixels for a picture"
     ),
-    "label": Column("label", "the true class"),
-    "truth": Column(
+    "label": RecordColumn("label", "the true class"),
+    "truth": RecordColumn(
         "truth",
         "the mask as a picture: the class of each pixel, 255 where it has none; "
         "or the objects as JSON: "
         "[x0, y0, x1, y1, class, 1 for a crowd] each, in pixels",
     ),
-    "prediction": Column("int64", "predicted class"),
-    "confidence": Column("float64", "its probability"),
-    "true_probability": Column("float64", "probability of the true class"),
-    "answer": Column(
+    "prediction": RecordColumn("int64", "predicted class"),
+    "confidence": RecordColumn("float64", "its probability"),
+    "true_probability": RecordColumn("float64", "probability of the true class"),
+    "answer": RecordColumn(
         "string",
         "the answer as JSON: for masks [true class, predicted class, pixels] of "
         "each pair that occurs, for boxes the final ones "
         "as [x0, y0, x1, y1, class, score]",
     ),
-    "valid": Column("int64", "1, or the pixels or objects that have a true class"),
-    "wrong": Column("int64", "how many of these the model gets wrong"),
-    "adversarial": Column("bool", "true if the input meets the criterion"),
-    "l2": Column("float64", "L2 distance from the clean input, in the units of the data"),
-    "linf": Column("float64", "largest change of a value"),
-    "l1": Column("float64", "sum of the changes"),
-    "l0": Column("int64", "number of changed values over all channels"),
-    "patches": Column("patches", "the distorted patches"),
+    "valid": RecordColumn("int64", "1, or the pixels or objects that have a true class"),
+    "wrong": RecordColumn("int64", "how many of these the model gets wrong"),
+    "adversarial": RecordColumn("bool", "true if the input meets the criterion"),
+    "l2": RecordColumn("float64", "L2 distance from the clean input, in the units of the data"),
+    "linf": RecordColumn("float64", "largest change of a value"),
+    "l1": RecordColumn("float64", "sum of the changes"),
+    "l0": RecordColumn("int64", "number of changed values over all channels"),
+    "patches": RecordColumn("patches", "the distorted patches"),
 }
 """A row of data/. All but sample, level and reached may be null."""
 PATCH = {
@@ -178,7 +178,7 @@ class Form(NamedTuple):
         arrays = [pa.array([row[field.name] for row in cells], field.type) for field in schema]
         parquet.write_table(path, pa.Table.from_arrays(arrays, schema=schema), row_group_size=256)
 
-    def _feature(self, column: Column) -> dict[str, Any]:
+    def _feature(self, column: RecordColumn) -> dict[str, Any]:
         """Type of a column in the notation of the datasets library."""
         match column.kind:
             case "patches":

@@ -19,7 +19,7 @@ import torch
 
 from brinell import plugins
 from brinell.attacks.rlab import RLAB, public_names
-from brinell.core.criterion import Probability, Threshold
+from brinell.core.criterion import Probability, WrittenProbability
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Access
 from brinell.core.threat import Threat, extent
@@ -117,7 +117,7 @@ def _with_class_criterion(plan: BenchmarkPlan) -> BenchmarkPlan:
     threshold = parse_threshold(plan.request.criterion, classes)
     if threshold is None:
         return plan
-    if not isinstance(threshold, Threshold):
+    if not isinstance(threshold, WrittenProbability):
         raise RequestError(
             f"criterion {threshold.text} is for brinell audit: name a threshold "
             "on a probability, or leave it out"
