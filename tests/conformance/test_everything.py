@@ -44,6 +44,7 @@ def test_explainer(name):
         "rise": {"masks": 120},
         "kernel-shap": {"subsets": 120, "patches": 27},
         "rlab": {"questions": 96},
+        "rlab-mask": {"steps": 20},
     }
     # Noise fools no model of this problem, so the attack has no mask there; tests/shown has one.
     without_finding = ("random", "centre", "rlab-mask")
