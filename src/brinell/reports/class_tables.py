@@ -20,6 +20,11 @@ SHARES = (
     "with so few samples; their intervals are by a bootstrap over samples."
 )
 
+MOST_ROWS = 60
+"""Rows from which the table is folded: five models at nine budgets have 55."""
+MOST_LETTERS = 100
+"""Letters of the models' names from which the table of their total drops is folded."""
+
 
 class Classified(Protocol):
     """A model with its figures class by class."""
@@ -69,6 +74,7 @@ def step_tables(
         heat=True,
         beside=True,
         terminal=True,
+        folded=len(rows) > MOST_ROWS,
     )
     yield _steps_file(models, above)
 
@@ -159,6 +165,7 @@ def drop_tables(drops: TotalDrops, models: Sequence[Classified], eps: str) -> It
         name="total_drops",
         text=text,
         terminal=True,
+        folded=sum(len(model.model) for model in models) > MOST_LETTERS,
     )
     if len(rows) <= MOST_CLASSES:
         yield table

@@ -9,7 +9,6 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from brinell.engine.eps_grid import parse_eps
 from brinell.engine.request import BaseRequest, Budgets, DataSpec, Folder, SampleCount, Seed
 from brinell.studies.kit import Study
 
@@ -45,6 +44,9 @@ class EpsilonRequest(BaseRequest):
     @field_validator("eps")
     @classmethod
     def _one_budget(cls, value: str | None) -> str | None:
+        # The list of commands starts without numpy.
+        from brinell.engine.eps_grid import parse_eps
+
         if value is not None and [eps > 0 for eps in parse_eps(value).values] != [True]:
             raise ValueError("one budget above 0 is judged, such as 0.3 or 8/255")
         return value
