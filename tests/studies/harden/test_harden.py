@@ -267,7 +267,7 @@ def test_a_folder_may_be_moved(workspace, tmp_path, hardened_run):
 @pytest.mark.slow
 def test_verify_takes_the_training_on_trust(hardened_run, capsys):
     assert cli(["verify", str(hardened_run)]) == 0
-    assert "not verified  the training" in capsys.readouterr().out
+    assert "the training: that the recipe makes the stored weights" in capsys.readouterr().out
 
 
 @pytest.mark.slow
