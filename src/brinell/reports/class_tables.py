@@ -22,8 +22,8 @@ SHARES = (
 
 MOST_ROWS = 60
 """Rows from which the table is folded: five models at nine budgets have 55."""
-MOST_LETTERS = 100
-"""Letters of the models' names from which the table of their total drops is folded."""
+MOST_OPEN = 12
+"""Classes above which the table of their total drops is folded."""
 
 
 class Classified(Protocol):
@@ -165,7 +165,7 @@ def drop_tables(drops: TotalDrops, models: Sequence[Classified], eps: str) -> It
         name="total_drops",
         text=text,
         terminal=True,
-        folded=sum(len(model.model) for model in models) > MOST_LETTERS,
+        folded=len(rows) > MOST_OPEN,
     )
     if len(rows) <= MOST_CLASSES:
         yield table
