@@ -243,7 +243,7 @@ def test_weakest_class_with_all_that_tie(tmp_path):
     result = open_result(write_run(tmp_path / "run", breaks, labels, [0.1], names))
     sentence = result.report().sentences[1]
     assert "the weakest are ant (class 0) and bee (class 1) with 5.0" in sentence
-    assert "cow may be as weak" in sentence
+    assert "cow (class 2) may be as weak" in sentence
     assert sentence.endswith("Fewer than 5 samples, so in no order: eel (0 of 2).")
     (row,) = [row for row in rows_of(result.report(), "robust_accuracy") if row["eps"] == "26/255"]
     assert row["weakest class"] == "eel (class 4) (2 only)" and row["lowest of a class"] == "0.0"

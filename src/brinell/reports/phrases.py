@@ -141,10 +141,12 @@ def _doubt(order: Sequence[ClassResult], tied: Sequence[ClassResult], index: int
 
     weak = [order[rival] for rival in rivals.rivals(0) if order[rival] not in tied]
     strong = rivals.rivals(others)
-    names = listed([c.name for c in weak], most=MOST_NAMED)
+    names = listed([class_label(c) for c in weak], most=MOST_NAMED)
     parts = [f"{names} may be as weak"] if weak else []
-    parts += [f"{len(strong)} may be as strong"] if strong else []
-    return f" But of the other {others}, {' and '.join(parts)}." if parts else ""
+    if strong:
+        rivals_of_the_best = counted(len(strong), "class", "classes")
+        parts.append(f"{rivals_of_the_best} may be as strong as {class_label(order[-1])}")
+    return f" But {', and '.join(parts)}." if parts else ""
 
 
 def few_samples(model: ModelResult, index: int) -> str:

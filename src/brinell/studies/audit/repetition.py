@@ -218,7 +218,10 @@ class RepeatedRun:
                 )
                 self.unsettled.append(text)
                 if first["passed"] != second["passed"]:
-                    repeated["repairs"] = self.run.manifest.get("repairs", {})
+                    # What was repaired follows from the checks, so it stands or goes with them.
+                    repeated.pop("repairs", None)
+                    if "repairs" in self.run.manifest:
+                        repeated["repairs"] = self.run.manifest["repairs"]
                 second.update(first)
         others = [
             entry
