@@ -1,18 +1,24 @@
-"""The agent's result on the page of a benchmark set: success of the samples that it distorted, and
-sizes and distortions of the examples, each as a plain loop over the rows counts them.
+"""The agent's result on the page of a benchmark set: success of the samples that it distorted,
+sizes, distortions and pictures of the examples, each as a plain loop over the rows counts them.
 """
 
+import base64
 import csv
 import io
+import re
 from pathlib import Path
 from statistics import mean, median
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 import brinell
+from _sets import arrays_of
 from brinell.reports.csv import csv_files
-from brinell.reports.values import Table
+from brinell.reports.html import page
+from brinell.reports.values import Gallery, Table
 
 
 def tables(report) -> dict[str, Table]:
@@ -33,11 +39,16 @@ def benchmark(patterns, tmp_path_factory):
     )
 
 
-def examples_of(result) -> list[dict]:
-    """The rows of level 1 that hold an example."""
+def rows_of(result) -> list[dict]:
+    """The rows of data/ that hold an input."""
     files = sorted((Path(result.folder) / "data").glob("*.parquet"))
     rows = [row for file in files for row in pq.read_table(file).to_pylist()]
-    return [row for row in rows if row["level"] == 1 and row["reached"]]
+    return [row for row in rows if row["reached"]]
+
+
+def examples_of(result) -> list[dict]:
+    """The rows of level 1 that hold an example."""
+    return [row for row in rows_of(result) if row["level"] == 1]
 
 
 def test_success_is_of_the_samples_that_were_right(benchmark):
@@ -49,7 +60,7 @@ def test_success_is_of_the_samples_that_were_right(benchmark):
     assert (benchmark.success.k, benchmark.success.n) == (len(examples), 22)
     first, second, *_ = benchmark.report().sentences
     assert first.startswith(f"{len(examples)} of the 22 samples that the agent distorted")
-    assert second.startswith("2 further samples counted in no figure")
+    assert second.startswith("2 further samples are in no figure")
 
 
 def test_sizes(benchmark):
@@ -81,6 +92,103 @@ def test_shares_of_the_distortions(benchmark):
             for name in ("all", benchmark.classes[row["label"]]):
                 counts.setdefault(name, []).append(patch["distortion"])
     assert {row[0] for row in table.rows} == set(counts)
-    for name, distortion, share in table.rows:
+    for name, distortion, share, _ in table.rows:
         names_placed = counts[name]
         assert (share.k, share.n) == (names_placed.count(distortion), len(names_placed))
+
+
+def test_shares_of_the_squared_distance(benchmark):
+    """The patches are single pixels here, so that the changes of the stored inputs give the
+    energies.
+    """
+    sums: dict = {}
+    arrays = arrays_of(Path(benchmark.folder))
+    for row in examples_of(benchmark):
+        clean, x = (arrays[f"{row['sample_id']}/{level}/input"].astype(float) for level in (0, 1))
+        for patch in row["patches"]:
+            square = (x - clean).flat[patch["patch"]] ** 2
+            assert patch["energy"] == pytest.approx(square)
+            for name in ("all", benchmark.classes[row["label"]]):
+                by_distortion = sums.setdefault(name, {"gaussian-noise": 0.0, "dead-pixel": 0.0})
+                by_distortion[patch["distortion"]] += square
+        assert sum(patch["energy"] for patch in row["patches"]) == pytest.approx(row["l2"] ** 2)
+    table = tables(benchmark.report())["Share of each distortion"]
+    assert table.terminal
+    shown = {(name, distortion): energy.value for name, distortion, _, energy in table.rows}
+    assert len(shown) == len(table.rows) == 2 * len(sums)
+    for (name, distortion), energy in shown.items():
+        assert energy == pytest.approx(sums[name][distortion] / sum(sums[name].values()))
+    lines = list(csv.DictReader(io.StringIO(csv_files(benchmark.report())["distortions.csv"])))
+    assert [float(line["of the squared L2"]) for line in lines] == pytest.approx([*shown.values()])
+
+
+def galleries(report) -> dict[str, Gallery]:
+    return {block.title: block for block in report.blocks if isinstance(block, Gallery)}
+
+
+def pixels_of(picture) -> np.ndarray:
+    (encoded,) = re.findall(r"base64,([^\"]+)", picture.image)
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(encoded))))
+
+
+def in_bytes(array: np.ndarray) -> np.ndarray:
+    return np.rint(array[0] * 255).astype(np.uint8)
+
+
+def percent_of(share: float) -> str:
+    return f"{100 * share:.0f}"
+
+
+def test_pictures_of_samples(benchmark):
+    """At least six samples of mixed classes, clean, changed and distorted, as the set holds them;
+    with distances, queries, and both answers.
+    """
+    arrays = arrays_of(Path(benchmark.folder))
+    queries = {
+        row["sample_id"]: row["queries_to_success"]
+        for row in pq.read_table(Path(benchmark.folder) / "rows.parquet").to_pylist()
+    }
+    rows = {row["sample_id"]: row for row in examples_of(benchmark)}
+    clean_rows = {row["sample_id"]: row for row in rows_of(benchmark) if row["level"] == 0}
+    gallery = galleries(benchmark.report())["Clean, changed and distorted"]
+    assert not gallery.folded and gallery.open_examples >= 6
+    shown = [int(re.findall(r"Sample (\d+)", example.caption)[0]) for example in gallery.examples]
+    assert len(set(shown)) == len(shown) >= 6
+    assert {rows[sample]["label"] for sample in shown[:4]} == {0, 1, 2, 3}
+    for sample, example in zip(shown, gallery.examples, strict=True):
+        row, clean = rows[sample], clean_rows[sample]
+        before, change, after = example.pictures
+        assert (pixels_of(before) == in_bytes(arrays[f"{sample}/0/input"])).all()
+        assert (pixels_of(after) == in_bytes(arrays[f"{sample}/1/input"])).all()
+        changed = (arrays[f"{sample}/1/input"] != arrays[f"{sample}/0/input"])[0]
+        assert (pixels_of(change)[~changed] == pixels_of(change)[~changed][0]).all()
+        assert (np.abs(pixels_of(change)[changed].astype(int) - 127.5) > 1).all()
+        true, wrong = (benchmark.classes[row[name]] for name in ("label", "prediction"))
+        assert before.caption.startswith(f"{true}, {percent_of(clean['confidence'])}")
+        assert after.caption.startswith(f"{wrong}, {percent_of(row['confidence'])}")
+        assert f"{true}, {percent_of(row['true_probability'])}" in after.caption
+        assert f"L2 {row['l2']:.3g}" in example.caption
+        assert f"{queries[sample]} quer" in example.caption
+        assert f"{len(row['patches'])} patch" in example.caption
+
+
+def test_pictures_of_every_level(benchmark):
+    """One sample at each of its levels, clean first."""
+    arrays = arrays_of(Path(benchmark.folder))
+    (example,) = galleries(benchmark.report())["One sample at every level"].examples
+    sample = int(re.findall(r"Sample (\d+)", example.caption)[0])
+    levels = [row for row in rows_of(benchmark) if row["sample_id"] == sample]
+    assert len(example.pictures) == len(levels) == 3
+    for picture, row in zip(example.pictures, levels, strict=True):
+        assert (pixels_of(picture) == in_bytes(arrays[f"{sample}/{row['level']:g}/input"])).all()
+        if row["level"]:
+            assert picture.caption.startswith(f"×\xa0{row['level']:g}, L2 {row['l2']:.3g}")
+        answer = f"{benchmark.classes[row['prediction']]}, {percent_of(row['confidence'])}"
+        assert answer in picture.caption
+
+
+def test_page_holds_the_pictures(benchmark):
+    text = page(benchmark.report())
+    for title in ("Clean, changed and distorted", "One sample at every level"):
+        assert title in text
+    assert text.count("<img") >= 6 * 3 + 3

@@ -157,7 +157,7 @@ def _example(
         float(sizes(records, str(manifest["distance"]))[row]),
     )
     title = f"sample {sample}, clean, {label}"
-    pictures, legend, further = _pictures(manifest, clean, x, title, captions)
+    pictures, legend, further = compare_inputs(manifest, clean, x, title, captions)
     picture, colours, cost = mask
     stages = {stage["name"]: stage.get("label", stage["name"]) for stage in manifest["stages"]}
     parts = [
@@ -180,11 +180,18 @@ def _example(
     )
 
 
-def _pictures(
+def compare_inputs(
     manifest: Mapping[str, Any], clean: Array, x: Array, title: str, captions: tuple[str, str]
 ) -> tuple[list[Picture], list[tuple[str, str]], str]:
     """The views of one example by the kind of its input, their legend, and what else is to be said
     of it.
+
+    Args:
+        manifest: of the folder that holds the inputs.
+        clean: (*shape) the clean input.
+        x: (*shape) the adversarial input.
+        title: what the clean input is, for readers who hear the page.
+        captions: the answers to both.
     """
     domain, sampling = manifest["data"]["domain"], manifest["data"].get("sampling")
     kind, columns = str(domain["kind"]), domain.get("columns", ())

@@ -1,6 +1,6 @@
 """Rows of the samples of a benchmark set, the figures that are counted from them, and the report."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,9 +19,10 @@ from brinell.reports.numbers import counted, detail_text, percent, short
 from brinell.reports.values import Code, Percent, Report, Step, Table
 from brinell.store import parquet
 from brinell.store.files import write_text
-from brinell.store.table import Folder
+from brinell.store.table import ROWS, Folder
 from brinell.studies.benchmark import BenchmarkRequest
 from brinell.studies.benchmark.card import CARD, card
+from brinell.studies.benchmark.gallery import galleries
 from brinell.studies.benchmark.rows import Form, Outcome, Samples
 from brinell.studies.result import FolderResult
 
@@ -79,6 +80,8 @@ class DistortionShare(Result):
     distortion: str
     patches: Share
     """Patches with this distortion among all distorted ones."""
+    energy: float | None
+    """Share of these patches in the squared L2 of all distorted ones; null if nothing changed."""
 
 
 class BenchmarkResult(FolderResult):
@@ -126,8 +129,8 @@ class BenchmarkResult(FolderResult):
             ]
         if left_out:
             sentences.append(
-                f"{counted(left_out, 'further sample')} counted in no figure: the model is wrong "
-                "there without a distortion, or the criterion is met."
+                f"{counted(left_out, 'further sample')} {'is' if left_out == 1 else 'are'} in no "
+                "figure: there the model is wrong without a distortion, or the criterion is met."
             )
         if successes:
             sentences.append(
@@ -174,6 +177,12 @@ class BenchmarkResult(FolderResult):
                     terminal=True,
                 ),
                 *_example_tables(self),
+                *galleries(
+                    Path(self.folder),
+                    self.manifest,
+                    parquet.load_rows(Samples, Path(self.folder) / ROWS),
+                    NOUNS[facts.task],
+                ),
                 Table(
                     title="Samples", columns=("outcome", "samples"), rows=outcomes, name="outcomes"
                 ),
@@ -220,16 +229,18 @@ def _example_tables(result: BenchmarkResult) -> Iterator[Table]:
         terminal=True,
     )
     rows = [
-        (share.of_class or "all", share.distortion, share.patches) for share in result.distortions
+        (share.of_class or "all", share.distortion, share.patches, Percent(share.energy))
+        for share in result.distortions
     ]
     yield Table(
         title="Share of each distortion",
-        columns=("class", "distortion", "of the distorted patches"),
+        columns=("class", "distortion", "of the distorted patches", "of the squared L2"),
         rows=rows,
-        text="Distorted patches of the adversarial examples by their distortion.",
+        text="Distorted patches of the adversarial examples by their distortion, and the squared "
+        "L2 distance within them.",
         name="distortions",
         folded=len(rows) > 12,
-        terminal=len(rows) <= 12,
+        terminal=True,
     )
 
 
@@ -304,24 +315,31 @@ def _sizes(samples: Samples, rows: dict[str, Array]) -> list[Size]:
 
 def _distortions(rows: dict[str, Array], classes: Sequence[str]) -> list[DistortionShare]:
     """The share of each distortion, of all classes first."""
-    index = np.flatnonzero(_examples(rows))
-    placed = [
-        (rows["label"][row], patch["distortion"]) for row in index for patch in rows["patches"][row]
+    patches: dict[int | None, list[dict[str, Any]]] = {None: []}
+    for row in np.flatnonzero(_examples(rows)):
+        patches[None] += rows["patches"][row]
+        if rows["label"][row] is not None:
+            patches.setdefault(int(rows["label"][row]), []).extend(rows["patches"][row])
+
+    names = sorted({patch["distortion"] for patch in patches[None]})
+    labels = sorted(label for label in patches if label is not None)
+    return [
+        DistortionShare(
+            of_class=None if label is None else class_name(classes, label),
+            distortion=name,
+            patches=share(patch["distortion"] == name for patch in patches[label]),
+            energy=_energy(patches[label], name),
+        )
+        for label in (None, *labels)
+        for name in names
     ]
-    names = sorted({name for _, name in placed})
-    labels = sorted({label for label, _ in placed if label is not None})
-    shares = []
-    for label in [None, *labels]:
-        of_class = [name for at, name in placed if label is None or at == label]
-        shares += [
-            DistortionShare(
-                of_class=None if label is None else class_name(classes, int(label)),
-                distortion=name,
-                patches=share(other == name for other in of_class),
-            )
-            for name in names
-        ]
-    return shares
+
+
+def _energy(patches: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """Share of a distortion in the squared L2 of patches; None if nothing changed."""
+    total = sum(patch["energy"] for patch in patches)
+    energy = sum(patch["energy"] for patch in patches if patch["distortion"] == name)
+    return energy / total if total else None
 
 
 def _examples(rows: dict[str, Array]) -> Array:

@@ -68,6 +68,7 @@ PATCH = {
     "severity": ("int32", "1 to 5"),
     "draw": ("int32", "number of the random version of the distortion"),
     "strength": ("float32", "share of the full distortion; above 1 if it was amplified"),
+    "energy": ("float64", "squared L2 distance within the patch"),
 }
 """Fields of a distorted patch."""
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])

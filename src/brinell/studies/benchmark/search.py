@@ -32,6 +32,7 @@ from brinell.engine.tasks import Task
 from brinell.models._answers import Converted
 from brinell.rlab.distort import CLEAN, Variant
 from brinell.rlab.grading import Graded, Path, path
+from brinell.rlab.prior import sums
 from brinell.studies.benchmark import BenchmarkRequest
 from brinell.studies.benchmark.result import BenchmarkFacts
 from brinell.studies.benchmark.rows import Form, Outcome
@@ -323,6 +324,9 @@ class Search:
             for value in (inputs.x[position], self._batch.x[index])
         )
         delta = x.astype(np.float64) - clean
+        grid = self._plan.grid
+        squares = self._ledger.movable(torch.from_numpy(delta[None] ** 2))[0]
+        energy = sums(squares.view(grid.channels, -1).sum(0, keepdim=True), grid)[0].tolist()
         patches = []
         for patch in (inputs.variant[position] != CLEAN).nonzero()[:, 0].tolist():
             placed, strength = (
@@ -334,7 +338,7 @@ class Search:
                 "severity": placed.severity,
                 "draw": placed.draw,
             }
-            patches.append({"patch": patch, **entry, "strength": strength})
+            patches.append({"patch": patch, **entry, "strength": strength, "energy": energy[patch]})
         return {
             "input": x,
             "mask": delta != 0,
