@@ -43,8 +43,8 @@ from brinell.core.segmentation import confusion
 from brinell.core.user_files import import_file
 from brinell.engine.plan import model_opener
 from brinell.engine.sources import open_data
-from brinell.studies.audit_pictures import STUDY
-from brinell.studies.audit_pictures.result import pictures_of
+from brinell.studies import register
+from brinell.studies.audit.tasks.result import pictures_of
 
 GROUP = "studies"
 RUNS = {
@@ -311,8 +311,8 @@ def boxes_black_box(options: Namespace) -> None:
 
     def read(out: Path) -> Array:
         """(2, pictures): objects that are missed without an attack and under it."""
-        folder = STUDY.table().read(out)
-        found = pictures_of(folder.rows, STUDY.open(out).facts)
+        folder = register.load("audit pictures").table().read(out)
+        found = pictures_of(folder.rows, register.load("audit pictures").open(out).facts)
         return np.stack([found.counts[MISSED][found.worst(MISSED, level)] for level in (0, 1)])
 
     def run(attack: str, seed: int) -> Array:

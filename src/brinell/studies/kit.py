@@ -100,8 +100,6 @@ class Study:
       folder; `write_page` then takes where that lay, too.
     - `data_of`: `(settings, trust) -> spec`, the data of models in memory, where no setting names
       them; `trust` is the folder from elsewhere that may be used.
-
-    A study named `VERB pictures` takes the same request as VERB, for data with masks or boxes.
     """
 
     package: str = ""
@@ -145,6 +143,10 @@ class Study:
     """True if other commands keep their folders in its own, which are verified by themselves."""
     ignored: tuple[str, ...] = ("batch_size", "device")
     """Settings that change no row of the pieces: a folder may be resumed with others."""
+    of_tasks: "Study | None" = None
+    """The form of the study for models that answer more than a class, such as masks or boxes: it
+    has the same command and request, and rows, figures and folders of its own. Its verb is that of
+    the command and a second word, which its folders name. Without one, such data are refused."""
 
     def __post_init__(self) -> None:
         kit = self.rows is not None

@@ -9,6 +9,7 @@ import pkgutil
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -72,20 +73,26 @@ def commands() -> dict[str, Entry]:
 
 
 def load(verb: str) -> Study:
-    """The record of a verb."""
-    entry = entries().get(verb)
-    if entry is None:
+    """The record of a verb, or its form for tasks, whose folders name a verb of two words."""
+    entry = entries().get(verb) or entries().get(verb.partition(" ")[0])
+    study: Study | None = None if entry is None else import_module(entry.package).STUDY
+    if study is not None and study.verb != verb:
+        study = study.of_tasks
+    if study is None or study.verb != verb:
         raise RequestError(
             "there is no command "
             f"{verb!r}{suggestion(verb, commands(), '`brinell --help` lists them')}"
         )
-    study: Study = import_module(entry.package).STUDY
     return study
 
 
 def studies() -> dict[str, Study]:
-    """All records by verb: imports every study's package, and none of its code."""
-    return {verb: load(verb) for verb in entries()}
+    """All records by verb, with their forms for tasks: imports every study's package, and none of
+    its code.
+    """
+    records = [load(verb) for verb in entries()]
+    forms = [study.of_tasks for study in records if study.of_tasks is not None]
+    return {study.verb: study for study in sorted((*records, *forms), key=attrgetter("verb"))}
 
 
 def study_of(folder: Path) -> Study:
@@ -96,12 +103,13 @@ def study_of(folder: Path) -> Study:
     if verb is None:
         audit = load("audit")
         audit.layout.open(folder)  # says what is missing or damaged
-    if verb not in entries():
+    try:
+        return load(str(verb))
+    except RequestError:
         raise RequestError(
             f"{folder} was made by brinell {verb}, and no study of that verb is "
             "installed: install its package"
-        )
-    return load(verb)
+        ) from None
 
 
 def open_folder(folder: Path) -> Any:
@@ -121,14 +129,12 @@ def write_page(folder: Path) -> Path:
 
 
 def of_data(study: Study, data: Any) -> Study:
-    """The study that takes a call with such data, a spec or a data set: `study` itself, or that of
-    pictures.
-    """
-    if data is None or (pictures := f"{study.verb} pictures") not in entries():
+    """The form of a study that takes a call with such data, a spec or a data set."""
+    if data is None or study.of_tasks is None:
         return study
     from brinell.engine.sources import has_truth
 
-    return load(pictures) if has_truth(data) else study
+    return study.of_tasks if has_truth(data) else study
 
 
 def _read(package: str) -> Entry:

@@ -53,7 +53,7 @@ def check_record(study: Study) -> None:
         ContractError: one does not.
     """
     rule = "is not found: name its package as an entry point, and install it"
-    _demand(study, study.verb in register.entries(), rule)
+    _demand(study, study.verb in register.studies(), rule)
     references = {name: getattr(study, name) for name in ("run", "result", "rows")}
     if study.rows is not None:
         references |= {"pieces": "run:pieces", "summary": "result:summarise"}

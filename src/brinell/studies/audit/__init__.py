@@ -33,4 +33,20 @@ STUDY = Study(
         "brinell audit --certify --samples 40",
         "brinell audit --resume --out RUN",
     ),
+    of_tasks=Study(
+        package=f"{__name__}.tasks",
+        verb="audit pictures",
+        request=Request,
+        options=AuditOptions,
+        rows="result:Answers",
+        result="result:PicturesResult",
+        examples=(
+            "brinell audit --data 'masks:FOLDER?side=257' --model "
+            "model.py:segmentation --eps 4/255,8/255",
+            "brinell audit --data masks:FOLDER --model model.onnx --attack "
+            "'square?steps=1000' --samples 10",
+            "brinell audit --data boxes:FOLDER --model detector.py:network "
+            "--criterion missed+false@0.5",
+        ),
+    ),
 )

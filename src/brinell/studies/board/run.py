@@ -121,7 +121,7 @@ def _walk(folder: Path) -> Iterator[Path]:
         if not {MANIFEST, REQUEST} & set(files) and not (path / "records").is_dir():
             continue
         verb = verb_of(path)
-        if path == folder or verb is None or verb in PLACED or verb not in register.entries():
+        if path == folder or verb is None or verb in PLACED or verb not in register.studies():
             yield path
 
 

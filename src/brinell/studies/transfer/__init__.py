@@ -68,4 +68,18 @@ STUDY = Study(
         "brinell transfer SET plain plain+robust --data FILE.npz --model "
         "model.py:plain --model model.py:robust",
     ),
+    of_tasks=Study(
+        package=f"{__name__}.tasks",
+        verb="transfer pictures",
+        request=TransferRequest,
+        rows="result:Answers",
+        result="result:TransferResult",
+        positional=("source",),
+        examples=(
+            "brinell transfer --data 'masks:FOLDER?side=257' --model "
+            "narrow.py:network --model wide.py:network --eps 1/255",
+            "brinell transfer network --data boxes:FOLDER --model "
+            "detector.py:network --model detector.onnx",
+        ),
+    ),
 )

@@ -13,8 +13,8 @@ from brinell.core.record import Array
 from brinell.core.threat import size
 from brinell.store import rows
 from brinell.store.files import read_arrays
-from brinell.studies.audit_pictures.result import inputs_path
-from brinell.studies.audit_pictures.run import (
+from brinell.studies.audit.tasks.result import inputs_path
+from brinell.studies.audit.tasks.run import (
     BUDGETS,
     FAST,
     SAMPLES,
@@ -26,7 +26,7 @@ from brinell.studies.audit_pictures.run import (
 )
 from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.transfer import TransferRequest
-from brinell.studies.transfer_pictures.result import Answers, TransferFacts
+from brinell.studies.transfer.tasks.result import Answers, TransferFacts
 from brinell.studies.work import open_plan
 
 MISSED = "missed"

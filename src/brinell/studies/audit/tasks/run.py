@@ -35,7 +35,7 @@ from brinell.engine.tasks import SEA, Task, open_task
 from brinell.store import rows
 from brinell.store.files import write_arrays
 from brinell.studies.audit.request import AuditOptions
-from brinell.studies.audit_pictures.result import PIECE, Answers, PicturesFacts, inputs_path
+from brinell.studies.audit.tasks.result import PIECE, Answers, PicturesFacts, inputs_path
 from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.work import open_plan
 

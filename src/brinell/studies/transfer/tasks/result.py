@@ -21,7 +21,7 @@ from brinell.manifest import Amount, Listing
 from brinell.reports.numbers import counted, distance, listed, percent, points
 from brinell.reports.values import Detail, Note, Report, Table
 from brinell.store.table import Folder
-from brinell.studies.audit_pictures.result import TITLES, Figure, TaskFacts, show
+from brinell.studies.audit.tasks.result import TITLES, Figure, TaskFacts, show
 from brinell.studies.result import FolderResult
 from brinell.studies.transfer import TransferRequest
 

@@ -9,7 +9,7 @@ from _browser import check_everywhere, chromium
 from _pictures import write_pictures
 from _refusals import refused
 from brinell.core.errors import BrinellError
-from brinell.studies.audit_pictures import STUDY
+from brinell.studies import register
 
 EPS = (0.05, 0.2)
 
@@ -74,7 +74,7 @@ def test_the_worst_case_is_found_exactly(result):
 
 def test_a_picture_without_classes_is_stated_and_not_attacked(result):
     assert any("1 of 5 pictures have no pixel of any class" in note for note in result.notes)
-    rows = STUDY.table().read(result.folder).rows
+    rows = register.load("audit pictures").table().read(result.folder).rows
     assert set(rows.attack[rows.sample_id == 0]) == {"clean"}
 
 

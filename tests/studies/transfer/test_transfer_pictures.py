@@ -9,7 +9,7 @@ import brinell
 from _spots import VANISHING, Spots, entries, spots
 from brinell.core.errors import BrinellError
 from brinell.store.files import read_arrays
-from brinell.studies.transfer_pictures import STUDY
+from brinell.studies import register
 
 EPS = 0.1
 PICTURES = ([(0, 0), (3, 1)], [])
@@ -133,7 +133,7 @@ def test_changes_are_paired_by_picture(result):
 
 def test_figures_come_from_rows_alone(result):
     assert brinell.open(result.folder) == result
-    rows = STUDY.table().read(result.folder).rows
+    rows = register.load("transfer pictures").table().read(result.folder).rows
     assert len(rows) == 5 * 3 * (1 + 3)
     assert rows.distance.max() <= EPS + 1e-6
     assert "On inputs found on Channel, the pixel accuracy of Copy is" in " ".join(
