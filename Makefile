@@ -56,7 +56,6 @@ check: $(TOOLS_READY) ## Formatting, lint, strict types, import contracts, spell
 # Types take as long as all others together.
 .PHONY: check-types check-style check-words check-docs check-pictures
 check-types: $(TOOLS_READY)
-	$(BIN)/python scripts/call_signatures.py
 	$(BIN)/mypy
 
 check-style: $(TOOLS_READY)
@@ -126,7 +125,6 @@ OURS := --constraint constraints.txt --build-constraint constraints.txt
 $(READY): pyproject.toml constraints.txt
 	$(call make-environment,$(VENV))
 	$(BIN)/python $(INSTALL) $(OURS) --editable .
-	$(BIN)/python scripts/call_signatures.py
 	touch $@
 
 # The rest, for tests, checks and the site.

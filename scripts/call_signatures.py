@@ -1,14 +1,11 @@
 """Calls of the package as text: the signatures of the reference, and the stub
-`src/brinell/__init__.pyi`.
-
-`python scripts/call_signatures.py` writes the stub, which a wheel and an editable installation hold
-and git does not.
+`src/brinell/__init__.pyi`, which `make docs` writes and git holds, so that any way of installing
+has it.
 """
 
 import inspect
 import re
 import textwrap
-from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -16,11 +13,10 @@ from brinell import calls, parameters
 from brinell.studies import register
 from brinell.studies.kit import Study
 
-STUB_HEAD = '''"""What `brinell` offers, with the type of every keyword. Written by scripts/call_signatures.py."""
+STUB_HEAD = '''"""What `brinell` offers, with the type of every keyword. Written by `make docs`."""
 
-# ruff: noqa: D, E501
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 from brinell.batch_attack import attack as attack
 from brinell.core.errors import BrinellError as BrinellError
@@ -42,6 +38,32 @@ def typed(study: Study) -> inspect.Signature:
         for parameter in signature.parameters.values()
     ]
     return signature.replace(parameters=parameters)
+
+
+def settings_name(study: Study) -> str:
+    """The name of the stub's class for the keywords that a signature does not name."""
+    words = study.name.split("_")
+    return f"_{''.join(word.capitalize() for word in words)}Settings"
+
+
+def settings_class(study: Study) -> list[str]:
+    """The lines of the stub's class for the keywords that a signature does not name; empty if it
+    names all of them.
+    """
+    named = inspect.signature(calls.call_of(study)).parameters
+    others = {
+        name: parameter
+        for name, parameter in calls.parameters_of(study).items()
+        if name not in named
+    }
+    if not others:
+        return []
+
+    fields = [
+        f"    {name}: {annotation_of(study, name, parameter.default)}"
+        for name, parameter in others.items()
+    ]
+    return ["", f"class {settings_name(study)}(TypedDict, total=False):", *fields]
 
 
 def annotation_of(study: Study, name: str, default: Any) -> str:
@@ -129,7 +151,13 @@ def stub_text() -> str:
     ]
     for study in studies:
         call = calls.call_of(study)
-        name, *words, ending = signature_lines(study.name, typed(study), body=":")
+        signature = typed(study)
+        if further := settings_class(study):
+            keywords = signature.parameters["settings"]
+            keywords = keywords.replace(annotation=f"Unpack[{settings_name(study)}]")
+            others = [one for one in signature.parameters.values() if one.name != "settings"]
+            signature = signature.replace(parameters=[*others, keywords])
+        name, *words, ending = signature_lines(study.name, signature, body=":")
         text = " ".join(
             word.strip().replace(" ", "\0") for word in words
         )  # a line ends after a parameter
@@ -141,7 +169,7 @@ def stub_text() -> str:
             break_long_words=False,
             break_on_hyphens=False,
         )
-        lines += ["", name, filled.replace("\0", " "), ending, *first_line(call)]
+        lines += [*further, "", name, filled.replace("\0", " "), ending, *first_line(call)]
     return "\n".join(lines) + "\n"
 
 
@@ -181,9 +209,3 @@ def annotation_text(hint: Any) -> str:
             return name if hint == getattr(parameters, name) else f"{name} | None"
     text = re.sub(r"\b(?:\w+\.)+", "", inspect.formatannotation(hint))
     return re.sub(r"^Optional\[(.*)\]$", r"\1 | None", text)
-
-
-if __name__ == "__main__":
-    (Path(__file__).resolve().parent.parent / "src" / "brinell" / "__init__.pyi").write_text(
-        stub_text(), encoding="utf-8"
-    )

@@ -11,7 +11,6 @@ trap 'rm -rf "$work"' EXIT
 python=$work/venv/bin/python
 install=("$python" -m pip install --quiet --only-binary :all: --constraint constraints.txt)
 "${install[@]}" pip
-PYTHONPATH=src "${BRINELL_PYTHON:-python3}" scripts/call_signatures.py # the types of the calls
 "$python" -m pip wheel --quiet --no-deps --build-constraint constraints.txt --wheel-dir "$work" .
 began=$SECONDS
 "${install[@]}" "$work"/brinell-*.whl

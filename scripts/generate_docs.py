@@ -6,7 +6,8 @@ commands/VERB.md from the command line and the calls of the register, records.md
 columns and the checks, benchmark-sets.md from the columns of a benchmark set, json.md and
 docs/schema/*.json from the results that `--json` prints and from the manifests. The calls in api.md
 and the tree in reading.md come from docstrings; in these pages the text around the marked lists is
-written by hand. tests/messages.txt lists what refusals say.
+written by hand. tests/messages.txt lists what refusals say. src/brinell/__init__.pyi has the types of
+the calls.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from call_signatures import signature_lines, typed
+from call_signatures import signature_lines, stub_text, typed
 from jsonschema import Draft202012Validator
 from list_messages import message_page
 from typer.testing import CliRunner
@@ -87,6 +88,7 @@ def pages() -> dict[str, str]:
         "docs/reference/reading.md": with_list("docs/reference/reading.md", tree_list()),
         "docs/reference/trust.md": with_list("docs/reference/trust.md", standing_tables()),
         "tests/messages.txt": message_page(),
+        "src/brinell/__init__.pyi": stub_text(),
     }
     texts |= {
         f"docs/reference/classes/{name}.md": class_page(*page) for name, page in CLASSES.items()

@@ -2,8 +2,8 @@
 
 `brinell.audit` runs the whole evaluation from Python; the command line does the same, and every
 other command is a call as well. Names are imported on first use, so that `import brinell` costs
-nothing. Their signatures come from the register; scripts/call_signatures.py writes them into the
-stub of a wheel.
+nothing. Their signatures come from the register; `make docs` writes them into the stub beside this
+file.
 """
 
 from importlib import import_module

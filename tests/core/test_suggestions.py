@@ -56,6 +56,15 @@ def test_a_misspelled_name_suggests_the_original():
             ), (typed, name)
 
 
+def test_a_longer_or_shorter_word_suggests_the_one_that_begins_like_it():
+    for vocabulary, names in VOCABULARIES.items():
+        rng = random.Random(vocabulary)
+        for name in (name for name in names if len(name) > 3):
+            longer = name + "".join(rng.choices("jkqvwxz", k=9))
+            assert nearest_name(longer, names), longer  # this name, or one that is nearer still
+    assert nearest_name("epsilon", ["norm", "eps"]) == "eps"
+
+
 def test_nothing_near_suggests_nothing():
     rng = random.Random(0)
     for names in VOCABULARIES.values():

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 LEAST_RATIO = 0.65
 """Least ratio of equal letters at which a name is near."""
+LEAST_BEGINNING = 3
+"""Least letters of a word that stands for a longer one, as `eps` for `epsilon`."""
 
 
 def suggestion(name: str, vocabulary: Iterable[str], list_hint: str = "") -> str:
@@ -17,12 +19,23 @@ def suggestion(name: str, vocabulary: Iterable[str], list_hint: str = "") -> str
 
 
 def nearest_name(name: str, vocabulary: Iterable[str]) -> str:
-    """The nearest name of a vocabulary, empty if none is near.
+    """The nearest name of a vocabulary, or one that begins like it; empty if none is near.
 
     Case, hyphens and underscores make no difference.
     """
-    names = {re.sub(r"[\s_\-]+", "", word).casefold(): word for word in map(str, vocabulary)}
-    matches = difflib.get_close_matches(
-        re.sub(r"[\s_\-]+", "", name).casefold(), names, 1, LEAST_RATIO
-    )
+    names = {_bare(word): word for word in map(str, vocabulary)}
+    bare = _bare(name)
+    begins = [word for word in names if _begins_like(word, bare)]
+    matches = difflib.get_close_matches(bare, names, 1, LEAST_RATIO) or begins
     return names[matches[0]] if matches else ""
+
+
+def _bare(word: str) -> str:
+    """A word without case, blanks, hyphens and underscores."""
+    return re.sub(r"[\s_\-]+", "", word).casefold()
+
+
+def _begins_like(word: str, other: str) -> bool:
+    """True if one of two words, of three letters at least, is the beginning of the other."""
+    shorter, longer = sorted((word, other), key=len)
+    return len(shorter) >= LEAST_BEGINNING and longer.startswith(shorter)
