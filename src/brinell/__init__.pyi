@@ -43,6 +43,7 @@ class _AuditSettings(TypedDict, total=False):
     output: str | int | None
     resume: bool
     on: str | None
+    trust: File | None
     criterion: str | None
     reject_class: str | None
     batch_size: int
@@ -52,6 +53,7 @@ class _AuditSettings(TypedDict, total=False):
     detector: str | Sequence[str]
     detector_data: Data | None
     fpr: float
+    epsilon: Folder | None
 
 def audit(
     model: Models, data: Data, y: Labels | None = None, *, norm: Norm = 'linf', eps: Eps | None = None,

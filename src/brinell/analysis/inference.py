@@ -16,6 +16,10 @@ from brinell.core.record import Array
 
 LEVEL = 0.05
 """Significance level of every sentence, over all comparisons that it speaks of."""
+LEAST_CORRELATED = 5
+"""Objects from which a correlation over them is stated."""
+QUANTILE = 1.959964
+"""Quantile of the normal distribution of a two-sided interval of 95 %."""
 
 
 def significant(p: float | None) -> bool:
@@ -161,3 +165,39 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> tuple[f
         rng=np.random.default_rng(0),
     )
     return float(test.statistic), float(test.pvalue)
+
+
+class Correlation(Result):
+    """Spearman's rank correlation of two values of some objects."""
+
+    n: int
+    """The objects."""
+    value: float | None
+    """From -1 to 1; null for fewer than five objects, or if all have the same value."""
+    low: float | None
+    """Lower end of its 95 % interval."""
+    high: float | None
+    """Upper end."""
+
+
+def correlate_ranks(first: Sequence[float], second: Sequence[float]) -> Correlation:
+    """Spearman's rank correlation of two values of each object, with its interval.
+
+    The interval is that of Fisher's transform with the variance of Bonett & Wright (2000, Sample
+    size requirements for estimating Pearson, Kendall and Spearman correlations, Psychometrika 65).
+    Deviation: a correlation of 1 or -1, whose interval would have no width, counts as the nearest
+    but half a step of ranks.
+    """
+    from scipy.stats import rankdata
+
+    n = len(first)
+    if n < LEAST_CORRELATED or len(set(first)) < 2 or len(set(second)) < 2:
+        return Correlation(n=n, value=None, low=None, high=None)
+    value = float(np.corrcoef(rankdata(first), rankdata(second))[0, 1])
+
+    most = 1 - 6 / (n * (n * n - 1))
+    inner = float(np.clip(value, -most, most))
+    error = ((1 + inner**2 / 2) / (n - 3)) ** 0.5
+    centre = np.arctanh(inner)
+    low, high = np.tanh([centre - QUANTILE * error, centre + QUANTILE * error]).tolist()
+    return Correlation(n=n, value=value, low=min(low, value), high=max(high, value))

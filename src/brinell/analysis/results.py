@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import AliasChoices, ConfigDict, Field
 
 from brinell.analysis.folder_result import ClaimingResult, Result
+from brinell.analysis.inference import Correlation
 from brinell.analysis.separate_attacks import SeparateAttack
 from brinell.analysis.total_drops import TotalDrops
 
@@ -56,6 +57,16 @@ class OfClass(Result):
     """Name of the class."""
 
 
+class NearestClass(OfClass):
+    """The class that is nearest to another one, and how near."""
+
+    distance: float
+    """Mean distance from a sample of one class to a sample of the other."""
+    nearest_sample: float | None
+    """Median distance from a sample to the nearest sample of any other class; null without a
+    neighbour."""
+
+
 class ClassResult(OfClass):
     """One class of one model."""
 
@@ -72,6 +83,9 @@ class ClassResult(OfClass):
     """Change from the untouched inputs to the largest eps."""
     certified: list[Rate] | None = None
     """Share that is proven robust, at each eps; null without `--certify`."""
+    nearest: NearestClass | None = Field(default=None, exclude_if=lambda entry: entry is None)
+    """The nearest other class in the epsilon study of the run; left out without `--epsilon`, and
+    for a class without samples in the study."""
 
 
 class StageResult(Result):
@@ -271,6 +285,11 @@ class ModelResult(ClaimingResult):
         default=None, exclude_if=lambda detectors: detectors is None
     )
     """Detectors in front of the model; left out without `--detector`."""
+    distance_correlation: Correlation | None = Field(
+        default=None, exclude_if=lambda correlation: correlation is None
+    )
+    """Correlation over the classes of the distance to the nearest other class with the total drop,
+    which is at most 0; left out without `--epsilon`."""
 
 
 class AuditResult(ClaimingResult):

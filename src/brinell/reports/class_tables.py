@@ -1,14 +1,16 @@
 """Tables of classes over budgets and over models, which an audit and a comparison share."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from brinell.analysis.inference import LEAST_CORRELATED
 from brinell.analysis.results import ClassResult, ModelResult, Rate
 from brinell.analysis.robust_accuracy import mean, minus
 from brinell.analysis.total_drops import MeanDrop, Portion, TotalDrops
 from brinell.reports.numbers import counted, listed, percent, points, whole
-from brinell.reports.values import Cell, Detail, Points, Table
+from brinell.reports.values import Cell, Detail, Measure, Points, Table
 
 MOST_CLASSES = 20
 """Number of classes that a page shows; of more the weakest, and the CSV file has all."""
@@ -208,3 +210,105 @@ def model_or_data(drops: TotalDrops, eps: str) -> str:
 
 def _share(portion: Portion) -> str:
     return f"{percent(portion.value, 0)} ({100 * portion.low:.0f} to {100 * portion.high:.0f})"
+
+
+def distance_tables(
+    models: Sequence[ModelResult], drops: TotalDrops | None, eps: str, space: str
+) -> Iterator[Table]:
+    """The distance of each class to the nearest other class beside what it loses, the nearest
+    first, and how both go together.
+
+    Args:
+        models: of a run with an epsilon study.
+        drops: means over the models; None for one model.
+        eps: the budget up to which accuracy drops.
+        space: name of the distance.
+    """
+    several = len(models) > 1
+    names = [f"{model.model}, " * several for model in models]
+    figures = [f"{name}{figure}" for name in names for figure in (CLEAN, TOTAL)]
+    means = {drop.index: drop for drop in drops.classes} if drops else {}
+    order = _by_nearness(models)
+    rows = [_distance_row(c, models) for c in order]
+    if drops:
+        figures.append(f"mean {TOTAL}")
+        for c, row in zip(order, rows, strict=True):
+            row.append(_mean_cell(means.get(c.class_)))
+
+    text = (
+        "Mean distance of the samples of two classes, and the median distance of a sample to the "
+        "nearest sample of any other class, from the study in FOLDER/epsilon."
+    )
+    if unknown := [c.name for c in order if c.nearest is None]:
+        text += f" Without samples in the study: {listed(unknown)}."
+    table = Table(
+        title=f"Class distance against class robustness, {space}, up to {eps}",
+        columns=[
+            "class",
+            "nearest other class",
+            "mean distance",
+            "to the nearest sample",
+            *figures,
+        ],
+        rows=rows,
+        text=text,
+        name="class_distances",
+        terminal=True,
+    )
+    if len(rows) > MOST_CLASSES:
+        text += (
+            f" Of {counted(len(rows), 'class', 'classes')} the {MOST_CLASSES} that are nearest to "
+            "another; tables/class_distances.csv has all."
+        )
+        yield replace(table, rows=rows[:MOST_CLASSES], text=text, name="")
+        table = replace(table, page=False, terminal=False)
+    yield table
+    yield _correlation_table(models)
+
+
+def _by_nearness(models: Sequence[ModelResult]) -> list[ClassResult]:
+    """Each class once, the nearest to another first."""
+    classes = {c.class_: c for model in models for c in model.per_class}
+    return sorted(
+        classes.values(), key=lambda c: (c.nearest.distance if c.nearest else math.inf, c.class_)
+    )
+
+
+def _distance_row(c: ClassResult, models: Sequence[ModelResult]) -> list[Cell]:
+    near = c.nearest
+    row: list[Cell] = [c.name]
+    row += [near.name, near.distance, near.nearest_sample] if near else [None, None, None]
+    for model in models:
+        entry = next((entry for entry in model.per_class if entry.class_ == c.class_), None)
+        row += [entry.clean, Points(entry.total_drop)] if entry else [None, None]
+    return row
+
+
+def _mean_cell(drop: MeanDrop | None) -> Points:
+    return Points(drop.value, drop.low, drop.high) if drop else Points(None)
+
+
+def _correlation_table(models: Sequence[ModelResult]) -> Table:
+    """The correlation of distance and drop over the classes, model by model."""
+    rows: list[list[Cell]] = []
+    for model in models:
+        figure = model.distance_correlation
+        if figure is None or figure.value is None:
+            meaning = f"not stated: fewer than {LEAST_CORRELATED} classes, or all alike"
+        elif figure.low is not None and figure.low > 0:
+            meaning = "the nearer a class is to another, the more it loses"
+        elif figure.high is not None and figure.high < 0:
+            meaning = "the nearer a class is to another, the less it loses"
+        else:
+            meaning = "no relation is shown"
+        value = Measure(figure.value, figure.low, figure.high) if figure else None
+        rows.append([model.model, figure.n if figure else 0, value, meaning])
+    return Table(
+        title="Do near classes lose more?",
+        columns=("model", "classes", "rank correlation", "meaning"),
+        rows=rows,
+        text="Spearman's rank correlation of the mean distance to the nearest other class with the "
+        "total drop, which is at most 0, over the classes; 95 % interval by Fisher's transform.",
+        name="distance_correlation",
+        terminal=True,
+    )

@@ -339,7 +339,7 @@ def _cell(value: object, table: Table, intervals: bool) -> Text:
     kept = value.text if isinstance(value, Detail) else ""
     detail = detail_text(value) if intervals else kept
     if detail:
-        text.append(f" {_plain(detail).removesuffix(' %' * table.heat)}", style="dim")
+        text.append(f" {_plain(detail).replace(' %' * table.heat, '')}", style="dim")
     return text
 
 

@@ -73,10 +73,11 @@ def inner_folder(run: Path, name: str) -> Path | None:
             {entry["digest"] for entry in manifest["models"]} for manifest in (inner, outer)
         )
         norm = inner.get("facts", {}).get("distance") or inner["request"].get("norm")
+        norms = norm if isinstance(norm, list) else [norm]
         if (
             inner["data"]["digest"] != outer["data"]["digest"]
             or not digests <= known
-            or norm != outer["distance"]
+            or outer["distance"] not in norms
         ):
             raise RequestError(
                 f"{folder} is of other data, models or distances than {run}, in "

@@ -61,7 +61,7 @@ def measure(call: Call, plan: Plan, folder: Path) -> None:
 
 
 def with_detectors(result: AuditResult, folder: Path) -> AuditResult:
-    """The figures of an audit with those of the detectors beside it; without any the figures as
+    """The figures of an audit with those of the detectors next to them; without any the figures as
     they are.
     """
     inner = inner_folder(folder, FOLDER)

@@ -17,7 +17,13 @@ from brinell.core.checks import Code
 from brinell.core.record import Records
 from brinell.reports import values as v
 from brinell.reports.attack_tables import attack_blocks
-from brinell.reports.class_tables import MOST_CLASSES, drop_tables, model_or_data, step_tables
+from brinell.reports.class_tables import (
+    MOST_CLASSES,
+    distance_tables,
+    drop_tables,
+    model_or_data,
+    step_tables,
+)
 from brinell.reports.examples import TEXT, examples
 from brinell.reports.numbers import (
     capital,
@@ -433,6 +439,9 @@ class AuditReport:
         yield from step_tables(models, self.above, order)
         if self.result.drops:
             yield from drop_tables(self.result.drops, models, first.eps_text[-1])
+        if any(model.distance_correlation is not None for model in models):
+            space = distance(first.distance)
+            yield from distance_tables(models, self.result.drops, first.eps_text[-1], space)
 
         text = (
             f"{capital(self.quantity)} in percent with 95 % intervals, the weakest at "

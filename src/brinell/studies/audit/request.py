@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from brinell.core.settings import Names
-from brinell.engine.request import BaseRequest, DataSpec
+from brinell.engine.request import BaseRequest, DataSpec, Folder
 
 
 class AuditOptions(BaseRequest):
@@ -24,3 +24,7 @@ class AuditOptions(BaseRequest):
     """Clean data, without samples of the audit, that the detectors are fitted to."""
     fpr: float = Field(default=0.05, gt=0, lt=0.5)
     """The false-alarm rate on clean inputs, which determines the threshold of a detector."""
+    epsilon: Folder | None = None
+    """The folder of brinell epsilon on the same data. Page, tables and JSON show by class the
+    distance to the nearest other class next to the drop; the run keeps a copy in its folder
+    epsilon."""

@@ -14,7 +14,7 @@ from brinell.store.row_rules import find_violations
 from brinell.store.run import LAYOUT as LAYOUT
 from brinell.store.run import Run
 from brinell.store.run_manifest import stages_of
-from brinell.studies.audit import detection, dry_run
+from brinell.studies.audit import detection, distances, dry_run
 from brinell.studies.audit.plan import plan_audit
 from brinell.studies.audit.result import Audit
 from brinell.studies.audits import run_audit
@@ -36,6 +36,8 @@ def carry_out(call: Call) -> Audit | dry_run.PlanResult:
         certification.check(call, plan)
     if options.detector:
         detection.check(call, plan)
+    if options.epsilon:
+        distances.check(call, plan)
     call.say_samples(plan)
     folder = call.folder(plan.request.data, plan.request.norm)
     note_models(plan, call.progress)
@@ -46,6 +48,8 @@ def carry_out(call: Call) -> Audit | dry_run.PlanResult:
         certification.certify(call, plan, folder)
     if options.detector:
         detection.measure(call, plan, folder)
+    if options.epsilon:
+        distances.keep(call, folder)
     audit = _result(run)
     audit.write()
     return audit
@@ -100,4 +104,5 @@ def _result(run: Run) -> Audit:
     figures = summarise(run.manifest, run.records(), str(run.path))
     if len(figures.models) == 1:
         figures = figures.model_copy(update={"models": [with_proofs(figures.models[0], run.path)]})
-    return Audit.of(detection.with_detectors(figures, run.path), run)
+    figures = detection.with_detectors(figures, run.path)
+    return Audit.of(distances.with_distances(figures, run.path), run)

@@ -52,9 +52,12 @@ def carry_out(call: Call) -> VerifyResult:
     result = _verify_alone(call, folder)
     for place in _inner_folders(study, folder):
         if not result.problems:
-            within = replace(
-                call, request=call.request.model_copy(update={"run": str(place), "digest": ()})
-            )
+            settings: dict[str, Any] = {"run": str(place), "digest": ()}
+            within = call
+            if "model" not in study_of(place).request.model_fields:
+                settings["model"] = ()  # a study of the data alone has none to replace
+                within = replace(call, objects={})
+            within = replace(within, request=call.request.model_copy(update=settings))
             result = result.joined(_verify_alone(within, place), place.name)
     for name, origin in _origins(call, study, folder, manifest) if not result.problems else ():
         if origin is None:
