@@ -15,7 +15,13 @@ import torch
 from rich.console import Console
 
 from brinell.core.contracts import Dataset
-from brinell.core.errors import BrinellWarning, RequestError, in_python, short
+from brinell.core.errors import (
+    BrinellWarning,
+    RequestError,
+    in_python,
+    one_line_errors,
+    short,
+)
 from brinell.core.model import Model
 from brinell.core.settings import is_text
 from brinell.core.user_files import expand_home, user_path
@@ -37,14 +43,19 @@ PREPARATION = ("preprocessing", "mean", "std", "answers", "output")
 @functools.cache
 def call_of(study: Study) -> Callable[..., Any]:
     """The Python call of a study, with its signature and its docstring."""
-    signature, keywords = signature_of(study), parameters_of(study)
+    signature = signature_of(study)
+    keywords = parameters_of(study)
 
-    @in_python
     def call(*args: Any, **kwargs: Any) -> Any:
-        check_keys(kwargs, keywords)
-        arguments = signature.bind(*args, **kwargs).arguments
-        with torch.inference_mode(False):
-            return _carry_out(study, arguments | arguments.pop("settings", {}))
+        with one_line_errors(), torch.inference_mode(False), ExitStack() as contexts:
+            check_keys(kwargs, keywords)
+            arguments = signature.bind(*args, **kwargs).arguments
+            settings = arguments.pop("settings", {})
+            result = carry_out(_prepare(study, arguments | settings, contexts))
+
+        for line in result.cautions() if hasattr(result, "cautions") else ():
+            warnings.warn(line, BrinellWarning, stacklevel=2)
+        return result
 
     call.__name__ = call.__qualname__ = study.name
     call.__doc__ = _docstring(study)
@@ -79,19 +90,14 @@ def signature_of(study: Study) -> inspect.Signature:
     """
     parameters = parameters_of(study)
     if len(parameters) > MOST_NAMED:
-        first = [
-            name
-            for name, parameter in parameters.items()
-            if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
-        ]
+        by_place = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        first = [name for name, parameter in parameters.items() if parameter.kind is by_place]
         last = [name for name in ("out", "progress") if name in parameters]
-        middle = [name for name in study.fields() if name not in first][
-            : MOST_NAMED - len(first) - len(last)
-        ]
-        settings = inspect.Parameter("settings", inspect.Parameter.VAR_KEYWORD)
-        parameters = {name: parameters[name] for name in (*first, *middle, *last)} | {
-            "settings": settings
-        }
+        others = [name for name in study.fields() if name not in first]
+        middle = others[: MOST_NAMED - len(first) - len(last)]
+        parameters = {name: parameters[name] for name in (*first, *middle, *last)}
+        parameters["settings"] = inspect.Parameter("settings", inspect.Parameter.VAR_KEYWORD)
+
     return inspect.Signature(
         list(parameters.values()), return_annotation=study.resolve(study.result)
     )
@@ -99,56 +105,60 @@ def signature_of(study: Study) -> inspect.Signature:
 
 def parameters_of(study: Study) -> dict[str, inspect.Parameter]:
     """All parameters of a call: those by place, those that calls share, then settings."""
-    memory, leaves = study.in_memory(), study.output is not Output.ANSWER_ONLY
-    inputs = [name for name in ("model", "data") if name in memory and name not in study.positional]
-    fields = study.request.model_fields
-    optional = [
-        name for name in study.positional if fields[name].default is None and name not in memory
-    ]
-    required = [name for name in (*study.positional, *fields) if name not in optional]
-    required = [name for name in required if name in study.positional or fields[name].is_required()]
-    first = [
-        *required,
-        *(inputs if "data" not in required else ()),
-        *(["y"] if "data" in memory else []),
-        *optional,
-    ]
+    by_place = _names_by_place(study)
+    memory = study.in_memory()
+    leaves = study.output is not Output.ANSWER_ONLY
+    kinds_of_names = {getattr(study.names_of(name), "kind", "") for name in study.fields()}
     shared = {
         "model": "model" in memory,
         **dict.fromkeys(PREPARATION, "model" in memory),
         "out": leaves,
         "resume": study.resume,
         "on": study.workers,
-        "trust": any(
-            getattr(study.names_of(name), "kind", "") == "folder" for name in study.fields()
-        ),
+        "trust": "folder" in kinds_of_names,
         "progress": leaves,
     }
-    names = dict.fromkeys([*first, *(name for name, has in shared.items() if has), *study.fields()])
-    kinds = [
-        inspect.Parameter.POSITIONAL_OR_KEYWORD if name in first else inspect.Parameter.KEYWORD_ONLY
-        for name in names
+
+    names = dict.fromkeys([*by_place, *filter(shared.get, shared), *study.fields()])
+    parameters = {}
+    for name in names:
+        kind = inspect.Parameter.KEYWORD_ONLY
+        if name in by_place:
+            kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parameters[name] = inspect.Parameter(name, kind, default=_default(study, name))
+    return parameters
+
+
+def _names_by_place(study: Study) -> list[str]:
+    """The parameters that may be given by place: what must be given, then inputs and labels."""
+    memory = study.in_memory()
+    fields = study.request.model_fields
+    optional = [
+        name for name in study.positional if fields[name].default is None and name not in memory
     ]
-    return {
-        name: inspect.Parameter(name, kind, default=_default(study, name))
-        for name, kind in zip(names, kinds, strict=True)
-    }
+    required = [
+        name
+        for name in dict.fromkeys((*study.positional, *fields))
+        if name not in optional and (name in study.positional or fields[name].is_required())
+    ]
+
+    inputs = [name for name in ("model", "data") if name in memory and name not in study.positional]
+    if "data" in required:
+        inputs = []
+    labels = ["y"] if "data" in memory else []
+    return [*required, *inputs, *labels, *optional]
 
 
 def _default(study: Study, name: str) -> Any:
     """The default of a parameter; empty for one that must be given."""
     field = study.fields().get(name)
-    if (
-        name in ("model", "data")
-        and study.needs_inputs
-        or (name == "out" and study.output is Output.FILE)
-    ):
+    is_needed = name in ("model", "data") and study.needs_inputs
+    names_file = name == "out" and study.output is Output.FILE
+    if is_needed or names_file or (field is not None and field.is_required()):
         return inspect.Parameter.empty
-    if name in study.in_memory() or name in study.positional:
-        return inspect.Parameter.empty if field is not None and field.is_required() else None
-    if field is not None:
-        return inspect.Parameter.empty if field.is_required() else field.default
-    return False if name == "resume" else None
+    if field is None or name in study.in_memory() or name in study.positional:
+        return False if name == "resume" else None
+    return field.default
 
 
 def folder_of(value: Any) -> str:
@@ -188,103 +198,113 @@ def _check_texts(settings: Mapping[str, Any]) -> None:
                 )
 
 
-def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
-    """Carry out the study with the arguments of a call, and warn of what its result cautions."""
+def _prepare(study: Study, arguments: Mapping[str, Any], contexts: ExitStack) -> Call:
+    """The call of a study with the arguments of a Python call, which may be carried out until the
+    contexts end.
+    """
     settings = {name: value for name, value in arguments.items() if value is not None}
-    if (y := settings.pop("y", None)) is not None:
+    if "y" in settings:
         if "data" not in settings:
             raise RequestError("y holds labels, and no data are given: give the inputs as data")
-        settings["data"] = (settings["data"], y)
+        settings["data"] = (settings["data"], settings.pop("y"))
     study = register.of_data(study, settings.get("data"))
     _check_texts(settings)
     settings = study.request.with_paths(settings)
-    out, trust, progress = (
-        _pop_path(settings, "out"),
-        _pop_path(settings, "trust"),
-        settings.pop("progress", None),
-    )
-    if not isinstance(resume := settings.pop("resume", False), bool):
+
+    out = _pop_path(settings, "out")
+    trust = _pop_path(settings, "trust")
+    progress = settings.pop("progress", None)
+    resume = settings.pop("resume", False)
+    if not isinstance(resume, bool):
         raise RequestError(f"resume is {short(resume)}: it is True or False")
     on = settings.pop("on", None)
-    preparation = {
-        name: settings.pop(name)
-        for name in PREPARATION
-        if name in settings and "model" in study.in_memory()
-    }
-    for name, value in settings.items():
-        mark = study.names_of(name)
-        if mark is not None and mark.kind == "folder":
-            is_sequence = isinstance(value, list | tuple)
-            settings[name] = tuple(map(folder_of, value)) if is_sequence else folder_of(value)
+    prepares = [name for name in PREPARATION if name in settings and "model" in study.in_memory()]
+    preparation = {name: settings.pop(name) for name in prepares}
+    settings |= _folders_of(study, settings)
 
     # The text of the call names objects, so it is made before texts replace them.
     command = _call_text(study, settings | preparation)
-    datasets, objects = _in_memory(study, settings, preparation, trust)
+    datasets = _open_data(study, settings)
+    objects = _open_models(study, settings, preparation, datasets.get("data"), trust)
     command += ", with the same objects," if datasets or objects else ""
-    options = {
-        name: settings.pop(name)
-        for name in list(settings)
-        if name not in study.request.model_fields
-    }
+    own = [name for name in settings if name not in study.request.model_fields]
+    texts = settings_texts({name: settings.pop(name) for name in own})
     request = parse_request(study.request, settings_texts(settings))
-    with ExitStack() as stack:
-        # A caller's autocast would change figures.
-        for device in ("cpu", "cuda"):  # a caller's autocast would change figures
-            stack.enter_context(torch.autocast(device, enabled=False))
-        result = carry_out(
-            Call(
-                study=study,
-                request=request,
-                options=None
-                if study.options is None
-                else parse_request(study.options, settings_texts(options)),
-                command=command,
-                progress=stack.enter_context(_progress(progress, study)),
-                out=out,
-                resume=resume,
-                on=on,
-                trust=trust,
-                datasets=datasets,
-                objects=objects,
-            )
-        )
-    for line in result.cautions() if hasattr(result, "cautions") else ():
-        warnings.warn(line, BrinellWarning, stacklevel=4)
-    return result
+    options = None if study.options is None else parse_request(study.options, texts)
+
+    # A caller's autocast would change figures.
+    for device in ("cpu", "cuda"):
+        contexts.enter_context(torch.autocast(device, enabled=False))
+    return Call(
+        study=study,
+        request=request,
+        options=options,
+        command=command,
+        progress=contexts.enter_context(_progress(progress, study)),
+        out=out,
+        resume=resume,
+        on=on,
+        trust=trust,
+        datasets=datasets,
+        objects=objects,
+    )
 
 
-def _in_memory(
-    study: Study, settings: dict[str, Any], preparation: Mapping[str, Any], trust: Path | None
-) -> tuple[dict[str, Dataset], dict[str, tuple[Model, ...]]]:
-    """Convert models and data in memory; `settings` then holds their texts for the request."""
+def _folders_of(study: Study, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that name folders, which may be given as results, as texts."""
+    texts: dict[str, Any] = {}
+    for name, value in settings.items():
+        if getattr(study.names_of(name), "kind", "") == "folder":
+            is_sequence = isinstance(value, list | tuple)
+            texts[name] = tuple(map(folder_of, value)) if is_sequence else folder_of(value)
+    return texts
+
+
+def _names_of_kind(study: Study, kind: str, settings: Mapping[str, Any]) -> list[str]:
+    """The given settings in whose place Python may give an object of this kind."""
+    names = [name for name in study.in_memory() if name in settings]
+    return [name for name in names if getattr(study.names_of(name), "kind", "") == kind]
+
+
+def _open_data(study: Study, settings: dict[str, Any]) -> dict[str, Dataset]:
+    """Data in memory by setting; `settings` then holds their texts for the request."""
     datasets: dict[str, Dataset] = {}
-    objects: dict[str, tuple[Model, ...]] = {}
-    kinds = {
-        name: mark.kind for name in study.in_memory() if (mark := study.names_of(name)) is not None
-    }
-    for name in (name for name, kind in kinds.items() if kind == "dataset" and name in settings):
+    for name in _names_of_kind(study, "dataset", settings):
         dataset = open_dataset(settings[name])
         settings[name] = spec_of(settings[name], dataset)
-        datasets |= {} if dataset is None else {name: dataset}
-    for name in (name for name, kind in kinds.items() if kind == "model" and name in settings):
-        if not (spec := settings.get("data")):
-            data_of = study.function("data_of")
-            spec = (
-                data_of(settings, trust)
-                if data_of
-                else study.request.model_fields["data"].default or "digits"
-            )
-        models = models_of(settings[name], datasets.get("data"), spec, **preparation)
+        if dataset is not None:
+            datasets[name] = dataset
+    return datasets
+
+
+def _open_models(
+    study: Study,
+    settings: dict[str, Any],
+    preparation: Mapping[str, Any],
+    dataset: Dataset | None,
+    trust: Path | None,
+) -> dict[str, tuple[Model, ...]]:
+    """Models in memory by setting; `settings` then holds their texts for the request."""
+    objects: dict[str, tuple[Model, ...]] = {}
+    for name in _names_of_kind(study, "model", settings):
+        # Models are made over the domain of the data, which the study may know by other settings.
+        spec = settings.get("data")
+        if not spec and (data_of := study.function("data_of")):
+            spec = data_of(settings, trust)
+        elif not spec:
+            spec = study.request.model_fields["data"].default or "digits"
+        models = models_of(settings[name], dataset, spec, **preparation)
+
         is_sequence = get_origin(study.fields()[name].annotation) is tuple
         if len(models) > 1 and not is_sequence:
             raise RequestError(
                 f"this takes one model, and {len(models)} are given: call it once for each"
             )
-        settings[name] = (
-            specs_of(settings[name], models) if is_sequence else specs_of(settings[name], models)[0]
-        )
-        objects |= {name: models} if models else {}
-    return datasets, objects
+        specs = specs_of(settings[name], models)
+        settings[name] = specs if is_sequence else specs[0]
+        if models:
+            objects[name] = models
+    return objects
 
 
 def _progress(progress: Progress | bool | None, study: Study) -> AbstractContextManager[Progress]:
@@ -308,10 +328,12 @@ def _progress(progress: Progress | bool | None, study: Study) -> AbstractContext
 
 def _call_text(study: Study, settings: Mapping[str, Any]) -> str:
     """The call that repeats this one: objects in memory by their names, numbers in full."""
-    words, fields = [], study.fields()
-    for name, value in (
-        (name, settings[name]) for name in parameters_of(study) if name in settings
-    ):
+    words = []
+    fields = study.fields()
+    for name in parameters_of(study):
+        if name not in settings:
+            continue
+        value = settings[name]
         match getattr(study.names_of(name), "kind", ""):
             case "model":
                 text = _models_text(value)

@@ -103,7 +103,7 @@ def test_one_input_that_does_not_fit_is_an_error_in_one_line(tmp_path, data):
     network, x, y = data
     with pytest.raises(MemoryShortError, match="failed on a batch of 1 inputs .*7 GiB"):
         run_audit(tmp_path / "run", small(network, 0, 0), x, y, batch_size=4, attack=ATTACKS)
-    with pytest.raises(MemoryShortError, check=refused("engine.batch_sizer.BatchSizer.fit")):
+    with pytest.raises(MemoryShortError, check=refused("engine.batch_sizer.BatchSizer.halve")):
         BatchSizer(2, lambda remark: None).fit(lambda: (_ for _ in ()).throw(short("an attack")))
 
 

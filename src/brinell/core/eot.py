@@ -29,7 +29,11 @@ class EOT:
         Raises:
             ModelError: the answer is not a row of logits for each input.
         """
-        logits, expected = ask(self.model, x), (len(x), self.model.classes)
+        return self._checked(ask(self.model, x), x)
+
+    def _checked(self, logits: Tensor, x: Tensor) -> Tensor:
+        """The answer to inputs, if it is a row of logits for each."""
+        expected = (len(x), self.model.classes)
         if logits.shape != expected:
             raise ModelError(
                 f"model {self.model.name} answered {tuple(logits.shape)} to "
@@ -56,7 +60,7 @@ class EOT:
         with torch.enable_grad():
             leaf = x.detach().requires_grad_()
             for _ in range(self.count):
-                logits = self.answer(leaf)
+                logits = self._checked(ask(self.model, leaf), leaf)
                 # A copy: the loss is the attack's own code and may write into what it is given.
                 look = [logits.detach().clone(), *derive(logits, leaf)]
                 sums = (

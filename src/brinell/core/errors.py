@@ -6,7 +6,8 @@ The command line turns each into its exit code.
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import ParamSpec, TypeVar
 
@@ -154,32 +155,35 @@ def is_foreign(error: BaseException) -> bool:
     return not isinstance(error, BrinellError | KeyboardInterrupt)
 
 
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Context of a call from Python: failures of files and memory in it are errors of ours."""
+    try:
+        yield
+    except MemoryError as error:
+        remedy = f"give a smaller {option('batch_size')} or fewer {option('samples')}"
+        raise MemoryShortError(f"this machine has too little memory for it: {remedy}") from error
+    except OSError as error:
+        reason = f"a file cannot be used ({one_line(error)})"
+        raise RequestError(
+            f"{reason}: check its path, its rights, and the space on the disk"
+        ) from error
+
+
 def in_python(call: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-    """A call from Python: unknown keywords and failures of files and memory are errors of ours."""
+    """A call from Python: unknown keywords are errors of ours, and so is what `one_line_errors`
+    catches.
+    """
     parameters = inspect.signature(call).parameters
-    takes_any = any(
-        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
-    )
 
     @functools.wraps(call)
     def edge(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
-        for name in () if takes_any else kwargs:
+        for name in kwargs:
             if name not in parameters:
                 raise RequestError(
                     f"{call.__name__} has no parameter {name!r}{suggestion(name, parameters)}"
                 )
-
-        try:
+        with one_line_errors():
             return call(*args, **kwargs)
-        except MemoryError as error:
-            remedy = f"give a smaller {option('batch_size')} or fewer {option('samples')}"
-            raise MemoryShortError(
-                f"this machine has too little memory for it: {remedy}"
-            ) from error
-        except OSError as error:
-            reason = f"a file cannot be used ({one_line(error)})"
-            raise RequestError(
-                f"{reason}: check its path, its rights, and the space on the disk"
-            ) from error
 
     return edge

@@ -19,7 +19,8 @@ class BatchSizer:
     """
 
     def __init__(self, size: int, on_reduction: Callable[[Remark], None]) -> None:
-        self.size, self._on_reduction = size, on_reduction
+        self.size = size
+        self._on_reduction = on_reduction
 
     def fit(self, work: Callable[[], Result]) -> Result:
         """Call `work`, which reads `size`; halve the size and call it again while memory runs out,
@@ -29,25 +30,33 @@ class BatchSizer:
             try:
                 return work()
             except (MemoryShortError, RuntimeError) as error:
-                if not isinstance(error, MemoryShortError) and not is_memory_short(error):
-                    raise
-                if self.size == 1:
-                    if isinstance(error, MemoryShortError):
-                        raise
-                    raise MemoryShortError(
-                        "an attack on one input alone does not fit into memory "
-                        f"({one_line(error)}): try "
-                        f"{option('device', 'cpu')}, or one with more memory; "
-                        "what was computed is kept"
-                    ) from error
+                self.halve(error)
             # Outside the except block, because the error references the memory of the failed
             # attempt.
             release_memory()
-            previous, self.size = self.size, self.size // 2
-            self._on_reduction(
-                Remark(
-                    f"batch-{self.size}",
-                    f"memory was short for batches of {previous} inputs: from "
-                    f"there on they hold {self.size}",
-                )
-            )
+
+    def halve(self, error: Exception) -> None:
+        """Halve the size because of an error.
+
+        Raises:
+            MemoryShortError: the size is 1.
+            Exception: the error itself, if it is about something else than memory.
+        """
+        is_ours = isinstance(error, MemoryShortError)
+        if not is_ours and not is_memory_short(error):
+            raise error
+        if self.size == 1:
+            if is_ours:
+                raise error
+            raise MemoryShortError(
+                f"an attack on one input alone does not fit into memory ({one_line(error)}): try "
+                f"{option('device', 'cpu')}, or one with more memory; what was computed is kept"
+            ) from error
+
+        previous = self.size
+        self.size //= 2
+        text = (
+            f"memory was short for batches of {previous} inputs: from there on they hold "
+            f"{self.size}"
+        )
+        self._on_reduction(Remark(f"batch-{self.size}", text))

@@ -9,14 +9,13 @@ import numpy as np
 import torch
 
 from brinell.core import losses
-from brinell.core.errors import ModelError
 from brinell.core.record import CLEAN, Array, Outcome, Records
 from brinell.core.streams import Streams
-from brinell.engine import retry
 from brinell.engine.audited_model import AuditedModel, facts_of, merge_facts
 from brinell.engine.checks import check_answers
 from brinell.engine.group_attack import column_or_null, make_criterion, predict
 from brinell.engine.piece import Piece, PieceAnswer, make_alone
+from brinell.engine.portions import FAILURES, Portions
 from brinell.engine.state import is_open
 from brinell.store import rows
 from brinell.store.parts import PieceResult
@@ -31,6 +30,7 @@ def clean_pieces(audited: AuditedModel) -> Generator[Sequence[Piece], PieceAnswe
     file = run.name_of(name, CLEAN)
     answers: list[PieceResult] = []
     open_samples = 0
+
     for start in range(0, len(plan.ids), plan.group_size):
         index = np.arange(start, min(start + plan.group_size, len(plan.ids)))
         piece = Piece(
@@ -48,6 +48,7 @@ def clean_pieces(audited: AuditedModel) -> Generator[Sequence[Piece], PieceAnswe
     records: Records = rows.concatenate([NO_ROWS, *(answer.rows for answer in answers)])
     records = rows.take(records, np.argsort(records.sample_id, kind="stable"))
     audited.parts.write(file, PieceResult(facts=merge_facts(answer.facts for answer in answers)))
+    # The rows come last: with them the check is complete, and its groups are left over.
     run.save_rows(name, CLEAN, records)
     audited.parts.drop(f"{file}~")
     return records
@@ -55,32 +56,40 @@ def clean_pieces(audited: AuditedModel) -> Generator[Sequence[Piece], PieceAnswe
 
 def _predict_group(audited: AuditedModel, group: Array) -> PieceResult:
     """The rows of a group; of samples that the model cannot judge with the reason."""
-    plan, failed = audited.plan, dict[str, str]()
+    plan = audited.plan
+    failed = dict[str, str]()
+    records = list[Records]()
+    portions = Portions(group, audited.sizer, audited.model, plan.device)
 
-    def fail(index: int, error: ModelError) -> Records:
-        failed[str(plan.ids[index])] = str(error)
-        columns = {"clean_pred": -1, "clean_confidence": 0.0, "outcome": str(Outcome.FAILED)}
-        return _rows(audited, np.array([index]), **columns)
+    for index in portions:
+        try:
+            part = _predict(audited, index)
+        except FAILURES as error:
+            if portions.comes_again(index, error):
+                continue
+            failed[str(plan.ids[index[0]])] = str(error)
+            part = _rows(
+                audited, index, clean_pred=-1, clean_confidence=0.0, outcome=str(Outcome.FAILED)
+            )
+        records.append(part)
 
-    parts = retry.run_in_halves(
-        lambda index: _predict(audited, index), group, fail, audited.model, plan.device
-    )
-    return PieceResult(
-        rows=rows.concatenate(parts),
-        facts=facts_of(audited.model, audited.shortages, failed=failed),
-    )
+    facts = facts_of(audited.model, audited.shortages, failed=failed)
+    return PieceResult(rows=rows.concatenate(records), facts=facts)
 
 
 def _predict(audited: AuditedModel, index: Array) -> Records:
+    """The rows of the samples at some positions, from one answer to each."""
     start = time.perf_counter()
-    plan, model, sizer = audited.plan, audited.model, audited.sizer
+    plan, model = audited.plan, audited.model
     x = audited.load(plan.ids[index])
-    logits = sizer.fit(lambda: predict(model, x, sizer.size, plan.eot))
+    logits = predict(model, x, audited.sizer.size, plan.eot)
     check_answers(logits, model)
     audited.progress.count_passes(len(index) * plan.eot, 0)
 
-    confidence, pred = (column.cpu().numpy() for column in losses.decision(logits))
-    labels, targets = torch.as_tensor(plan.labels[index], device=logits.device), None
+    confidence, pred = losses.decision(logits)
+    classes = pred.cpu().numpy()
+    labels = torch.as_tensor(plan.labels[index], device=logits.device)
+    targets = None
     if plan.targeting is not None:
         samples = torch.as_tensor(plan.ids[index], device=logits.device)
         streams = Streams.of(plan.request.seed, samples)
@@ -88,15 +97,16 @@ def _predict(audited: AuditedModel, index: Array) -> Records:
     criterion = make_criterion(targets, logits.device, audited.source.reject, plan.threshold)
     margin = criterion.margin(logits, labels, logits).cpu().numpy()
 
-    outcome = np.where(pred == plan.labels[index], str(Outcome.CORRECT), str(Outcome.MISCLASSIFIED))
+    is_right = classes == plan.labels[index]
+    outcome = np.where(is_right, str(Outcome.CORRECT), str(Outcome.MISCLASSIFIED))
     if plan.threshold is not None:
         outcome = np.where(margin > 0, str(Outcome.MET), str(Outcome.UNMET))
     return _rows(
         audited,
         index,
         target=column_or_null(targets, len(index)),
-        clean_pred=pred,
-        clean_confidence=confidence,
+        clean_pred=classes,
+        clean_confidence=confidence.cpu().numpy(),
         outcome=outcome,
         margin=margin,
         forwards=plan.eot,
@@ -105,6 +115,7 @@ def _predict(audited: AuditedModel, index: Array) -> Records:
 
 
 def _rows(audited: AuditedModel, index: Array, **columns: Any) -> Records:
+    """Rows of the clean check for the samples at some positions."""
     plan = audited.plan
     return rows.build(
         Records,

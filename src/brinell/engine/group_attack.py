@@ -1,8 +1,8 @@
 """One attack on one group of samples, each at its own eps, from the oracle to the rows."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from brinell.core import losses, norms
 from brinell.core.attack import attack
-from brinell.core.contracts import Extras, Remark, follows_surrogates
+from brinell.core.contracts import Extras, follows_surrogates
 from brinell.core.criterion import MISCLASSIFIED, Criterion, NotRejected, Targeted, WrittenCriterion
 from brinell.core.domain import Domain
 from brinell.core.eot import EOT
@@ -66,62 +66,41 @@ class GroupTask:
 
     def select(self, rows: Array) -> "GroupTask":
         """The samples at some places in the group."""
-        columns = {
-            name: getattr(self, name)[rows]
-            for name in ("index", "level", "clean_pred", "clean_confidence")
-        }
+        names = ("index", "level", "clean_pred", "clean_confidence")
+        columns = {name: getattr(self, name)[rows] for name in names}
         return replace(self, target=None if self.target is None else self.target[rows], **columns)
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupResult:
-    """Results of a group."""
-
-    records: Records
-    arrays: dict[int, Array]
-    """Adversarial inputs by sample id."""
-    remarks: tuple[Remark, ...]
-    extras: dict[int, dict[str, Array]] = field(default_factory=dict)
-    """Extra arrays of the attack, by sample id and name."""
-    legend: Mapping[str, Any] = field(default_factory=dict)
-    """Meaning of the numbers in the extras."""
-
-
-def merge_results(parts: Sequence[GroupResult]) -> GroupResult:
-    """Merge the results of several parts of a group."""
-    return GroupResult(
-        records=rows.concatenate([part.records for part in parts]),
-        arrays={sample: array for part in parts for sample, array in part.arrays.items()},
-        remarks=tuple(remark for part in parts for remark in part.remarks),
-        extras={sample: arrays for part in parts for sample, arrays in part.extras.items()},
-        legend=next((part.legend for part in parts if part.legend), {}),
-    )
-
-
-def run_attack(setting: AttackSetting, task: GroupTask, batch_size: int) -> GroupResult:
+def run_attack(
+    setting: AttackSetting, task: GroupTask, batch_size: int
+) -> tuple[Records, dict[str, Array], Extras]:
     """Attack a group, shrink its adversarial examples to the smallest budgets that they fit, judge
     them, and build the rows.
+
+    Returns:
+        The rows; arrays by name, of which `7` is the closest adversarial input of sample 7 and
+        `7/patches` an extra array of the attack; and what the attack says besides.
     """
     plan, stage, device = setting.plan, setting.stage, setting.plan.device
-    samples, unit = plan.ids[task.index], plan.units[task.index]
-    x = plan.dataset.load(samples.tolist()).to(device)
+    ids = plan.ids[task.index]
+    units = plan.units[task.index]
+    x = plan.dataset.load(ids.tolist()).to(device)
     start = time.perf_counter()
-    levels = torch.as_tensor(unit[:, None] * plan.levels, dtype=torch.float32, device=device)
     labels = torch.as_tensor(plan.labels[task.index], device=device).long()
+    levels = torch.as_tensor(units[:, None] * plan.levels, dtype=torch.float32, device=device)
     threat = Threat(
         distance=plan.distance,
         eps=_gather_levels(levels, torch.as_tensor(task.level, device=device)),
         domain=plan.dataset.domain,
         criterion=setting.criterion(task.target),
     )
-    rng = Streams.of(plan.request.seed, torch.as_tensor(samples, device=device)).fold(stage.name)
 
     ledger, extras = attack(
         setting.model,
         Batch.of(x, labels),
         threat,
         stage.attack,
-        rng,
+        Streams.of(plan.request.seed, torch.as_tensor(ids, device=device)).fold(stage.name),
         queries=plan.request.queries,
         batch_size=batch_size,
         eot=stage.eot,
@@ -129,66 +108,66 @@ def run_attack(setting: AttackSetting, task: GroupTask, batch_size: int) -> Grou
         surrogates=setting.surrogates if follows_surrogates(stage.attack) else (),
         on_pass=setting.on_pass,
     )
+    # A minimal attack found the smallest budget itself.
     if stage.attack.family != "minimal":
         _shrink(ledger, levels)
-    broken = level_of(ledger.best.distance, levels, threat.distance, threat.domain).cpu().numpy()
-    fooled = broken < levels.shape[1]
+
+    level = level_of(ledger.best.distance, levels, threat.distance, threat.domain).cpu().numpy()
+    fooled = level < len(plan.levels)
     index = np.flatnonzero(fooled)
-    columns = _judge(
-        setting, task, x, ledger, index, plan.levels[broken[fooled]] * unit[index], batch_size
-    )
-    forwards, backwards = ledger.costs.forwards.cpu().numpy(), ledger.costs.backwards.cpu().numpy()
-    seconds = (
-        (time.perf_counter() - start)
-        * (forwards + backwards)
-        / max(1, (forwards + backwards).sum())
-    )
-    passes, judging = (
-        ledger.costs.surrogate_passes.cpu().numpy(),
-        ledger.confirmations.cpu().numpy(),
-    )
-    judging[index] += columns.pop("judge_forwards")
-    costs = {"forwards": forwards, "backwards": backwards, "judge_forwards": judging}
-    costs |= {"surrogate_passes": passes, "seconds": seconds}
-    margins = np.ma.masked_where(
-        fooled | ~np.isfinite(margin := ledger.best.margin.cpu().numpy()), margin
-    )
-    masked = {
-        name: np.ma.MaskedArray(np.zeros(len(fooled), values.dtype), mask=True)
-        for name, values in columns.items()
-    }
-    for name, values in columns.items():
-        masked[name][index] = values
-    outcome = np.where(fooled, str(Outcome.BROKEN), str(Outcome.SURVIVED))
-    lowest = np.ma.masked_where(~fooled, np.append(plan.levels, np.inf)[broken])
-    attacked = plan.levels[task.level]
+    eps = plan.levels[level[index]] * units[index]
+    found = _judge(setting, task, ledger, x, index, eps, batch_size) if len(index) else {}
+    columns = _costs(ledger, start)
+    columns["judge_forwards"][index] += found.pop("judge_forwards", 0)
+    for name, values in found.items():
+        columns[name] = np.ma.MaskedArray(np.zeros(len(fooled), values.dtype), mask=True)
+        columns[name][index] = values
+
+    margin = ledger.best.margin.cpu().numpy()
     records = make_rows(
-        setting, task, outcome, attacked=attacked, broken=lowest, margin=margins, **masked, **costs
+        setting,
+        task,
+        np.where(fooled, str(Outcome.BROKEN), str(Outcome.SURVIVED)),
+        attacked=plan.levels[task.level],
+        broken=np.ma.masked_where(~fooled, np.append(plan.levels, np.inf)[level]),
+        margin=np.ma.masked_where(fooled | ~np.isfinite(margin), margin),
+        **columns,
     )
     closest = ledger.best.closest.cpu().numpy()
-    arrays = {int(samples[row]): closest[row] for row in index}
-    return GroupResult(
-        records=records,
-        arrays=arrays,
-        remarks=tuple(extras.remarks),
-        extras=_by_sample(samples, extras),
-        legend=extras.legend,
-    )
+    arrays = {str(ids[row]): closest[row] for row in index} | _arrays_of(ids, extras)
+    return records, arrays, extras
 
 
-def _by_sample(samples: Array, extras: Extras) -> dict[int, dict[str, Array]]:
+def _costs(ledger: Ledger, start: float) -> dict[str, Array]:
+    """The columns of costs; the seconds since `start` are shared out by passes."""
+    forwards = ledger.costs.forwards.cpu().numpy()
+    backwards = ledger.costs.backwards.cpu().numpy()
+    passes = forwards + backwards
+    return {
+        "forwards": forwards,
+        "backwards": backwards,
+        "judge_forwards": ledger.confirmations.cpu().numpy(),
+        "surrogate_passes": ledger.costs.surrogate_passes.cpu().numpy(),
+        "seconds": (time.perf_counter() - start) * passes / max(1, passes.sum()),
+    }
+
+
+def _arrays_of(ids: Array, extras: Extras) -> dict[str, Array]:
+    """The extra arrays of an attack for each sample, by the names under which they are stored."""
     if extras.arrays and not extras.legend:
         raise ContractError("the attack's extras have no legend, so that nobody could read them")
     for name, column in extras.arrays.items():
-        if not column.ndim or len(column) != len(samples):
+        if not column.ndim or len(column) != len(ids):
             raise ContractError(
                 f"the attack's extras {name!r} have shape {tuple(column.shape)} "
-                f"for {len(samples)} samples"
+                f"for {len(ids)} samples"
             )
-    arrays = {name: column.cpu().numpy() for name, column in extras.arrays.items()}
+
+    columns = {name: column.cpu().numpy() for name, column in extras.arrays.items()}
     return {
-        int(sample): {name: column[row] for name, column in arrays.items()}
-        for row, sample in enumerate(samples)
+        f"{sample}/{name}": column[row]
+        for row, sample in enumerate(ids)
+        for name, column in columns.items()
     }
 
 
@@ -210,6 +189,7 @@ def _shrink(ledger: Ledger, levels: Tensor) -> None:
     oracle, batch, threat = ledger.oracle(), ledger.batch, ledger.threat
     succeeded = level_of(ledger.best.distance, levels, threat.distance, threat.domain)
     failed = torch.full_like(succeeded, -1)
+
     while True:
         open_ = ledger.fooled & (succeeded - failed > 1) & ledger.affordable(batch.ids)
         if not open_.any():
@@ -218,6 +198,8 @@ def _shrink(ledger: Ledger, levels: Tensor) -> None:
         middle = (succeeded[ids] + failed[ids]) // 2
         smaller = replace(threat, eps=_gather_levels(levels[ids], middle))
         oracle.labels(ids, smaller.project(ledger.movable(ledger.best.closest[ids]), batch.x[ids]))
+
+        # The projection may come nearer than asked for, and so fit a smaller level still.
         current = level_of(ledger.best.distance[ids], levels[ids], threat.distance, threat.domain)
         succeeded[ids] = current
         failed[ids] = torch.where(current > middle, middle, failed[ids])
@@ -226,57 +208,67 @@ def _shrink(ledger: Ledger, levels: Tensor) -> None:
 def _judge(
     setting: AttackSetting,
     task: GroupTask,
-    clean: Tensor,
     ledger: Ledger,
+    clean: Tensor,
     fooled: Array,
     eps: Array,
     batch_size: int,
 ) -> dict[str, Array]:
     """Columns of the adversarial examples: the prediction that the ledger recorded, that of the
     stored input, and all norms.
+
+    Args:
+        setting: the settings of the stage.
+        task: the group.
+        ledger: the ledger of the attack.
+        clean: (n, *shape) the clean inputs of the group.
+        fooled: (m,) places in the group of the samples with an adversarial example.
+        eps: (m,) the smallest budget that each fits into.
+        batch_size: the most inputs shown to the model at once.
     """
     distance, domain, eot = setting.plan.distance, setting.plan.dataset.domain, setting.stage.eot
     index = torch.as_tensor(fooled, device=clean.device)
-    x, x0 = ledger.best.closest[index], clean[index]
+    x = ledger.best.closest[index]
+    x0 = clean[index]
     y = torch.as_tensor(setting.plan.labels[task.index[fooled]], device=clean.device).long()
     criterion = setting.criterion(task.target).select(index)
     limit = torch.as_tensor(eps, dtype=torch.float32, device=x.device)
     limit = limit + tolerance(limit, distance, domain)
+    # Where an attack followed the scores that decide, the model's own answer judges.
+    model = setting.model.model if isinstance(setting.model, DecidingModel) else setting.model
+
     # Inside eps where that is adversarial, else on the nearest levels, which may be within the next
     # larger eps.
-    rounded, stored = domain.round(x), quantise(x, x0, limit, distance, domain)
-    model = setting.model.model if isinstance(setting.model, DecidingModel) else setting.model
+    rounded = domain.round(x)
+    stored = quantise(x, x0, limit, distance, domain)
     stored_logits = predict(model, stored, batch_size, eot)
     needs_rounding = (rounded != stored).flatten(1).any(1)
-    needs_rounding &= criterion.margin(stored_logits, y, stored) <= 0 if len(y) else needs_rounding
+    needs_rounding &= criterion.margin(stored_logits, y, stored) <= 0
     if bool(needs_rounding.any()):
-        rounded_logits = predict(model, rounded[needs_rounding], batch_size, eot)
-        stored[needs_rounding], stored_logits[needs_rounding] = (
-            rounded[needs_rounding],
-            rounded_logits,
-        )
+        stored[needs_rounding] = rounded[needs_rounding]
+        stored_logits[needs_rounding] = predict(model, rounded[needs_rounding], batch_size, eot)
+
     # Where the model draws random numbers, a second mean of the input as found shows what was luck.
-    repeat = model is not setting.model or (eot > 1 and domain.levels is not None)
-    if repeat:
+    repeats = model is not setting.model or (eot > 1 and domain.levels is not None)
+    if repeats:
         logits = predict(model, x, batch_size, eot)
     else:
         logits = ledger.best.answer[index] if eot == 1 else stored_logits
-    (confidence, pred), quantised_pred = losses.decision(logits), stored_logits.argmax(1)
+    confidence, pred = losses.decision(logits)
     columns = {
         "adv_pred": pred,
         "adv_confidence": confidence,
-        "adv_margin": criterion.margin(logits, y, x) if len(y) else confidence,
-        "linf": norms.linf(x - x0) if len(y) else confidence,
+        "adv_margin": criterion.margin(logits, y, x),
+        "linf": norms.linf(x - x0),
         "l2": norms.l2(x - x0),
         "l1": norms.l1(x - x0),
         "l0": norms.l0(x - x0),
-        "quantised_pred": quantised_pred,
-        "quantised_within": size(distance, stored, x0) <= limit if len(y) else pred > 0,
+        "quantised_pred": stored_logits.argmax(1),
+        "quantised_within": size(distance, stored, x0) <= limit,
         "queries_to_success": ledger.best.first_success[index],
+        "judge_forwards": (1 + repeats + needs_rounding.long()) * eot,
     }
-    return {name: value.cpu().numpy() for name, value in columns.items()} | {
-        "judge_forwards": (1 + repeat + needs_rounding.cpu().numpy().astype(np.int64)) * eot
-    }
+    return {name: value.cpu().numpy() for name, value in columns.items()}
 
 
 def make_criterion(
@@ -326,7 +318,8 @@ def predict(model: Model, x: Tensor, batch_size: int, eot: int = 1) -> Tensor:
     """(n, classes) logits in batches, outside any ledger; with eot above 1, the mean of several
     answers.
     """
+    if not len(x):
+        return torch.zeros(0, model.classes, device=x.device)
     averaged = EOT(model, eot)
     with torch.no_grad():
-        answers = [averaged.mean(part) for part in torch.split(x, batch_size)] if len(x) else []
-    return torch.cat(answers) if answers else torch.zeros(0, model.classes, device=x.device)
+        return torch.cat([averaged.mean(part) for part in torch.split(x, batch_size)])

@@ -10,28 +10,21 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 
+from brinell.core.contracts import Extras
 from brinell.core.data import Remark
-from brinell.core.errors import ModelError
 from brinell.core.model import Model
 from brinell.core.record import Array, Outcome, Records, has_broken
 from brinell.engine.audited_model import AuditedModel, facts_of, merge_facts
 from brinell.engine.batch_sizer import BatchSizer
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import content_hash
-from brinell.engine.group_attack import (
-    AttackSetting,
-    GroupResult,
-    GroupTask,
-    make_rows,
-    merge_results,
-    run_attack,
-)
+from brinell.engine.group_attack import AttackSetting, GroupTask, make_rows, run_attack
 from brinell.engine.piece import Piece, PieceAnswer
-from brinell.engine.plan import BATCHES
-from brinell.engine.retry import run_in_halves
+from brinell.engine.portions import FAILURES, Portions
 from brinell.engine.state import State
 from brinell.store import rows
 from brinell.store.parts import PieceResult
@@ -72,7 +65,8 @@ class GroupQueue:
         self.groups: deque[OpenGroup] = deque()
         """Groups that are cut and whose answers are not taken in, in order."""
         self._queue = np.asarray(samples)
-        self._size, self._spare = size, spare
+        self._size = size
+        self._spare = spare
 
     @property
     def open_samples(self) -> int:
@@ -87,17 +81,23 @@ class GroupQueue:
         new = list[OpenGroup]()
         while True:
             while self._is_due():
-                index, self._queue = self._queue[: self._size], self._queue[self._size :]
+                index = self._queue[: self._size]
+                self._queue = self._queue[self._size :]
                 new.append(OpenGroup(index, self.broken[index] - 1))
                 self.groups.append(new[-1])
-            if not self.groups or (answer := self.groups[0].answer) is None:
+
+            # Answers count in the order of the groups, whichever came first.
+            if not self.groups or self.groups[0].answer is None:
                 return new
-            first, (broken, closed) = self.groups.popleft(), answer
+            first = self.groups.popleft()
+            broken, closed = first.answer
             self.broken[first.index] = np.minimum(self.broken[first.index], broken)
             self._queue = np.concatenate([self._queue, first.index[~closed]])
 
     def _is_due(self) -> bool:
-        waiting, under_way = len(self._queue), len(self.groups)
+        """Whether the next group is cut now."""
+        waiting = len(self._queue)
+        under_way = len(self.groups)
         return (
             waiting >= self._size
             or (waiting >= SMALLEST and under_way < self._spare)
@@ -115,42 +115,42 @@ class Attacker:
     """Remarks of the sizer on reductions."""
 
     def attack(self, task: GroupTask) -> PieceResult:
-        """Attack a group, in smaller batches where memory is short."""
+        """Attack a group, in smaller portions where memory is short or the model fails."""
+        setting = self.setting
+        records = list[Records]()
+        arrays: dict[str, Array] = {}
+        remarks = list[Remark]()
+        legend: dict[str, Any] = {}
         failed: dict[str, str] = {}
-        result = self.sizer.fit(lambda: self._attack_parts(task, failed))
+        portions = Portions(
+            np.arange(len(task.index)), self.sizer, setting.model, setting.plan.device
+        )
 
-        arrays = {str(sample): array for sample, array in result.arrays.items()}
-        for sample, extras in result.extras.items():
-            arrays |= {f"{sample}/{name}": array for name, array in extras.items()}
+        for portion in portions:
+            part = task.select(portion)
+            try:
+                part_rows, part_arrays, extras = run_attack(setting, part, self.sizer.size)
+            except FAILURES as error:
+                if portions.comes_again(portion, error):
+                    continue
+                failed[str(setting.plan.ids[part.index[0]])] = str(error)
+                attacked = setting.plan.levels[part.level]
+                part_rows = make_rows(setting, part, str(Outcome.FAILED), attacked=attacked)
+                part_arrays, extras = {}, Extras()
+            records.append(part_rows)
+            arrays |= part_arrays
+            remarks += extras.remarks
+            legend = legend or dict(extras.legend)
+
         facts = facts_of(
-            self.setting.model,
+            setting.model,
             self.shortages,
             task.stage,
+            remarks=remarks,
             failed=failed,
-            remarks=result.remarks,
-            legend=dict(result.legend),
+            legend=legend,
         )
-        return PieceResult(rows=result.records, arrays=arrays, facts=facts)
-
-    def _attack_parts(self, task: GroupTask, failed: dict[str, str]) -> GroupResult:
-        setting, n = self.setting, len(task.index)
-        size = self.sizer.size
-        failed.clear()
-
-        def fail_row(row: int, error: ModelError) -> GroupResult:
-            single = task.select(np.array([row]))
-            failed[str(setting.plan.ids[single.index[0]])] = str(error)
-            attacked = setting.plan.levels[single.level]
-            records = make_rows(setting, single, str(Outcome.FAILED), attacked=attacked)
-            return GroupResult(records=records, arrays={}, remarks=())
-
-        def attack(rows: Array) -> GroupResult:
-            return run_attack(setting, task.select(rows), size)
-
-        results: list[GroupResult] = []
-        for part in np.split(np.arange(n), range(BATCHES * size, n, BATCHES * size)):
-            results += run_in_halves(attack, part, fail_row, setting.model, setting.plan.device)
-        return merge_results(results)
+        return PieceResult(rows=rows.concatenate(records), arrays=arrays, facts=facts)
 
 
 class StageRun:
@@ -183,10 +183,15 @@ class StageRun:
         prefix: str = "",
     ) -> None:
         plan = audited.plan
-        self.audited, self.plan, self.run, self.name = audited, plan, audited.run, stage.name
+        self.audited = audited
+        self.plan = plan
+        self.run = audited.run
+        self.name = stage.name
         self.samples = np.flatnonzero(state.correct & ~spared & (state.broken > 0))
         """Positions of the samples that the stage begins on."""
-        self._stage, self._state, self._spared = stage, state, spared
+        self._stage = stage
+        self._state = state
+        self._spared = spared
         self._setting = AttackSetting(
             plan=plan,
             source=audited.source,
@@ -214,6 +219,7 @@ class StageRun:
         while True:
             new = {self._key(group): group for group in self.queue.advance()}
             under_way |= new
+
             robust = self._state.correct & (self.queue.broken == len(self.plan.levels))
             self.audited.progress.update_open(self.queue.open_samples, int(robust.sum()))
             if not self.queue.groups:
@@ -223,6 +229,7 @@ class StageRun:
 
         records = self._rows()
         if self._answers:
+            # The rows come last: with them the stage is complete, and its groups are left over.
             groups = {key: answer.rows for key, answer in self._answers.items()}
             files = {key: self.audited.parts.arrays_file(key) for key in groups}
             self.run.save_arrays(self.audited.source.name, self.name, groups, files)
@@ -233,6 +240,7 @@ class StageRun:
         return records
 
     def _key(self, group: OpenGroup) -> str:
+        """The key of a group: that of its samples and their budgets."""
         ids = self.plan.ids[group.index].tolist()
         return f"{self._file}~{content_hash(columns=[ids, group.level.tolist()])}"
 
@@ -247,6 +255,7 @@ class StageRun:
         )
 
     def _task(self, group: OpenGroup) -> GroupTask:
+        """The group as a worker is told of it."""
         state, index = self._state, group.index
         return GroupTask(
             model=self.audited.source.name,
@@ -281,5 +290,6 @@ class StageRun:
         index = np.flatnonzero(is_spared & bool(self._answers))
         task = self._task(OpenGroup(index, state.broken[index]))
         spared_rows = make_rows(self._setting, task, str(Outcome.SPARED))
+
         records = rows.concatenate([merged, spared_rows])
         return rows.take(records, np.argsort(records.sample_id, kind="stable"))

@@ -149,10 +149,17 @@ class TorchModel:
         if not self._open and any(is_training(part) for part in self.module.modules()):
             with self.session():
                 return self._rows(self._ask(x), x)
-        return self._rows(self._ask(x), x)
+        # What `_ask` does, without a further frame between an attack and the network.
+        with uncompiled():
+            return self._rows((self._parallel or self.module)(self._prepared(x)), x)
 
     def _ask(self, x: Tensor) -> Any:
         """The module's own answer to inputs of the domain."""
+        with uncompiled():
+            return (self._parallel or self.module)(self._prepared(x))
+
+    def _prepared(self, x: Tensor) -> Tensor:
+        """Inputs of the domain as the module takes them."""
         device, missing = x.device, self.domain.missing(x)
         if not self._identity:
             if self._scale.device != device:
@@ -168,10 +175,7 @@ class TorchModel:
 
         if self._stays:
             x = x.to(device_of(self.module) or device)
-        if self._dtype != x.dtype:
-            x = x.to(self._dtype)
-        with uncompiled():
-            return (self._parallel or self.module)(x)
+        return x if self._dtype == x.dtype else x.to(self._dtype)
 
     def _rows(self, answer: Any, x: Tensor) -> Tensor:
         """The logits in an answer as rows; single numbers per input get an axis of size 1."""

@@ -8,7 +8,7 @@ arguments of `store.parquet`.
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ def fitting(path: Path) -> Iterator[None]:
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         if os.environ.get("BRINELL_DEBUG"):
             raise
+
         raise RequestError(
             f"the files of {path} contradict each other ({type(error).__name__}: "
             f"{one_line(error, 120)}): restore the "
@@ -133,17 +134,20 @@ class Layout:
         """The manifest of a folder alone, whatever the files are; errors about it as in `open`."""
         file = path / MANIFEST
         if not file.exists():
+            # Only a command that still fills a folder has a plan there.
             if (path / PLAN).exists():
                 raise RequestError(
                     f"{path} is not finished: go on with {self.command} "
                     f"{option('resume')} {option('out', str(path))}"
                 )
             raise self._refusal(path, f"it has no {MANIFEST}")
+
         manifest = read_json(file)
         if problem := fault(manifest, Manifest):
             raise RequestError(f"{file} is damaged: {problem}")
         if (verb := manifest["verb"]) != self.verb:
             raise self._refusal(path, f"its verb is {abbreviate(verb)}")
+
         if (version := manifest["schema"]) != self.version:
             raise RequestError(
                 f"{path} was written by another version of brinell (schema "
@@ -169,6 +173,7 @@ class Layout:
         )
         if not path.exists() and (hint := path_hint(path)):
             return RequestError(f"there is no folder {path}{hint}")
+
         then = (
             f"name {' or '.join(candidates)}, which it holds"
             if candidates
@@ -190,6 +195,7 @@ class Layout:
             raise RequestError(
                 f"{path} holds {with_article(self.noun)}: {advice}choose another {option('out')}"
             )
+
         if not resume and not (path / PLAN).exists():
             self.check_free(path, REQUEST)
         return {}
@@ -198,6 +204,7 @@ class Layout:
         """Refuse a folder with other files; hidden files and the names in `besides` are allowed."""
         if not path.is_dir():
             return
+
         entries = sorted(
             entry.name
             for entry in path.iterdir()
@@ -217,12 +224,11 @@ class Layout:
             The inventory that it holds: the digest of each file.
         """
         files = inventory.take_inventory(path, self._beside)
-        mark = (
-            {trust.MARK: trust.make_mark(path, trust.request_text(manifest))}
-            if "request" in manifest
-            else {}
-        )
-        content = self.head | dict(manifest) | mark | {inventory.FILES: files}
+        content = self.head | dict(manifest)
+        if "request" in manifest:
+            content[trust.MARK] = trust.make_mark(path, trust.request_text(manifest))
+        content[inventory.FILES] = files
+
         text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
         write_text(path / MANIFEST, text)
         return files
@@ -233,6 +239,7 @@ class Layout:
         killed processes.
         """
         lock = FileLock(path / LOCK, blocking=False)
+
         try:
             path.mkdir(parents=True, exist_ok=True)
             lock.acquire()
@@ -246,8 +253,14 @@ class Layout:
                 f"{path} cannot be a {self.noun} folder ({error.strerror}): "
                 f"choose another {option('out')}"
             ) from None
+
         with lock:
             lock.release()  # the block holds it once more
             for half in path.rglob(".*.tmp"):
                 half.unlink()
-            yield
+            try:
+                yield
+            finally:
+                # While it is held: whoever opened the file before finds it gone, and is refused.
+                with suppress(OSError):
+                    (path / LOCK).unlink()
