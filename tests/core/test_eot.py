@@ -56,7 +56,7 @@ def test_one_look_is_the_models_own_answer():
 
 
 def test_answers_of_another_shape():
-    with pytest.raises(ModelError, check=refused("core.eot.EOT.answer")):
+    with pytest.raises(ModelError, check=refused("core.eot.EOT._checked")):
         EOT(Recorder(lambda x: x[:, :1]), 3).mean(X)
 
 

@@ -23,14 +23,6 @@ class EOT:
     def __init__(self, model: Model, count: int = 1) -> None:
         self.model, self.count = model, count
 
-    def answer(self, x: Tensor) -> Tensor:
-        """(n, classes): one answer to inputs (n, *shape).
-
-        Raises:
-            ModelError: the answer is not a row of logits for each input.
-        """
-        return self._checked(ask(self.model, x), x)
-
     def _checked(self, logits: Tensor, x: Tensor) -> Tensor:
         """The answer to inputs, if it is a row of logits for each."""
         expected = (len(x), self.model.classes)
@@ -42,12 +34,18 @@ class EOT:
         return logits
 
     def answers(self, x: Tensor) -> Tensor:
-        """(count, n, classes): the answers of all evaluations."""
-        return torch.stack([self.answer(x) for _ in range(self.count)])
+        """(count, n, classes): the answers of all evaluations to inputs (n, *shape).
+
+        Raises:
+            ModelError: an answer is not a row of logits for each input.
+        """
+        return torch.stack([self._checked(ask(self.model, x), x) for _ in range(self.count)])
 
     def mean(self, x: Tensor) -> Tensor:
         """(n, classes): the mean answer of all evaluations."""
-        return self.answer(x) if self.count == 1 else self.answers(x).mean(0)
+        if self.count == 1:
+            return self._checked(ask(self.model, x), x)
+        return self.answers(x).mean(0)
 
     def differentiate(
         self, x: Tensor, derive: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]

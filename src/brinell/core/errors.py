@@ -161,12 +161,14 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except MemoryError as error:
-        remedy = f"give a smaller {option('batch_size')} or fewer {option('samples')}"
-        raise MemoryShortError(f"this machine has too little memory for it: {remedy}") from error
+        raise MemoryShortError(
+            "this machine has too little memory for it: give a smaller "
+            f"{option('batch_size')} or fewer {option('samples')}"
+        ) from error
     except OSError as error:
-        reason = f"a file cannot be used ({one_line(error)})"
         raise RequestError(
-            f"{reason}: check its path, its rights, and the space on the disk"
+            f"a file cannot be used ({one_line(error)}): check its path, its rights, and the "
+            "space on the disk"
         ) from error
 
 
