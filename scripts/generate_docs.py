@@ -30,6 +30,7 @@ from typer.testing import CliRunner
 
 import brinell
 from brinell import calls, plugins
+from brinell.analysis import statements
 from brinell.core.checks import Code
 from brinell.core.record import COLUMNS, Outcome
 from brinell.distortions._published import Published
@@ -84,6 +85,7 @@ def pages() -> dict[str, str]:
         "docs/reference/records.md": record_page(),
         "docs/reference/json.md": json_page(),
         "docs/reference/benchmark-sets.md": benchmark_page(),
+        "docs/reference/statements.md": statement_page(),
         "docs/reference/api.md": with_list("docs/reference/api.md", calls_list()),
         "docs/reference/reading.md": with_list("docs/reference/reading.md", tree_list()),
         "docs/reference/trust.md": with_list("docs/reference/trust.md", standing_tables()),
@@ -274,6 +276,20 @@ def benchmark_page() -> str:
             ["outcome", "meaning"],
             [[f"`{outcome.value}`", docs[outcome.name]] for outcome in SampleOutcome],
         )
+    )
+
+
+def statement_page() -> str:
+    """The kinds of statements, and what each stands on."""
+    intro = inspect.cleandoc(statements.__doc__ or "").partition("\n\n")[2]
+    rows = [
+        [f"`{name}`", kind.meaning, kind.assumption, kind.test, kind.family, f"{kind.least_n}"]
+        for name, kind in statements.KINDS.items()
+    ]
+    header = ["kind", "what it says", "what it assumes", "test", "corrected for", "least n"]
+    return (
+        f"{NOTE}# Statements\n\n{intro}\n\n{table(header, rows)}\n"
+        "[How often each is false where nothing is there](../results/inference.md), by size.\n"
     )
 
 

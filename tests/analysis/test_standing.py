@@ -8,9 +8,9 @@ import pytest
 from brinell.analysis.curve import RIGHT, UNJUDGED, WRONG
 from brinell.analysis.inference import LEVEL, holm
 from brinell.analysis.proportions import mcnemar
-from brinell.analysis.standing import standing, telling_budget
+from brinell.analysis.standing import leading, standing, telling_budget
 from brinell.core.outward import printable
-from brinell.reports.phrases import who_leads
+from brinell.reports.statements import sentence
 
 TEXTS = ["1/255", "2/255", "4/255", "8/255"]
 
@@ -69,7 +69,7 @@ def test_what_is_said_of_who_leads():
     certain = crossed = 0
     for seed in range(60):
         result, _, _ = models(seed)
-        first, *crossings = who_leads(result)
+        first, *crossings = map(sentence, leading(result))
         leaders = result.leaders(result.at)
         rivals = {name for leader in leaders for name in result.rivals(leader)} - {
             result.names[leader] for leader in leaders

@@ -4,10 +4,11 @@ import re
 
 import numpy as np
 
+from brinell.analysis.judgements import extreme_classes
 from brinell.analysis.results import CheckResult, WarningResult
 from brinell.analysis.robust_accuracy import rate
 from brinell.reports import html
-from brinell.reports.phrases import weakest_classes
+from brinell.reports.statements import class_sentence
 from brinell.reports.steps import next_steps
 from brinell.reports.values import Curve, Gallery, Table
 from brinell.store.run import Run
@@ -218,14 +219,14 @@ def test_classes_that_are_alike_are_not_said_to_differ(make):
             )
             for i, k in enumerate(counts)
         ]
-        text = weakest_classes(model.model_copy(update={"per_class": classes}), 0)
+        text = class_sentence(extreme_classes(classes, 0, "0.1"))
         doubts.append(min(counts) == max(counts) or "Chance may explain the order" in text)
     assert sum(doubts) >= 28
     apart = [
         c.model_copy(update={"robust": [rate(k, 40, eps=0.1)]})
         for c, k in zip(classes[:2], (2, 39), strict=False)
     ]
-    assert "Chance" not in weakest_classes(model.model_copy(update={"per_class": apart}), 0)
+    assert "Chance" not in class_sentence(extreme_classes(apart, 0, "0.1"))
 
 
 def test_warnings_come_before_notes(make):

@@ -183,7 +183,7 @@ def test_odd_names_and_many_classes(tmp_path):
     report = open_result(write_run(tmp_path / "run", breaks, labels, [0.1], names)).report()
     table = tables(report)["Class by class over the budgets"]
     assert list(table.columns[4:7]) == [long, hebrew, emoji] and len(table.columns) == 24
-    assert "Of 1\u202f000 classes the 20 weakest; tables/class_steps.csv has all" in table.text
+    assert "Of 1\u202f000 classes the 20 lowest; tables/class_steps.csv has all" in table.text
     assert len(rows_of(report, "class_steps")) == 2 * 1001 * 2
     drops = rows_of(report, "total_drops")
     assert len(drops) == 1001 and {row["class"] for row in drops[:3]} == {long, hebrew, emoji}
@@ -244,9 +244,11 @@ def test_weakest_class_with_all_that_tie(tmp_path):
     sentence = result.report().sentences[1]
     assert "the weakest are ant (class 0) and bee (class 1) with 5.0" in sentence
     assert "cow (class 2) may be as weak" in sentence
-    assert sentence.endswith("Fewer than 5 samples, so in no order: eel (0 of 2).")
+    assert sentence.endswith("Fewer than 5 samples, so in no order: eel (class 4) (0 of 2).")
     (row,) = [row for row in rows_of(result.report(), "robust_accuracy") if row["eps"] == "26/255"]
-    assert row["weakest class"] == "eel (class 4) (2 only)" and row["lowest of a class"] == "0.0"
+    assert row["lowest of a class"] == "0.05"
+    few = "fewer than 5 samples, so in no order: eel (class 4) (0 of 2)"
+    assert row["weakest class"] == f"ant (class 0) and bee (class 1); {few}"
 
 
 def test_parameters_and_time_beside_the_models(tmp_path):

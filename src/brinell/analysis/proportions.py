@@ -5,7 +5,7 @@ Rates are fractions in [0, 1]; an empty group has no rate: None, never 0.
 
 import math
 
-from brinell.core.intervals import CONFIDENCE, Interval, wilson
+from brinell.core.intervals import CONFIDENCE, Interval, clopper_pearson_low, wilson
 
 
 def mcnemar(only_a: int, only_b: int) -> float:
@@ -19,6 +19,14 @@ def mcnemar(only_a: int, only_b: int) -> float:
         if only_a != only_b
         else 1.0
     )
+
+
+def exact_interval(k: int, n: int, confidence: float = CONFIDENCE) -> Interval:
+    """The exact interval of `k` of `n`, at least one (Clopper & Pearson 1934): it holds at any
+    confidence and any size.
+    """
+    error = (1 - confidence) / 2
+    return Interval(clopper_pearson_low(k, n, error), 1 - clopper_pearson_low(n - k, n, error))
 
 
 def paired_difference(

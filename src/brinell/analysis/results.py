@@ -12,6 +12,7 @@ from pydantic import AliasChoices, ConfigDict, Field
 from brinell.analysis.folder_result import ClaimingResult, Result
 from brinell.analysis.inference import Correlation
 from brinell.analysis.separate_attacks import SeparateAttack
+from brinell.analysis.statements import Statement
 from brinell.analysis.total_drops import TotalDrops
 
 ACCURACY = "accuracy"
@@ -55,6 +56,12 @@ class OfClass(Result):
     """Index of the class."""
     name: str
     """Name of the class."""
+
+    @property
+    def label(self) -> str:
+        """The class by name, with its number where the name is not the number."""
+        number = str(self.class_)
+        return f"class {number}" if self.name == number else f"{self.name} (class {number})"
 
 
 class NearestClass(OfClass):
@@ -258,6 +265,9 @@ class ModelResult(ClaimingResult):
     """Classes with at least one sample, by index."""
     classes_without_samples: int
     """Classes of the data that no sample of the run belongs to; nothing is known about them."""
+    statements: list[Statement] = []
+    """The weakest and the strongest class at the compared budget; docs/reference/statements.md
+    describes the kinds."""
     stages: list[StageResult]
     """The attacks, in order."""
     remarks: list[RemarkResult]
@@ -307,6 +317,8 @@ class AuditResult(ClaimingResult):
     """One entry per model, in the order of the request."""
     warnings: list[WarningResult]
     """All warnings of the run."""
+    statements: list[Statement] = []
+    """Of several models who leads at the compared budget, and who at others."""
     drops: TotalDrops | None = None
     """Drops from the untouched inputs to the largest eps, over classes and models; null for one
     model, or if no sample was judged on all."""

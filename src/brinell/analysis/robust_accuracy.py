@@ -18,6 +18,7 @@ from brinell.analysis.curve import (
     worst_case,
 )
 from brinell.analysis.indicators import caveat, checks_of, warnings_in
+from brinell.analysis.judgements import extreme_classes
 from brinell.analysis.results import (
     ACCURACY,
     AuditResult,
@@ -30,6 +31,7 @@ from brinell.analysis.results import (
     WarningResult,
 )
 from brinell.analysis.separate_attacks import SeparateAttack, separate_attack
+from brinell.analysis.standing import Standing, leading, standing
 from brinell.analysis.total_drops import TotalDrops, total_drops
 from brinell.analysis.verdict import (
     Measured,
@@ -49,8 +51,11 @@ def summarise(manifest: Mapping[str, Any], records: Records, run: str) -> AuditR
 
     The `records` hold the rows of all models; `run` is the folder, as it is to be named.
     """
+    order = standing_of(manifest, records)
+    at = compared_budget(manifest, order)
     models = [
-        summarise_model(manifest, records, run, str(model["name"])) for model in manifest["models"]
+        with_classes(summarise_model(manifest, records, run, str(model["name"])), at)
+        for model in manifest["models"]
     ]
     warnings = warnings_of(manifest)
     of_models = [warning for model in models for warning in model.warnings]
@@ -62,8 +67,43 @@ def summarise(manifest: Mapping[str, Any], records: Records, run: str) -> AuditR
         complete=all(model.complete for model in models),
         models=models,
         warnings=[*warnings, *(warning for warning in of_models if warning not in warnings)],
+        statements=leading(order) if order and len(models) > 1 else [],
         drops=drops_of(manifest, records),
     )
+
+
+def with_classes(result: ModelResult, position: int) -> ModelResult:
+    """The figures of a model with what is said of its classes at one of its budgets."""
+    statements = []
+    if result.eps and result.eps[position] > 0:
+        statements = extreme_classes(result.per_class, position, result.eps_text[position])
+    return result.model_copy(update={"statements": statements})
+
+
+def compared_budget(manifest: Mapping[str, Any], order: Standing | None) -> int:
+    """Position of the budget at which models and classes are compared: that of the standing, or the
+    largest without one.
+    """
+    eps = manifest["eps"]
+    return len(eps) - 1 if order is None else [i for i, e in enumerate(eps) if e > 0][order.at]
+
+
+def standing_of(manifest: Mapping[str, Any], records: Records) -> Standing | None:
+    """The standing of the models of a run at its budgets above 0.
+
+    None where a model was judged on no sample at some budget, or on other samples than another.
+    """
+    cells = [grid(records, manifest, str(model["name"])) for model in manifest["models"]]
+    above = np.flatnonzero(np.asarray(manifest["eps"]) > 0)
+    if not len(above) or not all(np.array_equal(cells[0].ids, rest.ids) for rest in cells):
+        return None
+
+    robust = np.stack([worst_case(of_model)[:, above] for of_model in cells])
+    if not (robust <= RIGHT).any(1).all():
+        return None
+    clean = np.stack([of_model.clean for of_model in cells])
+    texts = [str(manifest["eps_text"][index]) for index in above]
+    return standing([of_model.model for of_model in cells], clean, robust, texts)
 
 
 def drops_of(manifest: Mapping[str, Any], records: Records) -> TotalDrops | None:

@@ -1,19 +1,21 @@
 """The standing of models on the same samples: places with intervals, ties, and who leads.
 
-Pages, terminals, claims and boards use `standing`, and say it by `reports.phrases.who_leads`. A
-model stands above another if McNemar's exact test says so, corrected for all pairs at that budget
-(Holm 1979). Intervals of ranks follow from these comparisons and hold together with a confidence of
-95 % (Mogstad, Romano, Shaikh & Wilhelm 2024, Inference for ranks).
+Pages, terminals, claims and boards use `standing`, and show the statements of `leading`. A model
+stands above another if McNemar's exact test says so, corrected for all pairs at that budget (Holm
+1979). Intervals of ranks follow from these comparisons and hold together with a confidence of 95 %
+(Mogstad, Romano, Shaikh & Wilhelm 2024, Inference for ranks).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from brinell.analysis.curve import RIGHT, WRONG
 from brinell.analysis.families import joint_p_values
-from brinell.analysis.inference import Order, Rank, holm
+from brinell.analysis.inference import Order, Rank, holm, significant
+from brinell.analysis.judgements import figures, of_extreme
+from brinell.analysis.statements import Figure, Statement, state
 from brinell.core.record import Array
 
 TELLING = 0.1
@@ -120,3 +122,63 @@ def telling_budget(clean: Array, robust: Array) -> int:
     """
     telling = np.flatnonzero(robust.mean((0, 1)) >= TELLING * clean.mean())
     return int(telling[-1]) if len(telling) else 0
+
+
+def leading(standing: Standing) -> list[Statement]:
+    """The most robust models at the compared budget, and each other model that is ahead of them at
+    some budget.
+    """
+    leaders = standing.leaders(standing.at)
+    ends = of_extreme(standing.orders[standing.at], leaders)
+    rivals = [standing.names[index] for index in ends.pop("rivals")]
+    rates = _figures(standing, standing.at)
+    leads = state(
+        "leads",
+        subjects=[rates[index] for index in leaders],
+        rivals=rivals,
+        quantity="robust accuracy",
+        eps_text=standing.texts[standing.at],
+        n=standing.n,
+        # Who is alone, or ties with all, leads nobody.
+        shown=not rivals and ends["others"] > 0,
+        **ends,
+    )
+    return [leads, *_crossings(standing, leaders)]
+
+
+def _figures(standing: Standing, budget: int) -> list[Figure]:
+    """The rates of the models at a budget."""
+    states = standing.robust[:, :, budget]
+    right = (states == RIGHT).sum(1)
+    judged = right + (states == WRONG).sum(1)
+    return figures(standing.names, right.tolist(), judged.tolist())
+
+
+def _crossings(standing: Standing, leaders: list[int]) -> Iterator[Statement]:
+    """For each other model that leads at some budget, the budget at which it is farthest ahead."""
+    budgets = range(len(standing.texts))
+    ahead: dict[int, list[int]] = {}
+    for budget in budgets:
+        first = standing.leaders(budget)
+        if not set(leaders) & set(first):
+            ahead.setdefault(first[0], []).append(budget)
+
+    pairs = len(standing.names) * (len(standing.names) - 1) // 2
+    for other, places in ahead.items():
+        values = [standing.orders[budget].values for budget in budgets]
+        budget = max(places, key=lambda index: values[index][other] - values[index][leaders[0]])
+        p = float(standing.joint_p_values(other, leaders[0])[budget])
+        rates = _figures(standing, budget)
+        yield state(
+            "crosses",
+            subjects=[rates[other]],
+            against=[rates[leaders[0]]],
+            quantity="robust accuracy",
+            eps_text=standing.texts[budget],
+            n=standing.n,
+            others=1,
+            difference=rates[other].value - rates[leaders[0]].value,
+            p=p,
+            shown=significant(p),
+            family=pairs * len(standing.texts),
+        )

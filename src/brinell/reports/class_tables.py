@@ -65,7 +65,7 @@ def step_tables(
     )
     if len(indices) < len(names):
         text += (
-            f" Of {counted(len(names), 'class', 'classes')} the {len(indices)} weakest; "
+            f" Of {counted(len(names), 'class', 'classes')} the {len(indices)} lowest; "
             "tables/class_steps.csv has all, and the means are over all."
         )
     yield Table(

@@ -6,14 +6,12 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from brinell.analysis.indicators import not_made
-from brinell.analysis.inference import compare_rates
+from brinell.analysis.judgements import ENOUGH
 from brinell.analysis.results import ModelResult, Rate
 from brinell.analysis.verdict import BROKEN, UNSTEADY
 from brinell.core.checks import DETACHED, TOO_FEW, Code
-from brinell.reports.phrases import ENOUGH, class_label, ranked
+from brinell.reports.statements import subject_names
 from brinell.reports.values import Step
 
 MOST = 3
@@ -101,19 +99,12 @@ def _improvements(manifest: Mapping[str, Any], model: ModelResult, index: int) -
     """Explain the class that falls behind, and harden where less than half of the clean accuracy is
     left.
     """
-    order, text = ranked(model.per_class, index), model.eps_text[index]
-    rates = [c.robust[index] for c in order]
-    rivals = compare_rates(
-        np.array([rate.k for rate in rates]), np.array([rate.n for rate in rates])
-    )
+    weakest = [entry for entry in model.statements if entry.kind == "weakest" and entry.shown]
     # The weakest class falls behind if it is shown to be weaker than half of the others or more.
-    if (
-        len(order) > 1
-        and len(manifest["models"]) == 1
-        and 2 * len(rivals.above(0)) >= len(order) - 1
-    ):
+    if weakest and len(manifest["models"]) == 1 and 2 * len(weakest[0].rivals) <= weakest[0].others:
         yield Step(
-            f"See on what {class_label(order[0])} depends, which falls behind at {text}.",
+            f"See on what {subject_names(weakest[0])} depends, which falls behind at "
+            f"{weakest[0].eps_text}.",
             "brinell explain --run FOLDER",
         )
     half = (model.clean_accuracy.value or 0.0) / 2

@@ -5,14 +5,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from brinell.analysis.curve import Grid, grid, worst_case
 from brinell.analysis.indicators import summary
 from brinell.analysis.inference import rank_correlation
+from brinell.analysis.judgements import extreme_classes
 from brinell.analysis.results import AuditResult, ClassResult, ModelResult
-from brinell.analysis.robust_accuracy import mean
-from brinell.analysis.standing import Standing, standing
+from brinell.analysis.robust_accuracy import compared_budget, mean, standing_of
+from brinell.analysis.standing import Standing
 from brinell.core.checks import Code
 from brinell.core.record import Records
 from brinell.reports import values as v
@@ -35,7 +34,7 @@ from brinell.reports.numbers import (
     short,
     whole,
 )
-from brinell.reports.phrases import MOST_NAMED, weakest_classes, weakest_names, who_leads
+from brinell.reports.statements import class_sentence, lowest_mark, sentence
 from brinell.reports.steps import next_steps
 from brinell.store.run import Run
 
@@ -133,19 +132,13 @@ class AuditReport:
 
     @cached_property
     def standing(self) -> Standing | None:
-        """None where a model was judged on no sample at some budget."""
-        judged = [rate.n for model in self.result.models for rate in model.robust_accuracy]
-        if not self.above or not min(judged) or len({len(cells.ids) for cells in self.cells}) > 1:
-            return None
-        clean = np.stack([cells.clean for cells in self.cells])
-        return standing(
-            [model.model for model in self.result.models], clean, np.stack(self.robust), self.texts
-        )
+        """As `standing_of` finds it."""
+        return standing_of(self.run.manifest, self.records)
 
     @property
     def at(self) -> int:
         """Position of the budget at which models and classes are told apart."""
-        return self.above[self.standing.at] if self.standing else len(self.first.eps) - 1
+        return compared_budget(self.run.manifest, self.standing)
 
     @property
     def parameters(self) -> dict[str, int | None]:
@@ -177,7 +170,7 @@ class AuditReport:
         if not self.several:
             yield first.verdict
         elif self.standing:
-            leader, *crossings = who_leads(self.standing)
+            leader, *crossings = map(sentence, self.result.statements)
             yield leader
             if self.result.drops:
                 yield model_or_data(self.result.drops, first.eps_text[-1])
@@ -204,7 +197,7 @@ class AuditReport:
                 f"{percent(entry.static.value)} with the detector, {adaptive} against "
                 "attacks that know it"
             )
-            yield f"{entry.model}, {entry.detector}: {figures}."
+            yield f"{entry.model}, {entry.detector}, at {first.eps_text[-1]}: {figures}."
         if self.several:
             failing = [
                 model for model in models if any(check.passed is False for check in model.checks)
@@ -213,7 +206,8 @@ class AuditReport:
                 "No check failed on any model."
             ]
         else:
-            yield from [weakest_classes(first, self.at)] if len(first.per_class) > 1 else []
+            if len(first.per_class) > 1:
+                yield class_sentence(first.statements)
             yield f"{summary(first.checks)}."
 
     def notes(self) -> Iterator[v.Note]:
@@ -393,11 +387,12 @@ class AuditReport:
             columns["after rounding"] = model.quantised_robust_accuracy
         if model.certified is not None:
             columns |= {"proven": model.certified, "neither": model.open or []}
-        weakest = [weakest_names(model.per_class, index) for index in range(len(model.eps))]
-        columns["lowest of a class"] = [entry and v.Percent(entry[0]) for entry in weakest]
-        columns["weakest class"] = [
-            entry and listed(entry[1], most=MOST_NAMED) for entry in weakest
+        marks = [
+            lowest_mark(extreme_classes(model.per_class, index, text))
+            for index, text in enumerate(model.eps_text)
         ]
+        columns["lowest of a class"] = [entry and entry.value for entry in marks]
+        columns["weakest class"] = [entry and entry.text for entry in marks]
         rows = [list(row) for row in zip(*columns.values(), strict=True)]
         if model.eps[0] > 0:
             rows.insert(0, ["clean", model.clean_accuracy, *[None] * (len(columns) - 2)])
@@ -406,6 +401,10 @@ class AuditReport:
             if model.certified is not None
             else ""
         )
+        if model.quantised_robust_accuracy is not None:
+            text += (
+                " After rounding: no attack aimed at rounded inputs, so that it is no worst case."
+            )
         folded = model.certified is None
         return v.Table(
             title="Budget by budget",
@@ -444,13 +443,12 @@ class AuditReport:
             yield from distance_tables(models, self.result.drops, first.eps_text[-1], space)
 
         text = (
-            f"{capital(self.quantity)} in percent with 95 % intervals, the weakest at "
-            f"{first.eps_text[self.at]} first."
+            f"{capital(self.quantity)} in percent with 95 % intervals, each for its class alone; "
+            f"the lowest at {first.eps_text[self.at]} first."
         )
         if weakest != order:
             text += (
-                f" Of {len(order)} classes the {MOST_CLASSES} weakest; "
-                "tables/per_class.csv has all."
+                f" Of {len(order)} classes the {MOST_CLASSES} lowest; tables/per_class.csv has all."
             )
         total = [["all", first.clean_accuracy, *(first.robust_accuracy[i] for i in self.above)]]
 

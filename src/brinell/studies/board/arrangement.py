@@ -17,10 +17,12 @@ import numpy as np
 from brinell.analysis.curve import UNJUDGED
 from brinell.analysis.folder_result import Result
 from brinell.analysis.inference import Rank
+from brinell.analysis.judgements import extreme_classes
 from brinell.analysis.results import ClassResult, Rate
-from brinell.analysis.standing import Standing, standing
+from brinell.analysis.standing import Standing, leading, standing
+from brinell.analysis.statements import Statement
 from brinell.reports.numbers import counted, distance
-from brinell.reports.phrases import class_label
+from brinell.reports.statements import lowest_mark
 from brinell.reports.values import Detail
 
 
@@ -103,14 +105,11 @@ class Entry:
 
     @property
     def weakest(self) -> Detail | None:
-        """The lowest robust accuracy of a class, with its name."""
-        classes = [] if self.attacked is None else self.attacked.per_class
-        rates = [
-            Detail(c.robust[self.position], class_label(c))
-            for c in classes
-            if c.robust[self.position].value is not None
-        ]
-        return min(rates, key=lambda detail: detail.value.value or 0.0, default=None)
+        """The lowest robust accuracy of a class, with the names of all that have it."""
+        if self.attacked is None:
+            return None
+        text = self.attacked.eps_text[self.position]
+        return lowest_mark(extreme_classes(self.attacked.per_class, self.position, text))
 
 
 @dataclass(frozen=True)
@@ -124,6 +123,8 @@ class Task:
     """Those with a rank first, the most robust first; then the others by folder."""
     standing: Standing | None
     """Of the verified entries with attacks; None without any."""
+    statements: list[Statement] = field(default_factory=list)
+    """Who leads among them."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -214,6 +215,7 @@ def _task(key: str, entries: list[Entry]) -> Task:
         eps=folder.eps[position],
         entries=[*ranked, *unranked],
         standing=order,
+        statements=leading(order) if order else [],
         notes=list(_notes([*ranked, *unranked])),
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from brinell.analysis.folder_result import Result
 from brinell.reports.numbers import counted, distance, percent
-from brinell.reports.phrases import who_leads
+from brinell.reports.statements import sentence
 from brinell.reports.values import (
     Cell,
     Claimed,
@@ -195,7 +195,7 @@ def task_report(task: Task, siblings: Sequence[Task]) -> Report:
             f"broke {value} of its samples."
         ]
     else:
-        answer = who_leads(task.standing)
+        answer = list(map(sentence, task.statements))
     return Report(
         verb="board",
         title=task.name,
@@ -258,7 +258,11 @@ def _entry_row(entry: Entry) -> tuple[Any, ...]:
 def model_report(folders: Sequence[Figures], tasks: Sequence[tuple[Task, Entry]]) -> Report:
     """The page of a model."""
     first, best = folders[0], max(folders, key=lambda f: (len(f.per_class), len(f.eps)))
-    ranks = sum(entry.rank is not None and entry.rank.high == 1 for _, entry in tasks)
+    # Who is alone in a task leads nobody there.
+    ranks = sum(
+        entry.rank is not None and entry.rank.high == 1 and any(s.shown for s in task.statements)
+        for task, entry in tasks
+    )
     shown = (
         f"shown to be the most robust in {ranks or 'none'} of them"
         if first.verified

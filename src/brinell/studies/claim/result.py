@@ -9,11 +9,12 @@ from markupsafe import escape
 from brinell.analysis.folder_result import ClaimingResult
 from brinell.analysis.published import PublishedPlace, compare_with_entries
 from brinell.analysis.results import ModelResult, Rate
+from brinell.analysis.robust_accuracy import with_classes
 from brinell.manifest import DataFacts
 from brinell.reports.markdown import markdown
 from brinell.reports.numbers import counted, distance, full_text, percent
-from brinell.reports.phrases import weakest_classes
 from brinell.reports.published import place_sentence, place_table
+from brinell.reports.statements import class_sentence
 from brinell.reports.values import (
     Claimed,
     Code,
@@ -178,7 +179,7 @@ class ClaimResult(ReportedResult, ClaimingResult):
             yield place_table(self.published, result.model, result.clean_accuracy, self.robust)
 
     def _sentences(self) -> Iterator[str]:
-        result, k = self.result, self.position
+        result = self.result
         yield (
             f"{result.model} classifies {percent(result.clean_accuracy.value)} of "
             f"{counted(result.n, 'sample')} of "
@@ -189,7 +190,7 @@ class ClaimResult(ReportedResult, ClaimingResult):
         if self.certified is not None:
             yield f"Proofs bound this from below: {full_text(self.certified)} are proven robust."
         if len(result.per_class) > 1:
-            yield weakest_classes(result, k)
+            yield class_sentence(result.statements)
         if self.published is not None:
             yield place_sentence(self.published, self.robust)
 
@@ -374,9 +375,8 @@ def summarise(
         model_digest=facts["digest"],
         knowledge=KNOWLEDGE[facts["access"]],
         position=position,
-        result=result.model_copy(
-            update={"folder": request.run}
-        ),  # it says the same wherever it lies
+        # It says the same wherever it lies.
+        result=with_classes(result, position).model_copy(update={"folder": request.run}),
         not_tested=list(_untested(result, data)),
         date=str(manifest["finished"] or "")[:10],
         repeat=repeat,

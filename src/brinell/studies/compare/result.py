@@ -15,13 +15,14 @@ from brinell.analysis.folder_result import ClaimingResult
 from brinell.analysis.indicators import caveat, checks_of
 from brinell.analysis.results import ClassComparison, CompareResult
 from brinell.analysis.robust_accuracy import class_names
-from brinell.analysis.standing import order_models, standing
+from brinell.analysis.standing import leading, order_models, standing
+from brinell.analysis.statements import Statement
 from brinell.analysis.total_drops import TotalDrops, total_drops
 from brinell.core.errors import RequestError, option
 from brinell.manifest import Manifest, TableOf
 from brinell.reports.class_tables import drop_tables, model_or_data
 from brinell.reports.numbers import counted, distance, listed, percent
-from brinell.reports.phrases import who_leads
+from brinell.reports.statements import sentence
 from brinell.reports.values import Curve, Note, Percent, Points, PValue, Report, Series, Table
 from brinell.store.folder import PAGE, Layout
 from brinell.studies.compare.figures import (
@@ -76,7 +77,7 @@ class Comparison(ReportedResult, ClaimingResult):
     """Number of samples that were judged on every model: the denominator of all figures."""
     models: list[ComparedModel]
     """The models in the order in which they were named; the first is the baseline."""
-    standing: list[str]
+    statements: list[Statement]
     """The most robust models, ties, and who leads at other budgets."""
     pairs: list[ComparedPair]
     """Every pair; A is the model that was named later, so that a difference is a change from the
@@ -103,13 +104,14 @@ class Comparison(ReportedResult, ClaimingResult):
         )
         variation = [model_or_data(self.drops, text)] if self.drops else []
         drops = drop_tables(self.drops, self.models, text) if self.drops else ()
+        first, *crossings = map(sentence, self.statements)
 
         return Report(
             verb="compare",
             title=f"{counted(len(self.models), 'model')} on {self.data}",
             subject=f"{counted(self.n, 'sample')} judged on every model; {axis}, compared "
             f"at {text}",
-            sentences=[self.standing[0], *variation, *self.standing[1:], *_class_sentences(self)],
+            sentences=[first, *variation, *crossings, *_class_sentences(self)],
             blocks=[
                 Curve(
                     title="Robust accuracy over the budgets",
@@ -321,7 +323,7 @@ def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None) -
         at=position,
         n=len(common.labels),
         models=models,
-        standing=who_leads(ranking),
+        statements=leading(ranking),
         pairs=[
             ComparedPair(
                 **dict(pair(common, second, first))

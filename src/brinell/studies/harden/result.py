@@ -20,6 +20,7 @@ from pydantic import Field
 from brinell.analysis.compare import compare, paired, side, simultaneous
 from brinell.analysis.folder_result import Result
 from brinell.analysis.inference import significant
+from brinell.analysis.judgements import change
 from brinell.analysis.results import (
     ClassComparison,
     CompareResult,
@@ -27,11 +28,12 @@ from brinell.analysis.results import (
     PairedRate,
     Share,
 )
-from brinell.analysis.robust_accuracy import rate, share, summarise_model
+from brinell.analysis.robust_accuracy import rate, share, summarise_model, with_classes
+from brinell.analysis.statements import Statement
 from brinell.core.record import Array, Columns, column
 from brinell.manifest import Amount, Count, DataFacts, Facts
-from brinell.reports.numbers import counted, distance, listed, percent, points, seconds, whole
-from brinell.reports.phrases import class_label, weakest_classes
+from brinell.reports.numbers import counted, distance, listed, percent, seconds, whole
+from brinell.reports.statements import class_sentence, sentence
 from brinell.reports.values import (
     Claimed,
     Code,
@@ -191,6 +193,8 @@ class HardenResult(FolderResult):
     before: ModelResult
     after: ModelResult
     """The audits, in the form of `brinell audit --json`."""
+    statements: list[Statement]
+    """The change of accuracy at the budget that was trained for, and on clean inputs."""
     comparison: CompareResult
     """Model A is the hardened model and B the original: differences on the same samples, with
     McNemar's test."""
@@ -416,14 +420,18 @@ def summarise(folder: Folder[Checks]) -> HardenResult:
     last = {
         name: getattr(checks, name)[-1] for name in ("recipe", "seconds", "forwards", "backwards")
     }
+    comparison = compare(after, before)
+    hardened = summarise_model(after.manifest, after.records, after.run, after.model)
+    eps = _trained_pair(comparison, folder.facts).eps
     return HardenResult(
         **folder.head(),
+        statements=statements_of(comparison, folder.facts, folder.request.norm),
         events=[event for text in checks.events for event in text.splitlines()],
         training=Training(steps=checks.step[-1], **last),
         unseen=unseen_of(parquet.load_rows(Answers, folder.path / CHANGES)),
         before=summarise_model(before.manifest, before.records, before.run, before.model),
-        after=summarise_model(after.manifest, after.records, after.run, after.model),
-        comparison=compare(after, before),
+        after=with_classes(hardened, hardened.eps.index(eps)),
+        comparison=comparison,
     )
 
 
@@ -483,42 +491,33 @@ def sentences(result: HardenResult) -> list[str]:
     """The gain at the training budget, its cost in clean accuracy, its generalisation, and the
     losses by class.
     """
-    pair = _trained(result)
-    weakest = weakest_classes(result.after, result.after.eps.index(pair.eps))
+    classes = class_sentence(result.after.statements)
     texts = [
-        f"At {result.facts.eps_text} ({distance(result.request.norm)}) "
-        f"{_change_text('robust accuracy', pair)}",
-        f"On clean inputs {_change_text('accuracy', result.comparison.clean)}",
+        *map(sentence, result.statements),
         generalisation(result.unseen),
         class_losses(result.comparison.per_class),
-        f"After the training, {weakest[0].lower()}{weakest[1:]}",
+        f"After the training, {classes[0].lower()}{classes[1:]}",
     ]
     return [text for text in texts if text]
 
 
-def _trained(result: HardenResult) -> PairedRate:
-    return min(result.comparison.robust, key=lambda rate: abs(rate.eps - result.facts.eps))
+def statements_of(comparison: CompareResult, facts: HardenFacts, norm: str) -> list[Statement]:
+    """The change at the budget that was trained for, and on clean inputs."""
+    trained = _trained_pair(comparison, facts)
+    return [
+        change(trained, f"robust accuracy ({distance(norm)})", facts.eps_text),
+        change(comparison.clean, "accuracy on clean inputs"),
+    ]
 
 
-def _change_text(quantity: str, pair: PairedRate) -> str:
-    if pair.difference == 0:
-        return (
-            f"the {quantity} was {percent(pair.value_a)} before and after; with "
-            f"{counted(pair.n, 'sample')}, a change of "
-            f"{100 * max(pair.high, -pair.low):.1f} points cannot be excluded."
-        )
-    chance = "" if pair.low > 0 or pair.high < 0 else "; this may be chance"
-    change = f"{points(pair.difference)} points, {points(pair.low)} to {points(pair.high)}"
-    verb, ends = (
-        "rose" if pair.difference > 0 else "fell",
-        f"from {percent(pair.value_b)} to {percent(pair.value_a)}",
-    )
-    return f"the {quantity} {verb} {ends} ({change}){chance}."
+def _trained_pair(comparison: CompareResult, facts: HardenFacts) -> PairedRate:
+    return min(comparison.robust, key=lambda rate: abs(rate.eps - facts.eps))
 
 
 def weaker_audit(result: HardenResult) -> Iterator[str]:
     """A warning if PGD alone finds a lower robust accuracy than the audit on the same samples."""
-    pair, name = _trained(result), pgd_name(result.request.norm, result.facts.eps_text)
+    pair = _trained_pair(result.comparison, result.facts)
+    name = pgd_name(result.request.norm, result.facts.eps_text)
     for row in result.unseen:
         same = row.name == name and row.pair.n == pair.n and pair.eps == result.facts.eps
         if same and row.pair.value_a < pair.value_a - 1e-9:
@@ -561,7 +560,7 @@ def class_losses(per_class: Sequence[ClassComparison]) -> str:
     lost = [one for one in per_class if significant(one.p_clean) and one.clean.difference < 0]
     lost.sort(key=lambda one: one.clean.difference)
     names = [
-        f"{class_label(one)} ({-100 * one.clean.difference:.1f} points, {counted(one.n, 'sample')})"
+        f"{one.label} ({-100 * one.clean.difference:.1f} points, {counted(one.n, 'sample')})"
         for one in lost
     ]
     text = f"Accuracy on clean inputs fell significantly in {listed(names)}." if lost else NO_LOSS

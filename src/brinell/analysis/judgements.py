@@ -1,0 +1,132 @@
+"""What rates support: statements about classes, models and changes, each with its corrections."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from brinell.analysis.inference import LEVEL, Order, compare_rates, significant
+from brinell.analysis.proportions import exact_interval
+from brinell.analysis.results import ACCURACY, ClassResult, PairedRate
+from brinell.analysis.statements import KINDS, Figure, KindName, Statement, state
+
+ENOUGH = KINDS["weakest"].least_n
+"""Samples of a class without which it is in no order."""
+
+
+def figures(names: Sequence[str], successes: Sequence[int], counts: Sequence[int]) -> list[Figure]:
+    """Rates with intervals that hold for all of them together (Bonferroni), whichever is chosen."""
+    error = LEVEL / max(1, len(names))
+    entries = []
+    for name, k, n in zip(names, successes, counts, strict=True):
+        low, high = exact_interval(k, n, 1 - error)
+        entries.append(Figure(name=name, value=k / n, low=low, high=high, k=k, n=n))
+    return entries
+
+
+def of_extreme(order: Order, members: Sequence[int]) -> dict[str, Any]:
+    """Whom nothing parts from members that share the largest or smallest value, and the p-value
+    that parts all others.
+    """
+    others = [index for index in range(len(order.values)) if index not in members]
+    p_of = {index: float(order.p[index, members].max()) for index in others}
+    rivals = [index for index in others if not significant(p_of[index])]
+    rivals.sort(key=lambda index: abs(order.values[index] - order.values[members[0]]))
+    return {
+        "rivals": rivals,
+        "others": len(others),
+        "p": max(p_of.values(), default=None),
+        "family": len(order.values) * (len(order.values) - 1) // 2,
+    }
+
+
+def extreme_classes(
+    classes: Sequence[ClassResult], position: int, eps_text: str
+) -> list[Statement]:
+    """The weakest and the strongest class at one budget, or that all are alike.
+
+    It is empty for fewer than two judged classes, and names no subject if fewer than two have
+    `ENOUGH` samples.
+    """
+    rates = {c.label: c.robust[position] for c in classes if c.robust[position].n}
+    if len(rates) < 2:
+        return []
+    names = [name for name, rate in rates.items() if rate.n >= ENOUGH]
+    counts = [rates[name].n for name in names]
+    successes = [rates[name].k for name in names]
+    few = [
+        Figure(name=name, value=rate.k / rate.n, k=rate.k, n=rate.n)
+        for name, rate in rates.items()
+        if rate.n < ENOUGH
+    ]
+    quantity = next(iter(rates.values())).quantity
+    about: dict[str, Any] = {
+        "quantity": "robust accuracy" if quantity == ACCURACY else quantity,
+        "eps_text": eps_text,
+        "n": sum(rate.n for rate in rates.values()),
+        "few": few,
+    }
+
+    if len(names) < 2:
+        return [state("weakest", subjects=[], others=len(names), shown=False, family=0, **about)]
+    order = compare_rates(np.array(successes), np.array(counts))
+    of_classes = figures(names, successes, counts)
+    lowest = np.flatnonzero(order.values == order.values.min()).tolist()
+    highest = np.flatnonzero(order.values == order.values.max()).tolist()
+    if lowest == highest:
+        return [state("alike", subjects=of_classes, shown=False, family=0, **about)]
+
+    statements = []
+    extremes: tuple[tuple[KindName, list[int], list[int]], ...] = (
+        ("weakest", lowest, highest),
+        ("strongest", highest, lowest),
+    )
+    for kind, members, opposite in extremes:
+        ends = of_extreme(order, members)
+        # Where the two ends are not told apart, nothing is said of any order.
+        ends["shown"] = not set(ends["rivals"]) & set(opposite)
+        ends["rivals"] = [names[index] for index in ends["rivals"]]
+        subjects = [of_classes[index] for index in members]
+        statements.append(state(kind, subjects=subjects, **about, **ends))
+    return statements
+
+
+def change(pair: PairedRate, quantity: str, eps_text: str = "", *, family: int = 1) -> Statement:
+    """How a rate changed from model B to model A of a pair, corrected for a family of comparisons.
+
+    The p-value is the joint one where the family was compared together, else McNemar's times the
+    size of the family. The interval never contradicts it: it reaches 0 where the change may be
+    chance.
+    """
+    p = min(1.0, family * pair.p)
+    if family > 1 and pair.p_joint is not None:
+        p = pair.p_joint
+    kind: KindName = "rose" if pair.difference > 0 else "fell"
+    if pair.difference == 0:
+        kind = "unchanged"
+
+    low = pair.low
+    high = pair.high
+    if not significant(p):
+        low = min(low, 0.0)
+        high = max(high, 0.0)
+    after, before = figures(
+        ("after", "before"),
+        (pair.both_robust + pair.only_a, pair.both_robust + pair.only_b),
+        (pair.n, pair.n),
+    )
+    return state(
+        kind,
+        subjects=[after],
+        against=[before],
+        quantity=quantity,
+        eps_text=eps_text,
+        n=pair.n,
+        others=1,
+        difference=pair.difference,
+        low=low,
+        high=high,
+        p=p,
+        shown=significant(p) and low * high > 0,
+        family=family,
+    )

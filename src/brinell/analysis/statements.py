@@ -1,0 +1,159 @@
+"""Statements: what is said of a result where something is compared, as values.
+
+Page, terminal, board, claim, gate and JSON show the same object; `reports.statements` says it in a
+sentence. Whoever names a weakest class, a leader or a change builds a statement, so that it has a
+test, and a family of comparisons for which it is corrected. `KINDS` lists what may be said;
+docs/results/inference.md holds how often each kind is false where nothing is there.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+from brinell.analysis.folder_result import Result
+
+KindName = Literal[
+    "weakest",
+    "strongest",
+    "alike",
+    "leads",
+    "crosses",
+    "rose",
+    "fell",
+    "unchanged",
+    "passes",
+    "fails",
+    "faithful",
+]
+
+
+class Kind(NamedTuple):
+    """What a kind of statement says, and what it stands on."""
+
+    meaning: str
+    assumption: str
+    test: str
+    family: str
+    least_n: int
+    """Samples below which it is not made: of each class, model or comparison."""
+
+
+CLASSES = (
+    "the samples of a class are independent draws of it",
+    "Welch's test with one success and one failure added to each class (Agresti & Caffo 2000); the "
+    "interval is exact (Clopper & Pearson 1934)",
+    "all pairs of classes at the budget (Holm 1979); intervals hold for all classes together "
+    "(Bonferroni)",
+)
+MODELS = "samples are independent draws, and each model is judged on the same ones"
+PAIRED = "McNemar's exact test; the interval of the difference is Newcombe's (1998, method 10)"
+KINDS: dict[KindName, Kind] = {
+    "weakest": Kind("the class with the lowest rate, and those that may be as weak", *CLASSES, 5),
+    "strongest": Kind(
+        "the class with the highest rate, and those that may be as strong", *CLASSES, 5
+    ),
+    "alike": Kind("all classes have the same rate on these samples", *CLASSES, 5),
+    "leads": Kind(
+        "the model with the highest rate at a budget that the samples choose, and those that may "
+        "be as robust",
+        MODELS,
+        "McNemar's exact test",
+        "all pairs of models at the budget (Holm 1979)",
+        6,
+    ),
+    "crosses": Kind(
+        "another model has the highest rate at another budget",
+        MODELS,
+        "exchange of the two models' answers sample by sample, largest difference over all budgets "
+        "(Westfall & Young 1993)",
+        "all budgets and all pairs of models (Bonferroni over pairs)",
+        6,
+    ),
+    "rose": Kind("a rate is higher than before on the same samples", MODELS, PAIRED, "one", 6),
+    "fell": Kind("a rate is lower than before on the same samples", MODELS, PAIRED, "one", 6),
+    "unchanged": Kind("a rate is the same on these samples", MODELS, PAIRED, "one", 6),
+    "passes": Kind(
+        "a rate reaches a threshold, or has not fallen from a baseline",
+        MODELS,
+        "the lower end of the exact interval (Clopper & Pearson 1934), one-sided at 2.5 %; against "
+        "a baseline as for crosses",
+        "every class must pass by itself, so that no correction is needed; against a baseline clean "
+        "inputs and all budgets together",
+        1,
+    ),
+    "fails": Kind(
+        "the lower end is below the threshold, or a rate has fallen from a baseline",
+        MODELS,
+        "as for passes",
+        "as for passes",
+        1,
+    ),
+    "faithful": Kind(
+        "a method's gap between insertion and deletion is above those of both controls",
+        "groups of samples are independent draws",
+        "paired t and Hall's test, and all signs up to twelve groups; the larger p-value of both",
+        "all methods (Holm 1979)",
+        9,
+    ),
+}
+"""What may be said."""
+
+
+class Figure(Result):
+    """An object of a statement with its rate."""
+
+    name: str
+    value: float
+    """The rate, 0 to 1."""
+    low: float | None = None
+    """Lower end of an interval that holds for all objects of the statement together."""
+    high: float | None = None
+    """Upper end."""
+    k: int
+    """How many."""
+    n: int
+    """Of how many."""
+
+
+class Statement(Result):
+    """A sentence that compares, as a value."""
+
+    kind: KindName
+    """What is said; docs/reference/statements.md describes each kind."""
+    subjects: list[Figure]
+    """Of whom it is said; several if they tie, none if the samples are too few."""
+    quantity: str
+    """The rate that is compared."""
+    eps_text: str
+    """The budget as it was asked; empty for clean inputs or none."""
+    n: int
+    """Samples on which it stands."""
+    against: list[Figure] = []
+    """With whom the subject is compared, where it is a single object."""
+    rivals: list[str] = []
+    """Objects that are not shown to differ from the subjects, the nearest first."""
+    others: int = 0
+    """Objects compared, without the subjects."""
+    few: list[Figure] = []
+    """Objects in no order, since they have fewer samples than `least_n`."""
+    difference: float | None = None
+    """Of a change, the rate less that before."""
+    low: float | None = None
+    """Lower end of the 95 % interval of the difference; it reaches 0 where the test does not
+    show one."""
+    high: float | None = None
+    """Upper end."""
+    p: float | None = None
+    """Corrected p-value; of an order the largest that parts the subjects from another object."""
+    shown: bool
+    """True if the test supports the order or the change, false if it may be chance."""
+    test: str
+    """The test that decides."""
+    family: int
+    """Comparisons for which it is corrected together."""
+    least_n: int
+    """Samples that it needs."""
+
+
+def state(kind: KindName, **fields: Any) -> Statement:
+    """A statement with what its kind says of test and least number."""
+    facts = KINDS[kind]
+    return Statement(kind=kind, test=facts.test, least_n=facts.least_n, **fields)

@@ -1,0 +1,220 @@
+"""How statements are said: a sentence, and a cell of a table.
+
+No other file builds a sentence that names a weakest class, a leader or a change.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from brinell.analysis.statements import Figure, KindName, Statement
+from brinell.reports.numbers import capital, counted, interval, listed, percent, points, whole
+from brinell.reports.values import Detail, Percent
+
+MOST_NAMED = 6
+"""Number of objects that a sentence names; of more it says how many."""
+
+
+def sentence(statement: Statement) -> str:
+    """A statement in words."""
+    return SENTENCES[statement.kind](statement)
+
+
+def class_sentence(statements: Iterable[Statement]) -> str:
+    """What is said of the classes at a budget: the weakest, the strongest, and those that have few
+    samples.
+    """
+    of_classes = [entry for entry in statements if entry.kind in ("weakest", "strongest", "alike")]
+    if not of_classes:
+        return "There are no classes to tell apart."
+    first = of_classes[0]
+    texts = list(map(sentence, of_classes))
+    if len(of_classes) > 1:
+        count = first.others + len(first.subjects)
+        texts.append(f"Both intervals hold for all {count} classes together.")
+    few = [f"{capital(text)}." for text in _few(first, first.few) if first.subjects]
+    return " ".join([*texts, *few])
+
+
+def mark(statement: Statement) -> Detail | None:
+    """A cell of a table: the rate, and below it who has it, with those of few samples that may have
+    less; None if nobody is named.
+    """
+    if not statement.subjects:
+        return None
+    shared = _shared(statement.subjects)
+    lower = [entry for entry in statement.few if entry.value <= statement.subjects[0].value]
+    return Detail(shared, "; ".join([subject_names(statement), *_few(statement, lower)]))
+
+
+def subject_names(statement: Statement) -> str:
+    """The objects of a statement."""
+    return listed([figure.name for figure in statement.subjects], most=MOST_NAMED)
+
+
+def lowest_mark(statements: Sequence[Statement]) -> Detail | None:
+    """The cell of the weakest class among statements about classes; all of them if they are alike."""
+    found = [entry for entry in statements if entry.kind in ("weakest", "alike")]
+    return mark(found[0]) if found else None
+
+
+def _shared(subjects: Sequence[Figure]) -> Figure | Percent:
+    """The rate that some objects have in common, with an interval that covers those of all."""
+    first = subjects[0]
+    if all((figure.k, figure.n) == (first.k, first.n) for figure in subjects):
+        return first
+    lows = [figure.low for figure in subjects if figure.low is not None]
+    highs = [figure.high for figure in subjects if figure.high is not None]
+    return Percent(first.value, min(lows, default=None), max(highs, default=None))
+
+
+def _rate(subjects: Sequence[Figure]) -> str:
+    """The rate of objects that tie, with its interval and the counts of each."""
+    shared = _shared(subjects)
+    counts = sorted({figure.n for figure in subjects})
+    size = f"{whole(subjects[0].k)} of {whole(counts[0])}"
+    if counts[1:]:
+        size = f"of {whole(counts[0])} to {whole(counts[-1])} samples"
+    details = [interval(shared.low, shared.high), f"{size}{' each' * (len(subjects) > 1)}"]
+    return f"{percent(shared.value)} ({', '.join(filter(None, details))})"
+
+
+def _weakest(statement: Statement) -> str:
+    return _extreme(statement, "weak")
+
+
+def _strongest(statement: Statement) -> str:
+    return _extreme(statement, "strong")
+
+
+def _extreme(statement: Statement, word: str) -> str:
+    """The sentence on the weakest or the strongest class."""
+    if not statement.subjects:
+        total = len(statement.few) + statement.others
+        return (
+            f"{len(statement.few)} of {total} classes have fewer than {statement.least_n} samples: "
+            "too few to tell classes apart."
+        )
+    verb = "is" if len(statement.subjects) == 1 else "are"
+    text = (
+        f"At {statement.eps_text} the {statement.kind} {verb} {subject_names(statement)} with "
+        f"{_rate(statement.subjects)}"
+    )
+    if not statement.shown:
+        return f"{text}. Chance may explain the order." if word == "weak" else f"{text}."
+    if statement.rivals:
+        return f"{text}; {listed(statement.rivals, most=MOST_NAMED)} may be as {word}."
+    opposite = "stronger" if word == "weak" else "weaker"
+    return f"{text}; each other class is shown to be {opposite}."
+
+
+def _few(statement: Statement, few: Sequence[Figure]) -> list[str]:
+    """Classes with few samples; empty without any."""
+    names = [f"{figure.name} ({figure.k} of {figure.n})" for figure in few]
+    if not names:
+        return []
+    fewer = f"fewer than {statement.least_n} samples, so in no order"
+    return [f"{fewer}: {listed(names, most=MOST_NAMED)}"]
+
+
+def _alike(statement: Statement) -> str:
+    value = percent(statement.subjects[0].value)
+    count = len(statement.subjects)
+    return f"All {count} classes have the same rate at {statement.eps_text}: {value}."
+
+
+def _leads(statement: Statement) -> str:
+    """Who is the most robust, who may be as robust, or that all are."""
+    names = listed([figure.name for figure in statement.subjects])
+    value = percent(statement.subjects[0].value)
+    text = statement.eps_text
+    samples = counted(statement.n, "sample")
+    single = len(statement.subjects) == 1
+    if not statement.others:
+        if single:
+            return f"{names}, the only model, has a {statement.quantity} of {value} at {text}."
+        return f"{names} have the same {statement.quantity} at {text}: {value} of {samples}."
+    if statement.rivals:
+        return (
+            f"{names} {'has' if single else 'have'} the highest {statement.quantity} at {text}, "
+            f"{value}, but with {samples} {listed(statement.rivals)} may be as robust."
+        )
+    rest = "each other model"
+    correction = ", corrected for all pairs"
+    if statement.family == 1:
+        rest = "the other one"
+        correction = ""
+    return (
+        f"{names} {'is' if single else 'are'} the most robust at {text}, with {value}: {rest} is "
+        f"shown to be less robust (McNemar's test{correction})."
+    )
+
+
+def _crosses(statement: Statement) -> str:
+    other = statement.subjects[0]
+    leader = statement.against[0]
+    chance = "which may be chance"
+    if statement.shown:
+        chance = "more than chance explains at the budgets looked at"
+    return (
+        f"At {statement.eps_text} {other.name} leads with {percent(other.value)}, against "
+        f"{percent(leader.value)} for {leader.name}, {chance}."
+    )
+
+
+def _change(statement: Statement) -> str:
+    """How a rate rose or fell."""
+    after = statement.subjects[0].value
+    before = statement.against[0].value
+    low = statement.low or 0.0
+    high = statement.high or 0.0
+    budget = f"At {statement.eps_text} the" if statement.eps_text else "The"
+    if statement.kind == "unchanged":
+        return (
+            f"{budget} {statement.quantity} was {percent(after)} before and after; with "
+            f"{counted(statement.n, 'sample')}, a change of {100 * max(high, -low):.1f} points "
+            "cannot be excluded."
+        )
+    chance = "" if statement.shown else "; this may be chance"
+    span = f"{points(statement.difference)} points, {points(low)} to {points(high)}"
+    return (
+        f"{budget} {statement.quantity} {statement.kind} from {percent(before)} to "
+        f"{percent(after)} ({span}){chance}."
+    )
+
+
+def _judged(statement: Statement) -> str:
+    """That a rate reaches a threshold, or does not."""
+    figure = statement.subjects[0]
+    verb = "reaches" if statement.kind == "passes" else "does not reach"
+    threshold = percent(statement.against[0].value)
+    budget = f" at {statement.eps_text}" if statement.eps_text else ""
+    low = percent(figure.low)
+    return (
+        f"The {statement.quantity} of {figure.name}{budget} {verb} {threshold}: "
+        f"{figure.k} of {figure.n} samples, at least {low} with 97.5 % confidence."
+    )
+
+
+def _faithful(statement: Statement) -> str:
+    names = [figure.name for figure in statement.subjects]
+    total = counted(statement.family, "method")
+    verb = "is" if len(names) < 2 else "are"
+    return (
+        f"{len(names) or 'None'} of {total} {verb} shown to be more faithful than the controls "
+        f"that ignore the model{': ' * bool(names)}{listed(names, len(names))}."
+    )
+
+
+SENTENCES: Mapping[KindName, Callable[[Statement], str]] = {
+    "weakest": _weakest,
+    "strongest": _strongest,
+    "alike": _alike,
+    "leads": _leads,
+    "crosses": _crosses,
+    "rose": _change,
+    "fell": _change,
+    "unchanged": _change,
+    "passes": _judged,
+    "fails": _judged,
+    "faithful": _faithful,
+}
+"""The sentence of each kind."""
