@@ -8,19 +8,21 @@ import numpy as np
 from brinell.analysis.inference import LEVEL, Order, compare_rates, significant
 from brinell.analysis.proportions import exact_interval
 from brinell.analysis.results import ACCURACY, ClassResult, PairedRate
-from brinell.analysis.statements import KINDS, Figure, KindName, Statement, state
+from brinell.analysis.statements import KINDS, KindName, Statement, Subject, state
 
 ENOUGH = KINDS["weakest"].least_n
 """Samples of a class without which it is in no order."""
 
 
-def figures(names: Sequence[str], successes: Sequence[int], counts: Sequence[int]) -> list[Figure]:
+def rate_subjects(
+    names: Sequence[str], successes: Sequence[int], counts: Sequence[int]
+) -> list[Subject]:
     """Rates with intervals that hold for all of them together (Bonferroni), whichever is chosen."""
     error = LEVEL / max(1, len(names))
     entries = []
     for name, k, n in zip(names, successes, counts, strict=True):
         low, high = exact_interval(k, n, 1 - error)
-        entries.append(Figure(name=name, value=k / n, low=low, high=high, k=k, n=n))
+        entries.append(Subject(name=name, value=k / n, low=low, high=high, k=k, n=n))
     return entries
 
 
@@ -55,7 +57,7 @@ def extreme_classes(
     counts = [rates[name].n for name in names]
     successes = [rates[name].k for name in names]
     few = [
-        Figure(name=name, value=rate.k / rate.n, k=rate.k, n=rate.n)
+        Subject(name=name, value=rate.k / rate.n, k=rate.k, n=rate.n)
         for name, rate in rates.items()
         if rate.n < ENOUGH
     ]
@@ -70,7 +72,7 @@ def extreme_classes(
     if len(names) < 2:
         return [state("weakest", subjects=[], others=len(names), shown=False, family=0, **about)]
     order = compare_rates(np.array(successes), np.array(counts))
-    of_classes = figures(names, successes, counts)
+    of_classes = rate_subjects(names, successes, counts)
     lowest = np.flatnonzero(order.values == order.values.min()).tolist()
     highest = np.flatnonzero(order.values == order.values.max()).tolist()
     if lowest == highest:
@@ -110,7 +112,7 @@ def change(pair: PairedRate, quantity: str, eps_text: str = "", *, family: int =
     if not significant(p):
         low = min(low, 0.0)
         high = max(high, 0.0)
-    after, before = figures(
+    after, before = rate_subjects(
         ("after", "before"),
         (pair.both_robust + pair.only_a, pair.both_robust + pair.only_b),
         (pair.n, pair.n),

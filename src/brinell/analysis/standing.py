@@ -14,8 +14,8 @@ import numpy as np
 from brinell.analysis.curve import RIGHT, WRONG
 from brinell.analysis.families import joint_p_values
 from brinell.analysis.inference import Order, Rank, holm, significant
-from brinell.analysis.judgements import figures, of_extreme
-from brinell.analysis.statements import Figure, Statement, state
+from brinell.analysis.judgements import of_extreme, rate_subjects
+from brinell.analysis.statements import Statement, Subject, state
 from brinell.core.record import Array
 
 TELLING = 0.1
@@ -131,7 +131,7 @@ def leading(standing: Standing) -> list[Statement]:
     leaders = standing.leaders(standing.at)
     ends = of_extreme(standing.orders[standing.at], leaders)
     rivals = [standing.names[index] for index in ends.pop("rivals")]
-    rates = _figures(standing, standing.at)
+    rates = _subjects(standing, standing.at)
     leads = state(
         "leads",
         subjects=[rates[index] for index in leaders],
@@ -146,12 +146,12 @@ def leading(standing: Standing) -> list[Statement]:
     return [leads, *_crossings(standing, leaders)]
 
 
-def _figures(standing: Standing, budget: int) -> list[Figure]:
+def _subjects(standing: Standing, budget: int) -> list[Subject]:
     """The rates of the models at a budget."""
     states = standing.robust[:, :, budget]
     right = (states == RIGHT).sum(1)
     judged = right + (states == WRONG).sum(1)
-    return figures(standing.names, right.tolist(), judged.tolist())
+    return rate_subjects(standing.names, right.tolist(), judged.tolist())
 
 
 def _crossings(standing: Standing, leaders: list[int]) -> Iterator[Statement]:
@@ -168,7 +168,7 @@ def _crossings(standing: Standing, leaders: list[int]) -> Iterator[Statement]:
         values = [standing.orders[budget].values for budget in budgets]
         budget = max(places, key=lambda index: values[index][other] - values[index][leaders[0]])
         p = float(standing.joint_p_values(other, leaders[0])[budget])
-        rates = _figures(standing, budget)
+        rates = _subjects(standing, budget)
         yield state(
             "crosses",
             subjects=[rates[other]],

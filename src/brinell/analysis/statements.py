@@ -97,7 +97,7 @@ KINDS: dict[KindName, Kind] = {
 """What may be said."""
 
 
-class Figure(Result):
+class Subject(Result):
     """An object of a statement with its rate."""
 
     name: str
@@ -118,7 +118,7 @@ class Statement(Result):
 
     kind: KindName
     """What is said; docs/reference/statements.md describes each kind."""
-    subjects: list[Figure]
+    subjects: list[Subject]
     """Of whom it is said; several if they tie, none if the samples are too few."""
     quantity: str
     """The rate that is compared."""
@@ -126,13 +126,13 @@ class Statement(Result):
     """The budget as it was asked; empty for clean inputs or none."""
     n: int
     """Samples on which it stands."""
-    against: list[Figure] = []
+    against: list[Subject] = []
     """With whom the subject is compared, where it is a single object."""
     rivals: list[str] = []
     """Objects that are not shown to differ from the subjects, the nearest first."""
     others: int = 0
     """Objects compared, without the subjects."""
-    few: list[Figure] = []
+    few: list[Subject] = []
     """Objects in no order, since they have fewer samples than `least_n`."""
     difference: float | None = None
     """Of a change, the rate less that before."""

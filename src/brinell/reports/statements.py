@@ -5,7 +5,7 @@ No other file builds a sentence that names a weakest class, a leader or a change
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from brinell.analysis.statements import Figure, KindName, Statement
+from brinell.analysis.statements import KindName, Statement, Subject
 from brinell.reports.numbers import capital, counted, interval, listed, percent, points, whole
 from brinell.reports.values import Detail, Percent
 
@@ -56,7 +56,7 @@ def lowest_mark(statements: Sequence[Statement]) -> Detail | None:
     return mark(found[0]) if found else None
 
 
-def _shared(subjects: Sequence[Figure]) -> Figure | Percent:
+def _shared(subjects: Sequence[Subject]) -> Subject | Percent:
     """The rate that some objects have in common, with an interval that covers those of all."""
     first = subjects[0]
     if all((figure.k, figure.n) == (first.k, first.n) for figure in subjects):
@@ -66,7 +66,7 @@ def _shared(subjects: Sequence[Figure]) -> Figure | Percent:
     return Percent(first.value, min(lows, default=None), max(highs, default=None))
 
 
-def _rate(subjects: Sequence[Figure]) -> str:
+def _rate(subjects: Sequence[Subject]) -> str:
     """The rate of objects that tie, with its interval and the counts of each."""
     shared = _shared(subjects)
     counts = sorted({figure.n for figure in subjects})
@@ -106,7 +106,7 @@ def _extreme(statement: Statement, word: str) -> str:
     return f"{text}; each other class is shown to be {opposite}."
 
 
-def _few(statement: Statement, few: Sequence[Figure]) -> list[str]:
+def _few(statement: Statement, few: Sequence[Subject]) -> list[str]:
     """Classes with few samples; empty without any."""
     names = [f"{figure.name} ({figure.k} of {figure.n})" for figure in few]
     if not names:
