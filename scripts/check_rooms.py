@@ -33,9 +33,9 @@ CEILINGS = {
     ("training",): 900,
     ("engine",): 4_000,  # 3,300 once the audit goes by the kit
     ("store",): 950,
-    ("analysis",): 2_145,
+    ("analysis",): 2_360,
     ("reports",): 1_900,
-    ("studies",): 8_730,  # 8,200 once masks and boxes go by the one audit
+    ("studies",): 8_760,  # 8,200 once masks and boxes go by the one audit
     ("cli",): 500,
     ("testing",): 1_100,
 }
