@@ -30,13 +30,13 @@ def of_extreme(order: Order, members: Sequence[int]) -> dict[str, Any]:
     """Whom nothing parts from members that share the largest or smallest value, and the p-value
     that parts all others.
     """
-    others = [index for index in range(len(order.values)) if index not in members]
-    p_of = {index: float(order.p[index, members].max()) for index in others}
-    rivals = [index for index in others if not significant(p_of[index])]
+    competitors = [index for index in range(len(order.values)) if index not in members]
+    p_of = {index: float(order.p[index, members].max()) for index in competitors}
+    rivals = [index for index in competitors if not significant(p_of[index])]
     rivals.sort(key=lambda index: abs(order.values[index] - order.values[members[0]]))
     return {
         "rivals": rivals,
-        "others": len(others),
+        "compared": len(competitors),
         "p": max(p_of.values(), default=None),
         "family": len(order.values) * (len(order.values) - 1) // 2,
     }
@@ -56,27 +56,29 @@ def extreme_classes(
     names = [name for name, rate in rates.items() if rate.n >= ENOUGH]
     counts = [rates[name].n for name in names]
     successes = [rates[name].k for name in names]
-    few = [
+    sparse = [
         Subject(name=name, value=rate.k / rate.n, k=rate.k, n=rate.n)
         for name, rate in rates.items()
         if rate.n < ENOUGH
     ]
     quantity = next(iter(rates.values())).quantity
-    about: dict[str, Any] = {
+    common: dict[str, Any] = {
         "quantity": "robust accuracy" if quantity == ACCURACY else quantity,
         "eps_text": eps_text,
         "n": sum(rate.n for rate in rates.values()),
-        "few": few,
+        "sparse": sparse,
     }
 
     if len(names) < 2:
-        return [state("weakest", subjects=[], others=len(names), shown=False, family=0, **about)]
+        return [
+            state("weakest", subjects=[], compared=len(names), supported=False, family=0, **common)
+        ]
     order = compare_rates(np.array(successes), np.array(counts))
     of_classes = rate_subjects(names, successes, counts)
     lowest = np.flatnonzero(order.values == order.values.min()).tolist()
     highest = np.flatnonzero(order.values == order.values.max()).tolist()
     if lowest == highest:
-        return [state("alike", subjects=of_classes, shown=False, family=0, **about)]
+        return [state("alike", subjects=of_classes, supported=False, family=0, **common)]
 
     statements = []
     extremes: tuple[tuple[KindName, list[int], list[int]], ...] = (
@@ -86,10 +88,10 @@ def extreme_classes(
     for kind, members, opposite in extremes:
         ends = of_extreme(order, members)
         # Where the two ends are not told apart, nothing is said of any order.
-        ends["shown"] = not set(ends["rivals"]) & set(opposite)
+        ends["supported"] = not set(ends["rivals"]) & set(opposite)
         ends["rivals"] = [names[index] for index in ends["rivals"]]
         subjects = [of_classes[index] for index in members]
-        statements.append(state(kind, subjects=subjects, **about, **ends))
+        statements.append(state(kind, subjects=subjects, **common, **ends))
     return statements
 
 
@@ -124,11 +126,11 @@ def change(pair: PairedRate, quantity: str, eps_text: str = "", *, family: int =
         quantity=quantity,
         eps_text=eps_text,
         n=pair.n,
-        others=1,
+        compared=1,
         difference=pair.difference,
         low=low,
         high=high,
         p=p,
-        shown=significant(p) and low * high > 0,
+        supported=significant(p) and low * high > 0,
         family=family,
     )

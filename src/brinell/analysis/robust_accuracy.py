@@ -95,7 +95,7 @@ def standing_of(manifest: Mapping[str, Any], records: Records) -> Standing | Non
     """
     cells = [grid(records, manifest, str(model["name"])) for model in manifest["models"]]
     above = np.flatnonzero(np.asarray(manifest["eps"]) > 0)
-    if not len(above) or not all(np.array_equal(cells[0].ids, rest.ids) for rest in cells):
+    if not len(above) or not all(np.array_equal(cells[0].ids, of_model.ids) for of_model in cells):
         return None
 
     robust = np.stack([worst_case(of_model)[:, above] for of_model in cells])

@@ -140,7 +140,7 @@ def leading(standing: Standing) -> list[Statement]:
         eps_text=standing.texts[standing.at],
         n=standing.n,
         # Who is alone, or ties with all, leads nobody.
-        shown=not rivals and ends["others"] > 0,
+        supported=not rivals and ends["compared"] > 0,
         **ends,
     )
     return [leads, *_crossings(standing, leaders)]
@@ -150,35 +150,37 @@ def _subjects(standing: Standing, budget: int) -> list[Subject]:
     """The rates of the models at a budget."""
     states = standing.robust[:, :, budget]
     right = (states == RIGHT).sum(1)
-    judged = right + (states == WRONG).sum(1)
-    return rate_subjects(standing.names, right.tolist(), judged.tolist())
+    totals = right + (states == WRONG).sum(1)
+    return rate_subjects(standing.names, right.tolist(), totals.tolist())
 
 
 def _crossings(standing: Standing, leaders: list[int]) -> Iterator[Statement]:
     """For each other model that leads at some budget, the budget at which it is farthest ahead."""
     budgets = range(len(standing.texts))
-    ahead: dict[int, list[int]] = {}
+    places: dict[int, list[int]] = {}
     for budget in budgets:
         first = standing.leaders(budget)
         if not set(leaders) & set(first):
-            ahead.setdefault(first[0], []).append(budget)
+            places.setdefault(first[0], []).append(budget)
 
     pairs = len(standing.names) * (len(standing.names) - 1) // 2
-    for other, places in ahead.items():
+    for rival, budgets_of_rival in places.items():
         values = [standing.orders[budget].values for budget in budgets]
-        budget = max(places, key=lambda index: values[index][other] - values[index][leaders[0]])
-        p = float(standing.joint_p_values(other, leaders[0])[budget])
+        budget = max(
+            budgets_of_rival, key=lambda index: values[index][rival] - values[index][leaders[0]]
+        )
+        p = float(standing.joint_p_values(rival, leaders[0])[budget])
         rates = _subjects(standing, budget)
         yield state(
             "crosses",
-            subjects=[rates[other]],
+            subjects=[rates[rival]],
             against=[rates[leaders[0]]],
             quantity="robust accuracy",
             eps_text=standing.texts[budget],
             n=standing.n,
-            others=1,
-            difference=rates[other].value - rates[leaders[0]].value,
+            compared=1,
+            difference=rates[rival].value - rates[leaders[0]].value,
             p=p,
-            shown=significant(p),
+            supported=significant(p),
             family=pairs * len(standing.texts),
         )

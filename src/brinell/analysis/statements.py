@@ -130,9 +130,9 @@ class Statement(Result):
     """With whom the subject is compared, where it is a single object."""
     rivals: list[str] = []
     """Objects that are not shown to differ from the subjects, the nearest first."""
-    others: int = 0
+    compared: int = 0
     """Objects compared, without the subjects."""
-    few: list[Subject] = []
+    sparse: list[Subject] = []
     """Objects in no order, since they have fewer samples than `least_n`."""
     difference: float | None = None
     """Of a change, the rate less that before."""
@@ -143,7 +143,7 @@ class Statement(Result):
     """Upper end."""
     p: float | None = None
     """Corrected p-value; of an order the largest that parts the subjects from another object."""
-    shown: bool
+    supported: bool
     """True if the test supports the order or the change, false if it may be chance."""
     test: str
     """The test that decides."""

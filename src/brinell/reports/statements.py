@@ -28,10 +28,10 @@ def class_sentence(statements: Iterable[Statement]) -> str:
     first = of_classes[0]
     texts = list(map(sentence, of_classes))
     if len(of_classes) > 1:
-        count = first.others + len(first.subjects)
+        count = first.compared + len(first.subjects)
         texts.append(f"Both intervals hold for all {count} classes together.")
-    few = [f"{capital(text)}." for text in _few(first, first.few) if first.subjects]
-    return " ".join([*texts, *few])
+    sparse = [f"{capital(text)}." for text in _sparse(first, first.sparse) if first.subjects]
+    return " ".join([*texts, *sparse])
 
 
 def mark(statement: Statement) -> Detail | None:
@@ -41,8 +41,8 @@ def mark(statement: Statement) -> Detail | None:
     if not statement.subjects:
         return None
     shared = _shared(statement.subjects)
-    lower = [entry for entry in statement.few if entry.value <= statement.subjects[0].value]
-    return Detail(shared, "; ".join([subject_names(statement), *_few(statement, lower)]))
+    lower = [entry for entry in statement.sparse if entry.value <= statement.subjects[0].value]
+    return Detail(shared, "; ".join([subject_names(statement), *_sparse(statement, lower)]))
 
 
 def subject_names(statement: Statement) -> str:
@@ -52,8 +52,8 @@ def subject_names(statement: Statement) -> str:
 
 def lowest_mark(statements: Sequence[Statement]) -> Detail | None:
     """The cell of the weakest class among statements about classes; all of them if they are alike."""
-    found = [entry for entry in statements if entry.kind in ("weakest", "alike")]
-    return mark(found[0]) if found else None
+    entries = [entry for entry in statements if entry.kind in ("weakest", "alike")]
+    return mark(entries[0]) if entries else None
 
 
 def _shared(subjects: Sequence[Subject]) -> Subject | Percent:
@@ -88,9 +88,9 @@ def _strongest(statement: Statement) -> str:
 def _extreme(statement: Statement, word: str) -> str:
     """The sentence on the weakest or the strongest class."""
     if not statement.subjects:
-        total = len(statement.few) + statement.others
+        total = len(statement.sparse) + statement.compared
         return (
-            f"{len(statement.few)} of {total} classes have fewer than {statement.least_n} samples: "
+            f"{len(statement.sparse)} of {total} classes have fewer than {statement.least_n} samples: "
             "too few to tell classes apart."
         )
     verb = "is" if len(statement.subjects) == 1 else "are"
@@ -98,7 +98,7 @@ def _extreme(statement: Statement, word: str) -> str:
         f"At {statement.eps_text} the {statement.kind} {verb} {subject_names(statement)} with "
         f"{_rate(statement.subjects)}"
     )
-    if not statement.shown:
+    if not statement.supported:
         return f"{text}. Chance may explain the order." if word == "weak" else f"{text}."
     if statement.rivals:
         return f"{text}; {listed(statement.rivals, most=MOST_NAMED)} may be as {word}."
@@ -106,9 +106,9 @@ def _extreme(statement: Statement, word: str) -> str:
     return f"{text}; each other class is shown to be {opposite}."
 
 
-def _few(statement: Statement, few: Sequence[Subject]) -> list[str]:
+def _sparse(statement: Statement, sparse: Sequence[Subject]) -> list[str]:
     """Classes with few samples; empty without any."""
-    names = [f"{figure.name} ({figure.k} of {figure.n})" for figure in few]
+    names = [f"{figure.name} ({figure.k} of {figure.n})" for figure in sparse]
     if not names:
         return []
     fewer = f"fewer than {statement.least_n} samples, so in no order"
@@ -128,7 +128,7 @@ def _leads(statement: Statement) -> str:
     text = statement.eps_text
     samples = counted(statement.n, "sample")
     single = len(statement.subjects) == 1
-    if not statement.others:
+    if not statement.compared:
         if single:
             return f"{names}, the only model, has a {statement.quantity} of {value} at {text}."
         return f"{names} have the same {statement.quantity} at {text}: {value} of {samples}."
@@ -137,25 +137,25 @@ def _leads(statement: Statement) -> str:
             f"{names} {'has' if single else 'have'} the highest {statement.quantity} at {text}, "
             f"{value}, but with {samples} {listed(statement.rivals)} may be as robust."
         )
-    rest = "each other model"
+    competitors = "each other model"
     correction = ", corrected for all pairs"
     if statement.family == 1:
-        rest = "the other one"
+        competitors = "the other one"
         correction = ""
     return (
-        f"{names} {'is' if single else 'are'} the most robust at {text}, with {value}: {rest} is "
+        f"{names} {'is' if single else 'are'} the most robust at {text}, with {value}: {competitors} is "
         f"shown to be less robust (McNemar's test{correction})."
     )
 
 
 def _crosses(statement: Statement) -> str:
-    other = statement.subjects[0]
+    rival = statement.subjects[0]
     leader = statement.against[0]
     chance = "which may be chance"
-    if statement.shown:
+    if statement.supported:
         chance = "more than chance explains at the budgets looked at"
     return (
-        f"At {statement.eps_text} {other.name} leads with {percent(other.value)}, against "
+        f"At {statement.eps_text} {rival.name} leads with {percent(rival.value)}, against "
         f"{percent(leader.value)} for {leader.name}, {chance}."
     )
 
@@ -173,7 +173,7 @@ def _change(statement: Statement) -> str:
             f"{counted(statement.n, 'sample')}, a change of {100 * max(high, -low):.1f} points "
             "cannot be excluded."
         )
-    chance = "" if statement.shown else "; this may be chance"
+    chance = "" if statement.supported else "; this may be chance"
     span = f"{points(statement.difference)} points, {points(low)} to {points(high)}"
     return (
         f"{budget} {statement.quantity} {statement.kind} from {percent(before)} to "
@@ -181,7 +181,7 @@ def _change(statement: Statement) -> str:
     )
 
 
-def _judged(statement: Statement) -> str:
+def _threshold(statement: Statement) -> str:
     """That a rate reaches a threshold, or does not."""
     figure = statement.subjects[0]
     verb = "reaches" if statement.kind == "passes" else "does not reach"
@@ -213,8 +213,8 @@ SENTENCES: Mapping[KindName, Callable[[Statement], str]] = {
     "rose": _change,
     "fell": _change,
     "unchanged": _change,
-    "passes": _judged,
-    "fails": _judged,
+    "passes": _threshold,
+    "fails": _threshold,
     "faithful": _faithful,
 }
 """The sentence of each kind."""

@@ -99,9 +99,13 @@ def _improvements(manifest: Mapping[str, Any], model: ModelResult, index: int) -
     """Explain the class that falls behind, and harden where less than half of the clean accuracy is
     left.
     """
-    weakest = [entry for entry in model.statements if entry.kind == "weakest" and entry.shown]
+    weakest = [entry for entry in model.statements if entry.kind == "weakest" and entry.supported]
     # The weakest class falls behind if it is shown to be weaker than half of the others or more.
-    if weakest and len(manifest["models"]) == 1 and 2 * len(weakest[0].rivals) <= weakest[0].others:
+    if (
+        weakest
+        and len(manifest["models"]) == 1
+        and 2 * len(weakest[0].rivals) <= weakest[0].compared
+    ):
         yield Step(
             f"See on what {subject_names(weakest[0])} depends, which falls behind at "
             f"{weakest[0].eps_text}.",

@@ -260,7 +260,9 @@ def model_report(folders: Sequence[Figures], tasks: Sequence[tuple[Task, Entry]]
     first, best = folders[0], max(folders, key=lambda f: (len(f.per_class), len(f.eps)))
     # Who is alone in a task leads nobody there.
     ranks = sum(
-        entry.rank is not None and entry.rank.high == 1 and any(s.shown for s in task.statements)
+        entry.rank is not None
+        and entry.rank.high == 1
+        and any(s.supported for s in task.statements)
         for task, entry in tasks
     )
     shown = (
