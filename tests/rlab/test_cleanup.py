@@ -15,6 +15,7 @@ from brinell.core.streams import Streams
 from brinell.rlab.distort import CLEAN, DistortedInputs, variants
 from brinell.rlab.episodes import no_outcomes
 from brinell.rlab.refine import CleanUp, clean_up
+from brinell.rlab.way import Ways
 
 GRAY = 0.5
 
@@ -59,6 +60,7 @@ def case(
         grid=GRID,
         variants=variant_list,
         settings=settings,
+        ways=Ways(batch.ids),
     )
     inputs = DistortedInputs(n, SIGNAL, variant_list, batch.x.device)
     inputs.put(torch.arange(n), batch.x, rng)

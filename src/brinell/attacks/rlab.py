@@ -251,6 +251,8 @@ class RLAB(EveryKind):
           draw). -1 everywhere where none was found.
         - `map` (patches, distortions) float32: the sensitivity map (`rlab.sensitivity`); NaN where
           the sample had no episode.
+        - `way` (rows, 6) float32: the inputs that the agent kept, one after another, with the
+          columns `core.record.WAY`; NaN behind the last one.
         """
         results = self.run_episodes(oracle, batch, threat, rng)
         grid = self.grid(threat.domain)
@@ -271,7 +273,7 @@ class RLAB(EveryKind):
             ],
         }
 
-        arrays = {"patches": results.closest, "map": results.map}
+        arrays = {"patches": results.closest, "map": results.map, "way": results.way}
         remarks = [*self._remarks(threat.domain.kind), *rare_success(results, threat.eps)]
         return Extras(remarks=remarks, arrays=arrays, legend=legend)
 

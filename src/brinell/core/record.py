@@ -172,6 +172,12 @@ COLUMNS = columns_of(Records)
 """The schema that the store writes and the documentation shows."""
 
 
+WAY = ("query", "probability of the true class", "L2", "patches", "added", "removed")
+"""Columns of the way by which an agent came to an adversarial example, a row for each input that it
+kept: patches were added and removed since the row before; one that gets another distortion counts
+as added."""
+
+
 def has_broken(records: Records) -> Array:
     """(rows,) bool: rows of samples that their stage broke."""
     return ~np.ma.getmaskarray(records.broken)

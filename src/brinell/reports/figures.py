@@ -63,7 +63,7 @@ def legend(figure: Curve) -> Markup:
     if len(figure.series) < 2:
         return Markup()
     items = [
-        Markup("<li>{}{}</li>").format(key(style), series.name)
+        Markup("<li>{}{}</li>").format(key(style, line=series.line), series.name)
         for style, series in enumerate(figure.series)
     ]
     return Markup('<ul class="legend">{}</ul>').format(Markup().join(items))
@@ -152,7 +152,8 @@ def _line(
             f'<polygon class="band {style_of(style)}" points="{" ".join(upper + lower)}"/>'
         )
     line = " ".join(f"{x:.1f},{frame.y(_value(value) or 0.0):.1f}" for x, _, value in points)
-    parts.append(f'<polyline class="line {style_of(style)}" points="{line}"/>')
+    if series.line:
+        parts.append(f'<polyline class="line {style_of(style)}" points="{line}"/>')
     for x, text, value in points if radius else ():
         tip = f"{series.name}, {text}: {full_text(value)}"
         parts.append(mark(style, x, frame.y(_value(value) or 0.0), radius, tip))
@@ -291,11 +292,11 @@ def mark(style: int, x: float, y: float, radius: float, tip: str) -> str:
     return f'<polygon class="dot {style_of(style)}" points="{points}">{tooltip}</polygon>'
 
 
-def key(style: int) -> Markup:
-    """The sample of a series for a legend: its line and its mark."""
-    line = f'<line class="line {style_of(style)}" x1="0" x2="{KEY}" y1="6" y2="6"/>'
+def key(style: int, *, line: bool = True) -> Markup:
+    """The sample of a series for a legend: its mark, and its line if it has one."""
+    stroke = f'<line class="line {style_of(style)}" x1="0" x2="{KEY}" y1="6" y2="6"/>'
     dot = mark(style, KEY / 2, 6, 3.2, "")
     return Markup(
         f'<svg class="keyline" viewBox="0 0 {KEY} 12" width="{KEY}" height="12" '
-        f'aria-hidden="true">{line}{dot}</svg>'
+        f'aria-hidden="true">{stroke * line}{dot}</svg>'
     )

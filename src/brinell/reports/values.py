@@ -152,6 +152,8 @@ class Series:
     ascending."""
     band: bool = True
     """True if the interval is drawn."""
+    line: bool = True
+    """False for marks alone."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -426,6 +426,8 @@ class EpisodeOutcomes(NamedTuple):
     ended; NaN where there is none."""
     size: Tensor
     """(n,): distance of the input at which the episode ended."""
+    way: Tensor
+    """(n, rows, 6): the inputs that the agent kept (`rlab.way`), NaN behind the last one."""
 
     def select(self, rows: Tensor) -> "EpisodeOutcomes":
         """The outcomes of the samples at these positions."""
@@ -447,6 +449,7 @@ def no_outcomes(eps: Tensor, grid: PatchGrid, distortions: int) -> EpisodeOutcom
         slope=torch.zeros(n, grid.channels, grid.places, device=eps.device),
         map=torch.full((n, patches, distortions), torch.nan, device=eps.device),
         size=torch.zeros(n, device=eps.device),
+        way=torch.full((n, 0, 6), torch.nan, device=eps.device),
     )
 
 

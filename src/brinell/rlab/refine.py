@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from brinell.core import norms
 from brinell.core.norms import per_sample
 from brinell.core.oracle import Batch, Oracle
 from brinell.core.patches import PatchGrid
@@ -19,6 +20,7 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.distort import CLEAN, DistortedInputs, Variant
 from brinell.rlab.episodes import EpisodeOutcomes, SlotColumns
+from brinell.rlab.way import Ways
 
 GROUPS = 4
 """The first groups hold a quarter of the distorted patches."""
@@ -61,13 +63,14 @@ def clean_up(
     grid: PatchGrid,
     variants: Sequence[Variant],
     settings: CleanUp,
+    ways: Ways,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Clean up samples that met the criterion, in lockstep: `variant`, `strength`, `closest`.
 
     These three are as in `EpisodeOutcomes`.
     The streams `rng` are those of the samples' episodes. Of `successes`, the patches whose `value`
     is least are cleared first. With a full budget the remaining patches are scaled up to it again,
-    and clearing patches brings the input no closer.
+    and clearing patches brings the input no closer. `ways` takes note of the trials.
     """
     n = len(batch)
     device = batch.x.device
@@ -137,11 +140,21 @@ def clean_up(
         low[rows] = torch.where(~adversarial & ~eliminated, middle, low[rows])
 
         length = threat.distance.size(x - clean)
+        probability = logits.softmax(1).gather(1, batch.y[rows, None])[:, 0]
         closer = adversarial & (length < size[rows])
         size[rows] = torch.where(closer, length, size[rows])
         closest[rows] = torch.where(closer[:, None], standing[rows], closest[rows])
 
         adversarial, affordable = torch.stack([adversarial, oracle.affordable(ids)]).cpu()
+        ways.note(
+            ids,
+            torch.ones_like(adversarial),
+            adversarial,
+            probability=probability,
+            size=norms.l2(x - clean),
+            before=before,
+            after=after,
+        )
         cleared_patches = (end - current.start).clamp_min(0) * adversarial
         eliminating = _next_trial(
             trials, host, current, group, cleared_patches, adversarial, settings

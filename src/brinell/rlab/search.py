@@ -67,6 +67,7 @@ from brinell.rlab.episodes import (
 from brinell.rlab.prior import Prior, describe, to_places
 from brinell.rlab.refine import CleanUp, clean_up
 from brinell.rlab.sensitivity import TRUST, Posterior, Predictions, class_weights, looked_at
+from brinell.rlab.way import Ways
 
 MEMORY = 2**30
 """Bytes of distorted inputs that are held; fewer slots run where they would take more."""
@@ -104,13 +105,14 @@ def run_episodes(
             observation = step.observation
 
     outcomes = search.outcomes
+    ways = search.ways
     slots = len(search.alive)
     del search  # its distorted inputs would lie in memory beside those of the clean-up
 
     outcomes.closest.copy_(outcomes.variant)
     successes = ((outcomes.variant != CLEAN).any(1) & outcomes.success).nonzero()[:, 0]
     if clean is None or not len(successes):
-        return outcomes
+        return outcomes._replace(way=ways.table())
     for rows in torch.split(successes, slots):
         variant, strength, closest = clean_up(
             oracle,
@@ -121,11 +123,12 @@ def run_episodes(
             grid=placement.grid,
             variants=placement.variants,
             settings=clean,
+            ways=ways,
         )
         outcomes.variant[rows] = variant
         outcomes.strength[rows] = strength
         outcomes.closest[rows] = closest
-    return outcomes
+    return outcomes._replace(way=ways.table())
 
 
 def act(policy: Policy, observation: Observation, rng: Streams, rows: Tensor) -> Action:
@@ -141,7 +144,7 @@ class PatchSearch:
     """Episodes on the samples of one batch, each sample once, in the order of the batch.
 
     Args:
-        maps: keep the sensitivity map of each episode when it ends.
+        maps: keep the sensitivity map of each episode when it ends, and its way.
         cycle: begin with the first sample again, with other random numbers, after the last one: to
             learn from.
     """
@@ -200,6 +203,7 @@ class PatchSearch:
         self._chooses_targets = any_class_counts(threat.criterion) and oracle.classes > 2
         self._cycle = cycle
         self._maps = maps
+        self.ways = Ways(batch.ids)
         self._next = 0
         self._set_alive(torch.zeros(n, dtype=torch.bool))
         self.outcomes = no_outcomes(threat.eps, grid, len(looked_at(variants)))
@@ -328,6 +332,17 @@ class PatchSearch:
             current, count, queried, variant, full, x, logits, margin
         )
         self._count(count, queried, changed, accepted, slow)
+        if self._maps:
+            y = self._batch.y[current.sample, None]
+            self.ways.note(
+                self._ids,
+                queried,
+                accepted,
+                probability=logits.softmax(1).gather(1, y)[:, 0],
+                size=norms.l2(x - clean),
+                before=current.variant,
+                after=variant,
+            )
 
         # Restart where the episode is stuck, refine where it succeeded, ask the surrogates where it
         # has moved.

@@ -69,7 +69,8 @@ adversarial = rows.filter(lambda row: row["level"] == 1)
 
 `brinell audit --data "bench:PATH/TO/THIS/FOLDER?level=4" --model MODEL` audits a model at four times the distance.
 `arrays/*.safetensors` contains the inputs (float32) and masks of the changed values under the names
-"SAMPLE/LEVEL/input" and "SAMPLE/LEVEL/mask", and the truth of masks and boxes under "SAMPLE/truth".{flat}
+"SAMPLE/LEVEL/input" and "SAMPLE/LEVEL/mask", and the truth of masks and boxes under "SAMPLE/truth". "SAMPLE/way" has a row for
+each input that the agent kept: query, probability of the true class, L2, patches, and patches added and removed since.{flat}
 
 {columns_text()}
 ## Licence

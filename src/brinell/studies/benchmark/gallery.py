@@ -11,8 +11,9 @@ import numpy as np
 from brinell.analysis.robust_accuracy import class_name, class_names
 from brinell.core.record import Array
 from brinell.reports.examples import OF_LARGE, PER_MODEL, TEXT, compare_inputs
-from brinell.reports.numbers import NBSP, counted, percent, short
-from brinell.reports.values import Example, Gallery, Picture
+from brinell.reports.numbers import NBSP, capital, counted, percent, short
+from brinell.reports.values import Block, Example, Gallery, Picture
+from brinell.reports.way import way_blocks
 from brinell.store import parquet
 from brinell.store.files import read_arrays
 from brinell.studies.benchmark.rows import Samples
@@ -30,8 +31,8 @@ Levels = dict[float, dict[str, Any]]
 
 def galleries(
     folder: Path, manifest: Mapping[str, Any], samples: Samples, noun: str
-) -> Iterator[Gallery]:
-    """The galleries of a set; none without an adversarial example.
+) -> Iterator[Block]:
+    """The galleries of a set, and the agent's way to the first example; none without an example.
 
     Args:
         folder: the set.
@@ -47,11 +48,11 @@ def galleries(
         return
 
     graded = max(chosen, key=lambda sample: len(rows[sample]))
-    inputs = _inputs(folder, {*chosen, graded})
+    arrays = _arrays(folder, {*chosen, graded})
     queries = dict(
         zip(samples.sample_id.tolist(), samples.queries_to_success.tolist(), strict=True)
     )
-    pictures = _Pictures(manifest, inputs, noun)
+    pictures = _Pictures(manifest, arrays, noun)
     text = "By turns of every class, in the order of the data. "
     yield Gallery(
         title="Clean, changed and distorted",
@@ -61,6 +62,9 @@ def galleries(
     yield Gallery(
         title="One sample at every level", examples=[pictures.graded(graded, rows[graded])]
     )
+    # Masks and boxes have no probability of a true class, and no way is stored of them.
+    if (way := arrays.get(f"{chosen[0]}/way")) is not None:
+        yield from way_blocks(way, pictures.title(chosen[0], rows[chosen[0]][1.0]))
 
 
 def choose(rows: Mapping[int, Levels], most: int) -> list[int]:
@@ -85,23 +89,25 @@ def _rows(folder: Path) -> dict[int, Levels]:
     return rows
 
 
-def _inputs(folder: Path, samples: set[int]) -> dict[str, Array]:
-    """The inputs of some samples, by their names in arrays/."""
-    inputs: dict[str, Array] = {}
+def _arrays(folder: Path, samples: set[int]) -> dict[str, Array]:
+    """The inputs and the ways of some samples, by their names in arrays/."""
+    arrays: dict[str, Array] = {}
     for file in sorted((folder / "arrays").glob("*.safetensors")):
-        inputs |= read_arrays(
+        arrays |= read_arrays(
             file,
-            lambda name: name.endswith("/input") and int(name.partition("/")[0]) in samples,
+            lambda name: (
+                name.endswith(("/input", "/way")) and int(name.partition("/")[0]) in samples
+            ),
         )
-    return inputs
+    return arrays
 
 
 class _Pictures:
-    """Draws samples of a set, whose inputs are known by name."""
+    """Draws samples of a set, whose arrays are known by name."""
 
-    def __init__(self, manifest: Mapping[str, Any], inputs: Mapping[str, Array], noun: str) -> None:
+    def __init__(self, manifest: Mapping[str, Any], arrays: Mapping[str, Array], noun: str) -> None:
         self._manifest = manifest
-        self._inputs = inputs
+        self._arrays = arrays
         self._noun = noun
         self._kind = str(manifest["data"]["domain"]["kind"])
         self._classes = class_names(manifest)
@@ -113,7 +119,7 @@ class _Pictures:
         names = Counter(patch["distortion"] for patch in row["patches"]).most_common()
         placed = ", ".join(f"{name} on {count}" for name, count in names)
         parts = [
-            f"{self._title(sample, row)}: L2 {short(row['l2'])}, Linf {short(row['linf'])}",
+            f"{capital(self.title(sample, row))}: L2 {short(row['l2'])}, Linf {short(row['linf'])}",
             f"{counted(len(row['patches']), 'patch', 'patches')}: {placed}",
             f"{counted(queries, 'query', 'queries')} to the first success" if queries else "",
             further,
@@ -141,22 +147,23 @@ class _Pictures:
         missing = f" of {len(levels)}, evenly chosen" if count < len(levels) else ""
         return Example(
             pictures=pictures,
-            caption=f"{self._title(sample, levels[1.0])} at {counted(len(shown), 'level')}{missing}",
+            caption=f"{capital(self.title(sample, levels[1.0]))} at {counted(len(shown), 'level')}{missing}",
             wide=self._kind in ("signal", "video"),
         )
 
-    def _title(self, sample: int, row: Mapping[str, Any]) -> str:
+    def title(self, sample: int, row: Mapping[str, Any]) -> str:
+        """The name of a sample, with its true class."""
         if row["label"] is None:
-            return f"Sample {sample}"
-        return f"Sample {sample}, true class {class_name(self._classes, row['label'])}"
+            return f"sample {sample}"
+        return f"sample {sample}, true class {class_name(self._classes, row['label'])}"
 
     def _compare(
         self, sample: int, levels: Levels, level: float
     ) -> tuple[list[Picture], list[tuple[str, str]], str]:
         captions = self._answer(levels[0.0]), self._answer(levels[level])
-        clean = self._inputs[f"{sample}/0/input"]
-        x = self._inputs[f"{sample}/{level:g}/input"]
-        title = f"{self._title(sample, levels[level])}, level {level:g}".lower()
+        clean = self._arrays[f"{sample}/0/input"]
+        x = self._arrays[f"{sample}/{level:g}/input"]
+        title = f"{self.title(sample, levels[level])}, level {level:g}"
         return compare_inputs(self._manifest, clean, x, title, captions)
 
     def _view(self, sample: int, levels: Levels, level: float) -> Any:

@@ -4,7 +4,9 @@ piece.
 rows.parquet                             a row for each sample, also without an adversarial example
 data/test-00000-of-00005.parquet         a row for each sample and level, pictures in 8 bits
 arrays/test-00000-of-00005.safetensors   "<sample_id>/<level>/input" float32,
-                                         "<sample_id>/<level>/mask" bool, and for masks
+                                         "<sample_id>/<level>/mask" bool,
+                                         "<sample_id>/way" float32: how the agent came to the
+                                         example (`core.record.WAY`), and for masks
 and boxes "<sample_id>/truth": uint8 classes, 255 for none, or float64 rows of
 x0, y0, x1, y1, class, 1 for a crowd
 README.md                                the data card of the Hugging Face hub

@@ -7,7 +7,7 @@ every forward; the costs in a row are exact.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -208,7 +208,19 @@ class Search:
                         findings["queries_to_success"][index] = 2 + steps
                         findings["l2"][index] = examples[index]["l2"]
                         findings["patch_count"][index] = len(examples[index]["patches"])
+                if task is None:
+                    self._store_ways(rows[fooled], results.way[fooled], examples)
         return samples | findings | {"queries": self._ledger.costs.forwards.cpu().numpy()}
+
+    def _store_ways(self, rows: Tensor, ways: Tensor, examples: Mapping[int, Any]) -> None:
+        """Store how the agent came to each of the examples, whose queries are all that were asked
+        of a sample.
+        """
+        for index, way in zip(rows.tolist(), ways.cpu().numpy(), strict=True):
+            if index in examples:
+                # The first check is a query too, before those of the agent.
+                way[:, 0] += 1
+                self.arrays[f"{self.ids[index]}/way"] = way[~np.isnan(way[:, 0])]
 
     def _select(self, rows: Tensor) -> tuple[Batch, Threat, Streams]:
         return self._batch.select(rows), self._threat.select(rows), self._rng.select(rows)
