@@ -10,16 +10,10 @@ from brinell.analysis.indicators import summary
 from brinell.analysis.inference import rank_correlation
 from brinell.analysis.judgements import extreme_classes
 from brinell.analysis.results import AuditResult, ClassResult, ModelResult
-from brinell.analysis.robust_accuracy import (
-    class_name,
-    class_names,
-    compared_budget,
-    mean,
-    standing_of,
-)
+from brinell.analysis.robust_accuracy import compared_budget, mean, standing_of
 from brinell.analysis.standing import Standing
 from brinell.core.checks import Code
-from brinell.core.record import Records, has_broken
+from brinell.core.record import Records
 from brinell.reports import values as v
 from brinell.reports.attack_tables import attack_blocks
 from brinell.reports.class_tables import (
@@ -42,8 +36,7 @@ from brinell.reports.numbers import (
 )
 from brinell.reports.statements import class_sentence, lowest_mark, sentence
 from brinell.reports.steps import next_steps
-from brinell.reports.way import way_blocks
-from brinell.store.rows import take
+from brinell.reports.way import run_way
 from brinell.store.run import Run
 
 CORRELATED = 5
@@ -91,7 +84,7 @@ def report(run: Run, records: Records, result: AuditResult) -> v.Report:
             audit.models_table() if audit.several else audit.budgets_table(),
             *audit.class_tables(anchors),
             gallery,
-            *audit.way(),
+            *run_way(run, records),
             *attack_blocks(result.models, audit.at, audit.quantity),
             audit.checks_table(),
             v.Prose(title="Definitions", sentences=DEFINITIONS),
@@ -531,30 +524,6 @@ class AuditReport:
                 else "No adversarial input was found."
             )
         return anchors, v.Gallery(title="Adversarial examples", examples=ordered, text=text)
-
-    def way(self) -> Iterator[v.Curve | v.Table]:
-        """The way of an agent to the first adversarial example of its attack; none without an
-        agent.
-        """
-        names = class_names(self.run.manifest)
-        broken = take(self.records, has_broken(self.records))
-        for model in self.result.models:
-            for stage in model.stages:
-                of_stage = (broken.model == model.model) & (broken.attack == stage.attack)
-                samples = take(broken, of_stage)
-                if not len(samples):
-                    continue
-                first = int(samples.sample_id.argmin())
-                sample = int(samples.sample_id[first])
-                extras = self.run.extras(model.model, stage.attack, [sample])
-                if (way := extras.get(sample, {}).get("way")) is None:
-                    continue
-                true = class_name(names, int(samples.label[first]))
-                prefix = f"{model.model}, " if self.several else ""
-                yield from way_blocks(
-                    way[~np.isnan(way[:, 0])], f"{prefix}sample {sample}, true class {true}"
-                )
-                return
 
     def checks_table(self) -> v.Table:
         """Every check, the failed ones first."""
