@@ -79,8 +79,8 @@ def test_rows_are_what_the_model_was_asked(seed):
 
 def test_samples_of_a_batch_do_not_share_a_way():
     """Sample after sample the same as alone, but for rounding."""
-    together, *_ = run(7, n=5, steps=40, refine=0)
-    for way, success in zip(together.way, together.success, strict=True):
+    outcomes, *_ = run(7, n=5, steps=40, refine=0)
+    for way, success in zip(outcomes.way, outcomes.success, strict=True):
         rows = rows_of(way)
         assert len(rows) and (rows[1:, 0] > rows[:-1, 0]).all()
         assert not success or len(rows) > 1
@@ -89,7 +89,7 @@ def test_samples_of_a_batch_do_not_share_a_way():
 def test_no_query_is_asked_for_it(monkeypatch):
     """The questions are the same where nothing is noted."""
     *_, noted = run(3, n=3, steps=40, refine=5)
-    monkeypatch.setattr(Ways, "note", lambda self, *columns, **more: None)
+    monkeypatch.setattr(Ways, "note", lambda self, *columns, **settings: None)
     outcomes, *_, silent = run(3, n=3, steps=40, refine=5)
     assert noted.costs.forwards.tolist() == silent.costs.forwards.tolist()
     assert outcomes.way.isnan().all()

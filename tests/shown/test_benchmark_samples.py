@@ -114,12 +114,12 @@ def test_shares_of_the_squared_distance(benchmark):
         assert sum(patch["energy"] for patch in row["patches"]) == pytest.approx(row["l2"] ** 2)
     table = tables(benchmark.report())["Share of each distortion"]
     assert table.terminal
-    shown = {(name, distortion): energy.value for name, distortion, _, energy in table.rows}
-    assert len(shown) == len(table.rows) == 2 * len(sums)
-    for (name, distortion), energy in shown.items():
+    shares = {(name, distortion): energy.value for name, distortion, _, energy in table.rows}
+    assert len(shares) == len(table.rows) == 2 * len(sums)
+    for (name, distortion), energy in shares.items():
         assert energy == pytest.approx(sums[name][distortion] / sum(sums[name].values()))
     lines = list(csv.DictReader(io.StringIO(csv_files(benchmark.report())["distortions.csv"])))
-    assert [float(line["of the squared L2"]) for line in lines] == pytest.approx([*shown.values()])
+    assert [float(line["of the squared L2"]) for line in lines] == pytest.approx([*shares.values()])
 
 
 def galleries(report) -> dict[str, Gallery]:
@@ -152,10 +152,10 @@ def test_pictures_of_samples(benchmark):
     clean_rows = {row["sample_id"]: row for row in rows_of(benchmark) if row["level"] == 0}
     gallery = galleries(benchmark.report())["Clean, changed and distorted"]
     assert not gallery.folded and gallery.open_examples >= 6
-    shown = [int(re.findall(r"Sample (\d+)", example.caption)[0]) for example in gallery.examples]
-    assert len(set(shown)) == len(shown) >= 6
-    assert {rows[sample]["label"] for sample in shown[:4]} == {0, 1, 2, 3}
-    for sample, example in zip(shown, gallery.examples, strict=True):
+    samples = [int(re.findall(r"Sample (\d+)", example.caption)[0]) for example in gallery.examples]
+    assert len(set(samples)) == len(samples) >= 6
+    assert {rows[sample]["label"] for sample in samples[:4]} == {0, 1, 2, 3}
+    for sample, example in zip(samples, gallery.examples, strict=True):
         row, clean = rows[sample], clean_rows[sample]
         before, change, after = example.pictures
         assert (pixels_of(before) == in_bytes(arrays[f"{sample}/0/input"])).all()

@@ -72,14 +72,14 @@ def test_a_way_known_by_hand():
     check_blocks(*way_blocks(WAY, "sample 7"), WAY)
 
 
-def check_shown(report, shown, way):
+def check_shown(report, texts, way):
     """Page, terminal and CSV hold the rows."""
     (text,) = (text for name, text in csv_files(report).items() if name.endswith("way.csv"))
     lines = list(csv.DictReader(io.StringIO(text)))
     assert [[float(line[name]) for name in NAMES] for line in lines] == [
         pytest.approx(row) for row in way.tolist()
     ]
-    for text in shown:
+    for text in texts:
         block = text[text.rindex("The agent's way") :].replace("\xa0", " ")
         for query, probability, size, *counts in way.tolist():
             for cell in (f"{query:.0f}", percent(probability), short(size), *map(int, counts)):
@@ -120,8 +120,8 @@ def test_way_of_a_benchmark_set(patterns, tmp_path):
     sample = min(ways)
     assert f"sample {sample}, true class" in curve.title
     check_blocks(curve, table, ways[sample])
-    shown = (page_text(page(report)), terminal_of(result, result.folder))
-    check_shown(report, shown, ways[sample])
+    texts = (page_text(page(report)), terminal_of(result, result.folder))
+    check_shown(report, texts, ways[sample])
 
 
 def test_way_of_an_audit(patterns, tmp_path):
@@ -149,8 +149,8 @@ def test_way_of_an_audit(patterns, tmp_path):
     )
     way = ways[sample][~np.isnan(ways[sample][:, 0])]
     check_blocks(*blocks_of(result.report()), way)
-    shown = (page_text(page(result.report())), terminal_of(result, result.folder))
-    check_shown(result.report(), shown, way)
+    texts = (page_text(page(result.report())), terminal_of(result, result.folder))
+    check_shown(result.report(), texts, way)
     without = brinell.audit(
         patterns.model,
         patterns.data,
