@@ -27,7 +27,7 @@ PYTEST = $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help audit test slow nightly extras check docs site format bench gpu server smoke sbom environment clean distclean
+.PHONY: help audit test slow nightly extras check docs site format bench gpu server smoke release-check sbom environment clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -96,8 +96,11 @@ gpu: ## Try every verb on the GPU, compare with the processor and time attacks, 
 
 server: $(SERVER_READY) ## Make the environment of the inference server that a test and a benchmark start
 
-smoke: $(READY) ## Build the wheel and try it in an environment of its own that holds only what it needs
-	PYTHON=$(PYTHON) BRINELL_PYTHON=$(BIN)/python $(ONE_THREAD) scripts/check_wheel.sh
+smoke: ## Build source archive and wheel in dist/ and try the wheel in an environment that holds only what it needs
+	PYTHON=$(PYTHON) $(ONE_THREAD) scripts/check_wheel.sh
+
+release-check: smoke sbom check ## Check what a release consists of (ARGS=--released asks for an owner and a date, too)
+	$(BIN)/python scripts/check_release.py dist $(ARGS)
 
 sbom: $(TOOLS_READY) $(SBOM_READY) ## List the packages that a plain installation consists of in sbom.json (CycloneDX)
 	$(BIN)/python scripts/sbom.py $(SBOM_VENV)/bin/cyclonedx-py sbom.json

@@ -165,7 +165,7 @@ def other_faults() -> Iterator[str]:
     phony = set(re.findall(r"^\.PHONY: (.*)$", text, flags=re.MULTILINE)[0].split())
     yield from (
         f"Makefile: {name} has no help or is not phony"
-        for name in phony ^ set(re.findall(r"^([a-z]+):.*## ", text, re.M))
+        for name in phony ^ set(re.findall(r"^([a-z-]+):.*## ", text, re.M))
     )
 
 

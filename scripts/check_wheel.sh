@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Build the wheel, install it alone in a fresh environment and use it there: what is missing from it, or from the dependencies that
-# it names, shows here and not at somebody's first try. Another interpreter: PYTHON=python3.13 scripts/check_wheel.sh
+# Build the source archive and from it the wheel, both in dist/, install the wheel alone in a fresh environment and use it there:
+# what is missing from it, or from the dependencies that it names, shows here and not at somebody's first try. Another interpreter:
+# PYTHON=python3.13 scripts/check_wheel.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source=$PWD/src
@@ -11,9 +12,14 @@ trap 'rm -rf "$work"' EXIT
 python=$work/venv/bin/python
 install=("$python" -m pip install --quiet --only-binary :all: --constraint constraints.txt)
 "${install[@]}" pip
-"$python" -m pip wheel --quiet --no-deps --build-constraint constraints.txt --wheel-dir "$work" .
+rm -rf dist
+"${PYTHON:-python3}" -m venv "$work/build"
+"$work/build/bin/python" -m pip install --quiet --only-binary :all: --constraint constraints.txt hatchling
+"$work/build/bin/python" -m hatchling build --target sdist --directory dist
+"$python" -m pip wheel --quiet --no-deps --build-constraint constraints.txt --wheel-dir dist dist/brinell-*.tar.gz
+python3 scripts/check_release.py dist
 began=$SECONDS
-"${install[@]}" "$work"/brinell-*.whl
+"${install[@]}" dist/brinell-*.whl
 installed_in=$((SECONDS - began))
 "$python" -m pip check
 echo "$("$python" -m pip list --format freeze | wc -l) packages"

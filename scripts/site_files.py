@@ -20,12 +20,13 @@ ROOT = Path(__file__).resolve().parent.parent
 BESIDE = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "CODE_OF_CONDUCT.md",
+    "Dockerfile",
     "SECURITY.md",
+    "action.yml",
     "design/*.md",
     "examples/**/*.ipynb",
     "examples/**/*.py",
-    "examples/scale/*.sh",
-    "examples/scale/*.yaml",
     "examples/publish/*.yml",
     "benchmarks/**/*.py",
 )
