@@ -110,7 +110,11 @@ def environment_of(folder: Path) -> dict[str, str]:
 def test_steps_of_the_action_run(tmp_path, robust, passed):
     """The action ends as its gate does, after it wrote the claim, the comment and the outputs."""
     given = {"model": "model.py:factory", "data": "test.npz", "eps": "0.05", "robust": robust}
-    given |= {"settings": "--attack fgsm --attack square?steps=30 --seed 3", "samples": "20", "extras": "onnx"}
+    given |= {
+        "settings": "--attack fgsm --attack square?steps=30 --seed 3",
+        "samples": "20",
+        "extras": "onnx",
+    }
     outputs: dict[str, str] = {}
     fixed = {"github.token": "token", "github.event.pull_request.html_url": "REQUEST"}
 
