@@ -122,9 +122,11 @@ def parameters_of(study: Study) -> dict[str, inspect.Parameter]:
     names = dict.fromkeys([*by_place, *filter(shared.get, shared), *study.fields()])
     parameters = {}
     for name in names:
-        kind = inspect.Parameter.KEYWORD_ONLY
-        if name in by_place:
-            kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        kind = (
+            inspect.Parameter.POSITIONAL_OR_KEYWORD
+            if name in by_place
+            else inspect.Parameter.KEYWORD_ONLY
+        )
         parameters[name] = inspect.Parameter(name, kind, default=_default(study, name))
     return parameters
 

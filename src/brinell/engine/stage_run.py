@@ -87,10 +87,11 @@ class GroupQueue:
                 self.groups.append(new[-1])
 
             # Answers count in the order of the groups, whichever came first.
-            if not self.groups or self.groups[0].answer is None:
+            answer = self.groups[0].answer if self.groups else None
+            if answer is None:
                 return new
             first = self.groups.popleft()
-            broken, closed = first.answer
+            broken, closed = answer
             self.broken[first.index] = np.minimum(self.broken[first.index], broken)
             self._queue = np.concatenate([self._queue, first.index[~closed]])
 

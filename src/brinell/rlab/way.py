@@ -80,7 +80,8 @@ def thinned(steps: Tensor) -> Tensor:
     index = torch.arange(len(steps))
     if len(steps) > LENGTH:
         # Equal ratios from one number to the next: few steps lead to the success, many come closer.
-        index = torch.logspace(0, math.log10(len(steps)), LENGTH).round().long().unique() - 1
+        counts = torch.logspace(0, math.log10(len(steps)), LENGTH).round().long()
+        index = torch.unique_consecutive(counts) - 1
     rows = steps[index]
     totals = steps[:, 4:].cumsum(0)[index]
     rows[1:, 4:] = totals[1:] - totals[:-1]
