@@ -87,8 +87,7 @@ class GroupQueue:
                 self.groups.append(new[-1])
 
             # Answers count in the order of the groups, whichever came first.
-            answer = self.groups[0].answer if self.groups else None
-            if answer is None:
+            if not self.groups or (answer := self.groups[0].answer) is None:
                 return new
             first = self.groups.popleft()
             broken, closed = answer
