@@ -240,7 +240,7 @@ def test_the_folder_holds_what_the_figures_are_made_of(transfer_result, tmp_path
     assert Path(brinell.report(transfer_result)).read_text() == page, (
         "brinell report writes the same page"
     )
-    assert "http:" not in page and page.count("white-box</small>") == 3
+    assert "http:" not in page and page.count("white-box</small>") == 6
     with pytest.raises(
         RequestError,
         match="holds a transfer study: add --resume to go on with it, or choose another --out",

@@ -4,6 +4,7 @@ and the report.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -62,6 +63,8 @@ class TransferFacts(Facts):
     attack: str | None
     """The attack that made examples; null if none were made."""
     sources: Listing[SourceFacts]
+    hardened: Listing[str] = []
+    """The models whose weights are of a folder of brinell harden."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -385,11 +388,21 @@ def _notes(facts: Sequence[SourceFacts], sources: Sequence[SourceResult]) -> Ite
 
 
 def _matrices(result: TransferResult) -> list[Table]:
-    models = result.models
+    heads = [
+        f"{model} (hardened)" if model in result.facts.hardened else model
+        for model in result.models
+    ]
     of_source = {
         source.name: [cell for cell in result.cells if cell.source == source.name]
         for source in result.sources
     }
+    hardened = " Hardened: its weights are of a folder of brinell harden."
+    white_box = "White-box cells: the examples were made on this model." + hardened * (
+        heads != result.models
+    )
+
+    def marked(cell: Cell, value: Rate | Share) -> Any:
+        return Detail(value, "white-box") if cell.white_box else value
 
     def change(cell: Cell) -> Detail:
         pair = cell.change
@@ -403,15 +416,28 @@ def _matrices(result: TransferResult) -> list[Table]:
 
     return [
         Table(
-            title="Success, source by model",
-            columns=("made on", *models, "others, mean", "rank"),
+            title="Accuracy, source by victim",
+            columns=("made on", *heads),
+            rows=[
+                ("clean", *(cell.clean for cell in result.cells[: len(heads)])),
+                *(
+                    (source, *(marked(cell, cell.accuracy) for cell in cells))
+                    for source, cells in of_source.items()
+                ),
+            ],
+            text="Accuracy of the model in the column on each source's examples, and on the clean "
+            f"inputs of the first source. {white_box}",
+            name="accuracy",
+            heat=True,
+            terminal=True,
+        ),
+        Table(
+            title="Success, source by victim",
+            columns=("made on", *heads, "others, mean", "rank"),
             rows=[
                 (
                     source.name,
-                    *(
-                        Detail(cell.success, "white-box") if cell.white_box else cell.success
-                        for cell in of_source[source.name]
-                    ),
+                    *(marked(cell, cell.success) for cell in of_source[source.name]),
                     Percent(source.success),
                     source.rank,
                 )
@@ -419,19 +445,16 @@ def _matrices(result: TransferResult) -> list[Table]:
             ],
             text="Examples that the model in the column misclassifies, among those "
             "whose clean inputs this model and the source "
-            "both classify correctly. White-box cells: the examples were made on "
-            f"this model. {RANKS}",
+            f"both classify correctly. {white_box} {RANKS}",
+            name="success",
             heat=True,
             reverse=True,
             terminal=True,
         ),
         Table(
-            title="Accuracy on the examples",
-            columns=("made on", *models),
-            rows=[
-                ("clean", *(cell.clean for cell in result.cells[: len(models)])),
-                *((source, *map(change, cells)) for source, cells in of_source.items()),
-            ],
+            title="Change from the clean inputs",
+            columns=("made on", *heads),
+            rows=[(source, *map(change, cells)) for source, cells in of_source.items()],
             text="Accuracy of the model in the column on each source's examples. "
             "Below it: the change from the clean inputs of "
             "the same samples, in points, with its interval and McNemar's exact "

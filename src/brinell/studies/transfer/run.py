@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from brinell import plugins
 from brinell.core.attack import attack
 from brinell.core.contracts import ChoosesData
 from brinell.core.criterion import MISCLASSIFIED, Criterion, Worst
@@ -19,6 +20,7 @@ from brinell.core.oracle import Batch
 from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat
+from brinell.core.user_files import user_path
 from brinell.datasets.bench import Bench, manifest_of, pairs_of
 from brinell.engine.cascade import Stage, build_stages
 from brinell.engine.eps_grid import parse_eps
@@ -27,7 +29,7 @@ from brinell.engine.sources import open_data
 from brinell.engine.surrogates import mean_of
 from brinell.store import rows
 from brinell.store.files import read_arrays, write_arrays
-from brinell.store.folder import MANIFEST
+from brinell.store.folder import MANIFEST, verb_of
 from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.transfer import DIGITS, TransferRequest
 from brinell.studies.transfer.result import Answers, SourceFacts, TransferFacts, shortfalls
@@ -101,12 +103,29 @@ def make_plan(call: Call) -> TransferPlan:
     for sentence in shortfalls(sources, list(plan.models), len(plan.ids)):
         call.progress.note(sentence)
     attack = None if stage is None else stage.name
-    facts = TransferFacts(eps=eps, eps_text=budgets.texts[-1], attack=attack, sources=sources)
+    facts = TransferFacts(
+        eps=eps,
+        eps_text=budgets.texts[-1],
+        attack=attack,
+        sources=sources,
+        # Models in memory have no specs, and nothing is known of their training.
+        hardened=[
+            name
+            for name, spec in zip(plan.models, () if call.models() else specs, strict=False)
+            if is_hardened(spec)
+        ],
+    )
     identity = {
         "stage": None if stage is None else [stage.name, stage.plugin, stage.settings(), stage.eot]
     }
     fields = vars(plan) | {"facts": facts, "identity": identity}
     return TransferPlan(**fields, request=request, distance=distance, stage=stage)
+
+
+def is_hardened(spec: str) -> bool:
+    """True if the weights of a model are of a folder of `brinell harden`."""
+    weights = plugins.parse(spec).options.get("weights", "")
+    return bool(weights) and verb_of(user_path(weights).parent) == "harden"
 
 
 def _sources(
