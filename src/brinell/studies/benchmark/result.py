@@ -228,6 +228,9 @@ def _example_tables(result: BenchmarkResult) -> Iterator[Table]:
         name="examples",
         terminal=True,
     )
+    # A share is of a mixture: of one distortion it is all.
+    if "+" not in result.request.distortions:
+        return
     rows = [
         (share.of_class or "all", share.distortion, share.patches, Percent(share.energy))
         for share in result.distortions
