@@ -409,7 +409,3 @@ def read_objects(text: str) -> Objects:
 def _table(values: list[list[float]]) -> Array:
     """(k, 6) float64."""
     return np.array(values, dtype=np.float64).reshape(-1, 6)
-
-
-TASKS: dict[str, type[Pictures]] = {"segmentation": Maps, "detection": Boxes}
-"""By what the data have a truth about."""

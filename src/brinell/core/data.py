@@ -21,7 +21,8 @@ class Remark(NamedTuple):
     """One line."""
 
 
-Task = Literal["segmentation", "detection"]
+DenseTask = Literal["segmentation", "detection"]
+"""Tasks whose answers are about parts of a picture, so that a benchmark set can hold them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,8 @@ class Truth:
     The labels of such data are all 0.
     """
 
-    task: Task
+    task: str
+    """segmentation, detection, or a task of another package (`studies.tasks`)."""
     load: Callable[[Sequence[int]], Any]
     """For segmentation the masks (n, h, w) uint8 of some samples, 255 where a pixel has no
     class; for detection a list."""

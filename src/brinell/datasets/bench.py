@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 
 from brinell.core import bounded
 from brinell.core.boxes import Objects
-from brinell.core.data import DataInfo, Dataset, Task, Truth
+from brinell.core.data import DataInfo, Dataset, DenseTask, Truth
 from brinell.core.domain import Domain, Sampling
 from brinell.core.errors import RequestError
 from brinell.core.user_files import existing_path
@@ -37,7 +37,7 @@ class SetFacts(Facts):
 
     levels: Listing[Amount]
     """Multiples of the L2 distance of the adversarial example."""
-    task: Task | None = None
+    task: DenseTask | None = None
     """Kind of the truth, masks or boxes; null for one class for each input."""
 
 
@@ -107,7 +107,7 @@ _KEYS = ["sample_id", "level", "reached"]
 
 
 def _truth(
-    task: Task, inputs: list[tuple[Path, str]], domain: Domain, classes: tuple[str, ...]
+    task: DenseTask, inputs: list[tuple[Path, str]], domain: Domain, classes: tuple[str, ...]
 ) -> Truth:
     """The masks or the objects of the inputs, which are stored beside them."""
     arrays = [_tensor(file, f"{name.partition('/')[0]}/truth") for file, name in inputs]
@@ -202,9 +202,9 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def task_of(manifest: Mapping[str, Any]) -> Task | None:
+def task_of(manifest: Mapping[str, Any]) -> DenseTask | None:
     """Kind of the truth of a set."""
-    task: Task | None = manifest["facts"].get("task")
+    task: DenseTask | None = manifest["facts"].get("task")
     return task
 
 

@@ -41,15 +41,14 @@ def check_classes(model: Model, labels: Array, dataset: Dataset | None = None) -
 def check_output(model: Model, dataset: Dataset | None) -> None:
     """Raise ModelError if the model answers something else than the data have a truth for."""
     output, truth = model.info.output, None if dataset is None else dataset.info.truth
-    if output is None and truth is not None and dataset is not None:
-        subject = (
-            "a mask for each picture"
-            if truth.task == "segmentation"
-            else "the objects of each picture"
-        )
+    subjects = {
+        "segmentation": "a mask for each picture",
+        "detection": "the objects of each picture",
+    }
+    if output is None and truth is not None and dataset is not None and truth.task in subjects:
         raise ModelError(
             f"model {model.name} answers one class for each input, and "
-            f"{dataset.name} holds {subject}: choose the model of this "
+            f"{dataset.name} holds {subjects[truth.task]}: choose the model of this "
             "data"
         )
     if output is not None and truth is None:

@@ -63,7 +63,8 @@ def check_labelled(dataset: Dataset) -> None:
     """Refuse data whose truth is about parts of inputs, where one class for each input is expected."""
     truth = dataset.info.truth
     if truth is not None:
-        subject = "a mask" if truth.task == "segmentation" else "objects"
+        subjects = {"segmentation": "a mask", "detection": "objects"}
+        subject = subjects.get(truth.task, f"the truth of {truth.task}")
         raise RequestError(
             f"{dataset.name} holds {subject} for each picture, and here one class "
             "for each input is needed: brinell audit and "

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core import data, losses
+from brinell.core import losses
 from brinell.core.boxes import ERRORS, FALSE, LEAST, Detections, Objects, judge
 from brinell.core.checks import Code
 from brinell.core.contracts import Dataset
@@ -74,7 +74,8 @@ class Task(ABC):
     device: torch.device
     shown: float = SHOWN
     """Score above which boxes are shown."""
-    kind: ClassVar[data.Task]
+    kind: ClassVar[str]
+    """The task of the data, as `core.data.Truth.task` names it."""
     unit: ClassVar[str]
     """What of a picture is right or wrong."""
 
@@ -92,6 +93,10 @@ class Task(ABC):
     def criterion(self, ids: Sequence[int], aim: str = "") -> Any:
         """The criterion of an aim, the first by default, aligned with these samples."""
 
+    def stream(self, aim: str, attack: str) -> str:
+        """The name of the random numbers of an attack for an aim."""
+        return f"{aim}/{attack}"
+
     @abstractmethod
     def columns(
         self, answers: Tensor, ids: Sequence[int], *, truth: bool = False
@@ -100,9 +105,10 @@ class Task(ABC):
         objects for `truth`.
         """
 
-    @abstractmethod
     def smooth(self, ids: Sequence[int]) -> Callable[[Tensor], Tensor]:
-        """A function of answers with a slope, whose gradient attacks follow."""
+        """A function of answers with a slope, whose gradient attacks follow: here the margin."""
+        criterion, y = self.criterion(ids), torch.zeros(len(ids), dtype=torch.int64)
+        return lambda answers: criterion.margin(answers, y.to(answers.device), answers)
 
     def views(
         self, x: Tensor, strongest: Tensor, ids: Sequence[int], batch_size: int
@@ -111,9 +117,9 @@ class Task(ABC):
         low, high = self.dataset.domain.bounds(x)
         return {"picture": ((x - low) / (high - low) * 255).round()}
 
-    @abstractmethod
     def mistakes(self, answers: Tensor, ids: Sequence[int]) -> list[str]:
-        """What explains that answers to clean inputs of these samples are wrong."""
+        """What explains that answers to clean inputs of these samples are wrong: here nothing."""
+        return []
 
     def checks(self, ids: Sequence[int]) -> list[dict[str, Any]]:
         """Checks of the model: whether a mistake explains its answers to samples, and whether its
@@ -159,40 +165,6 @@ class Task(ABC):
             for flag in self.criterion(ids[start : start + CHUNK]).attackable.tolist()
         ]
         return {sample: reason for sample, flag in zip(ids, attackable, strict=True) if not flag}
-
-
-def open_task(
-    dataset: Dataset,
-    model: Model,
-    text: str | None,
-    first: Sequence[int],
-    device: torch.device,
-    *,
-    single: bool = True,
-) -> Task:
-    """Fit a model to data with masks or objects, and read the criterion.
-
-    The criterion `text` is by default half of the pixels or objects, or without `single`, which
-    demands one aim, all pixels and all kinds of errors. Answers are checked on the sample `first`,
-    at the cost of a forward.
-    """
-    assert dataset.info.truth is not None
-    if dataset.info.truth.task == "segmentation":
-        text = text or ("pixels:0.5" if single else "pixels")
-        name, value = read_map_criterion(text, dataset.classes)
-        maps = fit_maps(model, dataset, first, device)
-        return MapTask(
-            model=maps, dataset=dataset, text=text, device=device, name=name, value=value
-        )
-    text = text or ("missed:0.5" if single else "+".join(ERRORS))
-    ends, shown = read_box_criterion(text)
-    if single and len(ends) > 1:
-        raise RequestError(
-            f"criterion is {text!r}, and here one kind of error ends the search: "
-            "write one, such as missed:0.5"
-        )
-    check_boxes(model, dataset, first, device)
-    return BoxTask(model=model, dataset=dataset, text=text, device=device, ends=ends, shown=shown)
 
 
 def check_gradient(value: Callable[[Tensor], Tensor], x: Tensor) -> dict[str, Any]:
@@ -251,6 +223,9 @@ class MapTask(Task):
     @property
     def aims(self) -> tuple[str, ...]:
         return (self.name,)
+
+    def stream(self, aim: str, attack: str) -> str:
+        return attack  # there is one aim
 
     def criterion(self, ids: Sequence[int], aim: str = "") -> MapCriterion:
         masks, classes = self._masks(ids), self.model.output.classes
@@ -317,6 +292,24 @@ class MapTask(Task):
                 "no attack is led: return logits"
             )
         return [{"code": "argmax", "passed": not alone, "text": text}, *super().checks(ids)]
+
+
+def open_maps(
+    dataset: Dataset,
+    model: Model,
+    text: str | None,
+    first: Sequence[int],
+    device: torch.device,
+    *,
+    single: bool,
+) -> MapTask:
+    """Fit a model to data with masks, and read the criterion: by default all pixels, or half of
+    them for a `single` search.
+    """
+    text = text or ("pixels:0.5" if single else "pixels")
+    name, value = read_map_criterion(text, dataset.classes)
+    maps = fit_maps(model, dataset, first, device)
+    return MapTask(model=maps, dataset=dataset, text=text, device=device, name=name, value=value)
 
 
 def pixel_columns(counts: Tensor) -> dict[str, Any]:
@@ -441,6 +434,29 @@ class BoxTask(Task):
         return lambda answers: criterion.loss(
             torch.zeros_like, answers, torch.zeros(1, device=answers.device)
         )
+
+
+def open_boxes(
+    dataset: Dataset,
+    model: Model,
+    text: str | None,
+    first: Sequence[int],
+    device: torch.device,
+    *,
+    single: bool,
+) -> BoxTask:
+    """Fit a model to data with boxes, and read the criterion: by default all kinds of errors, or
+    half of the objects missed for a `single` search, which has one kind.
+    """
+    text = text or ("missed:0.5" if single else "+".join(ERRORS))
+    ends, shown = read_box_criterion(text)
+    if single and len(ends) > 1:
+        raise RequestError(
+            f"criterion is {text!r}, and here one kind of error ends the search: "
+            "write one, such as missed:0.5"
+        )
+    check_boxes(model, dataset, first, device)
+    return BoxTask(model=model, dataset=dataset, text=text, device=device, ends=ends, shown=shown)
 
 
 def object_columns(

@@ -23,7 +23,7 @@ from brinell.core.version import VERSION
 from brinell.engine.answers import with_logits
 from brinell.engine.eps_grid import parse_budget
 from brinell.engine.plan import TRIAL_SAMPLES, model_facts, unreadable_samples
-from brinell.engine.tasks import Task, open_task
+from brinell.engine.tasks import Task
 from brinell.rlab.agent import DEFAULT, PAPERS, Agent, verdict
 from brinell.rlab.episodes import Placement, Rules
 from brinell.rlab.train import FEWEST, Candidate, TrainConfig, set_aside, train
@@ -32,6 +32,7 @@ from brinell.store.files import check_safetensors_name, write_atomically
 from brinell.studies.agent import TrainAgentRequest
 from brinell.studies.agent.result import AgentResult, AgentValidation
 from brinell.studies.kit import Call, Plan
+from brinell.studies.tasks import open_task
 from brinell.studies.work import open_plan
 from brinell.training.surrogates import train_surrogates
 

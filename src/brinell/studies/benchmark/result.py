@@ -10,7 +10,7 @@ import numpy as np
 from brinell.analysis.folder_result import Result
 from brinell.analysis.results import Share
 from brinell.analysis.robust_accuracy import class_name, share
-from brinell.core.data import Task
+from brinell.core.data import DenseTask
 from brinell.core.domain import Domain
 from brinell.core.record import Array
 from brinell.manifest import Amount, Count, Facts, Listing
@@ -34,7 +34,7 @@ class BenchmarkFacts(Facts):
     """Multiples of the L2 distance of the adversarial example."""
     criterion: str
     """The criterion of an adversarial input, as a clause."""
-    task: Task | None = None
+    task: DenseTask | None = None
     """Kind of the truth, masks or boxes; null for one class for each input."""
     patches: str
     """Patches along each axis, and their size."""

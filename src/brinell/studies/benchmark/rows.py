@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from brinell.core.data import Task
+from brinell.core.data import DenseTask
 from brinell.core.domain import Domain
 from brinell.core.record import Array, Columns, RecordColumn, column
 from brinell.store import parquet
@@ -121,7 +121,7 @@ class Form(NamedTuple):
 
     domain: Domain
     classes: Sequence[str]
-    task: Task | None
+    task: DenseTask | None
 
     @property
     def pictures(self) -> bool:

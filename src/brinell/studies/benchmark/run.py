@@ -15,6 +15,7 @@ README.md                                the data card of the Hugging Face hub
 import math
 from dataclasses import replace
 from functools import partial
+from typing import get_args
 
 import numpy as np
 import torch
@@ -22,12 +23,12 @@ import torch
 from brinell import plugins
 from brinell.attacks.rlab import RLAB, public_names
 from brinell.core.criterion import Probability, WrittenProbability
+from brinell.core.data import DenseTask
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Access
 from brinell.core.threat import Threat, extent
 from brinell.engine.eps_grid import parse_budget
 from brinell.engine.plan import TRIAL_SAMPLES, model_facts
-from brinell.engine.tasks import open_task
 from brinell.engine.thresholds import check_threshold, parse_threshold
 from brinell.rlab.agent import choose_policy
 from brinell.store import rows
@@ -37,6 +38,7 @@ from brinell.studies.benchmark.result import BenchmarkFacts
 from brinell.studies.benchmark.rows import Form, Samples, arrays_file, data_file
 from brinell.studies.benchmark.search import BenchmarkPlan, Search
 from brinell.studies.kit import Call, Piece
+from brinell.studies.tasks import open_task
 from brinell.studies.work import open_plan
 
 PIECE_SAMPLES = 64
@@ -63,6 +65,11 @@ def make_plan(call: Call) -> BenchmarkPlan:
     audit_plan = open_plan(call, truth=True)
     dataset, ids, (model,) = audit_plan.dataset, audit_plan.ids, audit_plan.models.values()
     domain, truth = dataset.domain.free, dataset.info.truth
+    if truth is not None and truth.task not in get_args(DenseTask):
+        raise RequestError(
+            f"a benchmark set holds classes, masks or boxes, and {dataset.name} has the truth of "
+            f"{truth.task}: audit it"
+        )
     grid = attack.grid(domain)
     policy = choose_policy(request.policy, domain.kind)
     plan = BenchmarkPlan(

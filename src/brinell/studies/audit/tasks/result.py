@@ -10,44 +10,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from brinell.analysis.folder_result import Result
-from brinell.analysis.pictures import TASKS, Boxes, PictureRows, Pictures
+from brinell.analysis.pictures import PictureRows, Pictures
 from brinell.analysis.results import CheckResult, OfClass, Rate
 from brinell.analysis.robust_accuracy import class_name, rate
-from brinell.core.boxes import ERRORS, FALSE
 from brinell.core.checks import Code
 from brinell.core.record import CLEAN, Array, column
 from brinell.engine.request import Request
 from brinell.manifest import Amount, Facts, Listing
-from brinell.reports.numbers import counted, distance, listed, percent
-from brinell.reports.values import (
-    Curve,
-    Example,
-    Gallery,
-    Measure,
-    Note,
-    Percent,
-    Picture,
-    Report,
-    Series,
-    Table,
-)
-from brinell.reports.views import colours_of, css, draw_boxes, draw_map, draw_pixels, legend_of
+from brinell.reports.numbers import capital, counted, distance, listed, percent
+from brinell.reports.task_reports import TaskReport
+from brinell.reports.values import Curve, Example, Gallery, Note, Percent, Report, Series, Table
 from brinell.store import parquet
 from brinell.store.files import read_arrays
 from brinell.store.table import ROWS, Folder
 from brinell.studies.result import FolderResult
+from brinell.studies.tasks import part_of
 
 PIECE = 4
 """Pictures of a piece, which share a file of inputs."""
 MOST_PICTURES = 9
 """Pictures that a page shows."""
-UNITS = {"segmentation": ("pixel", "stay right"), "detection": ("object", "are still found")}
-TITLES = {FALSE: "false boxes a picture"}
 
 
 def inputs_path(start: int, source: int | None = None) -> str:
@@ -58,7 +45,7 @@ def inputs_path(start: int, source: int | None = None) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers(PictureRows):
+class AttackRows(PictureRows):
     """The rows of an audit of pictures."""
 
     attack: Array = column("string", "the attack; `clean` for the untouched picture")
@@ -79,7 +66,8 @@ class Answers(PictureRows):
 class TaskFacts(Facts):
     """Facts on the task that the request leaves open."""
 
-    task: Literal["segmentation", "detection"]
+    task: str
+    """What the data have a truth about: segmentation, detection, or a task of another package."""
     criterion: str
     """The criterion of success, which ends the attacks on a picture."""
     least_score: float
@@ -206,150 +194,171 @@ class PicturesResult(FolderResult):
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
-        (unit, remain), texts = UNITS[self.facts.task], ["0", *self.facts.eps_text]
-        clean, last = self.clean_accuracy, self.robust_accuracy[-1]
-        of_class = TASKS[self.facts.task].of_class.removeprefix("mean ")
-        before, *_, after = self.figures[0].values
-        cells: dict[str, list[Any]] = {clean.quantity: [clean, *self.robust_accuracy]} | {
-            entry.quantity: [show(entry.quantity, value) for value in entry.values]
-            for entry in self.figures
+        failed = [check for check in self.checks if not check.passed]
+        tables = (self._class_table(), self._stage_table(), self._picture_table())
+        return Report(
+            verb="audit",
+            title=f"{self.models[0]} on {self.data}",
+            subject=f"{counted(self.n, self._words.sample)}, {distance(self.request.norm)}, "
+            f"{self.facts.criterion}, {listed(list(self.request.attack))}",
+            sentences=list(self._sentences()),
+            notes=[
+                *(Note(check.code, "warn", check.text) for check in failed),
+                *(Note("note", "note", text) for text in self.notes),
+            ],
+            blocks=[
+                self._curve(),
+                *self._budget_tables(),
+                *self._gallery(),
+                *(table for table in tables if table.rows),
+            ],
+        )
+
+    @property
+    def _words(self) -> TaskReport:
+        """The words and drawings of the task."""
+        report: TaskReport = part_of(self.facts.task, "report")()
+        return report
+
+    @property
+    def texts(self) -> list[str]:
+        """The budgets as they were written, 0 first."""
+        return ["0", *self.facts.eps_text]
+
+    def _of_class(self) -> str:
+        """The figure of single classes."""
+        figures: type[Pictures] = part_of(self.facts.task, "figures")
+        return figures.of_class.removeprefix("mean ")
+
+    def _cells(self) -> dict[str, list[Any]]:
+        """The figures over the budgets as cells, by the name of what they count."""
+        words = self._words
+        return {
+            self.clean_accuracy.quantity: [self.clean_accuracy, *self.robust_accuracy],
+            **{
+                entry.quantity: [words.cell(entry.quantity, value) for value in entry.values]
+                for entry in self.figures
+            },
         }
-        shares = {name: values for name, values in cells.items() if name not in ERRORS}
-        errors: dict[str, list[Any]] = {
-            TITLES.get(name, name): values for name, values in cells.items() if name in ERRORS
-        }
-        met = [f"{rate.n - rate.k} of {rate.n} pictures" for rate in self.unmet]
-        mistakes = [
-            check.text for check in self.checks if check.code == Code.CLEAN and not check.passed
-        ]
-        sentences = [
-            *(f"Do not rely on the figures: {text}." for text in mistakes),
-            f"At {texts[-1]}, at most {percent(last.value)} of "
-            f"{counted(last.n, unit)} in {counted(self.n, 'picture')} {remain} "
-            f"({percent(clean.value)} without an attack); "
-            f"{self.figures[0].quantity} is at most {percent(after.value)} "
-            f"({percent(before.value)}).",
-        ]
-        classes = sorted(
+
+    def _sentences(self) -> Iterator[str]:
+        """Whether to believe the figures, the figures at the largest budget, and the weakest class."""
+        for check in self.checks:
+            if check.code == Code.CLEAN and not check.passed:
+                yield f"Do not rely on the figures: {check.text}."
+
+        words, last = self._words, self.robust_accuracy[-1]
+        first = self.figures[0]
+        yield (
+            f"At {self.texts[-1]}, at most {percent(last.value)} of "
+            f"{counted(last.n, words.unit)} in {counted(self.n, words.sample)} {words.remain} "
+            f"({percent(self.clean_accuracy.value)} without an attack); "
+            f"{first.quantity} is at most {percent(first.values[-1].value)} "
+            f"({percent(first.values[0].value)})."
+        )
+
+        weakest = next((entry for entry in self._by_weakness() if entry.clean), None)
+        if weakest is not None and (weakest.robust[-1] or 0.0) < (weakest.clean or 0.0):
+            ends = f"{percent(weakest.robust[-1])} ({percent(weakest.clean)} without an attack)"
+            yield f"The class {weakest.name} has the lowest {self._of_class()} there: {ends}."
+
+    def _by_weakness(self) -> list[ClassFigures]:
+        """The classes, the lowest at the largest budget first."""
+        return sorted(
             self.per_class, key=lambda entry: (entry.robust[-1] or 0.0, -(entry.clean or 0.0))
         )
-        for entry in [entry for entry in classes if entry.clean][:1]:
-            if (entry.robust[-1] or 0.0) < (entry.clean or 0.0):
-                ends = f"{percent(entry.robust[-1])} ({percent(entry.clean)} without an attack)"
-                sentences.append(f"The class {entry.name} has the lowest {of_class} there: {ends}.")
-        tables = [
-            Table(
-                title="Figures by budget",
-                columns=("eps", *shares, "criterion met"),
-                rows=list(zip(texts, *shares.values(), met, strict=True)),
-                text="Upper bounds: the worst inputs count that any attack found "
-                "within a budget. Attacks on a picture end when "
-                f"it meets the criterion «{self.facts.criterion}». Intervals are "
-                "of the pictures: 95 %, bootstrap."
-                + (
-                    " AP depends on the ranks of boxes alone, recall on their scores."
-                    if errors
-                    else ""
-                ),
-                name="budgets",
-                terminal=True,
-            ),
-            Table(
-                title="Kinds of errors",
-                columns=("eps", *errors),
-                rows=list(zip(texts, *errors.values(), strict=True)) if errors else (),
-                text="Each kind was attacked by itself. An object is found if a shown "
-                "box of its class overlaps it by 0.5, "
-                "mislabelled if a box of another class does, misplaced if one of "
-                "its class overlaps it by 0.1 to 0.5, and missed "
-                "otherwise; all other boxes are false.",
-                name="errors",
-                terminal=True,
-            ),
-            Table(
-                title="Class by class",
-                columns=("class", f"{unit}s", "pictures", *texts),
-                rows=[
-                    (
-                        entry.name,
-                        entry.n,
-                        entry.pictures,
-                        *(Percent(value) for value in (entry.clean, *entry.robust)),
-                    )
-                    for entry in classes
-                ],
-                text=f"{of_class} of each class.",
-                name="per_class",
-                heat=True,
-            ),
-            Table(
-                title="Attack by attack",
-                columns=(
-                    "aim",
-                    "attack",
-                    "eps",
-                    "pictures",
-                    f"{unit}s left right",
-                    "forwards",
-                    "backwards",
-                ),
-                rows=[
-                    (
-                        *(
-                            stage.aim,
-                            stage.attack,
-                            texts[self.facts.eps.index(stage.eps) + 1],
-                            stage.pictures,
-                        ),
-                        *(Percent(stage.accuracy), stage.forwards, stage.backwards),
-                    )
-                    for stage in self.stages
-                ],
-                text="Each attack by itself, on the pictures that it attacked. They "
-                "run in this order, each from the strongest "
-                "input so far where it can.",
-                name="stages",
-                folded=True,
-            ),
-            Table(
-                title="Picture by picture",
-                columns=("picture", f"{unit}s", *(f"right at {text}" for text in texts)),
-                rows=[(entry.name, entry.n, entry.clean, *entry.robust) for entry in self.pictures],
-                name="pictures",
-                folded=True,
-            ),
-        ]
+
+    def _curve(self) -> Curve:
+        """Shares over the budget."""
         levels = [0.0, *self.facts.eps]
-        curve = Curve(
+        shares = {
+            name: values for name, values in self._cells().items() if name not in self._words.errors
+        }
+        return Curve(
             title="Over the budget",
             series=[
                 Series(name=name, points=list(zip(levels, values, strict=True)))
                 for name, values in shares.items()
             ],
-            ticks=list(zip(levels, texts, strict=True)),
+            ticks=list(zip(levels, self.texts, strict=True)),
             axis=f"eps ({distance(self.request.norm)})",
         )
-        return Report(
-            verb="audit",
-            title=f"{self.models[0]} on {self.data}",
-            subject=f"{counted(self.n, 'picture')}, {distance(self.request.norm)}, "
-            f"{self.facts.criterion}, "
-            f"{listed(list(self.request.attack))}",
-            sentences=sentences,
-            notes=[
-                *(
-                    Note(check.code, "warn", check.text)
-                    for check in self.checks
-                    if not check.passed
-                ),
-                *(Note("note", "note", text) for text in self.notes),
+
+    def _budget_tables(self) -> Iterator[Table]:
+        """The figures by budget, and the kinds of errors where each was attacked by itself."""
+        words, cells = self._words, self._cells()
+        shares = {name: values for name, values in cells.items() if name not in words.errors}
+        errors = {title: cells[name] for name, title in words.errors.items() if name in cells}
+        met = [f"{rate.n - rate.k} of {counted(rate.n, words.sample)}" for rate in self.unmet]
+        yield Table(
+            title="Figures by budget",
+            columns=("eps", *shares, "criterion met"),
+            rows=list(zip(self.texts, *shares.values(), met, strict=True)),
+            text="Upper bounds: the worst inputs count that any attack found within a budget. "
+            f"Attacks on a {words.sample} end when it meets the criterion "
+            f"«{self.facts.criterion}». Intervals are of the {words.sample}s: 95 %, bootstrap."
+            f"{words.about if errors else ''}",
+            name="budgets",
+            terminal=True,
+        )
+        if errors:
+            yield Table(
+                title="Kinds of errors",
+                columns=("eps", *errors),
+                rows=list(zip(self.texts, *errors.values(), strict=True)),
+                text=words.about_errors,
+                name="errors",
+                terminal=True,
+            )
+
+    def _class_table(self) -> Table:
+        """The classes over the budgets."""
+        words = self._words
+        return Table(
+            title="Class by class",
+            columns=("class", f"{words.unit}s", f"{words.sample}s", *self.texts),
+            rows=[
+                (
+                    *(entry.name, entry.n, entry.pictures),
+                    *map(Percent, (entry.clean, *entry.robust)),
+                )
+                for entry in self._by_weakness()
             ],
-            blocks=[
-                curve,
-                *(table for table in tables[:2] if table.rows),
-                *self._gallery(),
-                *(t for t in tables[2:] if t.rows),
+            text=f"{self._of_class()} of each class.",
+            name="per_class",
+            heat=True,
+        )
+
+    def _stage_table(self) -> Table:
+        """Each attack by itself."""
+        words = self._words
+        right = f"{words.unit}s left right"
+        texts = dict(zip(self.facts.eps, self.facts.eps_text, strict=True))
+        return Table(
+            title="Attack by attack",
+            columns=("aim", "attack", "eps", f"{words.sample}s", right, "forwards", "backwards"),
+            rows=[
+                (
+                    *(stage.aim, stage.attack, texts[stage.eps], stage.pictures),
+                    *(Percent(stage.accuracy), stage.forwards, stage.backwards),
+                )
+                for stage in self.stages
             ],
+            text=f"Each attack by itself, on the {words.sample}s that it attacked. They run in "
+            "this order, each from the strongest input so far where it can.",
+            name="stages",
+            folded=True,
+        )
+
+    def _picture_table(self) -> Table:
+        """Each picture over the budgets."""
+        words = self._words
+        return Table(
+            title=capital(f"{words.sample} by {words.sample}"),
+            columns=(words.sample, f"{words.unit}s", *(f"right at {text}" for text in self.texts)),
+            rows=[(entry.name, entry.n, entry.clean, *entry.robust) for entry in self.pictures],
+            name="pictures",
+            folded=True,
         )
 
     def _gallery(self) -> list[Gallery]:
@@ -360,83 +369,42 @@ class PicturesResult(FolderResult):
             if entry.n
         }
         chosen = sorted(lost, key=lambda number: -lost[number])[:MOST_PICTURES]
-        drawings, legend = (
-            self._draw_maps if self.facts.task == "segmentation" else self._draw_boxes
-        )(chosen)
+        words = self._words
+        rows = parquet.load_rows(AttackRows, Path(self.folder) / ROWS)
+        figures = pictures_of(rows, self.facts)
+        drawings, legend = words.draw(chosen, self._view, figures, self.classes, self.facts.aims)
         examples: list[Example] = []
-        for entry, pictures in zip(
-            (self.pictures[number] for number in chosen), drawings, strict=True
-        ):
-            right = f"{entry.clean} of {counted(entry.n, UNITS[self.facts.task][0])} right"
+        for number, pictures in zip(chosen, drawings, strict=False):
+            entry = self.pictures[number]
+            right = f"{entry.clean} of {counted(entry.n, words.unit)} right"
             caption = f"{entry.name}: {right}, {entry.robust[-1]} at {self.facts.eps_text[-1]}"
             examples.append(
                 Example(pictures=pictures, caption=caption, legend=() if examples else legend)
             )
-        text = "Pictures that lose most come first."
         return [
             Gallery(
-                title="Pictures before and after", text=text, examples=examples, open_examples=3
+                title=f"{capital(words.sample)}s before and after",
+                text=f"{capital(words.sample)}s that lose most come first.",
+                examples=examples,
+                open_examples=3,
             )
         ][: len(examples)]
 
     def _view(self, number: int, name: str) -> Array:
         """What the folder holds for the page of a picture."""
-        return read_arrays(Path(self.folder) / inputs_path(number))[
-            f"{name}-{self.pictures[number].sample}"
-        ]
-
-    def _draw_maps(
-        self, chosen: Sequence[int]
-    ) -> tuple[list[list[Picture]], list[tuple[str, str]]]:
-        titles = {"mask": "mask", "before": "without an attack", "after": "attacked"}
-        maps = [[self._view(number, name) for name in titles] for number in chosen]
-        colours = colours_of((array for arrays in maps for array in arrays), len(self.classes))
-        drawings = [
-            [
-                draw_pixels(self._view(number, "picture"), "picture"),
-                *(
-                    draw_map(array, colours, title)
-                    for array, title in zip(arrays, titles.values(), strict=True)
-                ),
-            ]
-            for number, arrays in zip(chosen, maps, strict=True)
-        ]
-        return drawings, [
-            (css(colour), class_name(self.classes, label)) for label, colour in colours.items()
-        ]
-
-    def _draw_boxes(
-        self, chosen: Sequence[int]
-    ) -> tuple[list[list[Picture]], list[tuple[str, str]]]:
-        boxes = pictures_of(parquet.load_rows(Answers, Path(self.folder) / ROWS), self.facts)
-        assert isinstance(boxes, Boxes)
-        worst = {
-            TITLES.get(aim, aim): boxes.worst(aim, len(self.facts.eps)) for aim in self.facts.aims
-        }
-        sets = {"without an attack": boxes.clean, **worst}
-        drawings = [
-            [
-                draw_boxes(self._view(number, "picture"), *boxes.outcome(int(index[number])), title)
-                for title, index in sets.items()
-            ]
-            for number in chosen
-        ]
-        return drawings, legend_of()
+        arrays = read_arrays(Path(self.folder) / inputs_path(number))
+        return arrays[f"{name}-{self.pictures[number].sample}"]
 
 
-def show(quantity: str, value: Any) -> Any:
-    """A figure as a cell: a share, or false boxes per picture."""
-    return (Measure if quantity == FALSE else Percent)(value.value, value.low, value.high)
-
-
-def pictures_of(rows: Answers, facts: PicturesFacts) -> Pictures:
+def pictures_of(rows: AttackRows, facts: PicturesFacts) -> Pictures:
     """The answers of rows by picture and budget."""
     clean = np.flatnonzero(rows.attack == CLEAN)
-    place = {sample: number for number, sample in enumerate(rows.sample_id[clean].tolist())}
+    places = {sample: number for number, sample in enumerate(rows.sample_id[clean].tolist())}
     levels = [0.0, *facts.eps]
-    return TASKS[facts.task](
+    figures: type[Pictures] = part_of(facts.task, "figures")
+    return figures(
         rows.answer,
-        np.array([place[sample] for sample in rows.sample_id.tolist()]),
+        np.array([places[sample] for sample in rows.sample_id.tolist()]),
         clean,
         level=np.array([levels.index(eps) for eps in rows.eps.tolist()]),
         aim=rows.aim,
@@ -445,14 +413,14 @@ def pictures_of(rows: Answers, facts: PicturesFacts) -> Pictures:
     )
 
 
-def summarise(folder: Folder[Answers]) -> PicturesResult:
+def summarise(folder: Folder[AttackRows]) -> PicturesResult:
     """Figures of a folder from its rows."""
     rows, facts, head = folder.rows, folder.facts, folder.head()
     pictures, levels = pictures_of(rows, facts), [0.0, *facts.eps]
     n, by_level = len(pictures.clean), range(len(levels))
-    quantity = (
-        pictures.accuracy if facts.task == "segmentation" else f"recall at {facts.least_score:g}"
-    )
+    words: TaskReport = part_of(facts.task, "report")()
+    per_class = _per_class(pictures, head["classes"], by_level)
+
     worst = [pictures.worst(pictures.accuracy, level) for level in by_level]
     rates = [
         Rate(
@@ -460,29 +428,28 @@ def summarise(folder: Folder[Answers]) -> PicturesResult:
             eps=eps,
             k=int(pictures.right(index).sum()),
             n=int(pictures.total.sum()),
-            quantity=quantity,
+            quantity=words.quantity(pictures),
         )
         for index, eps in zip(worst, levels, strict=True)
     ]
-    further = [
-        name
-        for name in pictures.figures
-        if name != pictures.accuracy and (name not in ERRORS or name in facts.aims)
-    ]
-    figures = [
-        FigureCurve(
-            quantity=name,
-            values=[
-                Figure(**pictures.figure(name, pictures.worst(name, level))) for level in by_level
-            ],
-        )
-        for name in further
-    ]
-    per_class, least = (
-        _per_class(pictures, head["classes"], by_level),
-        np.stack(list(map(pictures.least_right, by_level))),
-    )
+
+    figures = []
+    for name in pictures.figures:
+        is_counted = name not in words.errors or name in facts.aims
+        if name != pictures.accuracy and is_counted:
+            sets = [pictures.worst(name, level) for level in by_level]
+            values = [Figure(**pictures.figure(name, index)) for index in sets]
+            figures.append(FigureCurve(quantity=name, values=values))
+
     met = [len(set(rows.sample_id[rows.met & (rows.eps <= eps)].tolist())) for eps in levels]
+    least = np.stack([pictures.least_right(level) for level in by_level])
+    entries = zip(
+        rows.sample_id[pictures.clean].tolist(),
+        facts.names,
+        pictures.total.tolist(),
+        least.T.tolist(),
+        strict=True,
+    )
     return PicturesResult(
         **head,
         n=n,
@@ -496,50 +463,50 @@ def summarise(folder: Folder[Answers]) -> PicturesResult:
         per_class=per_class,
         pictures=[
             PictureFigures(sample=sample, name=name, n=total, clean=right[0], robust=right[1:])
-            for sample, name, total, right in zip(
-                rows.sample_id[pictures.clean].tolist(),
-                facts.names,
-                pictures.total.tolist(),
-                least.T.tolist(),
-                strict=True,
-            )
+            for sample, name, total, right in entries
         ],
         stages=list(_stages(rows, facts)),
         checks=[CheckResult(**check) for check in folder.manifest["checks"]],
-        notes=_notes(folder.manifest, pictures, head["classes"], per_class, facts),
+        notes=_notes(folder.manifest, pictures, head["classes"], per_class, words),
     )
 
 
 def _per_class(pictures: Pictures, names: Sequence[str], levels: range) -> list[ClassFigures]:
+    """The classes that occur, each with its figure over the budgets."""
     labels = pictures.class_values(pictures.clean)[0].tolist()
     values = [
         pictures.class_values(pictures.worst(pictures.of_class, level))[1].tolist()
         for level in levels
     ]
+
+    sizes = [pictures.class_sizes(label) for label in labels]
     return [
         ClassFigures(
             class_=label,
             name=class_name(names, label),
-            n=int(sizes.sum()),
-            pictures=int((sizes > 0).sum()),
-            clean=clean,
-            robust=robust,
+            n=int(sizes[place].sum()),
+            pictures=int((sizes[place] > 0).sum()),
+            clean=values[0][place],
+            robust=[figures[place] for figures in values[1:]],
         )
-        for label, (clean, *robust) in zip(labels, zip(*values, strict=True), strict=True)
-        for sizes in [pictures.class_sizes(label)]
+        for place, label in enumerate(labels)
     ]
 
 
-def _stages(rows: Answers, facts: PicturesFacts) -> Iterator[StageFigures]:
+def _stages(rows: AttackRows, facts: PicturesFacts) -> Iterator[StageFigures]:
+    """Each attack for each aim at each budget."""
     for aim, attack, eps in product(facts.aims, facts.attacks, facts.eps):
         index = (rows.aim == aim) & (rows.attack == attack) & (rows.eps == eps)
         valid = int(rows.valid[index].sum())
-        accuracy = 1 - int(rows.wrong[index].sum()) / valid if valid else None
-        costs = {
-            name: getattr(rows, name)[index].sum() for name in ("forwards", "backwards", "seconds")
-        }
         yield StageFigures(
-            attack=attack, aim=aim, eps=eps, pictures=int(index.sum()), accuracy=accuracy, **costs
+            attack=attack,
+            aim=aim,
+            eps=eps,
+            pictures=int(index.sum()),
+            accuracy=1 - int(rows.wrong[index].sum()) / valid if valid else None,
+            forwards=rows.forwards[index].sum(),
+            backwards=rows.backwards[index].sum(),
+            seconds=rows.seconds[index].sum(),
         )
 
 
@@ -548,25 +515,19 @@ def _notes(
     pictures: Pictures,
     names: Sequence[str],
     per_class: Sequence[ClassFigures],
-    facts: PicturesFacts,
+    words: TaskReport,
 ) -> list[str]:
     """Notes on the model, on pictures without a pixel or object, and on classes that never occur."""
     notes = [str(note) for note in manifest["models"][0].get("notes", [])]
     if empty := int((pictures.total == 0).sum()):
-        counts = (
-            "no figure counts them"
-            if facts.task == "segmentation"
-            else "only false boxes are counted in them"
-        )
         notes.append(
-            f"{empty} of {len(pictures.total)} pictures have no "
-            f"{UNITS[facts.task][0]} of any class: {counts}"
+            f"{empty} of {len(pictures.total)} {words.sample}s have no {words.unit} of any class: "
+            f"{words.uncounted}"
         )
-    if absent := [
-        name
-        for label, name in enumerate(names)
-        if label not in {entry.class_ for entry in per_class}
-    ]:
+
+    occurring = {entry.class_ for entry in per_class}
+    absent = [name for label, name in enumerate(names) if label not in occurring]
+    if absent:
         notes.append(
             f"{len(absent)} of {len(names)} classes never occur "
             f"({listed(absent, 5)}): {pictures.of_class} is over the others"

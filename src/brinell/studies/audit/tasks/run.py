@@ -30,13 +30,14 @@ from brinell.engine.attack_names import ALIASES, CASCADES
 from brinell.engine.cascade import build_stages
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import open_distance, skip_reason
-from brinell.engine.request import Request
-from brinell.engine.tasks import SEA, Task, open_task
+from brinell.engine.request import BaseRequest, Request
+from brinell.engine.tasks import SEA, Task
 from brinell.store import rows
 from brinell.store.files import write_arrays
 from brinell.studies.audit.request import AuditOptions
-from brinell.studies.audit.tasks.result import PIECE, Answers, PicturesFacts, inputs_path
+from brinell.studies.audit.tasks.result import PIECE, AttackRows, PicturesFacts, inputs_path
 from brinell.studies.kit import Call, Piece, Plan
+from brinell.studies.tasks import open_task
 from brinell.studies.work import open_plan
 
 SAMPLES = 50
@@ -74,10 +75,9 @@ class PicturesPlan(Plan):
 def make_plan(call: Call) -> PicturesPlan:
     """Open the data and the model, and refuse what cannot be carried out."""
     request: Request = call.request
-    for given, names in ((request, OF_CLASSES), (call.options, tuple(AuditOptions.model_fields))):
-        for name in names if given is not None else ():
-            if getattr(given, name) != type(given).model_fields[name].default:
-                raise RequestError(f"data with masks or boxes have no {option(name)}: leave it out")
+    _refuse_settings(request, OF_CLASSES)
+    if call.options is not None:
+        _refuse_settings(call.options, tuple(AuditOptions.model_fields))
     plan: Plan = open_plan(call, truth=True, usual_samples=SAMPLES)
     call.say_samples(plan)
     if len(plan.models) != 1:
@@ -85,9 +85,11 @@ def make_plan(call: Call) -> PicturesPlan:
             "models of masks or boxes are audited one by one, and "
             f"{len(plan.models)} are named: call it for each"
         )
+
     (model,) = plan.models.values()
     opened = plan_attack(plan, model, request, request.attack, request.criterion)
-    task, names = opened.task, plan.dataset.info.names or tuple(map(str, range(len(plan.dataset))))
+    task = opened.task
+    names = plan.dataset.info.names or tuple(map(str, range(len(plan.dataset))))
     facts = PicturesFacts(
         **task_facts(task),
         aims=list(task.aims),
@@ -99,6 +101,13 @@ def make_plan(call: Call) -> PicturesPlan:
     return replace(
         opened, about={"checks": task.checks(plan.ids[:LOOKED_AT].tolist())}, facts=facts
     )
+
+
+def _refuse_settings(given: BaseRequest, names: Sequence[str]) -> None:
+    """Refuse settings that only an audit of classes has, where they differ from their defaults."""
+    for name in names:
+        if getattr(given, name) != type(given).model_fields[name].default:
+            raise RequestError(f"data with masks or boxes have no {option(name)}: leave it out")
 
 
 def plan_attack(
@@ -157,10 +166,10 @@ def _attacks(specs: Sequence[str], task: Task, distance: Distance) -> Iterator[t
                 f"{spec!r} has the option {min(unknown)}: {SEA} has steps alone, "
                 "those of each of its four losses"
             )
-        of_losses = [
-            f"apgd-map?loss={loss}&steps={options.get('steps', SEA_STEPS)}" for loss in LOSSES
-        ]
-        for stage in build_stages(tuple(of_losses) if name == SEA else (spec,)):
+
+        steps = options.get("steps", SEA_STEPS)
+        of_losses = tuple(f"apgd-map?loss={loss}&steps={steps}" for loss in LOSSES)
+        for stage in build_stages(of_losses if name == SEA else (spec,)):
             if reason := skip_reason(stage, task.model, distance):
                 raise RequestError(
                     f"{name} cannot attack {task.model.name}: {reason}; take "
@@ -188,7 +197,7 @@ def groups(plan: Plan) -> Iterator[tuple[int, Array, str]]:
         yield start, ids, f"pictures {start + 1} to {start + len(ids)} of {len(plan.ids)}"
 
 
-def attack_pictures(plan: PicturesPlan, ids: Array, file: str) -> Answers:
+def attack_pictures(plan: PicturesPlan, ids: Array, file: str) -> AttackRows:
     """Attack a group of pictures for each aim by itself, and write their strongest inputs and what
     a page shows.
     """
@@ -197,19 +206,23 @@ def attack_pictures(plan: PicturesPlan, ids: Array, file: str) -> Answers:
     x = plan.dataset.load(samples).to(plan.device)
     answers = task.ask(x, plan.batch_size)
     searches = [_Search(plan, task, ids, x, answers, aim) for aim in task.aims]
+
     met = torch.stack([search.met for search in searches]).any(0).cpu().numpy()
     columns = task.columns(answers, samples, truth=True)
     place = {"sample_id": ids, "aim": "", "attack": CLEAN, "eps": 0.0, "met": met}
-    parts = [rows.build(Answers, len(ids), **place, distance=0.0, forwards=1, **columns)]
-    arrays: dict[str, Tensor] = {}
+    parts = [rows.build(AttackRows, len(ids), **place, distance=0.0, forwards=1, **columns)]
+    strongest: dict[str, Tensor] = {}
     for search in searches:
         parts += search.run()
-        arrays |= {f"{search.aim}-{sample}": search.best[row] for row, sample in enumerate(samples)}
+        strongest[search.aim] = search.best
+
     views = task.views(x, searches[0].best, samples, plan.batch_size)
-    for name, view in views.items():
-        arrays |= {
-            f"{name}-{sample}": view[row].to(torch.uint8) for row, sample in enumerate(samples)
-        }
+    shown = {name: view.to(torch.uint8) for name, view in views.items()}
+    arrays = {
+        f"{name}-{sample}": values[row]
+        for name, values in (strongest | shown).items()
+        for row, sample in enumerate(samples)
+    }
     write_arrays(plan.folder / file, {name: array.cpu().numpy() for name, array in arrays.items()})
     return rows.concatenate(parts)
 
@@ -221,22 +234,24 @@ class _Search:
         self, plan: PicturesPlan, task: Task, ids: Array, x: Tensor, answers: Tensor, aim: str
     ) -> None:
         self.plan, self.task, self.ids, self.x, self.aim = plan, task, ids, x, aim
-        self.criterion, self.y = (
-            task.criterion(ids.tolist(), aim),
-            torch.zeros(len(ids), dtype=torch.int64, device=x.device),
-        )
-        self.best, self.margin = x.clone(), self.criterion.margin(answers, self.y, x)
+        self.criterion = task.criterion(ids.tolist(), aim)
+        # The criterion knows the truth; attacks are shown that class 0 is the true one.
+        self.y = torch.zeros(len(ids), dtype=torch.int64, device=x.device)
+
+        self.best = x.clone()
+        self.margin = self.criterion.margin(answers, self.y, x)
         self.met = self.margin > 0
 
-    def run(self) -> list[Answers]:
+    def run(self) -> list[AttackRows]:
         """The rows of all budgets in rising order."""
         parts = []
         for eps, (name, method) in product(self.plan.levels, self.plan.attacks.items()):
-            is_open, changed = (
-                self.criterion.attackable & ~self.met,
-                (self.best != self.x).flatten(1).any(1),
-            )
-            fresh, begun = ((is_open & mask).nonzero()[:, 0] for mask in (~changed, changed))
+            is_open = self.criterion.attackable & ~self.met
+            changed = (self.best != self.x).flatten(1).any(1)
+
+            # An attack begins at the strongest input so far, where there is one.
+            fresh = (is_open & ~changed).nonzero()[:, 0]
+            begun = (is_open & changed).nonzero()[:, 0]
             for index, start in ((fresh, None), (begun, self.best[begun])):
                 if len(index):
                     parts.append(self._attack(name, method, eps, index, start))
@@ -244,11 +259,12 @@ class _Search:
 
     def _attack(
         self, name: str, method: Attack, eps: float, index: Tensor, start: Tensor | None
-    ) -> Answers:
+    ) -> AttackRows:
         """Attack some of the pictures within a budget, from inputs within it; keep what is
         stronger, and return the rows.
         """
-        begin, x, plan, n = time.perf_counter(), self.x[index], self.plan, len(index)
+        begin = time.perf_counter()
+        x, plan, n = self.x[index], self.plan, len(index)
         threat = Threat(
             distance=plan.distance,
             eps=torch.full((n,), eps, device=x.device),
@@ -256,37 +272,35 @@ class _Search:
             criterion=self.criterion.select(index),
         )
         samples = self.ids[index.cpu().numpy()]
-        of_aim = (
-            name
-            if len(self.task.aims) == 1 and self.task.kind == "segmentation"
-            else f"{self.aim}/{name}"
-        )
         streams = Streams.of(plan.seed, torch.as_tensor(samples, device=x.device))
+        stream = f"{self.task.stream(self.aim, name)} {eps!r}"
 
         ledger, _ = attack(
             self.task.model,
             Batch.of(x, self.y[index], start),
             threat,
             method,
-            streams.fold(f"{of_aim} {eps!r}"),
+            streams.fold(stream),
             queries=plan.queries,
             batch_size=plan.batch_size,
             strongest=True,
         )
 
-        fooled, margin, found = ledger.fooled, ledger.best.margin, ledger.strongest
+        margin, found = ledger.best.margin, ledger.strongest
         seconds = (time.perf_counter() - begin) / n
+
         improved = margin > self.margin[index]
-        self.best[index[improved]], self.margin[index[improved]] = found[improved], margin[improved]
-        self.met[index] |= fooled
+        self.best[index[improved]] = found[improved]
+        self.margin[index[improved]] = margin[improved]
+        self.met[index] |= ledger.fooled
         return rows.build(
-            Answers,
+            AttackRows,
             n,
             sample_id=samples,
             aim=self.aim,
             attack=name,
             eps=eps,
-            met=fooled.cpu().numpy(),
+            met=ledger.fooled.cpu().numpy(),
             margin=np.ma.masked_invalid(margin.double().cpu().numpy()),
             distance=size(plan.distance, found, x).double().cpu().numpy(),
             forwards=ledger.costs.forwards.cpu().numpy(),

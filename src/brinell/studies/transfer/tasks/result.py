@@ -8,26 +8,26 @@ inputs/SOURCE-*.safetensors   the strongest inputs on each source, as an audit o
                               them
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from brinell.analysis.folder_result import Result
-from brinell.analysis.pictures import TASKS, PictureRows
-from brinell.core.boxes import ERRORS, FALSE
+from brinell.analysis.pictures import PictureRows, Pictures
 from brinell.core.record import Array, column
 from brinell.manifest import Amount, Listing
 from brinell.reports.numbers import counted, distance, listed, percent, points
+from brinell.reports.task_reports import TaskReport
 from brinell.reports.values import Detail, Note, Report, Table
 from brinell.store.table import Folder
-from brinell.studies.audit.tasks.result import TITLES, Figure, TaskFacts, show
+from brinell.studies.audit.tasks.result import Figure, TaskFacts
 from brinell.studies.result import FolderResult
+from brinell.studies.tasks import part_of
 from brinell.studies.transfer import TransferRequest
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers(PictureRows):
+class TransferRows(PictureRows):
     """The rows of a transfer."""
 
     source: Array = column(
@@ -36,7 +36,7 @@ class Answers(PictureRows):
     model: Array = column("string", "model that is shown the input")
 
 
-class TransferFacts(TaskFacts):
+class TaskTransferFacts(TaskFacts):
     """Facts that the request leaves open."""
 
     eps: Amount
@@ -59,7 +59,7 @@ class Effect(Figure):
     one."""
 
 
-class Cell(Result):
+class TaskCell(Result):
     """The answers of one model to one set of inputs."""
 
     source: str | None
@@ -73,97 +73,94 @@ class Cell(Result):
     figures: list[Effect]
 
 
-class TransferResult(FolderResult):
+class TaskTransferResult(FolderResult):
     """What `brinell transfer --json` prints for data with masks or boxes."""
 
     request: TransferRequest
-    facts: TransferFacts
+    facts: TaskTransferFacts
     n: int
     """Number of pictures."""
-    cells: list[Cell]
+    cells: list[TaskCell]
     """The untouched pictures on each model, and then each source and aim on each model."""
     notes: list[str]
     """Notes on the models."""
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
-        cells = {(cell.source, cell.aim, cell.model): cell for cell in self.cells}
+        words: TaskReport = part_of(self.facts.task, "report")()
         crossing = [cell for cell in self.cells if cell.source is not None and not cell.white_box]
+        crossing.sort(key=lambda cell: cell.figures[0].change.value or 0.0)
         return Report(
             verb="transfer",
             title="Do inputs found on one model harm another?",
-            subject=f"{self.data}, {counted(self.n, 'picture')}; "
+            subject=f"{self.data}, {counted(self.n, words.sample)}; "
             f"{distance(self.request.norm)} up to {self.facts.eps_text}, "
             f"{self.facts.criterion}, {listed(list(self.facts.attacks))}",
-            sentences=[
-                _sentence(cell, cells)
-                for cell in sorted(crossing, key=lambda cell: cell.figures[0].change.value or 0.0)
-            ],
+            sentences=[self._sentence(cell, words) for cell in crossing],
             notes=[Note("note", "note", text) for text in self.notes],
-            blocks=[
-                Table(
-                    title="Figures of each model on the inputs of each source",
-                    columns=("figure", "found on", *self.models),
-                    rows=[
-                        (
-                            TITLES.get(name, name),
-                            "no attack"
-                            if source is None
-                            else f"{source}, {aim}"
-                            if aim in ERRORS
-                            else source,
-                            *(
-                                _shown(cells[source, aim, model].figures[place])
-                                for model in self.models
-                            ),
-                        )
-                        for place, name in enumerate(
-                            effect.quantity for effect in self.cells[0].figures
-                        )
-                        for source, aim in dict.fromkeys(
-                            (cell.source, cell.aim) for cell in self.cells
-                        )
-                        if name not in ERRORS or aim in (None, name)
-                    ],
-                    text="Below each figure: its interval and its change by the "
-                    "inputs, whose interval is paired by picture "
-                    "(95 %, bootstrap). Inputs are those that were strongest on "
-                    "their source: on other models the figures are no "
-                    "upper bounds of robustness.",
-                    name="figures",
-                    terminal=True,
-                ),
-            ],
+            blocks=[self._matrix(words)],
+        )
+
+    def _by_place(self) -> dict[tuple[str | None, str | None, str], TaskCell]:
+        """The cells by source, aim and model."""
+        return {(cell.source, cell.aim, cell.model): cell for cell in self.cells}
+
+    def _matrix(self, words: TaskReport) -> Table:
+        """Every figure of each model on the inputs of each source and aim."""
+        cells = self._by_place()
+        sets = dict.fromkeys((cell.source, cell.aim) for cell in self.cells)
+        rows = []
+        for place, effect in enumerate(self.cells[0].figures):
+            for source, aim in sets:
+                # A kind of error is counted on the inputs that were aimed at it.
+                if effect.quantity in words.errors and aim not in (None, effect.quantity):
+                    continue
+                found_on = source or "no attack"
+                if aim in words.errors:
+                    found_on = f"{source}, {aim}"
+                shown = [cells[source, aim, model].figures[place] for model in self.models]
+                title = words.errors.get(effect.quantity, effect.quantity)
+                rows.append((title, found_on, *(_shown(effect, words) for effect in shown)))
+        return Table(
+            title="Figures of each model on the inputs of each source",
+            columns=("figure", "found on", *self.models),
+            rows=rows,
+            text="Below each figure: its interval and its change by the inputs, whose interval is "
+            f"paired by {words.sample} (95 %, bootstrap). Inputs are those that were strongest on "
+            "their source: on other models the figures are no upper bounds of robustness.",
+            name="figures",
+            terminal=True,
+        )
+
+    def _sentence(self, cell: TaskCell, words: TaskReport) -> str:
+        """The figure of a model on the inputs of another one, without an attack, and under its own."""
+        cells, effect = self._by_place(), cell.figures[0]
+        clean = cells[None, None, cell.model].figures[0]
+        own = cells.get((cell.model, cell.aim, cell.model))
+        under_own = f", {percent(own.figures[0].value)} under its own attack" if own else ""
+        aimed = f" aimed at {cell.aim}" if cell.aim in words.errors else ""
+        return (
+            f"On inputs found on {cell.source}{aimed}, the {effect.quantity} of {cell.model} is "
+            f"{percent(effect.value)} ({percent(clean.value)} without an attack{under_own})."
         )
 
 
-def _shown(effect: Effect) -> Detail:
+def _shown(effect: Effect, words: TaskReport) -> Detail:
     """A figure with its change."""
-    is_count, change = effect.quantity == FALSE, effect.change
-    parts = (change.value, change.low, change.high)
-    text, low, high = (
-        "" if part is None else f"{part:+.1f}" if is_count else points(part) for part in parts
-    )
-    return Detail(
-        show(effect.quantity, effect),
-        "" if not change.value else f"{text} ({low} to {high})" if low else text,
-    )
+    change = effect.change
+    ends = []
+    for end in (change.value, change.low, change.high):
+        number = "" if end is None else points(end)
+        if end is not None and effect.quantity in words.counts:
+            number = f"{end:+.1f}"
+        ends.append(number)
+
+    text, low, high = ends
+    interval = f" ({low} to {high})" if low else ""
+    return Detail(words.cell(effect.quantity, effect), f"{text}{interval}" if change.value else "")
 
 
-def _sentence(cell: Cell, cells: Mapping[tuple[str | None, str | None, str], Cell]) -> str:
-    """The figure of a model on the inputs of another one, without an attack, and under its own."""
-    effect, clean = cell.figures[0], cells[None, None, cell.model].figures[0]
-    own = cells.get((cell.model, cell.aim, cell.model))
-    under_own = f", {percent(own.figures[0].value)} under its own attack" if own else ""
-    aimed = f" aimed at {cell.aim}" if cell.aim in ERRORS else ""
-    return (
-        f"On inputs found on {cell.source}{aimed}, the {effect.quantity} of "
-        f"{cell.model} is {percent(effect.value)} "
-        f"({percent(clean.value)} without an attack{under_own})."
-    )
-
-
-def summarise(folder: Folder[Answers]) -> TransferResult:
+def summarise(folder: Folder[TransferRows]) -> TaskTransferResult:
     """Figures of a folder from its rows."""
     rows, facts, head = folder.rows, folder.facts, folder.head()
     models = head["models"]
@@ -174,29 +171,29 @@ def summarise(folder: Folder[Answers]) -> TransferResult:
         return index[np.argsort(rows.sample_id[index], kind="stable")]
 
     first = part("", "", models[0])
-    place = np.searchsorted(rows.sample_id[first], rows.sample_id)
-    pictures = TASKS[facts.task](rows.answer, place, first, least_score=facts.least_score)
+    places = np.searchsorted(rows.sample_id[first], rows.sample_id)
+    figures: type[Pictures] = part_of(facts.task, "figures")
+    pictures = figures(rows.answer, places, first, least_score=facts.least_score)
+
     sets = [("", "")]
     for source in facts.sources:
         sets += [(source, aim) for aim in dict.fromkeys(rows.aim[rows.source == source].tolist())]
-    cells = [
-        Cell(
-            source=source or None,
-            aim=aim or None,
-            model=model,
-            white_box=source == model,
-            figures=[
-                Effect(
-                    quantity=name,
-                    **pictures.figure(name, index),
-                    change=Figure(**pictures.figure(name, index, less=part("", "", model))),
+    cells = []
+    for source, aim in sets:
+        for model in models:
+            index, clean = part(source, aim, model), part("", "", model)
+            effects = []
+            for name in pictures.figures:
+                change = Figure(**pictures.figure(name, index, less=clean))
+                effects.append(Effect(quantity=name, **pictures.figure(name, index), change=change))
+            cells.append(
+                TaskCell(
+                    source=source or None,
+                    aim=aim or None,
+                    model=model,
+                    white_box=source == model,
+                    figures=effects,
                 )
-                for name in pictures.figures
-            ],
-        )
-        for source, aim in sets
-        for model in models
-        for index in [part(source, aim, model)]
-    ]
+            )
     notes = [str(note) for entry in folder.manifest["models"] for note in entry.get("notes", [])]
-    return TransferResult(**head, n=len(first), cells=cells, notes=notes)
+    return TaskTransferResult(**head, n=len(first), cells=cells, notes=notes)

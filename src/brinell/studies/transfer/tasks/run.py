@@ -26,7 +26,7 @@ from brinell.studies.audit.tasks.run import (
 )
 from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.transfer import TransferRequest
-from brinell.studies.transfer.tasks.result import Answers, TransferFacts
+from brinell.studies.transfer.tasks.result import TaskTransferFacts, TransferRows
 from brinell.studies.work import open_plan
 
 MISSED = "missed"
@@ -34,7 +34,7 @@ MISSED = "missed"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransferPlan(Plan):
+class TaskTransferPlan(Plan):
     """The plan of a transfer of pictures."""
 
     attacked: dict[str, PicturesPlan]
@@ -43,7 +43,7 @@ class TransferPlan(Plan):
     batch_size: int
 
 
-def make_plan(call: Call) -> TransferPlan:
+def make_plan(call: Call) -> TaskTransferPlan:
     """Open the data and the models, and refuse what cannot be carried out."""
     request: TransferRequest = call.request
     plan: Plan = open_plan(call, truth=True, usual_samples=SAMPLES)
@@ -73,7 +73,7 @@ def make_plan(call: Call) -> TransferPlan:
             f"{option('eps')} {request.eps} is no single budget: write one, such "
             f"as {option('eps', '1/255')}"
         )
-    facts = TransferFacts(
+    facts = TaskTransferFacts(
         **task_facts(first.task),
         eps=first.levels[0],
         eps_text=first.texts[0],
@@ -86,10 +86,12 @@ def make_plan(call: Call) -> TransferPlan:
         "models": {name: each.task.model for name, each in attacked.items()},
         "facts": facts,
     }
-    return TransferPlan(**opened, attacked=attacked, sources=sources, batch_size=request.batch_size)
+    return TaskTransferPlan(
+        **opened, attacked=attacked, sources=sources, batch_size=request.batch_size
+    )
 
 
-def pieces(plan: TransferPlan, call: Call) -> list[Piece]:
+def pieces(plan: TaskTransferPlan, call: Call) -> list[Piece]:
     """The untouched pictures, and groups of pictures on each source."""
     return [
         Piece(name="pictures without an attack", make=partial(_show_clean, plan)),
@@ -106,7 +108,7 @@ def pieces(plan: TransferPlan, call: Call) -> list[Piece]:
     ]
 
 
-def _show_clean(plan: TransferPlan) -> Answers:
+def _show_clean(plan: TaskTransferPlan) -> TransferRows:
     """The rows of the untouched pictures on every model."""
     return rows.concatenate(
         [
@@ -124,7 +126,7 @@ def _show_clean(plan: TransferPlan) -> Answers:
     )
 
 
-def _attack(plan: TransferPlan, source: str, ids: Array, file: str) -> Answers:
+def _attack(plan: TaskTransferPlan, source: str, ids: Array, file: str) -> TransferRows:
     """Attack a source on a group of pictures, and show every model the strongest inputs, by the
     aims of the attack.
     """
@@ -147,7 +149,7 @@ def _attack(plan: TransferPlan, source: str, ids: Array, file: str) -> Answers:
 
 
 def _show(
-    plan: TransferPlan,
+    plan: TaskTransferPlan,
     name: str,
     ids: Array,
     x: Tensor,
@@ -156,9 +158,9 @@ def _show(
     aim: str = "",
     truth: bool = False,
     **columns: Any,
-) -> Answers:
+) -> TransferRows:
     """The rows of a model on inputs of some pictures."""
     task = replace(plan.attacked[name].task, model=plan.models[name])
     answers = task.columns(task.ask(x, plan.batch_size), ids.tolist(), truth=truth)
     place = {"source": source, "aim": aim, "model": name, "sample_id": ids}
-    return rows.build(Answers, len(ids), **place, **answers, **columns)
+    return rows.build(TransferRows, len(ids), **place, **answers, **columns)

@@ -1,0 +1,102 @@
+"""A task from outside, as CONTRIBUTING describes it: audit, transfer and verification take it from
+an installed package, and nothing is edited."""
+
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import brinell
+from brinell.core.errors import BrinellError
+
+GRADES, EPS = 10, (0.05, 0.1)
+
+
+class Scale(torch.nn.Module):
+    """Grade k leads where nine times the mean of the pixels is nearest to k."""
+
+    def forward(self, x):
+        mean = x.flatten(1).mean(1, keepdim=True)
+        return -(9 * mean - torch.arange(float(GRADES), device=x.device)).square()
+
+
+class Brighter(Scale):
+    """The same of brighter pictures."""
+
+    def forward(self, x):
+        return super().forward(1.1 * x)
+
+
+def pictures(n=12):
+    """Pictures away from black and white, and grades that the network misses by one at most."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0.2, 0.8, (n, 1, 1)) + rng.uniform(-0.05, 0.05, (n, 6, 6))
+    y = np.clip(grade(x.mean((1, 2))) + rng.integers(-1, 2, n), 0, GRADES - 1)
+    return x.astype(np.float32), y.astype(np.int64)
+
+
+def grade(mean):
+    """The grade that `Scale` answers for pictures of a mean."""
+    return np.clip(np.round(9 * mean), 0, GRADES - 1)
+
+
+def worst(x, y, eps):
+    """The share of pictures whose grade is near enough, however their mean is moved by eps."""
+    means = [x.mean((1, 2)) + step for step in (-eps, 0, eps)]
+    return np.mean([np.abs(grade(mean) - y) <= 1 for mean in means], axis=0) == 1
+
+
+@pytest.fixture
+def installed(tmp_path, root, monkeypatch):
+    """The package with the metadata of an installation, outside of Brinell."""
+    site = tmp_path / "site"
+    shutil.copytree(root / "examples" / "task" / "brinell_ordinal", site / "brinell_ordinal")
+    distribution = site / "brinell_ordinal-0.1.dist-info"
+    distribution.mkdir()
+    (distribution / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: brinell-ordinal\nVersion: 0.1\n"
+    )
+    (distribution / "entry_points.txt").write_text(
+        "[brinell.task]\nordinal = brinell_ordinal:TASK\n"
+    )
+    monkeypatch.syspath_prepend(str(site))
+    yield
+    for name in [name for name in sys.modules if name.startswith("brinell_ordinal")]:
+        del sys.modules[name]
+
+
+def test_a_task_is_one_package(installed, tmp_path, monkeypatch):
+    from brinell_ordinal.run import Ordered
+
+    x, y = pictures()
+    data = Ordered(brinell.data(x, y, classes=[str(number) for number in range(GRADES)]))
+
+    result = brinell.audit(
+        Scale(), data, eps=list(EPS), attack="pgd?steps=5", out=tmp_path / "audit"
+    )
+    shares = [rate.value for rate in result.robust_accuracy]
+    assert shares == pytest.approx([worst(x, y, eps).mean() for eps in EPS], abs=1e-9)
+    assert result.clean_accuracy.value == 1 and 0 < shares[1] < shares[0] < 1
+    assert "stay near enough" in str(result) and (tmp_path / "audit" / "report.html").exists()
+    assert brinell.open(tmp_path / "audit") == result
+
+    verified = brinell.verify(tmp_path / "audit", Scale(), data)
+    assert not verified.problems and verified.replayed
+
+    moved = brinell.transfer(
+        model=[Scale(), Brighter()], data=data, eps=0.1, attack="pgd?steps=5", out=tmp_path / "t"
+    )
+    figures = {(cell.source, cell.model): cell.figures[0].value for cell in moved.cells}
+    assert figures["Scale", "Scale"] == pytest.approx(shares[1])
+    assert figures[None, "Scale"] > figures["Brighter", "Scale"] >= figures["Scale", "Scale"]
+
+    with pytest.raises(BrinellError, match="holds classes, masks or boxes"):
+        brinell.benchmark(Scale(), data, out=tmp_path / "set")
+    with pytest.raises(BrinellError, match="write a number of steps"):
+        brinell.audit(Scale(), data, eps=0.1, criterion="near", out=tmp_path / "b")
+
+    monkeypatch.undo()  # as where the package is not installed
+    with pytest.raises(BrinellError, match="no task 'ordinal' is installed"):
+        brinell.open(tmp_path / "audit")
