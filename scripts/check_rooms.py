@@ -31,11 +31,11 @@ CEILINGS = {
     ("models", "datasets"): 4_600,
     ("rlab",): 2_170,
     ("training",): 900,
-    ("engine",): 4_000,  # 3,300 once the audit goes by the kit
+    ("engine",): 4_010,  # 3,300 once the audit goes by the kit
     ("store",): 950,
     ("analysis",): 2_360,
     ("reports",): 1_900,
-    ("studies",): 8_760,  # 8,200 once masks and boxes go by the one audit
+    ("studies",): 8_860,  # 8,200 once masks and boxes go by the one audit
     ("cli",): 500,
     ("testing",): 1_100,
 }

@@ -78,6 +78,8 @@ class Task(ABC):
     """The task of the data, as `core.data.Truth.task` names it."""
     unit: ClassVar[str]
     """What of a picture is right or wrong."""
+    has_one_aim: ClassVar[bool] = False
+    """True if there is never more than one aim, by which random numbers need not differ."""
 
     @property
     @abstractmethod
@@ -92,10 +94,6 @@ class Task(ABC):
     @abstractmethod
     def criterion(self, ids: Sequence[int], aim: str = "") -> Any:
         """The criterion of an aim, the first by default, aligned with these samples."""
-
-    def stream(self, aim: str, attack: str) -> str:
-        """The name of the random numbers of an attack for an aim."""
-        return f"{aim}/{attack}"
 
     @abstractmethod
     def columns(
@@ -213,7 +211,7 @@ class MapTask(Task):
     """The class of each pixel."""
 
     model: MapModel
-    kind, unit, usual_attack = "segmentation", "pixel", SEA
+    kind, unit, usual_attack, has_one_aim = "segmentation", "pixel", SEA, True
 
     name: str
     """pixels, iou, gone or target."""
@@ -223,9 +221,6 @@ class MapTask(Task):
     @property
     def aims(self) -> tuple[str, ...]:
         return (self.name,)
-
-    def stream(self, aim: str, attack: str) -> str:
-        return attack  # there is one aim
 
     def criterion(self, ids: Sequence[int], aim: str = "") -> MapCriterion:
         masks, classes = self._masks(ids), self.model.output.classes

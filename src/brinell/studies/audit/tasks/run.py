@@ -273,7 +273,7 @@ class _Search:
         )
         samples = self.ids[index.cpu().numpy()]
         streams = Streams.of(plan.seed, torch.as_tensor(samples, device=x.device))
-        stream = f"{self.task.stream(self.aim, name)} {eps!r}"
+        stream = f"{name if self.task.has_one_aim else f'{self.aim}/{name}'} {eps!r}"
 
         ledger, _ = attack(
             self.task.model,
