@@ -5,8 +5,8 @@
 
 Each CHECKOUT is a working tree of a peer (Adversarial Library, Foolbox, the Adversarial Robustness
 Toolbox), which Brinell does not depend on. Installed peers need no checkout, and missing peers are
-left out. Every side gets the same model, the same images, the same number of steps, and as many
-values of c where there are some; forwards and backwards are counted by a hook on the module, for
+left out. Every side gets the same model, the same images and the same number of steps, and C&W
+`--searches` values of c; forwards and backwards are counted by a hook on the module, for
 all alike, and all results are judged alike: as an input that the module gets wrong, and by its
 distance from the clean one. With `--our-steps` ours makes other steps, where as many cost more
 passes than the peer's.
@@ -36,7 +36,12 @@ from brinell.models._torch_model import TorchModel
 
 GROUP = "passes"
 RUNS = {"": "--subjects cnn4_pgd --samples 2 --steps 4 --searches 2 --seeds 0"}
-PACKAGES = {"adversarial-library": "adv_lib", "foolbox": "foolbox", "art": "art"}
+PACKAGES = {
+    "adversarial-library": "adv_lib",
+    "foolbox": "foolbox",
+    "art": "art",
+    "sigma-zero": "sigma_zero_attack",
+}
 """By peer, the package that it is imported as."""
 RESAMPLES = 2000
 """Of the samples, with replacement, for the interval of a ratio of medians."""
@@ -102,51 +107,62 @@ def art(name: str, **settings: Any) -> Run:
     return run
 
 
+def sigma_zero(steps: int) -> Run:
+    """Sigma-zero of its authors, with as many steps as their function's default."""
+
+    def run(module: nn.Module, x: Tensor, y: Tensor, eps: float) -> Tensor:
+        from sigma_zero_attack import sigma_zero
+
+        adversarial: Tensor = sigma_zero(module, x, y, steps=steps)
+        return adversarial.detach()
+
+    return run
+
+
 def contests(steps: int, searches: int, our_steps: int) -> dict[str, Contest]:
     """All of them; `our_steps` are those of our side.
 
     ART's C&W searches along each step, which costs some seven passes in place of two; it gets as
     many fewer steps.
     """
-    ours, searching = {"steps": our_steps}, {"steps": our_steps, "searches": searches}
+    ours = {"steps": our_steps}
     binary, library = {"binary_search_steps": searches}, adversarial_library
     apgd = {"norm": 1, "loss_function": "ce", "n_iter": steps}
-    names = ("adversarial-library", "foolbox", "art")
-    cw = (
-        library("carlini_wagner_l2", max_iterations=steps, **binary),
-        foolbox("L2CarliniWagnerAttack", steps=steps, **binary),
-        art("CarliniL2Method", max_iter=max(1, steps // 4), **binary),
-    )
-    deepfool = (
-        library("df", steps=50),
-        foolbox("L2DeepFoolAttack", steps=50),
-        art("DeepFool", max_iter=50),
-    )
-    deepfool_linf = (
-        library("df", steps=50, norm=float("inf")),
-        foolbox("LinfDeepFoolAttack", steps=50),
-    )
-    large = library("apgd", use_large_reps=True, **apgd)
     return {
-        "cw": Contest("l2", "cw", searching, dict(zip(names, cw, strict=False))),
         "ddn": Contest(
             "l2",
             "ddn",
             ours,
             {
-                names[0]: library("ddn", steps=steps, levels=None),
-                names[1]: foolbox("DDNAttack", steps=steps),
+                "adversarial-library": library("ddn", steps=steps, levels=None),
+                "foolbox": foolbox("DDNAttack", steps=steps),
+                "adversarial-library, C&W": library(
+                    "carlini_wagner_l2", max_iterations=steps, **binary
+                ),
+                "foolbox, C&W": foolbox("L2CarliniWagnerAttack", steps=steps, **binary),
+                "art, C&W": art("CarliniL2Method", max_iter=max(1, steps // 4), **binary),
+                "adversarial-library, DeepFool": library("df", steps=50),
+                "foolbox, DeepFool": foolbox("L2DeepFoolAttack", steps=50),
             },
         ),
-        "deepfool": Contest("l2", "deepfool", {}, dict(zip(names, deepfool, strict=False))),
-        "deepfool-linf": Contest(
-            "linf", "deepfool", {}, dict(zip(names, deepfool_linf, strict=False))
+        "fmn-linf": Contest(
+            "linf",
+            "fmn",
+            ours,
+            {
+                "adversarial-library, DeepFool": library("df", steps=50, norm=float("inf")),
+                "foolbox, DeepFool": foolbox("LinfDeepFoolAttack", steps=50),
+            },
         ),
+        "sigma-zero": Contest("l0", "sigma-zero", ours, {"sigma-zero": sigma_zero(steps)}),
         "apgd-l1": Contest(
             "l1",
             "apgd",
             ours,
-            {names[0]: library("apgd", **apgd), f"{names[0]}, from 3 eps": large},
+            {
+                "adversarial-library": library("apgd", **apgd),
+                "adversarial-library, from 3 eps": library("apgd", use_large_reps=True, **apgd),
+            },
         ),
     }
 
@@ -283,7 +299,7 @@ def compare(
 
 def main() -> None:
     """Every attack on every network."""
-    attacks = ["cw", "ddn", "deepfool", "deepfool-linf", "apgd-l1"]
+    attacks = ["ddn", "fmn-linf", "sigma-zero", "apgd-l1"]
     subjects = ["lenet5_clean", "cnn4_pgd", "resnet20", "resnet4b"]
     counts = {"samples": 50, "steps": 100, "searches": 9, "our_steps": 0}
     checkouts = {name: "" for name in PACKAGES}

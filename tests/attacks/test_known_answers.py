@@ -224,7 +224,6 @@ ROWS = {
     "apgd": Row({"steps": 15, "restarts": 2}),
     "apgd-map": Row({"steps": 15}),
     "boundary-walk": Row({"steps": 4, "restarts": 4}),
-    "cw": Row({"steps": 40, "searches": 5, "step_size": 0.003, "init_c": 0.003}),
     "fab": Row({"steps": 12}, {"linf": 1.02, "l2": 1.02, "l1": 1.02}),
     "fmn": Row({"steps": 30}, {"linf": 1.02, "l2": 1.02, "l1": 1.02}),
     "hop-skip-jump": Row({"steps": 5, "samples": 100}, {"linf": 1.3, "l2": 1.2}),

@@ -17,12 +17,10 @@ FILE = Path(__file__).parent / "values.json"
 IMAGE, SIGNAL = Domain(kind="image", shape=(2, 5, 6)), Domain(kind="signal", shape=(2, 30))
 SHORT = {
     "boundary-walk": {"steps": 2, "restarts": 2},
-    "cw": {"steps": 4, "searches": 3},
     "hop-skip-jump": {"steps": 2, "samples": 6},
     "pgd-estimated": {"steps": 3, "pairs": 2},
     "rlab": {"steps": "12", "draws": "1"},
     "ray-s": {"steps": 40},
-    "deepfool": {"steps": 4},
 }
 EPS = {"linf": 0.15, "l2": 0.9, "l1": 4.0, "l0": 12.0, "embedding": 0.9}
 

@@ -32,12 +32,14 @@ class EveryKind(Checked):
     targeted: ClassVar[bool] = True
 
 
-def still_active(oracle: Oracle, batch: Batch, *aligned: Any) -> tuple[Any, ...]:
+def still_active(
+    oracle: Oracle, batch: Batch, *aligned: Any, stop_at_eps: bool = False
+) -> tuple[Any, ...]:
     """The rows of `batch` that are still worth a query, and what is aligned with them.
 
-    That may be tensors, threats and streams.
+    That may be tensors, threats and streams. `stop_at_eps` is that of `Oracle.remaining`.
     """
-    rows = oracle.remaining(batch.ids)
+    rows = oracle.remaining(batch.ids, stop_at_eps)
     return (batch, *aligned) if rows is None else select_rows(rows, batch, *aligned)
 
 

@@ -292,7 +292,7 @@ def test_minimal_attacks_give_the_closest(tmp_path):
         model=[near_model(), far_model()],
         data=(X, Y),
         eps=0.15,
-        attack="deepfool",
+        attack="ddn",
         norm="l2",
         out=tmp_path / "t",
     )
