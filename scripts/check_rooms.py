@@ -31,7 +31,7 @@ CEILINGS = {
     ("models", "datasets"): 4_600,
     ("rlab",): 2_170,
     ("training",): 900,
-    ("engine",): 4_010,  # 3,300 once the audit goes by the kit
+    ("engine",): 4_250,  # 3,300 once the audit goes by the kit
     ("store",): 950,
     ("analysis",): 2_360,
     ("reports",): 1_900,

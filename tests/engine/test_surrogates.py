@@ -1,5 +1,7 @@
 """Surrogates: which are refused before anything runs, what is said of them, and their mean."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -56,7 +58,7 @@ def test_what_gives_no_gradients_is_refused():
 
 def test_what_is_said_of_surrogates_beside_models():
     def opened(name, digest, classes):
-        return name, {"digest": digest, "classes": classes}
+        return SimpleNamespace(name=name, facts={"digest": digest, "classes": classes})
 
     net, other, wide = opened("net", "1", 3), opened("other", "2", 3), opened("wide", "3", 4)
     assert surrogate_notes([other], [net]) == [] == surrogate_notes([], [net, wide])

@@ -51,14 +51,18 @@ def conditions(
     `failed` holds the codes of failed checks; `incomplete` is true if some stages without a
     condition cannot run on the model; `labels_only` is true for a model without scores.
     """
-    active, failures = (
-        set(),
-        frozenset(failed) - (OF_NOISE if Code.RANDOM in failed else frozenset()),
-    )
+    failures = frozenset(failed)
+    if Code.RANDOM in failures:
+        failures -= OF_NOISE
     is_repaired = repaired is not None and repaired.disagreement <= GOOD
     decides = repaired is not None and repaired.decides
-    remaining = MASKING - REPAIRABLE | (frozenset() if decides else DETACHED)
-    if incomplete or failures & (remaining if is_repaired else MASKING):
+    # A repair that finite differences agree with leaves only what it does not resolve.
+    masking = MASKING
+    if is_repaired:
+        masking = MASKING - REPAIRABLE | (frozenset() if decides else DETACHED)
+
+    active = set[str]()
+    if incomplete or failures & masking:
         active.add("masked")
     if failures & {Code.ZERO, Code.MISMATCH} and not is_repaired:
         active.add("blind")

@@ -53,7 +53,8 @@ class Identity(NamedTuple):
     @classmethod
     def of(cls, model: Model) -> "Identity":
         """The identity of a model now."""
-        digest, module = model.digest(), model.info.module
+        digest = model.digest()
+        module = model.info.module
         return cls(digest, digest if module is None else digest_of(module.state_dict()))
 
 
@@ -119,31 +120,31 @@ def drift_until_the_end(context: AfterContext) -> Finding:
     """Clean inputs are answered as at the beginning; what the check before the attacks found stays
     where they are.
     """
-    before = (
-        Finding(**context.checks[Code.DRIFT])
-        if Code.DRIFT in context.checks
-        else Finding.not_made(Code.DRIFT, "no sample")
-    )
-    unsure = any(
-        context.checks[code]["passed"] is False for code in PREREQUISITES if code in context.checks
-    )
-    if context.plan.eot > 1 or unsure or not len(context.x):
+    checks = context.checks
+    before = Finding.not_made(Code.DRIFT, "no sample")
+    if Code.DRIFT in checks:
+        before = Finding(**checks[Code.DRIFT])
+    is_unsure = any(code in checks and checks[code]["passed"] is False for code in PREREQUISITES)
+    if context.plan.eot > 1 or is_unsure or not len(context.x):
         return before
+
     try:
         logits = context.ask(context.model, context.x.to(context.plan.device))
     except (SampleError, BatchError) as error:
         text = f"the model fails on a clean input that it answered at the beginning: {error}"
         return Finding(code=Code.DRIFT, passed=False, text=text)
+
+    # Another class must lead clearly, or by another confidence.
     confidence, pred = losses.decision(logits)
     first = torch.as_tensor(context.clean.clean_pred, device=logits.device).long()
+    sure = torch.as_tensor(context.clean.clean_confidence, device=logits.device)
     close = max(CONFIDENCE_TOLERANCE, context.limit)
     lead = logits.gather(1, pred[:, None]) - logits.gather(1, first[:, None])
     changed = lead[:, 0] > close * losses.scale(logits, first)
-    changed |= (
-        confidence - torch.as_tensor(context.clean.clean_confidence, device=logits.device)
-    ).abs() > close
+    changed |= (confidence - sure).abs() > close
     if not changed.any():
         return before
+
     text = (
         f"at the end the model answers {int(changed.sum())} of {len(changed)} "
         "clean inputs differently than at the beginning: "
@@ -160,34 +161,31 @@ def fresh_copy(context: AfterContext) -> Finding:
     A model that depends on the batch is asked in the same order.
     """
     x, limit = context.kept, context.limit
-    if reason := reason_without_process(context.plan, context.model):
-        raise NotMadeError(reason)
-    if context.checks.get(Code.RANDOM, {}).get("passed") is False:
-        raise NotMadeError(OF_NOISE)
-    if not len(x) or context.fresh is None:
-        raise NotMadeError(NOT_ATTACKED)
+    process = _process_for(context)
     order = torch.arange(len(x), device=x.device)
     if context.checks.get(Code.BATCH, {}).get("passed") is not False:
         order = order.flip(0)
 
+    # How long the audited model takes says how long a new process may.
     start = time.monotonic()
     audited = context.ask(context.model, x)
     seconds = PATIENCE + SLOWER * (time.monotonic() - start)
     settings = {"kind": context.model.info.answers, "batch_size": context.batch_size}
-    facts, fresh = context.fresh.ask(settings, x[order], seconds)
+    facts, fresh = process.ask(settings, x[order], seconds)
     context.forwards += len(x)
     difference = answer_difference(audited[order], fresh.to(x.device))
-    changed, figure = int((difference > limit).sum()), float(difference.amax())
+    changed = int((difference > limit).sum())
     if not changed and facts["shared"]:
         raise NotMadeError(
             f"while it answers the model goes to {short(facts['shared'], 200)}, by which a new process may "
             "know what it was asked before"
         )
-    is_other = bool(context.source.spec) and facts["digest"] != context.beginning.digest
-    text, cause = (
-        f"a process that has answered nothing gives the same answers to {len(x)} inputs of the run",
-        None,
+
+    cause = None
+    text = (
+        f"a process that has answered nothing gives the same answers to {len(x)} inputs of the run"
     )
+    is_other = bool(context.source.spec) and facts["digest"] != context.beginning.digest
     if changed and is_other:
         cause = "opened anew the model has other weights or other code"
         text = (
@@ -201,8 +199,24 @@ def fresh_copy(context: AfterContext) -> Finding:
             "model counts, remembers or adapts; audit it with its state fixed"
         )
     return Finding(
-        code=Code.FRESH, passed=not changed, text=text, figure=figure, limit=limit, cause=cause
+        code=Code.FRESH,
+        passed=not changed,
+        text=text,
+        figure=float(difference.amax()),
+        limit=limit,
+        cause=cause,
     )
+
+
+def _process_for(context: AfterContext) -> FreshProcess:
+    """The process to compare with; refuses a comparison that would say nothing."""
+    if reason := reason_without_process(context.plan, context.model):
+        raise NotMadeError(reason)
+    if context.checks.get(Code.RANDOM, {}).get("passed") is False:
+        raise NotMadeError(OF_NOISE)
+    if not len(context.kept) or context.fresh is None:
+        raise NotMadeError(NOT_ATTACKED)
+    return context.fresh
 
 
 def reason_without_process(plan: Plan, model: Model) -> str:

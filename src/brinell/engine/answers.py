@@ -65,7 +65,9 @@ def with_logits(
         or model.access == Access.LABELS
     ):
         return model
-    kinds, name = manifest.setdefault("answers", {}), name or model.name
+
+    name = name or model.name
+    kinds = manifest.setdefault("answers", {})
     if name not in kinds:
         costs = manifest.setdefault("probes", {}).setdefault(name, {"forwards": 0, "backwards": 0})
 
@@ -73,18 +75,12 @@ def with_logits(
             costs["forwards"] += forwards
             costs["backwards"] += backwards
 
-        n, most = (
-            len(dataset.labels()),
-            max(1, min(SAMPLES, MAX_BYTES // (4 * int(np.prod(dataset.domain.shape))))),
-        )
-        index = np.unique(np.linspace(0, n - 1, min(n, most)).astype(int)).tolist() if n else []
-        unreadable = dataset.info.unreadable(index)
-        readable = [sample for sample in index if sample not in unreadable]
         kinds[name] = None
-        if readable:
-            kinds[name] = recognise_answers(
-                model, dataset.load(readable).to(device or "cpu"), count
-            ).info.answers
+        samples = _spread_samples(dataset)
+        if samples:
+            x = dataset.load(samples).to(device or "cpu")
+            kinds[name] = recognise_answers(model, x, count).info.answers
+
     converted = model if kinds[name] is None else LogitModel(model, kinds[name])
     if converted.classes < 2:
         raise ModelError(
@@ -93,6 +89,16 @@ def with_logits(
             "answers=logit or answers=probability"
         )
     return converted
+
+
+def _spread_samples(dataset: Dataset) -> list[int]:
+    """Readable samples that are spread over the data, which may be sorted by class."""
+    n = len(dataset.labels())
+    fit = MAX_BYTES // (4 * int(np.prod(dataset.domain.shape)))
+    count = min(n, max(1, min(SAMPLES, fit)))
+    index = np.unique(np.linspace(0, n - 1, count).astype(int)).tolist()
+    unreadable = dataset.info.unreadable(index)
+    return [sample for sample in index if sample not in unreadable]
 
 
 def check_answer_kind(logits: Tensor, model: Model) -> Finding:
@@ -106,25 +112,20 @@ def check_answer_kind(logits: Tensor, model: Model) -> Finding:
         return Finding(
             code=Code.ANSWERS, passed=False, text=text, cause="the answers are labels alone"
         )
+
+    # The answers as the model gave them, before they were converted to logits.
     kind = model.info.answers or kind_of_answers(logits)
     answers = logits[:, 1:] - logits[:, :1] if kind in ("logit", "probability") else logits
     if kind in ("sigmoids", "probability"):
         answers = answers.sigmoid()
-    elif (
-        kind == "probabilities" and float(logits.amax()) < ROUNDING
-    ):  # otherwise they were read before the softmax
-        answers = answers.exp()
+    elif kind == "probabilities" and float(logits.amax()) < ROUNDING:
+        answers = answers.exp()  # other probabilities were read before the softmax
+
     text = DESCRIPTIONS[kind]
-    half = next(
-        (
-            name
-            for dtype, name in HALF_PRECISIONS.items()
-            if bool((logits.to(dtype).float() == logits).all())
-        ),
-        None,
-    )
-    if kind not in CONVERSIONS and half:
-        text += f", in {half}: a margin below its rounding says nothing"
+    for dtype, name in HALF_PRECISIONS.items():
+        if kind not in CONVERSIONS and bool((logits.to(dtype).float() == logits).all()):
+            text += f", in {name}: a margin below its rounding says nothing"
+            break
     if step := grid(answers):
         text = (
             f"{text}, rounded to multiples of {step:.2g}: changes below that do "
@@ -138,17 +139,16 @@ def grid(answers: Tensor) -> float | None:
     """Step of the grid on which all answers lie; None if they are not rounded, or too few to
     decide.
     """
-    low, high = float(answers.amin()), float(answers.amax())
-    if answers.numel() < MIN_NUMBERS or not low < high:
+    low = float(answers.amin())
+    width = float(answers.amax()) - low
+    if answers.numel() < MIN_NUMBERS or not width > 0:
         return None
-    shares = (answers.detach().double() - low) / (high - low)
+
+    shares = (answers.detach().double() - low) / width
     values = torch.unique(shares.div(ROUNDING).round().mul(ROUNDING))
     step = float(values.diff().amin())
     # Of as many multiples of a step as there are, the last tells its size best.
     step = 1 / round(1 / step)
     off = (values / step - (values / step).round()).abs().amax() * step
-    return (
-        None
-        if 1 / step > COARSE or len(values) < 3 or float(off) > 2 * ROUNDING
-        else step * (high - low)
-    )
+    is_grid = 1 / step <= COARSE and len(values) >= 3 and float(off) <= 2 * ROUNDING
+    return step * width if is_grid else None

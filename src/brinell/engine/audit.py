@@ -36,9 +36,9 @@ def audit_pieces(
         start = time.perf_counter()
         with ExitStack() as sessions:
             networks = open_networks(plan, source, sessions)
-            key = f"once-answers-{number}"
             make = partial(_recognise_answers, plan, networks)
-            answer = yield from make_alone(Piece(name="answers", key=key, make=make))
+            piece = Piece(name="answers", key=f"once-answers-{number}", make=make)
+            answer = yield from make_alone(piece)
             for kind, entries in answer.facts.items():
                 manifest[kind] |= entries
 
@@ -85,7 +85,8 @@ class AuditWorker:
     """Attacks groups for the driver of an audit; holds one model at a time."""
 
     def __init__(self, plan: Plan) -> None:
-        self._plan, self._sessions = plan, ExitStack()
+        self._plan = plan
+        self._sessions = ExitStack()
         self._source: ModelSource | None = None
 
     def piece(self, task: GroupTask) -> Piece:
@@ -93,6 +94,7 @@ class AuditWorker:
         return Piece(name=task.stage, make=partial(self._attack, task))
 
     def _attack(self, task: GroupTask) -> PieceResult:
+        """Attack a group, with its model open from the group before if that is the same."""
         plan = self._plan
         if self._source is None or self._source.name != task.model:
             self._sessions.close()
@@ -130,22 +132,28 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
         }
         for stage in plan.stages
     ]
+    skipped = [
+        {"model": model.name, "stage": name, "reason": reason}
+        for model in plan.models
+        for name, reason in model.skipped.items()
+    ]
+    warnings = [
+        {"code": remark.code, "model": None, "text": remark.text}
+        for remark in plan.dataset.info.remarks
+    ]
     criterion = (plan.targeting or plan.threshold or MISCLASSIFIED).describe()
     if plan.request.reject_class is not None:
         criterion = {"name": NotRejected.name}  # the class is with the facts of each model
-    surrogates = [
-        {"name": entry.name, "spec": entry.spec, **entry.facts}
-        for entry in (*plan.surrogates, *plan.brought)
-    ]
+    data = provenance.data_facts(
+        plan.request.data, plan.dataset, plan.data_digest, len(plan.ids), plan.selection.method
+    )
+    surrogates = [_entry(source) for source in (*plan.surrogates, *plan.brought)]
+
     return {
         "cell": plan_hash(plan),
         "seed": plan.request.seed,
-        "data": provenance.data_facts(
-            plan.request.data, plan.dataset, plan.data_digest, len(plan.ids), plan.selection.method
-        ),
-        "models": [
-            {"name": model.name, "spec": model.spec, **model.facts} for model in plan.models
-        ],
+        "data": data,
+        "models": [_entry(source) for source in plan.models],
         **({"surrogates": surrogates} if surrogates else {}),
         "criterion": criterion,
         "distance": plan.distance.name,
@@ -153,13 +161,11 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
         "eps_text": list(plan.budgets.texts),
         "recommended": plan.recommended,
         "stages": stages,
-        "skipped": [
-            {"model": model.name, "stage": name, "reason": reason}
-            for model in plan.models
-            for name, reason in model.skipped.items()
-        ],
-        "warnings": [
-            {"code": remark.code, "model": None, "text": remark.text}
-            for remark in plan.dataset.info.remarks
-        ],
+        "skipped": skipped,
+        "warnings": warnings,
     }
+
+
+def _entry(source: ModelSource) -> dict[str, Any]:
+    """A model or a surrogate as the manifest has it."""
+    return {"name": source.name, "spec": source.spec, **source.facts}

@@ -37,8 +37,9 @@ class AuditedModel:
         sizer: BatchSizer | None = None,
         surrogates: tuple[Model, ...] = (),
     ) -> None:
-        self.plan, self.source, self.model = plan, source, model
-        self.run, self.progress, self.surrogates = run, progress, surrogates
+        self.plan, self.source = plan, source
+        self.model, self.surrogates = model, surrogates
+        self.run, self.progress = run, progress
         self.parts = Parts(run.path)
         self.rows: dict[str, Records] = {}
         """Rows of the first check and of the stages so far, by name."""
@@ -82,6 +83,7 @@ class AuditedModel:
             total.update({kind: total.get(kind, 0) + count for kind, count in traffic.items()})
 
     def _record(self, place: str, remarks: Mapping[str, str]) -> None:
+        """Record remarks by code, and say those that are new."""
         recorded = self.section("remarks").setdefault(place, {}) if remarks else {}
         new = {code: text for code, text in remarks.items() if code not in recorded}
         recorded.update(new)
@@ -93,6 +95,7 @@ class AuditedModel:
         stages = {stage: samples for stage, samples in self.section("failed").items() if samples}
         if not stages:
             return {}
+
         first = next(iter(stages))
         sample, reason = next(iter(stages[first].items()))
         count = len({failed for samples in stages.values() for failed in samples})
@@ -126,7 +129,6 @@ def facts_of(
         facts["traffic"] = dict(server.traffic())
     by_place = {MEMORY: list(shortages), stage: remarks}
     shortages.clear()
-
     texts = {
         place: {remark.code: remark.text for remark in entries}
         for place, entries in by_place.items()
@@ -141,6 +143,7 @@ def merge_facts(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     remarks: dict[str, dict[str, str]] = {}
     traffic: dict[str, int] = {}
     legend: Mapping[str, Any] = {}
+
     for facts in parts:
         failed |= facts.get("failed", {})
         legend = legend or facts.get("legend", {})
@@ -148,4 +151,5 @@ def merge_facts(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             remarks[place] = texts | remarks.get(place, {})
         for kind, count in facts.get("traffic", {}).items():
             traffic[kind] = traffic.get(kind, 0) + count
+
     return {"failed": failed, "remarks": remarks, "traffic": traffic, "legend": legend}

@@ -112,14 +112,16 @@ class Crossings:
         """True if lines with a jump have steps, and steps of one class differ in height, unlike a
         label with one confidence.
         """
-        on_jumps, first = self.stepped[self.jumps().any(1)].float(), self.classes[:, 0]
+        on_jumps = self.stepped[self.jumps().any(1)].float()
         if not len(on_jumps) or on_jumps.mean() <= 0.5:
             return False
-        groups = [
-            self.before[self.stepped & (first == number)]
-            for number in set(first[self.stepped].tolist())
-        ]
-        return any(bool(heights.min() < (1 - CLOSE) * heights.max()) for heights in groups)
+
+        first = self.classes[:, 0]
+        for number in set(first[self.stepped].tolist()):
+            heights = self.before[self.stepped & (first == number)]
+            if heights.min() < (1 - CLOSE) * heights.max():
+                return True
+        return False
 
     def steep(self) -> Tensor:
         """(len(NEAR),): share of the lines on which the lead is still large near the boundary."""
@@ -148,18 +150,19 @@ def find_crossings(oracle: Oracle, lines: Lines, typical: Tensor) -> Crossings:
     the halving narrows the bracket. Costs at most `TURNS` and `len(NEAR)` forwards a line, and some
     six on healthy networks. `typical` () is the median lead on clean inputs.
     """
-    classes, leads = lines.first.argmax(1), torch.stack([lead(lines.first), lead(lines.last)], 1)
+    classes = lines.first.argmax(1)
+    leads = torch.stack([lead(lines.first), lead(lines.last)], 1)
     scale = torch.maximum(leads, FLOOR * typical).clamp_min(torch.finfo(leads.dtype).tiny)
-    before, after = lines.first.clone(), lines.last.clone()
-    low, high = (
-        torch.zeros(len(classes), device=classes.device),
-        torch.ones(len(classes), device=classes.device),
-    )
-    flat, flat_lead = (
-        torch.full_like(low, torch.inf),
-        torch.zeros_like(low),
-    )  # the first point on the way that is not steep
+    # The bracket on each line, from `low` to `high`, with the answers at both ends.
+    low = torch.zeros(len(classes), device=classes.device)
+    high = torch.ones_like(low)
+    before = lines.first.clone()
+    after = lines.last.clone()
+    # The first point on the way that is not steep.
+    flat = torch.full_like(low, torch.inf)
+    flat_lead = torch.zeros_like(low)
     stepped = torch.zeros_like(low, dtype=torch.bool)
+
     for turn in range(TURNS):
         gaps = torch.stack([_lead_of(before, classes), -_lead_of(after, classes)], 1)
         rows = ((high - low > NARROW) & (gaps > CLOSE * scale).any(1)).nonzero()[:, 0]
@@ -168,24 +171,28 @@ def find_crossings(oracle: Oracle, lines: Lines, typical: Tensor) -> Crossings:
         part = _secant(gaps, scale) if turn % 3 and turn < SECANTS else torch.full_like(low, 0.5)
         middle = low[rows] + part[rows] * (high - low)[rows]
         logits = oracle.scores(lines.ids[rows], lines.at(middle, rows))
-        agreement = logits.argmax(1) == classes[rows]
-        is_equal = (logits == torch.where(agreement[:, None], before[rows], after[rows])).all(1)
-        stepped[rows] |= is_equal & ((high - low)[rows] > APART)
-        low[rows], high[rows] = (
-            torch.where(agreement, middle, low[rows]),
-            torch.where(agreement, high[rows], middle),
-        )
-        before[rows] = torch.where(agreement[:, None], logits, before[rows])
-        after[rows] = torch.where(agreement[:, None], after[rows], logits)
+
+        # The point takes the place of the end of the bracket on its side of the boundary.
+        is_before = logits.argmax(1) == classes[rows]
+        end = torch.where(is_before[:, None], before[rows], after[rows])
+        stepped[rows] |= (logits == end).all(1) & ((high - low)[rows] > APART)
+        low[rows] = torch.where(is_before, middle, low[rows])
+        high[rows] = torch.where(is_before, high[rows], middle)
+        before[rows] = torch.where(is_before[:, None], logits, before[rows])
+        after[rows] = torch.where(is_before[:, None], after[rows], logits)
         share = lead(before) / scale[:, 0]
         turned = torch.isinf(flat) & (low > 0) & (share <= STEEP)
-        flat, flat_lead = torch.where(turned, low, flat), torch.where(turned, share, flat_lead)
+        flat = torch.where(turned, low, flat)
+        flat_lead = torch.where(turned, share, flat_lead)
+
     near = flat_lead[:, None].repeat(1, len(NEAR))
     for place, distance in enumerate(NEAR):
         rows = (flat > (1 - distance) * low).nonzero()[:, 0]
         if len(rows):
             logits = oracle.scores(lines.ids[rows], lines.at((1 - distance) * low[rows], rows))
             near[rows, place] = _lead_of(logits, classes[rows]) / scale[rows, 0]
+
+    # The lead after the boundary is that of the end's class, or of another that lies between.
     rival = after.argmax(1)
     end_scale = torch.where(rival == lines.last.argmax(1), scale[:, 1], scale.amax(1))
     return Crossings(
@@ -219,13 +226,16 @@ def lines_between(oracle: Oracle, batch: Batch, logits: Tensor, *, free: bool) -
     classes = logits.argmax(1)
     turns = torch.stack([(classes[:row] == classes[row]).sum() for row in range(len(classes))])
     order = torch.argsort(turns * logits.shape[1] + classes)
-    starts, ends = list[int](), list[int]()
+
+    starts = list[int]()
+    ends = list[int]()
     for position, row in enumerate(order[:LINES].tolist()):
         partners = torch.roll(order, -position - LINES)
         partners = partners[classes[partners] != classes[row]]
         if len(partners):
             starts.append(row)
             ends.append(int(partners[0]))
+
     last = logits[ends] if free or not starts else oracle.scores(batch.ids[starts], batch.x[ends])
     return crossing_lines(
         Lines(batch.ids[starts], batch.x[starts], batch.x[ends], logits[starts], last)
@@ -297,25 +307,23 @@ def check_margin(
     if code == Code.BOUNDARY:
         description = "lines between inputs of different classes"
     lines = lines_between(oracle, batch, logits, free=free)
+
     if not len(lines.ids):
         description = "lines from the inputs, which are all of one class, to others"
         low, high = domain.bounds(batch.x)
         random = low + (high - low) * rng.fold("line ends").uniform(*batch.x.shape[1:])
-        starts = batch.ids[:LINES], batch.x[:LINES]
-        parts = [
-            crossing_lines(
-                Lines(*starts, end[:LINES], logits[:LINES], oracle.scores(starts[0], end[:LINES]))
-            )
-            for end in (random, low + high - batch.x)
-        ]
-        lines = Lines(
-            *(torch.cat([getattr(part, name) for part in parts]) for name in vars(parts[0]))
-        )
+        ids, start = batch.ids[:LINES], batch.x[:LINES]
+        parts = []
+        for end in (random[:LINES], (low + high - batch.x)[:LINES]):
+            last = oracle.scores(ids, end)
+            parts.append(crossing_lines(Lines(ids, start, end, logits[:LINES], last)))
+        columns = zip(*(vars(part).values() for part in parts), strict=True)
+        lines = Lines(*map(torch.cat, columns))
     if not len(lines.ids):
         raise NotMadeError("the inputs and random ones are of one class")
-    return judge_crossings(
-        code, find_crossings(oracle, lines, lead(logits).median()), description, fewest
-    )
+
+    crossings = find_crossings(oracle, lines, lead(logits).median())
+    return judge_crossings(code, crossings, description, fewest)
 
 
 def judge_crossings(code: Code, crossings: Crossings, description: str, fewest: int) -> Finding:
@@ -326,18 +334,17 @@ def judge_crossings(code: Code, crossings: Crossings, description: str, fewest: 
     `NEAR`. Scores that change in steps, as those of trees, jump everywhere: nothing follows from
     it.
     """
-    jumps, n = crossings.jumps(), len(crossings.before)
+    jumps = crossings.jumps()
+    n = len(crossings.before)
     if crossings.are_steps():
         raise NotMadeError(
             "the scores change in steps, as those of trees, so no lead goes to "
             "zero; attack by labels alone"
         )
+
     if k := int(jumps.any(1).sum()):
-        leading, classes = (
-            torch.unique(crossings.classes[jumps]).tolist(),
-            torch.unique(crossings.classes),
-        )
-        is_few = len(leading) <= 3 and 2 * len(leading) <= len(classes)
+        leading = torch.unique(crossings.classes[jumps]).tolist()
+        is_few = len(leading) <= 3 and 2 * len(leading) <= len(torch.unique(crossings.classes))
         scope = f" (where class {' or '.join(map(str, leading))} leads)" if is_few else ""
         text = (
             f"on {k} of {n} {description} the margin beside the decision boundary "
@@ -345,7 +352,10 @@ def judge_crossings(code: Code, crossings: Crossings, description: str, fewest: 
             f"{scope}: {REMEDY}"
         )
         return Finding(code=code, passed=False, text=text, figure=k / n, limit=0.0)
-    error_rate, rate = 0.0, ERROR_RATE / len(NEAR)
+
+    # The tests at all distances have one error rate together.
+    error_rate = 0.0
+    rate = ERROR_RATE / len(NEAR)
     for distance, limit, share in zip(NEAR, MAX_STEEP, crossings.steep().tolist(), strict=True):
         failed, size = exact_test(round(n * share), n, limit, rate)
         error_rate += size
@@ -358,10 +368,9 @@ def judge_crossings(code: Code, crossings: Crossings, description: str, fewest: 
             return Finding(
                 code=code, passed=False, text=text, figure=share, limit=limit, error_rate=rate
             )
-    text, is_small = (
-        f"on all {n} {description} the margin goes to zero at the decision boundary",
-        n < fewest,
-    )
+
+    is_small = n < fewest
+    text = f"on all {n} {description} the margin goes to zero at the decision boundary"
     return Finding(
         code=code,
         passed=None if is_small else True,

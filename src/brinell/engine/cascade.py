@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from brinell import plugins
-from brinell.core.contracts import Attack, follows_surrogates
+from brinell.core.contracts import Access, Attack, follows_surrogates
 from brinell.core.errors import RequestError, option
 from brinell.core.record import Array
 from brinell.engine.adaptive import Source, When
@@ -76,7 +76,7 @@ class Turn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Looks:
+class Queries:
     """How a stage asks the model."""
 
     eot: int = 1
@@ -90,10 +90,6 @@ class Looks:
             raise ValueError(
                 f"eot is {self.eot}: it is the number of answers that are averaged, 1 or more"
             )
-
-
-TURN_OPTIONS = tuple(field.name for kind in (Turn, Looks) for field in fields(kind))
-"""Options of a stage that are none of its attack."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +123,11 @@ class Stage:
         return self.turn.when is not None or self.gradient != "own"
 
     @property
+    def climbs(self) -> bool:
+        """True if the attack ascends a loss along gradients."""
+        return self.attack.access == Access.GRADIENTS and self.attack.family == "budgeted"
+
+    @property
     def follows_surrogates(self) -> bool:
         """True if the stage follows the gradients of surrogates."""
         return self.gradient == "surrogate" or follows_surrogates(self.attack)
@@ -156,6 +157,8 @@ def build_stages(specs: tuple[str, ...]) -> tuple[Stage, ...]:
                 f"attack {name} is named twice: a stage runs once; change its "
                 "settings or leave one out"
             )
+
+    # Of stages that read alike the full names tell them apart.
     titles = [stage.title for stage in stages]
     return tuple(
         stage
@@ -179,52 +182,63 @@ def _build_stage(spec: str) -> Stage:
         raise RequestError(
             f"attack {spec!r} has a path {path!r}: settings are written {name}?key=value"
         )
-    own = {key: options.pop(key) for key in TURN_OPTIONS if key in options}
-    looks: Looks = plugins.build_class(
-        "attack", spec, Looks, {key: own.pop(key) for key in ("eot", "gradient") if key in own}
-    )
-    turn: Turn = plugins.build_class("attack", spec, Turn, own)
-    gradient, eot = looks.gradient, looks.eot
-    plugin, (_, preset) = check_attack_name(name), PRESETS.get(name, (name, {}))
+
+    # The options of the stage are taken out of those of its attack.
+    queries: Queries = plugins.build_class("attack", spec, Queries, _taken(options, Queries))
+    turn: Turn = plugins.build_class("attack", spec, Turn, _taken(options, Turn))
+    plugin = check_attack_name(name)
+    _, preset = PRESETS.get(name, (name, {}))
     attack: Attack = plugins.build("attack", plugin, preset | options)
-    stops_at_eps = options.get("stop_at_eps") == "true"
-    label = _label(
-        name,
-        attack,
-        {
-            key: value
-            for key, value in options.items()
-            if not (stops_at_eps and key == "stop_at_eps")
-        },
-        eot,
-    )
-    additions = [
-        *["stop at eps"] * stops_at_eps,
-        *([GRADIENT_TITLES[gradient]] if gradient in GRADIENT_TITLES else []),
-    ]
-    kept_to = ", ".join([*additions, *_restrictions(turn)])
+
+    additions = []
+    if options.get("stop_at_eps") == "true":
+        additions.append("stop at eps")
+        del options["stop_at_eps"]
+    if queries.gradient in GRADIENT_TITLES:
+        additions.append(GRADIENT_TITLES[queries.gradient])
+    label = _label(name, attack, options, queries.eot)
     return Stage(
-        spec, plugin, attack, turn, eot, gradient, label, kept_to, ", ".join([label, *additions])
+        name=spec,
+        plugin=plugin,
+        attack=attack,
+        turn=turn,
+        eot=queries.eot,
+        gradient=queries.gradient,
+        label=label,
+        kept_to=", ".join([*additions, *_restrictions(turn)]),
+        short=", ".join([label, *additions]),
     )
+
+
+def _taken(options: dict[str, str], kind: type[Any]) -> dict[str, str]:
+    """The options that are fields of a class, which are taken out of the others."""
+    return {field.name: options.pop(field.name) for field in fields(kind) if field.name in options}
 
 
 def _label(name: str, attack: Attack, options: dict[str, str], eot: int) -> str:
-    short = name in PRESETS or (len(name) <= 4 and name.isalpha())
-    parts = [ATTACK_TITLES.get(name) or (name.upper() if short else name.rpartition(":")[2])]
+    """The readable name of an attack: its title, numbers that matter, and settings that were given."""
+    is_short = name in PRESETS or (len(name) <= 4 and name.isalpha())
+    plain = name.upper() if is_short else name.rpartition(":")[2]
+    parts = [ATTACK_TITLES.get(name, plain)]
     settings = plugins.settings_of(attack)
     for field, minimum in COUNTED_SETTINGS.items():
-        if isinstance(count := settings.get(field), int) and count >= minimum:
+        count = settings.get(field)
+        if isinstance(count, int) and count >= minimum:
             parts.append(f"{count} {field if count != 1 else field[:-1]}")
+
     for key, value in options.items():
+        words = key.replace("_", " ")
         if key == "loss":
             parts.append(f"{value} loss")
         elif key not in COUNTED_SETTINGS:
-            words = key.replace("_", " ")
             parts.append({"true": words, "false": f"no {words}"}.get(value, f"{words} {value}"))
-    return ", ".join([*parts, *[f"EOT over {eot} answers"] * (eot > 1)])
+    if eot > 1:
+        parts.append(f"EOT over {eot} answers")
+    return ", ".join(parts)
 
 
 def _restrictions(turn: Turn) -> list[str]:
+    """The rule of a stage in words, one for each part."""
     texts = {
         f"if ≤ {100 * (turn.within or 0):g} % of the margin is left": turn.within is not None,
         f"if the stage before left ≤ {100 * (turn.last or 0):g} %": turn.last is not None,

@@ -50,6 +50,7 @@ def random_answers(context: CheckContext) -> Finding:
     limit = consistency.ANSWER_TOLERANCE
     spread = max(float(consistency.answer_difference(first, repeat).amax()) for repeat in repeats)
     differ = torch.stack([first.argmax(1) != repeat.argmax(1) for repeat in repeats]).any(0)
+
     text = f"{1 + len(repeats)} answers to each of {len(first)} inputs agree"
     if spread > limit:
         text = (
@@ -64,9 +65,8 @@ def random_answers(context: CheckContext) -> Finding:
 def kind_of_answers(context: CheckContext) -> Finding:
     """Answers are neither rounded nor labels, and their margins differ between inputs."""
     lead = boundary.lead(context.first[0])
-    is_constant = bool(lead.amax() - lead.amin() <= 1e-6 * lead.amax()) and bool(
-        (context.batch.x != context.batch.x[0]).any()
-    )
+    differ = bool((context.batch.x != context.batch.x[0]).any())
+    is_constant = differ and bool(lead.amax() - lead.amin() <= 1e-6 * lead.amax())
     if context.model.access > Access.LABELS and is_constant:
         text = (
             f"all {len(lead)} answers have the same margin, as after an argmax: "
@@ -79,6 +79,7 @@ def kind_of_answers(context: CheckContext) -> Finding:
             text=text,
             cause="the answers name a class and carry no scores",
         )
+
     finding = answers.check_answer_kind(context.first[0], context.model)
     if finding.figure is None:
         return finding
@@ -98,6 +99,7 @@ def gradients_inside(context: CheckContext) -> Finding:
     """
     context.require(Access.GRADIENTS)
     takes_gradients = context.first[1]
+
     text = "no gradient is taken within the model's own forward pass"
     if takes_gradients:
         text = (
@@ -129,6 +131,7 @@ def saturated_logits(context: CheckContext) -> Finding:
         return Finding(
             code=Code.SATURATED, passed=True, text=text, figure=float(blind.float().mean())
         )
+
     remedy = (
         "attacks on the cross-entropy are blind there; use those on margins, such as "
         "apgd-dlr and apgd-t, or scale the logits"
@@ -160,6 +163,7 @@ def gradient_mismatch(context: CheckContext) -> Finding:
         return _foretold(n, text)
     if not check.is_doubtful():
         return _foretold(n, "the margin changes as the gradient foretells, by finite differences")
+
     agreement = check.full_check()
     if agreement.samples < gradient_check.MIN_VISIBLE:
         raise NotMadeError("within the budget hardly an answer changes by more than it is rounded")
@@ -224,7 +228,9 @@ model.
 
 
 def _share(code: Code, bad: Tensor, description: str, remedy: str) -> Finding:
-    k, n = int(bad.sum()), len(bad)
+    """The finding on samples (n,) of which `bad` ones are allowed up to the limit of a check."""
+    k = int(bad.sum())
+    n = len(bad)
     return Finding.of_share(code, k, n, LIMITS[code], f"{k} of {n} {description}", remedy)
 
 

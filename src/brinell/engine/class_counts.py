@@ -16,7 +16,8 @@ def check_classes(model: Model, labels: Array, dataset: Dataset | None = None) -
     count = count_classes(model)
     check_output(model, dataset)
     used = np.unique(labels)
-    if labels.max(initial=0) == count and labels.min(initial=count) >= 1 and 2 * len(used) > count:
+    is_from_1 = labels.max(initial=0) == count and labels.min(initial=count) >= 1
+    if is_from_1 and 2 * len(used) > count:
         raise ModelError(
             f"model {model.name} tells {count} classes apart, and the labels of "
             f"the data run from {labels.min()} to {count}",
@@ -24,6 +25,7 @@ def check_classes(model: Model, labels: Array, dataset: Dataset | None = None) -
             f"remainder where class 0 is written as {count} "
             f"(y % {count})",
         )
+
     if labels.max(initial=0) >= count or labels.min(initial=0) < 0:
         raise ModelError(
             f"model {model.name} tells {count} classes apart, and the data has "
@@ -40,7 +42,8 @@ def check_classes(model: Model, labels: Array, dataset: Dataset | None = None) -
 
 def check_output(model: Model, dataset: Dataset | None) -> None:
     """Raise ModelError if the model answers something else than the data have a truth for."""
-    output, truth = model.info.output, None if dataset is None else dataset.info.truth
+    output = model.info.output
+    truth = None if dataset is None else dataset.info.truth
     subjects = {
         "segmentation": "a mask for each picture",
         "detection": "the objects of each picture",
@@ -51,6 +54,7 @@ def check_output(model: Model, dataset: Dataset | None) -> None:
             f"{dataset.name} holds {subjects[truth.task]}: choose the model of this "
             "data"
         )
+
     if output is not None and truth is None:
         kind = "masks" if isinstance(output, MapOutput) else "boxes"
         raise ModelError(

@@ -57,14 +57,19 @@ class CheckContext:
         on_pass: Callable[[int, int], None] | None = None,
         climbs_margins: bool = False,
     ) -> None:
-        self.model, self.distance, self.eps, self.rng = model, distance, eps, rng
+        self.model, self.clean = model, batch
+        self.distance, self.eps, self.rng = distance, eps, rng
         self.batch_size, self.climbs_margins = batch_size, climbs_margins
-        self.clean, self._on_pass, self.further_forwards = batch, on_pass, 0
+        self._on_pass = on_pass
+        self.further_forwards = 0
         self.ledgers: list[Ledger] = []
+
         # Two of them, so that an input that fools the model by chance in one is not counted as a
         # success in the other.
-        self.oracle, self.attacked = (self.ledger(model).oracle() for _ in range(2))
-        self.batch, self.domain = self.ledgers[0].batch, self.ledgers[0].threat.domain
+        self.oracle = self.ledger(model).oracle()
+        self.attacked = self.ledger(model).oracle()
+        self.batch = self.ledgers[0].batch
+        self.domain = self.ledgers[0].threat.domain
         self.findings: dict[Code, Finding] = {}
         self.repeat: Repeat | None = None
         """The answers of the check of drift, which comes before the others of consistency."""
@@ -75,19 +80,18 @@ class CheckContext:
         """
         reach = min(eps, extent(self.distance, model.domain))
         radius = torch.full((len(self.clean),), reach, device=self.clean.x.device)
-        threat = Threat(distance=self.distance, eps=radius, domain=model.domain)
-        self.ledgers.append(
-            open_questions(
-                model,
-                self.clean,
-                threat,
-                access=model.access,
-                anywhere=minimal,
-                batch_size=self.batch_size,
-                on_pass=self._on_pass,
-            )
+        ledger = open_questions(
+            model,
+            self.clean,
+            Threat(distance=self.distance, eps=radius, domain=model.domain),
+            access=model.access,
+            anywhere=minimal,
+            batch_size=self.batch_size,
+            on_pass=self._on_pass,
         )
-        return self.ledgers[-1]
+        # Kept for the costs of all.
+        self.ledgers.append(ledger)
+        return ledger
 
     def make(self, checks: "Mapping[Code, Check]") -> list[Finding]:
         """Make checks in their order; return all findings so far in the order of `Code`."""
@@ -112,12 +116,11 @@ class CheckContext:
         """(m, classes): scores of some rows of the batch, or one-hot labels of a model that gives
         labels only.
         """
-        ids, x = self.batch.ids[rows], self.batch.x[rows]
-        if self.model.access == Access.LABELS:
-            return torch.nn.functional.one_hot(
-                self.oracle.labels(ids, x), self.model.classes
-            ).float()
-        return self.oracle.scores(ids, x)
+        ids = self.batch.ids[rows]
+        x = self.batch.x[rows]
+        if self.model.access > Access.LABELS:
+            return self.oracle.scores(ids, x)
+        return torch.nn.functional.one_hot(self.oracle.labels(ids, x), self.model.classes).float()
 
     @property
     def rows(self) -> Tensor:
@@ -140,6 +143,7 @@ class CheckContext:
 
         if self.model.access < Access.GRADIENTS:
             return self.ask(self.rows), False
+
         try:
             with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, fetch):
                 return self.ask(self.rows), fetched
@@ -174,12 +178,12 @@ class CheckContext:
         """Forwards and backwards so far, with the questions by which the ledgers confirmed
         successes.
         """
-        forwards = sum(
-            int((ledger.costs.forwards + ledger.confirmations).sum()) for ledger in self.ledgers
-        )
-        return forwards + self.further_forwards, sum(
-            int(ledger.costs.backwards.sum()) for ledger in self.ledgers
-        )
+        forwards = self.further_forwards
+        backwards = 0
+        for ledger in self.ledgers:
+            forwards += int((ledger.costs.forwards + ledger.confirmations).sum())
+            backwards += int(ledger.costs.backwards.sum())
+        return forwards, backwards
 
 
 Check = Callable[[CheckContext], Finding]

@@ -29,7 +29,7 @@ class Budgets:
     """As they were written, range points in the same denominator: `3/255`, not `1/85`."""
 
 
-class SampleBudgets(NamedTuple):
+class BudgetsBySample(NamedTuple):
     """Budgets as multiples of a unit that differs between samples."""
 
     budgets: Budgets

@@ -94,26 +94,25 @@ class GradientCheck:
 
     def __init__(self, context: CheckContext, oracle: Oracle, grad: Tensor) -> None:
         batch, domain, distance, eps = context.batch, context.domain, context.distance, context.eps
-        self._oracle, self._batch, self._domain, self._rng = (
-            oracle,
-            batch,
-            domain,
-            context.rng.fold("differences"),
-        )
+        self._oracle, self._batch, self._domain = oracle, batch, domain
+        self._rng = context.rng.fold("differences")
         low, high = domain.bounds(batch.x)
         self._width = (high - low).expand(1, *domain.shape)
         # The change of every value, as a share of its range, whose distance equals the budget.
         is_lp = distance.name in ("linf", "l2", "l1") and eps < torch.inf
         self._radius = min(eps / float(distance.size(self._width)), LOCAL) if is_lp else LOCAL
+
+        # Points near the clean inputs; every second lies where a step of an attack leads.
         noise = self._rng.fold("point").uniform(*domain.shape).mul_(2).sub_(1)
-        fine = min(self._step(STEPS[0]) / STEPS[0], self._radius)
+        move = noise * min(self._step(STEPS[0]) / STEPS[0], self._radius)
         is_attacked = torch.arange(len(batch), device=batch.x.device) % 2 == 1
-        move = noise * fine
-        move[is_attacked] = (
-            0.75 * self._radius * grad[is_attacked].sign() + 0.25 * move[is_attacked]
-        )
+        step = 0.75 * self._radius * grad[is_attacked].sign()
+        move[is_attacked] = step + 0.25 * move[is_attacked]
         self._x = domain.clamp(batch.x + move * self._width)
-        self._count, self._rounding = 0, ROUNDING
+
+        # Gradients are computed for as many of the samples as a check needs.
+        self._count = 0
+        self._rounding = ROUNDING
         self._grad = torch.zeros_like(self._x)
         self._scale = torch.zeros(len(batch), device=batch.x.device)
 
@@ -169,7 +168,9 @@ class GradientCheck:
         if self._domain.kind != "vector":
             kinds.append(even_frequencies(strength))
 
-        found = [self._compare(rows, share, number, direct) for number, direct in enumerate(kinds)]
+        found = []
+        for number, direct in enumerate(kinds):
+            found.append(self._compare(rows, share, number, direct))
         worst = torch.stack(found).nan_to_num(-1.0).amax(0)
         return torch.where(worst < 0, torch.nan, worst)
 
@@ -186,8 +187,11 @@ class GradientCheck:
         Two forwards per row and direction; the `number` of the kind tells its random numbers from
         those of others.
         """
-        ids, x, rng = self._batch.ids[rows], self._x[rows], self._rng.select(rows)
-        actual, foretold = [], []
+        ids = self._batch.ids[rows]
+        x = self._x[rows]
+        rng = self._rng.select(rows)
+        actual = []
+        foretold = []
         for draw in range(DRAWS):
             noise = rng.fold(f"{number} {draw} {share}").uniform(*self._domain.shape)
             step = self._step(share) * self._width * direct(noise)

@@ -51,8 +51,8 @@ class ModelAudit:
         surrogates: tuple[Model, ...] = (),
         spread: int = 1,
     ) -> None:
-        self.plan, self.source, self.run = plan, source, run
-        self.progress, self.spread = progress, spread
+        self.plan, self.source, self.spread = plan, source, spread
+        self.run, self.progress = run, progress
         self.audited = AuditedModel(plan, source, model, run, progress, surrogates=surrogates)
         self.checks = ModelChecks(self.audited)
 
@@ -84,13 +84,15 @@ class ModelAudit:
         return failed | self.audited.failure_warning()
 
     def _check_clean(self) -> Generator[Sequence[Piece], PieceAnswer, State]:
-        name, n = self.source.name, len(self.plan.ids)
+        """Have the clean inputs answered; returns the state of their samples."""
+        n = len(self.plan.ids)
         clean = self._stored_rows(CLEAN)
         if clean is None:
-            self.progress.stage(name, CLEAN, n, n * self.plan.eot)
+            self.progress.stage(self.source.name, CLEAN, n, n * self.plan.eot)
             clean = yield from clean_pieces(self.audited)
         self.audited.rows[CLEAN] = clean
         state = State.from_clean(clean, self.plan.levels, targeted=self.plan.targeting is not None)
+
         if self.source.reject is not None:
             k = int((state.clean_pred == self.source.reject).sum())
             share = f" ({100 * k / n:.1f} %)" if n else ""
@@ -103,15 +105,16 @@ class ModelAudit:
         return state
 
     def _note_skipped_stages(self) -> None:
+        """Say which stages cannot run on this model, once for each reason."""
         waits = {stage.name for stage in self.plan.stages if stage.waits}
         skipped = {
             name: reason for name, reason in self.source.skipped.items() if name not in waits
         }
         for reason in dict.fromkeys(skipped.values()):
             names = [self.audited.short_name(name) for name in skipped if skipped[name] == reason]
-            listing = "; ".join(names[:MAX_LISTED]) + (
-                f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-            )
+            listing = "; ".join(names[:MAX_LISTED])
+            if len(names) > MAX_LISTED:
+                listing += f" and {len(names) - MAX_LISTED} more"
             self.progress.note(f"{self.source.name}: left out {listing}: {reason}")
 
     def _keep_gallery(self) -> None:
@@ -120,22 +123,20 @@ class ModelAudit:
         """
         records = self.audited.all_rows()
         fooled = np.flatnonzero(has_broken(records))
-        ids, eps, labels = records.sample_id[fooled], records.broken[fooled], records.label[fooled]
-        order = np.lexsort((ids, eps))
-        order = order[
-            np.sort(np.unique(ids[order], return_index=True)[1])
-        ]  # the closest example of each sample
-        limit = max(
-            1,
-            min(
-                GALLERY_SAMPLES, GALLERY_BYTES // (4 * int(np.prod(self.plan.dataset.domain.shape)))
-            ),
-        )
+        ids = records.sample_id[fooled]
+        labels = records.label[fooled]
+        fit = GALLERY_BYTES // (4 * int(np.prod(self.plan.dataset.domain.shape)))
+        limit = max(1, min(GALLERY_SAMPLES, fit))
+
+        # The closest example of each sample comes first, and is the one that counts.
+        order = np.lexsort((ids, records.broken[fooled]))
+        order = order[np.sort(np.unique(ids[order], return_index=True)[1])]
         turns = [
             (turn, label, row)
             for label in np.unique(labels).tolist()
             for turn, row in enumerate(order[labels[order] == label][:limit].tolist())
         ]
+
         samples = [int(ids[row]) for _, _, row in sorted(turns)[:limit]]
         if samples:
             inputs = self.plan.dataset.load(samples).numpy()
@@ -148,14 +149,19 @@ class ModelAudit:
         """
         records = yield from self._stage_rows(stage, state)
         self.audited.rows[stage.name] = records
-        open_, nearest, level = state.correct & (state.broken > 0), state.nearest, state.broken - 1
+        open_ = state.correct & (state.broken > 0)
+        nearest = state.nearest
+        level = state.broken - 1
         fooled = state.update(records, self.plan.ids, self.plan.levels)
+
         if stage.turn.when == "suspected" and stage.turn.share < 1 and len(fooled):
             self.checks.conditions.add("masked")
         if not self._is_probe(stage) or stage.turn.alone:
             return {}
         if len(fooled):
             self.checks.conditions.add("suspected")
+
+        # How near other attacks must come, so that the probe is not ahead of them on a sample.
         reach = state.last - AHEAD * state.clean_margin
         reach[fooled] = np.inf
         compared = open_ & (draw_shares(self.plan, stage) < stage.turn.share)
@@ -169,6 +175,7 @@ class ModelAudit:
     def _stage_rows(
         self, stage: Stage, state: State
     ) -> Generator[Sequence[Piece], PieceAnswer, Records]:
+        """The rows of a stage: none, those that are stored, or those of its pieces."""
         if stage.name in self.source.skipped:
             return NO_ROWS
         if (stored := self._stored_rows(stage.name)) is not None:
@@ -198,52 +205,37 @@ class ModelAudit:
         """The state that a stage begins with: one that runs alone takes no notice of what others
         broke.
         """
-        return (
-            replace(state, broken=np.full_like(state.broken, len(self.plan.levels)))
-            if stage.turn.alone
-            else state
-        )
+        if not stage.turn.alone:
+            return state
+        return replace(state, broken=np.full_like(state.broken, len(self.plan.levels)))
 
     def _spared_samples(self, stage: Stage, state: State) -> Array:
         return spared_samples(self.plan, stage, state, waits=self.checks.waits(stage))
 
     def _is_probe(self, stage: Stage) -> bool:
         """True if the stage does not ascend the loss along gradients and an earlier stage does."""
-        climbs = [
-            stage_.attack.access == Access.GRADIENTS and stage_.attack.family == "budgeted"
-            for stage_ in self.plan.stages
-        ]
-        position = self.plan.stages.index(stage)
-        return (
-            self.audited.model.access == Access.GRADIENTS
-            and not climbs[position]
-            and any(climbs[:position])
-        )
+        earlier = self.plan.stages[: self.plan.stages.index(stage)]
+        has_gradients = self.audited.model.access == Access.GRADIENTS
+        return has_gradients and not stage.climbs and any(before.climbs for before in earlier)
 
     def _announce_stage(self, stage: Stage, samples: int, state: State) -> None:
         """Report the start of a stage: its number, its samples, and the forecast of the stages
         after it.
         """
-        stages, names = self.plan.stages, [source.name for source in self.plan.models]
+        stages = self.plan.stages
         number = stages.index(stage) + 1
-        later = [
-            entry
-            for entry in stages[number:]
-            if entry.name not in self.source.skipped and not self.checks.waits(entry)
-        ]
         passes = samples * sum(self.plan.cost_once(self.source, stage))
-        self.progress.stage(
-            self.source.name, f"{number}/{len(stages)} {stage.short or stage.name}", samples, passes
-        )
+        title = f"{number}/{len(stages)} {stage.short or stage.name}"
+        self.progress.stage(self.source.name, title, samples, passes)
+
         # The forecast takes the samples that are near the boundary now for those that later stages
         # will find there.
         current = replace(state, last=state.nearest)
         open_ = state.correct & (state.broken > 0)
-        remaining = {
-            entry.name: int((open_ & ~self._spared_samples(entry, current)).sum())
-            * sum(self.plan.cost_once(self.source, entry))
-            for entry in later
-        }
-        self.progress.forecast(
-            {stage.name: passes} | remaining, len(names) - names.index(self.source.name) - 1
-        )
+        forecast = {stage.name: passes}
+        for later in stages[number:]:
+            if later.name not in self.source.skipped and not self.checks.waits(later):
+                count = int((open_ & ~self._spared_samples(later, current)).sum())
+                forecast[later.name] = count * sum(self.plan.cost_once(self.source, later))
+        models = len(self.plan.models) - self.plan.models.index(self.source) - 1
+        self.progress.forecast(forecast, models)

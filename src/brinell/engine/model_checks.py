@@ -3,7 +3,7 @@ alarm.
 """
 
 import math
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -56,6 +56,8 @@ Checks = Generator[Sequence[Piece], PieceAnswer, dict[str, str]]
 NO_ROBUST_SAMPLE = "no sample is robust"
 DRIFT_SAMPLES = 16
 """Number of clean inputs that the model answers once more at the end."""
+OF_SCORES = DETACHED | COARSE
+"""Failed checks that say that the shown scores do not lead to the decision."""
 
 
 class ModelChecks:
@@ -75,6 +77,7 @@ class ModelChecks:
         model's own are left out."""
         self._fresh: FreshProcess | None = None
         self._repair_record: dict[str, Any] = {"forwards": 0, "backwards": 0}
+
         self._surrogate = mean_of(audited.surrogates) if audited.surrogates else None
         self.gradient_models: dict[str, Model] = {"own": self.model}
         """Model to query, by the gradient that a stage follows (`engine.adaptive.Source`)."""
@@ -96,8 +99,10 @@ class ModelChecks:
         )
         return not holds or stage.gradient not in self.gradient_models
 
+    # Checks as pieces
+
     def _make(
-        self, name: str, check: Callable[[], CheckResult]
+        self, name: str, *checks: Callable[[], CheckResult]
     ) -> Generator[Sequence[Piece], PieceAnswer, list[str]]:
         """Make checks as a piece of this process, and keep their findings in the manifest; returns
         their codes.
@@ -106,38 +111,21 @@ class ModelChecks:
         """
 
         def make() -> PieceResult:
-            findings, forwards, backwards = self._sizer.fit(check)
-            records = [asdict(finding) for finding in findings]
-            costs = {"forwards": forwards, "backwards": backwards}
-            return PieceResult(
-                facts={
-                    "findings": records,
-                    "costs": costs,
-                    **facts_of(self.audited.model, self.audited.shortages),
-                }
-            )
+            records = []
+            costs = {"forwards": 0, "backwards": 0}
+            for check in checks:
+                findings, forwards, backwards = self._sizer.fit(check)
+                records += [asdict(finding) for finding in findings]
+                costs["forwards"] += forwards
+                costs["backwards"] += backwards
+            facts = facts_of(self.audited.model, self.audited.shortages)
+            return PieceResult(facts={"findings": records, "costs": costs, **facts})
 
         key = self.audited.key(f"checks-{name}")
         answer = yield from make_alone(Piece(name="checks", key=key, make=make))
         self.audited.take("checks", answer.facts)
         self._keep(answer.facts["findings"], answer.facts["costs"])
         return [finding["code"] for finding in answer.facts["findings"]]
-
-    def failed_checks(self, state: State) -> Checks:
-        """Make the checks before the attacks; return the failed ones by code."""
-        yield from self._make("before", partial(self._check_before_attacks, state))
-        return self._failures()
-
-    def _check_before_attacks(self, state: State) -> CheckResult:
-        findings, forwards, backwards = *self._clean_accuracy(state), 0
-        if self._right(state).any():
-            context = self._context(state)
-            self.progress.stage(
-                self.source.name, "checks", len(context.batch), 29 * len(context.batch)
-            )
-            findings += context.make(BEFORE_ATTACKS)
-            forwards, backwards = forwards + context.costs[0], context.costs[1]
-        return findings, forwards, backwards
 
     def _keep(self, findings: Sequence[Mapping[str, Any]], costs: Mapping[str, int]) -> None:
         """Keep findings in the manifest in the place of earlier ones of the same code, and add
@@ -154,20 +142,114 @@ class ModelChecks:
 
     @property
     def _known(self) -> dict[str, Mapping[str, Any]]:
+        """The findings so far by code."""
         return {
             str(record["code"]): record for record in self.run.manifest["checks"][self.source.name]
         }
 
     def _failures(self, codes: Collection[str] = tuple(Code)) -> dict[str, str]:
-        recorded = self._known
+        """The failed ones among some checks by code, each with its text, of which the run warns."""
         failures = {
-            code: str(recorded[code]["text"])
-            for code in recorded
-            if code in codes and recorded[code]["passed"] is False
+            code: str(finding["text"])
+            for code, finding in self._known.items()
+            if code in codes and finding["passed"] is False
         }
         for text in failures.values():
             self.progress.warn(f"{self.source.name}: {text}")
         return failures
+
+    # Before the attacks
+
+    def failed_checks(self, state: State) -> Checks:
+        """Make the checks before the attacks; return the failed ones by code."""
+        yield from self._make(
+            "before",
+            partial(self._check_clean_accuracy, state),
+            partial(self._check_before_attacks, state),
+        )
+        return self._failures()
+
+    def _check_clean_accuracy(self, state: State) -> CheckResult:
+        """Check that the model is right where nothing attacks it."""
+        index = np.flatnonzero(~state.failed)
+        if not len(index) or self.plan.dataset.info.distorted:
+            return [], 0, 0
+        finding, forwards = clean_accuracy.check_clean_accuracy(
+            self.model,
+            state.clean_pred[index],
+            self.plan.labels[index],
+            lambda rows: self.audited.load(self.plan.ids[index[rows]]),
+            spec=self.source.spec,
+            classes=self.plan.dataset.classes,
+            batch_size=self._sizer.size,
+        )
+        self.progress.count_passes(forwards, 0)
+        return [finding], forwards, 0
+
+    def _check_before_attacks(self, state: State) -> CheckResult:
+        """Make the checks on samples that the model classifies correctly."""
+        if not self._right(state).any():
+            return [], 0, 0
+        context = self._context(state)
+        n = len(context.batch)
+        self.progress.stage(self.source.name, "checks", n, 29 * n)
+        findings = context.make(BEFORE_ATTACKS)
+        return findings, *context.costs
+
+    def _context(self, state: State) -> CheckContext:
+        """The model on a few clean samples that it classifies correctly.
+
+        They are spread over the data, which may be sorted by class. They do not depend on the batch
+        size.
+        """
+        plan = self.plan
+        right = np.flatnonzero(self._right(state))
+        fit = GROUP_BYTES // (4 * int(np.prod(plan.dataset.domain.shape)))
+        index = right[evenly_spaced(len(right), min(SAMPLES, len(right), max(2, fit)))]
+        eps = math.inf
+        if len(plan.levels):
+            eps = float(plan.levels[-1] * np.median(plan.units[index]))
+
+        return CheckContext(
+            self.model,
+            self._batch(index),
+            plan.distance,
+            eps,
+            self._streams(index).fold("checks"),
+            batch_size=self._sizer.size,
+            on_pass=self.progress.count_passes,
+            climbs_margins=any(map(_climbs_margin, self._own_stages())),
+        )
+
+    def _own_stages(self) -> Iterator[Stage]:
+        """The stages that run whatever the checks say."""
+        for stage in self.plan.stages:
+            if not stage.waits and stage.name not in self.source.skipped:
+                yield stage
+
+    def _streams(self, index: Array) -> Streams:
+        """Random numbers of the samples at these positions."""
+        ids = torch.as_tensor(self.plan.ids[index], device=self.plan.device)
+        return Streams.of(self.plan.request.seed, ids)
+
+    def _batch(self, index: Array) -> Batch:
+        """The samples at these positions, with ids 0 to n-1."""
+        x = self.audited.load(self.plan.ids[index])
+        return Batch.of(x, torch.as_tensor(self.plan.labels[index], device=x.device).long())
+
+    def _threat(self, index: Array, level: Array, state: State) -> Threat:
+        """The threat of the samples at these positions, at the budgets of their levels (n,)."""
+        plan = self.plan
+        eps = plan.levels[level] * plan.units[index]
+        target = None if state.target is None else state.target[index]
+        return Threat(
+            distance=plan.distance,
+            eps=torch.as_tensor(eps, dtype=torch.float32, device=plan.device),
+            domain=self.model.domain,
+            criterion=make_criterion(target, plan.device, self.source.reject, plan.threshold),
+        )
+
+    # On robust samples
 
     def survivor_checks(self, state: State) -> Checks:
         """Check the margin on robust samples; return it by its code if it failed.
@@ -176,117 +258,98 @@ class ModelChecks:
         """
         if not self._right(state).any() or not len(self.plan.levels):
             return {}
-        yield from self._make("survivors", partial(self._check_robust_samples, state))
-        if failures := self._failures([Code.SURVIVORS, Code.PLATEAU]):
+        yield from self._make(
+            "survivors",
+            partial(self._check_survivors, state),
+            partial(self._check_plateaus, state),
+        )
+        failures = self._failures([Code.SURVIVORS, Code.PLATEAU])
+        if failures:
             self.adapt(failures, state, late=True)
         return failures
 
-    def _check_robust_samples(self, state: State) -> CheckResult:
-        """Make the checks on robust samples."""
-        margins, forwards, backwards = self._check_survivors(state)
-        ends, further_forwards, further_backwards = self._check_plateaus(state)
-        return [*margins, *ends], forwards + further_forwards, backwards + further_backwards
+    def _robust(self, state: State, most: int) -> Array:
+        """Positions of at most so many samples, evenly spaced, that are right untouched and robust
+        at the largest budget, if it is above 0.
+        """
+        is_robust = self._right(state) & (state.broken == len(self.plan.levels))
+        robust = np.flatnonzero(is_robust & (self.plan.units > 0))
+        return robust[evenly_spaced(len(robust), most)]
+
+    def _check_survivors(self, state: State) -> CheckResult:
+        """Make the check on robust samples, unless the same failed on clean inputs."""
+        robust = self._robust(state, boundary.SURVIVORS)
+        before = self._known.get(Code.BOUNDARY, {})
+        if before.get("passed") is not True and before.get("reason") != TOO_FEW:
+            reason = before.get("reason") or (
+                "the scores do not decide on lines between clean inputs already"
+            )
+            return [Finding.not_made(Code.SURVIVORS, str(reason))], 0, 0
+        if not len(robust):
+            return [Finding(code=Code.SURVIVORS, passed=True, text=NO_ROBUST_SAMPLE)], 0, 0
+
+        clean, adversarial = self._adversarial_examples(boundary.EXAMPLES)
+        x = torch.cat([self.audited.load(self.plan.ids[robust]), clean, adversarial])
+        ids = torch.arange(len(x), device=x.device)
+        context = CheckContext(
+            self.model,
+            Batch(ids=ids, x=x, y=torch.zeros_like(ids)),
+            self.plan.distance,
+            math.inf,
+            Streams.of(self.plan.request.seed, ids),
+            batch_size=self._sizer.size,
+        )
+        findings = context.make({Code.SURVIVORS: boundary.survivor_margin})
+        return findings, *context.costs
 
     def _check_plateaus(self, state: State) -> CheckResult:
         """Look at where a short attack on robust samples ends."""
-        robust, right = self._robust(state), np.flatnonzero(self._right(state))
+        robust = self._robust(state, plateau.SAMPLES)
+        right = np.flatnonzero(self._right(state))
         if not len(robust):
             return [Finding(code=Code.PLATEAU, passed=True, text=NO_ROBUST_SAMPLE)], 0, 0
-        robust = robust[evenly_spaced(len(robust), plateau.SAMPLES)]
-        ids = torch.as_tensor(self.plan.ids[robust], device=self.plan.device)
+
         try:
             finding, forwards, backwards = plateau.check_plateaus(
                 self.gradient_models["own"],
                 self._batch(robust),
                 self._threat(robust, np.full(len(robust), -1), state),
                 self._batch(right[evenly_spaced(len(right), SAMPLES)]),
-                Streams.of(self.plan.request.seed, ids).fold("plateau"),
+                self._streams(robust).fold("plateau"),
                 self._sizer.size,
             )
         except (NotMadeError, ModelError) as error:
             return [Finding.not_made(Code.PLATEAU, str(error))], 0, 0
         return [finding], forwards, backwards
 
-    def _batch(self, index: Array) -> Batch:
-        """The samples at these positions, with ids 0 to n-1."""
-        x = self.audited.load(self.plan.ids[index])
-        y = torch.as_tensor(self.plan.labels[index], device=x.device).long()
-        return Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y)
-
-    def _threat(self, index: Array, level: Array, state: State) -> Threat:
-        """The threat of the samples at these positions, at the budgets of their levels (n,)."""
-        plan = self.plan
-        eps = torch.as_tensor(
-            plan.levels[level] * plan.units[index], dtype=torch.float32, device=plan.device
-        )
-        target = None if state.target is None else state.target[index]
-        return Threat(
-            distance=plan.distance,
-            eps=eps,
-            domain=self.model.domain,
-            criterion=make_criterion(target, plan.device, self.source.reject, plan.threshold),
-        )
-
-    def _check_survivors(self, state: State) -> CheckResult:
-        """Make the check on robust samples, unless the same failed on clean inputs."""
-        plan, robust, costs = self.plan, self._robust(state), (0, 0)
-        before = self._known.get(Code.BOUNDARY, {})
-        if before.get("passed") is not True and before.get("reason") != TOO_FEW:
-            reason = str(
-                before.get("reason")
-                or "the scores do not decide on lines between clean inputs already"
-            )
-            finding = Finding.not_made(Code.SURVIVORS, reason)
-        elif not len(robust):
-            finding = Finding(code=Code.SURVIVORS, passed=True, text=NO_ROBUST_SAMPLE)
-        else:
-            index = robust[evenly_spaced(len(robust), boundary.SURVIVORS)]
-            x = torch.cat(
-                [self.audited.load(plan.ids[index]), *self._adversarial_examples(boundary.EXAMPLES)]
-            )
-            ids = torch.arange(len(x), device=x.device)
-            batch, rng = (
-                Batch(ids=ids, x=x, y=torch.zeros_like(ids)),
-                Streams.of(plan.request.seed, ids),
-            )
-            context = CheckContext(
-                self.model, batch, plan.distance, math.inf, rng, batch_size=self._sizer.size
-            )
-            (finding,) = context.make({Code.SURVIVORS: boundary.survivor_margin})
-            costs = context.costs
-        return [finding], *costs
-
-    def _robust(self, state: State) -> Array:
-        """Positions of the samples that are right untouched and robust at the largest budget, if it
-        is above 0.
-        """
-        return np.flatnonzero(
-            self._right(state) & (state.broken == len(self.plan.levels)) & (self.plan.units > 0)
-        )
-
     def _adversarial_examples(self, most: int) -> tuple[Tensor, Tensor]:
         """Clean inputs (m, *shape) of at most so many samples with an adversarial example in the run
         folder, and these examples.
         """
         records = self.audited.all_rows()
-        stage_names = [stage.name for stage in self.plan.stages if not stage.waits]
-        rows_ = np.flatnonzero(
-            has_broken(records) & np.isin(records.attack.astype(str), stage_names)
-        )
-        rows_ = rows_[np.unique(records.sample_id[rows_], return_index=True)[1]]
-        rows_ = rows_[evenly_spaced(len(rows_), most)] if len(rows_) else rows_
+        names = [stage.name for stage in self.plan.stages if not stage.waits]
+        is_found = has_broken(records) & np.isin(records.attack.astype(str), names)
+        # The first example of each sample, at places spread over all.
+        places = np.flatnonzero(is_found)
+        places = places[np.unique(records.sample_id[places], return_index=True)[1]]
+        places = places[evenly_spaced(len(places), most)]
+
         examples: dict[int, Array] = {}
-        for attack in np.unique(records.attack[rows_].astype(str)):
-            ids = records.sample_id[rows_[records.attack[rows_] == attack]].tolist()
+        for attack in np.unique(records.attack[places].astype(str)):
+            of_attack = places[records.attack[places] == attack]
+            ids = records.sample_id[of_attack].tolist()
             examples |= self.run.adversarial(self.source.name, str(attack), ids)
-        ids = np.array(sorted(examples), dtype=np.int64)
-        if not len(ids):
+        if not examples:
             none = torch.zeros(0, *self.plan.dataset.domain.shape, device=self.plan.device)
             return none, none
-        inputs = torch.as_tensor(
-            np.stack([examples[int(sample)] for sample in ids]), device=self.plan.device
+        samples = sorted(examples)
+        inputs = np.stack([examples[sample] for sample in samples])
+        return (
+            self.audited.load(np.array(samples, dtype=np.int64)),
+            torch.as_tensor(inputs, device=self.plan.device),
         )
-        return self.audited.load(ids), inputs
+
+    # After the attacks
 
     def begin(self) -> None:
         """Keep what the model is before its first question, for the checks after the last."""
@@ -304,25 +367,23 @@ class ModelChecks:
         if self._known.keys() <= {Code.CLEAN}:
             return {}  # nothing was attacked
 
-        check = partial(self._check_after_attacks, state)
-        codes = yield from self._make("after", check)
+        codes = yield from self._make("after", partial(self._check_after_attacks, state))
         return self._failures(codes)
 
     def _check_after_attacks(self, state: State) -> CheckResult:
-        plan, recorded = self.plan, self._known
+        """Ask again about clean inputs, and a new process about inputs like those of the run."""
         clean = self.audited.rows[CLEAN]
         index = np.flatnonzero(clean.outcome != Outcome.FAILED)
-        clean = rows.take(
-            clean, index[evenly_spaced(len(index), DRIFT_SAMPLES)] if len(index) else index
-        )
+        clean = rows.take(clean, index[evenly_spaced(len(index), DRIFT_SAMPLES)])
+
         context = AfterContext(
             model=self.model,
             beginning=self._beginning,
-            plan=plan,
+            plan=self.plan,
             source=self.source,
             batch_size=self._sizer.size,
-            checks=recorded,
-            x=plan.dataset.load(clean.sample_id.tolist()),
+            checks=self._known,
+            x=self.plan.dataset.load(clean.sample_id.tolist()),
             clean=clean,
             kept=self._inputs_like_those_of_run(state),
             fresh=self._fresh,
@@ -334,15 +395,16 @@ class ModelChecks:
         """(m, *shape): clean inputs, adversarial ones, and points near robust samples, as attacks
         that fail ask about them; at most `INPUTS` of each.
         """
-        plan, robust = self.plan, self._robust(state)
+        plan = self.plan
+        domain = self.model.domain
+        robust = self._robust(state, INPUTS)
         clean, adversarial = self._adversarial_examples(INPUTS)
-        robust = robust[evenly_spaced(len(robust), INPUTS)] if len(robust) else robust
         x = self.audited.load(plan.ids[robust])
         if not len(x) or not len(plan.levels):
             return torch.cat([clean, adversarial])
 
-        rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids[robust], device=x.device))
-        rng, domain = rng.fold("near robust samples"), self.model.domain
+        # Points in random directions, at a random share of the budget from `NEAREST` on.
+        rng = self._streams(robust).fold("near robust samples")
         eps = torch.as_tensor(plan.levels[-1] * plan.units[robust], dtype=x.dtype, device=x.device)
         length = eps * (NEAREST + (1 - NEAREST) * rng.fold("length").uniform(1)[:, 0])
         change = plan.distance.direction(rng, x.shape[1:]) * per_sample(length, x)
@@ -352,6 +414,8 @@ class ModelChecks:
             change[:, fixed] = 0
         near = domain.clamp(x + change)
         return torch.cat([clean, x, adversarial, near])
+
+    # Beside an attack that does not climb the loss
 
     def probe_ahead(
         self, stage: Stage, state: State, level: Array, reach: Array, compared: int, passes: int
@@ -366,7 +430,7 @@ class ModelChecks:
         """
         recorded = self._known.get(Code.PROBE_AHEAD, {})
         index = np.flatnonzero(~np.isnan(reach))
-        if recorded.get("passed") is False or not is_ahead(len(index), compared, self._looks):
+        if recorded.get("passed") is False or not is_ahead(len(index), compared, self._probes):
             return {}
 
         check = partial(self._compare_probe, stage, state, level, reach, compared, passes)
@@ -379,34 +443,28 @@ class ModelChecks:
         self, stage: Stage, state: State, level: Array, reach: Array, compared: int, passes: int
     ) -> CheckResult:
         """Compare a probe with an attack that climbs the margin; arguments as for `probe_ahead`."""
-        plan, index = self.plan, np.flatnonzero(~np.isnan(reach))
-        index, count = index[evenly_spaced(len(index), COMPARED)], len(index)
-        batch, threat = self._batch(index), self._threat(index, level[index], state)
-        reached = torch.as_tensor(reach[index], dtype=torch.float32, device=plan.device)
-        ids = torch.as_tensor(plan.ids[index], device=plan.device)
-        rng = Streams.of(plan.request.seed, ids).fold("probe ahead")
+        ahead = np.flatnonzero(~np.isnan(reach))
+        index = ahead[evenly_spaced(len(ahead), COMPARED)]
         finding, forwards, backwards = check_lead(
             self.gradient_models["own"],
             f"{self.audited.short_name(stage.name)}, ",
-            batch,
-            threat,
-            reached,
-            (count, compared),
-            self._looks,
+            self._batch(index),
+            self._threat(index, level[index], state),
+            torch.as_tensor(reach[index], dtype=torch.float32, device=self.plan.device),
+            (len(ahead), compared),
+            self._probes,
             passes,
-            rng,
+            self._streams(index).fold("probe ahead"),
             self._sizer.size,
         )
         return [finding], forwards, backwards
 
     @property
-    def _looks(self) -> int:
+    def _probes(self) -> int:
         """How many stages of the plan may be compared with those that climb the loss."""
-        climb = [
-            stage.attack.access == Access.GRADIENTS and stage.attack.family == "budgeted"
-            for stage in self.plan.stages
-        ]
-        return max(1, len(climb) - sum(climb))
+        return max(1, sum(not stage.climbs for stage in self.plan.stages))
+
+    # Consequences
 
     def adapt(self, failed: dict[str, str], state: State, *, late: bool = False) -> None:
         """Decide which waiting stages run, and with which gradients; `late` is true if attacks have
@@ -417,33 +475,15 @@ class ModelChecks:
         """
         if not late:
             self.is_flat = Code.ZERO in failed and self._known[Code.ZERO]["figure"] == 1
-        waiting = [
-            stage
-            for stage in self.plan.stages
-            if stage.waits and stage.name not in self.source.skipped
-        ]
-        waits = any(stage.gradient == "repaired" for stage in waiting)
-        needs_repair = failed.keys() & (
-            (REPAIRABLE if waits else frozenset()) | (frozenset() if late else DETACHED | COARSE)
-        )
-        seeks = (
-            waits and not late and self._seeks_scores and bool(state.correct.any())
-        )  # that nobody shows, and that may decide
-        repaired = (
-            self._sizer.fit(lambda: self._repair(failed, state)) if needs_repair or seeks else None
-        )
-        if (
-            repaired is not None
-            and repaired.decides
-            and not late
-            and failed.keys() & (DETACHED | COARSE)
-        ):
+
+        repaired = self._seek_repair(failed, state, late=late)
+        finds_scores = repaired is not None and repaired.decides and not late
+        if repaired is not None and finds_scores and failed.keys() & OF_SCORES:
             self._follow_deciding_scores(repaired.model, state)
             self.is_flat = False
-            failed, repaired = (
-                {code: text for code, text in failed.items() if code == Code.RANDOM},
-                None,
-            )
+            failed = {code: text for code, text in failed.items() if code == Code.RANDOM}
+            repaired = None
+
         plain = {stage.name for stage in self.plan.stages if not stage.waits}
         self.conditions |= conditions(
             failed,
@@ -454,6 +494,52 @@ class ModelChecks:
         if self._surrogate is not None and self._seeks_scores and "detached" in self.conditions:
             self.gradient_models["surrogate"] = with_scores_of(self.model, self._surrogate)
 
+    def _seek_repair(self, failed: dict[str, str], state: State, *, late: bool) -> Repair | None:
+        """Look for a repair if a failed check calls for one, or a stage waits for one that may be
+        there.
+        """
+        waits = any(
+            stage.gradient == "repaired" and stage.name not in self.source.skipped
+            for stage in self.plan.stages
+        )
+        causes = (REPAIRABLE if waits else frozenset()) | (frozenset() if late else OF_SCORES)
+        # Scores that nobody shows may decide, although no check of the shown ones failed.
+        is_hopeful = waits and not late and self._seeks_scores and bool(state.correct.any())
+        if not failed.keys() & causes and not is_hopeful:
+            return None
+        return self._sizer.fit(lambda: self._repair(failed, state))
+
+    def _repair(self, failed: dict[str, str], state: State) -> Repair | None:
+        """Find a repair of the gradient or reject class that failed its check; record it in the
+        manifest with its cost.
+        """
+        context = self._context(state)
+        n = len(context.batch)
+        is_broken = bool(failed.keys() & (REPAIRABLE | COARSE))
+        title, passes = ("repair", 120 * n) if is_broken else ("inner scores", 256)
+        self.progress.stage(self.source.name, title, n, passes)
+
+        repaired = None
+        if self.model.access == Access.GRADIENTS and self._seeks_scores:
+            scores = find_deciding_scores(context)
+            if scores is not None and (scores.decides or failed.keys() & OF_SCORES):
+                repaired = scores
+        if repaired is None and failed.keys() & GRADIENT_FAILURES:
+            repaired = find_repair(context)
+
+        record = self._repair_record
+        forwards, backwards = context.costs
+        record["forwards"] += forwards
+        record["backwards"] += backwards
+        if repaired is not None:
+            self.gradient_models["repaired"] = repaired.model
+            self.audited.note("checks", [Remark("gradient-repaired", repaired.text)])
+            figure = repaired.disagreement
+            record["way"] = repaired.substitute
+            record["disagreement"] = figure if math.isfinite(figure) else None
+        self.run.manifest.setdefault("repairs", {})[self.source.name] = record
+        return repaired
+
     def _follow_deciding_scores(self, model: Model, state: State) -> None:
         """Let all attacks follow the scores that decide, and measure the lead on clean inputs by
         them.
@@ -461,101 +547,20 @@ class ModelChecks:
         self.gradient_models["own"] = self.gradient_models.pop("repaired")
         index = np.flatnonzero(state.correct)
         for part in np.array_split(index, max(1, math.ceil(len(index) / self._sizer.size))):
-            x = self.audited.load(self.plan.ids[part])
-            y = torch.as_tensor(self.plan.labels[part], device=x.device).long()
-            criterion = make_criterion(
-                None if state.target is None else state.target[part], x.device, self.source.reject
-            )
-            margin = criterion.margin(predict(model, x, self._sizer.size), y, x).cpu().numpy()
-            state.clean_margin[part], state.nearest[part] = -margin, margin
-        self._repair_record |= {
-            "from_start": True,
-            "forwards": self._repair_record["forwards"] + len(index),
-        }
+            batch = self._batch(part)
+            target = None if state.target is None else state.target[part]
+            criterion = make_criterion(target, batch.x.device, self.source.reject)
+            logits = predict(model, batch.x, self._sizer.size)
+            margin = criterion.margin(logits, batch.y, batch.x).cpu().numpy()
+            state.clean_margin[part] = -margin
+            state.nearest[part] = margin
+
+        self._repair_record["from_start"] = True
+        self._repair_record["forwards"] += len(index)
         self.run.manifest["repairs"][self.source.name] = self._repair_record
 
-    def _repair(self, failed: dict[str, str], state: State) -> Repair | None:
-        """Find a repair of the gradient or reject class that failed its check; record it in the
-        manifest with its cost.
-        """
-        context, repaired = self._context(state), None
-        n, broken = len(context.batch), failed.keys() & (REPAIRABLE | COARSE)
-        self.progress.stage(
-            self.source.name, *(("repair", n, 120 * n) if broken else ("inner scores", n, 256))
-        )
-        if self.model.access == Access.GRADIENTS and self._seeks_scores:
-            repaired = find_deciding_scores(context)
-            repaired = (
-                repaired
-                if repaired is None or repaired.decides or failed.keys() & (DETACHED | COARSE)
-                else None
-            )
-        if repaired is None and failed.keys() & GRADIENT_FAILURES:
-            repaired = find_repair(context)
-        costs = context.costs
-        record = self._repair_record
-        record |= {
-            "forwards": record["forwards"] + costs[0],
-            "backwards": record["backwards"] + costs[1],
-        }
-        if repaired is not None:
-            self.gradient_models["repaired"] = repaired.model
-            self.audited.note("checks", [Remark("gradient-repaired", repaired.text)])
-            figure = repaired.disagreement
-            record |= {
-                "way": repaired.substitute,
-                "disagreement": figure if math.isfinite(figure) else None,
-            }
-        self.run.manifest.setdefault("repairs", {})[self.source.name] = record
-        return repaired
 
-    def _clean_accuracy(self, state: State) -> tuple[list[Finding], int]:
-        index = np.flatnonzero(~state.failed)
-        if not len(index) or self.plan.dataset.info.distorted:
-            return [], 0
-        finding, forwards = clean_accuracy.check_clean_accuracy(
-            self.model,
-            state.clean_pred[index],
-            self.plan.labels[index],
-            lambda rows: self.audited.load(self.plan.ids[index[rows]]),
-            spec=self.source.spec,
-            classes=self.plan.dataset.classes,
-            batch_size=self._sizer.size,
-        )
-        self.progress.count_passes(forwards, 0)
-        return [finding], forwards
-
-    def _context(self, state: State) -> CheckContext:
-        """The model on a few clean samples that it classifies correctly.
-
-        They are spread over the data, which may be sorted by class. They do not depend on the batch
-        size.
-        """
-        plan, right = self.plan, np.flatnonzero(self._right(state))
-        count = min(
-            SAMPLES,
-            len(right),
-            max(2, GROUP_BYTES // (4 * int(np.prod(plan.dataset.domain.shape)))),
-        )
-        index = right[evenly_spaced(len(right), count)]
-        batch = self._batch(index)
-        return CheckContext(
-            self.model,
-            batch,
-            plan.distance,
-            float(plan.levels[-1] * np.median(plan.units[index])) if len(plan.levels) else math.inf,
-            Streams.of(
-                plan.request.seed, torch.as_tensor(plan.ids[index], device=plan.device)
-            ).fold("checks"),
-            batch_size=self._sizer.size,
-            on_pass=self.progress.count_passes,
-            climbs_margins=any(
-                stage.attack.access == Access.GRADIENTS
-                and stage.settings().get(
-                    "loss", "ce" if stage.attack.family == "budgeted" else "margin"
-                )
-                != "ce"
-                for stage in plan.stages
-                if not stage.waits and stage.name not in self.source.skipped
-            ),
-        )
+def _climbs_margin(stage: Stage) -> bool:
+    """Whether a stage follows gradients of another loss than the cross-entropy."""
+    usual = "ce" if stage.attack.family == "budgeted" else "margin"
+    return stage.attack.access == Access.GRADIENTS and stage.settings().get("loss", usual) != "ce"

@@ -3,8 +3,9 @@
 No attack runs here.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from brinell.core.record import Array
 from brinell.core.threat import Distance, Threat
 from brinell.engine.cascade import Stage, attacks_title, build_stages
 from brinell.engine.class_counts import check_classes
-from brinell.engine.eps_grid import Budgets, SampleBudgets, check_budgets, parse_eps
+from brinell.engine.eps_grid import Budgets, BudgetsBySample, check_budgets, parse_eps
 from brinell.engine.request import Request
 from brinell.engine.selection import Select, Selection, choose_samples, missing_class_notes
 from brinell.engine.sources import build_source, open_data
@@ -71,7 +72,7 @@ class ModelSource:
     there is none."""
     facts: dict[str, Any]
     """For the manifest: digest, architecture, parameters, classes, access."""
-    skipped: dict[str, str]
+    skipped: dict[str, str] = field(default_factory=dict)
     """Stage name to the reason why it cannot run on this model."""
     reject: int | None = None
     """The class by which it rejects inputs."""
@@ -138,20 +139,23 @@ class Plan:
         if stage.name in model.skipped:
             return 0, 0
         forwards, backwards = self.cost_once(model, stage)
-        runs = 1 if stage.attack.family == "minimal" else len(self.levels)
-        shrinking = stage.eot * int(np.ceil(np.log2(len(self.levels) + 1))) if runs > 1 else 0
-        return len(self.ids) * runs * (forwards + shrinking), len(self.ids) * runs * backwards
+        runs = len(self.ids)
+        if stage.attack.family != "minimal":
+            runs *= len(self.levels)
+            if len(self.levels) > 1:  # the examples are shrunk by bisection over the levels
+                forwards += stage.eot * int(np.ceil(np.log2(len(self.levels) + 1)))
+        return runs * forwards, runs * backwards
 
     def cost_once(self, model: ModelSource, stage: Stage) -> tuple[int, int]:
         """Largest number of forwards and backwards of a stage on one sample at one budget."""
-        forwards, backwards = (
-            stage.eot * passes for passes in stage.attack.cost(model.facts["classes"])
-        )
-        repeated = min(forwards, backwards) if self.request.precision != "float32" else 0
-        forwards, backwards = forwards + repeated, backwards + repeated
-        return forwards if self.request.queries is None else min(
-            forwards, self.request.queries
-        ), backwards
+        forwards, backwards = stage.attack.cost(model.facts["classes"])
+        # In TF32 a gradient may be computed a second time.
+        if self.request.precision != "float32":
+            repeated = min(forwards, backwards)
+            forwards += repeated
+            backwards += repeated
+        most = self.request.queries or math.inf
+        return int(min(stage.eot * forwards, most)), stage.eot * backwards
 
 
 def make_plan(
@@ -159,93 +163,51 @@ def make_plan(
     *,
     dataset: Dataset | None = None,
     models: tuple[Model, ...] = (),
-    recommended: SampleBudgets | None = None,
+    recommended: BudgetsBySample | None = None,
 ) -> Plan:
     """Resolve a request; raise for anything that does not fit before any computation.
 
     Data and models in memory take the place of those that the request names, and `recommended`
     budgets of its eps.
     """
-    stages = _drop_unused_surrogates(build_stages(request.attack), request)
-    for stage in stages:
-        minimum = question_cost(stage.eot, request.precision)
-        if request.queries is not None and request.queries < minimum:
-            raise RequestError(
-                f"queries is {request.queries}, and {stage.name} spends {minimum} "
-                "on one question: allow as many or more"
-            )
+    stages = _stages_of(request)
     distance = open_distance(request.norm)
     device = choose_device(request.device)
     dataset = open_data(request.data) if dataset is None else dataset
-    request = request.model_copy(
-        update={"eps": request.eps or usual_eps(dataset.domain, distance.name)}
-    )
-    if isinstance(distance, ChoosesData):
-        distance.check(dataset.domain)
-    for stage in stages:
-        if isinstance(stage.attack, ChoosesData) and dataset.domain.kind in stage.attack.domains:
-            stage.attack.check(dataset.domain.free)
-    labels, classes = np.asarray(dataset.labels(), dtype=np.int64), tuple(dataset.classes)
+    eps = request.eps or usual_eps(dataset.domain, distance.name)
+    request = request.model_copy(update={"eps": eps})
+    _check_domain(dataset.domain, distance, stages)
+
+    # The samples, the budget of each, and what counts as a success.
+    labels = np.asarray(dataset.labels(), dtype=np.int64)
+    classes = tuple(dataset.classes)
     selection = select_samples(request, dataset)
-    target, threshold = (
-        parse_targeting(request.targeted, classes),
-        resolve_threshold(request, classes),
-    )
+    target = parse_targeting(request.targeted, classes)
+    threshold = resolve_threshold(request, classes)
     ids = selection.ids[attackable_samples(labels[selection.ids], target, threshold)]
-    unreadable = unreadable_samples(
-        dataset, ids.tolist()
-    )  # refused if none is readable; others fail one by one
-    budgets, units, provenance = recommended or SampleBudgets(
-        parse_eps(str(request.eps)), np.ones(len(labels)), None
+    unreadable = unreadable_samples(dataset, ids.tolist())  # some fail one by one, all are refused
+    budgets, units, provenance = recommended or BudgetsBySample(
+        parse_eps(str(eps)), np.ones(len(labels)), None
     )
+    if recommended is None:
+        check_budgets(budgets, distance, dataset.domain)
+
+    # The networks: those whose gradients are followed, then those under test.
     surrogates = tuple(
         _surrogate_source(spec, model_opener(spec, dataset)) for spec in request.surrogate
     )
     for source in surrogates:
         check_gradients(source.open())
     brought = _brought_surrogates(stages, dataset)
-    if recommended is None:
-        check_budgets(budgets, distance, dataset.domain)
-    openers = (
-        [
-            (spec, opener, opener)
-            for spec in request.model
-            for opener in [model_opener(spec, dataset)]
-        ]
-        if not models
-        else [("", _constant_opener(model), model_copier(model)) for model in models]
-    )
     notes = missing_class_notes(labels[selection.ids], classes)
     readable = [sample for sample in ids.tolist() if sample not in unreadable]
-    notes += _input_notes(
-        stages, dataset, readable, distance, max(budgets.values) * float(np.median(units[ids]))
-    )
-    shared = distance, stages, target is not None
-    sources = tuple(
-        _make_source(spec, opener, copy, dataset, *shared, request)
-        for spec, opener, copy in openers
-    )
-    check_names([source.name for source in sources])
-    count = max(len(classes), int(labels.max(initial=0)) + 1)
-    notes += [
-        f"{source.name} tells {count + 1} classes apart, and the data has "
-        f"{count}: if it rejects inputs by class {count}, add "
-        f"{option('reject_class', str(count))}, and such an input is no success"
-        for source in sources
-        if source.reject is None and count > 1 and source.facts["classes"] == count + 1
-    ]
-    notes += surrogate_notes(
-        *(
-            [(entry.name, entry.facts) for entry in part]
-            for part in ((*surrogates, *brought), sources)
-        )
-    )
-    if target is not None:
-        for source in sources:
-            target.check(source.name, source.facts["classes"])
-    if threshold is not None:
-        for source in sources:
-            check_threshold(threshold, source.name, source.facts["classes"], source.facts["access"])
+    largest = max(budgets.values) * float(np.median(units[ids]))
+    notes += _input_notes(stages, dataset, readable, distance, largest)
+    sources = _model_sources(request, dataset, models, distance, stages)
+    _check_criterion(sources, target, threshold)
+    notes += _reject_notes(sources, max(len(classes), int(labels.max(initial=0)) + 1))
+    notes += surrogate_notes((*surrogates, *brought), sources)
+
     return Plan(
         request=request,
         dataset=dataset,
@@ -268,24 +230,9 @@ def make_plan(
     )
 
 
-def _input_notes(
-    stages: tuple[Stage, ...], dataset: Dataset, readable: list[int], distance: Distance, eps: float
-) -> list[str]:
-    attacks = [stage.attack for stage in stages if dataset.domain.kind in stage.attack.domains]
-    trying = [
-        attack
-        for attack in attacks
-        if isinstance(attack, TriesInputs) and distance.name in attack.distances
-    ]
-    if not trying:
-        return []
-    samples = readable[:: max(1, len(readable) // TRIAL_SAMPLES)][:TRIAL_SAMPLES]
-    x = dataset.domain.part(dataset.load(samples))
-    threat = Threat(distance=distance, eps=torch.full((len(x),), eps), domain=dataset.domain.free)
-    return [line for attack in trying for line in attack.try_on(x, threat)]
-
-
-def _drop_unused_surrogates(stages: tuple[Stage, ...], request: Request) -> tuple[Stage, ...]:
+def _stages_of(request: Request) -> tuple[Stage, ...]:
+    """The stages of a request, without those that follow surrogates where it names none."""
+    stages = build_stages(request.attack)
     followers = [stage.name for stage in stages if stage.gradient == "surrogate"]
     requested = [name for name in followers if name in request.attack]
     if requested and not request.surrogate:
@@ -299,13 +246,77 @@ def _drop_unused_surrogates(stages: tuple[Stage, ...], request: Request) -> tupl
             f"{option('attack', 'rlab')} or "
             f"{option('attack', 'fast')}, or write ?gradient=surrogate behind an attack"
         )
-    return tuple(stage for stage in stages if stage.gradient != "surrogate" or request.surrogate)
+
+    if not request.surrogate:
+        stages = tuple(stage for stage in stages if stage.gradient != "surrogate")
+    for stage in stages:
+        least = question_cost(stage.eot, request.precision)
+        if request.queries is not None and request.queries < least:
+            raise RequestError(
+                f"queries is {request.queries}, and {stage.name} spends {least} "
+                "on one question: allow as many or more"
+            )
+    return stages
+
+
+def _check_domain(domain: Domain, distance: Distance, stages: tuple[Stage, ...]) -> None:
+    """Refuse data that the settings of the distance or of an attack do not fit."""
+    if isinstance(distance, ChoosesData):
+        distance.check(domain)
+    for stage in stages:
+        if isinstance(stage.attack, ChoosesData) and domain.kind in stage.attack.domains:
+            stage.attack.check(domain.free)
+
+
+def _check_criterion(
+    sources: tuple[ModelSource, ...],
+    target: Targeting | None,
+    threshold: WrittenCriterion | None,
+) -> None:
+    """Refuse a target class or a criterion that a model does not know."""
+    for source in sources:
+        classes = source.facts["classes"]
+        if target is not None:
+            target.check(source.name, classes)
+        if threshold is not None:
+            check_threshold(threshold, source.name, classes, source.facts["access"])
+
+
+def _reject_notes(sources: tuple[ModelSource, ...], classes: int) -> list[str]:
+    """Notes on models with one class more than the data, by which they may reject inputs."""
+    return [
+        f"{source.name} tells {classes + 1} classes apart, and the data has "
+        f"{classes}: if it rejects inputs by class {classes}, add "
+        f"{option('reject_class', str(classes))}, and such an input is no success"
+        for source in sources
+        if source.reject is None and classes > 1 and source.facts["classes"] == classes + 1
+    ]
+
+
+def _input_notes(
+    stages: tuple[Stage, ...], dataset: Dataset, readable: list[int], distance: Distance, eps: float
+) -> list[str]:
+    """What attacks say that are tried on a few real inputs."""
+    trying = [
+        stage.attack
+        for stage in stages
+        if isinstance(stage.attack, TriesInputs)
+        and dataset.domain.kind in stage.attack.domains
+        and distance.name in stage.attack.distances
+    ]
+    if not trying:
+        return []
+
+    samples = readable[:: max(1, len(readable) // TRIAL_SAMPLES)][:TRIAL_SAMPLES]
+    x = dataset.domain.part(dataset.load(samples))
+    threat = Threat(distance=distance, eps=torch.full((len(x),), eps), domain=dataset.domain.free)
+    return [line for attack in trying for line in attack.try_on(x, threat)]
 
 
 def _surrogate_source(spec: str, opener: Callable[[], Model]) -> ModelSource:
     model: Model = check_complete(Model, opener())
     return ModelSource(
-        name=model.name, spec=spec, open=opener, copy=opener, facts=model_facts(model), skipped={}
+        name=model.name, spec=spec, open=opener, copy=opener, facts=model_facts(model)
     )
 
 
@@ -333,16 +344,14 @@ def usual_eps(domain: Domain, distance: str) -> str:
     """The field's usual budgets: up to 8/255 or 0.2 in Linf, up to 1 in L2, in eight steps; other
     data have none.
     """
-    if (
-        domain.kind != "image"
-        or (domain.low, domain.high) != (0.0, 1.0)
-        or distance not in ("linf", "l2")
-    ):
+    is_usual = domain.kind == "image" and (domain.low, domain.high) == (0.0, 1.0)
+    if not is_usual or distance not in ("linf", "l2"):
         example = "0:20:5 (numbers of values)" if distance == "l0" else "0:0.1:9"
         raise RequestError(
             f"there is no usual eps for {domain.kind} data in {distance}: give "
             f"{option('eps')}, such as {example}"
         )
+
     if distance == "l2":
         return "0:1:9"
     return "0:8/255:9" if domain.levels == 256 else "0:0.2:9"
@@ -367,17 +376,16 @@ def unreadable_samples(dataset: Dataset, ids: Sequence[int]) -> Mapping[int, str
 
 def choose_device(name: str) -> torch.device:
     """The device of this name; auto takes a GPU if there is one."""
+    has_cuda = torch.cuda.is_available()
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device("cuda" if has_cuda else "cpu")
+
     try:
         device = torch.device(name)
         torch.empty(1, device=device).cpu()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        gpus = [
-            f"cuda:{number}"
-            for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
-        ]
+        gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count() * has_cuda)]
         devices = ", ".join(["cpu", *gpus, *["mps"] * torch.backends.mps.is_available()])
         raise RequestError(
             f"device {name!r} cannot be used ({reason}): choose {devices}, or auto"
@@ -407,34 +415,48 @@ def _constant_opener(model: Model) -> Callable[[], Model]:
     return lambda: model
 
 
-def _make_source(
+def _model_sources(
+    request: Request,
+    dataset: Dataset,
+    models: tuple[Model, ...],
+    distance: Distance,
+    stages: tuple[Stage, ...],
+) -> tuple[ModelSource, ...]:
+    """The models under test: those in memory, or those that the request names."""
+    openers = [("", _constant_opener(model), model_copier(model)) for model in models]
+    for spec in () if models else request.model:
+        opener = model_opener(spec, dataset)
+        openers.append((spec, opener, opener))
+
+    sources = [_source_of(*opener, request, dataset, distance, stages) for opener in openers]
+    check_names([source.name for source in sources])
+    return tuple(sources)
+
+
+def _source_of(
     spec: str,
     opener: Callable[[], Model],
     copy: Callable[[], Model],
+    request: Request,
     dataset: Dataset,
     distance: Distance,
     stages: tuple[Stage, ...],
-    targeted: bool,
-    request: Request,
 ) -> ModelSource:
+    """A model under test, which fits the labels of the data, with the stages that it skips."""
     model: Model = check_complete(Model, opener())
     check_classes(model, np.asarray(dataset.labels(), dtype=np.int64), dataset)
     facts = model_facts(model)
-    skipped: dict[str, str] = {}
-    for stage in stages:
-        is_first = (stage.turn.within, stage.turn.last) != (None, None) and len(
-            skipped
-        ) == stages.index(stage)
-        if reason := skip_reason(stage, model, distance, targeted=targeted) or (
-            NO_EARLIER_ATTACK if is_first else ""
-        ):
-            skipped[stage.name] = reason
-    if len(skipped) == len(stages):
-        raise RequestError(_no_stage_message(stages, skipped, model, distance))
+    is_targeted = request.targeted is not None
+    skipped = _skipped_stages(model, stages, distance, targeted=is_targeted)
     reject = parse_reject_class(
-        request.reject_class, tuple(dataset.classes), facts["classes"], targeted
+        request.reject_class,
+        tuple(dataset.classes),
+        facts["classes"],
+        targeted=is_targeted,
     )
-    facts |= {} if reject is None else {"reject_class": reject}
+
+    if reject is not None:
+        facts["reject_class"] = reject
     return ModelSource(
         name=model.name,
         spec=spec,
@@ -446,15 +468,34 @@ def _make_source(
     )
 
 
+def _skipped_stages(
+    model: Model, stages: tuple[Stage, ...], distance: Distance, *, targeted: bool
+) -> dict[str, str]:
+    """The stages that cannot run on a model, by name, each with the reason; all are refused."""
+    skipped: dict[str, str] = {}
+    for number, stage in enumerate(stages):
+        reason = skip_reason(stage, model, distance, targeted=targeted)
+        is_refining = (stage.turn.within, stage.turn.last) != (None, None)
+        if not reason and is_refining and len(skipped) == number:
+            reason = NO_EARLIER_ATTACK
+        if reason:
+            skipped[stage.name] = reason
+
+    if len(skipped) == len(stages):
+        raise RequestError(_no_stage_message(stages, skipped, model, distance))
+    return skipped
+
+
 def split_class_names(spec: str) -> tuple[str, tuple[str, ...]]:
     """A model's spec without the option `class_names`, which every model takes, and the names that
     it states.
     """
-    body, mark, query = spec.partition("?")
-    pairs = query.split("&") if mark else []
+    body, _, query = spec.partition("?")
+    pairs = query.split("&")
     stated = [pair.partition("=")[2] for pair in pairs if pair.startswith(f"{CLASS_NAMES}=")]
     if not stated:
         return spec, ()
+
     if len(stated) > 1 or not stated[0]:
         raise RequestError(
             f"{spec!r} names its classes "
@@ -485,29 +526,27 @@ def model_facts(model: Model) -> dict[str, Any]:
 def _no_stage_message(
     stages: tuple[Stage, ...], skipped: dict[str, str], model: Model, distance: Distance
 ) -> str:
+    """The error about a model that no stage fits: the reasons, and what would fit."""
     reasons = {
         reason: [name for name in skipped if skipped[name] == reason] for reason in skipped.values()
     }
     listing = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
     line = f"no attack can run on {model.name} ({listing})"
-    blind = model.access < Access.GRADIENTS and any(
-        stage.attack.access > model.access for stage in stages
-    )
-    if not blind:
-        distances = [
-            stage.attack.distances
-            for stage in stages
-            if distance.name not in stage.attack.distances
-        ]
-        return f"{line}{norm_advice({name for names in distances for name in names})}"
+
+    is_blind = any(stage.attack.access > model.access for stage in stages)
+    if not is_blind:
+        distances = set[str]()
+        for stage in stages:
+            if distance.name not in stage.attack.distances:
+                distances |= stage.attack.distances
+        return f"{line}{norm_advice(distances)}"
     if model.access == Access.LABELS:
         return f"{line}: ask for {option('attack', 'hop-skip-jump')}, which needs labels only"
-    alternative = (
-        f", or name the model as {model.info.gradients} for attacks by gradients"
-        if model.info.gradients
-        else ""
-    )
-    return f"{line}: ask for {option('attack', 'black-box')}, which needs scores only{alternative}"
+
+    line += f": ask for {option('attack', 'black-box')}, which needs scores only"
+    if model.info.gradients:
+        line += f", or name the model as {model.info.gradients} for attacks by gradients"
+    return line
 
 
 def skip_reason(stage: Stage, model: Model, distance: Distance, *, targeted: bool = False) -> str:
@@ -518,6 +557,7 @@ def skip_reason(stage: Stage, model: Model, distance: Distance, *, targeted: boo
             f"it needs {attack.access.name.lower()}, and the model gives "
             f"{model.access.name.lower()} only"
         )
+
     if targeted and not attack.targeted:
         return "it cannot be led to a target class"
     if distance.name not in attack.distances:

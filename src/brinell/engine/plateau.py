@@ -47,18 +47,20 @@ def check_plateaus(
         raise NotMadeError(f"the model gives {model.access.name.lower()} only")
     if threat.distance.name not in ("linf", "l2", "l1"):
         raise NotMadeError(f"a gradient promises nothing by the way in {threat.distance.name}")
+
     climb: Attack = plugins.build("attack", "apgd", {"loss": "margin", "steps": STEPS})
     ledger, _ = attack(model, batch, threat, climb, rng, batch_size=batch_size, strongest=True)
 
     ids = (~ledger.fooled).nonzero()[:, 0]
-    flat = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
+    k = 0
     if len(ids):
-        inner, ends = ledger.threat, ledger.movable(ledger.strongest)[ids]
+        ends = ledger.movable(ledger.strongest)[ids]
         answer = ledger.oracle().gradient(ids, ends)
-        slope = (answer.grad * inner.distance.ascent(answer.grad)).flatten(1).sum(1).nan_to_num(0.0)
+        steepest = ledger.threat.distance.ascent(answer.grad)
+        slope = (answer.grad * steepest).flatten(1).sum(1).nan_to_num(0.0)
         way = way_to_others(threat, batch.x[ids], batch.y[ids], others)
-        flat = slope * way < FLAT * -answer.loss
-    k = int(flat.sum())
+        k = int((slope * way < FLAT * -answer.loss).sum())
+
     finding = Finding.of_share(
         Code.PLATEAU,
         k,

@@ -28,9 +28,7 @@ class Portions:
     def __init__(self, index: Array, sizer: BatchSizer, model: Model, device: torch.device) -> None:
         self._waiting = [index]
         """Positions to work on, the next ones last."""
-        self._sizer = sizer
-        self._model = model
-        self._device = device
+        self._sizer, self._model, self._device = sizer, model, device
         self._was_short = False
 
     def __iter__(self) -> Iterator[Array]:

@@ -27,11 +27,11 @@ SAMPLES = 64
 """Largest number of samples on which both are compared."""
 
 
-def is_ahead(count: int, compared: int, looks: int) -> bool:
-    """True if a probe is ahead on more samples than on a healthy model, at the rate of one of so many
-    looks.
+def is_ahead(count: int, compared: int, probes: int) -> bool:
+    """True if a probe is ahead on more samples than on a healthy model, at the error rate of one of
+    so many probes.
     """
-    return compared > 0 and exact_test(count, compared, LIMIT, ERROR_RATE / looks)[0]
+    return compared > 0 and exact_test(count, compared, LIMIT, ERROR_RATE / probes)[0]
 
 
 def check_lead(
@@ -41,7 +41,7 @@ def check_lead(
     threat: Threat,
     reach: Tensor,
     counts: tuple[int, int],
-    looks: int,
+    probes: int,
     passes: int,
     rng: Streams,
     batch_size: int,
@@ -49,7 +49,7 @@ def check_lead(
     """Make the comparison; return the finding, and the forwards and backwards that it cost.
 
     The batch holds at most `SAMPLES` samples on which the probe is ahead, with ids 0 to n-1, and
-    `counts` how many these are and how many it attacked. The run compares so many probes (`looks`)
+    `counts` how many these are and how many it attacked. The run compares so many probes (`probes`)
     at most, and all have one error rate together. `reach` (n,) is the margin that it
     reached, from which it counts as ahead: infinite where it broke the sample. It spends at most
     `passes` forwards and backwards on a sample; the text begins with its name, `opening`.
@@ -60,7 +60,8 @@ def check_lead(
     ledger, _ = attack(model, batch, threat, climb, rng, batch_size=batch_size)
 
     behind = ledger.fooled | (ledger.best.margin >= reach)
-    count, compared = round(counts[0] * float((~behind).float().mean())), counts[1]
+    ahead, compared = counts
+    count = round(ahead * float((~behind).float().mean()))
     observation = (
         f"{opening}which does not climb the loss, broke {count} of {compared} "
         "samples or came nearer to it than APGD on the "
@@ -77,6 +78,6 @@ def check_lead(
         observation,
         remedy,
         fewest=1,
-        rate=ERROR_RATE / looks,
+        rate=ERROR_RATE / probes,
     )
     return finding, int(ledger.costs.forwards.sum()), int(ledger.costs.backwards.sum())

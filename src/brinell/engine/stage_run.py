@@ -65,8 +65,7 @@ class GroupQueue:
         self.groups: deque[OpenGroup] = deque()
         """Groups that are cut and whose answers are not taken in, in order."""
         self._queue = np.asarray(samples)
-        self._size = size
-        self._spare = spare
+        self._size, self._spare = size, spare
 
     @property
     def open_samples(self) -> int:
@@ -183,15 +182,10 @@ class StageRun:
         prefix: str = "",
     ) -> None:
         plan = audited.plan
-        self.audited = audited
-        self.plan = plan
-        self.run = audited.run
-        self.name = stage.name
+        self.audited, self.plan, self.run, self.name = audited, plan, audited.run, stage.name
         self.samples = np.flatnonzero(state.correct & ~spared & (state.broken > 0))
         """Positions of the samples that the stage begins on."""
-        self._stage = stage
-        self._state = state
-        self._spared = spared
+        self._stage, self._state, self._spared = stage, state, spared
         self._setting = AttackSetting(
             plan=plan,
             source=audited.source,

@@ -60,23 +60,21 @@ class State:
 
         The `ids` (n,) and the positive `levels` ascend.
         """
-        nearest, index = self.nearest, np.searchsorted(ids, records.sample_id)
-        broken = has_broken(records)
-        np.minimum.at(
-            self.broken,
-            index[broken],
-            np.searchsorted(levels, np.ma.getdata(records.broken)[broken]),
-        )
+        index = np.searchsorted(ids, records.sample_id)
+        is_broken = has_broken(records)
+        fooled = index[is_broken]
+        level = np.searchsorted(levels, np.ma.getdata(records.broken)[is_broken])
+        np.minimum.at(self.broken, fooled, level)
+
         self.last = np.full(len(ids), -np.inf)
         has_margin = ~np.ma.getmaskarray(records.margin)
         self.last[index[has_margin]] = np.ma.getdata(records.margin)[has_margin]
-        self.nearest = np.maximum(nearest, self.last)
+        before = self.nearest
+        self.nearest = np.maximum(before, self.last)
         # What came near at a larger budget says nothing of this one; a minimal attack does not tell
         # where it failed.
-        fooled = index[broken]
-        self.nearest[fooled] = np.where(
-            np.isinf(self.last[fooled]), nearest[fooled], self.last[fooled]
-        )
+        last = self.last[fooled]
+        self.nearest[fooled] = np.where(np.isinf(last), before[fooled], last)
         return fooled
 
 
@@ -91,12 +89,8 @@ def draw_shares(plan: Plan, stage: Stage) -> Array:
 
     In small runs they are smaller, so that a share is `LEAST_SHARE` samples at least.
     """
-    draws = (
-        Streams.of(plan.request.seed, torch.as_tensor(plan.ids))
-        .fold(f"share {stage.name}")
-        .uniform()
-        .numpy()
-    )
+    streams = Streams.of(plan.request.seed, torch.as_tensor(plan.ids)).fold(f"share {stage.name}")
+    draws = streams.uniform().numpy()
     return np.asarray(draws * min(1.0, len(plan.ids) * stage.turn.share / LEAST_SHARE))
 
 

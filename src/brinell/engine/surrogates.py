@@ -2,8 +2,8 @@
 mean.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,6 +11,9 @@ from torch import Tensor
 from brinell.core.errors import ModelError, RequestError, short
 from brinell.core.model import Access, Model, ModelInfo, ask
 from brinell.models._answers import random_inputs
+
+if TYPE_CHECKING:
+    from brinell.engine.plan import ModelSource
 
 
 def check_gradients(model: Model) -> None:
@@ -22,14 +25,15 @@ def check_gradients(model: Model) -> None:
             f"the surrogate {model.name} gives {model.access.name.lower()} only: "
             "name one that gives gradients"
         )
+
     x = random_inputs(model.domain, 4).requires_grad_()
+    grad = None
     try:
         with torch.enable_grad(), model.info.session(torch.device("cpu")):
             logits = ask(model, x)
             value = logits.softmax(1)[:, 0].sum() if logits.shape[1] > 1 else logits.sum()
-            (grad,) = (
-                torch.autograd.grad(value, x, allow_unused=True) if value.requires_grad else (None,)
-            )
+            if value.requires_grad:
+                (grad,) = torch.autograd.grad(value, x, allow_unused=True)
     except (ModelError, RuntimeError) as error:
         shape = "x".join(map(str, model.domain.shape))
         raise RequestError(
@@ -54,34 +58,35 @@ def check_class_names(model: Model, names: Sequence[str], data: str) -> None:
         )
 
 
-Named = Sequence[tuple[str, Mapping[str, Any]]]
-"""Models of a plan: the name and the facts of each, as the manifest has them."""
-
-
-def surrogate_notes(surrogates: Named, models: Named) -> list[str]:
+def surrogate_notes(
+    surrogates: Sequence["ModelSource"], models: Sequence["ModelSource"]
+) -> list[str]:
     """Notes on surrogates that are models under test; refuses those with other classes, and two of
     one name or content.
     """
     notes = []
-    names, digests = [name for name, _ in surrogates], [facts["digest"] for _, facts in surrogates]
-    for name, facts in surrogates:
+    names = [surrogate.name for surrogate in surrogates]
+    digests = [surrogate.facts["digest"] for surrogate in surrogates]
+    for surrogate in surrogates:
+        name, facts = surrogate.name, surrogate.facts
         if names.count(name) > 1 or digests.count(facts["digest"]) > 1:
             raise RequestError(
                 f"the surrogate {name} is named twice: name each once, and tell "
                 "them apart by the option name="
             )
-        for model, model_facts in models:
-            if facts["classes"] != model_facts["classes"]:
+
+        for model in models:
+            if facts["classes"] != model.facts["classes"]:
                 raise RequestError(
                     f"the surrogate {name} tells {facts['classes']} classes "
-                    f"apart, and {model} {model_facts['classes']}: name a "
+                    f"apart, and {model.name} {model.facts['classes']}: name a "
                     "network with the classes of the model under test"
                 )
-            if facts["digest"] == model_facts["digest"]:
+            if facts["digest"] == model.facts["digest"]:
                 notes.append(
                     f"the surrogate {name} is the model under test itself: "
                     "attacks follow its own gradients, so the figures of "
-                    f"{model} are white-box"
+                    f"{model.name} are white-box"
                 )
     return notes
 
@@ -102,7 +107,8 @@ class MeanModel:
             raise RequestError(
                 f"models with different numbers of classes cannot be attacked as one: {counts}"
             )
-        self._models, self.name = tuple(models), " and ".join(model.name for model in models)
+        self._models = tuple(models)
+        self.name = " and ".join(model.name for model in models)
         self.access = Access(min(model.access for model in models))
         self.domain, self.classes = models[0].domain, models[0].classes
 

@@ -15,7 +15,7 @@ from brinell import plugins
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError, option
 from brinell.engine.cascade import build_stages
-from brinell.engine.eps_grid import Budgets, SampleBudgets, parse_eps
+from brinell.engine.eps_grid import Budgets, BudgetsBySample, parse_eps
 from brinell.engine.plan import select_samples
 from brinell.engine.progress import SilentProgress
 from brinell.engine.request import Request
@@ -41,7 +41,7 @@ class Recommended:
     )
 
 
-def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, SampleBudgets]:
+def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, BudgetsBySample]:
     """Resolve the data and budgets of an audit whose eps is `recommended`; `dataset` is in memory,
     in place of `request.data`.
     """
@@ -96,7 +96,7 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, SampleB
         "digest": hashlib.blake2b(units.astype("<f8").tobytes(), digest_size=16).hexdigest(),
     }
     texts = tuple(f"{value}×" if value != "0" else "0" for value in grid.texts)
-    return dataset, SampleBudgets(Budgets(grid.values, texts), budgets, provenance)
+    return dataset, BudgetsBySample(Budgets(grid.values, texts), budgets, provenance)
 
 
 def _load(path: str, dataset: Dataset, norm: str) -> tuple[Distances, float]:
