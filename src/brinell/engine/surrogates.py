@@ -3,7 +3,7 @@ mean.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,9 +11,6 @@ from torch import Tensor
 from brinell.core.errors import ModelError, RequestError, short
 from brinell.core.model import Access, Model, ModelInfo, ask
 from brinell.models._answers import random_inputs
-
-if TYPE_CHECKING:
-    from brinell.engine.plan import ModelSource
 
 
 def check_gradients(model: Model) -> None:
@@ -58,11 +55,11 @@ def check_class_names(model: Model, names: Sequence[str], data: str) -> None:
         )
 
 
-def surrogate_notes(
-    surrogates: Sequence["ModelSource"], models: Sequence["ModelSource"]
-) -> list[str]:
+def surrogate_notes(surrogates: Sequence[Any], models: Sequence[Any]) -> list[str]:
     """Notes on surrogates that are models under test; refuses those with other classes, and two of
     one name or content.
+
+    Both are sources of a plan, with a name and facts.
     """
     notes = []
     names = [surrogate.name for surrogate in surrogates]
