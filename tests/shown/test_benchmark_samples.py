@@ -4,6 +4,7 @@ sizes, distortions and pictures of the examples, each as a plain loop over the r
 
 import base64
 import csv
+import html
 import io
 import re
 from pathlib import Path
@@ -12,10 +13,14 @@ from statistics import mean, median
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from PIL import Image
 
 import brinell
+from _helpers import Recorder
 from _sets import arrays_of
+from brinell.core.domain import Domain
+from brinell.datasets._memory import from_arrays
 from brinell.reports.csv import csv_files
 from brinell.reports.html import page
 from brinell.reports.values import Gallery, Table
@@ -192,3 +197,42 @@ def test_page_holds_the_pictures(benchmark):
     for title in ("Clean, changed and distorted", "One sample at every level"):
         assert title in text
     assert text.count("<img") >= 6 * 3 + 3
+
+
+def photographs(side=224, high=1.0):
+    """A set of two photographs, and a model that compares their mean with a half."""
+    shape = (3, side, side)
+    x = np.random.default_rng(0).uniform(0.3, 0.45, (2, *shape)).astype(np.float32) * high
+    domain = Domain(kind="image", shape=shape, high=high, levels=256)
+
+    def logits(x):
+        lead = 40 * (x.flatten(1).mean(1) / high - 0.5)
+        return torch.stack([-lead, lead], 1)
+
+    return Recorder(logits, domain), from_arrays(x, np.zeros(2), domain=domain)
+
+
+def text_of(model, data, folder):
+    settings = {"distortions": "brightness", "patch": 56, "steps": 30, "refine": 2, "levels": "1"}
+    result = brinell.benchmark(model, data, out=folder, **settings)
+    assert result.success.k
+    table = tables(result.report())["The adversarial examples"]
+    assert table.text in html.unescape(page(result.report()))
+    return table.text, result
+
+
+def test_l2_of_photographs_stands_beside_the_papers_in_their_units(tmp_path):
+    text, result = text_of(*photographs(), tmp_path / "photographs")
+    rows = pq.read_table(Path(result.folder) / "rows.parquet").to_pylist()
+    sizes = [row["l2"] / 0.226 for row in rows if row["l2"] is not None]
+    figures = mean(sizes), median(sizes), max(sizes)
+    assert "mean {:.3g}, median {:.3g}, largest {:.3g}".format(*figures) in text
+    assert "2.48" in text and "4.74" in text
+
+
+def test_other_inputs_do_not_stand_beside_the_papers(benchmark, tmp_path):
+    texts = [tables(benchmark.report())["The adversarial examples"].text]
+    texts.append(text_of(*photographs(side=64), tmp_path / "small")[0])
+    texts.append(text_of(*photographs(high=255.0), tmp_path / "units")[0])
+    for text in texts:
+        assert "2.48" not in text and "papers" not in text
