@@ -35,7 +35,7 @@ CEILINGS = {
     ("store",): 950,
     ("analysis",): 2_360,
     ("reports",): 1_900,
-    ("studies",): 8_870,  # 8,200 once masks and boxes go by the one audit
+    ("studies",): 8_890,  # 8,200 once masks and boxes go by the one audit
     ("cli",): 500,
     ("testing",): 1_100,
 }
