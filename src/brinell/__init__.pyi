@@ -241,10 +241,10 @@ def report(
 def review(
     data: Data, y: Labels | None = None, *, out: File | None = None, resume: bool = False, on: str | None = None,
     trust: File | None = None, progress: ProgressOption | None = None, norm: Literal['linf', 'l2'] = 'linf',
-    eps: Eps = '0.01,0.02,0.04,0.08,0.16,0.32', run: Folder | None = None, trials: int = 120, seed: int = 0,
-    answers: File | Sequence[File] = (),
+    eps: Eps = '0.01,0.02,0.04,0.08,0.16,0.32', run: Folder | None = None, maps: Folder | None = None,
+    trials: int = 120, seed: int = 0, answers: File | Sequence[File] = (),
 ) -> ReviewResult:
-    """Write a page of pairs of clean and changed pictures, and measure from people's answers which changes are noticed."""
+    """Write a page of pairs of clean and changed pictures, and measure from people's answers which changes are noticed; or of pairs of maps, and measure which method's maps people choose."""
 
 class _TrainAgentSettings(TypedDict, total=False):
     preprocessing: Any

@@ -51,7 +51,8 @@ class RecordColumn(NamedTuple):
     null: bool = False
     """True if the value may be null."""
     zero: bool = False
-    """True if rows without a value have 0, such as the cost of a computation that did not run."""
+    """True if rows without a value have 0, such as the cost of a computation that did not run, or an
+    empty text."""
 
 
 class Columns:

@@ -32,7 +32,7 @@ def build(of: type[Rows], n: int, **columns: Any) -> Rows:
         elif column.null:
             filled[name] = np.ma.MaskedArray(np.zeros(n, dtype), mask=True)
         elif column.zero:
-            filled[name] = np.zeros(n, dtype)
+            filled[name] = np.full(n, "" if column.kind == "string" else 0, dtype)
         else:
             raise TypeError(f"rows need the column {name}")
     return of(**filled)

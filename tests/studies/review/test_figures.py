@@ -5,6 +5,7 @@ import numpy as np
 from brinell.store import rows
 from brinell.store.table import Folder
 from brinell.studies.review import ReviewRequest
+from brinell.studies.review.choices import ReviewFacts
 from brinell.studies.review.psychometric import fit
 from brinell.studies.review.result import ANSWERS, PAIRS, Answer, AnswerFile, Trials, summarise
 
@@ -36,7 +37,13 @@ def test_figures_are_counts_of_answers(tmp_path, monkeypatch):
         }
         request = ReviewRequest(data="d")
         result = summarise(
-            Folder(path=tmp_path, manifest=manifest, request=request, facts=None, rows=trials)
+            Folder(
+                path=tmp_path,
+                manifest=manifest,
+                request=request,
+                facts=ReviewFacts(methods={}),
+                rows=trials,
+            )
         )
         judged = [(sizes[answer.trial], labels[answer.trial], answer) for answer in answers]
         equal = [answer.differs for eps, _, answer in judged if eps == 0]

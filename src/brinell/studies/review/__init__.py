@@ -1,5 +1,5 @@
 """Write a page of pairs of clean and changed pictures, and measure from people's answers which
-changes are noticed.
+changes are noticed; or of pairs of maps, and measure which method's maps people choose.
 
 Open the page in a browser. It saves the answers as a file, which the same command reads with
 --answers.
@@ -25,8 +25,12 @@ class ReviewRequest(BaseRequest):
     run: Folder | None = None
     """The folder of an audit, whose adversarial inputs are the changes. Default: changes towards
     another class."""
+    maps: Folder | None = None
+    """The folder of brinell explain, whose maps of the same input by two methods are the pairs, in
+    place of changes."""
     trials: int = Field(default=120, ge=2, le=100_000)
-    """The number of pairs, a fifth of them without a change."""
+    """The number of pairs, a fifth of them without a change; of maps as many as there are at
+    most."""
     seed: Seed = 0
 
 
@@ -50,5 +54,6 @@ STUDY = Study(
     examples=(
         "brinell review FILE.npz --out REVIEW",
         "brinell review FILE.npz --out REVIEW --resume --answers answers.json",
+        "brinell review FILE.npz --maps EXPLAINED --out REVIEW",
     ),
 )

@@ -1,7 +1,9 @@
 """Pairs and answers of a review, the thresholds that follow from them, and the report."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -16,17 +18,29 @@ from brinell.manifest import Content, Count, Listing, fault
 from brinell.reports import html
 from brinell.reports.film import png
 from brinell.reports.numbers import counted, distance, short
+from brinell.reports.saliency import draw_overlay
 from brinell.reports.values import Curve, Link, Report, Series, Step, Table
 from brinell.store import parquet
 from brinell.store.files import read_arrays, write_text
 from brinell.store.table import Folder
 from brinell.studies.result import FolderResult
 from brinell.studies.review import STUDY, ReviewRequest
+from brinell.studies.review.choices import (
+    MapAnswer,
+    MapAnswerFile,
+    MethodChoice,
+    ReviewFacts,
+    choice_sentences,
+    choice_tables,
+    choices_of,
+)
 from brinell.studies.review.psychometric import Threshold, fit
 
 PAIRS, ANSWERS, JUDGE = "arrays/pairs.safetensors", "answers.jsonl", "pairs.html"
-"""Clean and changed pictures, uint8 (n, H, W, C); the answers of all persons; the page on which
-a person judges the pairs."""
+"""Clean and changed pictures, uint8 (n, H, W, C), or inputs and maps by name; the answers of all
+persons; the page on which a person judges the pairs."""
+AREA = 0.2
+"""Share of the places of a map that are outlined."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +48,17 @@ class Trials(Columns):
     """Pairs as columns, each a (rows,) array, in the order of presentation."""
 
     sample_id: Array = column("int64", "position of the sample in the data")
-    label: Array = column("int32", "class of the clean picture")
+    label: Array = column("int32", "class of the clean picture, or the one that the maps explain")
     eps: Array = column(
         "float64", "size of the change in the norm of the review; 0 if both pictures are equal"
     )
     changed_left: Array = column("bool", "true if the changed picture is on the left")
+    left_method: Array = column(
+        "string", "method of the map on the left; empty for changes", zero=True
+    )
+    right_method: Array = column(
+        "string", "method of the map on the right; empty for changes", zero=True
+    )
 
 
 class Answer(Content):
@@ -83,6 +103,7 @@ class ReviewResult(FolderResult):
     beside = (ANSWERS, JUDGE)
 
     request: ReviewRequest
+    facts: ReviewFacts
     reviewers: list[str]
     answers: int
     trials: int
@@ -94,6 +115,13 @@ class ReviewResult(FolderResult):
     """Thresholds of the classes with a judged changed pair, in the order of the classes."""
     by_size: list[SizeGroup]
     """Answers by size of the change, ascending."""
+    maps: list[MethodChoice]
+    """How often people choose the map of each method; empty for a review of changes."""
+
+    @property
+    def of_maps(self) -> bool:
+        """True if the pairs are maps."""
+        return self.request.maps is not None
 
     def add(self, file: Path) -> "ReviewResult":
         """Add the answers in a saved file, and write the pages; a later answer of a person to a
@@ -104,15 +132,13 @@ class ReviewResult(FolderResult):
         answers = [
             answer
             for part in files
-            for answer in load_answers(part, digest, self.trials, len(self.classes))
+            for answer in load_answers(
+                part, digest, self.trials, len(self.classes), of_maps=self.of_maps
+            )
         ]
         last = {(answer.reviewer, answer.trial): answer for answer in answers}
-        write_text(
-            path,
-            AnswerFile(
-                review=digest, answers=[last[key] for key in sorted(last)]
-            ).model_dump_json(),
-        )
+        content = _form(self.of_maps)(review=digest, answers=[last[key] for key in sorted(last)])
+        write_text(path, content.model_dump_json())
         result: ReviewResult = STUDY.open(Path(self.folder))
         result.write()
         return result
@@ -120,10 +146,32 @@ class ReviewResult(FolderResult):
     def write(self) -> Path:
         """Write the page that shows the pairs, and the page of the results.
 
-        The first is not told the size of a change, or which pictures are equal.
+        The first is not told the size of a change, or which pictures are equal, nor the method of a
+        map.
         """
         trials = parquet.load_rows(Trials, Path(self.folder) / "rows.parquet")
-        arrays, pairs = read_arrays(Path(self.folder) / PAIRS), []
+        arrays = read_arrays(Path(self.folder) / PAIRS)
+        pairs = (
+            self._pairs_of_maps(trials, arrays)
+            if self.of_maps
+            else self._pairs_of_changes(trials, arrays)
+        )
+        digest = self.manifest["files"][PAIRS]
+        text = html.render(
+            Path(__file__).parent / JUDGE,
+            classes=self.classes,
+            review=digest,
+            pairs=pairs,
+            maps=self.of_maps,
+        )
+        write_text(Path(self.folder) / JUDGE, text)
+        return super().write()
+
+    def _pairs_of_changes(
+        self, trials: Trials, arrays: Mapping[str, Array]
+    ) -> list[dict[str, Any]]:
+        """The pictures of each pair, and which of them is marked."""
+        pairs: list[dict[str, Any]] = []
         for side, *pair in zip(
             trials.changed_left.tolist(), arrays["clean"], arrays["changed"], strict=True
         ):
@@ -136,12 +184,23 @@ class ReviewResult(FolderResult):
             pairs.append(
                 {"pictures": pictures[::-1] if side else pictures, "marked": 0 if side else 1}
             )
-        digest = self.manifest["files"][PAIRS]
-        text = html.render(
-            Path(__file__).parent / JUDGE, classes=self.classes, review=digest, pairs=pairs
-        )
-        write_text(Path(self.folder) / JUDGE, text)
-        return super().write()
+        return pairs
+
+    def _pairs_of_maps(self, trials: Trials, arrays: Mapping[str, Array]) -> list[dict[str, Any]]:
+        """The input, two maps of it, and the class that they explain."""
+        data, pairs = self.manifest["data"], list[dict[str, Any]]()
+        shared = (None, data["domain"], data.get("sampling"))
+        for trial, sample in enumerate(trials.sample_id.tolist()):
+            methods = trials.left_method[trial], trials.right_method[trial]
+            name = class_name(self.classes, int(trials.label[trial]))
+            x = arrays[f"input/{sample}"]
+            pictures = [str(draw_overlay(x, None, 0, *shared, "input"))]
+            for method in methods:
+                values = arrays[f"map/{method}/{sample}"]
+                count = min(max(1, round(AREA * values.size)), int((values > values.min()).sum()))
+                pictures.append(str(draw_overlay(x, values, count, *shared, "map")))
+            pairs.append({"pictures": pictures, "class": name})
+        return pairs
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
@@ -150,6 +209,19 @@ class ReviewResult(FolderResult):
             f"Open FOLDER/{JUDGE} in a browser, judge the pairs, and pass the file that it saves.",
             "brinell review FOLDER/run.toml --out FOLDER --resume --answers FILE",
         )
+        steps = () if self.answers else (judge,)
+        links = (Link("Judge the pairs", JUDGE),)
+        if self.of_maps:
+            return Report(
+                verb="review",
+                title=f"Maps that people choose on {self.data}",
+                subject=f"{self.answers} of {counted(self.trials, 'pair')} of maps "
+                f"judged{by and f' by {by}'}; {counted(len(self.maps), 'method')}",
+                sentences=list(choice_sentences(self.maps)),
+                blocks=[*choice_tables(self.maps, self.facts)],
+                steps=steps,
+                links=links,
+            )
         return Report(
             verb="review",
             title=f"Changes that people notice on {self.data}",
@@ -159,8 +231,8 @@ class ReviewResult(FolderResult):
             if self.overall is None
             else self._sentences(self.overall),
             blocks=() if self.overall is None else self._blocks(self.overall),
-            steps=() if self.answers else (judge,),
-            links=(Link("Judge the pairs", JUDGE),),
+            steps=steps,
+            links=links,
         )
 
     def _sentences(self, overall: Threshold) -> list[str]:
@@ -221,21 +293,32 @@ class ReviewResult(FolderResult):
         ]
 
 
-def load_answers(file: Path, digest: str, trials: int, classes: int) -> list[Answer]:
-    """The answers in a file, to the pairs of a digest."""
+def _form(of_maps: bool) -> type[AnswerFile] | type[MapAnswerFile]:
+    """The form of a file of answers."""
+    return MapAnswerFile if of_maps else AnswerFile
+
+
+def load_answers(
+    file: Path, digest: str, trials: int, classes: int, *, of_maps: bool = False
+) -> list[Any]:
+    """The answers in a file, to the pairs of a digest: to maps if `of_maps`."""
+    form = _form(of_maps)
     try:
         content = bounded.json_of(file)
     except (OSError, RequestError) as error:
         raise RequestError(f"{file} is no file of answers: {one_line(error)}") from None
-    if reason := fault(content, AnswerFile):
+    if reason := fault(content, form):
         raise RequestError(f"{file} is no file of answers: {reason}")
     if content["review"] != digest:
         raise RequestError(
             f"{file} answers other pairs than those of the review: name the "
             "folder whose page saved it"
         )
-    answers = AnswerFile.model_validate(content).answers
-    if any(answer.trial >= trials or (answer.named or 0) >= classes for answer in answers):
+    answers: list[Any] = list(form.model_validate(content).answers)
+    if any(
+        answer.trial >= trials or (getattr(answer, "named", None) or 0) >= classes
+        for answer in answers
+    ):
         raise RequestError(f"{file} answers a pair or names a class that the review does not have")
     return answers
 
@@ -244,8 +327,13 @@ def summarise(folder: Folder[Trials]) -> ReviewResult:
     """The figures of a review."""
     trials, names, path = folder.rows, folder.head()["classes"], folder.path / ANSWERS
     digest = folder.manifest["files"].get(PAIRS, "")
-    answers = load_answers(path, digest, len(trials), len(names)) if path.exists() else []
+    of_maps = folder.request.maps is not None
+    answers = []
+    if path.exists():
+        answers = load_answers(path, digest, len(trials), len(names), of_maps=of_maps)
     trial_numbers = np.array([answer.trial for answer in answers], int)
+    if of_maps:
+        return _summarise_maps(folder, trial_numbers, answers)
     size, label = trials.eps[trial_numbers], trials.label[trial_numbers]
     differs = np.array([answer.differs for answer in answers], bool)
     classes = np.array([-1 if answer.named is None else answer.named for answer in answers], int)
@@ -268,6 +356,27 @@ def summarise(folder: Folder[Trials]) -> ReviewResult:
             )
         ],
         by_size=_size_groups(size, classes == label, differs),
+        maps=[],
+    )
+
+
+def _summarise_maps(
+    folder: Folder[Trials], numbers: Array, answers: list[MapAnswer]
+) -> ReviewResult:
+    """The figures of a review of maps; `numbers` (answers,) are those of the pairs."""
+    trials = folder.rows
+    pairs = np.stack([trials.left_method, trials.right_method], axis=1)[numbers]
+    preferences = [answer.preference for answer in answers]
+    return ReviewResult(
+        **folder.head(),
+        reviewers=sorted({answer.reviewer for answer in answers}),
+        answers=len(answers),
+        trials=len(trials),
+        false_alarms=share([]),
+        overall=None,
+        per_class=[],
+        by_size=[],
+        maps=choices_of([*folder.facts.methods], pairs, trials.sample_id[numbers], preferences),
     )
 
 

@@ -24,6 +24,8 @@ from brinell.store.files import write_arrays
 from brinell.store.run import Run
 from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.review import ReviewRequest
+from brinell.studies.review.choices import ReviewFacts
+from brinell.studies.review.maps import pair_maps
 from brinell.studies.review.result import ANSWERS, PAIRS, ReviewResult, Trials
 from brinell.studies.work import carry_out as make_folder
 from brinell.studies.work import open_plan
@@ -38,14 +40,20 @@ class ReviewPlan(Plan):
 
     trials: Trials | None = None
     pairs: Mapping[str, Array] | None = None
-    """`clean` and `changed`, uint8 (n, H, W, C)."""
+    """`clean` and `changed`, uint8 (n, H, W, C); or inputs and maps by their names in a study of
+    maps."""
 
 
 def make_plan(call: Call) -> ReviewPlan:
-    """Draw the trials and change the pictures."""
+    """Draw the trials: pairs of maps, or pictures that are changed."""
     request: ReviewRequest = call.request
-    plan = ReviewPlan(**vars(open_plan(call)))
+    facts = ReviewFacts(methods={})
+    plan = ReviewPlan(**vars(open_plan(call)) | {"facts": facts})
     dataset, labels = plan.dataset, np.asarray(plan.dataset.labels())
+    if request.maps is not None:
+        trials, pairs, facts = pair_maps(request, dataset)
+        ids = np.unique(trials.sample_id)
+        return replace(plan, ids=ids, labels=labels[ids], trials=trials, pairs=pairs, facts=facts)
     if (
         dataset.domain.kind != "image"
         or len(dataset.domain.shape) != 3
