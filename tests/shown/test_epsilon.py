@@ -2,8 +2,11 @@
 by class, on data whose distances are known by hand.
 """
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
 
 import brinell
 from brinell.core.domain import Domain
@@ -13,7 +16,9 @@ from brinell.reports import html, terminal
 from brinell.reports.csv import csv_files
 from brinell.reports.distances import class_distances, nearer_classes, nearness_sentence
 from brinell.reports.values import Framed, Gallery, Table
-from brinell.studies.epsilon.result import EpsilonResult
+from brinell.store.files import read_arrays
+from brinell.studies.epsilon.result import PAIRS, EpsilonResult
+from brinell.studies.epsilon.run import psnr, ssim
 
 X = (0.0, 0.8, 0.4, 0.45)
 LABELS = (0, 0, 1, 1)
@@ -146,7 +151,7 @@ def test_pictures_have_a_background_and_the_named_budget(tmp_path):
     report = result.report()
     (row,) = [row for row in table_of(report, "budgets").rows if row[0] == "background"]
     assert row[1:3] == (pytest.approx(0.5 / 256), None) and "87.5" in row[3]
-    (gallery,) = [block for block in report.blocks if isinstance(block, Gallery)]
+    gallery = gallery_of(report, "Does the picture still show its class?")
     captions = [picture.caption for picture in gallery.examples[0].pictures]
     assert "eps 0.3" in captions and len(gallery.examples) == 2
 
@@ -191,3 +196,51 @@ def test_an_embedding_has_the_same_table_beside_that_of_the_inputs(tmp_path):
             assert means[a][b] == pytest.approx(known, rel=1e-4)
     assert tables[1].columns == tables[2].columns == ("class", "0", "1", "nearer than itself")
     assert len(result.report().sentences) == 3
+
+
+def gallery_of(report, title):
+    return next(b for b in report.blocks if isinstance(b, Gallery) and b.title == title)
+
+
+def test_limits_come_with_the_pairs_to_look_at(result, tmp_path):
+    """The common limit of label constancy is that of 0.8 and 0.45, which meet at 0.625; a tight
+    sample's neighbour in its class is the other one.
+    """
+    content = read_arrays(Path(result.folder) / PAIRS)
+    assert content["label/eps"][0] == pytest.approx(0.175)
+    for pair, labels in zip(content["label/x"], content["label/labels"], strict=True):
+        assert set(labels.tolist()) == {0, 1}
+        assert abs(pair[0, 0] - pair[1, 0]) == pytest.approx(0.35, abs=0.06)
+    first, second = content["interpolation/x"][0][:, 0].tolist()
+    assert {round(first, 3), round(second, 3)} == {0.4, 0.45}
+    gallery = gallery_of(result.report(), "The pairs to look at")
+    captions = [example.caption for example in gallery.examples]
+    assert captions[0].startswith("label constancy: sample ") and "at eps 0.175" in captions[0]
+    middle = [picture.caption for picture in gallery.examples[0].pictures]
+    assert middle[1] == "halfway" and middle[2].startswith("nearest ")
+    assert "The pairs to look at" in html.page(result.report())
+
+
+def test_a_change_at_the_limit_is_the_one_that_was_measured(tmp_path):
+    """Random changes of the limit's size keep SSIM and PSNR, and slightly larger ones do not; a
+    nearest training sample is shown too."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0.2, 0.8, (12, 1, 8, 8)).astype(np.float32)
+    train = np.clip(x + 0.01, 0, 1)
+    data = brinell.data(x, np.arange(12) % 2)
+    result = brinell.epsilon(
+        data, train=brinell.data(train, 1 - np.arange(12) % 2), out=tmp_path / "r"
+    )
+    content = read_arrays(tmp_path / "r" / PAIRS)
+    for pair, eps in zip(content["perception/x"], content["perception/eps"], strict=True):
+        assert np.abs(pair[1] - pair[0]).max() == pytest.approx(eps, rel=1e-3)
+        clean, changed = torch.from_numpy(pair)[:, None].float().unbind()
+        larger = clean + 1.05 * (changed - clean)
+        kept = [
+            bool(ssim(clean, y) >= 0.9 - 1e-4) and bool(psnr(clean, y) >= 30 - 1e-3)
+            for y in (changed, larger)
+        ]
+        assert kept == [True, False]
+    for pair in content["label/x"]:
+        assert np.abs(pair[1] - pair[0]).max() == pytest.approx(0.01, abs=2e-3)
+    assert len(gallery_of(result.report(), "The pairs to look at").examples) >= 6

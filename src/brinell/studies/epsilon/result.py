@@ -10,6 +10,8 @@ arrays/means.safetensors      NORM: (classes, classes) float64, mean distances b
                               without a pair; of each norm
 arrays/outlines.safetensors   x: (k, *shape) float32, ids and labels: (k,) int64, the first sample
                               of each of the first classes
+arrays/pairs.safetensors      by condition in the first norm x: (k, 2, *shape) float32, samples at
+                              the common limit and what lies there; ids and eps: (k,), labels: (k, 2)
 """
 
 import math
@@ -62,6 +64,7 @@ of eps goes unnoticed."""
 SOUND = ("label", "interpolation")
 """The conditions of a sound budget, above which an error need not be one of the model."""
 MEANS, OUTLINES = "arrays/means.safetensors", "arrays/outlines.safetensors"
+PAIRS = "arrays/pairs.safetensors"
 USUAL = {
     "linf": ("2/255", "4/255", "8/255", "16/255", "0.1", "0.2", "0.3"),
     "l2": ("0.25", "0.5", "1", "2", "3", "4.5"),
@@ -241,6 +244,7 @@ class EpsilonResult(FolderResult):
                     if curves[1:]
                     else []
                 ),
+                *self._pairs(domain),
                 *self._outlines(domain),
                 *map(self._means, self.norms),
                 *map(self._classes, self.norms),
@@ -486,6 +490,41 @@ class EpsilonResult(FolderResult):
 
     def _name(self, label: int | None) -> str:
         return "all samples" if label is None else class_name(self.classes, label)
+
+    def _pairs(self, domain: Mapping[str, Any]) -> Iterator[Gallery]:
+        """Samples at the limit of each condition in the first norm, beside what lies there."""
+        content, norm = read_arrays(Path(self.folder) / PAIRS), self.norms[0].norm
+        low, high = float(np.min(domain["low"])), float(np.max(domain["high"]))
+        examples = []
+        for key, condition in CONDITIONS.items():
+            for number, pair in enumerate(content.get(f"{key}/x", ())):
+                sample = int(content[f"{key}/ids"][number])
+                eps = short(float(content[f"{key}/eps"][number]))
+                first, second = map(self._name, content[f"{key}/labels"][number].tolist())
+                shown = {first: pair[0], f"{second}, changed by {eps}": pair[1]}
+                if key != "perception":
+                    shown = {first: pair[0], f"nearest {second}": pair[1]}
+                if key == "label" and norm != "l0":
+                    shown = {
+                        first: pair[0],
+                        "halfway": pair.mean(axis=0),
+                        f"nearest {second}": pair[1],
+                    }
+                pictures = [
+                    Picture(picture(x, domain["kind"], low, high, title=caption), caption)
+                    for caption, x in shown.items()
+                ]
+                caption = f"{condition}: sample {sample}, {first}, at eps {eps}"
+                examples.append(Example(pictures=pictures, caption=caption))
+        if examples:
+            yield Gallery(
+                title="The pairs to look at",
+                examples=examples,
+                text=f"Samples whose own limit in {distance(norm)} is nearest to the common one. "
+                "Label constancy: the balls around two classes meet halfway. Interpolation: the "
+                "nearest sample of the class. Perceptibility: the smallest change that shows.",
+                open_examples=len(examples),
+            )
 
     def _outlines(self, domain: Mapping[str, Any]) -> Iterator[Gallery]:
         first = self.norms[0]

@@ -26,7 +26,16 @@ from brinell.store import rows
 from brinell.store.files import write_arrays
 from brinell.store.folder import verb_of
 from brinell.studies.epsilon import EpsilonRequest
-from brinell.studies.epsilon.result import MEANS, OUTLINES, Distances, EpsilonFacts, Evidence
+from brinell.studies.epsilon.result import (
+    MEANS,
+    OUTLINES,
+    PAIRS,
+    Distances,
+    EpsilonFacts,
+    Evidence,
+    common_budgets,
+    limits_of,
+)
 from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.review import STUDY as REVIEW
 from brinell.studies.review.result import ReviewResult
@@ -38,6 +47,8 @@ MOST_CLASSES = 10
 """Largest number of classes of whose outlines the page shows pictures."""
 BLOCK = 1024
 """Rows and columns of a block of distances."""
+SHOWN = 3
+"""Samples at the limit of each condition that the page shows."""
 STEPS = 15
 """Steps of the bisection, to 1 part in 2**STEPS of the search range."""
 
@@ -230,10 +241,16 @@ def pieces(plan: EpsilonPlan, call: Call) -> list[Piece]:
     shows.
     """
     search = Search(plan, call.request)
+    first, *others = call.request.norm
     return [
+        Piece(
+            name=f"nearest neighbours in {first}",
+            make=partial(measure_with_pairs, search, first),
+            files=(PAIRS,),
+        ),
         *(
             Piece(name=f"nearest neighbours in {norm}", make=partial(search.measure, norm))
-            for norm in call.request.norm
+            for norm in others
         ),
         Piece(
             name="mean distances between classes",
@@ -242,6 +259,33 @@ def pieces(plan: EpsilonPlan, call: Call) -> list[Piece]:
         ),
         Piece(name="outlines of classes", make=partial(write_outlines, plan), files=(OUTLINES,)),
     ]
+
+
+def measure_with_pairs(search: "Search", norm: str) -> Distances:
+    """The rows of a norm; writes samples at the common limit of each condition, and what lies
+    there.
+    """
+    plan, points = search.plan, search.points
+    measured = search.measure(norm)
+    limits = limits_of(measured, norm)
+    common = common_budgets(limits, search.request.allow, exact=True)
+    shape = points.domain.shape
+    arrays: dict[str, Array] = {}
+    for name, limit in limits.items():
+        finite = np.flatnonzero(np.isfinite(limit))
+        nearest = finite[np.argsort(np.abs(limit[finite] - common[name]), kind="stable")][:SHOWN]
+        if not len(nearest):
+            continue
+        x0 = points.x[torch.from_numpy(nearest)]
+        x1, labels = search.counterparts(name, norm, nearest, limit[nearest])
+        arrays |= {
+            f"{name}/x": torch.stack([x0, x1], dim=1).reshape(-1, 2, *shape).numpy(),
+            f"{name}/ids": plan.ids[nearest],
+            f"{name}/labels": np.stack([points.labels[nearest], labels], axis=1),
+            f"{name}/eps": limit[nearest],
+        }
+    write_arrays(plan.folder / PAIRS, arrays)
+    return measured
 
 
 def write_means(plan: EpsilonPlan, names: Sequence[str]) -> None:
@@ -315,6 +359,45 @@ class Search:
         return rows.build(
             Distances, len(kind), norm=norm, sample_id=self.plan.ids, label=points.labels, **columns
         )
+
+    def counterparts(
+        self, condition: str, norm: str, index: Array, eps: Array
+    ) -> tuple[Tensor, Array]:
+        """What limits the eps of samples in a condition: their neighbours, or changes of that size.
+
+        Returns (k, d) float32 and labels (k,).
+        """
+        side = "same" if condition == "interpolation" else "other"
+        kind = self.points.kind[index]
+        x, labels = (
+            torch.empty(len(index), self.points.x.shape[1]),
+            self.points.labels[index].copy(),
+        )
+        nearest = np.full(len(index), np.inf)
+        for prefix in self.references:
+            near = self.nearest(norm, prefix)
+            distances = getattr(near, f"{side}_class")[kind]
+            positions = getattr(near, f"{side}_at")[kind]
+            source = self.points if not prefix or self.plan.train is None else self.plan.train
+            for row in np.flatnonzero(distances < nearest).tolist():
+                position = positions[row] if prefix else self.points.distinct[positions[row]]
+                x[row], labels[row] = source.x[position], source.labels[position]
+            nearest = np.minimum(nearest, distances)
+        if condition != "perception":
+            return x, labels
+
+        # The same changes that were measured, or such as people judged.
+        domain, part = self.points.domain, torch.from_numpy(index)
+        x0 = self.points.x[part]
+        if norm in self.plan.people:
+            delta = x.sign() if norm == "linf" else F.normalize(x - x0)
+        else:
+            rng = Streams.of(self.request.seed, part).fold("unnoticed")
+            delta = random_change(norm, x0.reshape(-1, *domain.shape), rng).flatten(1)
+        changed = x0 + torch.from_numpy(eps).float()[:, None] * delta
+        return domain.clamp(changed.reshape(-1, *domain.shape)).flatten(1), self.points.labels[
+            index
+        ]
 
     def _unnoticed(self, norm: str) -> Array:
         """(n,) the largest eps whose change goes unnoticed, by people, or by SSIM and PSNR of
