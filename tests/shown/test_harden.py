@@ -3,16 +3,20 @@
 import csv
 import io
 import re
+from pathlib import Path
+from statistics import mean
 
 import numpy as np
 import pytest
 
 import brinell
 from approval import page_text, terminal_of
+from brinell.core.domain import Domain
 from brinell.reports.csv import csv_files
 from brinell.reports.html import page as page_of
-from brinell.store import rows
-from brinell.studies.harden.result import Answers, unseen_of
+from brinell.store import parquet, rows
+from brinell.studies.harden.result import CHANGES, Answers, unseen_of
+from brinell.training.recipe import fitting_distortions
 
 RLAB, FOG = "RLAB, 50 queries, L2 0.5", "fog"
 TITLE = "Attacks, before and after"
@@ -128,3 +132,57 @@ def test_page_and_terminal_show_every_figure(result, show):
     for figure in ("83.3 %", "40.0 %", "0.0 %", "20.0 %", "13.5", "40.6", "4.5"):
         assert figure in block, figure
     assert RLAB.split(",")[0] in block and FOG in block
+
+
+PGD_RECIPES = ("pgd", "trades", "mart", "alp")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["plain", *PGD_RECIPES, "rlab(steps=5)", "benchmark-set"])
+def test_every_recipe_is_compared_under_the_attack_that_trained_and_every_other(
+    recipe, patterns, tmp_path
+):
+    """RLAB, PGD in both norms and each fitting distortion, before and after, as a plain loop over
+    the answers counts them.
+    """
+    if recipe == "benchmark-set":
+        agent = {"distortions": "contrast", "steps": 30, "refine": 0, "levels": "1", "samples": 24}
+        brinell.benchmark(patterns.model, data=patterns.train, out=tmp_path / "set", **agent)
+        recipe = f"pgd+benchmark-set(path={tmp_path / 'set'})"
+    result = brinell.harden(
+        patterns.model,
+        patterns.data,
+        train=patterns.train,
+        recipe=recipe,
+        epochs=1,
+        eps="2/255",
+        attack=["fgsm"],
+        out=tmp_path / "out",
+    )
+    answers = parquet.read_table(Path(result.folder) / CHANGES).to_pylist()
+    distortions = {*fitting_distortions(Domain(kind="image", shape=(1, 8, 8), levels=256))}
+    attacks = {row.name for row in result.unseen} - distortions
+    assert distortions <= {row.name for row in result.unseen} and len(attacks) == 3
+    assert sorted(name.partition(",")[0] for name in attacks) == ["PGD", "PGD", "RLAB"]
+    for row in result.unseen:
+        of_change = [answer for answer in answers if answer["change"] == row.name]
+        assert len(of_change) == 24
+        for model in ("before", "after"):
+            right = [answer for answer in of_change if answer[f"clean_{model}"]]
+            fooled = [answer for answer in right if not answer[model]]
+            success = getattr(row, f"success_{model}")
+            assert (success.k, success.n) == (len(fooled), len(right))
+            sizes = [answer[f"l2_{model}"] for answer in fooled]
+            assert getattr(row, f"l2_{model}") == (pytest.approx(mean(sizes)) if sizes else None)
+            queries = [answer[f"queries_{model}"] for answer in right]
+            expected = pytest.approx(mean(queries)) if row.name.startswith("RLAB") else None
+            assert getattr(row, f"queries_{model}") == expected
+
+    (rlab,) = (row for row in result.unseen if row.name.startswith("RLAB"))
+    assert rlab.seen == ("rlab" in recipe or "benchmark-set" in recipe)
+    pgd = {row.name: row.seen for row in result.unseen if row.name.startswith("PGD")}
+    trained = [name for name, seen in pgd.items() if seen]
+    is_pgd = recipe.partition("+")[0] in PGD_RECIPES
+    assert len(trained) == is_pgd and all("Linf 2/255" in name for name in trained)
+    table = next(block for block in result.report().blocks if block.title == TITLE)
+    assert [line[0] for line in table.rows] == [row.name for row in result.unseen]

@@ -511,12 +511,16 @@ def _changes(plan: HardenPlan) -> dict[str, tuple[bool, Change]]:
     other, radius = OTHER_NORM[norm], other_eps(norm, eps, domain)
     texts = {norm: plan.facts.eps_text, other: f"{radius:.3g}"}
     budgets = {norm: eps, other: radius}
+    # Of the defences with a budget RLAB alone asks for scores, and learns no gradient's steps.
+    rlab = plugins.load("defence", "rlab")
+    by_gradients = any(
+        defence.budgeted and not isinstance(defence, rlab) for defence in plan.recipe.parts
+    )
     for name, text in texts.items():
         climb = partial(of.climb, norm=name, eps=budgets[name], steps=STEPS)
-        changes[pgd_name(name, text)] = plan.recipe.budgeted and name == norm, climb
+        changes[pgd_name(name, text)] = by_gradients and name == norm, climb
 
     # Benchmark sets hold what RLAB made, of other samples.
-    rlab = plugins.load("defence", "rlab")
     by_rlab = any(isinstance(defence, rlab) for defence in plan.recipe.parts)
     search = partial(of.search, eps=FARTHER * budgets["l2"], queries=QUERIES)
     changes[rlab_name(f"{FARTHER * budgets['l2']:.3g}")] = bool(plan.examples) or by_rlab, search
