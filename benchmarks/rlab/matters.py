@@ -100,8 +100,9 @@ def mean_text(values: Tensor, digits: int) -> str:
     """The mean of values of at least 0 with its 95 % interval; nothing for no value."""
     if not len(values):
         return ""
-    mean, (low, high) = ratio(values.double().numpy(), torch.ones(len(values)).double().numpy())
-    return f"{mean:.{digits}f} [{max(low, 0.0):.{digits}f}, {high:.{digits}f}]"
+    mean, interval = ratio(values.double().numpy(), torch.ones(len(values)).double().numpy())
+    ends = f" [{max(interval.low, 0.0):.{digits}f}, {interval.high:.{digits}f}]" if interval else ""
+    return f"{mean:.{digits}f}{ends}"
 
 
 def run(bench: Bench, spec: str, eps: float, limit: int) -> Outcome:

@@ -5,16 +5,18 @@ from importlib import import_module
 import numpy as np
 import pytest
 
+from _lazy import library
 from brinell.analysis.average_precision import (
     POINTS,
     average_precision,
     class_precision,
-    draw_pictures,
     interval,
+    leave_out,
     match_set,
 )
 from brinell.core.boxes import Detections
 
+stats = library("scipy.stats")
 helpers = import_module("core.test_boxes")
 
 
@@ -51,7 +53,7 @@ def test_a_set_without_objects_has_no_figure():
         [helpers.objects()],
     )
     assert np.isnan(average_precision(matches)[0]).all()
-    assert interval(float("nan"), np.zeros(3)) is None
+    assert interval(float("nan"), np.full(9, np.nan), 9) is None
 
 
 def test_interval_holds_the_figure_and_narrows_with_more_pictures():
@@ -59,9 +61,9 @@ def test_interval_holds_the_figure_and_narrows_with_more_pictures():
     widths = []
     for copies in (1, 4):
         matches = match_set(detections * copies, objects * copies)
-        draws = average_precision(matches, draw_pictures(matches.pictures, 200))[0]
+        replicates = average_precision(matches, leave_out(matches.pictures))[0]
         value = float(average_precision(matches)[0][0])
-        result = interval(value, draws)
+        result = interval(value, replicates, matches.pictures)
         assert result.low <= value <= result.high
         widths.append(result.high - result.low)
     assert widths[1] < widths[0]
@@ -129,15 +131,47 @@ def test_precision_of_classes_is_that_of_the_reference():
     )
 
 
-def test_an_interval_leaves_out_draws_without_a_figure_and_holds_the_figure():
-    draws = np.array([*np.linspace(0, 1, 41), np.nan, np.inf])
-    assert interval(0.5, draws) == pytest.approx((0.025, 0.975))
-    assert interval(0.0, draws).low == 0.0 and interval(1.0, draws).high == 1.0
-    assert interval(0.5, np.array([np.nan])) is None and interval(1.0, np.ones(9)) is None
-    counts = draw_pictures(7, draws=20)
-    assert (
-        counts.shape == (20, 7)
-        and (counts.sum(1) == 7).all()
-        and np.array_equal(counts, draw_pictures(7, draws=20))
-    )
-    assert not np.array_equal(counts, draw_pictures(7, draws=20, seed=1))
+def test_an_interval_of_a_mean_is_that_of_t():
+    """The jackknife of a mean has the standard error of the mean; beyond a share it is linear."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        values = rng.gamma(2.0, size=int(rng.integers(6, 60)))
+        weights = leave_out(len(values))
+        replicates = weights @ values / weights.sum(1)
+        result = interval(values.mean(), replicates, len(values), (-np.inf, np.inf))
+        assert result == pytest.approx(
+            stats.t.interval(0.95, len(values) - 1, values.mean(), stats.sem(values))
+        )
+        low, high = interval(values.mean(), replicates, len(values), (0.0, np.inf))
+        assert (low, high) == pytest.approx((max(0.0, result.low), result.high))
+
+
+def test_few_pictures_or_equal_ones_have_no_interval():
+    for pictures in (2, 5, 6, 50):
+        for of_class in (1, 2, 3, pictures):
+            replicates = np.linspace(0.4, 0.6, pictures)
+            result = interval(0.5, replicates, of_class)
+            assert (result is None) == (pictures < 6 or of_class < 3)
+            assert interval(0.5, np.full(pictures, 0.5), pictures) is None
+            assert interval(0.5, np.append(replicates[1:], np.nan), pictures) is None
+
+
+def test_parts_are_left_out_in_turn():
+    for pictures in (1, 7, 199, 200, 503):
+        weights = leave_out(pictures)
+        assert weights.shape == (min(pictures, 200), pictures)
+        assert ((weights == 0).sum(0) == 1).all() and np.ptp((weights == 0).sum(1)) <= 1
+
+
+@pytest.mark.parametrize("n", [8, 30])
+def test_intervals_of_few_pictures_hold_the_truth(n):
+    """Of the accuracy of pixels in pictures of unequal size and difficulty."""
+    rng = np.random.default_rng(n)
+    hits = []
+    for _ in range(400):
+        size = rng.gamma(2.0, size=n)
+        right = size * rng.beta(3, 1.5, n)
+        weights = leave_out(n)
+        result = interval(right.sum() / size.sum(), weights @ right / (weights @ size), n)
+        hits.append(result.low <= 2 / 3 <= result.high)
+    assert 0.92 < np.mean(hits) < 0.985

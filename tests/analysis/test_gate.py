@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from _lazy import library
 from _refusals import refused
 from brinell.analysis.compare import Side, compare
 from brinell.analysis.gate import (
@@ -13,10 +14,12 @@ from brinell.analysis.gate import (
     names_of,
     rates_of,
 )
+from brinell.analysis.judgements import lower_end
 from brinell.analysis.robust_accuracy import rate, summarise_model
 from brinell.core.checks import WARNINGS, Code
 from brinell.core.errors import RequestError
 
+stats = library("scipy.stats")
 EPS = [0.0, 0.1]
 LABELS = np.arange(100) % 2
 RATES = [rate(k, 10, eps=eps) for k, eps in ((9, 0.0), (7, 0.1), (4, 0.2))]
@@ -47,10 +50,13 @@ def checks_of(run, eps=None, **minima):
 def test_thresholds_are_tested_against_the_lower_end(synthetic):
     run = result(side(synthetic, broken=20))
     rate = run.robust_accuracy[-1]
-    assert rate.value == 0.8 and rate.low == pytest.approx(0.7112, abs=1e-4)
-    for minimum, passed in ((rate.low, True), (rate.low + 1e-9, False), (0.8, False)):
+    low = lower_end(rate)
+    assert rate.value == 0.8 and stats.binom.sf(79, 100, low) == pytest.approx(0.025)
+    for minimum, passed in ((low, True), (low + 1e-9, False), (0.8, False)):
         (check,) = checks_of(run, robust=minimum)
-        assert (check.passed, check.observed, check.low) == (passed, 0.8, rate.low)
+        assert (check.passed, check.observed, check.low) == (passed, 0.8, low)
+        assert check.statement.kind == ("passes" if passed else "fails")
+        assert check.statement.threshold == minimum
 
 
 def test_conditions_on_a_run_name_the_budget_as_it_is_written_and_the_class(synthetic):
@@ -59,7 +65,7 @@ def test_conditions_on_a_run_name_the_budget_as_it_is_written_and_the_class(synt
         update={"certified": [rate(k, 100, eps=eps) for k, eps in ((95, 0.0), (40, 0.1))]}
     )
     checks = checks_of(run, clean=0.1, robust=0.1, worst_class=0.1, certified=0.1)
-    worst = min(run.per_class, key=lambda figures: figures.robust[1].low)
+    worst = min(run.per_class, key=lambda figures: lower_end(figures.robust[1]))
     assert [check.name for check in checks] == [
         "clean accuracy",
         "robust accuracy at eps 26/255",
@@ -68,7 +74,7 @@ def test_conditions_on_a_run_name_the_budget_as_it_is_written_and_the_class(synt
     ]
     rates = (run.clean_accuracy, run.robust_accuracy[1], worst.robust[1], run.certified[1])
     assert [(check.observed, check.low, check.required) for check in checks] == [
-        (r.value, r.low, 0.1) for r in rates
+        (r.value, lower_end(r), 0.1) for r in rates
     ]
     (clean,) = checks_of(run, eps=0.0, robust=0.1)
     assert (clean.name, clean.observed) == (
@@ -95,7 +101,7 @@ def test_a_missing_rate_fails(synthetic):
 def test_conditions_on_rates_over_budgets_name_their_budget_and_every_figure():
     rates = {"clean": RATES, "robust": RATES, "certified": RATES[1:]}
     for metric, minimum, eps, name, passed, observed, low, words in (
-        ("clean", 0.5, 0.2, "clean accuracy", True, 0.9, RATES[0].low, "9 of 10 samples"),
+        ("clean", 0.5, 0.2, "clean accuracy", True, 0.9, lower_end(RATES[0]), "9 of 10 samples"),
         (
             "robust",
             0.3,
@@ -103,7 +109,7 @@ def test_conditions_on_rates_over_budgets_name_their_budget_and_every_figure():
             "robust accuracy at eps 0.2",
             False,
             0.4,
-            RATES[2].low,
+            lower_end(RATES[2]),
             "is below 30.0 %",
         ),
         (
@@ -113,7 +119,7 @@ def test_conditions_on_rates_over_budgets_name_their_budget_and_every_figure():
             "robust accuracy at eps 0.1",
             True,
             0.7,
-            RATES[1].low,
+            lower_end(RATES[1]),
             "reaches 30.0 %",
         ),
         (
@@ -123,7 +129,7 @@ def test_conditions_on_rates_over_budgets_name_their_budget_and_every_figure():
             "share that is proven robust at eps 0.1",
             False,
             0.7,
-            RATES[1].low,
+            lower_end(RATES[1]),
             "is below 90.0 %",
         ),
         (
@@ -196,9 +202,9 @@ def test_each_budget_of_either_run_is_compared_or_fails(synthetic):
         checks = compare_at()
         assert list(checks) == sorted({*sets[0], *sets[1]})
         for number, check in checks.items():
-            assert check.passed == (number in sets[0] and number in sets[1]) and compare_at(
-                number / 255
-            ) == {number: check}
+            (single,) = compare_at(number / 255).values()
+            assert check.passed == single.passed == (number in sets[0] and number in sets[1])
+            assert (single.name, single.observed) == (check.name, check.observed)
             holder = "run" if number in sets[1] else "baseline"
             assert check.passed or f"the {holder} has no eps {number}/255" in check.text
         assert against_baseline(head, then, paired, eps=0.7)[1].passed is False

@@ -161,7 +161,7 @@ def test_pixels_that_stay_right_are_the_fewest_of_each_picture():
             figure = maps.figure("pixel accuracy", maps.worst("pixel accuracy", level))
             assert (
                 figure["value"] == pytest.approx(sum(right) / true.sum())
-                and figure["low"] <= figure["value"] <= figure["high"]
+                and figure["low"] is None  # four pictures are too few for an interval
             )
             index = maps.worst("mean IoU", level)
             values.append(maps.value("mean IoU", index))

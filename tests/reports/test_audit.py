@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from brinell.analysis.judgements import extreme_classes
+from brinell.analysis.judgements import extreme_classes, lower_end
 from brinell.analysis.results import CheckResult, WarningResult
 from brinell.analysis.robust_accuracy import rate
 from brinell.reports import html
@@ -182,7 +182,7 @@ def test_the_next_step_is_what_changes_most(make):
     assert steps(
         make, (150, 120), checks=[CheckResult(code="answers-by-batch", passed=False, text="t")]
     ) == [repetition]
-    floors = [int(100 * rate(k, 200).low) / 100 for k in (150, 120, 90)]
+    floors = [int(100 * lower_end(rate(k, 200))) / 100 for k in (150, 120, 90)]
     assert steps(make, (150, 120)) == [f"{gate} {floors[1]:g} --eps 51/255"]
     assert steps(make, (150, 120), weak="FGSM") == [
         f"{repetition} --attack fast",

@@ -4,6 +4,7 @@ COCO's definitions: 101 recall points, precision that never rises with recall, a
 classes that occur.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,10 @@ from brinell.core.boxes import LEVELS, Detections, Objects, match
 from brinell.core.intervals import Interval
 from brinell.core.record import Array
 
+LEAST_PARTS, LEAST_PICTURES = 6, 3
+"""Pictures, and pictures with a class, without which a figure has no interval."""
+MOST_PARTS = 200
+"""Parts of the pictures that are left out in turn."""
 POINTS = np.linspace(0.0, 1.0, 101)
 """Recall at which precision is read."""
 
@@ -123,20 +128,45 @@ def average_precision(matches: Matches, weights: Array | None = None) -> tuple[A
     return by_level[:, 0], by_level.mean(1)
 
 
-def draw_pictures(pictures: int, draws: int = 500, seed: int = 0) -> Array:
-    """(draws, pictures): how often each picture counts in samples drawn with replacement."""
-    share = np.full(pictures, 1 / pictures)
-    counts: Array = np.random.default_rng(seed).multinomial(pictures, share, size=draws)
+def leave_out(pictures: int) -> Array:
+    """(parts, pictures): how often each picture counts where one part of them after the other is
+    left out; a part is a picture, of many pictures every 200th one.
+    """
+    parts = min(pictures, MOST_PARTS)
+    counts: Array = (np.arange(pictures) % parts != np.arange(parts)[:, None]).astype(np.float64)
     return counts
 
 
-def interval(value: float, draws: Array) -> Interval | None:
-    """The middle 95 % of the draws of a figure, and the figure.
+def interval(
+    value: float, replicates: Array, pictures: int, bounds: tuple[float, float] = (0.0, 1.0)
+) -> Interval | None:
+    """95 % interval of a figure of a set of pictures, by the jackknife (Tukey 1958).
 
-    None where they do not spread, as of pictures that are all alike.
+    A share is studentised on the scale of its log odds. The t distribution has the degrees of
+    freedom of the rarest class: the spread of a mean over classes is mostly that of the class in
+    the fewest pictures.
+
+    Args:
+        value: the figure.
+        replicates: (parts,) the figure without each part, as `leave_out` counts.
+        pictures: number of pictures that hold what is counted; of the class in the fewest.
+        bounds: least and largest possible figure.
+
+    Returns:
+        None for fewer than `LEAST_PARTS` pictures, or `LEAST_PICTURES` of a class, or a figure that
+        does not vary.
     """
-    finite = draws[np.isfinite(draws)]
-    if not np.isfinite(value) or len(np.unique(finite)) < 2:
+    from scipy.special import expit, logit, stdtrit
+
+    parts = len(replicates)
+    if parts < LEAST_PARTS or pictures < LEAST_PICTURES or not np.isfinite(replicates).all():
         return None
-    low, high = np.quantile(finite, (0.025, 0.975)).tolist()
-    return Interval(min(low, value), max(high, value))
+    spread = float(np.std(replicates)) * math.sqrt(parts - 1)
+    if spread < 1e-12:
+        return None
+
+    reach = float(stdtrit(pictures - 1, 0.975)) * spread
+    if bounds != (0.0, 1.0) or not 0 < value < 1:
+        return Interval(max(bounds[0], value - reach), min(bounds[1], value + reach))
+    odds = reach / (value * (1 - value))
+    return Interval(float(expit(logit(value) - odds)), float(expit(logit(value) + odds)))

@@ -5,10 +5,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from brinell.analysis.folder_result import Result
 from brinell.analysis.indicators import join_codes, not_made
+from brinell.analysis.judgements import change, lower_end
 from brinell.analysis.results import CheckResult, CompareResult, ModelResult, PairedRate, Rate
+from brinell.analysis.statements import Statement, Subject, state
 from brinell.core.checks import WARNINGS, Code
 from brinell.core.errors import RequestError, option
-from brinell.core.intervals import CONFIDENCE
 from brinell.core.suggestions import suggestion
 
 NAMES: dict[str, str] = {
@@ -48,6 +49,8 @@ class Check(Result):
     reason: str | None = None
     """Why a check of the run was not made, in a clause; null for all else, and where its samples
     are too few to tell."""
+    statement: Statement | None = None
+    """What is said of the rate or of its change; null for a condition without a rate."""
     remedy: str = ""
     """What to do if the condition does not hold; empty where the text says it."""
 
@@ -61,6 +64,8 @@ class GateResult(Result):
     """True if all checks passed."""
     checks: list[Check]
     """The checks, in order."""
+    statements: list[Statement] = []
+    """The weakest and the strongest class at the budget, where the worst class was demanded."""
     weak: str | None = None
     """The attacks of the run, where they are weaker than `fast`; null otherwise."""
 
@@ -159,13 +164,8 @@ def rates_of(result: ModelResult) -> Mapping[str, Sequence[Rate]]:
     for index, overall in enumerate(result.robust_accuracy):
         of_classes = [of_class.robust[index] for of_class in result.per_class]
         unknown = overall.model_copy(update={"value": None})
-        worst.append(min(of_classes, key=_low, default=unknown))
+        worst.append(min(of_classes, key=lower_end, default=unknown))
     return rates | {"robust": result.robust_accuracy, "worst_class": worst}
-
-
-def _low(rate: Rate) -> float:
-    """The lower end of a rate for comparisons: below all where it is unknown."""
-    return -1.0 if rate.low is None else rate.low
 
 
 def names_of(result: ModelResult) -> Callable[[str, float], str]:
@@ -181,7 +181,7 @@ def names_of(result: ModelResult) -> Callable[[str, float], str]:
         if metric != "worst_class" or not result.per_class:
             return text
 
-        worst = min(result.per_class, key=lambda of_class: _low(of_class.robust[index]))
+        worst = min(result.per_class, key=lambda of_class: lower_end(of_class.robust[index]))
         return f"{text} ({worst.name})"
 
     return name
@@ -229,15 +229,29 @@ def _against_threshold(
             text = f"the run has no eps {eps:g}, only {', '.join(budgets)}"
         return Check(code=code, name=name, passed=False, required=least, text=text)
     if rate.value is None or rate.low is None:
-        return Check(
-            code=code, name=name, passed=False, required=least, text="no sample was judged"
-        )
+        text = "the samples are too few for an interval"
+        if rate.value is None:
+            text = "no sample was judged"
+        return Check(code=code, name=name, passed=False, required=least, text=text)
 
-    passed = rate.low >= least
+    low = lower_end(rate)
+    passed = low >= least
     verb = "reaches" if passed else "is below"
     text = (
-        f"{rate.k} of {rate.n} samples; the lower end of the 95 % interval, "
-        f"{_percent(rate.low)}, {verb} {_percent(least)}"
+        f"{rate.k} of {rate.n} samples; the lower end of the exact 95 % interval, "
+        f"{_percent(low)}, {verb} {_percent(least)}"
+    )
+    if metric == "worst_class":
+        text += "; each class must reach it, and none has a lower end"
+    said = state(
+        "passes" if passed else "fails",
+        subjects=[Subject(name=name, value=rate.value, low=low, k=rate.k, n=rate.n)],
+        quantity=NAMES[metric],
+        eps_text=f"{eps:g}" if eps else "",
+        n=rate.n,
+        threshold=least,
+        supported=passed,
+        family=1,
     )
     remedy = (
         f"the rate itself, {_percent(rate.value)}, suffices: audit more samples for a "
@@ -245,7 +259,7 @@ def _against_threshold(
     )
     if rate.value < least:
         # Rounded down, so that the run passes with it.
-        floor = f"--{code} {math.floor(1000 * rate.low) / 1000:g}"
+        floor = f"--{code} {math.floor(1000 * low) / 1000:g}"
         remedy = f"improve the model, or demand no more than it holds: {floor}"
 
     return Check(
@@ -253,9 +267,10 @@ def _against_threshold(
         name=name,
         passed=passed,
         observed=rate.value,
-        low=rate.low,
+        low=low,
         required=least,
         text=text,
+        statement=said,
         remedy=remedy,
     )
 
@@ -275,11 +290,14 @@ def against_baseline(
     `paired` compares the two on the samples that both saw.
     """
 
-    def p_value(pair: PairedRate) -> float:
+    def fall(name: str, pair: PairedRate, budget_text: str = "") -> Statement:
         # One budget beside clean inputs makes two comparisons (Bonferroni); else all are read.
-        return min(1.0, 2 * pair.p) if eps is not None or pair.p_joint is None else pair.p_joint
+        family = 2 if eps is not None or pair.p_joint is None else 1 + len(paired.robust)
+        p = min(1.0, 2 * pair.p) if family == 2 else pair.p_joint
+        return change(pair, name, budget_text, family=family, p=p)
 
-    checks = [_against("clean accuracy", paired.clean, p_value(paired.clean), max_drop)]
+    clean = fall("clean accuracy", paired.clean)
+    checks = [_against("clean accuracy", paired.clean, clean, max_drop)]
     texts = {
         e: text
         for model in (baseline, result)
@@ -307,15 +325,17 @@ def against_baseline(
                 )
             )
         else:
-            checks.append(_against(name, pair, p_value(pair), max_drop))
+            said = fall("robust accuracy", pair, budget_text)
+            checks.append(_against(name, pair, said, max_drop))
     return checks
 
 
-def _against(name: str, pair: PairedRate, p: float, max_drop: float | None) -> Check:
-    """A check of a rate against the baseline's, with the p-value of their difference."""
-    beyond_chance = p < 1 - CONFIDENCE and pair.difference < 0
+def _against(name: str, pair: PairedRate, said: Statement, max_drop: float | None) -> Check:
+    """A check of the change of a rate from the baseline's."""
+    difference = said.difference or 0.0
+    beyond_chance = said.kind == "fell" and said.supported
     # A fall of exactly the allowed points passes, whatever its last binary digit.
-    too_much = max_drop is not None and pair.difference < -max_drop - 1e-12
+    too_much = max_drop is not None and difference < -max_drop - 1e-12
 
     reasons = []
     if beyond_chance:
@@ -325,17 +345,18 @@ def _against(name: str, pair: PairedRate, p: float, max_drop: float | None) -> C
     verdict = f"a fall {' and '.join(reasons)}" if reasons else "no fall beyond chance"
 
     evidence = (
-        f"same {pair.n} samples, {pair.only_a} gained and {pair.only_b} lost, p = {p:.3g} for all "
-        "that is compared here"
+        f"same {pair.n} samples, {pair.only_a} gained and {pair.only_b} lost, p = {said.p:.3g} for "
+        f"{said.family} comparisons together"
     )
     return Check(
         code=BASELINE,
         name=f"{name} not worse than the baseline",
         passed=not reasons,
-        observed=pair.difference,
-        low=pair.low,
+        observed=difference,
+        low=said.low,
         required=None if max_drop is None else -max_drop,
-        text=f"{100 * pair.difference:+.1f} points, {verdict} ({evidence})",
+        text=f"{100 * difference:+.1f} points, {verdict} ({evidence})",
+        statement=said,
         remedy="keep the baseline's model, or audit more samples",
     )
 
@@ -379,7 +400,14 @@ def gate(
     conditions = [_of_run(check, allow, without_checks) for check in of_run]
     all_checks = [*checks, complete, *conditions]
     passed = all(check.passed is not False for check in all_checks)
-    return GateResult(run=result.folder, passed=passed, checks=all_checks, weak=result.weak)
+    demanded = any(check.code == "worst-class" for check in checks)
+    return GateResult(
+        run=result.folder,
+        passed=passed,
+        checks=all_checks,
+        statements=result.statements if demanded else [],
+        weak=result.weak,
+    )
 
 
 def _of_run(check: CheckResult, allow: Collection[str], without_checks: bool) -> Check:

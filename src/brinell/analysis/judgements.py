@@ -7,11 +7,23 @@ import numpy as np
 
 from brinell.analysis.inference import LEVEL, Order, compare_rates, significant
 from brinell.analysis.proportions import exact_interval
-from brinell.analysis.results import ACCURACY, ClassResult, PairedRate
+from brinell.analysis.results import ACCURACY, ClassResult, PairedRate, Rate
 from brinell.analysis.statements import KINDS, KindName, Statement, Subject, state
+from brinell.core.intervals import CONFIDENCE, clopper_pearson_low
 
 ENOUGH = KINDS["weakest"].least_n
 """Samples of a class without which it is in no order."""
+
+
+def lower_end(rate: Rate) -> float:
+    """What a rate is shown to reach, one-sided at 2.5 %; below all rates where it is unknown.
+
+    Wilson's end is above the truth of few samples more often than that, and the exact one is not.
+    Shares of pixels vary by picture, which their own interval knows.
+    """
+    if rate.low is None:
+        return -1.0
+    return min(rate.low, clopper_pearson_low(rate.k, rate.n, (1 - CONFIDENCE) / 2))
 
 
 def rate_subjects(
@@ -95,16 +107,20 @@ def extreme_classes(
     return statements
 
 
-def change(pair: PairedRate, quantity: str, eps_text: str = "", *, family: int = 1) -> Statement:
-    """How a rate changed from model B to model A of a pair, corrected for a family of comparisons.
+def change(
+    pair: PairedRate,
+    quantity: str,
+    eps_text: str = "",
+    *,
+    family: int = 1,
+    p: float | None = None,
+) -> Statement:
+    """How a rate changed from model B to model A of a pair.
 
-    The p-value is the joint one where the family was compared together, else McNemar's times the
-    size of the family. The interval never contradicts it: it reaches 0 where the change may be
-    chance.
+    `p` is corrected for a family of comparisons; by default it is McNemar's, for one alone. The
+    interval never contradicts it: it reaches 0 where the change may be chance.
     """
-    p = min(1.0, family * pair.p)
-    if family > 1 and pair.p_joint is not None:
-        p = pair.p_joint
+    p = pair.p if p is None else p
     kind: KindName = "rose" if pair.difference > 0 else "fell"
     if pair.difference == 0:
         kind = "unchanged"

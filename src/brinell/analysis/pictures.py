@@ -12,6 +12,7 @@ all are upper bounds.
 """
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,8 +25,8 @@ from brinell.analysis.average_precision import (
     Matches,
     average_precision,
     class_precision,
-    draw_pictures,
     interval,
+    leave_out,
     match_set,
 )
 from brinell.core.boxes import ERRORS, FALSE, BoxOutcomes, Detections, Objects, judge
@@ -76,6 +77,8 @@ class Pictures(ABC):
     """The figure that stands for robust accuracy: right units, pixels or objects, of all."""
     figures: ClassVar[tuple[str, ...]]
     """All figures."""
+    class_means: ClassVar[tuple[str, ...]]
+    """Those that are means over classes."""
     of_class: ClassVar[str]
     """The figure that reports give class by class."""
 
@@ -98,7 +101,7 @@ class Pictures(ABC):
         self.aim = np.full(len(texts), "", dtype=object) if aim is None else aim
         self.margin = np.zeros(len(texts)) if margin is None else margin
 
-        self.weights = draw_pictures(len(clean))
+        self.weights = leave_out(len(clean))
         self._read(texts)
 
     @abstractmethod
@@ -134,6 +137,22 @@ class Pictures(ABC):
     def class_sizes(self, label: int) -> Array:
         """(n,): units of a class in each picture."""
 
+    @property
+    @abstractmethod
+    def labels(self) -> list[int]:
+        """The classes that occur."""
+
+    def pictures_with(self, name: str) -> int:
+        """Number of pictures that hold what a figure counts; of a mean over classes, those of the
+        class in the fewest.
+        """
+        if name == FALSE:
+            return len(self.clean)
+        if name not in self.class_means:
+            return int((self.total > 0).sum())
+        sizes = [int((self.class_sizes(label) > 0).sum()) for label in self.labels]
+        return min(sizes, default=0)
+
     def value(self, name: str, index: Array) -> float:
         """A figure of a set."""
         return float(self.values(name, index, np.ones((1, len(index))))[0])
@@ -141,11 +160,13 @@ class Pictures(ABC):
     def figure(self, name: str, index: Array, less: Array | None = None) -> dict[str, Any]:
         """A figure of a set, or what it has less in `less`: value, low and high, or None."""
         value = self.value(name, index)
-        draws = self.values(name, index, self.weights)
+        replicates = self.values(name, index, self.weights)
         if less is not None:
             value = value - self.value(name, less)
-            draws = draws - self.values(name, less, self.weights)
-        ends = interval(value, draws)
+            replicates = replicates - self.values(name, less, self.weights)
+        largest = math.inf if name == FALSE else 1.0
+        bounds = (0.0 if less is None else -largest, largest)
+        ends = interval(value, replicates, self.pictures_with(name), bounds)
         return {
             "value": value if np.isfinite(value) else None,
             "low": None if ends is None else ends.low,
@@ -168,6 +189,7 @@ class Maps(Pictures):
 
     accuracy = "pixel accuracy"
     figures = ("pixel accuracy", "mean IoU")
+    class_means = ("mean IoU",)
     of_class = "mean IoU"
 
     def _read(self, texts: Array) -> None:
@@ -255,8 +277,11 @@ class Maps(Pictures):
 
     def class_values(self, index: Array) -> tuple[Array, Array]:
         values = ious(self.counts[index].sum(0))
-        labels = np.flatnonzero(self.counts[self.clean].sum((0, 2)))
-        return labels, values[labels]
+        return np.array(self.labels), values[self.labels]
+
+    @property
+    def labels(self) -> list[int]:
+        return np.flatnonzero(self.counts[self.clean].sum((0, 2))).tolist()
 
     def class_sizes(self, label: int) -> Array:
         return np.asarray(self.counts[self.clean].sum(2)[:, label])
@@ -288,6 +313,7 @@ class Boxes(Pictures):
 
     accuracy = "recall"
     figures = ("recall", "AP50", "AP", *ERRORS)
+    class_means = ("AP50", "AP")
     of_class = "AP50"
 
     def _read(self, texts: Array) -> None:
@@ -382,6 +408,12 @@ class Boxes(Pictures):
     def class_values(self, index: Array) -> tuple[Array, Array]:
         labels, precision = class_precision(self._matches(index))
         return labels, precision[0, 0]
+
+    @property
+    def labels(self) -> list[int]:
+        return sorted(
+            {label for truth in self.objects for label in truth.labels[~truth.crowd].tolist()}
+        )
 
     def class_sizes(self, label: int) -> Array:
         # Crowds are no objects that must be found.

@@ -102,14 +102,14 @@ class Subject(Result):
 
     name: str
     value: float
-    """The rate, 0 to 1."""
+    """The rate, 0 to 1; of a method the gap, -1 to 1."""
     low: float | None = None
     """Lower end of an interval that holds for all objects of the statement together."""
     high: float | None = None
     """Upper end."""
-    k: int
-    """How many."""
-    n: int
+    k: int | None = None
+    """How many; null for what is no proportion."""
+    n: int | None = None
     """Of how many."""
 
 
@@ -134,6 +134,8 @@ class Statement(Result):
     """Objects compared, without the subjects."""
     sparse: list[Subject] = []
     """Objects in no order, since they have fewer samples than `least_n`."""
+    threshold: float | None = None
+    """The rate that is demanded."""
     difference: float | None = None
     """Of a change, the rate less that before."""
     low: float | None = None

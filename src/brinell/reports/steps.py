@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from brinell.analysis.indicators import not_made
-from brinell.analysis.judgements import ENOUGH
+from brinell.analysis.judgements import ENOUGH, lower_end
 from brinell.analysis.results import ModelResult, Rate
 from brinell.analysis.verdict import BROKEN, UNSTEADY
 from brinell.core.checks import DETACHED, TOO_FEW, Code
@@ -136,5 +136,5 @@ def _improvements(manifest: Mapping[str, Any], model: ModelResult, index: int) -
 
 
 def floor(rate: Rate) -> float:
-    """The lower end of a rate, rounded down to whole percent, as a share."""
-    return int(100 * (rate.low or 0.0)) / 100
+    """The lower end of a rate by which a gate judges it, rounded down to whole percent, as a share."""
+    return int(100 * max(0.0, lower_end(rate))) / 100

@@ -283,14 +283,19 @@ def verdict(record: Mapping[str, Any] | None) -> str:
 
     # What a user would have without the training.
     baseline = DEFAULT if DEFAULT in validation["ratios"] else GREEDY
-    _, low, high = validation["ratios"][baseline]
+    intervals = {
+        name: None if ends[0] is None else Interval(*ends)
+        for name, (_, *ends) in validation["ratios"].items()
+    }
     # Only an interval beside 1 tells the two apart.
-    amount = "fewer" if high < 1 else "more" if low > 1 else "not measurably fewer"
+    amount = "not measurably fewer"
+    if interval := intervals[baseline]:
+        amount = "fewer" if interval.high < 1 else "more" if interval.low > 1 else amount
     result = f"needs {amount} queries than {baseline}"
 
     means = []
-    for name, (value, low, high) in validation["ratios"].items():
-        text = ratio_text(value, Interval(low, high))
+    for name, (value, *_) in validation["ratios"].items():
+        text = ratio_text(value, intervals[name])
         means.append(f"{name} {validation['queries'][name]:.0f} ({text})")
     own = f"{validation['queries'][OWN]:.0f} in the mean"
     return f"{played}, the policy {result}: {own}; {', '.join(means)}"

@@ -8,21 +8,29 @@ from brinell.core.intervals import CONFIDENCE, Interval
 
 DRAWS = 4000
 """Draws of the weights of pairs."""
+LEAST_PAIRS = 30
+LEAST_DIFFERING = 8
+"""Pairs, and pairs among them that differ, without which a ratio has no interval: with fewer no
+method that was tried holds the truth of skewed costs in 92 of 100 cases."""
 
 
-def ratio(above: np.ndarray[Any, Any], below: np.ndarray[Any, Any]) -> tuple[float, Interval]:
+def ratio(
+    above: np.ndarray[Any, Any], below: np.ndarray[Any, Any]
+) -> tuple[float, Interval | None]:
     """The mean of costs over that of others of the same samples, with a 95 % interval.
 
     The interval is the middle of the ratios under random weights of the pairs (the Bayesian
     bootstrap, Rubin 1981) and of two imagined ones, which lie as far from the ratio as the farthest
-    pair, one on either side. So it has a width where few pairs differ: of 100 pairs of which each
-    differs with a probability of 0.02 to 0.3 it holds the truth in 93 to 97 of 100 cases.
+    pair, one on either side. It is None for fewer than `LEAST_PAIRS` pairs, or if fewer than
+    `LEAST_DIFFERING` of them differ: the truth may then lie in pairs that were not drawn.
 
     Args:
         above: (n,) costs of at least 0, n at least 1, of which the ratio is.
         below: (n,) those of the same samples that it is to, not all 0.
     """
     value = above.mean() / below.mean()
+    if len(above) < LEAST_PAIRS or (above != below).sum() < LEAST_DIFFERING:
+        return float(value), None
     middle = below.mean()
     if np.ptp(above / below) > 1e-12 * value:
         farthest = np.abs(above - value * below).max()
@@ -37,6 +45,8 @@ def ratio(above: np.ndarray[Any, Any], below: np.ndarray[Any, Any]) -> tuple[flo
     return float(value), Interval(float(low), float(high))
 
 
-def ratio_text(value: float, interval: Interval) -> str:
+def ratio_text(value: float, interval: Interval | None) -> str:
     """A ratio with its interval."""
+    if interval is None:
+        return f"{value:.2f}, too few inputs that differ for an interval"
     return f"{value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"

@@ -404,7 +404,7 @@ def validate(
         `inputs`; `budget` in queries; `fooled`, how many inputs the agent fooled; `cause`, why it
             failed on most, empty where it did not; `queries`, the mean of each player; and
             `ratios`, the mean of the agent over that of each other player, with the ends of its
-            95 % interval over inputs.
+            95 % interval over inputs, None for too few that differ.
     """
     if not len(batch):
         return None
@@ -429,7 +429,9 @@ def validate(
         "fooled": int(outcomes.success.sum()),
         "cause": _cause(outcomes, threat, fills),
         "queries": means,
-        "ratios": {name: [value, *interval] for name, (value, interval) in ratios.items()},
+        "ratios": {
+            name: [value, *(interval or (None, None))] for name, (value, interval) in ratios.items()
+        },
     }
 
 

@@ -6,6 +6,7 @@ import pytest
 
 import brinell
 from _refusals import refused
+from brinell.analysis.judgements import lower_end
 from brinell.core.errors import RequestError
 
 
@@ -14,10 +15,8 @@ def bounds(run, eps):
     model = brinell.open(run).models[0]
     index = model.eps.index(pytest.approx(eps))
     rates = {"clean": model.clean_accuracy, "robust": model.robust_accuracy[index]}
-    rates["worst_class"] = min(
-        (entry.robust[index] for entry in model.per_class), key=lambda rate: rate.low
-    )
-    return {metric: rate.low for metric, rate in rates.items()}
+    rates["worst_class"] = min((entry.robust[index] for entry in model.per_class), key=lower_end)
+    return {metric: lower_end(rate) for metric, rate in rates.items()}
 
 
 def test_each_metric_passes_up_to_the_lower_end_of_its_interval(audit_run):
@@ -54,8 +53,8 @@ def test_without_a_budget_the_largest_counts(audit_run):
 
 def test_proofs_have_a_gate_too(certify_run):
     certified = brinell.open(certify_run).certified[-1]
-    assert brinell.gate(certify_run, certified=certified.low - 1e-6)
-    assert not brinell.gate(certify_run, certified=certified.low + 1e-6)
+    assert brinell.gate(certify_run, certified=lower_end(certified) - 1e-6)
+    assert not brinell.gate(certify_run, certified=lower_end(certified) + 1e-6)
     with pytest.raises(RequestError, check=refused("studies.gate.run._gate_rates")):
         brinell.gate(certify_run, worst_class=0.1)
 

@@ -28,9 +28,9 @@ class AgentValidation(Result):
     queries: dict[str, float]
     """Mean queries of an input: of the policy, of greedy, of the default where it is another,
     and of Square."""
-    ratios: dict[str, tuple[float, float, float]]
+    ratios: dict[str, tuple[float, float | None, float | None]]
     """Mean queries of the policy over those of each other, with the ends of the 95 % interval
-    over inputs."""
+    over inputs; null where fewer than 30 inputs, or fewer than 8 that differ, allow none."""
     verdict: str
     """The same in a sentence."""
 

@@ -1,12 +1,13 @@
 """Compares a finished run with thresholds or a baseline."""
 
+import math
 from pathlib import Path
 
 from brinell.analysis import gate as rules
 from brinell.analysis.compare import compare, model_names, side
 from brinell.analysis.gate import GateResult
 from brinell.analysis.proofs import with_proofs
-from brinell.analysis.robust_accuracy import summarise_model
+from brinell.analysis.robust_accuracy import summarise_model, with_classes
 from brinell.core.errors import RequestError, option
 from brinell.engine.eps_grid import parse_eps
 from brinell.store.folder import MANIFEST, fitting
@@ -79,6 +80,9 @@ def _gate(request: GateRequest, minima: dict[str, float], eps: float | None) -> 
             f"{option('certify')} to brinell audit, or run brinell "
             "certify and name its folder"
         )
+    if result.per_class and result.eps:
+        positions = [i for i, budget in enumerate(result.eps) if eps and math.isclose(budget, eps)]
+        result = with_classes(result, positions[0] if positions else len(result.eps) - 1)
     checks = rules.against_thresholds(rules.rates_of(result), minima, eps, rules.names_of(result))
     if request.baseline is not None:
         baseline = Path(request.baseline)

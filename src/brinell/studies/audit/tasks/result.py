@@ -90,12 +90,12 @@ class PicturesFacts(TaskFacts):
 
 
 class Figure(Result):
-    """A figure of a set of pictures, with its 95 % interval by bootstrap over pictures."""
+    """A figure of a set of pictures, with its 95 % interval by the jackknife over pictures."""
 
     value: float | None
     """The figure; null where no picture has what it counts."""
     low: float | None
-    """Lower end of the interval; null with fewer than two pictures."""
+    """Lower end of the interval; null with fewer than six pictures, or three of a class."""
     high: float | None
     """Upper end of the interval."""
 
@@ -296,7 +296,7 @@ class PicturesResult(FolderResult):
             rows=list(zip(self.texts, *shares.values(), met, strict=True)),
             text="Upper bounds: the worst inputs count that any attack found within a budget. "
             f"Attacks on a {words.sample} end when it meets the criterion "
-            f"«{self.facts.criterion}». Intervals are of the {words.sample}s: 95 %, bootstrap."
+            f"«{self.facts.criterion}». Intervals are of the {words.sample}s: 95 %, jackknife."
             f"{words.about if errors else ''}",
             name="budgets",
             terminal=True,
