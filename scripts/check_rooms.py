@@ -35,12 +35,12 @@ CEILINGS = {
     ("store",): 950,
     ("analysis",): 2_360,
     ("reports",): 1_900,
-    ("studies",): 9_150,  # 8,200 once masks and boxes go by the one audit
+    ("studies",): 9_180,  # 8,200 once masks and boxes go by the one audit
     ("cli",): 500,
     ("testing",): 1_100,
 }
 """Statements at most, by the folders of a room; "." is what stands beside the folders."""
-WHOLE = 37_445
+WHOLE = 37_600
 """Statements of the whole package at most."""
 
 WIDTH = 100
