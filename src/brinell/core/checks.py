@@ -15,9 +15,9 @@ class Code(StrEnum):
     """
 
     CLEAN = "clean-accuracy"
-    """On clean inputs the model is at chance level, or far more accurate after a change of labels
-    or inputs: classes in another order, labels shifted by one, inputs multiplied by 255, normalised
-    by the usual means, or with reversed channels.
+    """On clean inputs the model is at chance level, or more accurate in another form of inputs and
+    labels: mean, std, unit, order of channels, layout, size, order of classes and labels shifted by
+    one are tried together.
     """
     RANDOM = "random-answers"
     """The model answers the same input differently a second time (Croce & Hein 2020; their check

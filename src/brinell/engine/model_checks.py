@@ -22,7 +22,7 @@ from brinell.core.oracle import Batch
 from brinell.core.record import CLEAN, Array, Outcome, has_broken
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.engine import boundary, clean_accuracy, plateau
+from brinell.engine import boundary, fit, plateau
 from brinell.engine.adaptive import GRADIENT_FAILURES, REPAIRABLE, conditions
 from brinell.engine.after_attacks import (
     INPUTS,
@@ -174,7 +174,7 @@ class ModelChecks:
         index = np.flatnonzero(~state.failed)
         if not len(index) or self.plan.dataset.info.distorted:
             return [], 0, 0
-        finding, forwards = clean_accuracy.check_clean_accuracy(
+        finding, forwards = fit.check_clean_accuracy(
             self.model,
             state.clean_pred[index],
             self.plan.labels[index],

@@ -1,0 +1,550 @@
+"""Fit of a model and data, before anything is attacked: in which form is the model right?
+
+On up to 200 real samples the forms in which people hand inputs and labels to models are tried
+together (`engine.forms`). Few samples sort out most forms, more decide among the best. A form is
+better if the model is right on more samples and a paired exact test says so, corrected for the
+forms tried: of right and wrong answers, or of losses, each form with its own temperature, so that
+the size of the logits decides nothing.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from brinell.core.checks import ERROR_RATE, TOO_FEW, Code, Finding, exact_test
+from brinell.core.class_names import NEVER, option_text
+from brinell.core.errors import ModelError
+from brinell.core.intervals import wilson
+from brinell.core.model import Model, ask
+from brinell.core.record import Array
+from brinell.engine.forms import (
+    LOOKS,
+    MIXED,
+    Affine,
+    InputForm,
+    forms_of,
+    holds_pictures,
+    mixes,
+    preparation_of,
+)
+
+SAMPLES = 200
+"""Most samples on which forms are tried, spread over the classes."""
+ROUNDS = ((16, 10), (64, 4))
+"""Samples of a round, and the forms that go on; the last are asked on all samples."""
+JOINT_SAMPLES, JOINT_KEPT = 40, 3
+"""Samples of each form where the order of the classes is not known either, and the forms that go
+on."""
+CLEARLY_RIGHT = 0.98
+"""Share of right answers from which no form can be much better."""
+LEAST_RATE = 0.4
+"""Least accuracy in another form at which it is named; below it, more forms are tried."""
+LEAST_GAIN = 0.02
+"""Least gain of accuracy for which the check fails."""
+SURE = 0.1
+"""Loss below which a smaller one says little more about a form."""
+DOUBT = 0.05
+"""Probability from which two forms count as equally good."""
+TEMPERATURES = torch.logspace(-2, 3, 31)
+"""Factors on logits of mean size 1, of which each form takes the best."""
+MOST_LISTED = 4
+SHIFTS = (
+    (1, "with the label minus 1", "take 1 from the labels (y - 1)"),
+    (-1, "with the label plus 1", "add 1 to the labels (y + 1)"),
+)
+"""Numbers added to answers, in words, and the line that mends the labels."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A way to read the answers of a model: the class of the data that each stands for."""
+
+    title: str = ""
+    line: str = ""
+    shift: int = 0
+    """The number added to an answer to get the class of the data."""
+    order: tuple[tuple[int, int], ...] = ()
+    """Pairs of an answer and the class of the data that it stands for; empty for all others."""
+
+    def classes_of(self, answers: Array) -> Array:
+        """(n,) classes of the data for answers, NEVER for those that stand for none."""
+        if not self.order:
+            return np.where(answers == NEVER, NEVER, answers + self.shift)
+        classes = dict(self.order)
+        return np.array([classes.get(answer, NEVER) for answer in answers.tolist()], dtype=int)
+
+    def targets(self, labels: Array) -> Array:
+        """(n,) answers that are right, NEVER where none is."""
+        if not self.order:
+            return labels - self.shift
+        answers = {label: answer for answer, label in self.order}
+        return np.array([answers.get(label, NEVER) for label in labels.tolist()], dtype=int)
+
+
+PLAIN = Reading()
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The answers of a model to samples in one form."""
+
+    form: InputForm
+    reading: Reading
+    pred: Array
+    """(m,) classes of the data; NEVER where the model fails, or answers none of them."""
+    correct: Array
+    """(m,) bool: the right ones."""
+    loss: Array
+    """(m,) losses at the form's best temperature."""
+
+    @property
+    def right(self) -> int:
+        """Number of right answers."""
+        return int(self.correct.sum())
+
+    @property
+    def score(self) -> float:
+        """The loss by which forms are sorted, the best first."""
+        return (float(self.loss.mean()) + SURE) * self.form.factor
+
+    @property
+    def title(self) -> str:
+        """The form in words."""
+        inputs = f"with inputs {self.form.title}" if self.form.steps else ""
+        return " and ".join(filter(None, (inputs, self.reading.title))) or "as given"
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The result of a search through the forms of inputs and answers."""
+
+    base: Trial
+    best: Sequence[Trial]
+    """The forms in which the model is better, the best first, with one that is as good;
+    empty without any."""
+    is_better: bool
+    """True if the best is better beyond chance; False if it only may be."""
+    trials: Sequence[Trial]
+    """The forms that were tried on all samples, the given one included."""
+    forms: int
+    """Number of forms tried."""
+    forwards: int
+
+    @property
+    def n(self) -> int:
+        """Number of samples."""
+        return len(self.base.pred)
+
+
+def spread_over_classes(labels: Array, most: int = SAMPLES) -> Array:
+    """Positions of samples, as many of each class as far as it has them, the classes in turn."""
+    order = np.argsort(labels, kind="stable")
+    _, starts, sizes = np.unique(labels[order], return_index=True, return_counts=True)
+    turn = np.arange(len(labels)) - np.repeat(starts, sizes)
+    return np.asarray(order[np.argsort(turn, kind="stable")[:most]])
+
+
+def chance(pred: Array, labels: Array, classes: int) -> float:
+    """Expected accuracy of answers independent of the inputs; 1 / classes if all labels are of one
+    class.
+    """
+    if len(np.unique(labels)) < 2:
+        return 1 / classes
+    count = int(max(pred.max(), labels.max())) + 1
+    predicted, true = (
+        np.bincount(values.clip(0), minlength=count) / len(values) for values in (pred, labels)
+    )
+    return float(predicted @ true)
+
+
+def paired_test(wins: int, defeats: int) -> float:
+    """Probability that of so many unequal pairs this many or more are better by chance (McNemar
+    1947, exact).
+    """
+    n = wins + defeats
+    return sum(math.comb(n, k) for k in range(wins, n + 1)) / 2**n
+
+
+class FormSearch:
+    """Tries a model in many forms.
+
+    Args:
+        model: the model, with logits as answers.
+        x: (n, *shape) real inputs, in the bounds of the model's domain.
+        labels: (n,) their classes.
+        classes: names of the classes of the data.
+        batch_size: inputs asked at once.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        x: Tensor,
+        labels: Array,
+        classes: Sequence[str] = (),
+        batch_size: int = 128,
+    ) -> None:
+        self.model, self.x, self.labels = model, x, labels
+        self.classes, self.batch_size = classes, batch_size
+        self.forwards, self.forms = 0, 0
+        self._logits: dict[InputForm, Tensor] = {}
+        """Answers to the first samples so far, by form."""
+
+    def run(self) -> Fit:
+        """Try forms until the model is clearly right, or none is left."""
+        n = len(self.x)
+        trials = [self._trial(InputForm(), n)]
+        if trials[0].right >= CLEARLY_RIGHT * n:
+            return self._judge(trials)
+
+        cheap, dear = forms_of(self.model.domain, self.x, self._own_preparation())
+        trials += self._sort_out(cheap)
+        trials += self._read(trials)
+        if _most(trials) < LEAST_RATE * n:
+            trials += self._read(self._sort_by_order(cheap))
+        if _most(trials) < LEAST_RATE * n:
+            trials += self._sort_out(dear)
+
+        # Half a cure is not the end: inputs are tried again under what mends the rest.
+        best = max(trials, key=lambda trial: trial.right)
+        layout = best.form.steps[:1] if best.form.affine is None or best.form.is_moved else ()
+        if layout or best.reading != PLAIN:
+            # What a network was trained on is mostly of one family.
+            further = [form.after(layout) for form in cheap if not layout or form.is_common]
+            trials += self._sort_out(further, best.reading)
+        return self._judge(trials)
+
+    def _judge(self, trials: Sequence[Trial]) -> Fit:
+        """Name the best form, if it is better, and one that is as good."""
+        n, base = len(self.x), trials[0]
+        candidates = [trial for trial in trials[1:] if self._may_be_better(base, trial)]
+        top = max((trial.right for trial in candidates), default=0)
+        candidates = sorted(
+            (trial for trial in candidates if trial.right >= top - max(1, LEAST_GAIN * n / 2)),
+            key=lambda trial: trial.score,
+        )
+        is_better = False
+        if candidates:
+            best = candidates[0]
+            is_known = best.right - base.right >= LEAST_GAIN * n
+            is_better = is_known and self._probability(base, best) <= self._limit
+            alike = [trial for trial in candidates[1:] if self._is_alike(best, trial)]
+            candidates = [best, *(trial for trial in alike if trial.form.factor < MIXED)][:2]
+        return Fit(base, candidates, is_better, trials, self.forms, self.forwards)
+
+    @property
+    def _limit(self) -> float:
+        """The error rate of one form, so that of all forms together is that of a check."""
+        return ERROR_RATE / max(1, self.forms)
+
+    def _may_be_better(self, base: Trial, trial: Trial) -> bool:
+        """True if a form shows more than chance, and is better, if not yet beyond all doubt."""
+        n, gain = len(self.x), trial.right - base.right
+        interval = wilson(trial.right, n)
+        limit = chance(trial.pred, self.labels, self.model.classes)
+        if gain < max(2, 0.5 * LEAST_GAIN * n) or interval is None or interval.low <= limit:
+            return False
+        probability = self._probability(base, trial)
+        return trial.right >= LEAST_RATE * n and probability <= DOUBT / 2
+
+    def _probability(self, base: Trial, trial: Trial) -> float:
+        """Probability that a form looks so much better than another by chance."""
+        is_right, was_right = trial.correct, base.correct
+        wins, defeats = is_right & ~was_right, was_right & ~is_right
+        tests = [paired_test(int(wins.sum()), int(defeats.sum()))]
+        # An order of classes is fitted to the labels, so that its losses are no evidence.
+        if not trial.reading.order:
+            gain = base.loss - trial.loss
+            tests.append(paired_test(int((gain > 0).sum()), int((gain < 0).sum())))
+        return min(1.0, len(tests) * min(tests))
+
+    def _is_alike(self, best: Trial, trial: Trial) -> bool:
+        """True if no test tells which of two forms is better."""
+        gain = trial.loss - best.loss
+        return paired_test(int((gain > 0).sum()), int((gain < 0).sum())) > DOUBT
+
+    def _own_preparation(self) -> Affine | None:
+        """The model's own preparation of pictures, if it can be read."""
+        domain = self.model.domain
+        if not holds_pictures(domain):
+            return None
+        x = self.x[:LOOKS]
+        self.forwards += len(x)
+        low, high = domain.bounds(x)
+        return preparation_of(self.model, (x - low) / (high - low), x)
+
+    def _ask(self, form: InputForm, start: int, stop: int) -> Tensor:
+        """(stop - start, classes) logits in a form; NaN where the model fails."""
+        x = form.apply(self.x[start:stop])
+        self.forwards += len(x)
+        try:
+            with torch.no_grad():
+                parts = [ask(self.model, part) for part in torch.split(x, self.batch_size)]
+            logits = torch.cat(parts)
+        except ModelError:
+            logits = x.new_full((len(x), self.model.classes), torch.nan)
+        return logits.cpu().float()
+
+    def _trial(self, form: InputForm, count: int, reading: Reading = PLAIN) -> Trial:
+        """The trial of a form on the first samples."""
+        stored = self._logits.get(form)
+        start = 0 if stored is None else len(stored)
+        if start < count:
+            parts = [stored] if stored is not None else []
+            self._logits[form] = torch.cat([*parts, self._ask(form, start, count)])
+        logits, labels = self._logits[form][:count], self.labels[:count]
+
+        targets = reading.targets(labels)
+        answers = logits.argmax(1).numpy()
+        answers[~torch.isfinite(logits).all(1).numpy()] = NEVER
+        pred = reading.classes_of(answers)
+        if reading.order and count == len(self.labels):
+            # Each half is judged by the order of the other.
+            pred = _in_order(answers, labels)[1]
+        return Trial(form, reading, pred, pred == labels, losses(logits, targets))
+
+    def _sort_out(self, forms: Sequence[InputForm], reading: Reading = PLAIN) -> list[Trial]:
+        """The best forms, asked on all samples; each round asks more of fewer forms.
+
+        None is left if the first round shows that none is right on more than a few.
+        """
+        self.forms += len(forms)
+        n, trials = len(self.x), list[Trial]()
+        pool = [form for form in forms if form.factor < MIXED]
+        mixed = [form for form in forms if form.factor == MIXED]
+        for count, most in (*ROUNDS, (n, len(forms))):
+            trials = [self._trial(form, min(count, n), reading) for form in pool]
+            trials = sorted(trials, key=lambda trial: trial.score)[:most]
+            if count < n and _most(trials) < LEAST_RATE / 2 * count:
+                return []
+            # Means and deviations of two families are mixed where both lead.
+            pool = [trial.form for trial in trials]
+            mixtures = [form for form in mixed if mixes(form, pool[:2])]
+            pool += mixtures if count == ROUNDS[0][0] else []
+        return trials
+
+    def _sort_by_order(self, forms: Sequence[InputForm]) -> list[Trial]:
+        """The forms in which answers follow the labels best, whatever class each stands for."""
+        count = min(JOINT_SAMPLES, len(self.x))
+        trials = [self._trial(form, count) for form in forms if form.factor < MIXED]
+        labels = self.labels[:count]
+        trials.sort(key=lambda trial: -(_in_order(trial.pred, labels)[1] == labels).sum())
+        return [self._trial(trial.form, len(self.x)) for trial in trials[:JOINT_KEPT]]
+
+    def _read(self, trials: Sequence[Trial]) -> list[Trial]:
+        """The trials with their answers read otherwise: shifted, or in another order."""
+        readings = list[Trial]()
+        for trial in trials:
+            for reading in self._readings(trial.pred):
+                self.forms += 1
+                readings.append(self._trial(trial.form, len(self.x), reading))
+        return readings
+
+    def _readings(self, pred: Array) -> list[Reading]:
+        """Other readings of answers: shifted, or in the order that fits best."""
+        labels, readings = self.labels, list[Reading]()
+        for shift, title, line in SHIFTS:
+            if labels.max() > 1 and labels.min() >= shift:
+                readings.append(Reading(title, line, shift))
+        order, _, is_settled = _in_order(pred, labels)
+        if len({label - answer for answer, label in order.items()}) > 1:
+            title, line = self._order_text(order, is_settled)
+            readings.append(Reading(title, line, order=tuple(order.items())))
+        return readings
+
+    def _order_text(self, order: dict[int, int], is_settled: bool) -> tuple[str, str]:
+        """Title and line of answers in another order of the classes."""
+        count = int(self.labels.max()) + 1
+        names = [*self.classes, *map(str, range(len(self.classes), count))]
+        swaps = [
+            f"{answer} is {names[label]}"
+            for answer, label in sorted(order.items())
+            if answer != label
+        ]
+        listing = ", ".join(swaps[:MOST_LISTED])
+        if len(swaps) > MOST_LISTED:
+            listing += f" and {len(swaps) - MOST_LISTED} more"
+
+        is_whole = is_settled and sorted(order) == list(range(self.model.classes))
+        option = option_text([names[order[answer]] for answer in sorted(order)]) if is_whole else ""
+        fallback = "class_names=, as it is documented where the model comes from"
+        line = f"name the model's classes by its option {option or fallback}"
+        return f"with its classes in another order ({listing})", line
+
+
+def _most(trials: Sequence[Trial]) -> int:
+    """The most right answers of a form."""
+    return max((trial.right for trial in trials), default=0)
+
+
+def losses(logits: Tensor, targets: Array) -> Array:
+    """(m,) losses of logits (m, classes) at the temperature that fits them best.
+
+    Targets outside of the classes, and answers that are not finite, cost as much as a guess.
+    """
+    m, classes = logits.shape
+    guess = math.log(max(2, classes))
+    valid = torch.from_numpy((targets >= 0) & (targets < classes)) & torch.isfinite(logits).all(1)
+    if not bool(valid.any()):
+        return np.full(m, guess)
+
+    centred = logits[valid] - logits[valid].mean(1, keepdim=True)
+    unit = centred / centred.abs().mean().clamp_min(1e-12)
+    right_answers = torch.from_numpy(targets)[valid].long()
+    scaled = TEMPERATURES[:, None, None] * unit
+    table = F.cross_entropy(
+        scaled.flatten(0, 1), right_answers.repeat(len(scaled)), reduction="none"
+    ).reshape(len(scaled), -1)
+
+    loss = np.full(m, guess)
+    loss[valid.numpy()] = table[table.mean(1).argmin()].numpy()
+    return loss
+
+
+def _in_order(pred: Array, labels: Array) -> tuple[dict[int, int], Array, bool]:
+    """The order of classes by which answers fit labels best, the classes that they then stand for,
+    and whether both halves of the samples give this order.
+
+    Each half is judged by the order that fits the other, so that none is made up.
+    """
+    rows = np.lexsort((np.arange(len(labels)), labels))
+    halves = rows[::2], rows[1::2]
+    orders = [_match(pred[half], labels[half]) for half in halves]
+    mended = np.empty(len(labels), dtype=np.int64)
+    for half, order in zip(halves, reversed(orders), strict=True):
+        mended[half] = [order.get(answer, NEVER) for answer in pred[half].tolist()]
+    order = _match(pred, labels)
+    return order, mended, all(half_order == order for half_order in orders)
+
+
+def _match(pred: Array, labels: Array) -> dict[int, int]:
+    """Answers matched to labels one to one, greedily by the frequency of the pairs."""
+    pairs, counts = np.unique(np.stack([pred, labels]), axis=1, return_counts=True)
+    order: dict[int, int] = {}
+    for row in np.argsort(-counts, kind="stable"):
+        answer, label = int(pairs[0, row]), int(pairs[1, row])
+        if answer not in order and answer != NEVER and label not in order.values():
+            order[answer] = label
+    return order
+
+
+# The check
+
+
+def line_of(trial: Trial, model: Model, spec: str) -> str:
+    """The line that gives a model the form of a trial."""
+    form, lines = trial.form, list[str]()
+    if form.steps:
+        affine = None if form.is_moved or form.preparation is not None else form.affine
+        options = "" if affine is None else _options(affine, model, spec)
+        place = f" in place of its own x = {form.preparation.code}" if form.preparation else ""
+        lines.append(options or f"let the model begin with {form.line}{place}")
+    if trial.reading.line:
+        lines.append(trial.reading.line)
+    return "; and ".join(lines)
+
+
+def _options(affine: Affine, model: Model, spec: str) -> str:
+    """The options of a model that prepare pictures; empty for a model that has none."""
+    numbers = {
+        name: [float(f"{value:.6g}") for value in values]
+        for name, values in (("mean", affine.centre), ("std", affine.width))
+    }
+    if spec.startswith("onnx:"):
+        parts = [f"{key}={'+'.join(f'{v:g}' for v in values)}" for key, values in numbers.items()]
+        parts += ["bgr=true"] if affine.reverse else []
+        return f"write {'&'.join(parts)} in the model's options"
+    if spec:
+        return ""
+    texts = {key: values if len(values) > 1 else values[0] for key, values in numbers.items()}
+    axis = -len(model.domain.shape)
+    if affine.reverse:
+        return f"give preprocessing={texts | {'axis': axis, 'flip_axis': axis}}"
+    return f"give mean={texts['mean']}, std={texts['std']}"
+
+
+def check_clean_accuracy(
+    model: Model,
+    pred: Array,
+    labels: Array,
+    load: Callable[[Array], Tensor],
+    *,
+    spec: str = "",
+    classes: Sequence[str] = (),
+    batch_size: int = 128,
+) -> tuple[Finding, int]:
+    """Check clean accuracy; return the finding and the number of forwards.
+
+    `pred` (n,) are the classes predicted for the clean inputs; `load` maps positions (m,) among
+    them to inputs (m, *shape) on the model's device.
+    """
+    is_correct, n = pred == labels, len(labels)
+    k, limit = int(is_correct.sum()), chance(pred, labels, model.classes)
+    low, _ = wilson(k, n) or (0.0, 1.0)
+    index = spread_over_classes(labels)
+    fit: Fit | None = None
+    if is_correct[index].mean() < CLEARLY_RIGHT:
+        fit = FormSearch(model, load(index), labels[index], classes, batch_size).run()
+
+    # Half of the way from chance to always right.
+    is_below, error_rate = exact_test(n - k, n, (1 - limit) / 2)
+    is_chance = low <= limit and is_below
+    reasons = [] if fit is None else [describe(fit, trial, model, spec) for trial in fit.best]
+    is_better = fit is not None and fit.is_better
+    observation = _observe(pred, labels, limit, is_chance)
+    summary = f"right on {k} of {n} clean inputs"
+    passed, cause, reason = True, None, None
+    text = f"{summary}, and chance is {limit:.3f}"
+    if observation or is_better:
+        causes = [*filter(None, [observation]), *reasons]
+        passed, cause = False, f"on clean inputs {causes[-1]}"
+        text = f"{summary}: {'; or '.join(causes)}"
+        if is_chance and not reasons:
+            text += (
+                ": the labels do not belong to the inputs, or the model does not know these classes"
+            )
+    elif reasons:
+        passed, reason = None, "another form may be better"
+        text = f"{summary}; {TOO_FEW}, but another form may be better: {'; or '.join(reasons)}"
+    elif low <= limit:
+        passed, reason, text = None, TOO_FEW, f"{TOO_FEW}: {text}"
+    finding = Finding(
+        code=Code.CLEAN,
+        passed=passed,
+        text=text,
+        cause=cause,
+        reason=reason,
+        figure=k / n,
+        limit=limit,
+        error_rate=error_rate,
+    )
+    return finding, 0 if fit is None else fit.forwards
+
+
+def describe(fit: Fit, trial: Trial, model: Model, spec: str) -> str:
+    """The evidence for a better form, and the line to type."""
+    return (
+        f"of {fit.n} samples it is right on {fit.base.right}, and on {trial.right} {trial.title}: "
+        f"{line_of(trial, model, spec)}"
+    )
+
+
+def _observe(pred: Array, labels: Array, limit: float, is_chance: bool) -> str:
+    """The fault of answers, whatever form the inputs have; empty if nothing is."""
+    n, is_single = len(labels), len(np.unique(pred)) < 2
+    is_constant = is_single and 0.5 ** int((labels != pred[0]).sum()) <= ERROR_RATE
+    if is_chance and len(np.unique(labels)) < 2:
+        return (
+            f"all {n} labels are {labels[0]}, so that nothing shows whether the model tells "
+            "classes apart"
+        )
+    if is_constant or (is_chance and is_single):
+        return f"it answers class {pred[0]} to every input"
+    if is_chance:
+        return f"its answers agree with the labels no more often than by chance ({limit:.3f})"
+    return ""
