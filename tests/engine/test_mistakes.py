@@ -206,8 +206,8 @@ def find(
     search, queries = FormSearch(model, x, y, classes), model.queries
     fit = search.run()
     assert fit.forwards == model.queries - queries, "every forward is counted"
-    better = [(trial.title, line_of(trial, model, spec)) for trial in fit.best]
-    return better, check_clean_accuracy(
+    lines = [(trial.title, line_of(trial, model, spec)) for trial in fit.best]
+    return lines, check_clean_accuracy(
         model, pred, y, lambda rows: x[torch.as_tensor(rows)], spec=spec, classes=classes
     )[0]
 
@@ -221,8 +221,8 @@ def test_inputs_in_another_form_are_named():
             continue
         # What two normalisations explain as well is named by both.
         titles = [title for title, _ in mistakes]
-        alike = "std of" in name and any("std of" in title for title in titles)
-        assert alike or any(name in title for title in titles), (name, mistakes)
+        is_alike = "std of" in name and any("std of" in title for title in titles)
+        assert is_alike or any(name in title for title in titles), (name, mistakes)
         assert finding.passed is False and mistakes[0][1] in finding.text
 
 
@@ -266,11 +266,11 @@ def test_labels_that_are_numbered_otherwise_are_named():
 
 def test_an_order_that_the_samples_do_not_settle_is_no_option():
     x, y, answer = data(COLOUR, lambda z: z)
-    kept = np.flatnonzero((y < 4) | (np.arange(N) == 4))  # one sample of the last class
+    index = np.flatnonzero((y < 4) | (np.arange(N) == 4))  # one sample of the last class
     mistakes, _ = find(
         lambda z: answer(z)[:, [1, 2, 3, 0, 4]],
-        x[kept],
-        y[kept],
+        x[index],
+        y[index],
         COLOUR,
         classes=[f"n{k}" for k in range(CLASSES)],
     )
