@@ -7,7 +7,8 @@
     dual          adding alone, removing too, and searches that look ahead by probes
     agents        greedy, the shipped prior, DQN and PPO, each paid by the margin or by dilution
     distortions   each distortion alone
-    photographs   noise and signed patches on MCUNet, 8 photographs, L2 6 and 500 queries
+    photographs   patches, removals and signed patches on MCUNet, 8 photographs, L2 6 and 500
+                  queries
 
 Test images behind the first --start that the network gets right, which no setting was chosen on.
 Success is of these images, with Wilson's interval. A query is one image shown to the network, the
@@ -230,8 +231,11 @@ def photographs(table: measure.Table, options: Namespace) -> None:
     bench = Bench.of("mcunet_144", min(8, options.samples))
     rows = Rows(table, "photographs", bench, 500)
     for setting, spec in (
-        ("noise, 256 patches", "rlab?draws=4"),
-        ("signed patches, 784 patches", "rlab?distortions=signed-patch&patch=8&draws=4"),
+        ("noise, side 14, 256 patches", "rlab?draws=4"),
+        ("noise, side 8, 784 patches", "rlab?patch=8&draws=4"),
+        ("noise, side 32, 49 patches", "rlab?patch=32&draws=4"),
+        ("noise, side 14, add only", "rlab?removals=0&draws=4"),
+        ("signed patches, side 8, 784 patches", "rlab?distortions=signed-patch&patch=8&draws=4"),
     ):
         rows.add(setting, run(bench, spec, 6.0, 500))
 

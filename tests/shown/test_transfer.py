@@ -92,7 +92,7 @@ def test_page_csv_and_terminal_show_every_cell(transfer, matrix):
         for _, *cells in matrix.rows:
             for cell in cells:
                 rate = cell.value if isinstance(cell, Detail) else cell
-                assert f"{100 * rate.value:.1f}" in block
+                assert f"{100 * rate.value:.1f} {100 * rate.low:.1f}–{100 * rate.high:.1f}" in block
         for word in ("patterns", "later", "(hardened)", "lead", "clean"):
             assert word in block, width
 

@@ -207,7 +207,7 @@ class ColumnBlocks:
 def _table_lines(table: Table, console: Console) -> Iterator[Text]:
     """A table with its title, in the first layout that has room."""
     full = _grid(table, intervals=True)
-    short = _grid(table, intervals=False)
+    short = _grid(table, intervals=table.intervals)
     title = _plain(table.title) + ", in percent" * table.heat
     yield Text("")
     yield from Text(title, style="bold").wrap(console, console.width, overflow="fold")

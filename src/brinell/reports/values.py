@@ -140,6 +140,8 @@ class Table:
     beside: bool = False
     """True if the texts of `Detail` in a shaded table are figures of their own: they stand in the
     place of the intervals, on small screens too."""
+    intervals: bool = False
+    """True if intervals are shown on small screens and at terminals of any width."""
 
 
 @dataclass(frozen=True, kw_only=True)

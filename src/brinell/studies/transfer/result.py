@@ -430,6 +430,7 @@ def _matrices(result: TransferResult) -> list[Table]:
             name="accuracy",
             heat=True,
             terminal=True,
+            intervals=True,
         ),
         Table(
             title="Success, source by victim",
