@@ -53,6 +53,9 @@ class RecordColumn(NamedTuple):
     zero: bool = False
     """True if rows without a value have 0, such as the cost of a computation that did not run, or an
     empty text."""
+    near: str = ""
+    """What a difference by rounding is measured against where a row is made again: a size, a
+    margin or a share; empty for a column that comes out equal."""
 
 
 class Columns:
@@ -63,9 +66,9 @@ class Columns:
         return len(getattr(self, next(iter(columns_of(self)))))
 
 
-def column(kind: str, doc: str, *, null: bool = False, zero: bool = False) -> Any:
+def column(kind: str, doc: str, *, null: bool = False, zero: bool = False, near: str = "") -> Any:
     """A field of a dataclass of records: a (rows,) array, a masked one where it may be null."""
-    return field(metadata={"column": RecordColumn(kind, doc, null, zero)})
+    return field(metadata={"column": RecordColumn(kind, doc, null, zero, near)})
 
 
 def columns_of(records: Any) -> dict[str, RecordColumn]:
@@ -89,7 +92,9 @@ class Records(Columns):
     clean_pred: np.ndarray[Any, Any] = column(
         "int32", "class predicted for the untouched input; -1 where the model fails on it"
     )
-    clean_confidence: np.ndarray[Any, Any] = column("float32", "softmax probability of that class")
+    clean_confidence: np.ndarray[Any, Any] = column(
+        "float32", "softmax probability of that class", near="share"
+    )
     attack: np.ndarray[Any, Any] = column(
         "string", "the stage's name, or `clean` for the first check"
     )
@@ -112,7 +117,7 @@ class Records(Columns):
         "int32", "class predicted for the closest adversarial input", null=True
     )
     adv_confidence: np.ndarray[Any, Any] = column(
-        "float32", "softmax probability of that class", null=True
+        "float32", "softmax probability of that class", null=True, near="share"
     )
     adv_margin: np.ndarray[Any, Any] = column(
         "float32",
@@ -120,6 +125,7 @@ class Records(Columns):
         "again: positive, but for those on the boundary "
         "of a random model",
         null=True,
+        near="margin",
     )
     margin: np.ndarray[Any, Any] = column(
         "float32",
@@ -127,12 +133,15 @@ class Records(Columns):
         "logits: a wrong class minus the true one, so it "
         "is negative; of a clean row, that of the untouched input",
         null=True,
+        near="margin",
     )
-    linf: np.ndarray[Any, Any] = column("float32", "Linf size of the perturbation", null=True)
-    l2: np.ndarray[Any, Any] = column("float32", "L2 size", null=True)
-    l1: np.ndarray[Any, Any] = column("float32", "L1 size", null=True)
+    linf: np.ndarray[Any, Any] = column(
+        "float32", "Linf size of the perturbation", null=True, near="size"
+    )
+    l2: np.ndarray[Any, Any] = column("float32", "L2 size", null=True, near="size")
+    l1: np.ndarray[Any, Any] = column("float32", "L1 size", null=True, near="size")
     l0: np.ndarray[Any, Any] = column(
-        "float32", "number of values changed, each channel counted", null=True
+        "float32", "number of values changed, each channel counted", null=True, near="size"
     )
     quantised_pred: np.ndarray[Any, Any] = column(
         "int32",

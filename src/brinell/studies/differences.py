@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError
-from brinell.core.record import Array
+from brinell.core.record import Array, Columns, columns_of
 from brinell.manifest import abbreviate
 from brinell.store import parquet
 from brinell.store.files import read_arrays
@@ -38,6 +38,9 @@ DATA = (".parquet", ".safetensors", ".npz", ".jsonl", MANIFEST)
 DERIVED = (
     "the request file, the tables and the page are those that the manifest and the records produce"
 )
+NEAR = 1e-3
+"""Difference that rounding explains in a column that declares what it is measured against, as a
+share of that, or of the value where it is larger."""
 MOST_SAMPLES = 5
 MISSING = object()
 """The value of a key that is not there."""
@@ -345,6 +348,26 @@ def _compare_arrays(
             sample = key.rpartition("/")[2]
             differing.append(int(sample) if sample.isdecimal() else number)
     comparison.allow(name, "the stored array", differing, len(repeated))
+
+
+def differing(
+    recorded: Columns, repeated: Columns, name: str, scales: Mapping[str, Array | float]
+) -> Array:
+    """(rows,) bool: rows with another value in a column, or that have one in only one of both.
+
+    `scales` are the sizes against which differences by rounding are measured, by the words with
+    which columns declare them (`core.record.RecordColumn.near`); others come out equal.
+    """
+    entry, counterpart = getattr(recorded, name), getattr(repeated, name)
+    missing, missing_again = np.ma.getmaskarray(entry), np.ma.getmaskarray(counterpart)
+    first, second = np.ma.getdata(entry), np.ma.getdata(counterpart)
+    near = columns_of(recorded)[name].near
+    if near in scales:
+        scale = np.maximum(np.abs(second), scales[near])
+        differs = np.abs(first.astype(float) - second) > NEAR * scale
+    else:
+        differs = first != second
+    return np.asarray((missing != missing_again) | (~missing & differs))
 
 
 def are_close(first: Array, second: Array) -> bool:

@@ -13,11 +13,11 @@ from _cli import audit_arguments
 from _forger import Forger, survive, whitewash
 from _helpers import workspace
 from _refusals import refused
+from brinell.analysis.spot_checks import miss_probability
 from brinell.cli import run as cli
 from brinell.core.checks import Code
 from brinell.core.errors import RequestError
 from brinell.store.run import Run
-from brinell.studies.audit.repetition import miss_probability
 from brinell.studies.verification.run import verify_files
 
 SAMPLES = 24

@@ -11,9 +11,9 @@ from safetensors.numpy import load_file
 
 import brinell
 from _forger import Forger, whitewash
+from brinell.analysis.spot_checks import miss_probability, most_earlier
 from brinell.core.errors import BrinellError
 from brinell.store.files import write_arrays
-from brinell.studies.audit.repetition import miss_probability, most_earlier
 
 SAMPLES = 24
 

@@ -16,14 +16,14 @@ import re
 import shutil
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import partial
-from math import comb
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from brinell.analysis.spot_checks import miss_probability, most_earlier
 from brinell.core import losses, norms
 from brinell.core.checks import Code
 from brinell.core.eot import EOT
@@ -52,25 +52,21 @@ from brinell.store.run import ACCUMULATED, NO_ROWS, Run
 from brinell.studies.audits import run_audit
 from brinell.studies.differences import (
     DERIVED,
+    NEAR,
     Comparison,
     Statements,
     are_close,
     compare_json,
+    differing,
 )
 
 MIN_SAMPLES, MIN_RANDOM, SHARE = 8, 24, 0.05
 """Samples drawn by default: at least so many, of a random model more, and at least this share of
 those that were attacked."""
-TOLERANCE = 1e-3
-"""Differences that rounding explains: of margins as a share of the clean margin, of sizes as a
-share of size or budget."""
-NEAR, MOST_DEVIATIONS = 0.05, 0.05
+NEAR_SHARE, MOST_DEVIATIONS = 0.05, 0.05
 """On another machine a sample may break otherwise whose margin is at most this share of the
 clean one, and this share of the drawn rows may come out differently (`benchmarks/verify.py`
 measures it)."""
-CHANCE = 1e-3
-"""A random model is refused if its drawn samples break this improbably more often earlier in the
-repetition than later."""
 CHUNK = 256
 ROUNDINGS = 128
 """Tolerance of margins, in what float32 may round a decision."""
@@ -80,6 +76,9 @@ far they scatter. It is wide because the run kept the best of many means."""
 PROBES, PROBE_LOOKS = 64, 3
 """Clean inputs and answers to each that show whether a model answers at random."""
 SIZES = ("linf", "l2", "l1", "l0")
+EXACT = ("label", "unit", "target", "clean_pred", "outcome", "forwards")
+ROUNDED = ("margin", "clean_confidence")
+"""Columns of clean rows that are compared; the latter not of a random model."""
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
 
 
@@ -111,7 +110,8 @@ class RepeatedRun:
 
     def statements(self) -> Statements:
         """The statements that hold, and those that are left open."""
-        has_differences, unverified = bool(self.comparison.differences), list[str]()
+        has_differences = bool(self.comparison.differences)
+        unverified: list[str] = []
         if has_differences:
             unverified.append("every figure, since something is false")
         for audit in self.audits:
@@ -123,6 +123,7 @@ class RepeatedRun:
                 unverified.append(
                     f"{audit.name}: exact rows and costs, since the model answers at random"
                 )
+
         is_repeated = self.comparison.count != 0 or not any(a.attacked for a in self.audits)
         return Statements(
             verified=[] if has_differences else list(self._sentences()),
@@ -134,10 +135,8 @@ class RepeatedRun:
 
     def _sentences(self) -> Iterator[str]:
         """Statements about an audit that holds."""
-        predictions, successes = (
-            sum(getattr(audit, name) for audit in self.audits)
-            for name in ("predictions", "successes")
-        )
+        predictions = sum(audit.predictions for audit in self.audits)
+        successes = sum(audit.successes for audit in self.audits)
         yield (
             "the manifest follows from the request, the data and the models, and no "
             "file is missing, changed or foreign"
@@ -148,17 +147,15 @@ class RepeatedRun:
         )
         yield f"each of {successes:,} stored adversarial inputs is a success within its budget"
         yield DERIVED
-        for audit in self.audits:
-            draws, tenth = int(audit.drawn.sum()), max(1, round(0.1 * audit.attacked))
-            single, several = audit.miss_probability(1), audit.miss_probability(tenth)
+        for audit in (audit for audit in self.audits if audit.drawn.any()):
+            tenth = max(1, round(0.1 * audit.attacked))
             scatter = ", by how its answers scatter," if audit.is_random else ""
-            if draws:
-                yield (
-                    f"{audit.name}: {draws} of {audit.attacked} attacked samples "
-                    f"were attacked again;{scatter} this misses "
-                    f"{tenth} forged samples with probability {several:.2g}, and "
-                    f"a single one with {single:.2g}"
-                )
+            yield (
+                f"{audit.name}: {audit.drawn.sum()} of {audit.attacked} attacked samples "
+                f"were attacked again;{scatter} this misses {tenth} forged samples with "
+                f"probability {audit.miss_probability(tenth):.2g}, and a single one with "
+                f"{audit.miss_probability(1):.2g}"
+            )
 
     def carry_out(self, folder: Path) -> None:
         """Carry the audit out in a folder, which then holds what the run may hold."""
@@ -168,12 +165,14 @@ class RepeatedRun:
         repeated = run_audit(
             self.plan, folder, SilentProgress(), command=command, audit=make_audit
         ).manifest
+
         for audit in self.audits:
             if audit.is_random or not self.is_exact:
                 self._settle_checks(audit, repeated)
         if sorted(map(str, recorded["warnings"])) == sorted(map(str, repeated["warnings"])):
             repeated["warnings"] = recorded["warnings"]
         write_text(folder / MANIFEST, json.dumps(repeated))
+
         if self.comparison.boundary > max(1, MOST_DEVIATIONS * self.replayed):
             self.comparison.note(
                 MANIFEST, f"{self.comparison.boundary} of {self.replayed} rows come out differently"
@@ -181,14 +180,10 @@ class RepeatedRun:
 
     def _check_plan(self) -> None:
         """Stop at a manifest or samples that are not those of the plan."""
-        facts = json.loads(
-            json.dumps(
-                {key: value for key, value in plan_facts(self.plan).items() if key != "warnings"}
-            )
-        )
-        compare_json(
-            MANIFEST, {key: self.run.manifest.get(key) for key in facts}, facts, self.comparison
-        )
+        facts = json.loads(json.dumps(plan_facts(self.plan)))
+        del facts["warnings"]  # to which an audit adds
+        stated = {key: self.run.manifest.get(key) for key in facts}
+        compare_json(MANIFEST, stated, facts, self.comparison)
         for source in () if self.comparison.differences else self.plan.models:
             if self.run.part(source.name, CLEAN).sample_id.tolist() != self.plan.ids.tolist():
                 self.comparison.note(
@@ -207,22 +202,21 @@ class RepeatedRun:
         """
         name, checks = audit.name, repeated["checks"].get(audit.name, [])
         for first, second in zip(self.run.manifest["checks"].get(name, []), checks, strict=False):
-            if (
-                first != second
-                and first["code"] == second["code"]
-                and _may_be(second, first, audit.is_random)
-            ):
-                text = (
-                    f"{name}: the figure and the sentence of {first['code']}; here "
-                    f"{second['text']!r} comes out"
-                )
-                self.unsettled.append(text)
-                if first["passed"] != second["passed"]:
-                    # What was repaired follows from the checks, so it stands or goes with them.
-                    repeated.pop("repairs", None)
-                    if "repairs" in self.run.manifest:
-                        repeated["repairs"] = self.run.manifest["repairs"]
-                second.update(first)
+            is_settled = first["code"] == second["code"] and _may_be(second, first, audit.is_random)
+            if first == second or not is_settled:
+                continue
+            self.unsettled.append(
+                f"{name}: the figure and the sentence of {first['code']}; here "
+                f"{second['text']!r} comes out"
+            )
+            if first["passed"] != second["passed"]:
+                # What was repaired follows from the checks, so it stands or goes with them.
+                repeated.pop("repairs", None)
+                if "repairs" in self.run.manifest:
+                    repeated["repairs"] = self.run.manifest["repairs"]
+            second.update(first)
+
+        # Warnings repeat the checks that failed.
         others = [
             entry
             for entry in repeated["warnings"]
@@ -240,37 +234,34 @@ def _may_be(repeated: Mapping[str, Any], recorded: Mapping[str, Any], is_random:
     """True if rounding on another machine, or the chance of a random model, explains another
     outcome of a check.
     """
-    values, others = (
-        [check.get(key) for key in ("figure", "limit")] for check in (repeated, recorded)
-    )
-    if [value is None for value in values] != [value is None for value in others]:
-        return False
-    figure, limit = (value or 0.0 for value in values)
+    for key in ("figure", "limit"):
+        if (repeated.get(key) is None) != (recorded.get(key) is None):
+            return False
+    figure, limit = repeated.get("figure") or 0.0, repeated.get("limit") or 0.0
     if repeated["passed"] != recorded["passed"]:
-        return repeated["code"] != Code.RANDOM and (
-            is_random or abs(figure - limit) <= max(abs(limit), abs(figure)) / 10 > 0
-        )
-    texts = [
-        " ".join(str(check.get(key)) for key in ("text", "cause", "reason"))
-        for check in (repeated, recorded)
-    ]
-    words, numbers = (
-        [NUMBER.split(text) for text in texts],
-        [NUMBER.findall(text) for text in texts],
-    )
-    if words[0] != words[1]:
+        is_near = abs(figure - limit) <= max(abs(limit), abs(figure)) / 10 > 0
+        return repeated["code"] != Code.RANDOM and (is_random or is_near)
+
+    text, stated = _words_of(repeated), _words_of(recorded)
+    if NUMBER.split(text) != NUMBER.split(stated):
         return is_random and repeated["passed"] is None
-    pairs = zip(
-        [figure, *map(float, numbers[0])], [others[0] or 0.0, *map(float, numbers[1])], strict=True
-    )
+    numbers = [figure, *map(float, NUMBER.findall(text))]
+    counterparts = [recorded.get("figure") or 0.0, *map(float, NUMBER.findall(stated))]
     are_near = all(
         abs(first - second) <= max(abs(first), abs(limit) * (first == figure)) / 2
-        for first, second in pairs
+        for first, second in zip(numbers, counterparts, strict=True)
     )
-    return is_random or (are_near and abs(limit - (others[1] or 0.0)) <= TOLERANCE * abs(limit))
+    return is_random or (
+        are_near and abs(limit - (recorded.get("limit") or 0.0)) <= NEAR * abs(limit)
+    )
 
 
-class Answers:
+def _words_of(check: Mapping[str, Any]) -> str:
+    """All that a check says in words."""
+    return " ".join(str(check.get(key)) for key in ("text", "cause", "reason"))
+
+
+class JudgedAnswers:
     """A model's answers to some inputs, with what chance may change of their mean."""
 
     def __init__(self, audited: AuditedModel, x: Tensor, eot: int, looks: int) -> None:
@@ -297,6 +288,17 @@ class Answers:
     def chance(self, values: Tensor) -> Tensor:
         """(n,) how far chance may move the mean of values (looks, n)."""
         return self._errors * values.std(0) if len(values) > 1 else torch.zeros_like(values[0])
+
+
+class Pair(NamedTuple):
+    """Rows of the same samples in a run and in its repetition."""
+
+    recorded: Records
+    repeated: Records
+    margins: Array
+    """(rows,) the clean margins, above 0."""
+    deviates: Array
+    """(rows,) bool: where rounding does not explain both."""
 
 
 class RepeatedAudit(ModelAudit):
@@ -356,21 +358,10 @@ class RepeatedAudit(ModelAudit):
 
     def _check_clean(self) -> Generator[Sequence[Piece], PieceAnswer, State]:
         recorded = self.recorded.part(self.name, CLEAN)
-        self.is_random = self._answers_at_random(
-            recorded.sample_id[recorded.outcome != Outcome.FAILED][:PROBES]
-        )
-        candidates = np.flatnonzero(
-            is_open(recorded.outcome) & (self.plan.units > 0) & bool(len(self.plan.levels))
-        )
-        least, count = (
-            MIN_RANDOM if self.is_random else MIN_SAMPLES,
-            self.repetition.comparison.count,
-        )
-        count = max(least, round(SHARE * len(candidates))) if count is None else count
-        self.drawn[
-            np.random.default_rng().choice(candidates, min(count, len(candidates)), replace=False)
-        ] = True
-        self.attacked = len(candidates)
+        judged = recorded.sample_id[recorded.outcome != Outcome.FAILED]
+        self.is_random = self._answers_at_random(judged[:PROBES])
+        self._draw(recorded)
+
         yield from super()._check_clean()
         repeated = self.audited.rows[CLEAN]
         self.predictions = int((repeated.outcome != Outcome.FAILED).sum())
@@ -381,45 +372,51 @@ class RepeatedAudit(ModelAudit):
             recorded, self.plan.levels, targeted=self.plan.targeting is not None
         )
 
+    def _draw(self, clean: Records) -> None:
+        """Draw the samples that are attacked again; no seed tells whoever made the run which."""
+        candidates = np.flatnonzero(
+            is_open(clean.outcome) & (self.plan.units > 0) & bool(len(self.plan.levels))
+        )
+        least = MIN_RANDOM if self.is_random else MIN_SAMPLES
+        count = self.repetition.comparison.count
+        count = max(least, round(SHARE * len(candidates))) if count is None else count
+        drawn = np.random.default_rng().choice(
+            candidates, min(count, len(candidates)), replace=False
+        )
+        self.drawn[drawn] = True
+        self.attacked = len(candidates)
+
     def _answers_at_random(self, ids: Array) -> bool:
         """True if two answers to the same clean inputs differ.
 
         The statement of the run on it is not used.
         """
         try:
-            first, *repetitions = (
-                predict(self.audited.model, self.audited.load(ids), CHUNK)
-                for _ in range(PROBE_LOOKS)
+            looks = torch.stack(
+                [
+                    predict(self.audited.model, self.audited.load(ids), CHUNK)
+                    for _ in range(PROBE_LOOKS)
+                ]
             )
         except BrinellError:
             return False
-        scale = first.abs().max().clamp_min(1e-12) if len(first) else 1.0
-        return any(
-            bool(((first - counterpart).abs() > ANSWER_TOLERANCE * scale).any())
-            for counterpart in repetitions
-        )
+        if not len(ids):
+            return False
+        scale = looks[0].abs().max().clamp_min(1e-12)
+        return bool(((looks - looks[0]).abs() > ANSWER_TOLERANCE * scale).any())
 
     def _compare_clean(self, recorded: Records, repeated: Records) -> None:
         """Note clean rows that differ by more than rounding or chance explains; then nothing is
         attacked.
         """
-        ids, values = (
-            recorded.sample_id,
-            [np.ma.filled(side.margin, 0.0).astype(float) for side in (recorded, repeated)],
-        )
-        scale = float(np.median(np.abs(values[1]))) if len(ids) else 0.0
-        for name in ("label", "unit", "target", "clean_pred", "outcome", "forwards"):
-            differs = _differing(recorded, repeated, name)
+        margins = np.abs(np.ma.filled(repeated.margin, 0.0).astype(float))
+        scales = {"margin": float(np.median(margins)) if len(margins) else 0.0, "share": 1.0}
+        for name in EXACT if self.is_random else (*EXACT, *ROUNDED):
+            differs = differing(recorded, repeated, name, scales)
             if name in ("clean_pred", "outcome", "target"):
                 differs &= ~self._leads(recorded, differs)
-            self._note(CLEAN, f"column {name} comes out differently", ids[differs])
-        if not self.is_random:
-            distant = np.abs(values[0] - values[1]) > TOLERANCE * np.maximum(
-                np.abs(values[1]), scale
-            )
-            self._note(CLEAN, "column margin comes out differently", ids[distant])
-            shares = np.abs(recorded.clean_confidence - repeated.clean_confidence) > TOLERANCE
-            self._note(CLEAN, "column clean_confidence comes out differently", ids[shares])
+            description = f"column {name} comes out differently"
+            self._note(CLEAN, description, recorded.sample_id[differs])
         self.repetition.stop_at_differences()
 
     def _leads(self, recorded: Records, differs: Array) -> Array:
@@ -438,17 +435,18 @@ class RepeatedAudit(ModelAudit):
         """
         if stage.name in self.source.skipped:
             return NO_ROWS
-        recorded, before = (
-            self.recorded.part(self.name, stage.name),
-            self._state_before(stage, state),
-        )
+        recorded = self.recorded.part(self.name, stage.name)
+        before = self._state_before(stage, state)
         idle = self._check_turn(stage, before, recorded)
+
         repetition = yield from self._attack(stage, before, idle | ~self.drawn)
-        first, second, deviates = self._compare(stage, recorded, repetition, before)
-        if deviates.any() and not self.is_random:
+        pair = self._compare(stage, recorded, repetition, before)
+        if pair.deviates.any() and not self.is_random:
+            # Rounding depends on the size of the batch: again in the company that the run had.
             repetition = yield from self._attack(stage, before, idle)
-            first, second, deviates = self._compare(stage, recorded, repetition, before)
-        self._judge_drawn(stage, repetition, first, second, deviates, before)
+            pair = self._compare(stage, recorded, repetition, before)
+        self._judge_drawn(stage, repetition, pair)
+
         broken = np.flatnonzero(has_broken(recorded))
         for index in _chunks(broken):
             self._judge_stored(stage, rows.take(recorded, index))
@@ -466,6 +464,7 @@ class RepeatedAudit(ModelAudit):
         attacked[index] = True
         waits = stage.waits and not attacked.any() if self.is_random else self.checks.waits(stage)
         idle = spared_samples(self.plan, stage, before, waits=waits)
+
         open_ = before.correct & (before.broken > 0)
         wrong = attacked != (open_ & ~idle)
         wrong |= np.isin(self.plan.ids, recorded.sample_id[~is_attacked]) != (
@@ -509,98 +508,58 @@ class RepeatedAudit(ModelAudit):
         yield from StageRun(audited, stage, before, idle, followed, prefix=f"{name}-").pieces()
         return scratch
 
-    def _compare(
-        self, stage: Stage, recorded: Records, repetition: Run, before: State
-    ) -> tuple[Records, Records, Array]:
-        """The rows of the drawn samples that a run and its repetition attacked, and where rounding
-        does not explain both.
-        """
+    def _compare(self, stage: Stage, recorded: Records, repetition: Run, before: State) -> "Pair":
+        """The rows of the drawn samples that a run and its repetition attacked."""
         repeated = repetition.part(self.name, stage.name)
-        ids = [
-            records.sample_id[records.outcome != Outcome.SPARED] for records in (recorded, repeated)
+        common = np.intersect1d(_attacked_ids(recorded), _attacked_ids(repeated))
+        common = np.intersect1d(common, self.plan.ids[self.drawn])
+        recorded = rows.take(recorded, np.isin(recorded.sample_id, common))
+        repeated = rows.take(repeated, np.isin(repeated.sample_id, common))
+
+        clean = np.abs(before.clean_margin[np.searchsorted(self.plan.ids, recorded.sample_id)])
+        margins = np.maximum(clean, np.finfo(np.float32).tiny)
+        sizes = np.ma.filled(recorded.broken, 0) * recorded.unit
+        scales = {"margin": margins, "size": sizes, "share": 1.0}
+        differs = [
+            differing(recorded, repeated, name, scales)
+            for name in columns_of(recorded)
+            if name != "seconds"
         ]
-        common = np.intersect1d(np.intersect1d(*ids), self.plan.ids[self.drawn])
-        recorded, repeated = (
-            rows.take(records, np.isin(records.sample_id, common))
-            for records in (recorded, repeated)
-        )
-        deviates, scale = np.zeros(len(recorded), bool), self._scale(recorded, before)
-        for name in columns_of(recorded):
-            if name in ("adv_margin", "margin", *SIZES, "adv_confidence"):
-                entry, counterpart = (
-                    np.ma.filled(getattr(side, name), 0).astype(float)
-                    for side in (recorded, repeated)
-                )
-                size_ = (
-                    np.maximum(np.abs(entry), np.ma.filled(recorded.broken, 0) * recorded.unit)
-                    if name in SIZES
-                    else scale
-                )
-                size_ = np.ones(len(recorded)) if name == "adv_confidence" else size_
-                missing = np.ma.getmaskarray(getattr(recorded, name)) != np.ma.getmaskarray(
-                    getattr(repeated, name)
-                )
-                deviates |= missing | (np.abs(entry - counterpart) > TOLERANCE * size_)
-            elif name != "seconds":
-                deviates |= _differing(recorded, repeated, name)
-        return recorded, repeated, deviates
+        return Pair(recorded, repeated, margins, np.any(differs, axis=0))
 
-    def _scale(self, records: Records, before: State) -> Array:
-        """(m,) the clean margins of rows, above 0."""
-        margins = np.abs(before.clean_margin[np.searchsorted(self.plan.ids, records.sample_id)])
-        return np.maximum(margins, np.finfo(np.float32).tiny)
-
-    def _judge_drawn(
-        self,
-        stage: Stage,
-        repetition: Run,
-        recorded: Records,
-        repeated: Records,
-        deviates: Array,
-        before: State,
-    ) -> None:
+    def _judge_drawn(self, stage: Stage, repetition: Run, pair: "Pair") -> None:
         """Note the drawn rows that differ by more than is explained, and other stored extras or
         reasons of failures.
         """
-        for side, records in enumerate((recorded, repeated)):
+        repeated, ids = pair.repeated, pair.repeated.sample_id
+        for side, records in enumerate((pair.recorded, repeated)):
             is_broken = has_broken(records)
             index = np.searchsorted(self.plan.ids, records.sample_id[is_broken])
-            np.minimum.at(
-                self.levels[side],
-                index,
-                np.searchsorted(self.plan.levels, records.broken[is_broken]),
-            )
+            levels = np.searchsorted(self.plan.levels, records.broken[is_broken])
+            np.minimum.at(self.levels[side], index, levels)
         self.replayed += len(repeated)
         if self.is_random:
             return
+
+        # Near the boundary, rounding on another machine may decide whether a sample breaks.
         lead = np.maximum(
             np.abs(np.ma.filled(repeated.adv_margin, 0)), np.abs(np.ma.filled(repeated.margin, 0))
         )
-        is_near = ~_differing(recorded, repeated, "broken") | (
-            lead <= NEAR * self._scale(recorded, before)
-        )
-        excused = deviates & is_near & (not self.repetition.is_exact)
+        turns = differing(pair.recorded, repeated, "broken", {})
+        excused = pair.deviates & (~turns | (lead <= NEAR_SHARE * pair.margins))
+        excused &= not self.repetition.is_exact
         self.repetition.comparison.boundary += int(excused.sum())
-        ids = repeated.sample_id
-        self._note(stage.name, "the attack comes out differently", ids[deviates & ~excused])
-        first, second = self.recorded, repetition
-        if len(ids) and first.legend(self.name, stage.name) != second.legend(self.name, stage.name):
+        self._note(stage.name, "the attack comes out differently", ids[pair.deviates & ~excused])
+
+        place, first, second = (self.name, stage.name), self.recorded, repetition
+        if len(ids) and first.legend(*place) != second.legend(*place):
             self._note(stage.name, "what the stored numbers mean comes out differently", ids[:1])
-        stated, found = (
-            run.extras(self.name, stage.name, ids[~deviates].tolist()) for run in (first, second)
-        )
-        odd = [
-            sample
-            for sample in ids[~deviates].tolist()
-            if not _same_extras(stated.get(sample, {}), found.get(sample, {}))
-        ]
+        alike = ids[~pair.deviates].tolist()
+        stated, found = first.extras(*place, alike), second.extras(*place, alike)
+        odd = [one for one in alike if not _same_extras(stated.get(one, {}), found.get(one, {}))]
         self._note(stage.name, "what the attack stores comes out differently", np.array(odd))
-        reasons, again = (
-            run.manifest["failed"].get(self.name, {}).get(stage.name, {}) for run in (first, second)
-        )
-        odd = [
-            sample for sample in ids.tolist() if reasons.get(str(sample)) != again.get(str(sample))
-        ]
+        reasons, again = _failures(first, place), _failures(second, place)
+        odd = [one for one in ids.tolist() if reasons.get(str(one)) != again.get(str(one))]
         self._note(stage.name, "the reason of a failure comes out differently", np.array(odd))
 
     def _judge_stored(self, stage: Stage, records: Records) -> None:
@@ -616,23 +575,21 @@ class RepeatedAudit(ModelAudit):
                 for sample in records.sample_id.tolist()
             ]
         )
-        self._note(
-            stage.name,
-            f"the adversarial input is not stored, or not of shape {shape}",
-            records.sample_id[wrong],
-        )
+        description = f"the adversarial input is not stored, or not of shape {shape}"
+        self._note(stage.name, description, records.sample_id[wrong])
         records = rows.take(records, ~wrong)
-        if not len(records):
-            return
         ids = records.sample_id
-        x = torch.as_tensor(
-            np.stack([stored[sample] for sample in ids.tolist()]), device=plan.device
-        )
-        x0, units = self.audited.load(ids), torch.as_tensor(records.unit[:, None], device=x.device)
+        if not len(ids):
+            return
+
+        inputs = np.stack([stored[sample] for sample in ids.tolist()])
+        x, x0 = torch.as_tensor(inputs, device=plan.device), self.audited.load(ids)
         low, high = domain.bounds(x)
         in_bounds = ((x >= low - domain.slack) & (x <= high + domain.slack)).flatten(1).all(1)
+        units = torch.as_tensor(records.unit[:, None], device=x.device)
         levels = (units * torch.as_tensor(plan.levels, device=x.device)).float()
         level = level_of(size(plan.distance, x, x0), levels, plan.distance, domain).cpu().numpy()
+
         answers = self._answer(x, stage.eot)
         y = torch.as_tensor(records.label, device=x.device).long()
         target = None if plan.targeting is None else np.ma.getdata(records.target)
@@ -640,91 +597,65 @@ class RepeatedAudit(ModelAudit):
         margins = torch.stack([criterion.margin(logits, y, x) for logits in answers.looks])
         slack = (losses.rounding(answers.logits, y) + answers.chance(margins)).cpu().numpy()
         margin = criterion.margin(answers.logits, y, x).cpu().numpy()
-        eps = torch.as_tensor(
-            np.ma.getdata(records.broken) * records.unit, dtype=torch.float32, device=x.device
-        )
-        limit = eps + tolerance(eps, plan.distance, domain)
-        quantised = torch.as_tensor(np.ma.filled(records.quantised_within, False), device=x.device)
-        rounded = torch.where(
-            per_sample(quantised, x), quantise(x, x0, limit, plan.distance, domain), domain.round(x)
-        )
-        is_rough = plan.request.precision != "float32" or self.is_random
-        confidence = losses.decision(answers.logits)[0].cpu().numpy()
-        columns = {
-            name: np.isclose(
-                getattr(records, name),
-                getattr(norms, name)(x - x0).cpu().numpy(),
-                rtol=1e-4,
-                atol=domain.slack,
-            )
-            for name in SIZES
-        } | {
-            "broken": np.append(plan.levels, np.inf)[level] == np.ma.getdata(records.broken),
-            "adv_pred": answers.names(np.ma.filled(records.adv_pred, 0)),
-            "adv_confidence": is_rough | (np.abs(records.adv_confidence - confidence) <= TOLERANCE),
-            "adv_margin": is_rough
-            | (np.abs(np.ma.filled(records.adv_margin, np.nan) - margin) <= ROUNDINGS * slack),
-            "quantised_pred": self._answer(rounded, stage.eot).names(
-                np.ma.filled(records.quantised_pred, 0)
-            ),
-            "quantised_within": (size(plan.distance, rounded, x0) <= limit).cpu().numpy()
-            == quantised.cpu().numpy(),
-        }
         conditions = {
             "the stored input leaves the bounds of the data": in_bounds.cpu().numpy(),
             f"the stored input is farther than eps in {plan.distance.name}": level
             < levels.shape[1],
             "the stored input is no success": margin >= -slack,
-        } | {
-            f"column {name} is not what the stored input shows": is_true
-            for name, is_true in columns.items()
         }
+
+        is_rough = plan.request.precision != "float32" or self.is_random
+        confidence = losses.decision(answers.logits)[0].cpu().numpy()
+        adv_margin = np.ma.filled(records.adv_margin, np.nan)
+        columns = {
+            "broken": np.append(plan.levels, np.inf)[level] == np.ma.getdata(records.broken),
+            "adv_pred": answers.names(np.ma.filled(records.adv_pred, 0)),
+            "adv_confidence": is_rough | (np.abs(records.adv_confidence - confidence) <= NEAR),
+            "adv_margin": is_rough | (np.abs(adv_margin - margin) <= ROUNDINGS * slack),
+            **self._rounded_columns(stage, records, x, x0),
+        }
+        for name in SIZES:
+            shown = getattr(norms, name)(x - x0).cpu().numpy()
+            stated = getattr(records, name)
+            columns[name] = np.isclose(stated, shown, rtol=1e-4, atol=domain.slack)
+
+        for name, is_true in columns.items():
+            conditions[f"column {name} is not what the stored input shows"] = is_true
         for description, is_true in conditions.items():
             self._note(stage.name, description, ids[~np.ma.filled(is_true, False)])
 
-    def _answer(self, x: Tensor, eot: int) -> Answers:
-        return Answers(self.audited, x, eot, max(eot, LOOKS) if self.is_random else eot)
+    def _rounded_columns(
+        self, stage: Stage, records: Records, x: Tensor, x0: Tensor
+    ) -> dict[str, Array]:
+        """(rows,) bool: whether the columns of stored inputs x, rounded to the levels of their
+        storage, are what these show.
+        """
+        distance, domain = self.plan.distance, self.plan.dataset.domain
+        eps = torch.as_tensor(np.ma.getdata(records.broken) * records.unit, device=x.device).float()
+        limit = eps + tolerance(eps, distance, domain)
+        within = torch.as_tensor(np.ma.filled(records.quantised_within, False), device=x.device)
+        towards = quantise(x, x0, limit, distance, domain)
+        rounded = torch.where(per_sample(within, x), towards, domain.round(x))
+        is_within = size(distance, rounded, x0) <= limit
+        answers = self._answer(rounded, stage.eot)
+        return {
+            "quantised_pred": answers.names(np.ma.filled(records.quantised_pred, 0)),
+            "quantised_within": (is_within == within).cpu().numpy(),
+        }
+
+    def _answer(self, x: Tensor, eot: int) -> JudgedAnswers:
+        return JudgedAnswers(self.audited, x, eot, max(eot, LOOKS) if self.is_random else eot)
 
 
-def miss_probability(samples: int, draws: int, forged: int, turning: float | None = None) -> float:
-    """Probability that a repetition of `draws` samples, of `samples`, misses `forged` false ones.
-
-    One that is drawn is noticed; but of a random model, where a share `turning` of the true ones
-    breaks otherwise by chance, only where more break earlier than `most_earlier`.
-    """
-    probability = 0.0
-    for hits in range(max(0, draws - samples + forged), min(forged, draws) + 1):
-        turned = round((turning or 0.0) * (draws - hits))
-        most = 0 if turning is None else most_earlier(hits + turned)
-        passing = sum(comb(turned, earlier) for earlier in range(most - hits + 1)) / 2**turned
-        probability += (
-            passing
-            * comb(forged, hits)
-            * comb(samples - forged, draws - hits)
-            / comb(samples, draws)
-        )
-    return probability
+def _attacked_ids(records: Records) -> Array:
+    """The samples that a stage attacked."""
+    return np.asarray(records.sample_id[records.outcome != Outcome.SPARED])
 
 
-def most_earlier(turned: int) -> int:
-    """How many samples, of those that break at another budget than recorded, may break at a smaller
-    one by a sign test.
-    """
-    most, tail = turned, 1
-    while tail < CHANCE * 2**turned:
-        most -= 1
-        tail += comb(turned, most)
-    return most
-
-
-def _differing(first: Any, second: Any, name: str) -> Array:
-    """(rows,) bool: rows with another value in a column, or that have one in only one of both."""
-    entry, counterpart = getattr(first, name), getattr(second, name)
-    missing, missing_again = np.ma.getmaskarray(entry), np.ma.getmaskarray(counterpart)
-    return np.asarray(
-        (missing != missing_again)
-        | (~missing & (np.ma.getdata(entry) != np.ma.getdata(counterpart)))
-    )
+def _failures(run: Run, place: tuple[str, str]) -> dict[str, str]:
+    """Why a stage could not judge samples of a model, by sample."""
+    reasons: dict[str, str] = run.manifest["failed"].get(place[0], {}).get(place[1], {})
+    return reasons
 
 
 def _same_extras(stated: Mapping[str, Array], found: Mapping[str, Array]) -> bool:
