@@ -53,7 +53,7 @@ class RecordColumn(NamedTuple):
     zero: bool = False
     """True if rows without a value have 0, such as the cost of a computation that did not run, or an
     empty text."""
-    near: str = ""
+    measure: str = ""
     """What a difference by rounding is measured against where a row is made again: a size, a
     margin or a share; empty for a column that comes out equal."""
 
@@ -66,9 +66,11 @@ class Columns:
         return len(getattr(self, next(iter(columns_of(self)))))
 
 
-def column(kind: str, doc: str, *, null: bool = False, zero: bool = False, near: str = "") -> Any:
+def column(
+    kind: str, doc: str, *, null: bool = False, zero: bool = False, measure: str = ""
+) -> Any:
     """A field of a dataclass of records: a (rows,) array, a masked one where it may be null."""
-    return field(metadata={"column": RecordColumn(kind, doc, null, zero, near)})
+    return field(metadata={"column": RecordColumn(kind, doc, null, zero, measure)})
 
 
 def columns_of(records: Any) -> dict[str, RecordColumn]:
@@ -93,7 +95,7 @@ class Records(Columns):
         "int32", "class predicted for the untouched input; -1 where the model fails on it"
     )
     clean_confidence: np.ndarray[Any, Any] = column(
-        "float32", "softmax probability of that class", near="share"
+        "float32", "softmax probability of that class", measure="share"
     )
     attack: np.ndarray[Any, Any] = column(
         "string", "the stage's name, or `clean` for the first check"
@@ -117,7 +119,7 @@ class Records(Columns):
         "int32", "class predicted for the closest adversarial input", null=True
     )
     adv_confidence: np.ndarray[Any, Any] = column(
-        "float32", "softmax probability of that class", null=True, near="share"
+        "float32", "softmax probability of that class", null=True, measure="share"
     )
     adv_margin: np.ndarray[Any, Any] = column(
         "float32",
@@ -125,7 +127,7 @@ class Records(Columns):
         "again: positive, but for those on the boundary "
         "of a random model",
         null=True,
-        near="margin",
+        measure="margin",
     )
     margin: np.ndarray[Any, Any] = column(
         "float32",
@@ -133,15 +135,15 @@ class Records(Columns):
         "logits: a wrong class minus the true one, so it "
         "is negative; of a clean row, that of the untouched input",
         null=True,
-        near="margin",
+        measure="margin",
     )
     linf: np.ndarray[Any, Any] = column(
-        "float32", "Linf size of the perturbation", null=True, near="size"
+        "float32", "Linf size of the perturbation", null=True, measure="size"
     )
-    l2: np.ndarray[Any, Any] = column("float32", "L2 size", null=True, near="size")
-    l1: np.ndarray[Any, Any] = column("float32", "L1 size", null=True, near="size")
+    l2: np.ndarray[Any, Any] = column("float32", "L2 size", null=True, measure="size")
+    l1: np.ndarray[Any, Any] = column("float32", "L1 size", null=True, measure="size")
     l0: np.ndarray[Any, Any] = column(
-        "float32", "number of values changed, each channel counted", null=True, near="size"
+        "float32", "number of values changed, each channel counted", null=True, measure="size"
     )
     quantised_pred: np.ndarray[Any, Any] = column(
         "int32",

@@ -38,7 +38,7 @@ DATA = (".parquet", ".safetensors", ".npz", ".jsonl", MANIFEST)
 DERIVED = (
     "the request file, the tables and the page are those that the manifest and the records produce"
 )
-NEAR = 1e-3
+TOLERANCE = 1e-3
 """Difference that rounding explains in a column that declares what it is measured against, as a
 share of that, or of the value where it is larger."""
 MOST_SAMPLES = 5
@@ -356,15 +356,15 @@ def differing(
     """(rows,) bool: rows with another value in a column, or that have one in only one of both.
 
     `scales` are the sizes against which differences by rounding are measured, by the words with
-    which columns declare them (`core.record.RecordColumn.near`); others come out equal.
+    which columns declare them (`core.record.RecordColumn.measure`); others come out equal.
     """
     entry, counterpart = getattr(recorded, name), getattr(repeated, name)
     missing, missing_again = np.ma.getmaskarray(entry), np.ma.getmaskarray(counterpart)
     first, second = np.ma.getdata(entry), np.ma.getdata(counterpart)
-    near = columns_of(recorded)[name].near
-    if near in scales:
-        scale = np.maximum(np.abs(second), scales[near])
-        differs = np.abs(first.astype(float) - second) > NEAR * scale
+    measure = columns_of(recorded)[name].measure
+    if measure in scales:
+        scale = np.maximum(np.abs(second), scales[measure])
+        differs = np.abs(first.astype(float) - second) > TOLERANCE * scale
     else:
         differs = first != second
     return np.asarray((missing != missing_again) | (~missing & differs))

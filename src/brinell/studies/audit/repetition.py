@@ -52,7 +52,7 @@ from brinell.store.run import ACCUMULATED, NO_ROWS, Run
 from brinell.studies.audits import run_audit
 from brinell.studies.differences import (
     DERIVED,
-    NEAR,
+    TOLERANCE,
     Comparison,
     Statements,
     are_close,
@@ -217,17 +217,17 @@ class RepeatedRun:
             second.update(first)
 
         # Warnings repeat the checks that failed.
-        others = [
+        warnings = [
             entry
             for entry in repeated["warnings"]
             if entry["model"] != name or entry["code"] not in tuple(Code)
         ]
         failed = [
-            {"code": one["code"], "model": name, "text": one["text"]}
-            for one in checks
-            if one["passed"] is False
+            {"code": check["code"], "model": name, "text": check["text"]}
+            for check in checks
+            if check["passed"] is False
         ]
-        repeated["warnings"] = others + failed
+        repeated["warnings"] = warnings + failed
 
 
 def _may_be(repeated: Mapping[str, Any], recorded: Mapping[str, Any], is_random: bool) -> bool:
@@ -252,7 +252,7 @@ def _may_be(repeated: Mapping[str, Any], recorded: Mapping[str, Any], is_random:
         for first, second in zip(numbers, counterparts, strict=True)
     )
     return is_random or (
-        are_near and abs(limit - (recorded.get("limit") or 0.0)) <= NEAR * abs(limit)
+        are_near and abs(limit - (recorded.get("limit") or 0.0)) <= TOLERANCE * abs(limit)
     )
 
 
@@ -358,8 +358,8 @@ class RepeatedAudit(ModelAudit):
 
     def _check_clean(self) -> Generator[Sequence[Piece], PieceAnswer, State]:
         recorded = self.recorded.part(self.name, CLEAN)
-        judged = recorded.sample_id[recorded.outcome != Outcome.FAILED]
-        self.is_random = self._answers_at_random(judged[:PROBES])
+        readable = recorded.sample_id[recorded.outcome != Outcome.FAILED]
+        self.is_random = self._answers_at_random(readable[:PROBES])
         self._draw(recorded)
 
         yield from super()._check_clean()
@@ -380,10 +380,10 @@ class RepeatedAudit(ModelAudit):
         least = MIN_RANDOM if self.is_random else MIN_SAMPLES
         count = self.repetition.comparison.count
         count = max(least, round(SHARE * len(candidates))) if count is None else count
-        drawn = np.random.default_rng().choice(
+        choice = np.random.default_rng().choice(
             candidates, min(count, len(candidates)), replace=False
         )
-        self.drawn[drawn] = True
+        self.drawn[choice] = True
         self.attacked = len(candidates)
 
     def _answers_at_random(self, ids: Array) -> bool:
@@ -555,11 +555,19 @@ class RepeatedAudit(ModelAudit):
         if len(ids) and first.legend(*place) != second.legend(*place):
             self._note(stage.name, "what the stored numbers mean comes out differently", ids[:1])
         alike = ids[~pair.deviates].tolist()
-        stated, found = first.extras(*place, alike), second.extras(*place, alike)
-        odd = [one for one in alike if not _same_extras(stated.get(one, {}), found.get(one, {}))]
+        arrays, counterparts = first.extras(*place, alike), second.extras(*place, alike)
+        odd = [
+            sample
+            for sample in alike
+            if not _same_extras(arrays.get(sample, {}), counterparts.get(sample, {}))
+        ]
         self._note(stage.name, "what the attack stores comes out differently", np.array(odd))
-        reasons, again = _failures(first, place), _failures(second, place)
-        odd = [one for one in ids.tolist() if reasons.get(str(one)) != again.get(str(one))]
+        reasons, repetitions = _failures(first, place), _failures(second, place)
+        odd = [
+            sample
+            for sample in ids.tolist()
+            if reasons.get(str(sample)) != repetitions.get(str(sample))
+        ]
         self._note(stage.name, "the reason of a failure comes out differently", np.array(odd))
 
     def _judge_stored(self, stage: Stage, records: Records) -> None:
@@ -610,14 +618,14 @@ class RepeatedAudit(ModelAudit):
         columns = {
             "broken": np.append(plan.levels, np.inf)[level] == np.ma.getdata(records.broken),
             "adv_pred": answers.names(np.ma.filled(records.adv_pred, 0)),
-            "adv_confidence": is_rough | (np.abs(records.adv_confidence - confidence) <= NEAR),
+            "adv_confidence": is_rough | (np.abs(records.adv_confidence - confidence) <= TOLERANCE),
             "adv_margin": is_rough | (np.abs(adv_margin - margin) <= ROUNDINGS * slack),
             **self._rounded_columns(stage, records, x, x0),
         }
         for name in SIZES:
-            shown = getattr(norms, name)(x - x0).cpu().numpy()
+            length = getattr(norms, name)(x - x0).cpu().numpy()
             stated = getattr(records, name)
-            columns[name] = np.isclose(stated, shown, rtol=1e-4, atol=domain.slack)
+            columns[name] = np.isclose(stated, length, rtol=1e-4, atol=domain.slack)
 
         for name, is_true in columns.items():
             conditions[f"column {name} is not what the stored input shows"] = is_true
@@ -633,14 +641,14 @@ class RepeatedAudit(ModelAudit):
         distance, domain = self.plan.distance, self.plan.dataset.domain
         eps = torch.as_tensor(np.ma.getdata(records.broken) * records.unit, device=x.device).float()
         limit = eps + tolerance(eps, distance, domain)
-        within = torch.as_tensor(np.ma.filled(records.quantised_within, False), device=x.device)
+        quantised = torch.as_tensor(np.ma.filled(records.quantised_within, False), device=x.device)
         towards = quantise(x, x0, limit, distance, domain)
-        rounded = torch.where(per_sample(within, x), towards, domain.round(x))
+        rounded = torch.where(per_sample(quantised, x), towards, domain.round(x))
         is_within = size(distance, rounded, x0) <= limit
         answers = self._answer(rounded, stage.eot)
         return {
             "quantised_pred": answers.names(np.ma.filled(records.quantised_pred, 0)),
-            "quantised_within": (is_within == within).cpu().numpy(),
+            "quantised_within": (is_within == quantised).cpu().numpy(),
         }
 
     def _answer(self, x: Tensor, eot: int) -> JudgedAnswers:

@@ -217,10 +217,10 @@ def attack_pictures(plan: PicturesPlan, ids: Array, file: str) -> AttackRows:
         strongest[search.aim] = search.best
 
     views = task.views(x, searches[0].best, samples, plan.batch_size)
-    shown = {name: view.to(torch.uint8) for name, view in views.items()}
+    pictures = {name: view.to(torch.uint8) for name, view in views.items()}
     arrays = {
         f"{name}-{sample}": values[row]
-        for name, values in (strongest | shown).items()
+        for name, values in (strongest | pictures).items()
         for row, sample in enumerate(samples)
     }
     write_arrays(plan.folder / file, {name: array.cpu().numpy() for name, array in arrays.items()})

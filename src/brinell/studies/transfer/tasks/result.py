@@ -118,9 +118,9 @@ class TaskTransferResult(FolderResult):
                 found_on = source or "no attack"
                 if aim in words.errors:
                     found_on = f"{source}, {aim}"
-                shown = [cells[source, aim, model].figures[place] for model in self.models]
+                effects = [cells[source, aim, model].figures[place] for model in self.models]
                 title = words.errors.get(effect.quantity, effect.quantity)
-                rows.append((title, found_on, *(_shown(effect, words) for effect in shown)))
+                rows.append((title, found_on, *(_detail(effect, words) for effect in effects)))
         return Table(
             title="Figures of each model on the inputs of each source",
             columns=("figure", "found on", *self.models),
@@ -136,8 +136,10 @@ class TaskTransferResult(FolderResult):
         """The figure of a model on the inputs of another one, without an attack, and under its own."""
         cells, effect = self._by_place(), cell.figures[0]
         clean = cells[None, None, cell.model].figures[0]
-        own = cells.get((cell.model, cell.aim, cell.model))
-        under_own = f", {percent(own.figures[0].value)} under its own attack" if own else ""
+        white_box = cells.get((cell.model, cell.aim, cell.model))
+        under_own = (
+            f", {percent(white_box.figures[0].value)} under its own attack" if white_box else ""
+        )
         aimed = f" aimed at {cell.aim}" if cell.aim in words.errors else ""
         return (
             f"On inputs found on {cell.source}{aimed}, the {effect.quantity} of {cell.model} is "
@@ -145,7 +147,7 @@ class TaskTransferResult(FolderResult):
         )
 
 
-def _shown(effect: Effect, words: TaskReport) -> Detail:
+def _detail(effect: Effect, words: TaskReport) -> Detail:
     """A figure with its change."""
     change = effect.change
     ends = []
