@@ -37,11 +37,11 @@ from brinell.distortions._published import Published
 from brinell.distortions._shared import SIDES, Scale
 from brinell.rlab.distort import SEVERITIES
 from brinell.store.folder import Layout
-from brinell.store.standing import CLAIMED
 from brinell.studies import register
 from brinell.studies.benchmark import run as benchmark
 from brinell.studies.benchmark.card import columns_text
 from brinell.studies.benchmark.rows import Outcome as SampleOutcome
+from brinell.studies.verification.run import declared_claims
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = "<!-- Written by `make docs` from the code. Do not edit by hand. -->\n\n"
@@ -433,11 +433,8 @@ def standing_tables() -> str:
     """What the folders of studies claim."""
     claims: dict[str, list[str]] = {}
     for study in register.studies().values():
-        for pattern, reason in {
-            **(CLAIMED if study.leaves_folder else {}),
-            **dict(study.claimed),
-        }.items():
-            claims.setdefault(reason, []).append(f"`{pattern}`")
+        for reason, place in declared_claims(study).listing() if study.leaves_folder else ():
+            claims.setdefault(reason, []).append(f"`{place}`")
     rows = ([reason, ", ".join(dict.fromkeys(patterns))] for reason, patterns in claims.items())
     return table(["what", "where"], rows)
 

@@ -15,6 +15,7 @@ from brinell.store.inventory import FILES
 from brinell.store.parquet import write_table
 from brinell.studies.differences import DATA, list_files
 from brinell.studies.register import study_of
+from brinell.studies.verification.run import declared_claims
 
 OWN_KEYS = ("verb", "schema", FILES)
 """Keys that saving a manifest writes itself."""
@@ -44,7 +45,7 @@ def another(value, rng):
 class Edit:
     """One random edit of a copy of a folder.
 
-    `target` says what it changed: a file, and a column or key.
+    `target` says what it changed: a file, and a column or the place of a value in a manifest.
     """
 
     def __init__(self, folder, rng):
@@ -123,9 +124,8 @@ class Edit:
             owner["added"] = 1
         else:
             owner.append(1)
-        path = ".".join(str(step) for _, step in place[:-1])
-        last = "added" if kind == "add" and isinstance(owner, dict) else str(key)
-        self.done(name, ".".join(filter(None, (path, last))), manifest)
+        last = "added" if kind == "add" and isinstance(owner, dict) else key
+        self.done(name, (*(step for _, step in place[:-1]), last), manifest)
 
     def arrays(self):
         """Change a value of an array, or remove an array."""
@@ -213,6 +213,16 @@ class Edit:
                 OSError,
             ):
                 pass  # the records are too odd for a page: the old one stays
+
+
+def is_claimed(study, folder, file, key):
+    """True if what an edit changed is declared as claimed."""
+    claims = declared_claims(study)
+    if file == MANIFEST:
+        return claims.cover_value(claims.manifest, key)
+    if file.endswith(MANIFEST):
+        return claims.cover_value(study_of((folder / file).parent).layout.manifest, key)
+    return claims.cover_file(file) or key in claims.columns
 
 
 def save_manifest(folder, manifest):

@@ -1,4 +1,5 @@
-"""Manifests as pydantic models, and the one-line message about a damaged one.
+"""Manifests as pydantic models, what of them nobody can prove, and the one-line message about a
+damaged one.
 
 Types are strict: a string is not accepted as a number, nor a bool as an integer. Unknown keys are
 ignored. Validation of a list or a table ends at its first fault, so a hostile manifest costs no
@@ -6,7 +7,9 @@ more than to read it.
 """
 
 import reprlib
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -40,6 +43,17 @@ def _validate_entries(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
         for key, validated in handler(dict([entry])).items()
     }
 
+
+@dataclass(frozen=True)
+class Claimed:
+    """Marks a field that no repetition finds again: it is the word of whoever made the folder."""
+
+    reason: str
+    """What it is, in a few words."""
+
+
+TIMES = Claimed("wall times and dates")
+MACHINE = Claimed("the versions and the machine")
 
 Count = Annotated[int, Field(ge=0, le=MOST)]
 Size = Annotated[int, Field(ge=1, le=LONGEST)]
@@ -160,8 +174,8 @@ class ModelFacts(Content):
     matched in another order."""
 
 
-class Hardware(Content):
-    """Facts about the machine."""
+class Hardware(Content, extra="forbid"):
+    """Facts about the machine, without further keys: no repetition would look at them."""
 
     device: str
     """The device of the model."""
@@ -198,23 +212,23 @@ class Manifest(Content):
 class GrowingManifest(Manifest):
     """Manifest of a folder that rows fill."""
 
-    brinell: str
+    brinell: Annotated[str, MACHINE]
     """The version of Brinell."""
-    revision: str | None
+    revision: Annotated[str | None, MACHINE]
     """The commit of its source."""
-    created: str
+    created: Annotated[str, TIMES]
     """When it was begun."""
-    finished: str
+    finished: Annotated[str, TIMES]
     """When it was finished."""
-    command: str
+    command: Annotated[str, Claimed("the command line that repeats it")]
     """The command line that repeats it."""
     request: dict[str, Any]
     """Every setting that was asked for."""
-    made_here: str | None = None
+    made_here: Annotated[str | None, Claimed("the mark of whoever made it")] = None
     """The mark of whoever made it (design/0020-trust.md)."""
-    versions: TableOf[str | None]
+    versions: Annotated[TableOf[str | None], MACHINE]
     """The versions of the libraries."""
-    hardware: Hardware
+    hardware: Annotated[Hardware, MACHINE]
     """The machine."""
     answers: TableOf[str | None] = {}
     """Conversion of each model's answers to logits; null if they need none."""
@@ -239,8 +253,59 @@ class FolderManifest(GrowingManifest):
     """Further models, which were asked and not studied."""
     derived_from: TableOf[str] = {}
     """Folders that it derives from, each with the digest of its manifest."""
-    seconds: Amount
+    seconds: Annotated[Amount, TIMES]
     """Wall time of all pieces."""
+
+
+def claims_in(model: type[BaseModel]) -> Iterator[tuple[str, Claimed]]:
+    """The fields of a manifest, and of what it nests, that are claimed: names with dots."""
+    for name, field in model.model_fields.items():
+        marks = [mark for mark in field.metadata if isinstance(mark, Claimed)]
+        if marks:
+            yield field.alias or name, marks[0]
+        else:
+            for nested in _models_in(field.annotation):
+                for inner, mark in claims_in(nested):
+                    yield f"{name}.{inner}", mark
+
+
+def _models_in(hint: Any) -> Iterator[type[BaseModel]]:
+    """The models that a type names."""
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        yield hint
+    for part in get_args(hint):
+        yield from _models_in(part)
+
+
+def is_claimed(hint: Any, place: Sequence[str | int]) -> bool:
+    """True if a field of a manifest is claimed that stands at a place, or above it.
+
+    Types decide, not names: a key that somebody chose, such as the name of a model, leads to the
+    value of a table, whatever it is called.
+
+    Args:
+        hint: the model of the manifest.
+        place: keys of tables and fields, and numbers in lists.
+    """
+    if not place:
+        return False
+    step, rest = place[0], place[1:]
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        for name, field in hint.model_fields.items():
+            if step == (field.alias or name):
+                marked = any(isinstance(mark, Claimed) for mark in field.metadata)
+                return marked or is_claimed(field.annotation, rest)
+        return False
+
+    origin = get_origin(hint)
+    parts = get_args(hint)
+    if origin is Annotated:
+        return is_claimed(parts[0], place)
+    if origin is dict:
+        return isinstance(step, str) and is_claimed(parts[1], rest)
+    if origin is list:
+        return isinstance(step, int) and is_claimed(parts[0], rest)
+    return any(is_claimed(part, place) for part in parts)
 
 
 def misfit(text: str) -> PydanticCustomError:

@@ -81,3 +81,16 @@ def test_pieces_of_a_list_wait_for_what_they_need(tmp_path):
     answers = Driver(tmp_path).carry_out(in_turn(pieces, Guess, lambda text: None))
     assert order == ["a", "b", "sum"]
     assert [int(answer.rows.number[0]) for answer in answers] == [3, 1, 2]
+
+
+def test_a_page_that_was_not_written_is_written_by_the_resumed_call(
+    corrupt_run, explain_run, certify_run, audit_run, tmp_path
+):
+    """A full disk may leave a complete folder without its page: success is told of no such folder."""
+    for run in (corrupt_run, explain_run, certify_run, audit_run):
+        folder = copy_run(run, tmp_path / run.name)
+        page = folder / PAGE
+        text = page.read_text()
+        page.unlink()
+        assert cli.run(["audit" if run == audit_run else run.name, str(folder / "run.toml")]) == 0, run
+        assert page.read_text() == text

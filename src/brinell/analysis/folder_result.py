@@ -7,7 +7,9 @@ from typing import Any, ClassVar, get_args
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from brinell.store.standing import CLAIMED, RUN_CLAIMED, claimed_names
+from brinell.core.record import Records, claimed_columns
+from brinell.manifest import claims_in
+from brinell.store.run_manifest import RunManifest
 
 
 class Result(BaseModel):
@@ -49,7 +51,9 @@ def _short(value: object) -> str:
 class ClaimingResult(Result):
     """Base of results of which a part is the word of whoever made the folder."""
 
-    words: ClassVar[frozenset[str]] = frozenset(claimed_names({**CLAIMED, **RUN_CLAIMED}))
+    words: ClassVar[frozenset[str]] = claimed_columns(Records) | {
+        name.rpartition(".")[2] for name, _ in claims_in(RunManifest)
+    }
     """Names of fields, at any depth, that no verification recomputes."""
 
     claimed: list[str] = []

@@ -56,6 +56,8 @@ class RecordColumn(NamedTuple):
     measure: str = ""
     """What a difference by rounding is measured against where a row is made again: a size, a
     margin or a share; empty for a column that comes out equal."""
+    claimed: bool = False
+    """True if no repetition finds it again, such as a wall time."""
 
 
 class Columns:
@@ -67,15 +69,26 @@ class Columns:
 
 
 def column(
-    kind: str, doc: str, *, null: bool = False, zero: bool = False, measure: str = ""
+    kind: str,
+    doc: str,
+    *,
+    null: bool = False,
+    zero: bool = False,
+    measure: str = "",
+    claimed: bool = False,
 ) -> Any:
     """A field of a dataclass of records: a (rows,) array, a masked one where it may be null."""
-    return field(metadata={"column": RecordColumn(kind, doc, null, zero, measure)})
+    return field(metadata={"column": RecordColumn(kind, doc, null, zero, measure, claimed)})
 
 
 def columns_of(records: Any) -> dict[str, RecordColumn]:
     """The columns of a dataclass of records, or of an instance of it, by name."""
     return {field.name: field.metadata["column"] for field in fields(records)}
+
+
+def claimed_columns(records: Any) -> frozenset[str]:
+    """The columns of a dataclass of records that no repetition finds again."""
+    return frozenset(name for name, column in columns_of(records).items() if column.claimed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +189,10 @@ class Records(Columns):
         "int64", "the forward at which the attack first succeeded at `attacked`", null=True
     )
     seconds: np.ndarray[Any, Any] = column(
-        "float64", "wall time, shared among the samples of a group by their evaluations", zero=True
+        "float64",
+        "wall time, shared among the samples of a group by their evaluations",
+        zero=True,
+        claimed=True,
     )
 
 

@@ -9,7 +9,9 @@ from pydantic import ConfigDict, Field, model_validator
 from brinell.core.record import CLEAN
 from brinell.manifest import (
     MOST,
+    TIMES,
     Amount,
+    Claimed,
     Content,
     Count,
     DataFacts,
@@ -24,6 +26,7 @@ from brinell.manifest import (
     misfit,
 )
 
+REMARKS = Claimed("remarks of attacks, which may be about samples that were not drawn")
 ARRAYS = re.compile(r"arrays/(.+)-(inputs|\d{4,})\.safetensors")
 """Files of arrays: the clean inputs of a model, and the inputs and extras of a stage."""
 
@@ -203,7 +206,7 @@ class RunManifest(GrowingManifest):
     """Warnings to read before the figures."""
     checks: TableOf[Listing[Finding]] = {}
     """Results of the checks, by model."""
-    remarks: TableOf[TableOf[TableOf[str]]] = {}
+    remarks: Annotated[TableOf[TableOf[TableOf[str]]], REMARKS] = {}
     """Remarks of attacks, by model, stage and code."""
     extras: TableOf[TableOf[dict[str, Any]]] = {}
     """Meaning of the numbers that an attack stores for a sample, by model and stage."""
@@ -211,9 +214,13 @@ class RunManifest(GrowingManifest):
     """Samples that could not be judged and why, by model and stage."""
     repairs: TableOf[Repair] = {}
     """The way around a gradient that failed its check, by model."""
-    traffic: TableOf[TableOf[Count]] = {}
+    probes: Annotated[
+        TableOf[Passes], Claimed("the cost of checks, which a resumed run pays more than once")
+    ] = {}
+    """Cost of the checks before the attacks, by model."""
+    traffic: Annotated[TableOf[TableOf[Count]], Claimed("requests to a server")] = {}
     """Counters of a model on a remote machine, by model."""
-    seconds: TableOf[Amount] = {}
+    seconds: Annotated[TableOf[Amount], TIMES] = {}
     """Wall time, by model."""
 
     @model_validator(mode="after")

@@ -8,9 +8,8 @@ large table may differ if their values occur in the repetition, too. These rows 
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from brinell.core import bounded
 from brinell.core.errors import RequestError
 from brinell.core.record import Array, Columns, columns_of
-from brinell.manifest import abbreviate
+from brinell.manifest import TIMES, Manifest, abbreviate, claims_in, is_claimed
 from brinell.store import parquet
 from brinell.store.files import read_arrays
 from brinell.store.folder import LOCK, MANIFEST, REQUEST, SIGNATURE, read_json
@@ -41,6 +40,8 @@ DERIVED = (
 TOLERANCE = 1e-3
 """Difference that rounding explains in a column that declares what it is measured against, as a
 share of that, or of the value where it is larger."""
+NUMBER = re.compile(r"-\d+\.(?=[a-z]+$)")
+"""The number of a model at the end of the name of its file."""
 MOST_SAMPLES = 5
 MISSING = object()
 """The value of a key that is not there."""
@@ -61,30 +62,57 @@ class Difference(BaseModel):
     """Number of samples or rows that differ."""
 
 
-@dataclass(frozen=True)
-class Claims:
-    """The parts of a folder that a repetition does not recompute, as patterns with the reason.
+Place = tuple[str | int, ...]
+"""Where a value of JSON stands: keys of tables, numbers in lists."""
 
-    A pattern is `FILE:KEY`: a file relative to the folder or by its name, and a column of rows or a
-    key of a manifest with dots between its parts. `*` stands for any text. A pattern without a
-    colon claims a whole file; a key claims all below it.
+
+@dataclass(frozen=True, kw_only=True)
+class Claims:
+    """The parts of a folder that a repetition does not recompute, each as it is declared: a field
+    of a manifest, a column of rows, a file, a folder that is verified by itself.
     """
 
-    patterns: Mapping[str, str]
+    manifest: type[Manifest] = Manifest
+    """The type of the manifest, whose fields say which are claimed."""
+    columns: frozenset[str] = frozenset()
+    """Columns of rows."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Paths of files in the folder, N for a number at the end, with the reasons."""
+    folders: frozenset[str] = frozenset()
+    """Names of folders in it that are verified by themselves."""
+    keys: Mapping[tuple[str | None, ...], str] = field(default_factory=dict)
+    """Places in the manifest, with all below them, which no type declares; None stands for each number
+    in a list. With the reasons."""
+    types: Callable[[str], type[Manifest]] = lambda verb: Manifest
+    """The type of the manifest that a verb writes, for manifests of folders in it."""
 
-    def covers(self, file: str, key: str = "") -> bool:
-        """True if a key or column of a file, or with an empty key the whole file, is claimed."""
-        names = (file, file.rpartition("/")[2])
-        steps = key.split(".") if key else []
-        targets = [
-            *names,
-            *(
-                f"{name}:{'.'.join(steps[:end])}"
-                for name in names
-                for end in range(1, len(steps) + 1)
-            ),
-        ]
-        return any(fnmatchcase(target, pattern) for target in targets for pattern in self.patterns)
+    def cover_file(self, file: str) -> bool:
+        """True if a whole file is claimed, by its path in the folder."""
+        numbered = NUMBER.sub("-N.", file)
+        return numbered in self.files or file.partition("/")[0] in self.folders
+
+    def cover_value(self, manifest: type[Manifest], place: Place) -> bool:
+        """True if a value of a manifest of this type is claimed."""
+        declared = any(
+            len(key) <= len(place) and all(map(_is_step, key, place)) for key in self.keys
+        )
+        return declared or is_claimed(manifest, place)
+
+    def listing(self) -> Iterator[tuple[str, str]]:
+        """The reasons, each with what it is about: a file, a column, or a key of the manifest."""
+        for name, mark in claims_in(self.manifest):
+            yield mark.reason, f"{MANIFEST}:{name}"
+        for place, reason in self.keys.items():
+            steps = ("*" if step is None else str(step) for step in place)
+            yield reason, f"{MANIFEST}:{'.'.join(steps)}"
+        for column in sorted(self.columns):
+            yield TIMES.reason, f"*.parquet:{column}"
+        for file, reason in self.files.items():
+            yield reason, file
+
+
+def _is_step(declared: str | None, step: str | int) -> bool:
+    return isinstance(step, int) if declared is None else declared == step
 
 
 @dataclass
@@ -187,18 +215,20 @@ def compare_folders(folder: Path, repetition: Path, comparison: Comparison) -> N
         {name for name in list_files(place) if name.endswith(DATA)}
         for place in (folder, repetition)
     )
-    for name in sorted(name for name in names ^ expected if not comparison.claims.covers(name)):
+    claims = comparison.claims
+    for name in sorted(name for name in names ^ expected if not claims.cover_file(name)):
         comparison.note(
             name, "the file is missing" if name in expected else "the request makes no such file"
         )
-    for name in sorted(name for name in names & expected if not comparison.claims.covers(name)):
+    for name in sorted(name for name in names & expected if not claims.cover_file(name)):
         recorded, repeated = folder / name, repetition / name
         if recorded.name == MANIFEST:
             first, second = (
                 {k: v for k, v in read_json(path).items() if k != FILES}
                 for path in (recorded, repeated)
             )
-            compare_json(name, first, second, comparison, place=str(repetition))
+            manifest = claims.manifest if name == MANIFEST else claims.types(second["verb"])
+            compare_json(name, first, second, comparison, manifest, folder=str(repetition))
         elif recorded.suffix == ".parquet":
             _compare_tables(
                 name, parquet.read_table(recorded), parquet.read_table(repeated), comparison
@@ -219,7 +249,8 @@ def compare_texts(folder: Path, anew: Path, comparison: Comparison) -> None:
     names, expected = (
         {name for name in list_files(path) if not name.endswith(DATA)} for path in (folder, anew)
     )
-    for name in sorted(name for name in names | expected if not comparison.claims.covers(name)):
+    claimed = comparison.claims.cover_file
+    for name in sorted(name for name in names | expected if not claimed(name)):
         if name not in expected:
             comparison.note(name, "the records produce no such file")
         elif name not in names:
@@ -242,33 +273,35 @@ def compare_json(
     recorded: Any,
     repeated: Any,
     comparison: Comparison,
-    key: str = "",
-    place: str = "\0",
+    manifest: type[Manifest],
+    place: Place = (),
+    folder: str = "\0",
 ) -> None:
-    """Compare two JSON values, at a key of a file; for the `place` of the repetition the recorded
-    value may name another one.
+    """Compare two JSON values that stand at a place of a manifest of a type; for the `folder` of the
+    repetition the recorded value may name another one.
     """
     if isinstance(recorded, list) and isinstance(repeated, list) and len(recorded) == len(repeated):
         recorded, repeated = dict(enumerate(recorded)), dict(enumerate(repeated))
     if isinstance(recorded, dict) and isinstance(repeated, dict):
         for part in dict.fromkeys((*repeated, *recorded)):
             values = recorded.get(part, MISSING), repeated.get(part, MISSING)
-            compare_json(name, *values, comparison, f"{key}.{part}" if key else str(part), place)
+            compare_json(name, *values, comparison, manifest, (*place, part), folder)
     elif (
         isinstance(recorded, str)
         and isinstance(repeated, str)
-        and (origin := _origin(recorded, repeated, place))
+        and (origin := _origin(recorded, repeated, folder))
     ):
         comparison.origins.add(origin)
-    elif not _is_same(recorded, repeated) and not comparison.claims.covers(name, key):
+    elif not _is_same(recorded, repeated) and not comparison.claims.cover_value(manifest, place):
         first, second = (
             "missing" if value is MISSING else abbreviate(value) for value in (recorded, repeated)
         )
+        key = ".".join(map(str, place))
         comparison.note(name, f"{key} is {first}, and comes out as {second}")
 
 
-def _origin(recorded: str, repeated: str, place: str) -> str:
-    start, found, end = repeated.partition(place)
+def _origin(recorded: str, repeated: str, folder: str) -> str:
+    start, found, end = repeated.partition(folder)
     match = re.fullmatch(f"{re.escape(start)}(.+){re.escape(end)}", recorded) if found else None
     return match[1] if match else ""
 
@@ -291,7 +324,7 @@ def _compare_tables(
         else range(len(recorded))
     )
     for column in recorded.column_names:
-        if not comparison.claims.covers(name, column):
+        if column not in comparison.claims.columns:
             first, second = recorded[column].to_pylist(), repeated[column].to_pylist()
             rows = [
                 row
@@ -337,9 +370,7 @@ def _compare_arrays(
         )
         return
     differing = []
-    for number, key in enumerate(
-        sorted(key for key in repeated if not comparison.claims.covers(name, key))
-    ):
+    for number, key in enumerate(sorted(repeated)):
         first, second = recorded[key], repeated[key]
         comparison.arrays += 1
         if first.shape != second.shape or first.dtype != second.dtype:

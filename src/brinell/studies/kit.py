@@ -127,8 +127,10 @@ class Study:
     examples: tuple[str, ...]
     """Commands as one types them, for the help."""
     claimed: tuple[tuple[str, str], ...] = ()
-    """Patterns of what verification takes on trust beside times and machine, those of
-    `studies.differences.Claims`, with names."""
+    """Files that verification takes on trust, by their paths in the folder, with the reasons; fields
+    of the manifest and columns of rows say so where they are declared."""
+    claimed_keys: tuple[tuple[tuple[str, ...], str], ...] = ()
+    """Keys of the manifest that it takes on trust and no type declares, with the reasons."""
     positional: tuple[str, ...] = ()
     """The settings that come first, without their names."""
     memory: tuple[str, ...] = ("model", "data")

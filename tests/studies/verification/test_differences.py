@@ -3,6 +3,7 @@ samples, and rounding is none.
 """
 
 import json
+import random
 
 import numpy as np
 import pyarrow as pa
@@ -10,8 +11,11 @@ import pytest
 
 from _refusals import refused
 from brinell.core.errors import RequestError
+from brinell.core.record import Records, claimed_columns
+from brinell.manifest import claims_in, is_claimed
 from brinell.store.files import write_arrays
 from brinell.store.parquet import write_table
+from brinell.store.run_manifest import RunManifest
 from brinell.studies.differences import (
     Claims,
     Comparison,
@@ -53,8 +57,8 @@ def repetition(tmp_path_factory):
     return write(tmp_path_factory.mktemp("repetition") / "run")
 
 
-def compared(folder, repetition, claims=()):
-    comparison = Comparison(Claims(dict.fromkeys(claims, "it is a claim")))
+def compared(folder, repetition, **claims):
+    comparison = Comparison(Claims(**claims))
     compare_folders(folder, repetition, comparison)
     return comparison
 
@@ -191,40 +195,47 @@ def test_rounding_and_a_few_samples_at_the_boundary_are_no_difference(tmp_path, 
     assert (boundary.differences, boundary.boundary) == ([], 1), "0.0 occurs among the others"
 
 
-def test_claims_cover_files_columns_and_keys():
-    claims = Claims(
-        {
-            "rows.parquet:seconds": "a",
-            "manifest.json:models.*.seconds": "b",
-            "audio/*": "c",
-            "x.json:a": "b",
-        }
-    )
-    covered = [
-        ("run/rows.parquet", "seconds"),
-        ("manifest.json", "models.0.seconds"),
-        ("audio/1.wav", ""),
-        ("x.json", "a.b.c"),
-    ]
-    exceptions = [
-        ("rows.parquet", ""),
-        ("rows.parquet", "margin"),
-        ("manifest.json", "models.0.name"),
-        ("video/1.wav", ""),
-        ("x.json", "b.a"),
-    ]
-    assert [claims.covers(*place) for place in covered] == [True] * 4
-    assert [claims.covers(*place) for place in exceptions] == [False] * 5
+HOSTILE = ("seconds", "*", "lab/robust", "..", "[", "manifest.json", "versions", "0", "a.seconds")
+"""Names that people may give, and that mean something elsewhere."""
+
+
+def test_claims_are_declared_by_type_whatever_names_people_give():
+    """A key that people chose leads to a value, and never to a claim of its own."""
+    rng = random.Random(0)
+    for _ in range(200):
+        name, other = rng.sample(HOSTILE, 2)
+        folder, elsewhere = rng.sample([one for one in HOSTILE if "/" not in one], 2)
+        assert is_claimed(RunManifest, ("seconds", name))
+        assert is_claimed(RunManifest, ("hardware", "cpu"))
+        assert is_claimed(RunManifest, ("remarks", name, other, name))
+        assert not is_claimed(RunManifest, ("checks", name, rng.randrange(9), "text"))
+        assert not is_claimed(RunManifest, ("repairs", name, "way"))
+        assert not is_claimed(RunManifest, ("extras", name, other))
+        assert not is_claimed(RunManifest, ("request", name))
+        assert not is_claimed(RunManifest, ("models", rng.randrange(9), name))
+        claims = Claims(folders=frozenset({folder}), files={"records/a-N.jsonl": "it is a claim"})
+        assert claims.cover_file(f"{folder}/rows.parquet")
+        assert not claims.cover_file(f"{elsewhere}/rows.parquet")
+        assert not claims.cover_file(f"x{folder}")
+        assert claims.cover_file(f"records/a-{rng.randrange(99)}.jsonl")
+        assert not claims.cover_file(f"records/{rng.choice('bcd')}-1.jsonl")
+
+
+def test_every_claim_of_a_run_is_listed_with_its_reason():
+    names = dict(claims_in(RunManifest))
+    assert {"seconds", "versions", "hardware", "created", "remarks", "traffic"} <= names.keys()
+    assert "checks" not in names and "models" not in names
+    assert claimed_columns(Records) == {"seconds"}
 
 
 def test_what_is_claimed_is_not_compared(tmp_path, repetition):
     change = rows("margin", (7, -1.0)) | {"manifest": MANIFEST | {"seed": 4}}
     folder = write(tmp_path / "run", **change)
     assert len(compared(folder, repetition).differences) == 2
-    assert not compared(
-        folder, repetition, ["rows.parquet:margin", "manifest.json:seed"]
-    ).differences
-    (difference,) = compared(folder, repetition, ["rows.parquet", "manifest.json:eps"]).differences
+    claimed = {"columns": frozenset({"margin"}), "keys": {("seed",): "it is a claim"}}
+    assert not compared(folder, repetition, **claimed).differences
+    claimed = {"files": {"rows.parquet": "it is a claim"}, "keys": {("eps",): "it is a claim"}}
+    (difference,) = compared(folder, repetition, **claimed).differences
     assert difference.location == "manifest.json"
 
 
@@ -241,19 +252,21 @@ def test_files_that_are_missing_or_too_many(tmp_path, repetition):
         ("arrays.safetensors", "the file is missing"),
         ("more.npz", "the request makes no such file"),
     ]
-    assert not compared(folder, repetition, ["*.npz", "arrays.safetensors"]).differences
+    assert not compared(
+        folder, repetition, files=dict.fromkeys(("more.npz", "arrays.safetensors"), "it is a claim")
+    ).differences
 
 
 def test_texts_follow_from_the_data(tmp_path, repetition):
     folder = write(tmp_path / "run", page="<p>2</p>")
     (folder / "more.csv").write_text("1")
-    comparison = Comparison(Claims({}))
+    comparison = Comparison(Claims())
     compare_texts(folder, repetition, comparison)
     assert [difference.location for difference in comparison.differences] == [
         "more.csv",
         "report.html",
     ]
-    comparison = Comparison(Claims({"report.html": "it is a claim"}))
+    comparison = Comparison(Claims(files={"report.html": "it is a claim"}))
     compare_texts(repetition, folder, comparison)
     assert [
         (difference.location, difference.description) for difference in comparison.differences

@@ -5,7 +5,6 @@ downloaded.
 """
 
 from brinell.engine.request import Request
-from brinell.store.standing import RUN_CLAIMED
 from brinell.studies.audit.request import AuditOptions
 from brinell.studies.kit import Study
 
@@ -16,7 +15,6 @@ STUDY = Study(
     options=AuditOptions,
     result="result:Audit",
     folder="run",
-    claimed=tuple(RUN_CLAIMED.items()),
     resume=True,
     hosts=True,
     needs_inputs=True,

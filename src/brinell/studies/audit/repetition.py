@@ -183,7 +183,7 @@ class RepeatedRun:
         facts = json.loads(json.dumps(plan_facts(self.plan)))
         del facts["warnings"]  # to which an audit adds
         stated = {key: self.run.manifest.get(key) for key in facts}
-        compare_json(MANIFEST, stated, facts, self.comparison)
+        compare_json(MANIFEST, stated, facts, self.comparison, self.comparison.claims.manifest)
         for source in () if self.comparison.differences else self.plan.models:
             if self.run.part(source.name, CLEAN).sample_id.tolist() != self.plan.ids.tolist():
                 self.comparison.note(

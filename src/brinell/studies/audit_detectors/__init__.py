@@ -51,7 +51,7 @@ STUDY = Study(
     rows="result:Scores",
     result="result:DetectorsResult",
     memory=("model", "data", "train"),
-    claimed=(("manifest.json:request.run", "the place of the run"),),
+    claimed_keys=((("request", "run"), "the place of the run"),),
     ignored=("device", "run"),
     examples=("brinell audit --detector mahalanobis --detector-data TRAIN.npz",),
 )

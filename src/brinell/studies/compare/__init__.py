@@ -55,9 +55,9 @@ STUDY = Study(
     folder="run",
     positional=("run",),
     memory=("data",),
-    claimed=(
+    claimed_keys=(
         (
-            "manifest.json:runs.FOLDER/audit",
+            ("runs", "FOLDER/audit"),
             "the digest of the audit in the folder, which is repeated with it",
         ),
     ),

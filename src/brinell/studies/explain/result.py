@@ -74,7 +74,7 @@ class Measured(Columns):
     forwards: Array = column("int64", "inputs shown to the model for the map", zero=True)
     backwards: Array = column("int64", "gradients computed for the map", zero=True)
     seconds: Array = column(
-        "float64", "wall time, shared evenly by the samples of a batch", zero=True
+        "float64", "wall time, shared evenly by the samples of a batch", zero=True, claimed=True
     )
     blank: Array = column(
         "bool", "true if the map is constant, which leaves nothing to measure", zero=True

@@ -76,7 +76,9 @@ class Checks(Columns):
 
     step: Array = column("int64", "updates of the weights so far")
     seconds: Array = column(
-        "float64", "time of the training so far: of the processor on a CPU, wall time on a GPU"
+        "float64",
+        "time of the training so far: of the processor on a CPU, wall time on a GPU",
+        claimed=True,
     )
     recipe: Array = column("string", "the recipe in use")
     eps: Array = column("float64", "the training budget at this step, in input units")

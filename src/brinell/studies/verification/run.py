@@ -11,13 +11,13 @@ from typing import Any
 
 from brinell.core import bounded
 from brinell.core.errors import BrinellError, RequestError, option
+from brinell.core.record import Records, claimed_columns
 from brinell.core.version import VERSION
 from brinell.engine.progress import SilentProgress
 from brinell.engine.request import IN_MEMORY
 from brinell.engine.toml import parse_request
 from brinell.store.folder import MANIFEST, REQUEST, fitting, read_json
 from brinell.store.signature import signers
-from brinell.store.standing import CLAIMED, claimed_names
 from brinell.store.trust import MARK, check_directory, find_origin, refusal, request_text
 from brinell.studies.differences import (
     DATA,
@@ -34,10 +34,12 @@ from brinell.studies.differences import (
 )
 from brinell.studies.job import settings_text
 from brinell.studies.kit import Call, Study
-from brinell.studies.register import study_of
+from brinell.studies.register import load, study_of
 from brinell.studies.verification import VerifyRequest
 from brinell.studies.verification.premises import list_premises
 from brinell.studies.verification.result import VerifyResult
+
+REPLACED = "the names of models and data that you replaced"
 
 
 def carry_out(call: Call) -> VerifyResult:
@@ -158,7 +160,8 @@ def _verify_study(
     recorded = study.layout.read(folder)
     if study.function("sources") is not None:
         settings = request.model_dump(mode="json")
-        compare_json(MANIFEST, recorded["request"], settings, comparison, "request")
+        manifest = comparison.claims.manifest
+        compare_json(MANIFEST, recorded["request"], settings, comparison, manifest, ("request",))
         _compare(study, folder, comparison)
         return _result(folder, comparison, Statements(verified=[DERIVED]))
 
@@ -236,9 +239,9 @@ def _result(folder: Path, comparison: Comparison, statements: Statements) -> Ver
         verified_claims=[] if comparison.differences else list(statements.verified),
         unverified_claims=[
             *statements.unverified,
-            *dict.fromkeys(comparison.claims.patterns.values()),
+            *dict.fromkeys(reason for reason, _ in comparison.claims.listing()),
         ],
-        claimed=claimed_names(comparison.claims.patterns),
+        claimed=sorted({name for _, name in comparison.claims.listing()}),
         problems=comparison.differences,
         refusal=statements.refusal,
         replayed=statements.replayed,
@@ -253,22 +256,32 @@ def _inner_folders(study: Study, folder: Path) -> list[Path]:
 
 
 def claims_of(study: Study, folder: Path, replaced: Mapping[str, Any] | None = None) -> Claims:
-    """What is claimed in a folder, with the reasons.
+    """What is claimed in a folder.
 
     Folders that other commands keep in a run are verified by themselves; `replaced` are settings
     that the person gave in place of the folder's.
     """
-    nested = [path.name for path in _inner_folders(study, folder)]
-    names = [f"{MANIFEST}:request.{name}" for name in replaced or {}]
-    names += [f"{MANIFEST}:{key}" for key in ("cell", "*.spec", "data.name")] if replaced else []
-    defaults = dict.fromkeys(names, "the names of models and data that you replaced")
+    places: list[tuple[str | None, ...]] = [("request", name) for name in replaced or {}]
+    if replaced:
+        models = (("models", None, "spec"), ("more_models", None, "spec"))
+        places += [("cell",), ("data", "spec"), ("data", "name"), *models]
+    claims = declared_claims(study)
+    return replace(
+        claims,
+        folders=frozenset(path.name for path in _inner_folders(study, folder)),
+        keys={**claims.keys, **dict.fromkeys(places, REPLACED)},
+    )
+
+
+def declared_claims(study: Study) -> Claims:
+    """What the declarations of a study say that no repetition finds again."""
+    rows = study.resolve(study.rows) if study.rows else Records
     return Claims(
-        {
-            **CLAIMED,
-            **dict(study.claimed),
-            **defaults,
-            **{f"{name}/*": "the folders in it" for name in nested},
-        }
+        manifest=study.layout.manifest,
+        columns=claimed_columns(rows),
+        files=dict(study.claimed),
+        keys=dict(study.claimed_keys),
+        types=lambda verb: load(verb).layout.manifest,
     )
 
 

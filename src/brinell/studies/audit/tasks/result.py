@@ -59,7 +59,10 @@ class AttackRows(PictureRows):
     forwards: Array = column("int64", "forward evaluations that this row cost", zero=True)
     backwards: Array = column("int64", "backward evaluations that this row cost", zero=True)
     seconds: Array = column(
-        "float64", "wall time, shared among the pictures that were attacked together", zero=True
+        "float64",
+        "wall time, shared among the pictures that were attacked together",
+        zero=True,
+        claimed=True,
     )
 
 
