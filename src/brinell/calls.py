@@ -366,7 +366,8 @@ def _models_text(value: Any) -> str:
 def _docstring(study: Study) -> str:
     """The docstring of a call, from the help of its verb and the descriptions of its fields."""
     fields = study.fields()
-    lines = [register.entries()[study.verb].help, "", "Args:"]
+    entry = register.entry_of(study.verb)
+    lines = [entry.help if entry else "", "", "Args:"]
     for name in parameters_of(study):
         text = ARGUMENTS.get(name) or " ".join(str(fields[name].description).split())
         lines.append(f"    {name}: {text}")

@@ -54,6 +54,7 @@ class Claimed:
 
 TIMES = Claimed("wall times and dates")
 MACHINE = Claimed("the versions and the machine")
+Command = Annotated[str, Claimed("the command line that repeats it")]
 
 Count = Annotated[int, Field(ge=0, le=MOST)]
 Size = Annotated[int, Field(ge=1, le=LONGEST)]
@@ -205,6 +206,10 @@ class Manifest(Content):
     """The verb that made the folder."""
     version: Count = Field(alias="schema")
     """The version of the rows and of the manifest."""
+    brinell: Annotated[str, MACHINE]
+    """The version of Brinell."""
+    made_here: Annotated[str | None, Claimed("the mark of whoever made it")] = None
+    """The mark of whoever made it (design/0020-trust.md)."""
     files: TableOf[str] = {}
     """The digest of every file of rows, arrays and weights by its path in the folder."""
 
@@ -212,20 +217,16 @@ class Manifest(Content):
 class GrowingManifest(Manifest):
     """Manifest of a folder that rows fill."""
 
-    brinell: Annotated[str, MACHINE]
-    """The version of Brinell."""
     revision: Annotated[str | None, MACHINE]
     """The commit of its source."""
     created: Annotated[str, TIMES]
     """When it was begun."""
     finished: Annotated[str, TIMES]
     """When it was finished."""
-    command: Annotated[str, Claimed("the command line that repeats it")]
+    command: Command
     """The command line that repeats it."""
     request: dict[str, Any]
     """Every setting that was asked for."""
-    made_here: Annotated[str | None, Claimed("the mark of whoever made it")] = None
-    """The mark of whoever made it (design/0020-trust.md)."""
     versions: Annotated[TableOf[str | None], MACHINE]
     """The versions of the libraries."""
     hardware: Annotated[Hardware, MACHINE]

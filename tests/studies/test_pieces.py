@@ -8,9 +8,11 @@ from functools import partial
 import numpy as np
 import pytest
 
+from brinell import cli
 from brinell.core.record import Columns, column
 from brinell.engine.piece import Piece
 from brinell.store import rows
+from brinell.store.folder import PAGE
 from brinell.studies.pieces import Driver, as_cut, in_turn
 
 
@@ -87,10 +89,12 @@ def test_a_page_that_was_not_written_is_written_by_the_resumed_call(
     corrupt_run, explain_run, certify_run, audit_run, tmp_path
 ):
     """A full disk may leave a complete folder without its page: success is told of no such folder."""
-    for run in (corrupt_run, explain_run, certify_run, audit_run):
-        folder = copy_run(run, tmp_path / run.name)
+    runs = {"corrupt": corrupt_run, "explain": explain_run, "certify": certify_run}
+    for verb, run in (runs | {"audit": audit_run}).items():
+        folder = copy_run(run, tmp_path / verb)
         page = folder / PAGE
         text = page.read_text()
         page.unlink()
-        assert cli.run(["audit" if run == audit_run else run.name, str(folder / "run.toml")]) == 0, run
-        assert page.read_text() == text
+        settings = str(folder / "run.toml")
+        assert cli.run([verb, settings, "--resume", "--out", str(folder), "--trust", str(folder)]) == 0
+        assert page.read_text() == text.replace(str(run), str(folder)), verb

@@ -101,10 +101,21 @@ def text(path: Path) -> str:
 
 
 def json_of(path: Path) -> Any:
-    """The JSON in a file of at most MOST_JSON bytes; errors are those of `read` and `decoding`."""
+    """The JSON in a file of at most MOST_JSON bytes; errors are those of `read` and `decoding`.
+
+    A key that stands twice in a table is refused: readers would not agree on its value.
+    """
     content = read(path, MOST_JSON)
     with decoding(path, len(content), "no JSON"):
-        return json.loads(content)
+        return json.loads(content, object_pairs_hook=_table)
+
+
+def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A table of JSON; raises ValueError for a key that stands twice."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        raise ValueError("a key stands twice in a table")
+    return table
 
 
 def digest(path: Path) -> str:

@@ -1,13 +1,14 @@
 """Spelling help: the name of a vocabulary that is nearest to one that does not exist, by `difflib`."""
 
 import difflib
+import os
 import re
 from collections.abc import Iterable
 
 LEAST_RATIO = 0.65
 """Least ratio of equal letters at which a name is near."""
 LEAST_BEGINNING = 3
-"""Least letters of a word that stands for a longer one, as `eps` for `epsilon`."""
+"""Least letters of a word that is the beginning of another one."""
 
 
 def suggestion(name: str, vocabulary: Iterable[str], list_hint: str = "") -> str:
@@ -25,17 +26,16 @@ def nearest_name(name: str, vocabulary: Iterable[str]) -> str:
     """
     names = {_bare(word): word for word in map(str, vocabulary)}
     bare = _bare(name)
-    begins = [word for word in names if _begins_like(word, bare)]
-    matches = difflib.get_close_matches(bare, names, 1, LEAST_RATIO) or begins
+    matches = difflib.get_close_matches(bare, names, 1, LEAST_RATIO)
+    # `epsilon` has few letters in common with `eps`, and yet it is meant.
+    matches += [
+        word
+        for word in names
+        if len(os.path.commonprefix([word, bare])) == min(len(word), len(bare)) >= LEAST_BEGINNING
+    ]
     return names[matches[0]] if matches else ""
 
 
 def _bare(word: str) -> str:
     """A word without case, blanks, hyphens and underscores."""
     return re.sub(r"[\s_\-]+", "", word).casefold()
-
-
-def _begins_like(word: str, other: str) -> bool:
-    """True if one of two words, of three letters at least, is the beginning of the other."""
-    shorter, longer = sorted((word, other), key=len)
-    return len(shorter) >= LEAST_BEGINNING and longer.startswith(shorter)

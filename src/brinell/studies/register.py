@@ -72,9 +72,14 @@ def commands() -> dict[str, Entry]:
     }
 
 
+def entry_of(verb: str) -> Entry | None:
+    """The entry of a verb, or of the verb whose form for tasks it is; None if there is none."""
+    return entries().get(verb) or entries().get(verb.partition(" ")[0])
+
+
 def load(verb: str) -> Study:
     """The record of a verb, or its form for tasks, whose folders name a verb of two words."""
-    entry = entries().get(verb) or entries().get(verb.partition(" ")[0])
+    entry = entry_of(verb)
     study: Study | None = None if entry is None else import_module(entry.package).STUDY
     if study is not None and study.verb != verb:
         study = study.of_tasks

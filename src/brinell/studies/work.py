@@ -37,7 +37,7 @@ from brinell.engine.selection import Select, Selection, choose_samples
 from brinell.engine.sources import open_data
 from brinell.reports.numbers import counted, listed
 from brinell.store import rows
-from brinell.store.folder import MANIFEST
+from brinell.store.folder import MANIFEST, PAGE
 from brinell.store.table import Table
 from brinell.studies.job import Job, open_folder
 from brinell.studies.kit import Call, Piece, Plan, Study
@@ -223,6 +223,8 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
             }
             parts = [answer.rows for answer in answers if answer.rows is not None]
             table.write(job.path, manifest, rows.concatenate(parts))
+        if not (job.path / PAGE).exists():
+            # The page comes last: a full disk may have left a complete folder without one.
             study.write_page(job.path)
     return study.open(job.path)
 

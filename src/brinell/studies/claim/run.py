@@ -14,7 +14,7 @@ from brinell.core.errors import RequestError, option
 from brinell.core.user_files import user_path
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.toml import parse_request
-from brinell.manifest import Content, Manifest
+from brinell.manifest import Command, Content, Manifest
 from brinell.reports import html
 from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, Layout
@@ -37,14 +37,10 @@ class SourceFacts(Content, extra="forbid"):
 class ClaimManifest(Manifest, extra="forbid"):
     """The manifest of a claim: all else follows from the run."""
 
-    brinell: str
-    """The version of Brinell."""
-    command: str
+    command: Command
     """The command line that repeats it."""
     request: dict[str, Any]
     """All settings of the request."""
-    made_here: str | None = None
-    """The mark of whoever made it (design/0020-trust.md)."""
     source: SourceFacts
     """The run."""
 
@@ -91,13 +87,15 @@ def carry_out(call: Call) -> ClaimResult:
         "request": request.model_dump(mode="json"),
         "source": {"path": request.run, "manifest": digest(path / MANIFEST)},
     }
-    previous = LAYOUT.begin(folder)
-    if any(previous.get(key, value) != value for key, value in settings.items()):
-        raise RequestError(
-            f"{folder} holds a claim about another run, budget or comparison: choose another {option('out')}"
-        )
-    LAYOUT.save(folder, settings | {"command": call.command})
-    write_page(folder)
+    with LAYOUT.lock(folder):
+        previous = LAYOUT.begin(folder)
+        if any(previous.get(key, value) != value for key, value in settings.items()):
+            raise RequestError(
+                f"{folder} holds a claim about another run, budget or comparison: "
+                f"choose another {option('out')}"
+            )
+        LAYOUT.save(folder, settings | {"command": call.command})
+        write_page(folder)
     return open_result(folder)
 
 

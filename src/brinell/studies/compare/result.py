@@ -19,7 +19,7 @@ from brinell.analysis.standing import leading, order_models, standing
 from brinell.analysis.statements import Statement
 from brinell.analysis.total_drops import TotalDrops, total_drops
 from brinell.core.errors import RequestError, option
-from brinell.manifest import Manifest, TableOf
+from brinell.manifest import Command, Manifest, TableOf
 from brinell.reports.class_tables import drop_tables, model_or_data
 from brinell.reports.numbers import counted, distance, listed, percent
 from brinell.reports.statements import sentence
@@ -40,7 +40,7 @@ class CompareManifest(Manifest):
 
     request: dict[str, Any]
     """All settings of the request."""
-    command: str
+    command: Command
     """The command line that repeats it."""
     runs: TableOf[str]
     """The digest of the manifest of each run; FOLDER is that of the comparison."""
