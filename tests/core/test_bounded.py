@@ -96,3 +96,13 @@ def test_what_loops_for_ever_is_stopped() -> None:
             pass
     with bounded.time_limit(5, "f"):
         pass
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text('{"a": {"b": 1, "c": 2}, "d": 3}')
+    assert bounded.json_of(file) == {"a": {"b": 1, "c": 2}, "d": 3}
+    for text in ('{"a": 1, "a": 2}', '{"d": [{"a": {"b": 1, "b": 1}}]}'):
+        file.write_text(text)
+        with pytest.raises(RequestError, check=refused("core.bounded.decoding")):
+            bounded.json_of(file)

@@ -8,11 +8,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from brinell import cli
+import brinell
+from brinell.core.errors import StoppedError
 from brinell.core.record import Columns, column
 from brinell.engine.piece import Piece
 from brinell.store import rows
 from brinell.store.folder import PAGE
+from brinell.studies.kit import Study
 from brinell.studies.pieces import Driver, as_cut, in_turn
 
 
@@ -86,15 +88,25 @@ def test_pieces_of_a_list_wait_for_what_they_need(tmp_path):
 
 
 def test_a_page_that_was_not_written_is_written_by_the_resumed_call(
-    corrupt_run, explain_run, certify_run, audit_run, tmp_path
+    patterns, tmp_path, monkeypatch
 ):
-    """A full disk may leave a complete folder without its page: success is told of no such folder."""
-    runs = {"corrupt": corrupt_run, "explain": explain_run, "certify": certify_run}
-    for verb, run in (runs | {"audit": audit_run}).items():
-        folder = copy_run(run, tmp_path / verb)
-        page = folder / PAGE
-        text = page.read_text()
-        page.unlink()
-        settings = str(folder / "run.toml")
-        assert cli.run([verb, settings, "--resume", "--out", str(folder), "--trust", str(folder)]) == 0
-        assert page.read_text() == text.replace(str(run), str(folder)), verb
+    """A full disk may leave a complete folder without its page, and success is told of none."""
+
+    def fail(study, folder):
+        raise StoppedError(f"{folder} cannot be written: the disk is full")
+
+    calls = {
+        brinell.corrupt: {"kind": "contrast", "severity": 1},
+        brinell.explain: {"method": "random", "samples": 4},
+        brinell.certify: {"eps": 0.1, "method": "interval", "attack": "fgsm", "samples": 4},
+    }
+    for call, settings in calls.items():
+        out = tmp_path / call.__name__
+        work = partial(call, patterns.model, patterns.data, out=out, **settings)
+        with monkeypatch.context() as context:
+            context.setattr(Study, "write_page", fail)
+            with pytest.raises(StoppedError):
+                work()
+        assert not (out / PAGE).exists()
+        work(resume=True)
+        assert (out / PAGE).read_text()
