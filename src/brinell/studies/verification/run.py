@@ -241,12 +241,18 @@ def _result(folder: Path, comparison: Comparison, statements: Statements) -> Ver
             *statements.unverified,
             *dict.fromkeys(reason for reason, _ in comparison.claims.listing()),
         ],
-        claimed=sorted({name for _, name in comparison.claims.listing()}),
+        claimed=sorted({_short(place) for _, place in comparison.claims.listing()}),
         problems=comparison.differences,
         refusal=statements.refusal,
         replayed=statements.replayed,
         samples=statements.samples,
     )
+
+
+def _short(place: str) -> str:
+    """The name of a claimed key or column; the path of a claimed file."""
+    file, colon, key = place.partition(":")
+    return key.rpartition(".")[2] if colon else file
 
 
 def _inner_folders(study: Study, folder: Path) -> list[Path]:
