@@ -155,7 +155,7 @@ def stub_text() -> str:
         if further := settings_class(study):
             keywords = signature.parameters["settings"]
             keywords = keywords.replace(annotation=f"Unpack[{settings_name(study)}]")
-            others = [one for one in signature.parameters.values() if one.name != "settings"]
+            others = [part for part in signature.parameters.values() if part.name != "settings"]
             signature = signature.replace(parameters=[*others, keywords])
         name, *words, ending = signature_lines(study.name, signature, body=":")
         text = " ".join(

@@ -25,16 +25,16 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 def read_archive(folder: Path) -> dict[str, int]:
     """Each file of the source archive, by its path within it, with its bytes."""
-    (file,) = folder.glob("*.tar.gz")
-    with tarfile.open(file) as archive:
-        return {one.name.partition("/")[2]: one.size for one in archive if one.isfile()}
+    (path,) = folder.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        return {file.name.partition("/")[2]: file.size for file in archive if file.isfile()}
 
 
 def read_wheel(folder: Path) -> tuple[dict[str, int], str]:
     """Each file of the wheel with its bytes, and its metadata."""
-    (file,) = folder.glob("*.whl")
-    with zipfile.ZipFile(file) as wheel:
-        sizes = {one.filename: one.file_size for one in wheel.infolist()}
+    (path,) = folder.glob("*.whl")
+    with zipfile.ZipFile(path) as wheel:
+        sizes = {file.filename: file.file_size for file in wheel.infolist()}
         (metadata,) = (name for name in sizes if name.endswith(".dist-info/METADATA"))
         return sizes, wheel.read(metadata).decode()
 

@@ -109,8 +109,8 @@ def environment_of(folder: Path) -> dict[str, str]:
 @pytest.mark.parametrize(("robust", "passed"), [("0.9", "false"), ("0", "true")])
 def test_steps_of_the_action_run(tmp_path, robust, passed):
     """The action ends as its gate does, after it wrote the claim, the comment and the outputs."""
-    given = {"model": "model.py:factory", "data": "test.npz", "eps": "0.05", "robust": robust}
-    given |= {
+    settings = {"model": "model.py:factory", "data": "test.npz", "eps": "0.05", "robust": robust}
+    settings |= {
         "settings": "--attack fgsm --attack square?steps=30 --seed 3",
         "samples": "20",
         "extras": "onnx",
@@ -119,8 +119,8 @@ def test_steps_of_the_action_run(tmp_path, robust, passed):
     fixed = {"github.token": "token", "github.event.pull_request.html_url": "REQUEST"}
 
     def value(text: str) -> str:
-        values = {f"inputs.{name}": str(one.get("default", "")) for name, one in inputs.items()}
-        values |= {f"inputs.{name}": text for name, text in given.items()}
+        values = {f"inputs.{name}": str(field.get("default", "")) for name, field in inputs.items()}
+        values |= {f"inputs.{name}": text for name, text in settings.items()}
         return re.sub(
             r"\$\{\{ (.*?) \}\}", lambda match: (values | fixed | outputs)[match[1]], text
         )

@@ -204,7 +204,7 @@ def test_claims_are_declared_by_type_whatever_names_people_give():
     rng = random.Random(0)
     for _ in range(200):
         name, other = rng.sample(HOSTILE, 2)
-        folder, elsewhere = rng.sample([one for one in HOSTILE if "/" not in one], 2)
+        folder, elsewhere = rng.sample([name for name in HOSTILE if "/" not in name], 2)
         assert is_claimed(RunManifest, ("seconds", name))
         assert is_claimed(RunManifest, ("hardware", "cpu"))
         assert is_claimed(RunManifest, ("remarks", name, other, name))
