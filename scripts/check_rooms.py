@@ -18,7 +18,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "brinell"
 
 CEILINGS = {
     (".",): 850,
-    ("core",): 2_705,
+    ("core",): 2_710,
     (
         "attacks",
         "bounds",
@@ -35,12 +35,12 @@ CEILINGS = {
     ("store",): 950,
     ("analysis",): 2_370,
     ("reports",): 1_900,
-    ("studies",): 9_180,  # 8,200 once masks and boxes go by the one audit
+    ("studies",): 9_215,  # 8,200 once masks and boxes go by the one audit
     ("cli",): 500,
     ("testing",): 1_100,
 }
 """Statements at most, by the folders of a room; "." is what stands beside the folders."""
-WHOLE = 37_960
+WHOLE = 38_020
 """Statements of the whole package at most."""
 
 WIDTH = 100
