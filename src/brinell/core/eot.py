@@ -47,6 +47,13 @@ class EOT:
             return self._checked(ask(self.model, x), x)
         return self.answers(x).mean(0)
 
+    def mean_in_batches(self, x: Tensor, batch_size: int) -> Tensor:
+        """(n, classes): the mean answers to inputs (n, *shape), batch after batch."""
+        if not len(x):
+            return torch.zeros(0, self.model.classes, device=x.device)
+        with torch.no_grad():
+            return torch.cat([self.mean(part) for part in torch.split(x, batch_size)])
+
     def differentiate(
         self, x: Tensor, derive: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
     ) -> list[Tensor]:

@@ -43,12 +43,12 @@ def domain_of(kind: Kind, shape: tuple[int, ...], low: float, high: float) -> Do
 def check_bounds(x: Tensor, domain: Domain, remedy: str = "") -> None:
     """Refuse inputs that hold NaN or leave their bounds, as normalised ones do."""
     if not domain.excess(x) <= domain.slack:
-        lowest, highest = (float(value) for value in x.aminmax())
+        usual = (
+            "give bounds=(low, high); normalised inputs as they were before, with mean= and std="
+        )
         raise RequestError(
-            f"x holds values from {lowest:g} to {highest:g}, outside the bounds "
-            f"{domain.low:g} to {domain.high:g} "
-            "(or NaN): "
-            f"{remedy or 'give bounds=(low, high); normalised inputs as they were before, with mean= and std='}"
+            f"x holds values from {float(x.min()):g} to {float(x.max()):g}, outside the bounds "
+            f"{domain.low:g} to {domain.high:g} (or NaN): {remedy or usual}"
         )
 
 
@@ -57,13 +57,8 @@ def parse_labels(y: Any, n: int) -> Tensor:
     not classes.
     """
     labels = as_tensor(y, "classes")
-    if (
-        labels.shape != (n,)
-        or labels.is_floating_point()
-        or labels.is_complex()
-        or not n
-        or int(labels.min()) < 0
-    ):
+    is_whole = not labels.is_floating_point() and not labels.is_complex()
+    if not n or not is_whole or labels.shape != (n,) or int(labels.min()) < 0:
         raise RequestError(
             f"y has shape {tuple(labels.shape)} and type {labels.dtype}: it holds "
             f"{n} whole numbers from 0 on"
@@ -76,15 +71,14 @@ def parse_stages(attack: tuple[str, ...]) -> tuple[Stage, ...]:
     results of a full run.
     """
     stages = build_stages(attack)
-    if any(
-        stage.waits or (stage.turn.within, stage.turn.last) != (None, None) or stage.turn.share < 1
-        for stage in stages
-    ):
-        raise RequestError(
-            f"{', '.join(attack)} decides by what a whole run finds: call "
-            "brinell.audit, or name attacks such as apgd-t, or "
-            "standard"
-        )
+    for stage in stages:
+        is_refining = (stage.turn.within, stage.turn.last) != (None, None)
+        if stage.waits or is_refining or stage.turn.share < 1:
+            raise RequestError(
+                f"{', '.join(attack)} decides by what a whole run finds: call "
+                "brinell.audit, or name attacks such as apgd-t, or "
+                "standard"
+            )
     return stages
 
 
@@ -118,6 +112,7 @@ def parse_radii(
                 f"eps is missing, and {distance.name} has no largest distance: give a number"
             )
         return torch.full((n,), largest, device=device)
+
     if _is_list(eps):
         radii = torch.as_tensor(as_array(eps, "numbers of eps"), dtype=torch.float32)
         if radii.shape != (n,) or not bool((torch.isfinite(radii) & (radii >= 0)).all()):
@@ -126,6 +121,7 @@ def parse_radii(
                 "one of 0 or more for each"
             )
         return radii.to(device)
+
     budgets = parse_eps(eps_text(eps))
     if len(budgets.values) != 1:
         raise RequestError(
@@ -161,7 +157,6 @@ class BatchAttack:
         """Attack the batch; return each sample's closest adversarial input (`worst`: that of the
         largest margin) and costs.
         """
-        n, device = len(self.x), self.x.device
         check_output(self.model, None)
         with torch.no_grad():
             logits = torch.cat([ask(self.model, part) for part in self.x.split(self.batch_size)])  # type: ignore[no-untyped-call]
@@ -170,44 +165,35 @@ class BatchAttack:
                 f"y holds the class {int(self.y.max())}, and the model "
                 f"distinguishes {logits.shape[1]}: counted from 0"
             )
+
         criterion = self._criterion(targeted, logits)
         margin = criterion.margin(logits, self.y, self.x)
         result = {
             "x_adv": self.x.clone(),
             "success": criterion.is_met(margin, logits, self.y),
             "margin": margin,
-            "queries": torch.zeros(n, dtype=torch.int64, device=device),
-            "backwards": torch.zeros(n, dtype=torch.int64, device=device),
+            "queries": torch.zeros_like(self.y),
+            "backwards": torch.zeros_like(self.y),
         }
         for stage in stages:
             self._check(stage, targeted is not None)
-            rows = torch.arange(n, device=device) if worst else (~result["success"]).nonzero()[:, 0]
+            # The worst case spares no sample, even if it is misclassified untouched.
+            is_attacked = torch.ones_like(result["success"]) if worst else ~result["success"]
+            rows = is_attacked.nonzero()[:, 0]
             if len(rows):
                 self._stage(stage, rows, eps[rows], criterion.select(rows), worst, result)
         result["distance"] = size(self.distance, result["x_adv"], self.x)
         return result
 
     def _criterion(self, targeted: Any, logits: Tensor) -> Criterion:
+        """The criterion of success: any wrong class, or the target class of each sample."""
         if targeted is None:
             return MISCLASSIFIED
+
         if _is_list(targeted):
             classes = parse_labels(targeted, len(self.y)).to(self.y.device)
         else:
-            names = tuple(map(str, range(logits.shape[1])))
-            try:
-                text = targeted if isinstance(targeted, str) else str(operator.index(targeted))
-            except Exception:
-                raise RequestError(
-                    f"targeted is {short(targeted)}: give a class, one for each sample, or 'random'"
-                ) from None
-            target = parse_targeting(text, names)
-            assert target is not None
-            target.check(self.model.name, logits.shape[1])
-            classes = target.classes(
-                logits,
-                self.y,
-                Streams.of(self.seed, torch.arange(len(self.y), device=self.y.device)),
-            )
+            classes = self._drawn_classes(targeted, logits)
         if bool((classes == self.y).any()):
             raise RequestError(
                 "the target class of a sample is its own: leave such samples "
@@ -217,7 +203,22 @@ class BatchAttack:
         criterion.check(logits.shape[1])
         return criterion
 
+    def _drawn_classes(self, targeted: Any, logits: Tensor) -> Tensor:
+        """(n,) the target class of each sample, by one rule for all."""
+        try:
+            text = targeted if isinstance(targeted, str) else str(operator.index(targeted))
+        except Exception:
+            raise RequestError(
+                f"targeted is {short(targeted)}: give a class, one for each sample, or 'random'"
+            ) from None
+        target = parse_targeting(text, tuple(map(str, range(logits.shape[1]))))
+        assert target is not None
+        target.check(self.model.name, logits.shape[1])
+        ids = torch.arange(len(self.y), device=self.y.device)
+        return target.classes(logits, self.y, Streams.of(self.seed, ids))
+
     def _check(self, stage: Stage, targeted: bool) -> None:
+        """Refuse a stage that does not fit the model or the data."""
         attack = stage.attack
         if reason := skip_reason(stage, self.model, self.distance, targeted=targeted):
             raise RequestError(f"{stage.name} cannot attack {self.model.name}: {reason}")
@@ -243,6 +244,7 @@ class BatchAttack:
                 f"{stage.name} minimises the distance, and worst=True asks for "
                 "the largest margin: take apgd or pgd"
             )
+
         ledger, _ = attack(
             self.model,
             Batch.of(self.x[rows], self.y[rows]),

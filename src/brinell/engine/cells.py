@@ -20,6 +20,22 @@ def content_hash(**content: Any) -> str:
 def plan_hash(plan: Plan) -> str:
     """Hash of everything that decides the rows of an audit."""
     request = plan.request
+    criterion = None if plan.threshold is None else plan.threshold.describe()
+    distance: Any = plan.distance.name
+    if isinstance(plan.distance, Filed):
+        distance = [plan.distance.name, plan.distance.digest()]
+    stages = [
+        [
+            stage.name,
+            stage.plugin,
+            stage.settings(),
+            asdict(stage.turn),
+            stage.eot,
+            stage.gradient,
+        ]
+        for stage in plan.stages
+    ]
+
     return content_hash(
         schema=SCHEMA_VERSION,
         brinell=VERSION,
@@ -28,21 +44,9 @@ def plan_hash(plan: Plan) -> str:
         data=plan.data_digest,
         ids=plan.ids.tolist(),
         domain=list(plan.dataset.domain.to_json().values()),
-        criterion=[request.targeted, None if plan.threshold is None else plan.threshold.describe()],
-        stages=[
-            [
-                stage.name,
-                stage.plugin,
-                stage.settings(),
-                asdict(stage.turn),
-                stage.eot,
-                stage.gradient,
-            ]
-            for stage in plan.stages
-        ],
-        distance=[plan.distance.name, plan.distance.digest()]
-        if isinstance(plan.distance, Filed)
-        else plan.distance.name,
+        criterion=[request.targeted, criterion],
+        stages=stages,
+        distance=distance,
         eps=plan.levels.tolist(),
         units=None if plan.recommended is None else plan.units.tolist(),
         settings=[request.seed, request.queries, request.precision],

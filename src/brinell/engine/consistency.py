@@ -48,46 +48,43 @@ class CallRecorder(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        if name == "batch_norm":
+        if getattr(func, "__name__", "") == "batch_norm":
             self.by_batch |= bool(kwargs.get("training", args[5] if len(args) > 5 else False))
+
         answer = func(*args, **kwargs)
-        if (
-            isinstance(answer, Tensor)
-            and answer.dtype in HALF_TOLERANCES
-            and self.half != torch.bfloat16
-        ):
+        is_half = isinstance(answer, Tensor) and answer.dtype in HALF_TOLERANCES
+        if is_half and self.half != torch.bfloat16:
             self.half = answer.dtype
         return answer
 
 
 def answers_drift(context: CheckContext) -> Finding:
     """Late answers differ from early ones by no more than the answers within each group."""
-    first, watch = context.answers[0], CallRecorder()
+    early = context.answers
+    first = early[0]
+    watch = CallRecorder()
     with watch:
         late = [context.ask(context.rows)]
     limit = ANSWER_TOLERANCE
     if watch.half or first.device.type != "cpu":
         limit = HALF_TOLERANCES[watch.half or torch.float16]
-    early, by_gradients = context.answers, False
+
+    # Answers that differ by gradients alone agree among those without, and among those with them.
+    by_gradients = False
     if context.model.access == Access.GRADIENTS:
         gradients = context.ce.logits
-        by_gradients = _largest_difference(first, late[0]) <= limit < _largest_difference(
-            first, gradients
-        ) and all(_largest_difference(gradients, answers) <= limit for answers in early[1:])
-    is_random = (
-        not by_gradients
-        and max(_largest_difference(first, answers) for answers in early[1:]) > limit
-    )
+        agree = _largest_difference(first, late[0]) <= limit and all(
+            _largest_difference(gradients, answers) <= limit for answers in early[1:]
+        )
+        by_gradients = agree and _largest_difference(first, gradients) > limit
+    spread = max(_largest_difference(first, answers) for answers in early[1:])
+    is_random = not by_gradients and spread > limit
     if is_random:
         late.append(context.ask(context.rows))
+        spread = max(spread, _largest_difference(late[0], late[1]))
     context.repeat = Repeat(limit, by_gradients, watch.by_batch, is_random)
+
     between = min(_largest_difference(before, after) for before in early for after in late)
-    spread = max(
-        _largest_difference(group[0], answers)
-        for group in (early, late)
-        for answers in group[1:] or group
-    )
     drifts = between > limit and (not is_random or between > DRIFT_FACTOR * spread)
     if is_random and not drifts:
         raise NotMadeError("the same input is answered differently each time (random-answers)")
@@ -105,21 +102,22 @@ def answers_drift(context: CheckContext) -> Finding:
 
 def answers_by_batch(context: CheckContext) -> Finding:
     """Answers to a sample depend neither on the other samples of its batch nor on its row there."""
-    if (
-        context.repeat is None
-        or context.repeat.is_random
-        or context.findings[Code.DRIFT].passed is False
-    ):
+    repeat = context.repeat
+    has_drifted = context.findings[Code.DRIFT].passed is False
+    if repeat is None or repeat.is_random or has_drifted:
         raise NotMadeError("the same input is answered differently each time")
-    repeat, first, n = context.repeat, context.answers[0], len(context.batch)
     if context.batch_size == 1:
         return Finding(
             code=Code.BATCH, passed=True, text="every input is asked alone (--batch-size 1)"
         )
+    n = len(context.batch)
     if n == 1:
         raise NotMadeError("it takes two inputs")
-    index, limit = context.rows, repeat.limit
+
+    # In other batches and rows, and some of them alone.
+    first = context.answers[0]
     second = torch.empty_like(first)
+    index = context.rows
     for rows in (index[::2].flip(0), index[1::2].flip(0)):
         second[rows] = context.ask(rows)
     cause = ": it normalises by the batch (batch norm in training mode)" if repeat.by_batch else ""
@@ -134,10 +132,10 @@ def answers_by_batch(context: CheckContext) -> Finding:
             f"the model answers inputs in company and fails on one alone ({error}){cause}{remedy}"
         )
         return Finding(code=Code.BATCH, passed=False, text=text)
-    difference, single_difference = (
-        answer_difference(first, second),
-        answer_difference(first[sample], single),
-    )
+
+    limit = repeat.limit
+    difference = answer_difference(first, second)
+    single_difference = answer_difference(first[sample], single)
     figure = max(float(difference.amax()), float(single_difference.amax()))
     text = (
         f"{n} inputs are answered alike in other batches and rows, and {len(sample)} of them alone"
@@ -160,7 +158,9 @@ def training_mode(context: CheckContext) -> Finding:
     training = context.model.info.training
     if training is None:
         raise NotMadeError("the model is no torch module")
-    parts, by_gradients = training(), context.repeat is not None and context.repeat.by_gradients
+
+    parts = training()
+    by_gradients = context.repeat is not None and context.repeat.by_gradients
     text = (
         "every module is in evaluation mode after a call, and answers are the same "
         "where gradients are asked for"

@@ -78,7 +78,8 @@ class DecidingModel(Converted):
 
     def __init__(self, model: Model, scores: Scores) -> None:
         super().__init__(model, "", model.classes)
-        self.access, self._scores = Access.GRADIENTS, scores
+        self.access = Access.GRADIENTS
+        self._scores = scores
 
     def predict(self, x: Tensor) -> Tensor:
         """(n, classes): the scores that decide."""
@@ -122,40 +123,41 @@ def _list_candidates(model: Model, x: Tensor) -> list[Scores]:
     leaf = x.detach().requires_grad_()
     with torch.enable_grad(), ClassTensors(len(x), model.classes) as mode:
         shown = model.predict(leaf).detach().float()
-    history, candidates = [shown], list[tuple[bool, Scores]]()
+
+    history = [shown]
+    plain = list[Scores]()
+    probabilities = list[Scores]()
     for number, tensor in sorted(mode.tensors.items(), reverse=True):
         scores = tensor.detach().float()
-        leads = bool(torch.isfinite(scores).all()) and torch.equal(
-            scores.argmax(1), shown.argmax(1)
-        )
-        if not leads or any(torch.equal(scores, known) for known in history):
+        is_finite = bool(torch.isfinite(scores).all())
+        leads = is_finite and torch.equal(scores.argmax(1), shown.argmax(1))
+        if not leads or any(torch.equal(scores, earlier) for earlier in history):
             continue
         history.append(scores)
         if not _says_the_same(scores, shown):
-            sums = scores.sum(1)
-            is_bounded = bool((scores <= 1).all()) or bool(
-                sums.amax() - sums.amin() <= SAME * sums.amax()
-            )
-            are_probabilities = bool((scores >= 0).all()) and is_bounded
-            candidates.append(
-                (
-                    are_probabilities,
-                    _scores_of_operation(model, number, attach=not tensor.requires_grad),
-                )
-            )
-    return [scores for _, scores in sorted(candidates, key=lambda candidate: candidate[0])]
+            group = probabilities if _are_probabilities(scores) else plain
+            group.append(_scores_of_operation(model, number, attach=not tensor.requires_grad))
+    return [*plain, *probabilities]
+
+
+def _are_probabilities(scores: Tensor) -> bool:
+    """True if scores (n, classes) are at least 0, and at most 1 or of one sum."""
+    sums = scores.sum(1)
+    is_bounded = bool((scores <= 1).all())
+    have_one_sum = bool(sums.amax() - sums.amin() <= SAME * sums.amax())
+    return bool((scores >= 0).all()) and (is_bounded or have_one_sum)
 
 
 def _says_the_same(scores: Tensor, shown: Tensor) -> bool:
     """True if scores (n, classes) are the shown ones but for a factor, a shift, a softmax or a
     sigmoid.
     """
-    leads = boundary.lead(scores), boundary.lead(shown)
-    factor = leads[0] / leads[1].clamp_min(torch.finfo(shown.dtype).tiny)
-    pairs = ((scores, shown), (shown, scores))
-    return bool(factor.amax() - factor.amin() <= SAME * factor.abs().amax()) or any(
+    factor = boundary.lead(scores) / boundary.lead(shown).clamp_min(torch.finfo(shown.dtype).tiny)
+    if factor.amax() - factor.amin() <= SAME * factor.abs().amax():
+        return True
+    return any(
         torch.allclose(first, squashed, atol=SAME)
-        for first, second in pairs
+        for first, second in ((scores, shown), (shown, scores))
         for squashed in (second.softmax(1), second.sigmoid())
     )
 
@@ -173,6 +175,7 @@ def find_deciding_scores(context: CheckContext) -> Repair | None:
     few = slice(0, max(1, min(SAMPLES, context.batch_size // (1 + len(DISTANCES)))))
     points = torch.cat([x[few], *((x + share * (random - x))[few] for share in DISTANCES)])
     context.further_forwards += 2 * len(points)
+
     best = None
     for scores in (attempt(lambda: _list_candidates(model, points)) or [])[:MOST]:
         candidate = DecidingModel(model, scores)
@@ -192,18 +195,13 @@ def find_deciding_scores(context: CheckContext) -> Repair | None:
 
 
 def _decides(context: CheckContext, model: Model) -> bool:
-    oracle, batch, domain = (
-        context.ledger(model, minimal=True).oracle(),
-        context.batch,
-        context.domain,
-    )
+    """True if the lead of a model's scores goes to zero where its decision changes."""
+    oracle = context.ledger(model, minimal=True).oracle()
+    batch, domain = context.batch, context.domain
     logits = oracle.scores(batch.ids, batch.x)
+    is_free = domain.movable is None
     try:
-        return (
-            boundary.check_margin(
-                oracle, batch, logits, domain, context.rng, free=domain.movable is None
-            ).passed
-            is not False
-        )
+        finding = boundary.check_margin(oracle, batch, logits, domain, context.rng, free=is_free)
     except NotMadeError:
         return False
+    return finding.passed is not False

@@ -52,13 +52,14 @@ def parse_budget(text: str) -> float:
 def parse_eps(text: str) -> Budgets:
     """Parse budgets."""
     if comma := re.search(r"(?<![\d./:,])(\d+),(\d+)(?![\d./:,])|(\d+),(0\d+)", text):
-        integer, decimals = filter(None, comma.groups())
+        whole, decimals = (part for part in comma.groups() if part)
         raise RequestError(
             f"eps {comma[0]!r} may be a decimal comma: write "
-            f"{integer}.{decimals}, or {integer}, {decimals} with a space "
+            f"{whole}.{decimals}, or {whole}, {decimals} with a space "
             "for a list"
         )
-    fractions: dict[Fraction, str] = {}
+
+    texts: dict[Fraction, str] = {}
     items = text.split(",")
     if len(items) > MOST_POINTS:
         raise RequestError(
@@ -66,25 +67,28 @@ def parse_eps(text: str) -> Budgets:
         )
     for item in items:
         values = _expand(item.strip())
-        denominators = [
-            Fraction(end.partition("/")[2].strip()) for end in item.split(":")[:2] if "/" in end
-        ]
-        bottom = max((int(d) for d in denominators if d.denominator == 1), default=1)
+        bottom = _denominator(item)
         for value in values:
             is_decimal = bottom == 1 or value == 0
-            fractions.setdefault(
-                value,
-                f"{float(value):.6g}" if is_decimal else f"{float(value * bottom):.6g}/{bottom}",
+            decimal = f"{float(value):.6g}"
+            texts.setdefault(
+                value, decimal if is_decimal else f"{float(value * bottom):.6g}/{bottom}"
             )
-        if len(fractions) > MOST_POINTS:
+        if len(texts) > MOST_POINTS:
             raise RequestError(
                 f"eps has more than {MOST_POINTS} budgets, and a grid has as many "
                 "at most: leave some out"
             )
-    ordered = sorted(fractions)
-    return Budgets(
-        tuple(float(value) for value in ordered), tuple(fractions[value] for value in ordered)
-    )
+
+    ordered = sorted(texts)
+    return Budgets(tuple(map(float, ordered)), tuple(texts[value] for value in ordered))
+
+
+def _denominator(item: str) -> int:
+    """The denominator in which the points of an item are written; 1 for decimal numbers."""
+    ends = [end.partition("/")[2].strip() for end in item.split(":")[:2] if "/" in end]
+    denominators = [Fraction(end) for end in ends]
+    return max((int(value) for value in denominators if value.denominator == 1), default=1)
 
 
 def check_budgets(budgets: Budgets, distance: "Distance", domain: Domain) -> None:
@@ -98,49 +102,31 @@ def check_budgets(budgets: Budgets, distance: "Distance", domain: Domain) -> Non
     diameter = extent(distance, domain)
     if not math.isfinite(diameter):
         return
-    low, high = domain.free.bounds()
-    width, largest, text = float((high - low).max()), budgets.values[-1], budgets.texts[-1]
-    span, name = (
-        f"{float(low.min()):g} to {float(high.max()):g}",
-        distance.name.replace("l", "L", 1),
-    )
-    if name == "L0":
-        if 0 < largest < 1:
-            raise RequestError(
-                f"eps {text} in L0 changes no value: budgets are numbers of "
-                "values there, such as 1 or 20"
-            )
-        if largest > diameter:
-            raise RequestError(
-                f"eps {text} in L0 is more than the {diameter:g} values of an "
-                "input: every one may be changed"
-            )
+    largest, text = budgets.values[-1], budgets.texts[-1]
+    if distance.name == "l0":
+        _check_values(largest, text, diameter)
         return
+
+    low, high = domain.free.bounds()
+    width = float((high - low).max())
+    span = f"{float(low.min()):g} to {float(high.max()):g}"
     if largest > diameter:
-        problem = (
-            "lets every value take any other"
-            if name == "Linf"
-            else f"is more than any change can be, {diameter:.4g}"
-        )
-        suggestion = (
-            f"{largest:g}/255"
-            if 1 <= largest <= 64 and width == 1
-            else f"{'8/255' if name == 'Linf' else '1 %'} of the range"
-        )
+        is_linf = distance.name == "linf"
+        problem = f"is more than any change can be, {diameter:.4g}"
+        if is_linf:
+            problem = "lets every value take any other"
+        suggestion = f"{'8/255' if is_linf else '1 %'} of the range"
+        if 1 <= largest <= 64 and width == 1:
+            suggestion = f"{largest:g}/255"
         raise RequestError(
-            f"eps {text} in {name} {problem}, for the data lie in {span}: did you "
-            f"mean {suggestion}?"
+            f"eps {text} in {distance.name.replace('l', 'L', 1)} {problem}, for the data lie in "
+            f"{span}: did you mean {suggestion}?"
         )
+
     # Data in units of their own may be finer than 8 bits, unless they are known to be stored, or
     # are as wide as bytes.
-    level = (
-        width / (domain.levels - 1)
-        if domain.levels
-        else width / 255
-        if width >= 64
-        else width / 1020
-    )
-    if width > 2 and 0 < largest < level:
+    steps = (domain.levels or (256 if width >= 64 else 1021)) - 1
+    if width > 2 and 0 < largest < width / steps:
         raise RequestError(
             f"eps {text} is {largest / width:.2g} of the range of the data, which "
             f"lie in {span}: budgets are in their units, so "
@@ -148,7 +134,22 @@ def check_budgets(budgets: Budgets, distance: "Distance", domain: Domain) -> Non
         )
 
 
+def _check_values(largest: float, text: str, values: float) -> None:
+    """Refuse a number of changed values below 1, or above that of an input."""
+    if 0 < largest < 1:
+        raise RequestError(
+            f"eps {text} in L0 changes no value: budgets are numbers of "
+            "values there, such as 1 or 20"
+        )
+    if largest > values:
+        raise RequestError(
+            f"eps {text} in L0 is more than the {values:g} values of an "
+            "input: every one may be changed"
+        )
+
+
 def _expand(item: str) -> list[Fraction]:
+    """The budgets of an item: one number, or the points of a range."""
     ends = item.split(":")
     if len(ends) == 1:
         return [_number(item)]
@@ -156,7 +157,9 @@ def _expand(item: str) -> list[Fraction]:
         raise RequestError(
             f"eps range {item!r} has {len(ends)} parts: write from:to:points, such as 0:8/255:9"
         )
-    low, high = _number(ends[0]), _number(ends[1])
+
+    low = _number(ends[0])
+    high = _number(ends[1])
     if not ends[2].isdecimal() or ends[2].lstrip("0") in ("", "1"):
         raise RequestError(
             f"eps range {item!r} ends in {ends[2]!r}: the number of points is an "
@@ -172,6 +175,7 @@ def _expand(item: str) -> list[Fraction]:
 
 
 def _number(text: str) -> Fraction:
+    """A budget, written as a decimal number or a fraction of two."""
     try:
         top, slash, bottom = text.partition("/")
         value = _exact(top) / _exact(bottom) if slash else _exact(text)
@@ -179,6 +183,7 @@ def _number(text: str) -> Fraction:
         raise RequestError(
             f"eps {text!r} is no number: write 0.3, 8/255, a list 1/255,2/255 or a range 0:8/255:9"
         ) from None
+
     if value < 0:
         raise RequestError(f"eps {text!r} is negative: a budget is 0 or more")
     if value > MOST_BUDGET:

@@ -68,8 +68,10 @@ class Pool(ABC):
         """The key and the answer of a task that was not returned yet; waits for one."""
         while True:
             while self._waiting and self._idle:
-                worker, entry = self._idle.popleft(), self._waiting.popleft()
+                worker = self._idle.popleft()
+                entry = self._waiting.popleft()
                 self._running[self.send(worker, entry[1])] = worker, entry
+
             handle = self.wait(list(self._running))
             worker, (key, task, deaths) = self._running.pop(handle)
             self._idle.append(worker)
@@ -88,10 +90,8 @@ class Channel:
 
     def __init__(self, shared: Mapping[str, Any]) -> None:
         self.shared = shared
-        self._tasks, self._answers = (
-            SimpleQueue[Any](),
-            SimpleQueue[tuple[Any, BaseException | None]](),
-        )
+        self._tasks = SimpleQueue[Any]()
+        self._answers = SimpleQueue[tuple[Any, BaseException | None]]()
 
     def serve(self, answer: Callable[[Any], Any]) -> NoReturn:
         """Answer tasks until the process ends; an error goes to the driver, like an answer."""
@@ -122,7 +122,6 @@ class Worker:
     def _run(self, command: Callable[[Channel], object]) -> None:
         try:
             command(self._channel)
-        except (
-            BaseException
-        ) as error:  # it ended before it served: the first task is answered by this
+        except BaseException as error:
+            # It ended before it served, so this answers the first task.
             self._channel._answers.put((None, error))

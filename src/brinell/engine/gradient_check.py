@@ -168,10 +168,10 @@ class GradientCheck:
         if self._domain.kind != "vector":
             kinds.append(even_frequencies(strength))
 
-        found = []
+        values = []
         for number, direct in enumerate(kinds):
-            found.append(self._compare(rows, share, number, direct))
-        worst = torch.stack(found).nan_to_num(-1.0).amax(0)
+            values.append(self._compare(rows, share, number, direct))
+        worst = torch.stack(values).nan_to_num(-1.0).amax(0)
         return torch.where(worst < 0, torch.nan, worst)
 
     @property

@@ -116,10 +116,10 @@ def run_attack(
     fooled = level < len(plan.levels)
     index = np.flatnonzero(fooled)
     eps = plan.levels[level[index]] * units[index]
-    found = _judge(setting, task, ledger, x, index, eps, batch_size) if len(index) else {}
+    judgement = _judge(setting, task, ledger, x, index, eps, batch_size) if len(index) else {}
     columns = _costs(ledger, start)
-    columns["judge_forwards"][index] += found.pop("judge_forwards", 0)
-    for name, values in found.items():
+    columns["judge_forwards"][index] += judgement.pop("judge_forwards", 0)
+    for name, values in judgement.items():
         columns[name] = np.ma.MaskedArray(np.zeros(len(fooled), values.dtype), mask=True)
         columns[name][index] = values
 
@@ -318,8 +318,4 @@ def predict(model: Model, x: Tensor, batch_size: int, eot: int = 1) -> Tensor:
     """(n, classes) logits in batches, outside any ledger; with eot above 1, the mean of several
     answers.
     """
-    if not len(x):
-        return torch.zeros(0, model.classes, device=x.device)
-    averaged = EOT(model, eot)
-    with torch.no_grad():
-        return torch.cat([averaged.mean(part) for part in torch.split(x, batch_size)])
+    return EOT(model, eot).mean_in_batches(x, batch_size)

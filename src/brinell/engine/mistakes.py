@@ -32,7 +32,8 @@ class Mistake(NamedTuple):
 
 TORCH = (".pt", ".pth", ".ckpt", ".bin", ".pth.tar", ".safetensors")
 """Endings of files that torch and safetensors write."""
-MODULE_STATE, MOST_BYTES = (b"_modules", b"_parameters"), 1 << 24
+MODULE_STATE = (b"_modules", b"_parameters")
+MOST_BYTES = 1 << 24
 """Names that the pickle of a module has in its first bytes, and a state dict not."""
 
 
@@ -244,20 +245,16 @@ def explain(error: BoundsError, write: Callable[[Mapping[str, Any]], str]) -> Re
 
     `write` writes options of data down, as a spec or as a call of `brinell.data`.
     """
-    facts, is_wave = (
-        error.facts,
-        looks_like_signals(error.x, error.kind) and error.x.dtype.kind != "u",
-    )
+    facts = error.facts
+    is_wave = looks_like_signals(error.x, error.kind) and error.x.dtype.kind != "u"
     values = Values(facts.minimum, facts.maximum, facts.integral, error.kind, is_wave)
+
     lines = []
     for row in VALUES:
-        if row.fits(values):
-            options = {
-                name: f"{value:.6g}" if name != "kind" else value
-                for name, value in row.options(values).items()
-            }
-            lines.append(
-                f"{row.evidence.format(high=values.high)}: "
-                f"{row.line.format(options=write(options))}"
-            )
+        if not row.fits(values):
+            continue
+        options = row.options(values)
+        texts = {name: v if name == "kind" else f"{v:.6g}" for name, v in options.items()}
+        line = row.line.format(options=write(texts))
+        lines.append(f"{row.evidence.format(high=values.high)}: {line}")
     return RequestError(error.problem, remedy="; or ".join(lines[:2])) if lines else error

@@ -443,15 +443,15 @@ class ModelChecks:
         self, stage: Stage, state: State, level: Array, reach: Array, compared: int, passes: int
     ) -> CheckResult:
         """Compare a probe with an attack that climbs the margin; arguments as for `probe_ahead`."""
-        ahead = np.flatnonzero(~np.isnan(reach))
-        index = ahead[evenly_spaced(len(ahead), COMPARED)]
+        compared_rows = np.flatnonzero(~np.isnan(reach))
+        index = compared_rows[evenly_spaced(len(compared_rows), COMPARED)]
         finding, forwards, backwards = check_lead(
             self.gradient_models["own"],
             f"{self.audited.short_name(stage.name)}, ",
             self._batch(index),
             self._threat(index, level[index], state),
             torch.as_tensor(reach[index], dtype=torch.float32, device=self.plan.device),
-            (len(ahead), compared),
+            (len(compared_rows), compared),
             self._probes,
             passes,
             self._streams(index).fold("probe ahead"),
@@ -561,6 +561,6 @@ class ModelChecks:
 
 
 def _climbs_margin(stage: Stage) -> bool:
-    """Whether a stage follows gradients of another loss than the cross-entropy."""
+    """True if a stage follows gradients of another loss than the cross-entropy."""
     usual = "ce" if stage.attack.family == "budgeted" else "margin"
     return stage.attack.access == Access.GRADIENTS and stage.settings().get("loss", usual) != "ce"

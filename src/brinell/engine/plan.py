@@ -296,7 +296,7 @@ def _reject_notes(sources: tuple[ModelSource, ...], classes: int) -> list[str]:
 def _input_notes(
     stages: tuple[Stage, ...], dataset: Dataset, readable: list[int], distance: Distance, eps: float
 ) -> list[str]:
-    """What attacks say that are tried on a few real inputs."""
+    """Notes of the attacks that are tried on a few real inputs."""
     trying = [
         stage.attack
         for stage in stages

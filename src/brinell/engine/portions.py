@@ -46,9 +46,9 @@ class Portions:
             yield portion
 
     def comes_again(self, portion: Array, error: Exception) -> bool:
-        """Whether a portion comes again after one of `FAILURES`.
+        """True if a portion comes again after one of `FAILURES`.
 
-        It does not if it is a single sample on which the model fails.
+        A single sample on which the model fails does not.
 
         Raises:
             Exception: the error, if smaller portions do not help.
@@ -69,7 +69,7 @@ class Portions:
         return False
 
     def _answers_other_inputs(self) -> bool:
-        """Whether the model answers an input that is none of the samples."""
+        """True if the model answers an input that is none of the samples."""
         domain = self._model.domain
         x = domain.clamp(torch.zeros(1, *domain.shape, device=self._device))
         try:

@@ -60,8 +60,8 @@ def check_lead(
     ledger, _ = attack(model, batch, threat, climb, rng, batch_size=batch_size)
 
     behind = ledger.fooled | (ledger.best.margin >= reach)
-    ahead, compared = counts
-    count = round(ahead * float((~behind).float().mean()))
+    leads, compared = counts
+    count = round(leads * float((~behind).float().mean()))
     observation = (
         f"{opening}which does not climb the loss, broke {count} of {compared} "
         "samples or came nearer to it than APGD on the "

@@ -14,7 +14,8 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat
 from brinell.engine.context import CheckContext
 
-LONGEST_STEP, SHORTEST_STEP = 1 / 4, 1 / 16
+LONGEST_STEP = 1 / 4
+SHORTEST_STEP = 1 / 16
 """Steps along the gradient are this share of the budget: those that attacks make once they have
 begun to narrow theirs."""
 LOCAL = 0.2
@@ -50,42 +51,29 @@ def misled_samples(context: CheckContext) -> tuple[Tensor, Tensor]:
     steep healthy networks change at random neighbours as much as shattered ones do; and not around
     clean inputs only, because gradients that lead at first may fail further on.
     """
-    oracle, batch, domain, distance, eps = (
-        context.oracle,
-        context.batch,
-        context.domain,
-        context.distance,
-        context.eps,
-    )
-    (logits, _, grad), rng = context.margin, context.rng
+    batch, domain = context.batch, context.domain
+    logits, _, grad = context.margin
     low, high = domain.bounds(batch.x)
-    limit = min(eps, float(distance.size(((high - low) * LOCAL).expand(1, *domain.shape))))
-    failed, visible = _probe_steps(
-        oracle, batch, logits, grad, limit, distance, domain, rng.fold("clean")
-    )
-    budget = torch.full((len(batch),), limit if eps == torch.inf else eps, device=batch.x.device)
-    ids, logits, grad, x = _walk(
-        oracle, batch, grad, Threat(distance=distance, eps=budget, domain=domain)
-    )
+    width = ((high - low) * LOCAL).expand(1, *domain.shape)
+    limit = min(context.eps, float(context.distance.size(width)))
+    rng = context.rng.fold("clean")
+    failed, visible = _probe_steps(context, batch, logits, grad, limit, rng)
+
+    eps = limit if context.eps == torch.inf else context.eps
+    budget = torch.full((len(batch),), eps, device=batch.x.device)
+    threat = Threat(distance=context.distance, eps=budget, domain=domain)
+    ids, logits, grad, x = _walk(context.oracle, batch, grad, threat)
     if len(ids):
-        walked = Batch(ids=ids, x=x, y=batch.y[ids])
-        walked_failed, walked_visible = _probe_steps(
-            oracle, walked, logits, grad, limit, distance, domain, rng.select(ids).fold("inside")
-        )
-        failed[ids] |= walked_failed
-        visible[ids] |= walked_visible
+        inside = Batch(ids=ids, x=x, y=batch.y[ids])
+        rng = context.rng.select(ids).fold("inside")
+        inside_failed, inside_visible = _probe_steps(context, inside, logits, grad, limit, rng)
+        failed[ids] |= inside_failed
+        visible[ids] |= inside_visible
     return failed, visible
 
 
 def _probe_steps(
-    oracle: Oracle,
-    batch: Batch,
-    logits: Tensor,
-    grad: Tensor,
-    limit: float,
-    distance: Distance,
-    domain: Domain,
-    rng: Streams,
+    context: CheckContext, batch: Batch, logits: Tensor, grad: Tensor, limit: float, rng: Streams
 ) -> tuple[Tensor, Tensor]:
     """Compare a step along the gradient (in Linf along its sign) with a random step of the same
     length.
@@ -96,21 +84,24 @@ def _probe_steps(
     visibly: (n,) bool each.
     """
     x, y = batch.x, batch.y
-    lead, scale = losses.margin(logits, y), losses.scale(logits, y)
+    domain, distance = context.domain, context.distance
     free = _feasible_gradient(grad, x, domain)
-    length = (
-        limit * LONGEST_STEP * (SHORTEST_STEP / LONGEST_STEP) ** rng.fold("length").uniform(1)[:, 0]
-    )
+    shrinking = (SHORTEST_STEP / LONGEST_STEP) ** rng.fold("length").uniform(1)[:, 0]
+    length = limit * LONGEST_STEP * shrinking
+    way = rng.fold("way").normal(*x.shape[1:])
     ascended = domain.clamp(x + _scale_step(free, length, distance))
-    displaced = domain.clamp(
-        x + _scale_step(rng.fold("way").normal(*x.shape[1:]), length, distance)
-    )
+    displaced = domain.clamp(x + _scale_step(way, length, distance))
+
+    # How far the margin rises, by the gradient, by the model, and by the model at random.
+    lead = losses.margin(logits, y)
     promised = ((ascended - x) * free).flatten(1).sum(1)
-    rise = losses.margin(oracle.scores(batch.ids, ascended), y) - lead
-    chance = losses.margin(oracle.scores(batch.ids, displaced), y) - lead
-    visible = torch.stack([rise.abs(), chance.abs(), promised]).amax(0) > VISIBLE * scale
-    short = (rise < MIN_RISE * torch.minimum(promised, -lead)) | (rise < chance - VISIBLE * scale)
-    return visible & short, visible
+    rise = losses.margin(context.oracle.scores(batch.ids, ascended), y) - lead
+    chance = losses.margin(context.oracle.scores(batch.ids, displaced), y) - lead
+
+    rounding = VISIBLE * losses.scale(logits, y)
+    visible = torch.stack([rise.abs(), chance.abs(), promised]).amax(0) > rounding
+    is_short = (rise < MIN_RISE * torch.minimum(promised, -lead)) | (rise < chance - rounding)
+    return visible & is_short, visible
 
 
 def _walk(
@@ -119,24 +110,27 @@ def _walk(
     """Ids of the samples that are robust after a few attack steps, with logits, gradients and
     inputs there.
     """
-    ids, x, logits = batch.ids, batch.x, batch.x.new_zeros(0, oracle.classes)
+    ids, x = batch.ids, batch.x
+    logits = x.new_zeros(0, oracle.classes)
     for turn, share in enumerate(WALK):
-        eps = threat.eps[ids]
-        step = _scale_step(_feasible_gradient(grad, x, threat.domain), share * eps, threat.distance)
+        ascent = _feasible_gradient(grad, x, threat.domain)
+        step = _scale_step(ascent, share * threat.eps[ids], threat.distance)
         x = threat.select(ids).project(x + step, batch.x[ids])
+
+        # Where the first step fools the model, as it does on most samples that are not robust, no
+        # gradient is needed.
         if not turn:
-            oracle.scores(
-                ids,
-                x,
-                # Where this fools the model, as it does on most that are not robust, no gradient is
-                # needed.
-            )
-            active = oracle.active(ids)
-            ids, x = ids[active], x[active]
+            oracle.scores(ids, x)
+            robust = oracle.active(ids)
+            ids = ids[robust]
+            x = x[robust]
         if len(ids):
             logits, _, grad = oracle.gradient(ids, x, losses.margin)
-            active = oracle.active(ids)
-            ids, x, logits, grad = ids[active], x[active], logits[active], grad[active]
+            robust = oracle.active(ids)
+            ids = ids[robust]
+            x = x[robust]
+            logits = logits[robust]
+            grad = grad[robust]
         if not len(ids):
             break
     return ids, logits, grad, x
@@ -146,28 +140,29 @@ def unbroken_samples(context: CheckContext) -> Tensor:
     """(n,) bool: which samples are robust after eight long steps along the sign of their gradient,
     with no budget but the bounds.
 
-    Costs at most 8 looks and 7 gradients a sample, one look where the first step fools the model.
+    Costs at most 8 forwards and 7 gradients a sample, one forward where the first step fools the
+    model.
     """
-    oracle, batch, domain, grad = (
-        context.attacked,
-        context.batch,
-        context.domain,
-        context.margin.grad,
-    )
+    oracle, batch, domain = context.attacked, context.batch, context.domain
+    grad = context.margin.grad
     low, high = domain.bounds(batch.x)
     ids, x = batch.ids, batch.x
+
     for turn, stride in enumerate(STRIDES):
         if turn:
             grad = oracle.gradient(ids, x, losses.margin).grad
+        # A sample without a way to go stays where it is: it is robust.
         directions = _feasible_gradient(grad, x, domain).sign()
         moves = directions.flatten(1).any(1)
-        ids, x, directions = ids[moves], x[moves], directions[moves]
+        ids = ids[moves]
         if not len(ids):
             break
-        x = domain.clamp(x + stride * (high - low) * directions)
+
+        x = domain.clamp(x[moves] + stride * (high - low) * directions[moves])
         oracle.scores(ids, x)
-        active = oracle.active(ids)
-        ids, x = ids[active], x[active]
+        robust = oracle.active(ids)
+        ids = ids[robust]
+        x = x[robust]
         if not len(ids):
             break
     return oracle.active(batch.ids)
@@ -178,11 +173,10 @@ def _scale_step(direction: Tensor, size: Tensor, distance: Distance) -> Tensor:
 
     In L1 the step of the steepest value alone would not be small.
     """
-    step = (
-        direction.sign()
-        if distance.name == "linf"
-        else direction / per_sample(direction.flatten(1).abs().amax(1).clamp_min(1e-38), direction)
-    )
+    step = direction.sign()
+    if distance.name != "linf":
+        largest = direction.flatten(1).abs().amax(1).clamp_min(1e-38)
+        step = direction / per_sample(largest, direction)
     return step * per_sample(size / distance.size(step).clamp_min(1e-12), step)
 
 

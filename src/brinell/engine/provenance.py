@@ -42,6 +42,8 @@ def data_facts(
     and the domain.
     """
     info = dataset.info
+    sampling = None if info.sampling is None else asdict(info.sampling)
+
     return {
         "spec": spec,
         "name": dataset.name,
@@ -50,7 +52,7 @@ def data_facts(
         "total": len(dataset),
         "select": select,
         "domain": dataset.domain.to_json(),
-        "sampling": None if info.sampling is None else asdict(info.sampling),
+        "sampling": sampling,
         "classes": list(dataset.classes),
         "notes": list(info.notes),
     }
@@ -89,20 +91,21 @@ def _cpu() -> str:
 
 def revision() -> str | None:
     """Git revision of this code, with `+dirty` for uncommitted changes; None outside a checkout."""
-    folder = Path(__file__).parent
-    try:
-        words = ["git", "describe", "--always", "--dirty=+dirty", "--abbrev=12"]
-        answer = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=10)
-        tracked = subprocess.run(
-            ["git", "ls-files", "--error-unmatch", __file__],
-            cwd=folder,
-            capture_output=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return (
-        answer.stdout.strip() or None
-        if answer.returncode == 0 and tracked.returncode == 0
-        else None
+    commands = (
+        ["git", "ls-files", "--error-unmatch", __file__],
+        ["git", "describe", "--always", "--dirty=+dirty", "--abbrev=12"],
     )
+    answers = []
+    for command in commands:
+        try:
+            answers.append(
+                subprocess.run(
+                    command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10
+                )
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None
+
+    if any(answer.returncode for answer in answers):
+        return None
+    return answers[-1].stdout.strip() or None

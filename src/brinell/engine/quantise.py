@@ -25,22 +25,26 @@ def quantise(x: Tensor, x0: Tensor, limit: Tensor, distance: Distance, domain: D
     not suffice, the sample stays on the nearest levels.
     """
     nearest = domain.round(x)
-    too_far = (
-        size(distance, nearest, x0) > limit
-        if domain.levels
-        else torch.zeros(len(x), dtype=torch.bool, device=x.device)
-    )
+    if not domain.levels:
+        return nearest
+    too_far = size(distance, nearest, x0) > limit
     if not bool(too_far.any()):
         return nearest
-    x, x0, rounded, limit = x[too_far], x0[too_far], nearest[too_far], limit[too_far]
+
+    # One level inward, for each value that rounding moved away from the clean input.
+    x = x[too_far]
+    x0 = x0[too_far]
+    rounded = nearest[too_far]
+    limit = limit[too_far]
     low, high = domain.bounds(x)
-    level = (high - low) / ((domain.levels or 2) - 1)
+    level = (high - low) / (domain.levels - 1)
     away = (rounded - x0).abs() > (x - x0).abs()
     inward = torch.where(away, domain.clamp(rounded - level * (rounded - x0).sign()), rounded)
     if distance.name == "linf":
         candidates = torch.where((rounded - x0).abs() > per_sample(limit, x), inward, rounded)
     else:
         candidates = _move_fewest_inward(x, x0, rounded, inward, away, limit, distance)
+
     fits = per_sample(size(distance, candidates, x0) <= limit, x).bool()
     nearest = nearest.clone()
     nearest[too_far] = torch.where(fits, candidates, rounded)
@@ -61,11 +65,13 @@ def _move_fewest_inward(
     """
     cost = torch.where(away, (inward - x).abs() - (rounded - x).abs(), torch.inf).flatten(1)
     rank = cost.argsort(stable=True, dim=1).argsort(dim=1).reshape(x.shape)
-    too_few, enough = torch.zeros_like(limit).long(), away.flatten(1).sum(1)
+
+    too_few = torch.zeros_like(limit).long()
+    enough = away.flatten(1).sum(1)
     while bool((enough - too_few > 1).any()):
         middle = (too_few + enough) // 2
-        fits = (
-            size(distance, torch.where(rank < per_sample(middle, x), inward, rounded), x0) <= limit
-        )
-        too_few, enough = torch.where(fits, too_few, middle), torch.where(fits, middle, enough)
+        moved = torch.where(rank < per_sample(middle, x), inward, rounded)
+        fits = size(distance, moved, x0) <= limit
+        too_few = torch.where(fits, too_few, middle)
+        enough = torch.where(fits, middle, enough)
     return torch.where(rank < per_sample(enough, x), inward, rounded)

@@ -25,6 +25,7 @@ class RayPool(Pool):
         system, separator, address = on.strip().partition(":")
         if system != "ray" or (separator and not address):
             raise RequestError(f"{option('on')} is {on!r}: write ray or ray:ADDRESS")
+
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
             import ray
@@ -33,9 +34,9 @@ class RayPool(Pool):
                 "Ray is not installed, which starts workers: pip install 'brinell[ray]'"
             ) from None
         if not address:
-            os.environ.setdefault(
-                "RAY_AUTH_TOKEN", secrets.token_hex(32)
-            )  # from Ray 2.60 on; else it writes one into the home
+            # From Ray 2.60 on; without it Ray writes one into the home folder.
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+
         try:
             ray.init(address=address or "local", log_to_driver=False, ignore_reinit_error=True)
         except Exception as error:

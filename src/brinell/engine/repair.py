@@ -45,7 +45,8 @@ class SubstituteGradient(Converted):
 
     def __init__(self, model: Model, differentiable: Callable[[Tensor], Tensor]) -> None:
         super().__init__(model, "", model.classes)
-        self.access, self._differentiable = Access.GRADIENTS, differentiable
+        self.access = Access.GRADIENTS
+        self._differentiable = differentiable
 
     def predict(self, x: Tensor) -> Tensor:
         """The model's answers."""
@@ -116,7 +117,8 @@ def repair_candidates(model: Model, x: Tensor) -> dict[str, Model]:
     *shape) than the one before.
     """
     candidates: dict[str, Model] = {}
-    most_changed, leaf = 0, x.detach().requires_grad_()
+    most_changed = 0
+    leaf = x.detach().requires_grad_()
     for description, attach, decide in STRAIGHT:
         mode = StraightThrough(attach=attach, decide=decide)
         with torch.enable_grad(), mode:
@@ -144,6 +146,7 @@ def find_repair(context: CheckContext) -> Repair | None:
     rise = rises.get(best) or 0.0
     if not rise > 0:
         return None
+
     disagreement = disagreement_of(context, repairs[best])
     message = (
         f"attacked with {best} (BPDA): {CLIMB_STEPS} steps raise the margin by "
@@ -168,15 +171,13 @@ def disagreement_of(context: CheckContext, model: Model) -> float:
     """Disagreement of finite differences with a model's gradient; infinity if the model fails, 1 if
     the gradient is zero.
     """
-    oracle, batch = context.ledger(model, minimal=True).oracle(), context.batch
+    oracle = context.ledger(model, minimal=True).oracle()
 
     def measure() -> float:
-        grad = oracle.gradient(batch.ids, batch.x).grad
-        return (
-            GradientCheck(context, oracle, grad).full_check().disagreement
-            if bool((grad != 0).any())
-            else 1.0
-        )
+        grad = oracle.gradient(context.batch.ids, context.batch.x).grad
+        if not bool((grad != 0).any()):
+            return 1.0
+        return GradientCheck(context, oracle, grad).full_check().disagreement
 
     disagreement = attempt(measure)
     return torch.inf if disagreement is None else disagreement

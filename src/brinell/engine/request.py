@@ -49,17 +49,15 @@ METHODS = ("first", "stratified", "random")
 
 
 def _check_samples(value: Any) -> Any:
-    method, colon, count = value.rpartition(":") if isinstance(value, str) else ("", "", value)
+    """A number of samples as a number, behind a method as it is."""
     if value is None or value == ALL:
         return value
+
+    method, colon, count = value.rpartition(":") if isinstance(value, str) else ("", "", value)
     if isinstance(count, str) and count.isdecimal():
         count = int(count)
-    if (
-        not isinstance(count, int)
-        or isinstance(count, bool)
-        or count < 1
-        or (colon and method not in METHODS)
-    ):
+    is_count = isinstance(count, int) and not isinstance(count, bool) and count > 0
+    if not is_count or (colon and method not in METHODS):
         raise PydanticCustomError(
             "samples",
             "it must be a whole number above 0, all, or first:N, stratified:N or random:N",
@@ -109,6 +107,17 @@ def _read_numbers(annotation: Any, value: Any) -> Any:
         return value
 
 
+def _check_text(text: str, *, is_path: bool) -> None:
+    """Refuse a text that no file and no name can have, and a path of another system."""
+    if not is_text(text):
+        raise PydanticCustomError("text", "a text holds neither NUL nor half a character")
+    if is_path:
+        try:
+            check_foreign(text)
+        except RequestError as error:
+            raise PydanticCustomError("path", "{reason}", {"reason": str(error)}) from None
+
+
 class BaseRequest(BaseModel):
     """Base of all requests: nothing beyond the fields; one text or number in place of a tuple
     stands for a tuple of one.
@@ -122,38 +131,31 @@ class BaseRequest(BaseModel):
     @classmethod
     def _wrap_single_text(cls, value: Any, info: ValidationInfo) -> Any:
         """A single text, or a single number of a field of numbers, stands for a tuple of one."""
-        name = str(info.field_name)
-        annotation = cls.model_fields[name].annotation
-        value = _read_numbers(annotation, value)
-        is_single = isinstance(value, str) or (
-            isinstance(value, int) and number_type(annotation) is int
-        )
-        if get_origin(annotation) is not tuple:
+        field = cls.model_fields[str(info.field_name)]
+        value = _read_numbers(field.annotation, value)
+        if get_origin(field.annotation) is not tuple:
             return value
-        if not is_single and not isinstance(
-            value, list | tuple | set | frozenset | range
-        ):  # others may have no end
+
+        is_number = isinstance(value, int) and number_type(field.annotation) is int
+        if is_number or isinstance(value, str):
+            return (value,)
+        # Others than these may have no end.
+        if not isinstance(value, list | tuple | set | frozenset | range):
             raise PydanticCustomError("list", "give one, or several in a list")
-        if not is_single and not value and cls.model_fields[name].get_default() != ():
+        if not value and field.get_default() != ():
             raise PydanticCustomError("list", "give at least one")
-        return (value,) if is_single else value
+        return value
 
     @field_validator("*")
     @classmethod
     def _check_limits(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse counts and lists above the limits, and texts that no file and no name can have."""
+        mark = cls.names_of(str(info.field_name))
+        is_path = mark is not None and mark.kind in ("folder", "file")
         for text in value if isinstance(value, tuple) else (value,):
-            if isinstance(text, str) and not is_text(text):
-                raise PydanticCustomError("text", "a text holds neither NUL nor half a character")
-            if (
-                isinstance(text, str)
-                and (mark := cls.names_of(str(info.field_name)))
-                and mark.kind in ("folder", "file")
-            ):
-                try:
-                    check_foreign(text)
-                except RequestError as error:
-                    raise PydanticCustomError("path", "{reason}", {"reason": str(error)}) from None
+            if isinstance(text, str):
+                _check_text(text, is_path=is_path)
+
         most = MOST_SEED if info.field_name == "seed" else MOST_COUNT
         if isinstance(value, int | float) and value > most:
             raise PydanticCustomError("most", f"it is at most {most:,}")
@@ -175,11 +177,12 @@ class BaseRequest(BaseModel):
         def all_full(value: Any) -> Any:
             return type(value)(map(full, value)) if type(value) in (list, tuple) else full(value)
 
-        marks = {name: cls.names_of(name) for name in values}
-        return {
-            name: all_full(value) if (mark := marks[name]) and mark.kind else value
-            for name, value in values.items()
-        }
+        expanded = dict(values)
+        for name, value in values.items():
+            mark = cls.names_of(name)
+            if mark is not None and mark.kind:
+                expanded[name] = all_full(value)
+        return expanded
 
     @classmethod
     def names_of(cls, setting: str) -> Names | None:
@@ -198,11 +201,9 @@ class BaseRequest(BaseModel):
 
 def count_samples(samples: int | str | None, total: int, default: int | None = None) -> int:
     """The number of samples that a setting takes of `total`: at most as many as there are."""
-    return (
-        total
-        if samples == ALL
-        else min(total, int(str(samples or default or total).rpartition(":")[2]))
-    )
+    if samples == ALL:
+        return total
+    return min(total, int(str(samples or default or total).rpartition(":")[2]))
 
 
 def as_many(samples: int | str | None, count: int) -> int | str:

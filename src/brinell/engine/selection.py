@@ -47,6 +47,7 @@ def choose_samples(
     total = len(labels)
     if not total:
         raise RequestError(f"data {dataset.name} holds no sample: nothing to audit")
+
     method, _, count = str(samples or "").rpartition(":")
     if count.isdecimal() and int(count) > total:
         raise RequestError(
@@ -57,16 +58,14 @@ def choose_samples(
     method = method or ("first" if dataset.info.published else default)
     if n == total or method == "first":
         return Selection(ids=np.arange(n, dtype=np.int64), method="all" if n == total else method)
-    if len(np.unique(labels)) == 1:
-        method = (
-            "random"  # data with one class, or with masks or boxes: there is nothing to stratify by
-        )
+
+    # Data with one class, or with masks or boxes, have nothing to stratify by.
     draw = Streams.of(seed, torch.arange(total)).fold("select").uniform().numpy()
-    order = (
-        np.lexsort((np.arange(total), draw))
-        if method == "random"
-        else stratified_order(labels, draw)
-    )
+    if method == "random" or len(np.unique(labels)) == 1:
+        method = "random"
+        order = np.argsort(draw, kind="stable")
+    else:
+        order = stratified_order(labels, draw)
     return Selection(ids=np.sort(order[:n]), method=method)
 
 
@@ -78,10 +77,9 @@ def stratified_order(labels: Array, draw: Array) -> Array:
     """
     by_class = np.lexsort((draw, labels))
     _, first, counts = np.unique(labels[by_class], return_index=True, return_counts=True)
+    turn = np.arange(len(labels)) - np.repeat(first, counts)
     place = np.empty(len(labels))
-    place[by_class] = (np.arange(len(labels)) - np.repeat(first, counts)) / np.repeat(
-        counts, counts
-    )
+    place[by_class] = turn / np.repeat(counts, counts)
     return np.lexsort((draw, place))
 
 

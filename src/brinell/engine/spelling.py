@@ -53,30 +53,37 @@ def expand_spec(kind: Kind, spec: str) -> str:
         return spec
     if kind == "model" and (source := _function_spec(body)):
         return f"torch:{source}{mark}{options}"
-    path, subject = Path(body), "the data" if kind == "dataset" else "the model"
+
+    path = Path(body)
     if ":" in body and not is_windows_path(body):
         file, _, part = body.partition(":")
         if Path(file).suffix.lower() in FILES[kind]:
-            raise RequestError(
-                f"{subject} {body!r} cannot be read: {file} has no part {part!r}, write {file}"
-            )
+            raise _unreadable(kind, body, f"{file} has no part {part!r}, write {file}")
         return spec
     if os.path.isdir(body):
         return f"{_folder_plugin(kind, path)}:{body.rstrip('/') or '/'}{mark}{options}"
-    suffix = path.suffix.lower()
-    if name := FILES[kind].get(suffix):
+    if name := FILES[kind].get(path.suffix.lower()):
         return f"{name}:{body}{mark}{options}"
-    if mistake := mistake_of_path(kind, path):
-        raise RequestError(f"{subject} {body!r} cannot be read: {mistake}")
+    _check_name(kind, body)
+    return spec
+
+
+def _check_name(kind: Kind, body: str) -> None:
+    """Refuse a text that is meant as a path, and is none of a file that is read."""
+    suffix = Path(body).suffix.lower()
+    if mistake := mistake_of_path(kind, Path(body)):
+        raise _unreadable(kind, body, str(mistake))
     if suffix and os.path.isfile(body):
         endings = ", ".join(FILES[kind])
-        raise RequestError(
-            f"{subject} {body!r} cannot be read: it ends with {suffix}, and not "
-            f"with one of {endings}"
-        )
+        raise _unreadable(kind, body, f"it ends with {suffix}, and not with one of {endings}")
     if "/" in body or "\\" in body or suffix[1:2].isalpha():
         raise RequestError(f"there is no file or folder {body}: check the path{path_hint(body)}")
-    return spec
+
+
+def _unreadable(kind: Kind, body: str, reason: str) -> RequestError:
+    """The error about a path of data or of a model that is not read."""
+    subject = "the data" if kind == "dataset" else "the model"
+    return RequestError(f"{subject} {body!r} cannot be read: {reason}")
 
 
 def expand_specs(values: Mapping[str, Any], request: type[BaseRequest]) -> dict[str, Any]:
@@ -102,20 +109,19 @@ def _function_spec(body: str) -> str:
     """
     source, _, name = body.rpartition(":")
     if source.endswith(".py"):
-        classes = [
-            node
+        plugin_names = [
+            node.name
             for node in top_level_statements(Path(source))
             if isinstance(node, ast.ClassDef) and node.decorator_list
         ]
-        return "" if name in [node.name for node in classes] else body
+        return "" if name in plugin_names else body
     if not body.endswith(".py"):
         return ""
+
     names = [name for name in bound_names(Path(body)) if not name.startswith("_")]
-    hint = (
-        f"it has {', '.join(names[:6])}"
-        if names
-        else "a function without arguments that returns it"
-    )
+    hint = "a function without arguments that returns it"
+    if names:
+        hint = f"it has {', '.join(names[:6])}"
     raise RequestError(
         f"the model {body!r} names no function: write "
         f"{body}:{names[0] if len(names) == 1 else 'FACTORY'} ({hint})"
@@ -123,6 +129,7 @@ def _function_spec(body: str) -> str:
 
 
 def _folder_plugin(kind: Kind, folder: Path) -> str:
+    """The plugin that reads a folder, by the files in it."""
     if kind == "model" and (folder / "config.json").is_file():
         raise RequestError(
             f"the model {folder} is a folder that save_pretrained wrote: write hf:{folder}"
@@ -132,32 +139,40 @@ def _folder_plugin(kind: Kind, folder: Path) -> str:
             f"the model {folder} is a folder: name the file in it, as FILE.onnx, "
             "FILE.skops or model.py:FACTORY"
         )
+
     if verb_of(folder) == "benchmark":
         return "bench"
     for name, patterns in ORIGINALS.items():
         if any(next(folder.glob(pattern), None) for pattern in patterns):
             return name
-    below, direct = (
-        {file.suffix.lower() for file in islice(folder.glob(pattern), MAX_ENTRIES)}
-        for pattern in ("*/*", "*")
-    )
+
+    below = _endings(folder, "*/*")
+    direct = _endings(folder, "*")
+    has_labels = (folder / "labels.csv").is_file()
     for name, suffixes in (("image-folder", PICTURES), ("video-folder", VIDEOS)):
-        if suffixes & below or ((folder / "labels.csv").is_file() and suffixes & direct):
+        if suffixes & below or (has_labels and suffixes & direct):
             return name
-    if direct & (PICTURES | VIDEOS):
-        remedy = (
+    raise RequestError(f"the data {folder} is not recognised: {_folder_remedy(folder, direct)}")
+
+
+def _endings(folder: Path, pattern: str) -> set[str]:
+    """The endings of the first files of a pattern in a folder."""
+    return {file.suffix.lower() for file in islice(folder.glob(pattern), MAX_ENTRIES)}
+
+
+def _folder_remedy(folder: Path, endings: set[str]) -> str:
+    """The line to type for a folder whose files have these endings, and that no plugin reads."""
+    if endings & (PICTURES | VIDEOS):
+        return (
             "its files have no classes: put them in a folder for each class, or list "
             "them with their labels in labels.csv"
         )
-    elif files := [
-        file for suffix in FILES["dataset"] for file in sorted(folder.glob(f"*{suffix}"))
-    ]:
-        remedy = f"name the file, as {files[0]}"
-    elif (folder / "run.toml").is_file():
-        remedy = "it is a run, whose data is named in its run.toml"
-    else:
-        remedy = (
-            "write NAME:DIR with a NAME of `brinell plugins dataset`, or name a "
-            "folder that holds a folder for each class"
-        )
-    raise RequestError(f"the data {folder} is not recognised: {remedy}")
+    for suffix in FILES["dataset"]:
+        if files := sorted(folder.glob(f"*{suffix}")):
+            return f"name the file, as {files[0]}"
+    if (folder / "run.toml").is_file():
+        return "it is a run, whose data is named in its run.toml"
+    return (
+        "write NAME:DIR with a NAME of `brinell plugins dataset`, or name a "
+        "folder that holds a folder for each class"
+    )

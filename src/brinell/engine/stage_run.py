@@ -94,7 +94,7 @@ class GroupQueue:
             self._queue = np.concatenate([self._queue, first.index[~closed]])
 
     def _is_due(self) -> bool:
-        """Whether the next group is cut now."""
+        """True if the next group is cut now."""
         waiting = len(self._queue)
         under_way = len(self.groups)
         return (

@@ -59,6 +59,7 @@ def parse_targeting(text: str | None, classes: tuple[str, ...]) -> Targeting | N
         return Targeting(text, classes.index(text))
     if text.isdecimal():
         return Targeting(text, int(text))
+
     hint = suggestion(text, (*classes, LEAST_LIKELY, RANDOM))
     raise RequestError(
         f"there is no target class {text!r}{hint}: name a class, give its number, "
@@ -79,12 +80,16 @@ def parse_reject_class(
             "of a targeted audit the target class alone is a success, so a "
             "reject class changes nothing: leave it out"
         )
+
     if text != LAST and text not in names and not text.isdecimal():
         hint = suggestion(text, (*names, LAST))
         raise RequestError(
             f"there is no reject class {text!r}{hint}: name a class, give its number, or write last"
         )
-    index = classes - 1 if text == LAST else names.index(text) if text in names else int(text)
+    if text == LAST:
+        index = classes - 1
+    else:
+        index = names.index(text) if text in names else int(text)
     NotRejected(index).check(classes)
     return index
 
@@ -97,16 +102,16 @@ def attackable_samples(
     """(m,) int64 positions of samples that are not of the target or wrong class; raises
     RequestError if there are none.
     """
-    class_index = threshold.wrong_class if threshold else towards.class_index if towards else None
+    class_index, subject = None, ""
+    if threshold is not None:
+        class_index, subject = threshold.wrong_class, f"class of criterion {threshold.text}"
+    elif towards is not None:
+        class_index, subject = towards.class_index, f"target class {towards.text}"
     if class_index is None:
         return np.arange(len(labels), dtype=np.int64)
+
     index = np.flatnonzero(labels != class_index)
     if not len(index):
-        subject = (
-            f"class of criterion {threshold.text}"
-            if threshold
-            else f"target class {towards.text if towards else ''}"
-        )
         raise RequestError(
             f"all samples are of the {subject}: name another class, or take more samples"
         )

@@ -14,6 +14,7 @@ from torch import Tensor
 from brinell.core.errors import RequestError, option, short
 from brinell.core.values import as_array
 
+LISTS = (list, tuple, set, range)
 NORMS = {"inf": "linf", "infinity": "linf", "2": "l2", "1": "l1", "0": "l0"}
 
 
@@ -43,18 +44,22 @@ def eps_text(value: Any) -> str:
     """
     if isinstance(value, str):
         return value
-    if isinstance(value, Tensor | np.ndarray) or (
-        hasattr(value, "tolist") and not isinstance(value, np.generic)
-    ):
+    if hasattr(value, "tolist") and not isinstance(value, np.generic):
         value = as_array(value, "numbers of eps").tolist()
-    if isinstance(value, list | tuple | set | range):
-        if not value:
-            raise RequestError(
-                "eps is an empty list: give a number, such as 8/255, or a list of numbers"
-            )
-        if any(isinstance(element, list | tuple | set | range) for element in value):
-            raise RequestError(f"eps is {short(value)}, a list of lists: give one list of numbers")
-        return ", ".join(eps_text(element) for element in value)
+    if not isinstance(value, LISTS):
+        return _budget_text(value)
+
+    if not value:
+        raise RequestError(
+            "eps is an empty list: give a number, such as 8/255, or a list of numbers"
+        )
+    if any(isinstance(element, LISTS) for element in value):
+        raise RequestError(f"eps is {short(value)}, a list of lists: give one list of numbers")
+    return ", ".join(eps_text(element) for element in value)
+
+
+def _budget_text(value: Any) -> str:
+    """One budget as a text: a multiple of 1/255 as such, any other number with all its digits."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -64,9 +69,12 @@ def eps_text(value: Any) -> str:
             f"eps is {short(value)}: give a number such as 8/255, a list of "
             "numbers, or a text such as '0:8/255:9'"
         )
+
+    # A number of few digits was typed as it is, and is no fraction.
     slack = 1e-6 if isinstance(value, np.floating) and value.dtype != np.float64 else 1e-12
     of_255 = round(number * 255)
-    if len(repr(number)) > 8 and of_255 and math.isclose(number * 255, of_255, rel_tol=slack):
+    is_fraction = of_255 and math.isclose(number * 255, of_255, rel_tol=slack)
+    if is_fraction and len(repr(number)) > 8:
         return f"{of_255}/255"
     return str(value) if isinstance(value, np.floating) else repr(number)
 
@@ -79,6 +87,7 @@ def norm_text(value: Any) -> Any:
     text = f"{value:g}" if is_number else str(value).strip()
     if ":" in text:
         return text
+
     name = re.sub(r"[-_]", "", text.lower()).replace("∞", "inf")
     norm = NORMS.get(name) or NORMS.get(name.removeprefix("l"))
     if norm is None and (is_number or not isinstance(value, str | Path)):
@@ -101,9 +110,9 @@ def device_text(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic) or (
-        isinstance(value, np.ndarray | Tensor) and value.ndim == 0
-    ):
+    """A setting without numbers and paths of libraries."""
+    is_scalar = isinstance(value, np.ndarray | Tensor) and value.ndim == 0
+    if is_scalar or isinstance(value, np.generic):
         try:
             return value.item()
         except Exception:  # a tensor without values
@@ -115,9 +124,6 @@ def norm_advice(distances: Collection[str]) -> str:
     """The end of a message about an attack that works in these distances and not in the requested
     one; empty without a norm.
     """
-    norms = [norm for norm in NORMS.values() if norm in distances]
-    return (
-        f": add {' or '.join(option('norm', norm) for norm in dict.fromkeys(norms))}"
-        if norms
-        else ""
-    )
+    norms = dict.fromkeys(norm for norm in NORMS.values() if norm in distances)
+    remedies = [option("norm", norm) for norm in norms]
+    return f": add {' or '.join(remedies)}" if remedies else ""

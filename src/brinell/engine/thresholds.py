@@ -35,14 +35,14 @@ def parse_threshold(text: str | None, classes: tuple[str, ...]) -> WrittenCriter
         return TopK(int(top[1]))
     match = PATTERN.fullmatch(text.strip())
     if match is None:
-        true, wrong, first = (
-            option("criterion", value) for value in ('"true<0.1"', '"class=NAME>0.9"', "top5")
-        )
+        below = option("criterion", '"true<0.1"')
+        above = option("criterion", '"class=NAME>0.9"')
         raise RequestError(
-            f"criterion {text!r} is not known: write {true} or {wrong}, "
-            f"thresholds on a probability, or {first} for data with a "
+            f"criterion {text!r} is not known: write {below} or {above}, "
+            f"thresholds on a probability, or {option('criterion', 'top5')} for data with a "
             "class for each input"
         )
+
     try:
         value = float(match["value"])
     except ValueError:
@@ -52,6 +52,7 @@ def parse_threshold(text: str | None, classes: tuple[str, ...]) -> WrittenCriter
             f"criterion {text!r} needs a probability between 0 and 1, such as "
             f"0.1, and {match['value'].strip()} is none"
         )
+
     name = match["name"]
     if name is None:
         return WrittenProbability(true_below=value, text=f"true<{value:g}")

@@ -45,6 +45,7 @@ def load(path: Path) -> dict[str, Any]:
             f"{option('data')} and a model "
             f"by {option('model')}"
         )
+
     try:
         content = bounded.read(path, bounded.MOST_SETTINGS)
         with bounded.decoding(path, len(content), "no TOML"):
@@ -66,22 +67,17 @@ def parse_request(kind: type[Kind], values: dict[str, Any]) -> Kind:
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
-        location = ".".join(
-            [
-                name.replace("_", "-"),
-                *(str(part) for part in first["loc"][1:] if isinstance(part, int)),
-            ]
-        )
+        places = [str(part) for part in first["loc"][1:] if isinstance(part, int)]
+        location = ".".join([name.replace("_", "-"), *places])
         if first["type"] == "missing":
             raise RequestError(
                 f"{location} is missing, and there is no default: give it as an "
                 "option or in the file"
             ) from None
-        value = (
-            first["input"][0]
-            if isinstance(first["input"], tuple) and len(first["input"]) == 1
-            else first["input"]
-        )
+
+        value = first["input"]
+        if isinstance(value, tuple) and len(value) == 1:
+            value = value[0]
         problem = _problem(first, kind.model_fields[name].annotation)
         raise RequestError(
             f"{location} is {short(value)}: {problem[0].lower()}{problem[1:]}"
@@ -89,6 +85,7 @@ def parse_request(kind: type[Kind], values: dict[str, Any]) -> Kind:
 
 
 def _problem(error: Any, annotation: Any) -> str:
+    """The reason why pydantic refuses a value, in our words."""
     words = listed_words(annotation)
     if error["type"] in LIMITS:
         return f"it must be {LIMITS[error['type']]} {next(iter(error['ctx'].values()))}"
