@@ -13,7 +13,7 @@ from brinell.core.criterion import Loss, TwoClasses
 from brinell.core.data import Dataset, Truth
 from brinell.core.errors import RequestError
 from brinell.core.model import Model
-from brinell.engine.tasks import Task
+from brinell.engine.tasks import Task, Use
 
 
 class Ordered:
@@ -118,8 +118,7 @@ def open_ordinal(
     text: str | None,
     first: Sequence[int],
     device: torch.device,
-    *,
-    single: bool,
+    use: Use,
 ) -> OrdinalTask:
     """The task of a model; the criterion is the number of steps that are near enough, here 1."""
     text = text or "1"

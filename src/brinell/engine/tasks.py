@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast, get_args
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -56,6 +56,9 @@ PIXELS, SCORES = 2, 6
 decide."""
 STEPS = (0.3, 0.1, 0.03, 0.01)
 """Lengths of the change by which a slope is measured (Euclidean, of the whole picture)."""
+Use = Literal["audit", "transfer", "search"]
+"""What a task is opened for: attacks with each aim by itself, with one by default, or a search that
+one aim ends."""
 TOLERANCE = 0.1
 """Largest relative difference between the measured slope and the gradient, at the best of these
 lengths."""
@@ -295,13 +298,12 @@ def open_maps(
     text: str | None,
     first: Sequence[int],
     device: torch.device,
-    *,
-    single: bool,
+    use: Use,
 ) -> MapTask:
     """Fit a model to data with masks, and read the criterion: by default all pixels, or half of
-    them for a `single` search.
+    them for a search.
     """
-    text = text or ("pixels:0.5" if single else "pixels")
+    text = text or ("pixels:0.5" if use == "search" else "pixels")
     name, value = read_map_criterion(text, dataset.classes)
     maps = fit_maps(model, dataset, first, device)
     return MapTask(model=maps, dataset=dataset, text=text, device=device, name=name, value=value)
@@ -437,15 +439,15 @@ def open_boxes(
     text: str | None,
     first: Sequence[int],
     device: torch.device,
-    *,
-    single: bool,
+    use: Use,
 ) -> BoxTask:
-    """Fit a model to data with boxes, and read the criterion: by default all kinds of errors, or
-    half of the objects missed for a `single` search, which has one kind.
+    """Fit a model to data with boxes, and read the criterion: by default all kinds of errors in an
+    audit, all objects missed in a transfer, half of them in a search, which has one kind.
     """
-    text = text or ("missed:0.5" if single else "+".join(ERRORS))
+    usual = {"audit": "+".join(ERRORS), "transfer": "missed", "search": "missed:0.5"}
+    text = text or usual[use]
     ends, shown = read_box_criterion(text)
-    if single and len(ends) > 1:
+    if use == "search" and len(ends) > 1:
         raise RequestError(
             f"criterion is {text!r}, and here one kind of error ends the search: "
             "write one, such as missed:0.5"

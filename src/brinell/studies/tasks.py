@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from brinell.core.data import Dataset
     from brinell.core.model import Model
-    from brinell.engine.tasks import Task
+    from brinell.engine.tasks import Task, Use
 
 GROUP = "brinell.task"
 
@@ -29,7 +29,7 @@ class TaskRecord:
     """
 
     opener: str
-    """`(dataset, model, criterion, first, device, *, single) -> engine.tasks.Task`."""
+    """`(dataset, model, criterion, first, device, use) -> engine.tasks.Task`."""
     figures: str
     """The subclass of `analysis.pictures.Pictures` that counts figures from the answers in rows."""
     report: str
@@ -70,16 +70,13 @@ def open_task(
     criterion: str | None,
     first: Sequence[int],
     device: "torch.device",
-    *,
-    single: bool = True,
+    use: "Use" = "search",
 ) -> "Task":
-    """Fit a model to data with a truth about more than a class, and read the criterion.
-
-    By default half of the pixels or objects count, or without `single`, which demands one aim, all
-    pixels and all kinds of errors. Answers are checked on the sample `first`, at the cost of a
+    """Fit a model to data with a truth about more than a class, and read the criterion; where none
+    is written, it follows from the use. Answers are checked on the sample `first`, at the cost of a
     forward.
     """
     assert dataset.info.truth is not None
     opener = part_of(dataset.info.truth.task, "opener")
-    task: Task = opener(dataset, model, criterion, first, device, single=single)
+    task: Task = opener(dataset, model, criterion, first, device, use)
     return task

@@ -31,7 +31,7 @@ from brinell.engine.cascade import build_stages
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import open_distance, skip_reason
 from brinell.engine.request import BaseRequest, Request
-from brinell.engine.tasks import SEA, Task
+from brinell.engine.tasks import SEA, Task, Use
 from brinell.store import rows
 from brinell.store.files import write_arrays
 from brinell.studies.audit.request import AuditOptions
@@ -87,7 +87,7 @@ def make_plan(call: Call) -> PicturesPlan:
         )
 
     (model,) = plan.models.values()
-    opened = plan_attack(plan, model, request, request.attack, request.criterion)
+    opened = plan_attack(plan, model, request, request.attack)
     task = opened.task
     names = plan.dataset.info.names or tuple(map(str, range(len(plan.dataset))))
     facts = PicturesFacts(
@@ -115,27 +115,25 @@ def plan_attack(
     model: Model,
     request: Any,
     attack: Sequence[str],
-    criterion: str | None,
-    usual: Mapping[str, str] = BUDGETS,
+    use: Use = "audit",
 ) -> PicturesPlan:
-    """The plan of the attacks on one model; `usual` are the budgets by norm where the request names
-    none.
-    """
-    if request.norm not in usual:
+    """The plan of the attacks on one model."""
+    if request.norm not in BUDGETS:
         raise RequestError(
-            f"pictures with masks or boxes are attacked in {' or '.join(usual)}, "
+            f"pictures with masks or boxes are attacked in {' or '.join(BUDGETS)}, "
             f"and norm is {request.norm}"
         )
-    budgets = parse_eps(request.eps or usual[request.norm])
+    usual = BUDGETS[request.norm]
+    # A transfer has one budget, usually the largest.
+    budgets = parse_eps(request.eps or (usual if use == "audit" else usual.rpartition(",")[2]))
     levels = tuple(value for value in budgets.values if value > 0)
     if not levels:
         raise RequestError(
             f"{option('eps')} {request.eps} names no budget above 0: write some, "
             "such as 4/255,8/255"
         )
-    task = open_task(
-        plan.dataset, model, criterion, plan.ids[:1].tolist(), plan.device, single=False
-    )
+    first = plan.ids[:1].tolist()
+    task = open_task(plan.dataset, model, request.criterion, first, plan.device, use)
     distance = open_distance(request.norm)
     return PicturesPlan(
         **request.settings(PicturesPlan) | vars(plan) | {"models": {model.name: task.model}},

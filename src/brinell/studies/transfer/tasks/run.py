@@ -15,7 +15,6 @@ from brinell.store import rows
 from brinell.store.files import read_arrays
 from brinell.studies.audit.tasks.result import inputs_path
 from brinell.studies.audit.tasks.run import (
-    BUDGETS,
     FAST,
     SAMPLES,
     PicturesPlan,
@@ -28,9 +27,6 @@ from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.transfer import TransferRequest
 from brinell.studies.transfer.tasks.result import TaskTransferFacts, TransferRows
 from brinell.studies.work import open_plan
-
-MISSED = "missed"
-"""The kind of error of boxes that attacks aim at if nobody names any."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,15 +52,11 @@ def make_plan(call: Call) -> TaskTransferPlan:
         raise RequestError(
             f"no model is named {unknown[0]!r}: the models are {', '.join(plan.models)}"
         )
-    truth = plan.dataset.info.truth
-    criterion = request.criterion or (
-        MISSED if truth is not None and truth.task == "detection" else None
-    )
+
     attack = FAST if request.attack is None else (request.attack,)
     sources = [name for name in plan.models if name in (request.source or plan.models)]
-    usual = {norm: budgets.rpartition(",")[2] for norm, budgets in BUDGETS.items()}
     attacked = {
-        name: plan_attack(plan, model, request, attack if name in sources else (), criterion, usual)
+        name: plan_attack(plan, model, request, attack if name in sources else (), "transfer")
         for name, model in plan.models.items()
     }
     first = next(iter(attacked.values()))
@@ -73,14 +65,14 @@ def make_plan(call: Call) -> TaskTransferPlan:
             f"{option('eps')} {request.eps} is no single budget: write one, such "
             f"as {option('eps', '1/255')}"
         )
+
+    names = dict.fromkeys(attack for name in sources for attack in attacked[name].attacks)
     facts = TaskTransferFacts(
         **task_facts(first.task),
         eps=first.levels[0],
         eps_text=first.texts[0],
         sources=sources,
-        attacks=list(
-            dict.fromkeys(attack for name in sources for attack in attacked[name].attacks)
-        ),
+        attacks=list(names),
     )
     opened = vars(plan) | {
         "models": {name: each.task.model for name, each in attacked.items()},
@@ -93,53 +85,40 @@ def make_plan(call: Call) -> TaskTransferPlan:
 
 def pieces(plan: TaskTransferPlan, call: Call) -> list[Piece]:
     """The untouched pictures, and groups of pictures on each source."""
-    return [
-        Piece(name="pictures without an attack", make=partial(_show_clean, plan)),
-        *(
-            Piece(
-                name=f"{source}, {name}",
-                make=partial(_attack, plan, source, ids, file),
-                files=(file,),
-            )
-            for number, source in enumerate(plan.sources)
-            for start, ids, name in groups(plan)
-            for file in [inputs_path(start, number)]
-        ),
-    ]
+    made = [Piece(name="pictures without an attack", make=partial(_show_clean, plan))]
+    for number, source in enumerate(plan.sources):
+        for start, ids, name in groups(plan):
+            file = inputs_path(start, number)
+            make = partial(_attack, plan, source, ids, file)
+            made.append(Piece(name=f"{source}, {name}", make=make, files=(file,)))
+    return made
 
 
 def _show_clean(plan: TaskTransferPlan) -> TransferRows:
     """The rows of the untouched pictures on every model."""
-    return rows.concatenate(
-        [
-            _show(
-                plan,
-                name,
-                ids,
-                plan.dataset.load(ids.tolist()).to(plan.device),
-                truth=True,
-                distance=0.0,
-            )
-            for name in plan.models
-            for _, ids, _ in groups(plan)
-        ]
-    )
+    parts = []
+    for name in plan.models:
+        for _, ids, _ in groups(plan):
+            clean = plan.dataset.load(ids.tolist()).to(plan.device)
+            parts.append(_show(plan, name, ids, clean, truth=True, distance=0.0))
+    return rows.concatenate(parts)
 
 
 def _attack(plan: TaskTransferPlan, source: str, ids: Array, file: str) -> TransferRows:
     """Attack a source on a group of pictures, and show every model the strongest inputs, by the
     aims of the attack.
     """
-    attacked = plan.attacked[source]
-    attack_pictures(
-        replace(attacked, models={source: plan.models[source]}, folder=plan.folder), ids, file
+    attacked = replace(
+        plan.attacked[source], models={source: plan.models[source]}, folder=plan.folder
     )
-    arrays, clean = read_arrays(plan.folder / file), plan.dataset.load(ids.tolist()).to(plan.device)
+    attack_pictures(attacked, ids, file)
+
+    arrays = read_arrays(plan.folder / file)
+    clean = plan.dataset.load(ids.tolist()).to(plan.device)
     parts = []
     for aim in attacked.task.aims:
-        x = torch.from_numpy(np.stack([arrays[f"{aim}-{sample}"] for sample in ids.tolist()])).to(
-            plan.device
-        )
+        inputs = np.stack([arrays[f"{aim}-{sample}"] for sample in ids.tolist()])
+        x = torch.from_numpy(inputs).to(plan.device)
         change = size(attacked.distance, x, clean).double().cpu().numpy()
         parts += [
             _show(plan, name, ids, x, source=source, aim=aim, distance=change)
