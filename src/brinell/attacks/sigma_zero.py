@@ -129,7 +129,7 @@ class SigmaZero(EveryKind):
             if turn % 2 == 0:
                 gain = torch.where((closest.x != batch.x).flatten(1), gain, -1.0)
             ranks = gain.argsort(dim=1, descending=True).argsort(dim=1)
-            kept = ranks < closest.count[:, None] - 1
+            kept = ranks < closest.changes[:, None] - 1
             x = torch.where(kept.reshape(x.shape), corner, batch.x)
 
 
@@ -138,7 +138,7 @@ class _Closest(NamedTuple):
 
     x: Tensor
     grad: Tensor
-    count: Tensor
+    changes: Tensor
     """(n,) changed values; infinite where no adversarial input is known."""
 
     def select(self, keep: Tensor) -> "_Closest":
@@ -148,12 +148,12 @@ class _Closest(NamedTuple):
     def updated(self, x: Tensor, x0: Tensor, answer: GradientAnswer) -> "_Closest":
         """With `x` in place of those that change more of `x0`, where it is adversarial."""
         count = norms.l0(x - x0)
-        fewer = (answer.loss > 0) & (count < self.count)
+        fewer = (answer.loss > 0) & (count < self.changes)
         rows = per_sample(fewer, x)
         return _Closest(
             torch.where(rows, x, self.x),
             torch.where(rows, answer.grad, self.grad),
-            torch.where(fewer, count, self.count),
+            torch.where(fewer, count, self.changes),
         )
 
 

@@ -167,7 +167,7 @@ def paired_test(wins: int, defeats: int) -> float:
     1947, exact).
     """
     n = wins + defeats
-    return sum(math.comb(n, k) for k in range(wins, n + 1)) / 2**n
+    return float(sum(math.comb(n, k) for k in range(wins, n + 1)) / 2**n)
 
 
 class FormSearch:
@@ -498,7 +498,8 @@ def check_clean_accuracy(
     is_better = fit is not None and fit.is_better
     observation = _observe(pred, labels, limit, is_chance)
     summary = f"right on {k} of {n} clean inputs"
-    passed, cause, reason = True, None, None
+    passed: bool | None = True
+    cause = reason = None
     text = f"{summary}, and chance is {limit:.3f}"
     if observation or is_better:
         causes = [*filter(None, [observation]), *reasons]

@@ -209,11 +209,11 @@ LAYERS = frozenset(
 """The operations of first layers, as torch calls them."""
 
 
-class FirstLayer(TorchDispatchMode):
+class FirstLayer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Keeps the inputs of the first layer that computes in its context."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.inputs: Tensor | None = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -69,8 +69,8 @@ def _shared(subjects: Sequence[Subject]) -> Subject | Percent:
 def _rate(subjects: Sequence[Subject]) -> str:
     """The rate of objects that tie, with its interval and the counts of each."""
     shared = _shared(subjects)
-    counts = sorted({figure.n for figure in subjects})
-    size = f"{whole(subjects[0].k)} of {whole(counts[0])}"
+    counts = sorted({figure.n or 0 for figure in subjects})
+    size = f"{whole(subjects[0].k or 0)} of {whole(counts[0])}"
     if counts[1:]:
         size = f"of {whole(counts[0])} to {whole(counts[-1])} samples"
     details = [interval(shared.low, shared.high), f"{size}{' each' * (len(subjects) > 1)}"]

@@ -15,7 +15,7 @@ README.md                                the data card of the Hugging Face hub
 import math
 from dataclasses import replace
 from functools import partial
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -72,30 +72,29 @@ def make_plan(call: Call) -> BenchmarkPlan:
         )
     grid = attack.grid(domain)
     policy = choose_policy(request.policy, domain.kind)
+    task: Any = None if truth is None else truth.task
+    shapes = (" x ".join(map(str, numbers)) for numbers in (grid.lattice, grid.patch))
+    training = (attack.agent(domain.kind).about or {}).get("training_queries", {})
+    facts = BenchmarkFacts(
+        levels=levels,
+        criterion="the model is wrong",
+        task=task,
+        patches=f"{' patches of '.join(shapes)} values",
+        policy=f"{policy.name} ({policy.reason})",
+        training_queries=sum(training.values()),
+    )
+    common: dict[str, Any] = vars(audit_plan) | {
+        "facts": facts,
+        "identity": {"attack": plugins.settings_of(attack)},
+    }
     plan = BenchmarkPlan(
-        **vars(audit_plan)
-        | {
-            "facts": BenchmarkFacts(
-                levels=levels,
-                criterion="the model is wrong",
-                task=None if truth is None else truth.task,
-                patches=" patches of ".join(
-                    " x ".join(map(str, numbers)) for numbers in (grid.lattice, grid.patch)
-                )
-                + " values",
-                policy=f"{policy.name} ({policy.reason})",
-                training_queries=sum(
-                    (attack.agent(domain.kind).about or {}).get("training_queries", {}).values()
-                ),
-            ),
-            "identity": {"attack": plugins.settings_of(attack)},
-        },
+        **common,
         request=request,
         attack=attack,
         grid=grid,
         variants=attack.variants(domain),
         names=public_names(attack.distortions),
-        form=Form(dataset.domain, dataset.classes, None if truth is None else truth.task),
+        form=Form(dataset.domain, dataset.classes, task),
         eps=eps,
     )
     plan = _with_class_criterion(plan) if truth is None else _with_dense_criterion(plan)
