@@ -31,6 +31,8 @@ from brinell.reports.values import (
 COUNTED, MEASURED = ("value", "low", "high", "k", "n"), ("value", "low", "high")
 NOTE = "note"
 """The part for the small text of a `Detail`."""
+PLAIN = (float, int, str, type(None))
+"""Values that are one cell of a file as they are."""
 DIGITS = 12
 """Decimal places of points: a share times 100 without the rounding of the product."""
 
@@ -82,7 +84,7 @@ def _with_unit(name: str, cells: Sequence[Any]) -> str:
     """A heading that names the unit of its numbers; where shares stand above a row of points, the
     name of that row does.
     """
-    values = [_value_of(cell) for cell in cells]
+    values = _composed(cells)
     has_shares = any(is_proportion(value) or isinstance(value, Percent) for value in values)
     units = {value.unit for value in values if isinstance(value, Measure) and value.unit}
     units |= {"points" for value in values if isinstance(value, Points) and not has_shares}
@@ -93,13 +95,20 @@ def _with_unit(name: str, cells: Sequence[Any]) -> str:
 
 def _parts(cells: Sequence[Any]) -> tuple[str, ...]:
     """The columns that the cells of a column need."""
-    values = [_value_of(cell) for cell in cells]
+    values = _composed(cells)
     note = (NOTE,) if any(isinstance(cell, Detail) for cell in cells) else ()
     if any(is_proportion(value) for value in values):
         return (*COUNTED, *note)
     if any(isinstance(value, Percent | Points | Measure | Rank) for value in values):
         return (*MEASURED, *note)
     return ("", *note)
+
+
+def _composed(cells: Sequence[Any]) -> list[Any]:
+    """The values of cells that are more than a number or a text: a thousand classes have a million
+    distances.
+    """
+    return [value for value in map(_value_of, cells) if not isinstance(value, PLAIN)]
 
 
 def _value_of(cell: Any) -> Any:
@@ -112,6 +121,8 @@ def _value(cell: Any, part: str) -> Any:
     if part == NOTE:
         return cell.text if isinstance(cell, Detail) else None
     value = _value_of(cell)
+    if isinstance(value, PLAIN):
+        return value if part in ("", "value") else None
     if isinstance(value, Points) and part:
         share = getattr(value, part, None)
         return None if share is None else round(100 * share, DIGITS)

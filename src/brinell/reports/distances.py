@@ -4,6 +4,8 @@ class than to themselves.
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from brinell.reports.numbers import capital, counted, listed
 from brinell.reports.values import Cell, Framed, Table
 
@@ -19,16 +21,9 @@ pair."""
 
 def nearer_classes(means: Means) -> list[list[int]]:
     """For each class those whose samples are nearer on average than the own ones."""
-    nearer = []
-    for label, row in enumerate(means):
-        own = row[label]
-        others = (
-            []
-            if own is None
-            else [k for k, mean in enumerate(row) if mean is not None and mean < own]
-        )
-        nearer.append(others)
-    return nearer
+    distances = np.array(means, dtype=np.float64).reshape(len(means), -1)
+    is_nearer = distances < np.diagonal(distances)[:, None]
+    return [np.flatnonzero(row).tolist() for row in is_nearer]
 
 
 def nearness_sentence(space: str, names: Sequence[str], means: Means) -> str:
@@ -70,7 +65,8 @@ def class_distances(
     few = len(names) <= MOST_CLASSES
     rows: list[tuple[Cell, ...]] = []
     for label, row in enumerate(means):
-        cells = [Framed(mean) if k in nearer[label] else mean for k, mean in enumerate(row)]
+        framed = {*nearer[label]}
+        cells = [Framed(mean) if k in framed else mean for k, mean in enumerate(row)]
         rows.append((names[label], *cells, [names[k] for k in nearer[label]] or None))
     return Table(
         title=f"Mean distance of class to class, {space}",

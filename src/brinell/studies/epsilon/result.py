@@ -29,7 +29,7 @@ from brinell.analysis.robust_accuracy import class_name, rate
 from brinell.core.record import Array, Columns, column
 from brinell.engine.eps_grid import parse_eps
 from brinell.manifest import Amount, Content, Count, Facts, TableOf
-from brinell.reports.distances import MOST_NAMED, class_distances, nearness_sentence
+from brinell.reports.distances import MOST_CLASSES, MOST_NAMED, class_distances, nearness_sentence
 from brinell.reports.numbers import counted, distance, listed, percent, short
 from brinell.reports.pictures import picture
 from brinell.reports.values import (
@@ -250,11 +250,28 @@ class EpsilonResult(FolderResult):
                 *map(self._classes, self.norms),
             ],
             notes=[
-                Note(code, "note" if code == "duplicates" else "warn", text)
-                for code, text in self.facts.notes.items()
+                *(
+                    Note(code, "note" if code == "duplicates" else "warn", text)
+                    for code, text in self.facts.notes.items()
+                ),
+                *self._omissions(),
             ],
             steps=list(self._steps()),
         )
+
+    def _omissions(self) -> Iterator[Note]:
+        """What the page leaves to the files."""
+        if len(self._names) > MOST_CLASSES:
+            norms = [norm.norm for norm in self.norms]
+            files = [
+                f"tables/{kind}-{norm}.csv" for norm in norms for kind in ("distances", "classes")
+            ]
+            yield Note(
+                "many-classes",
+                "note",
+                f"The tables of {counted(len(self._names), 'class', 'classes')} are files: "
+                f"{listed(files, len(files))}.",
+            )
 
     @property
     def _allowed(self) -> str:
@@ -303,7 +320,7 @@ class EpsilonResult(FolderResult):
         if not self.judgements:
             return
         keys = [*self.judgements[0].passed]
-        yield Table(
+        table = Table(
             title=f"What eps {self.request.eps} keeps in {distance(self.norms[0].norm)}, by class",
             columns=("class", "samples", *(f"{CONDITIONS[key]}: broken on" for key in keys)),
             rows=[
@@ -322,6 +339,17 @@ class EpsilonResult(FolderResult):
             name="judgement",
             terminal=True,
         )
+        every, *rows = table.rows
+        if len(rows) > MOST_CLASSES:
+            yield replace(table, page=False, terminal=False)
+            order = sorted(
+                range(len(rows)),
+                key=lambda k: -max(cell.value.value or 0.0 for cell in rows[k][2:]),
+            )
+            shown = [every, *(rows[k] for k in order[:MOST_CLASSES])]
+            text = f" The {MOST_CLASSES} classes with the largest; tables/judgement.csv has all."
+            table = replace(table, rows=shown, text=table.text + text, name="")
+        yield table
 
     def _limits_table(self) -> Table:
         """Each limit with its meaning, norm by norm."""
@@ -447,6 +475,7 @@ class EpsilonResult(FolderResult):
             f"{spread if lowest != highest else f'all {middle}'}.",
             name=f"classes-{norm.norm}",
             folded=True,
+            page=len(norm.per_class) <= MOST_CLASSES,
         )
 
     def _means(self, norm: NormRecommendation) -> Table:
