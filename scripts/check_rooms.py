@@ -35,7 +35,7 @@ CEILINGS = {
     ("store",): 950,
     ("analysis",): 2_370,
     ("reports",): 1_900,
-    ("studies",): 9_230,  # 8,200 once masks and boxes go by the one audit
+    ("studies",): 9_240,  # 8,200 once masks and boxes go by the one audit
     ("cli",): 500,
     ("testing",): 1_100,
 }
