@@ -48,9 +48,14 @@ class Grades(Pictures):
 
     def class_values(self, index: Array) -> tuple[Array, Array]:
         """The true classes, and the share of their answers that is near enough."""
-        labels = np.unique(self.true[self.clean])
-        right = self.right(index)
-        return labels, np.array([right[self.true[index] == label].mean() for label in labels])
+        right, true = self.right(index), self.true[index]
+        shares = [right[true == label].mean() for label in self.labels]
+        return np.array(self.labels), np.array(shares)
+
+    @property
+    def labels(self) -> list[int]:
+        """The true classes."""
+        return sorted(set(self.true[self.clean].tolist()))
 
     def class_sizes(self, label: int) -> Array:
         """Whether each sample is of a class."""

@@ -77,7 +77,7 @@ class Pictures(ABC):
     """The figure that stands for robust accuracy: right units, pixels or objects, of all."""
     figures: ClassVar[tuple[str, ...]]
     """All figures."""
-    class_means: ClassVar[tuple[str, ...]]
+    class_means: ClassVar[tuple[str, ...]] = ()
     """Those that are means over classes."""
     of_class: ClassVar[str]
     """The figure that reports give class by class."""
