@@ -88,6 +88,33 @@ def test_sizes(benchmark):
     )
 
 
+def test_levels_and_outcomes(benchmark):
+    """Inputs, accuracy, share of adversarial ones and distance of every level, clean first; and
+    what became of all samples.
+    """
+    stored = [
+        row
+        for file in sorted((Path(benchmark.folder) / "data").glob("*.parquet"))
+        for row in pq.read_table(file).to_pylist()
+    ]
+    table = tables(benchmark.report())["By level"]
+    assert table.terminal and [row[0] for row in table.rows] == [0, 1, 2]
+    for level, inputs, missing, accuracy, adversarial, size in table.rows:
+        rows = [row for row in stored if row["level"] == level]
+        reached = [row for row in rows if row["reached"]]
+        assert (inputs, missing) == (len(reached), len(rows) - len(reached))
+        right = mean(row["prediction"] == row["label"] for row in reached)
+        assert accuracy.value == pytest.approx(right)
+        share = mean(row["adversarial"] for row in reached)
+        assert adversarial.value == pytest.approx(share)
+        assert size == pytest.approx(median(row["l2"] for row in reached))
+    outcomes = dict(tables(benchmark.report())["Samples"].rows)
+    samples = pq.read_table(Path(benchmark.folder) / "rows.parquet").to_pylist()
+    assert sum(outcomes.values()) == len(samples) == 24
+    for name, count in outcomes.items():
+        assert count == sum(row["outcome"] == name.replace(" ", "_") for row in samples)
+
+
 def test_shares_of_the_distortions(benchmark):
     """Of all patches and of those of each class; the shares of a class sum to one."""
     table = tables(benchmark.report())["Share of each distortion"]
