@@ -27,19 +27,21 @@ import argparse
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
 from benchmarks import measure
 from benchmarks.defences import adaptive, audit
 from benchmarks.zoo import ZOO, Pair, load, marks, quick, truth
 from benchmarks.zoo.sound import LARGE, SIZES, SOUND, WITHOUT_GRADIENTS
 from brinell.core.checks import Code
+from brinell.engine.after_attacks import AFTER_ATTACKS, AfterContext
 from brinell.engine.checks import BEFORE_ATTACKS
 from brinell.engine.context import CheckContext
 from brinell.engine.model_checks import ModelChecks
@@ -204,55 +206,66 @@ def power(options: argparse.Namespace) -> None:
         table.add(code, " ".join(member.kind for member in chosen), *cells, seconds)
 
 
-ATTACKING = (Code.PROBE_AHEAD, Code.WEIGHTS, "plateau")
-"""Checks whose passes are counted where their findings are kept."""
+INNER_SCORES = "search for inner scores"
+METHODS = {
+    "_check_clean_accuracy": Code.CLEAN,
+    "_check_plateaus": Code.PLATEAU,
+    "_compare_probe": Code.PROBE_AHEAD,
+    "_repair": INNER_SCORES,
+}
+"""Methods of `ModelChecks` that ask outside a context of checks."""
 
 
 @contextmanager
-def counting() -> Iterator[Counter[str]]:
-    """Passes by check while the block runs; those that only their sum is known of stand under the
-    first of them.
-    """
-    passes: Counter[str] = Counter()
-    make, keep = CheckContext.make, ModelChecks._keep
+def counting(module: nn.Module) -> Iterator[tuple[Counter[str], measure.Passes]]:
+    """Passes through a module by check, and all of them, while the block runs."""
+    spent: Counter[str] = Counter()
+    make = CheckContext.make
 
-    def make_one_by_one(context: CheckContext, checks: Any) -> list[Any]:
-        findings = []
-        for code, check in checks.items():
-            before = sum(context.costs)
-            findings = make(context, {code: check})
-            passes[code] += sum(context.costs) - before
-        return findings
+    def count(code: str, check: Callable[..., Any]) -> Callable[..., Any]:
+        """The check, whose passes are added to those of its code."""
 
-    def keep_and_count(checks: ModelChecks, findings: Any, costs: Any) -> None:
-        codes, spent = [finding["code"] for finding in findings], sum(costs.values())
-        if codes[0] in ATTACKING:
-            passes[codes[0]] += spent
-        elif codes[0] == Code.CLEAN:
-            passes[Code.CLEAN] += spent - sum(passes.values())
-        keep(checks, findings, costs)
+        def call(context: Any, *args: Any) -> Any:
+            first = len(passes.batches)
+            # What another process is asked is no pass of this one, so the check's own count tells.
+            asked = context.forwards if isinstance(context, AfterContext) else None
+            finding = check(context, *args)
+            if asked is None:
+                spent[code] += sum(n * (1 + k) for n, k in passes.batches[first:])
+            else:
+                spent[code] += context.forwards - asked
+            return finding
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CheckContext, "make", make_one_by_one)
-        patch.setattr(ModelChecks, "_keep", keep_and_count)
-        yield passes
+        return call
+
+    def make_counted(context: CheckContext, checks: Any) -> list[Any]:
+        return make(context, {code: count(code, check) for code, check in checks.items()})
+
+    with pytest.MonkeyPatch.context() as patch, measure.counting(module) as passes:
+        patch.setattr(CheckContext, "make", make_counted)
+        for name, code in METHODS.items():
+            patch.setattr(ModelChecks, name, count(code, getattr(ModelChecks, name)))
+        for code, check in AFTER_ATTACKS.items():
+            patch.setitem(AFTER_ATTACKS, code, count(code, check))
+        yield spent, passes
 
 
 def costs(options: argparse.Namespace) -> None:
-    """Passes of each check on sound networks."""
+    """Passes of each check on sound networks, and as a share of those of the whole run."""
     names = options.names or ["digits", "cnn4_pgd"]
-    table = measure.Table("Passes of the checks", ["check", *(f"{name}, %" for name in names)])
-    shares: dict[str, list[str]] = {}
+    columns = [f"{name}{what}" for name in names for what in ("", ", %")]
+    table = measure.Table("Passes of the checks", ["check", *columns])
+    cells: dict[str, list[str]] = {}
     for name in names:
         base = load(name, options.samples)
-        with counting() as passes, measure.counting(base.net) as all_passes:
+        with counting(base.net) as (spent, passes):
             audit(base.net, base.x, base.y, base.eps, "fast", options.seed)
-        whole = all_passes.forwards + all_passes.backwards
-        for code in Code:
-            shares.setdefault(code, []).append(f"{100 * passes[code] / whole:.2f}")
-        shares.setdefault("all", []).append(f"{100 * sum(passes.values()) / whole:.2f}")
-    for code, cells in shares.items():
-        table.add(code, *cells)
+        whole = passes.forwards + passes.backwards
+        counts = {code: spent[code] for code in (*Code, INNER_SCORES)}
+        for code, count in (counts | {"all checks": sum(counts.values()), "run": whole}).items():
+            cells.setdefault(code, []).extend([str(count), f"{100 * count / whole:.2f}"])
+    for code, row in cells.items():
+        table.add(code, *row)
 
 
 SLICES = {20: (0, 100, 200), 60: (0, 200), 200: (0,)}

@@ -14,7 +14,6 @@ TWO_STAGES = ("apgd-ce", "apgd-dlr")
 
 CODES = (
     *list(Code)[: list(Code).index(Code.BLACK_BOX)],
-    Code.SURVIVORS,
     Code.PLATEAU,
     Code.WEIGHTS,
     Code.FRESH,

@@ -194,7 +194,6 @@ def recorded_checks(*failed, missing=()):
     """The checks that a run keeps of its looks."""
     looks = [
         *list(Code)[: list(Code).index(Code.BLACK_BOX)],
-        Code.SURVIVORS,
         Code.PLATEAU,
         Code.WEIGHTS,
         Code.FRESH,

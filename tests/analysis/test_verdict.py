@@ -206,7 +206,7 @@ def test_scores_that_do_not_decide_are_said_with_what_to_do_next():
     assert any("(--attack ray-s)" in note for note in notes)
     assert any(
         "ray-s?steps=100000" in note
-        for note in judge(checks(Code.SURVIVORS), Detours(by_labels=True))[1]
+        for note in judge(checks(Code.BOUNDARY), Detours(by_labels=True))[1]
     )
     assert judge(checks(Code.BOUNDARY, Code.ZERO), mended(0.01))[0].startswith(
         "Robust accuracy at 8/255 may be well below"

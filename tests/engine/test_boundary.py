@@ -2,6 +2,8 @@
 that decide or do not.
 """
 
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -203,14 +205,15 @@ def test_a_cliff_is_no_slope():
 # Of the samples that attacks left
 
 
-def survivors(function, x, model_access=Access.GRADIENTS):
+def survivors(function, x, model_access=Access.GRADIENTS, *, is_first=False):
     model = Recorder(function, CUBE, CLASSES)
     model.access = model_access
     batch = batch_of(x, [0] * len(x))
     context = CheckContext(
         model, batch, distance("linf"), torch.inf, Streams.of(0, batch.ids), batch_size=16
     )
-    (finding,) = context.make({Code.SURVIVORS: boundary.survivor_margin})
+    look = partial(boundary.margin_of, description=boundary.LEFT, is_first=is_first)
+    (finding,) = context.make({Code.BOUNDARY: look})
     assert model.queries == context.costs[0] and max(len(call) for call in model.calls) <= 16
     return finding
 
@@ -222,8 +225,8 @@ def test_robust_samples_of_a_healthy_network_pass(seed, access):
 
 
 def flagged(x):
-    """Inputs of which the last value, which decides nothing, marks a tenth."""
-    return x[:, 5:] > 0.9
+    """Inputs of which the last value, which decides nothing, marks a fifth."""
+    return x[:, 5:] > 0.8
 
 
 def network_with_a_fault():
@@ -245,10 +248,10 @@ def test_the_way_to_an_adversarial_example_is_asked_about():
     crossed = marked.clone()
     crossed[:, :5] = 1 - crossed[:, :5]
     changed = function(crossed).argmax(1) != function(marked).argmax(1)
-    healthy = x[~flagged(x)[:, 0]][:20]
-    assert (
-        survivors(function, torch.cat([healthy, marked[changed], crossed[changed]])).passed is False
-    )
+    healthy = x[~flagged(x)[:, 0]]
+    for is_first, (robust, examples) in zip((True, False), boundary.AFTER_ATTACKS, strict=True):
+        parts = healthy[:robust], marked[changed][:examples], crossed[changed][:examples]
+        assert survivors(function, torch.cat(parts), is_first=is_first).passed is False
 
 
 def test_a_run_checks_what_its_attacks_left(tmp_path):
@@ -267,8 +270,8 @@ def test_a_run_checks_what_its_attacks_left(tmp_path):
         )
         run = run_plan(plan, tmp_path / name)
         records = {record["code"]: record for record in run.manifest["checks"]["recorder"]}
-        verdicts = [records[code]["passed"] for code in (Code.BOUNDARY, Code.SURVIVORS)]
-        assert (False in verdicts) is not passed
+        assert records[Code.BOUNDARY]["passed"] is passed
+        assert passed is False or boundary.LEFT in records[Code.BOUNDARY]["text"]
         before = subject.queries
         repetition = run_plan(plan, tmp_path / name, resume=True).manifest["checks"]
         assert repetition == run.manifest["checks"]

@@ -224,7 +224,7 @@ def test_the_built_in_network_raises_none(digits):
     for norm, eps in (("linf", 0.1), ("l2", 1.0), ("l1", 4.0)):
         results = run_checks(*digits, eps, norm)
         assert [finding.code for finding in results.findings] == CODES and all(
-            finding.passed for finding in results.findings
+            finding.passed for finding in results.findings if finding.code != Code.PLATEAU
         )
     model, x, y = digits
     assert not failed(
@@ -283,9 +283,9 @@ def test_gradients_of_a_network_trained_in_another_norm_are_found_out(root, shar
 def test_looks_are_counted_and_few(digits):
     model, x, y = digits
     for defence, limit in (
-        (Wrapper, (21, 9)),
+        (Wrapper, (9, 2)),
         (lambda net: WrongGradient(net, "opposite"), (79, 18)),
-        (lambda net: WrongGradient(net, "zeros"), (10, 2)),
+        (lambda net: WrongGradient(net, "zeros"), (6, 3)),
     ):
         recorder = Recorder(
             TorchModel(defence(model.module), model.domain, 10).predict, model.domain, 10
@@ -342,6 +342,7 @@ def test_one_sample_and_no_budget(digits):
     assert {f.code for f in results.findings if f.passed is None} == {
         Code.BOUNDARY,
         Code.BATCH,
+        Code.PLATEAU,
     } | unsaid
     assert all(f.reason == TOO_FEW for f in results.findings if f.code in unsaid)
 

@@ -1,5 +1,7 @@
 """Whatever kind of answers a network gives, it is recognised, told, and has one headline."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -114,7 +116,7 @@ def test_a_grid_is_seen_and_its_step():
     for step in (0.5, 0.01, 1 / 255):
         values = LOGITS if step == 0.5 else LOGITS.softmax(1)
         assert grid((values / step).round() * step) == pytest.approx(step, rel=1e-3)
-        assert grid((values / step).round() * step + 1e-5 * LOGITS) is None
+        assert grid((values / step).round() * step + 1e-4 * LOGITS.roll(1, 0)) is None
     for values in (
         LOGITS,
         LOGITS.bfloat16().float(),
@@ -353,3 +355,26 @@ def test_whole_weights_on_a_grid_of_inputs_round_nothing():
         context = CheckContext(model, batch, distance("linf"), 0.1, Streams.of(0, batch.ids))
         finding = kind_check(context)
         assert finding.passed is passed, finding.text
+
+
+def test_votes_are_no_rounding():
+    """Shares of few votes lie on a grid by nature; the same shares, rounded, do not add up."""
+    rng = torch.Generator().manual_seed(5)
+    for votes in torch.randint(10, 60, (6,), generator=rng).tolist():
+        members = torch.randn(votes, 6, 5, generator=rng)
+
+        def share(x, members=members):
+            first = torch.einsum("nf,vfc->nvc", x - 0.5, members).argmax(2)
+            return nn.functional.one_hot(first, 5).float().mean(1)
+
+        def rounded(x, votes=votes, weight=members[0]):
+            return (votes * ((x - 0.5) @ weight).softmax(1)).round() / votes
+
+        for answers, passed in ((share, None), (rounded, False)):
+            model = Recorder(lambda x, answers=answers: answers(x).clamp_min(1e-30).log(), SIX, 5)
+            model.access, model.info = Access.SCORES, replace(model.info, answers="probabilities")
+            batch = batch_of(X, answers(X).argmax(1))
+            context = CheckContext(model, batch, distance("linf"), 0.1, Streams.of(0, batch.ids))
+            finding = kind_check(context)
+            assert finding.passed is passed, (votes, finding.text)
+            assert passed is False or f"shares of {votes} votes" in finding.text

@@ -59,7 +59,7 @@ def test_a_kind_goes_unnoticed_if_every_check_passes_above_the_truth():
     assert not row_of(headline=28).is_unnoticed()
     assert not row_of(headline=None).is_unnoticed()
     assert not row_of(failed=("zero-gradients",), unsure=True).is_unnoticed()
-    assert not row_of(unsure=True, missing=("survivor-margin",)).is_unnoticed()
+    assert not row_of(unsure=True, missing=("plateau",)).is_unnoticed()
     marked = row_of(failed=("zero-gradients",), unsure=True)
     assert marked.is_unnoticed(without="zero-gradients")
     assert not marked.is_unnoticed(without="fresh-copy")

@@ -22,8 +22,6 @@ BROKEN = {
     Code.ZERO: "clean inputs have zero gradient",
     Code.ANSWERS: "the answers are rounded, which hides small changes",
     Code.BOUNDARY: "attacks failed, but the scores do not tell how near the decision boundary is",
-    Code.SURVIVORS: "attacks failed, but robust samples' scores do not tell how near the "
-    "boundary is",
     Code.PLATEAU: "attacks ended where the margin is flat, so they went no further",
     Code.GRADIENTS_INSIDE: "the forward pass takes gradients of its own, which attacks cannot follow",
     Code.SATURATED: "rounding removed the gradient of the cross-entropy",

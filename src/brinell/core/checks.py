@@ -36,7 +36,8 @@ class Code(StrEnum):
     finding says so."""
     BOUNDARY = "boundary-margin"
     """The shown margin stays large where the decision changes: what the model shows does not
-    tell how near another class is."""
+    tell how near another class is. Asked on lines between clean inputs, and once more after the
+    attacks between robust samples, others and adversarial examples."""
     GRADIENTS_INSIDE = "gradients-inside"
     """The model takes gradients within its own forward pass, as defences that optimise at test
     time do."""
@@ -64,9 +65,6 @@ class Code(StrEnum):
     INCOMPLETE = "incomplete-optimisation"
     """The last gradient attack still came much nearer to the boundary than those before it, of
     which one climbed the same loss (Pintor et al. 2022)."""
-    SURVIVORS = "survivor-margin"
-    """The same as `boundary-margin`, on lines between samples that are robust to the attacks,
-    others and adversarial examples. Made after the attacks that follow the model's own gradient."""
     PLATEAU = "plateau"
     """Attacks on robust samples end where the margin is flat: what they left there is not shown to
     be robust (Pintor et al. 2022)."""
@@ -79,7 +77,7 @@ class Code(StrEnum):
 
 GOOD = 0.2
 """Largest disagreement with finite differences at which an attack uses a repaired gradient."""
-DETACHED = frozenset({Code.BOUNDARY, Code.SURVIVORS})
+DETACHED = frozenset({Code.BOUNDARY})
 """Failed checks after which the scores do not tell how near the decision boundary is."""
 COARSE = frozenset({Code.ANSWERS})
 """Failed checks after which the scores tell too little: they are rounded, or say nothing but the

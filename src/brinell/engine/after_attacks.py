@@ -22,14 +22,14 @@ from brinell.core.errors import BatchError, ModelError, RequestError, SampleErro
 from brinell.core.fresh import Facts, FreshProcess
 from brinell.core.model import Model
 from brinell.core.record import Records
-from brinell.engine.consistency import ANSWER_TOLERANCE, PREREQUISITES, answer_difference
-from brinell.engine.context import NotMadeError
+from brinell.engine.consistency import PREREQUISITES
+from brinell.engine.context import ANSWER_TOLERANCE, NotMadeError, answer_difference
 from brinell.engine.group_attack import predict
 from brinell.engine.plan import ModelSource, Plan
 from brinell.models._answers import LogitModel
 from brinell.models._content import digest_of
 
-INPUTS = 8
+INPUTS = 4
 """Largest number of clean inputs, of adversarial ones, and of points near robust samples that a
 fresh process is asked about."""
 NEAREST = 0.25

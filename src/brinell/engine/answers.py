@@ -104,6 +104,9 @@ def _spread_samples(dataset: Dataset) -> list[int]:
 def check_answer_kind(logits: Tensor, model: Model) -> Finding:
     """Check the answers (n, classes) to clean inputs: labels, and rounded ones, which hide small
     changes, fail it.
+
+    Votes, as of a forest, hide them too, but there is nothing behind them to return: the check is
+    not made.
     """
     if model.access == Access.LABELS:
         text = (
@@ -126,13 +129,32 @@ def check_answer_kind(logits: Tensor, model: Model) -> Finding:
         if kind not in CONVERSIONS and bool((logits.to(dtype).float() == logits).all()):
             text += f", in {name}: a margin below its rounding says nothing"
             break
-    if step := grid(answers):
+
+    step = grid(answers)
+    if step and are_votes(answers, step):
+        votes = round(float(answers[0].sum()) / step)
+        reason = f"answers are shares of {votes} votes, of which a small change moves none"
+        text = f"{reason}: attack by labels alone (--attack ray-s)"
+        return Finding(code=Code.ANSWERS, passed=None, text=text, figure=step, reason=reason)
+    if step:
         text = (
             f"{text}, rounded to multiples of {step:.2g}: changes below that do "
             "not show, so neither gradients nor scores lead "
             "an attack; return them unrounded"
         )
     return Finding(code=Code.ANSWERS, passed=not step, text=text, figure=step)
+
+
+def are_votes(answers: Tensor, step: float) -> bool:
+    """True if answers (n, classes) on a grid share the same number of steps out among the classes;
+    what is rounded misses the sum by a step here and there.
+    """
+    sums = answers.sum(1) / step
+    return (
+        answers.shape[1] > 1
+        and float(answers.amin()) >= 0
+        and float(sums.amax() - sums.amin()) < 0.5
+    )
 
 
 def grid(answers: Tensor) -> float | None:
@@ -145,10 +167,12 @@ def grid(answers: Tensor) -> float | None:
         return None
 
     shares = (answers.detach().double() - low) / width
-    values = torch.unique(shares.div(ROUNDING).round().mul(ROUNDING))
+    values = torch.unique(shares)
+    # Numbers that are equal but for the logarithm taken of them count once.
+    values = values[values.diff(prepend=values[:1] - 1) > 2 * ROUNDING]
     step = float(values.diff().amin())
     # Of as many multiples of a step as there are, the last tells its size best.
     step = 1 / round(1 / step)
-    off = (values / step - (values / step).round()).abs().amax() * step
+    off = (shares / step - (shares / step).round()).abs().amax() * step
     is_grid = 1 / step <= COARSE and len(values) >= 3 and float(off) <= 2 * ROUNDING
     return step * width if is_grid else None

@@ -18,7 +18,6 @@ section 3). No source for the comparison of leads is known. Figures: docs/result
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,8 +30,8 @@ from brinell.core.oracle import Batch, Oracle
 from brinell.core.streams import Streams
 from brinell.engine.context import CheckContext, NotMadeError
 
-LINES = 32
-"""Largest number of lines that a check asks about."""
+FIRST_LINES, LINES = 12, 32
+"""Largest numbers of lines that a first look asks about, and a check."""
 TURNS = 32
 """Largest number of questions by which a boundary is bracketed."""
 SECANTS = 10
@@ -58,13 +57,17 @@ STEEP = 0.5
 MAX_STEEP = (0.3, 0.1, 0.01)
 """Share of the lines of healthy networks that are steep at most, for each of `NEAR`
 (docs/results/checks.md)."""
-MIN_LINES = 12
-"""Fewest lines with which the check can pass."""
+MIN_FIRST, MIN_LINES = 8, 12
+"""Fewest lines with which a first look can pass, and the check."""
+SETS = 2
+"""Sets of lines: before the attacks, and after them. They share one error rate."""
+CLEAN = "lines between inputs of different classes"
+LEFT = "lines between robust samples, others and adversarial examples"
 REMEDY = "the scores do not tell how near the decision is; attack by labels alone: --attack ray-s"
 
-SURVIVORS, EXAMPLES = 32, 16
-"""Largest numbers of robust samples that the check after the attacks asks about, and of
-adversarial examples."""
+AFTER_ATTACKS = ((6, 3), (32, 16))
+"""Largest numbers of robust samples, and of adversarial examples, that the check asks about after
+the attacks, in a first look and in all."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,7 @@ def find_crossings(oracle: Oracle, lines: Lines, typical: Tensor) -> Crossings:
 
     A secant meets the boundary of a continuous lead after a few questions; where the lead jumps,
     the halving narrows the bracket. Costs at most `TURNS` and `len(NEAR)` forwards a line, and some
-    six on healthy networks. `typical` () is the median lead on clean inputs.
+    four on healthy networks. `typical` () is the median lead on clean inputs.
     """
     classes = lines.first.argmax(1)
     leads = torch.stack([lead(lines.first), lead(lines.last)], 1)
@@ -186,11 +189,14 @@ def find_crossings(oracle: Oracle, lines: Lines, typical: Tensor) -> Crossings:
         flat_lead = torch.where(turned, share, flat_lead)
 
     near = flat_lead[:, None].repeat(1, len(NEAR))
+    is_steep = torch.ones_like(stepped)
     for place, distance in enumerate(NEAR):
-        rows = (flat > (1 - distance) * low).nonzero()[:, 0]
+        # A lead that has fallen stays low on the rest of the way.
+        rows = (is_steep & (flat > (1 - distance) * low)).nonzero()[:, 0]
         if len(rows):
             logits = oracle.scores(lines.ids[rows], lines.at((1 - distance) * low[rows], rows))
-            near[rows, place] = _lead_of(logits, classes[rows]) / scale[rows, 0]
+            near[rows, place:] = (_lead_of(logits, classes[rows]) / scale[rows, 0])[:, None]
+        is_steep = near[:, place] > STEEP
 
     # The lead after the boundary is that of the end's class, or of another that lies between.
     rival = after.argmax(1)
@@ -216,23 +222,33 @@ def _secant(gaps: Tensor, scale: Tensor) -> Tensor:
     return ((gaps[:, 0] - target) / gaps.sum(1)).nan_to_num(0.5).clamp(0.02, 0.98)
 
 
-def lines_between(oracle: Oracle, batch: Batch, logits: Tensor, *, free: bool) -> Lines:
-    """At most `LINES` lines between inputs of different classes, those of all classes in turn; none
+def lines_between(
+    oracle: Oracle,
+    batch: Batch,
+    logits: Tensor,
+    *,
+    free: bool,
+    most: int = LINES,
+    nearest: bool = False,
+) -> Lines:
+    """At most `most` lines between inputs of different classes, those of all classes in turn; none
     if there is one class only.
 
-    `logits` (n, classes) are the answers to the n inputs. Unless every value may change (`free`),
-    the ends are asked about with the fixed values of the samples at the starts.
+    `logits` (n, classes) are the answers to the n inputs. A line leads to the nearest input of
+    another class, if that is asked for, and each is taken once. Unless every value may change
+    (`free`), the ends are asked about with the fixed values of the samples at the starts.
     """
     classes = logits.argmax(1)
     turns = torch.stack([(classes[:row] == classes[row]).sum() for row in range(len(classes))])
     order = torch.argsort(turns * logits.shape[1] + classes)
+    ways = torch.cdist(batch.x.flatten(1), batch.x.flatten(1)) if nearest else None
 
     starts = list[int]()
     ends = list[int]()
-    for position, row in enumerate(order[:LINES].tolist()):
-        partners = torch.roll(order, -position - LINES)
+    for position, row in enumerate(order[:most].tolist()):
+        partners = torch.roll(order, -position - most) if ways is None else ways[row].argsort()
         partners = partners[classes[partners] != classes[row]]
-        if len(partners):
+        if len(partners) and (int(partners[0]), row) not in zip(starts, ends, strict=True):
             starts.append(row)
             ends.append(int(partners[0]))
 
@@ -259,29 +275,21 @@ def boundary_margin(context: CheckContext) -> Finding:
     clean inputs.
     """
     context.require(Access.SCORES)
-    context.require_steady_answers()
-    return _margin_of(context)
+    (context.whole or context).require_steady_answers()
+    return margin_of(context, CLEAN, is_first=context.whole is not None)
 
 
-def survivor_margin(context: CheckContext) -> Finding:
-    """The same on lines between samples that attacks left, others, and adversarial examples.
-
-    The check before the attacks asks about lines between clean inputs. If scores do not decide near
-    a tenth of the samples, these are a large part of those that are robust in the end.
-    """
-    return _margin_of(context, code=Code.SURVIVORS, fewest=1)
-
-
-def _margin_of(context: CheckContext, **settings: Any) -> Finding:
-    free = context.model.domain.movable is None
+def margin_of(context: CheckContext, description: str, *, is_first: bool) -> Finding:
+    """The finding on lines between the inputs of a context."""
     return check_margin(
         context.oracle,
         context.batch,
         context.first[0],
         context.domain,
         context.rng,
-        free=free,
-        **settings,
+        free=context.model.domain.movable is None,
+        description=description,
+        is_first=is_first,
     )
 
 
@@ -293,20 +301,18 @@ def check_margin(
     rng: Streams,
     *,
     free: bool,
-    code: Code = Code.BOUNDARY,
-    fewest: int = MIN_LINES,
+    description: str = CLEAN,
+    is_first: bool = False,
 ) -> Finding:
-    """Judge the margin on the lines between inputs of different classes; `fewest` lines are those
-    with which it can pass.
+    """Judge the margin on the lines between inputs of different classes.
 
     If all inputs are of one class, the lines end at random inputs or at what mirrors the input in
     the bounds of the data. The oracle is of a ledger whose threat is the whole domain; `logits` (n,
     classes) are its answers to the n inputs.
     """
-    description = "lines between robust samples, others and adversarial examples"
-    if code == Code.BOUNDARY:
-        description = "lines between inputs of different classes"
-    lines = lines_between(oracle, batch, logits, free=free)
+    most = FIRST_LINES if is_first else LINES
+    nearest = description == LEFT
+    lines = lines_between(oracle, batch, logits, free=free, most=most, nearest=nearest)
 
     if not len(lines.ids):
         description = "lines from the inputs, which are all of one class, to others"
@@ -323,16 +329,15 @@ def check_margin(
         raise NotMadeError("the inputs and random ones are of one class")
 
     crossings = find_crossings(oracle, lines, lead(logits).median())
-    return judge_crossings(code, crossings, description, fewest)
+    return judge_crossings(crossings, description, is_first=is_first)
 
 
-def judge_crossings(code: Code, crossings: Crossings, description: str, fewest: int) -> Finding:
-    """The finding on these crossings; `description` says what lines they are on, `fewest` how many
-    it takes to pass.
+def judge_crossings(crossings: Crossings, description: str, *, is_first: bool) -> Finding:
+    """The finding on these crossings; `description` says what lines they are on.
 
     One jump fails: it is a property of its line. Steep lines fail by an exact test at each of
-    `NEAR`. Scores that change in steps, as those of trees, jump everywhere: nothing follows from
-    it.
+    `NEAR`, of which each set of lines makes one; a first look passes without any. Scores that
+    change in steps, as those of trees, jump everywhere: nothing follows from it.
     """
     jumps = crossings.jumps()
     n = len(crossings.before)
@@ -351,11 +356,11 @@ def judge_crossings(code: Code, crossings: Crossings, description: str, fewest: 
             f"is above {100 * JUMP:.0f} % of the clean one"
             f"{scope}: {REMEDY}"
         )
-        return Finding(code=code, passed=False, text=text, figure=k / n, limit=0.0)
+        return Finding(code=Code.BOUNDARY, passed=False, text=text, figure=k / n, limit=0.0)
 
-    # The tests at all distances have one error rate together.
+    # The tests at all distances, on both sets of lines, have one error rate together.
     error_rate = 0.0
-    rate = ERROR_RATE / len(NEAR)
+    rate = ERROR_RATE / SETS / len(NEAR)
     for distance, limit, share in zip(NEAR, MAX_STEEP, crossings.steep().tolist(), strict=True):
         failed, size = exact_test(round(n * share), n, limit, rate)
         error_rate += size
@@ -366,13 +371,20 @@ def judge_crossings(code: Code, crossings: Crossings, description: str, fewest: 
                 f"{100 * (1 - distance):g} % of the way to the decision boundary: {REMEDY}"
             )
             return Finding(
-                code=code, passed=False, text=text, figure=share, limit=limit, error_rate=rate
+                code=Code.BOUNDARY,
+                passed=False,
+                text=text,
+                figure=share,
+                limit=limit,
+                error_rate=rate,
             )
 
-    is_small = n < fewest
     text = f"on all {n} {description} the margin goes to zero at the decision boundary"
+    is_small = n < MIN_LINES
+    if is_first:
+        is_small = n < MIN_FIRST or bool(crossings.steep().any())
     return Finding(
-        code=code,
+        code=Code.BOUNDARY,
         passed=None if is_small else True,
         text=f"{TOO_FEW}: {text}" if is_small else text,
         figure=0.0,

@@ -2,21 +2,31 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from brinell.core import losses
 from brinell.core.attack import open_questions
-from brinell.core.checks import Code, Finding
+from brinell.core.checks import Code, Finding, exact_test
 from brinell.core.errors import ModelError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
 from brinell.core.oracle import Batch, GradientAnswer
+from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, extent
+
+FIRST = 12
+"""Number of samples of a first look; all are looked at where these do not pass."""
+SINGLES = 8
+"""Number of samples that are asked one at a time."""
+ANSWER_TOLERANCE = 1e-4
+"""Two answers to one input may differ by this share of the largest logit: kernels differ by some
+1e-6."""
 
 
 class NotMadeError(Exception):
@@ -42,7 +52,8 @@ class CheckContext:
 
     Answers that several checks need are asked for once. `eps` is the largest budget of the run,
     infinite where there is none; `climbs_margins` says whether attacks of the run follow gradients
-    of margins, and not of the cross-entropy alone.
+    of margins, and not of the cross-entropy alone. `whole` is the context of which this one is for
+    a first look: both count together.
     """
 
     def __init__(
@@ -56,23 +67,52 @@ class CheckContext:
         batch_size: int = 128,
         on_pass: Callable[[int, int], None] | None = None,
         climbs_margins: bool = False,
+        whole: "CheckContext | None" = None,
     ) -> None:
         self.model, self.clean = model, batch
         self.distance, self.eps, self.rng = distance, eps, rng
         self.batch_size, self.climbs_margins = batch_size, climbs_margins
         self._on_pass = on_pass
         self.further_forwards = 0
-        self.ledgers: list[Ledger] = []
+        self.whole = whole
+        self.ledgers: list[Ledger] = [] if whole is None else whole.ledgers
 
         # Two of them, so that an input that fools the model by chance in one is not counted as a
         # success in the other.
         self.oracle = self.ledger(model).oracle()
         self.attacked = self.ledger(model).oracle()
-        self.batch = self.ledgers[0].batch
-        self.domain = self.ledgers[0].threat.domain
+        self.batch = self.ledgers[-1].batch
+        self.domain = self.ledgers[-1].threat.domain
         self.findings: dict[Code, Finding] = {}
         self.repeat: Repeat | None = None
         """The answers of the check of drift, which comes before the others of consistency."""
+        self.ends: tuple[Tensor, Tensor, Tensor] | None = None
+        """Ids (m,) of the samples that a few steps of an attack left robust, with gradients and
+        values (m,) of the margin there; None before the check of misleading gradients."""
+
+    @cached_property
+    def few(self) -> "CheckContext | None":
+        """The context of first looks: some of the samples, spread over them; None where there are
+        no more.
+        """
+        if len(self.clean) <= FIRST:
+            return None
+        rows = torch.as_tensor(evenly_spaced(len(self.clean), FIRST), device=self.clean.x.device)
+        batch = replace(self.clean.select(rows), ids=torch.arange(FIRST, device=rows.device))
+        few = CheckContext(
+            self.model,
+            batch,
+            self.distance,
+            self.eps,
+            self.rng.select(rows),
+            batch_size=self.batch_size,
+            on_pass=self._on_pass,
+            climbs_margins=self.climbs_margins,
+            whole=self,
+        )
+        if "first" in vars(self):
+            few.first = self.first[0][rows], self.first[1]
+        return few
 
     def ledger(self, model: Model, eps: float = math.inf, *, minimal: bool = False) -> Ledger:
         """A further ledger of a model on the same samples; the threat is the whole domain, or `eps`
@@ -165,10 +205,36 @@ class CheckContext:
         return self.oracle.gradient(self.batch.ids, self.batch.x, losses.margin)
 
     @cached_property
+    def regrouped(self) -> Tensor:
+        """(n, classes): answers in other batches and rows; of a single input one more."""
+        answers = torch.empty_like(self.first[0])
+        for rows in (self.rows[::2].flip(0), self.rows[1::2].flip(0)):
+            if len(rows):
+                answers[rows] = self.ask(rows)
+        return answers
+
+    @cached_property
+    def singles(self) -> tuple[Tensor, Tensor]:
+        """(m,): a few rows; (m, classes): their answers, each asked alone."""
+        rows = self.rows[:: max(1, len(self.rows) // SINGLES)][:SINGLES]
+        return rows, torch.cat([self.ask(row[None]) for row in rows])
+
+    @cached_property
+    def is_steady(self) -> bool:
+        """True if other batches, and gradients in a first look, change no answer."""
+        pairs = [(self.first[0], self.regrouped)]
+        if self.model.access == Access.GRADIENTS:
+            look = self.few or self
+            pairs.append((look.first[0], look.margin.logits))
+        return all(bool((answer_difference(*pair) <= ANSWER_TOLERANCE).all()) for pair in pairs)
+
+    @cached_property
     def answers(self) -> list[Tensor]:
-        """Two or more (n, classes) answers to the batch: the first, and those where gradients were
-        asked for as well.
+        """Two or more (n, classes) answers to the batch: the first, and those in other batches or,
+        if these differ, those to the same batch, where gradients were asked for as well.
         """
+        if self.is_steady:
+            return [self.first[0], self.regrouped]
         if self.model.access == Access.GRADIENTS:
             return [self.first[0], self.ce.logits, self.margin.logits]
         return [self.first[0], self.ask(self.rows)]
@@ -188,3 +254,45 @@ class CheckContext:
 
 Check = Callable[[CheckContext], Finding]
 """Judges one thing that would make a robust accuracy too high."""
+
+
+def evenly_spaced(count: int, limit: int) -> Array:
+    """At most `limit` of `count` positions, evenly spaced."""
+    return np.linspace(0, count - 1, min(count, limit)).astype(int)
+
+
+def in_two_looks(check: Check) -> Check:
+    """The check on a few samples, and on all of them where the few do not pass it.
+
+    It fails only where both looks say so, so its error rate is at most that on all.
+    """
+
+    def judge(context: CheckContext) -> Finding:
+        if context.few is not None:
+            try:
+                finding = check(context.few)
+            except (NotMadeError, ModelError):
+                return check(context)
+            if finding.passed:
+                # Both looks have to fail, so the rate is at most that of the second.
+                rate = exact_test(0, len(context.clean), finding.limit)[1] if finding.limit else 0.0
+                return replace(finding, error_rate=max(rate, finding.error_rate))
+        return check(context)
+
+    return judge
+
+
+def answer_difference(first: Tensor, second: Tensor) -> Tensor:
+    """(n,): the largest difference of the answers (n, classes) to each input, as a share of the
+    largest scale of all.
+
+    Logarithms of probabilities are compared as probabilities too, and the smaller difference
+    counts: of a probability near 0 that was rounded the logarithm means nothing.
+    """
+    shares = (first - second).abs() / torch.maximum(
+        first.abs(), losses.scale(first, first.argmax(1)).amax()
+    )
+    difference = torch.where(first == second, 0.0, shares).nan_to_num(torch.inf).amax(1)
+    if bool((first.logsumexp(1).abs() < ANSWER_TOLERANCE).all()):
+        difference = torch.minimum(difference, (first.softmax(1) - second.softmax(1)).abs().amax(1))
+    return difference

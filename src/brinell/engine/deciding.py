@@ -30,8 +30,9 @@ from brinell.engine.repair import Repair, attempt, disagreement_of
 from brinell.models._answers import Converted
 from brinell.models._straight_through import StraightThrough
 
-SAMPLES = 32
-"""Largest number of samples at which, and away from which, the leading classes are compared."""
+FIRST_SAMPLES, SAMPLES = 4, 32
+"""Largest numbers of samples at which, and away from which, the leading classes are compared: at
+first, and where some scores lead as the model does."""
 MOST = 8
 """Largest number of tensors whose lead is followed to the decision boundary."""
 DISTANCES = (0.1, 0.5, 1.0)
@@ -172,12 +173,17 @@ def find_deciding_scores(context: CheckContext) -> Repair | None:
     model, x = context.model, context.clean.x
     low, high = model.domain.bounds(x)
     random = low + (high - low) * context.rng.fold("deciding scores").uniform(*x.shape[1:])
-    few = slice(0, max(1, min(SAMPLES, context.batch_size // (1 + len(DISTANCES)))))
-    points = torch.cat([x[few], *((x + share * (random - x))[few] for share in DISTANCES)])
-    context.further_forwards += 2 * len(points)
+    count = max(1, min(SAMPLES, context.batch_size // (1 + len(DISTANCES))))
+    candidates: list[Scores] | None = None
+    for few in sorted({min(FIRST_SAMPLES, count), count}):
+        points = torch.cat([x[:few], *((x + share * (random - x))[:few] for share in DISTANCES)])
+        context.further_forwards += len(points)
+        candidates = attempt(partial(_list_candidates, model, points))
+        if not candidates:
+            return None
 
     best = None
-    for scores in (attempt(lambda: _list_candidates(model, points)) or [])[:MOST]:
+    for scores in (candidates or [])[:MOST]:
         candidate = DecidingModel(model, scores)
         if not attempt(partial(_decides, context, candidate)):
             continue

@@ -4,7 +4,7 @@ alarm.
 
 import math
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -35,8 +35,7 @@ from brinell.engine.after_attacks import (
 from brinell.engine.audited_model import AuditedModel, facts_of
 from brinell.engine.cascade import Stage
 from brinell.engine.checks import BEFORE_ATTACKS, SAMPLES
-from brinell.engine.consistency import evenly_spaced
-from brinell.engine.context import CheckContext, NotMadeError
+from brinell.engine.context import CheckContext, NotMadeError, evenly_spaced
 from brinell.engine.deciding import find_deciding_scores, with_scores_of
 from brinell.engine.group_attack import make_criterion, predict
 from brinell.engine.piece import Piece, PieceAnswer, make_alone
@@ -54,6 +53,8 @@ CheckResult = tuple[Sequence[Finding], int, int]
 Checks = Generator[Sequence[Piece], PieceAnswer, dict[str, str]]
 """Pieces that make checks; it returns the failed ones by code, each with its text."""
 NO_ROBUST_SAMPLE = "no sample is robust"
+FORECAST = 400
+"""Evaluations of the first looks before the attacks."""
 DRIFT_SAMPLES = 16
 """Number of clean inputs that the model answers once more at the end."""
 OF_SCORES = DETACHED | COARSE
@@ -192,7 +193,7 @@ class ModelChecks:
             return [], 0, 0
         context = self._context(state)
         n = len(context.batch)
-        self.progress.stage(self.source.name, "checks", n, 29 * n)
+        self.progress.stage(self.source.name, "checks", n, FORECAST + 3 * n)
         findings = context.make(BEFORE_ATTACKS)
         return findings, *context.costs
 
@@ -252,18 +253,19 @@ class ModelChecks:
     # On robust samples
 
     def survivor_checks(self, state: State) -> Checks:
-        """Check the margin on robust samples; return it by its code if it failed.
+        """Make the checks on robust samples that those before the attacks leave open; return the
+        failed ones by code.
 
         A failure starts waiting stages.
         """
         if not self._right(state).any() or not len(self.plan.levels):
             return {}
-        yield from self._make(
+        codes = yield from self._make(
             "survivors",
             partial(self._check_survivors, state),
             partial(self._check_plateaus, state),
         )
-        failures = self._failures([Code.SURVIVORS, Code.PLATEAU])
+        failures = self._failures(codes)
         if failures:
             self.adapt(failures, state, late=True)
         return failures
@@ -277,33 +279,49 @@ class ModelChecks:
         return robust[evenly_spaced(len(robust), most)]
 
     def _check_survivors(self, state: State) -> CheckResult:
-        """Make the check on robust samples, unless the same failed on clean inputs."""
-        robust = self._robust(state, boundary.SURVIVORS)
-        before = self._known.get(Code.BOUNDARY, {})
-        if before.get("passed") is not True and before.get("reason") != TOO_FEW:
-            reason = before.get("reason") or (
-                "the scores do not decide on lines between clean inputs already"
-            )
-            return [Finding.not_made(Code.SURVIVORS, str(reason))], 0, 0
-        if not len(robust):
-            return [Finding(code=Code.SURVIVORS, passed=True, text=NO_ROBUST_SAMPLE)], 0, 0
+        """Look at the margin once more, on lines between robust samples, others and adversarial
+        examples.
 
-        clean, adversarial = self._adversarial_examples(boundary.EXAMPLES)
-        x = torch.cat([self.audited.load(self.plan.ids[robust]), clean, adversarial])
-        ids = torch.arange(len(x), device=x.device)
-        context = CheckContext(
-            self.model,
-            Batch(ids=ids, x=x, y=torch.zeros_like(ids)),
-            self.plan.distance,
-            math.inf,
-            Streams.of(self.plan.request.seed, ids),
-            batch_size=self._sizer.size,
-        )
-        findings = context.make({Code.SURVIVORS: boundary.survivor_margin})
-        return findings, *context.costs
+        Where scores do not decide near some samples, these are a large part of those that are
+        robust in the end.
+        """
+        robust = self._robust(state, len(self.plan.ids))
+        before = self._known.get(Code.BOUNDARY, {})
+        decided = before.get("passed") is not True and before.get("reason") != TOO_FEW
+        if decided or not len(robust):
+            return [], 0, 0
+
+        costs = np.zeros(2, dtype=np.int64)
+        for most, examples in boundary.AFTER_ATTACKS:
+            index = robust[evenly_spaced(len(robust), most)]
+            clean, adversarial = self._adversarial_examples(examples)
+            x = torch.cat([self.audited.load(self.plan.ids[index]), clean, adversarial])
+            ids = torch.arange(len(x), device=x.device)
+            context = CheckContext(
+                self.model,
+                Batch(ids=ids, x=x, y=torch.zeros_like(ids)),
+                self.plan.distance,
+                math.inf,
+                Streams.of(self.plan.request.seed, ids),
+                batch_size=self._sizer.size,
+            )
+            is_first = most < len(robust)
+            look = partial(boundary.margin_of, description=boundary.LEFT, is_first=is_first)
+            (finding,) = context.make({Code.BOUNDARY: look})
+            costs += context.costs
+            if finding.passed or not is_first:
+                break
+
+        # A look that cannot tell leaves what the one before the attacks said.
+        if finding.passed and before["passed"]:
+            finding = replace(finding, text=f"{before['text']}; {finding.text}")
+        return [finding] if finding.passed is not None else [], *costs.tolist()
 
     def _check_plateaus(self, state: State) -> CheckResult:
-        """Look at where a short attack on robust samples ends."""
+        """Look at where a short attack on robust samples ends, if a first look did not say."""
+        is_plain = state.target is None and self.source.reject is None and self._seeks_scores
+        if is_plain and self._known.get(Code.PLATEAU, {}).get("passed"):
+            return [], 0, 0
         robust = self._robust(state, plateau.SAMPLES)
         right = np.flatnonzero(self._right(state))
         if not len(robust):
@@ -475,6 +493,9 @@ class ModelChecks:
         """
         if not late:
             self.is_flat = Code.ZERO in failed and self._known[Code.ZERO]["figure"] == 1
+            # Votes fail no check, and lead attacks as little as rounded answers.
+            if self._known.get(Code.ANSWERS, {}).get("figure"):
+                failed = failed | {Code.ANSWERS: str(self._known[Code.ANSWERS]["text"])}
 
         repaired = self._seek_repair(failed, state, late=late)
         finds_scores = repaired is not None and repaired.decides and not late

@@ -23,7 +23,7 @@ from brinell.core.model import Access, Model
 from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat, size
-from brinell.engine.context import NotMadeError
+from brinell.engine.context import CheckContext, NotMadeError
 
 SAMPLES = 24
 """Largest number of robust samples of which the ends are looked at."""
@@ -34,6 +34,11 @@ FLAT = 0.1
 sample lies on a plateau: sound networks promise half of it at least (docs/results/checks.md)."""
 LIMIT = 0.05
 """Share of the robust samples that may lie on one."""
+NORMS = ("linf", "l2", "l1")
+"""Distances by which a gradient promises something by the way."""
+FEWEST = 5
+"""Fewest samples of a first look."""
+UNDECIDED = "no attack has ended yet"
 
 
 def check_plateaus(
@@ -45,7 +50,7 @@ def check_plateaus(
     """
     if model.access < Access.GRADIENTS:
         raise NotMadeError(f"the model gives {model.access.name.lower()} only")
-    if threat.distance.name not in ("linf", "l2", "l1"):
+    if threat.distance.name not in NORMS:
         raise NotMadeError(f"a gradient promises nothing by the way in {threat.distance.name}")
 
     climb: Attack = plugins.build("attack", "apgd", {"loss": "margin", "steps": STEPS})
@@ -54,12 +59,8 @@ def check_plateaus(
     ids = (~ledger.fooled).nonzero()[:, 0]
     k = 0
     if len(ids):
-        ends = ledger.movable(ledger.strongest)[ids]
-        answer = ledger.oracle().gradient(ids, ends)
-        steepest = ledger.threat.distance.ascent(answer.grad)
-        slope = (answer.grad * steepest).flatten(1).sum(1).nan_to_num(0.0)
-        way = way_to_others(threat, batch.x[ids], batch.y[ids], others)
-        k = int((slope * way < FLAT * -answer.loss).sum())
+        answer = ledger.oracle().gradient(ids, ledger.movable(ledger.strongest)[ids])
+        k = int(are_flat(threat, batch.select(ids), answer.grad, answer.loss, others).sum())
 
     finding = Finding.of_share(
         Code.PLATEAU,
@@ -72,6 +73,25 @@ def check_plateaus(
         fewest=1,
     )
     return finding, int(ledger.costs.forwards.sum()), int(ledger.costs.backwards.sum())
+
+
+def first_look(context: CheckContext) -> Finding:
+    """The finding where the steps of another check end on no plateau; attacks decide the rest."""
+    look = context if context.few is None or context.ends is not None else context.few
+    if look.ends is None or len(look.ends[0]) < FEWEST or look.distance.name not in NORMS:
+        raise NotMadeError(UNDECIDED)
+    ids, grad, margin = look.ends
+    threat = Threat(distance=look.distance, eps=margin, domain=look.model.domain)
+    if bool(are_flat(threat, look.clean.select(ids), grad, margin, context.clean).any()):
+        raise NotMadeError(UNDECIDED)
+    text = f"of {len(ids)} samples that a short attack leaves robust none lies on a plateau there"
+    return Finding(code=Code.PLATEAU, passed=True, text=text, figure=0.0, limit=LIMIT)
+
+
+def are_flat(threat: Threat, batch: Batch, grad: Tensor, margin: Tensor, others: Batch) -> Tensor:
+    """(n,) bool: which samples lie on a plateau, by gradients (n, *shape) and margins (n,) there."""
+    slope = (grad * threat.distance.ascent(grad)).flatten(1).sum(1).nan_to_num(0.0)
+    return slope * way_to_others(threat, batch.x, batch.y, others) < FLAT * -margin
 
 
 def way_to_others(threat: Threat, x: Tensor, y: Tensor, others: Batch) -> Tensor:

@@ -35,7 +35,7 @@ from brinell.engine import provenance
 from brinell.engine.audit import plan_facts
 from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
-from brinell.engine.consistency import ANSWER_TOLERANCE
+from brinell.engine.context import ANSWER_TOLERANCE
 from brinell.engine.group_attack import level_of, make_criterion, predict
 from brinell.engine.model_audit import ModelAudit
 from brinell.engine.model_checks import Checks
