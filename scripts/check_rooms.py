@@ -31,7 +31,7 @@ CEILINGS = {
     ("models", "datasets"): 4_600,
     ("rlab",): 2_170,
     ("training",): 900,
-    ("engine",): 4_677,  # 3,300 once the audit goes by the kit
+    ("engine",): 4_785,  # 3,300 once the audit goes by the kit
     ("store",): 950,
     ("analysis",): 2_370,
     ("reports",): 1_900,
@@ -40,7 +40,7 @@ CEILINGS = {
     ("testing",): 1_100,
 }
 """Statements at most, by the folders of a room; "." is what stands beside the folders."""
-WHOLE = 38_182
+WHOLE = 38_260
 """Statements of the whole package at most."""
 
 WIDTH = 100
