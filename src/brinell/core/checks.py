@@ -93,7 +93,7 @@ WARNINGS = (ROWS_LEFT_OUT, RECORD_LEFT_OUT, BEATS_LEFT_OUT)
 
 
 ERROR_RATE = 1e-3
-"""Largest probability that one check fails on a healthy model: of 20 checks 2 % together."""
+"""Largest probability that one check fails on a healthy model: of 19 checks 2 % together."""
 MIN_SAMPLES = 12
 """Fewest samples with which a share can pass: with fewer, half of them could be bad without a
 failure."""
