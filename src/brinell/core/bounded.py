@@ -45,8 +45,10 @@ RATIO = 20
 """Largest ratio of unpacked size to packed size, for files above these limits."""
 SPARE = 5 << 28
 """Bytes of address space that a decoder may use in addition to RATIO times the size of its file."""
-SECONDS, SPEED = 20.0, 1 << 23
-"""The seconds that a decoder may take, and the bytes a second that it may need besides."""
+SECONDS = 20.0
+"""Seconds that a decoder may take."""
+SPEED = 1 << 23
+"""Bytes of its file for each of which it may take a further second."""
 
 
 def open_regular(path: Path) -> BufferedReader:

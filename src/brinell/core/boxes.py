@@ -111,11 +111,10 @@ def overlaps(boxes: Array, references: Array, crowd: Array | None = None) -> Arr
 
     For a crowd it is the intersection over the area of the box, as in COCO's evaluation.
     """
-    low, high = (
-        np.maximum(boxes[:, None, :2], references[None, :, :2]),
-        np.minimum(boxes[:, None, 2:], references[None, :, 2:]),
-    )
-    common, area = np.clip(high - low, 0, None).prod(-1), areas(boxes)[:, None]
+    low = np.maximum(boxes[:, None, :2], references[None, :, :2])
+    high = np.minimum(boxes[:, None, 2:], references[None, :, 2:])
+    common = np.clip(high - low, 0, None).prod(-1)
+    area = areas(boxes)[:, None]
     union = area + areas(references)[None] - common
 
     if crowd is not None:
@@ -132,8 +131,10 @@ def suppress(boxes: Array, scores: Array, labels: Array, limit: float, most: int
     """
     order = np.argsort(-scores, kind="stable")
     remaining: list[int] = []
+
     while len(order) and len(remaining) < most:
-        best, remainder = order[0], order[1:]
+        best = order[0]
+        remainder = order[1:]
         remaining.append(int(best))
         alike = labels[remainder] == labels[best]
         clash = np.zeros(len(remainder), dtype=bool)

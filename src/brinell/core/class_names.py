@@ -55,12 +55,17 @@ def match_classes(
     used = sorted({label for label in present if 0 <= label < len(data_names)})
     if not data_names or tuple(model_names) == tuple(data_names):
         return Match()
-    model_numbers, data_numbers = _numbers(model_names), _numbers(data_names)
-    if model_names and model_numbers is None and data_numbers is None:
+
+    model_numbers = _numbers(model_names)
+    data_numbers = _numbers(data_names)
+    has_words = bool(model_names) and model_numbers is None
+    by_place = Match((), _by_place_note(name, model_names, data_names))
+    if has_words and data_numbers is None:
         return _by_name(name, model_names, data_names, count, used)
-    if data_numbers is None or (model_names and model_numbers is None and _is_count(data_numbers)):
-        matching = not model_names and len(data_names) == count
-        return Match() if matching else Match((), _by_place_note(name, model_names, data_names))
+    if data_numbers is None or (has_words and _is_count(data_numbers)):
+        return Match() if not model_names and len(data_names) == count else by_place
+
+    # Numbers on both sides: a number of the data is looked up among those of the model.
     numbers = range(count) if model_numbers is None else model_numbers
     place_of = {number: place for place, number in enumerate(numbers)}
     if len(place_of) == len(numbers) and place_of.keys() >= {data_numbers[label] for label in used}:
@@ -70,16 +75,11 @@ def match_classes(
             if number in place_of
         }
         return _match_of(name, places, model_names, data_names, count, "number")
-    if (
-        model_numbers is None
-        or _is_count(model_numbers)
-        or (_is_count(data_numbers) and sorted(numbers) == [-1, 1])
-    ):
-        return (
-            Match((), _by_place_note(name, model_names, data_names))
-            if len(data_names) == count
-            else Match()
-        )
+
+    # Numbers that only count the classes, and the two sides of a margin, say nothing.
+    are_sides = _is_count(data_numbers) and sorted(numbers) == [-1, 1]
+    if model_numbers is None or _is_count(model_numbers) or are_sides:
+        return by_place if len(data_names) == count else Match()
     raise ModelError(
         f"model {name} tells the classes {_listing(model_names)} apart, and the "
         "labels of the data are "
@@ -97,48 +97,47 @@ def _by_name(
 ) -> Match:
     """Match two lists of names; classes without a sample are matched as far as they can be."""
     keys = list(map(_key, model_names))
-    strangers = [
+    unlike = [
         label for label, title in enumerate(data_names) if [_key(title)] != keys[label : label + 1]
     ]
-    is_same_list = len(model_names) == len(data_names) and len(strangers) <= MOST_UNLIKE * len(
-        data_names
-    )
+    is_same_length = len(model_names) == len(data_names)
+    is_same_list = is_same_length and len(unlike) <= MOST_UNLIKE * len(data_names)
     # Two lists of the same classes, of which a few have another name: places decide.
     if is_same_list and set(model_names) != set(data_names):
-        text = (
-            f"{len(strangers)} of {len(data_names)} classes, such as "
-            f"{_quoted(data_names[strangers[0]])}"
-            if strangers
-            else ""
+        if not unlike:
+            return Match()
+        example = _quoted(data_names[unlike[0]])
+        note = (
+            f"{len(unlike)} of {len(data_names)} classes, such as {example}, have another name "
+            f"in the list of {name}"
         )
-        return Match((), f"{text}, have another name in the list of {name}" if text else "")
+        return Match((), note)
 
     # Classes that samples have come first, so that one without a sample takes no place from them.
     places: dict[int, int] = {}
     for label in (*used, *sorted(set(range(len(data_names))) - set(used))):
-        exact = [place for place, title in enumerate(model_names) if title == data_names[label]]
-        matches = exact or [
-            place for place, key in enumerate(keys) if key == _key(data_names[label])
-        ]
+        title = data_names[label]
+        matches = [place for place, name_ in enumerate(model_names) if name_ == title]
+        if not matches:
+            matches = [place for place, key in enumerate(keys) if key == _key(title)]
         rivals = [earlier for earlier, place in places.items() if place in matches]
         if len(matches) == 1 and not rivals:
             places[label] = matches[0]
         elif label in used:
-            title = _quoted(data_names[label])
+            problem = (
+                f"model {name} tells the classes {_listing(model_names)} "
+                "apart, and those of the data are "
+                f"{_listing(data_names)}; it has no {_quoted(title)}"
+            )
             if rivals:
                 problem = (
                     f"two classes of the data, {_quoted(data_names[rivals[0]])} and "
-                    f"{title}, match one class of model {name}"
+                    f"{_quoted(title)}, match one class of model {name}"
                 )
             elif matches:
                 problem = (
-                    f"{len(matches)} classes of model {name} match {title}, a class of the data"
-                )
-            else:
-                problem = (
-                    f"model {name} tells the classes {_listing(model_names)} "
-                    "apart, and those of the data are "
-                    f"{_listing(data_names)}; it has no {title}"
+                    f"{len(matches)} classes of model {name} match {_quoted(title)}, "
+                    "a class of the data"
                 )
             raise ModelError(
                 f"{problem}: choose the model made for this data, or {_remedy(data_names)}"

@@ -44,7 +44,6 @@ class Best:
     def __init__(self, x: Tensor, classes: int, *, keeps_strongest: bool = False) -> None:
         n, device = len(x), x.device
         self._x, self._keeps_strongest = x, keeps_strongest
-
         self.first_success = torch.zeros(n, dtype=torch.int64, device=device)
         """(n,): the forward at which the sample was first fooled, counted from 1; 0 for never."""
         self.distance = torch.full((n,), torch.inf, device=device)
@@ -112,13 +111,15 @@ class Best:
         ]
         samples = ids[order]
         self.distance[samples] = distance[order]
-        self.closest[samples], self.answer[samples] = x[order], logits[order]
+        self.closest[samples] = x[order]
+        self.answer[samples] = logits[order]
 
 
 def running_totals(ids: Tensor, values: Tensor) -> Tensor:
     """Cumulative sums of `values` by id, (n,): for each row, over the rows up to it with its id."""
     order = torch.argsort(ids, stable=True)
-    ordered, total = ids[order], values[order].cumsum(0)
+    ordered = ids[order]
+    total = values[order].cumsum(0)
     # Less what the ids before it in the order sum to, which is known where each of them begins.
     first = torch.ones_like(ordered, dtype=torch.bool)
     first[1:] = ordered[1:] != ordered[:-1]

@@ -84,22 +84,20 @@ class Scene:
     def of(cls, objects: Sequence[Objects], device: torch.device | str = "cpu") -> "Scene":
         """The scene of these pictures."""
         longest = max((len(picture) for picture in objects), default=0) or 1
-        boxes, labels = (
-            np.zeros((len(objects), longest, 4), np.float32),
-            np.zeros((len(objects), longest), np.int64),
-        )
+        boxes = np.zeros((len(objects), longest, 4), np.float32)
+        labels = np.zeros((len(objects), longest), np.int64)
         counted = np.zeros(labels.shape, bool)
         for row, picture in enumerate(objects):
             n = len(picture)
-            boxes[row, :n], labels[row, :n], counted[row, :n] = (
-                picture.boxes,
-                picture.labels,
-                ~picture.crowd,
-            )
-        tensors = (torch.from_numpy(array).to(device) for array in (boxes, labels, counted))
+            boxes[row, :n] = picture.boxes
+            labels[row, :n] = picture.labels
+            counted[row, :n] = ~picture.crowd
+
         return cls(
             objects=tuple(objects),
-            **dict(zip(("boxes", "labels", "counted"), tensors, strict=True)),
+            boxes=torch.from_numpy(boxes).to(device),
+            labels=torch.from_numpy(labels).to(device),
+            counted=torch.from_numpy(counted).to(device),
         )
 
     def select(self, keep: slice | Tensor) -> "Scene":
@@ -138,7 +136,8 @@ class _Candidates:
     """Candidates and the objects of their pictures, for losses."""
 
     def __init__(self, candidates: Tensor, scene: Scene) -> None:
-        self.boxes, shares = candidates[..., :4], candidates[..., 4:]
+        self.boxes = candidates[..., :4]
+        shares = candidates[..., 4:]
         self.count = scene.count.clamp_min(1)
         self.overlap = scene.overlaps(self.boxes)
         """(n, K, G), differentiable in the corners."""

@@ -97,22 +97,26 @@ class Domain:
                 raise ValueError(f"{len(bound)} bounds for {self.shape[0]} channels")
         # A bound beyond float32 becomes infinite here, which is no fault.
         with np.errstate(over="ignore"):
-            low, high = (np.asarray(bound, dtype=np.float32) for bound in (self.low, self.high))
+            low = np.asarray(self.low, dtype=np.float32)
+            high = np.asarray(self.high, dtype=np.float32)
         if not bool((low < high).all()):
             raise ValueError(f"bounds {self.low} to {self.high}: the lower one must be the smaller")
         if self.levels is not None and self.levels < 2:
             raise ValueError(
                 f"levels is {self.levels}; storage needs at least 2, or None for no rounding"
             )
-        if self.columns and (
-            self.kind not in ("vector", "signal") or self.shape[0] != len(self.columns)
-        ):
+        if self.columns:
+            self._check_columns()
+
+    def _check_columns(self) -> None:
+        """Refuse columns of other inputs, and columns that leave an attack nothing to change."""
+        if self.kind not in ("vector", "signal") or self.shape[0] != len(self.columns):
             raise ValueError(
                 f"{len(self.columns)} columns for a {self.kind} of shape "
                 f"{self.shape}: columns are the values of a vector or the "
                 "channels of a signal"
             )
-        if self.columns and all(column.fixed for column in self.columns):
+        if all(column.fixed for column in self.columns):
             raise ValueError("every column is fixed, so there is nothing that an attack may change")
 
     @property
@@ -142,19 +146,12 @@ class Domain:
         if len(positions) == len(self.columns):
             return self
 
-        low, high = (
-            tuple(bound[i] for i in positions) if isinstance(bound, tuple) else bound
-            for bound in (self.low, self.high)
-        )
-        columns = tuple(self.columns[i] for i in positions)
-        # Comparing with a single number is much faster.
-        low, high = (
-            bound[0] if isinstance(bound, tuple) and len(set(bound)) == 1 else bound
-            for bound in (low, high)
-        )
-
         return replace(
-            self, shape=(len(positions), *self.shape[1:]), low=low, high=high, columns=columns
+            self,
+            shape=(len(positions), *self.shape[1:]),
+            low=_bound_at(self.low, positions),
+            high=_bound_at(self.high, positions),
+            columns=tuple(self.columns[index] for index in positions),
         )
 
     def part(self, x: "Tensor") -> "Tensor":
@@ -165,13 +162,10 @@ class Domain:
     def missing(self, x: "Tensor") -> "Tensor | None":
         """(n, d) bool: the values of vectors (n, d) that are missing; None without such marks."""
         place = {column.name: index for index, column in enumerate(self.columns)}
-        if not (
-            marks := {
-                place[column.marks]: index
-                for index, column in enumerate(self.columns)
-                if column.marks
-            }
-        ):
+        marks = {
+            place[column.marks]: index for index, column in enumerate(self.columns) if column.marks
+        }
+        if not marks:
             return None
 
         missing = x.new_zeros(x.shape).bool()
@@ -187,11 +181,9 @@ class Domain:
 
         if not self.columns:
             return x
-        zero, unit = (
-            torch.tensor([column[field] for column in self.columns], dtype=x.dtype, device=x.device)
-            for field in (1, 2)
-        )
-        zero, unit = (value.reshape(-1, *[1] * (len(self.shape) - 1)) for value in (zero, unit))
+        ends = [(column.zero, column.unit) for column in self.columns]
+        values = torch.tensor(ends, dtype=x.dtype, device=x.device)
+        zero, unit = values.reshape(-1, *[1] * (len(self.shape) - 1), 2).unbind(-1)
         return zero + (unit - zero) * x
 
     def to_json(self) -> dict[str, Any]:
@@ -211,28 +203,23 @@ class Domain:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Domain":
         """The domain from the fields of `to_json`."""
-        low, high = (
-            tuple(bound) if isinstance(bound, list) else bound
-            for bound in (fields["low"], fields["high"])
-        )
         columns = tuple(
             Column._make((*parts[:4], tuple(parts[4]), parts[5]))
             for parts in fields.get("columns", ())
         )
-        return cls(
-            kind=fields["kind"],
-            shape=tuple(fields["shape"]),
-            low=low,
-            high=high,
-            levels=fields["levels"],
-            columns=columns,
-        )
+        # JSON has lists where a domain has tuples.
+        tuples = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in fields.items()
+        }
+
+        return cls(**tuples | {"columns": columns})
 
     def text(self) -> str:
         """The domain as a text for digests, independent of the class's repr."""
-        low, high = (repr([float(value) for value in bound.flatten()]) for bound in self.bounds())
+        ends = [str([float(value) for value in bound.flatten()]) for bound in self.bounds()]
         columns = f" {[list(column) for column in self.columns]}" if self.columns else ""
-        return f"{self.kind} {self.shape} {low} {high} {self.levels}{columns}"
+        return f"{self.kind} {self.shape} {' '.join(ends)} {self.levels}{columns}"
 
     def bounds(self, reference: "Tensor | None" = None) -> "tuple[Tensor, Tensor]":
         """Lower and upper bound as float tensors that broadcast against a batch.
@@ -318,3 +305,11 @@ class Domain:
 
 Bound = float | tuple[float, ...]
 """One number for all entries of the first axis, or one for each."""
+
+
+def _bound_at(bound: Bound, positions: list[int]) -> Bound:
+    """The bound of some entries; one number where all have the same, which is compared faster."""
+    if not isinstance(bound, tuple):
+        return bound
+    ends = tuple(bound[index] for index in positions)
+    return ends[0] if len(set(ends)) == 1 else ends

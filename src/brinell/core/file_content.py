@@ -32,14 +32,10 @@ def content_of(file: Path) -> str:
     try:
         with bounded.open_regular(file) as stream, zipfile.ZipFile(stream) as archive:
             names = archive.namelist()
-            is_torch = any(name.endswith("/data.pkl") for name in names)
-            return (
-                PROGRAM
-                if any(name.endswith("/constants.pkl") for name in names)
-                else TENSORS
-                if is_torch
-                else "a zip archive"
-            )
+        if any(name.endswith("/constants.pkl") for name in names):
+            return PROGRAM
+        is_torch = any(name.endswith("/data.pkl") for name in names)
+        return TENSORS if is_torch else "a zip archive"
     except (OSError, zipfile.BadZipFile):
         pass
 
@@ -50,9 +46,11 @@ def content_of(file: Path) -> str:
     # Safetensors begin with the length of a header in JSON, in eight bytes.
     if start[8:10] == b'{"':
         return "tensors in the format safetensors"
-    content = next((content for prefix, content in STARTS.items() if start.startswith(prefix)), "")
+    for prefix, content in STARTS.items():
+        if start.startswith(prefix):
+            return content
     is_text = all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in start)
-    return content or (f"text that begins with {start[:20].decode()!r}" if is_text else "")
+    return f"text that begins with {start[:20].decode()!r}" if is_text else ""
 
 
 def check_graph(file: Path) -> None:

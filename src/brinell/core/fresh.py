@@ -48,6 +48,7 @@ class FreshProcess:
         self._child = 0
         if not hasattr(os, "fork"):
             return
+
         to_child, self._writer = os.pipe()
         self._reader, from_child = os.pipe()
         watch = Watch(time.time())
@@ -56,6 +57,7 @@ class FreshProcess:
         with warnings.catch_warnings():  # that the threads of this process will not be there
             warnings.simplefilter("ignore")
             self._child = os.fork()
+
         if not self._child:
             os.close(self._writer)
             os.close(self._reader)
@@ -74,12 +76,14 @@ class FreshProcess:
         """
         if not self._child:
             raise ModelError("this system cannot split a process, or it was asked already")
+
         try:
             _send(self._writer, facts, x)
             answer = _receive(self._reader, time.monotonic() + seconds)
         except OSError:
             answer = None
         self.close()
+
         if answer is None:
             raise ModelError("the process that opens the model anew ended, or does not answer")
         if "error" in answer[0]:

@@ -127,18 +127,18 @@ class Ledger:
         n, device = len(batch), batch.x.device
         # The ledger judges by copies, so an attack that writes to its batch or threat does not
         # change the criterion.
-        self._model, self._batch = model, replace(batch, y=batch.y.clone())
+        self._model = model
+        self._batch = replace(batch, y=batch.y.clone())
         self._threat = replace(
             threat,
             eps=threat.eps.clone(),
             criterion=threat.criterion.select(torch.arange(n, device=device)),
         )
-        self._limit, self._slack = self._threat.eps + self._threat.tolerance(), threat.domain.slack
+        self._limit = self._threat.eps + self._threat.tolerance()
+        self._slack = threat.domain.slack
         movable = threat.domain.movable
-        self._movable, self._missing = (
-            None if movable is None else movable.to(device),
-            threat.domain.missing(batch.x),
-        )
+        self._movable = None if movable is None else movable.to(device)
+        self._missing = threat.domain.missing(batch.x)
         starts = None if batch.start is None else self.movable(batch.start)
         self.batch = (
             batch if movable is None else replace(batch, x=self.movable(batch.x), start=starts)
@@ -152,10 +152,11 @@ class Ledger:
         self._untouched = self.batch.x._version
 
         self._access = min(access, model.access)
-        self._queries, self._question_cost = queries, question_cost(eot, precision)
-        self._surrogates, self._batch_size, self._on_pass = tuple(surrogates), batch_size, on_pass
-        self._minimal, self._reach = minimal, reach
-        self._eot, self._precision = EOT(model, eot), precision
+        self._question_cost = question_cost(eot, precision)
+        self._surrogates = tuple(surrogates)
+        self._eot = EOT(model, eot)
+        self._queries, self._batch_size, self._on_pass = queries, batch_size, on_pass
+        self._minimal, self._reach, self._precision = minimal, reach, precision
 
         # An attack asks about the same tensor of ids step after step: what was looked up for it
         # holds as long as nobody writes into it and no further sample is fooled.
@@ -283,7 +284,8 @@ class Ledger:
 
     def _loss(self, ids: Tensor, x: Tensor, loss: Loss | None = None) -> Tensor:
         """`Oracle.loss`."""
-        logits, query = self._scores(Access.SCORES, ids, x), self._query(ids)
+        logits = self._scores(Access.SCORES, ids, x)
+        query = self._query(ids)
         criterion = query.criterion.for_attack()
         if loss is not None:
             return criterion.loss(loss, logits, query.y.clone())
@@ -583,7 +585,8 @@ class Ledger:
 
         The model answers them together, and each alone.
         """
-        refuted, rows = torch.zeros_like(close), close.nonzero()[:, 0]
+        refuted = torch.zeros_like(close)
+        rows = close.nonzero()[:, 0]
         for part in (rows, *torch.split(rows, 1)):
             with torch.no_grad():
                 logits = self._eot.mean(x[part])
@@ -592,7 +595,9 @@ class Ledger:
             )
             if self._on_pass is not None:
                 self._on_pass(self._eot.count * len(part), 0)
-            criterion, y = query.criterion.select(part), query.y[part]
+
+            criterion = query.criterion.select(part)
+            y = query.y[part]
             refuted[part] |= ~criterion.is_met(criterion.margin(logits, y, x[part]), logits, y)
         return refuted
 

@@ -72,8 +72,10 @@ def correct(logits: Tensor, y: Tensor) -> Tensor:
     """
     logits = logits.detach()
     lead = margin(logits, y)
-    right, ties = lead < 0, lead == 0
-    return right | (ties & (predicted_classes(logits) == y)) if bool(ties.any()) else right
+    ties = lead == 0
+    if not bool(ties.any()):
+        return lead < 0
+    return (lead < 0) | (ties & (predicted_classes(logits) == y))
 
 
 def decision(logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -57,7 +57,8 @@ class Reference:
         self._order = np.argsort(labels, kind="stable")
         self._place = np.empty_like(self._order)
         self._place[self._order] = np.arange(len(labels))
-        self._values, self._labels = values[self._order], labels[self._order]
+        self._values = values[self._order]
+        self._labels = labels[self._order]
         self._searches: dict[str, _NormSearch] = {}
 
     def nearest(
@@ -83,7 +84,8 @@ class Reference:
         """
         if norm not in self._searches:
             self._searches[norm] = _NormSearch(norm, self._values)
-        search, m = self._searches[norm], len(self._labels)
+        search = self._searches[norm]
+        m = len(self._labels)
         size = {side: np.full(len(x), np.inf) for side in ("same", "other")}
         positions = {side: np.full(len(x), -1) for side in ("same", "other")}
 
@@ -119,14 +121,15 @@ class _NormSearch:
     """
 
     def __init__(self, norm: str, reference: Array) -> None:
-        self.norm, values = norm, reference.shape[1]
+        self.norm = norm
+        values = reference.shape[1]
         # Neighbouring values are alike, and Linf is bounded by the first few: they are taken from
         # all over the input.
         golden = np.arange(values) * ((5**0.5 - 1) / 2) % 1  # by which each prefix is spread evenly
         self.spread = np.arange(values) if norm == "l2" else np.argsort(golden, kind="stable")
-        self.reference = (
-            reference if norm == "l2" else np.ascontiguousarray(reference[:, self.spread])
-        )
+        self.reference = reference
+        if norm != "l2":
+            self.reference = np.ascontiguousarray(reference[:, self.spread])
 
         self.edges = np.linspace(0, values, min(GROUPS, values) + 1).astype(np.int64)
         self.range = float(reference.max()) - float(reference.min()) or 1.0
@@ -218,7 +221,8 @@ class _NormSearch:
 
         With some of the `values`, the part that these make up.
         """
-        query, rows = self.queries[row, values], self.reference[candidates, values]
+        query = self.queries[row, values]
+        rows = self.reference[candidates, values]
         if self.norm == "l2":
             change = torch.from_numpy(rows).float() - torch.from_numpy(query).float()
             return np.asarray(torch.linalg.vector_norm(change, dim=1, dtype=torch.float64).numpy())
@@ -259,12 +263,15 @@ def class_means(x: Tensor, labels: Array, classes: int, norm: str) -> Array:
     """
     of_class = torch.nn.functional.one_hot(torch.from_numpy(labels), classes).double()
     total = torch.zeros(classes, classes, dtype=torch.float64)
+
     for part, y_part in zip(torch.split(x, BLOCK), torch.split(of_class, BLOCK), strict=True):
         for block, y_block in zip(torch.split(x, BLOCK), torch.split(of_class, BLOCK), strict=True):
             size = torch.cdist(part, block, p=POWERS[norm], compute_mode="use_mm_for_euclid_dist")
             if part.data_ptr() == block.data_ptr():
                 size.fill_diagonal_(0)
             total += y_part.T @ size.double() @ y_block
+
+    # A sample is no pair with itself.
     samples = of_class.sum(0)
     pairs = samples[:, None] * samples - torch.diag(samples)
     return np.asarray((total / pairs).numpy())

@@ -135,12 +135,10 @@ class PatchGrid:
         flat = torch.zeros(1, 1, dtype=torch.int64)
         # Axis after axis: each patch so far meets each patch along the next axis.
         for length, positions in zip(self.places_along, self._positions, strict=True):
-            positions = positions.clamp_max(length - 1)
-            flat = (
-                (flat[:, None, :, None] * length + positions[None, :, None, :])
-                .flatten(2)
-                .flatten(0, 1)
-            )
+            inside = positions.clamp_max(length - 1)
+            pairs = flat[:, None, :, None] * length + inside[None, :, None, :]
+            flat = pairs.flatten(2).flatten(0, 1)
+
         return flat
 
     @cached_property

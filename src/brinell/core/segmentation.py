@@ -127,7 +127,9 @@ class MapCriterion(TwoClasses, ABC):
         """
         if margin is not None:
             return torch.stack((torch.zeros_like(margin), margin), 1)
-        margin, maps = self.margin(logits, y, logits), self.maps(logits)
+
+        margin = self.margin(logits, y, logits)
+        maps = self.maps(logits)
         loss = partial(nearness, scale=self.scale(maps))
         value = torch.where(margin > 0, margin, margin + self.mean_loss(loss, maps) - 1)
         return torch.stack((torch.zeros_like(margin), value), 1)
@@ -176,7 +178,9 @@ class PictureIoU(MapCriterion):
     def margins(self, maps: Tensor) -> Tensor:
         """The value minus the mean IoU; 1 stands for a picture without a valid pixel."""
         counts = confusion(losses.predicted_classes(maps), self.masks, self.classes).double()
-        hits, true, predicted = counts.diagonal(dim1=1, dim2=2), counts.sum(2), counts.sum(1)
+        hits = counts.diagonal(dim1=1, dim2=2)
+        true = counts.sum(2)
+        predicted = counts.sum(1)
 
         occurs = true > 0
         iou = torch.where(occurs, hits / (true + predicted - hits).clamp_min(1), 0.0).sum(1)

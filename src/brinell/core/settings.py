@@ -50,6 +50,8 @@ def number_type(hint: Any) -> type[int] | type[float] | None:
         return hint  # type: ignore[no-any-return]
     if get_origin(hint) not in (tuple, Union, UnionType):
         return None
+
+    # None and listed words may stand beside the numbers.
     kinds = {
         number_type(part)
         for part in parts
@@ -83,18 +85,17 @@ class Range(NamedTuple):
 
     def check(self, name: str, value: float) -> None:
         """Refuse a value beyond the interval."""
-        low, high = (float(end) for end in self.text[1:-1].split(","))
-        is_open, closed = self.text[0] == "(", self.text[-1] == "]"
+        low, high = map(float, self.text[1:-1].split(","))
+        excludes_low = self.text[0] == "("
+        excludes_high = self.text[-1] == ")"
 
         # The comparisons are turned so that NaN is refused too.
-        if not (value > low if is_open else value >= low):
-            raise ValueError(
-                f"{name} is {value}; it must be {'above' if is_open else 'at least'} {low:g}"
-            )
-        if not (value <= high if closed else value < high):
-            raise ValueError(
-                f"{name} is {value}; it must be {'at most' if closed else 'below'} {high:,g}"
-            )
+        if not (value > low if excludes_low else value >= low):
+            end = "above" if excludes_low else "at least"
+            raise ValueError(f"{name} is {value}; it must be {end} {low:g}")
+        if not (value < high if excludes_high else value <= high):
+            end = "below" if excludes_high else "at most"
+            raise ValueError(f"{name} is {value}; it must be {end} {high:,g}")
 
 
 Count = Annotated[int, Range("[1, inf)")]
@@ -112,7 +113,8 @@ class Checked:
         """Refuse a value beyond its range, or a word that its field does not list."""
         of: Any = type(self)
         for name, hint in _hints(of).items():
-            value, words = getattr(self, name), listed_words(hint)
+            value = getattr(self, name)
+            words = listed_words(hint)
             if isinstance(value, int | float) and (limits := mark_of(hint, of=Range)):
                 limits.check(name, value)
             if words and isinstance(value, str) and value not in words:

@@ -52,6 +52,7 @@ def turns(groups: np.ndarray[Any, Any]) -> Indices:
     _, group = np.unique(groups, return_inverse=True)
     by_group = np.argsort(group, kind="stable")
     counts = np.bincount(group)
+
     rounds = np.empty(len(group), dtype=np.int64)
     rounds[by_group] = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.lexsort((group, rounds)).astype(np.int64)
@@ -74,7 +75,8 @@ def digits(split: str) -> tuple[np.ndarray[Any, np.dtype[np.float32]], Indices]:
     table = np.loadtxt(
         Path(package.submodule_search_locations[0]) / "datasets/data/digits.csv.gz", delimiter=","
     )
-    images, labels = table[:, :-1].reshape(-1, 1, 8, 8), table[:, -1].astype(np.int64)
+    images = table[:, :-1].reshape(-1, 1, 8, 8)
+    labels = table[:, -1].astype(np.int64)
 
     train, test = stratified(labels, share=0.3, seed=0)
     keep = train if split == "train" else test

@@ -74,8 +74,11 @@ def _header(content: Any) -> tuple[int, dict[str, Any]]:
 
 def array(content: Any, name: str, start: int, place: Mapping[str, Any]) -> Array:
     """One array of a file; for arguments and errors see `places`."""
-    kind, shape = np.dtype(KINDS[place["dtype"]]), tuple(map(operator.index, place["shape"]))
-    begin, end = (start + operator.index(offset) for offset in place["data_offsets"])
+    kind = np.dtype(KINDS[place["dtype"]])
+    shape = tuple(map(operator.index, place["shape"]))
+    first, last = map(operator.index, place["data_offsets"])
+    begin = start + first
+    end = start + last
 
     fits = end - begin == kind.itemsize * math.prod(shape)
     if min(shape, default=0) < 0 or not start <= begin <= end <= len(content) or not fits:

@@ -25,18 +25,14 @@ def kept_defaults() -> Iterator[None]:
 
     They are the type and the device of new tensors, and whether gradients are computed.
     """
-    dtype, device, gradients = (
-        torch.get_default_dtype(),
-        torch.get_default_device(),
-        torch.is_grad_enabled(),
-    )
+    dtype = torch.get_default_dtype()
+    device = torch.get_default_device()
+    gradients = torch.is_grad_enabled()
 
     try:
         yield
     finally:
         torch.set_default_dtype(dtype)
         # Naming the processor would leave a mode of torch's own on, which slows each call down.
-        torch.set_default_device(
-            None if device == torch.device("cpu") else device
-        )  # a mode of torch's own slows each call down
+        torch.set_default_device(None if device == torch.device("cpu") else device)
         torch.set_grad_enabled(gradients)

@@ -142,7 +142,8 @@ def folder_on_path(file: Path) -> Iterator[None]:
 
     Modules beside another file are forgotten.
     """
-    folder, path = os.path.realpath(file.parent), list(sys.path)
+    folder = os.path.realpath(file.parent)
+    path = list(sys.path)
     for name in [name for name, other in _MODULES_BESIDE.items() if other != folder]:
         sys.modules.pop(name, None)
         del _MODULES_BESIDE[name]
@@ -156,13 +157,11 @@ def folder_on_path(file: Path) -> Iterator[None]:
         sys.path[:] = path
         for name in sys.modules.keys() - earlier:
             module = sys.modules[name]
-            origin = getattr(module, "__file__", None) or next(
-                iter(getattr(module, "__path__", ())), ""
-            )
-            if (
-                os.path.realpath(origin).startswith(folder + os.sep)
-                and "site-packages" not in origin
-            ):
+            # A package without a file of its own has folders.
+            folders = iter(getattr(module, "__path__", ()))
+            origin = getattr(module, "__file__", None) or next(folders, "")
+            is_below = os.path.realpath(origin).startswith(folder + os.sep)
+            if is_below and "site-packages" not in origin:
                 _MODULES_BESIDE[name] = folder
 
 
@@ -202,7 +201,8 @@ def failure_text(problem: str, error: BaseException, file: Path) -> str:
     It says what to do where a module is missing.
     """
     if isinstance(error, ModuleNotFoundError) and error.name:
-        top, folder = error.name.partition(".")[0], Path(os.path.realpath(file)).parent
+        top = error.name.partition(".")[0]
+        folder = Path(os.path.realpath(file)).parent
         return (
             f"{problem}: it imports {error.name}, which is neither in its folder "
             f"{folder} nor installed: pip install {top}, or "
@@ -232,30 +232,30 @@ def modules_beside(file: Path) -> list[Path]:
     Of a package they are all. No code runs.
     """
     folder = Path(os.path.realpath(file.parent))
-    waiting, files = [Path(os.path.realpath(file))], set[Path]()
+    waiting = [Path(os.path.realpath(file))]
+    files = set[Path]()
     while waiting:
         source = waiting.pop()
         files.add(source)
-        nodes = [node for statement in top_level_statements(source) for node in ast.walk(statement)]
-        names = [
-            alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names
-        ]
-        names += [
-            node.module
-            for node in nodes
-            if isinstance(node, ast.ImportFrom) and node.module and not node.level
-        ]
-
         # Only modules beside the file: a library is a matter of its version.
-        for name in {name.partition(".")[0] for name in names}:
-            candidates = (
-                [folder / f"{name}.py"]
-                if (folder / f"{name}.py").is_file()
-                else (folder / name).rglob("*.py")
-            )
+        for name in _imported_names(source):
+            module = folder / f"{name}.py"
+            candidates = [module] if module.is_file() else (folder / name).rglob("*.py")
             waiting += [path for path in candidates if path not in files]
 
     return sorted(files - {Path(os.path.realpath(file))})
+
+
+def _imported_names(file: Path) -> set[str]:
+    """The names that the statements of a file import, without what follows a dot."""
+    names = set[str]()
+    for statement in top_level_statements(file):
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names.add(node.module.partition(".")[0])
+    return names
 
 
 def cache_folder() -> Path:

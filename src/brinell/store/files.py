@@ -24,16 +24,14 @@ def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bo
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(temporary)
+
+        # The content must be on the disk before its name is, and the name before anything that
+        # relies on it.
         if durable:
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
+            _flush(temporary)
         temporary.replace(path)
         if durable:
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            _flush(path.parent)
     except OSError as error:
         raise StoppedError(
             f"{path} cannot be written: {_reason(error)}, then go on with {option('resume')}"
@@ -41,6 +39,15 @@ def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bo
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    """Write what the system keeps of a file or a folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _reason(error: OSError) -> str:
@@ -55,16 +62,15 @@ def check_writable(folder: Path) -> None:
     nothing behind.
     """
     absent = [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        reason = (
-            "a file has that name"
-            if isinstance(error, FileExistsError)
-            else error.strerror or one_line(error)
-        )
+        reason = error.strerror or one_line(error)
+        if isinstance(error, FileExistsError):
+            reason = "a file has that name"
         raise RequestError(
             f"{folder} cannot be written ({reason}): choose another {option('out')}"
         ) from None

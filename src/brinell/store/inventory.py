@@ -44,15 +44,18 @@ def list_files(folder: Path, derived: frozenset[str]) -> list[str]:
     for parent, folders, files in os.walk(folder):
         place = Path(parent)
         if place != folder and (MANIFEST in files or UNFINISHED in folders):
-            folders[:], files = [], [MANIFEST] if MANIFEST in files else []
+            files = [name for name in files if name == MANIFEST]
+            folders.clear()
         folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in [*files, *(name for name in folders if (place / name).is_symlink())]:
-            if name.startswith("."):
-                continue
+
+        visible = [name for name in files if not name.startswith(".")]
+        for name in [*visible, *folders]:
             if (place / name).is_symlink():
                 raise RequestError(f"{place / name} is a symbolic link: replace it by the file")
+        for name in visible:
             is_table = place == folder / DERIVED_FOLDER and name.endswith(".csv")
-            if not is_table and not (place == folder and name in derived):
+            is_derived = place == folder and name in derived
+            if not is_table and not is_derived:
                 names.append((place / name).relative_to(folder).as_posix())
     return sorted(names)
 
@@ -73,16 +76,12 @@ def find_faults(
         present = set(list_files(folder, derived))
     except RequestError as error:
         return [(MANIFEST, str(error))]
-    # A folder with another manifest is not foreign, since no reader looks into it.
-    foreign = {name for name in present - entries.keys() if not name.endswith(f"/{MANIFEST}")}
-    faults = [(name, GONE) for name in entries.keys() - present] + [
-        (name, FOREIGN) for name in foreign
-    ]
-    return sorted(
-        faults
-        + [
-            (name, CHANGED)
-            for name in entries.keys() & present
-            if digest(folder / name) != entries[name]
-        ]
-    )
+
+    faults = [(name, GONE) for name in entries.keys() - present]
+    for name in present:
+        # A folder with another manifest is not foreign, since no reader looks into it.
+        if name not in entries and not name.endswith(f"/{MANIFEST}"):
+            faults.append((name, FOREIGN))
+        elif name in entries and digest(folder / name) != entries[name]:
+            faults.append((name, CHANGED))
+    return sorted(faults)

@@ -65,6 +65,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None, schema: Any = N
         parquet_file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
         check_size(path, parquet_file.metadata, len(content))
         table = parquet_file.read(columns)
+
     if schema is not None:
         check_schema(path, table.schema, schema)
     return table
@@ -113,11 +114,11 @@ def _arrow(column: Array, field: Any) -> Any:
     `pa.array` does the same and imports pandas, which takes longer than most audits write.
     """
     values = np.ma.getdata(column)
-    valid = (
-        pa.py_buffer(np.packbits(~np.ma.getmaskarray(column), bitorder="little"))
-        if field.nullable
-        else None
-    )
+    valid = None
+    if field.nullable:
+        valid = pa.py_buffer(np.packbits(~np.ma.getmaskarray(column), bitorder="little"))
+
+    # A text is its bytes, behind the place where each begins.
     if field.type == pa.string():
         texts = [text.encode() for text in values]
         data = [np.cumsum([0, *map(len, texts)], dtype=np.int32), b"".join(texts)]
@@ -125,6 +126,7 @@ def _arrow(column: Array, field: Any) -> Any:
         data = [np.packbits(values.astype(bool), bitorder="little")]
     else:
         data = [np.ascontiguousarray(values, field.type.to_pandas_dtype())]
+
     return pa.Array.from_buffers(field.type, len(values), [valid, *map(pa.py_buffer, data)])
 
 
@@ -147,7 +149,8 @@ def _column(column: Any, field: Any) -> Array:
     if not field.nullable:
         return _values(column)
 
-    mask, values = ~_is_valid(column), _values(column).copy()
+    mask = ~_is_valid(column)
+    values = _values(column).copy()
     values[mask] = 0
     return np.ma.MaskedArray(values, mask=mask)
 
@@ -157,7 +160,8 @@ def _values(array: Any) -> Array:
 
     `to_numpy` does the same and imports pandas.
     """
-    n, (_, data) = len(array), array.buffers()
+    n = len(array)
+    _, data = array.buffers()
     if array.type == pa.bool_():
         return _bits(data, array.offset, n)
     kind = np.dtype(array.type.to_pandas_dtype())

@@ -46,7 +46,8 @@ class Parts:
             key: what the piece is known by.
             rows: the dataclass of its rows.
         """
-        record, table = self._file(key, ".json"), self._file(key, ".parquet")
+        record = self._file(key, ".json")
+        table = self._file(key, ".parquet")
         if not record.exists():
             return None
 

@@ -20,13 +20,13 @@ def build(of: type[Rows], n: int, **columns: Any) -> Rows:
         TypeError: a required column is missing.
     """
     filled: dict[str, Array] = {}
+
     for name, column in columns_of(of).items():
         dtype = np.dtype(object) if column.kind == "string" else np.dtype(column.kind)
         if name in columns and column.null:
             array = np.ma.asarray(columns[name], dtype)
-            filled[name] = np.ma.MaskedArray(
-                np.broadcast_to(array, (n,)).copy(), np.ma.getmaskarray(array)
-            )
+            values = np.broadcast_to(array, (n,)).copy()
+            filled[name] = np.ma.MaskedArray(values, np.ma.getmaskarray(array))
         elif name in columns:
             filled[name] = np.broadcast_to(np.asarray(columns[name], dtype), (n,))
         elif column.null:
@@ -35,6 +35,7 @@ def build(of: type[Rows], n: int, **columns: Any) -> Rows:
             filled[name] = np.full(n, "" if column.kind == "string" else 0, dtype)
         else:
             raise TypeError(f"rows need the column {name}")
+
     return of(**filled)
 
 

@@ -167,12 +167,11 @@ class Run:
         For a sample with an adversarial example they belong to the input that `adversarial`
         returns. `legend` explains them.
         """
+        if not self.legend(model, attack):
+            return {}
+
         extras: dict[int, dict[str, Array]] = {}
-        for name, array in (
-            self._read_arrays(model, attack, ids, inputs=False).items()
-            if self.legend(model, attack)
-            else ()
-        ):
+        for name, array in self._read_arrays(model, attack, ids, inputs=False).items():
             sample, _, key = name.partition("/")
             extras.setdefault(int(sample), {})[key] = array
         return extras
@@ -214,11 +213,9 @@ class Run:
     def array_files(self, model: str, stage: str) -> list[Path]:
         """The files of the inputs and extras of a stage."""
         name = self._files.get((model, stage))
-        return (
-            []
-            if name is None
-            else sorted((self.path / "arrays").glob(f"{name}-[0-9]*.safetensors"))
-        )
+        if name is None:
+            return []
+        return sorted((self.path / "arrays").glob(f"{name}-[0-9]*.safetensors"))
 
     def name_of(self, model: str, stage: str) -> str:
         """The name of the files of a stage, such as 1-02-apgd-ce."""
@@ -279,24 +276,31 @@ def merge_attacks(attacks: Sequence[Records]) -> Records:
     records = rows.concatenate([NO_ROWS, *attacks])
     if not len(records):
         return records
+
+    # The attacks on each sample, one after another, each at a smaller budget.
     ids, inverse = np.unique(records.sample_id, return_inverse=True)
     order = np.lexsort((-np.ma.getdata(records.attacked), records.sample_id))
     starts = np.searchsorted(records.sample_id[order], ids)
     ends = np.append(starts[1:], len(order)) - 1
-    first, last = order[starts], order[ends]
+    first = order[starts]
+    last = order[ends]
+
+    # The last attack found the closest input, unless it found none: then the one before did.
     closest = order[np.maximum(ends - np.ma.getmaskarray(records.broken)[last], starts)]
     merged = rows.take(records, closest)
-    columns = {name: np.bincount(inverse, getattr(records, name), len(ids)) for name in SUMS}
-    failed = np.flatnonzero(records.outcome[last] == Outcome.FAILED)
     outcome = merged.outcome.copy()
-    outcome[failed] = str(Outcome.FAILED)
+    outcome[records.outcome[last] == Outcome.FAILED] = str(Outcome.FAILED)
+    sums = {}
+    for name in SUMS:
+        column = getattr(records, name)
+        sums[name] = np.bincount(inverse, column, len(ids)).astype(column.dtype)
     return replace(
         merged,
         attacked=records.attacked[first],
         outcome=outcome,
         margin=records.margin[last],
         queries_to_success=records.queries_to_success[first],
-        **{name: values.astype(getattr(records, name).dtype) for name, values in columns.items()},
+        **sums,
     )
 
 
@@ -310,5 +314,6 @@ def holders_of(groups: Mapping[str, Records]) -> dict[int, str]:
         broken = np.ma.filled(records.broken, np.inf)
         for sample, eps in zip(records.sample_id.tolist(), broken.tolist(), strict=True):
             if sample not in lowest or eps < lowest[sample]:
-                holders[sample], lowest[sample] = name, eps
+                holders[sample] = name
+                lowest[sample] = eps
     return holders

@@ -54,7 +54,7 @@ class Finding(Content):
     """Why the check was not made, or could not decide."""
 
 
-class Repair(Passes):
+class RepairFacts(Passes):
     """The way around a gradient or a reject class that failed its check."""
 
     way: str = ""
@@ -212,7 +212,7 @@ class RunManifest(GrowingManifest):
     """Meaning of the numbers that an attack stores for a sample, by model and stage."""
     failed: TableOf[TableOf[TableOf[str]]] = {}
     """Samples that could not be judged and why, by model and stage."""
-    repairs: TableOf[Repair] = {}
+    repairs: TableOf[RepairFacts] = {}
     """The way around a gradient that failed its check, by model."""
     probes: Annotated[
         TableOf[Passes], Claimed("the cost of checks, which a resumed run pays more than once")
@@ -225,24 +225,22 @@ class RunManifest(GrowingManifest):
 
     @model_validator(mode="after")
     def _fits(self) -> "RunManifest":
-        if not self.eps or sorted(set(self.eps)) != self.eps or len(self.eps_text) != len(self.eps):
+        """Refuse fields that contradict each other."""
+        is_ascending = sorted(set(self.eps)) == self.eps
+        if not self.eps or not is_ascending or len(self.eps_text) != len(self.eps):
             raise misfit("does not list the same budgets, ascending, in eps and eps_text")
-        names, stages = [model.name for model in self.models], [stage.name for stage in self.stages]
+        names = [model.name for model in self.models]
+        stages = [stage.name for stage in self.stages]
         if not names or len({*names}) < len(names) or len({*stages}) < len(stages):
             raise misfit("does not list models and stages once each")
-        if not isinstance(attacks := self.request.get("attack"), list) or not all(
-            isinstance(spec, str) for spec in attacks
-        ):
+
+        attacks = self.request.get("attack")
+        if not isinstance(attacks, list) or not all(isinstance(spec, str) for spec in attacks):
             raise misfit("does not list its attacks in request")
         self._check_files()
-        samples = (
-            sample
-            for stages in self.failed.values()
-            for failed in stages.values()
-            for sample in failed
-        )
-        if not all(sample.isdecimal() for sample in samples):
-            raise misfit("names a sample by something else than its number in failed")
+        for by_stage in self.failed.values():
+            if not all(sample.isdecimal() for failed in by_stage.values() for sample in failed):
+                raise misfit("names a sample by something else than its number in failed")
         return self
 
     def _check_files(self) -> None:
@@ -255,11 +253,11 @@ class RunManifest(GrowingManifest):
         }
         files = stage_files(facts)
         allowed = {f"records/{name}.parquet" for name in files.values()}
-        allowed |= {
-            name
-            for name in self.files
-            if (match := ARRAYS.fullmatch(name)) and match[1] in files.values()
-        }
+        for name in self.files:
+            match = ARRAYS.fullmatch(name)
+            if match is not None and match[1] in files.values():
+                allowed.add(name)
+
         first = {f"records/{files[model.name, CLEAN]}.parquet" for model in self.models}
         if wrong := sorted((self.files.keys() - allowed) | (first - self.files.keys())):
             raise misfit(

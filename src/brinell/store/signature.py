@@ -34,10 +34,12 @@ def signers(path: Path, keys: Path | str | None) -> list[str]:
     """
     if keys is None:
         return []
+
+    # Copies, so that the files cannot change between two looks at them.
     with tempfile.TemporaryDirectory(prefix="brinell-") as folder:
-        manifest, signature, allowed = (
-            Path(folder) / name for name in (MANIFEST, SIGNATURE, "signers")
-        )
+        manifest = Path(folder) / MANIFEST
+        signature = Path(folder) / SIGNATURE
+        allowed = Path(folder) / "signers"
         manifest.write_bytes(bounded.read(path / MANIFEST, bounded.MOST_TEXT))
         try:
             signature.write_bytes(bounded.read(path / SIGNATURE, MOST))
@@ -54,6 +56,7 @@ def signers(path: Path, keys: Path | str | None) -> list[str]:
             raise RequestError(
                 f"the file of signers {keys} cannot be read: {one_line(error)}"
             ) from None
+
         try:
             fingerprint = _fingerprint(manifest, signature)
         except ValueError as error:
@@ -68,6 +71,7 @@ def signers(path: Path, keys: Path | str | None) -> list[str]:
                 f"{path} is signed by {fingerprint}, which is none of the signers "
                 f"for {NAMESPACE} in {keys}"
             )
+
     name = "" if signer == "*" else f"{signer} "
     return [f"the manifest, and with it records and arrays, is signed by {name}({fingerprint})"]
 
@@ -95,14 +99,13 @@ def _signer(manifest: Path, signature: Path, allowed: Path) -> str | None:
 def _ssh_keygen(
     action: str, *arguments: str, stdin: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
+    """The outcome of an action of ssh-keygen on signatures."""
+    command = ["ssh-keygen", "-Y", action, *arguments]
+
     with (stdin or Path(os.devnull)).open("rb") as content:
         try:
             return subprocess.run(
-                ["ssh-keygen", "-Y", action, *arguments],
-                stdin=content,
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
+                command, stdin=content, capture_output=True, encoding="utf-8", errors="replace"
             )
         except FileNotFoundError:
             raise RequestError(

@@ -68,6 +68,7 @@ def find_origin(folder: Path, text: str, claimed: object, trust: Path | str | No
     """
     if trust is not None and folder.resolve().is_relative_to(Path(trust).resolve()):
         return Path.cwd()
+
     directory = str(claimed).partition(":")[2]
     expected = _mark(folder, text, directory)
     if expected is None or not hmac.compare_digest(expected.encode(), str(claimed).encode()):
