@@ -151,21 +151,7 @@ def models_of(
     }
     if not models_by_name:
         settings = {"preprocessing": preprocessing, "mean": mean, "std": std}
-        if unsupported := [key for key, value in settings.items() if value is not None]:
-            raise RequestError(
-                f"{unsupported[0]} is for models in memory; a spec says it "
-                "itself, such as onnx:FILE?mean=0.5&std=0.25"
-            )
-        if answers is not None:
-            raise RequestError(
-                "answers says what a model in memory answers; a spec says it "
-                "itself, ...?answers=probabilities"
-            )
-        if output is not None:
-            raise RequestError(
-                "output is for models in memory; a spec says it itself, such as "
-                "torch:FILE.py:net?output=0"
-            )
+        _check_specs(settings, answers, output)
         return ()
     if not isinstance(output, str | int | None):
         raise RequestError(
@@ -188,36 +174,57 @@ def models_of(
     return tuple(in_order_of(model, dataset) if in_order else model for model in models)
 
 
+def _check_specs(settings: Mapping[str, Any], answers: Any, output: Any) -> None:
+    """Refuse keywords about models in memory where specs are given."""
+    if unsupported := [key for key, value in settings.items() if value is not None]:
+        raise RequestError(
+            f"{unsupported[0]} is for models in memory; a spec says it "
+            "itself, such as onnx:FILE?mean=0.5&std=0.25"
+        )
+    if answers is not None:
+        raise RequestError(
+            "answers says what a model in memory answers; a spec says it "
+            "itself, ...?answers=probabilities"
+        )
+    if output is not None:
+        raise RequestError(
+            "output is for models in memory; a spec says it itself, such as "
+            "torch:FILE.py:net?output=0"
+        )
+
+
 def _models_by_name(model: Any) -> dict[str, Any]:
     """The models in memory by their names; none where specs are given."""
     if isinstance(model, str | Path):
         return {}
     if isinstance(model, dict | list | tuple) and not model:
-        kind, remedy = (
-            ("dict", "give {'name': model}")
-            if isinstance(model, dict)
-            else ("list", "give at least one")
-        )
-        raise RequestError(f"the {kind} of models is empty: {remedy}")
+        is_dict = isinstance(model, dict)
+        remedy = "give {'name': model}" if is_dict else "give at least one"
+        raise RequestError(f"the {'dict' if is_dict else 'list'} of models is empty: {remedy}")
+
     if isinstance(model, list | tuple):
         if all(isinstance(entry, str | Path) for entry in model):
             return {}
-        pairs: dict[str, Any] = {}
-        for entry in model:
-            name = name_of(entry)
-            numbered = (f"{name}-{number}" if number > 1 else name for number in count(1))
-            pairs[next(free for free in numbered if free not in pairs)] = entry
+        pairs = _named(model)
+    elif isinstance(model, dict):
+        pairs = {str(name): entry for name, entry in model.items()}
     else:
-        pairs = (
-            {str(name): entry for name, entry in model.items()}
-            if isinstance(model, dict)
-            else {name_of(model): model}
-        )
+        pairs = {name_of(model): model}
     if specs := [str(entry) for entry in pairs.values() if isinstance(entry, str | Path)]:
         raise RequestError(
             f"{specs[0]!r} is a spec among models in memory: give all as specs in "
             "a list, or all as objects"
         )
+    return pairs
+
+
+def _named(models: Sequence[Any]) -> dict[str, Any]:
+    """Models by their names; of several with one name the later ones have numbers."""
+    pairs: dict[str, Any] = {}
+    for model in models:
+        name = name_of(model)
+        numbered = (f"{name}-{number}" if number > 1 else name for number in count(1))
+        pairs[next(free for free in numbered if free not in pairs)] = model
     return pairs
 
 

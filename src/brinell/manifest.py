@@ -95,9 +95,8 @@ class DomainFacts(Content):
     @model_validator(mode="after")
     def _fits(self) -> "DomainFacts":
         """Refuse fields that contradict each other."""
-        low, high = (
-            bound if isinstance(bound, list) else [bound] for bound in (self.low, self.high)
-        )
+        low = self.low if isinstance(self.low, list) else [self.low]
+        high = self.high if isinstance(self.high, list) else [self.high]
         if not self.shape or any(len(bound) not in (1, self.shape[0]) for bound in (low, high)):
             raise misfit("has bounds for another number of channels than its shape has")
 

@@ -93,9 +93,8 @@ def _installed(kind: str) -> EntryPoints:
 
 def _built_in(kind: str) -> set[str]:
     """Names of the plugins in the folder of a kind; the files are not imported."""
-    modules = pkgutil.iter_modules(
-        importlib.import_module(FOLDERS[kind]).__path__
-    )  # the package is empty
+    package = importlib.import_module(FOLDERS[kind])  # it is empty
+    modules = pkgutil.iter_modules(package.__path__)
     return {module.name.replace("_", "-") for module in modules if not module.name.startswith("_")}
 
 
@@ -119,14 +118,15 @@ def load(kind: str, name: str) -> type[Any]:
 
     if built_in:
         module = importlib.import_module(f"{FOLDERS[kind]}.{name.replace('-', '_')}")
-        (plugin,) = (
+        classes = [
             value
             for name, value in vars(module).items()
             if dataclasses.is_dataclass(value)
             and value.__module__ == module.__name__
             and not name.startswith("_")
-        )
-        return cast(type[Any], plugin)
+        ]
+        assert len(classes) == 1, f"{module.__name__} holds one public dataclass, its plug-in"
+        return cast(type[Any], classes[0])
     if entries:
         return cast(type[Any], entries[0].load())
     raise RequestError(

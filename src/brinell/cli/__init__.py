@@ -136,8 +136,10 @@ def _root(
     """Take the options before the verb."""
     ROOT.quiet = quiet
     ROOT.verbose = verbose
-    ROOT.trust = None if trust is None else user_path(trust)
     ROOT.on = on
+
+    # A path of the user's, with a home folder in full.
+    ROOT.trust = None if trust is None else user_path(trust)
 
 
 def main() -> None:

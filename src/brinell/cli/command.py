@@ -64,11 +64,13 @@ class Command:
             # The data may say which task the study is about.
             self.study = of_data(self.study, (self._file_values() | self.values).get("data"))
             return self._answer(self._run())
+
         except KeyboardInterrupt:
             if not self.resume_command:
                 raise
             say(f"interrupted; what was computed is kept: go on with {self.resume_command}")
             return 130
+
         except StoppedError as error:
             hint = ""
             if self.resume_command and error.resumable:

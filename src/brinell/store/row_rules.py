@@ -45,131 +45,156 @@ def find_violations(manifest: Mapping[str, Any], parts: Iterable[Records]) -> It
     records = iter(parts)
     for model in manifest["models"]:
         clean = next(records)
-        yield from _find_violations(
-            manifest, model, {"name": CLEAN}, clean, clean, np.full(len(clean), np.inf)
-        )
-        before = np.full(len(clean), np.inf)
+        nothing = np.full(len(clean), np.inf)
+        yield from _Part(manifest, model, {"name": CLEAN}, clean, clean, nothing).violations()
+
+        before = nothing.copy()
         for stage in manifest["stages"]:
             rows = next(records)
-            faults = list(_find_violations(manifest, model, stage, rows, clean, before))
-            yield from faults
-            if not faults:
+            violations = list(_Part(manifest, model, stage, rows, clean, before).violations())
+            yield from violations
+            if not violations:
                 index = np.searchsorted(clean.sample_id, rows.sample_id)
                 before[index] = np.minimum(before[index], np.ma.filled(rows.broken, np.inf))
 
 
-def _find_violations(
-    manifest: Mapping[str, Any],
-    model: Mapping[str, Any],
-    stage: Mapping[str, Any],
-    rows: Records,
-    clean: Records,
-    before: Array,
-) -> Iterator[Violation]:
-    """The rules that the rows of a stage break; `before` (n,) are the smallest budgets broken by
-    those before it.
+class _Part:
+    """The rows of a model and a stage, with what its rules speak of.
+
+    Args:
+        manifest: the manifest of the run.
+        model: the model, as the manifest has it.
+        stage: the stage, likewise.
+        rows: the rows of the stage.
+        clean: the rows of the first check, samples ascending.
+        before: (n,) the smallest budgets broken by the stages before, for the samples of `clean`.
     """
-    location, ids, is_clean = (
-        f"{model['name']} {stage['name']}",
-        rows.sample_id,
-        stage["name"] == CLEAN,
-    )
-    if (np.diff(ids) <= 0).any() or not np.isin(ids, clean.sample_id).all():
-        yield Violation(
-            location,
-            "the rows are not one for each sample of the run, ascending",
-            np.zeros(0, np.int64),
-        )
-        return
-    column = {name: np.ma.getdata(getattr(rows, name)) for name in columns_of(rows)}
-    present = {name: ~np.ma.getmaskarray(getattr(rows, name)) for name in column}
-    index = np.searchsorted(clean.sample_id, ids)
-    criterion = manifest.get("criterion", {})
-    is_targeted, by_threshold = criterion.get("name") == "targeted", "text" in criterion
-    reasons = manifest.get("failed", {}).get(model["name"], {}).get(str(stage["name"]), {})
-    failed, outcome = np.isin(ids, sorted(map(int, reasons))), column["outcome"].astype(str)
-    broken, attacked, is_right = (
-        has_broken(rows),
-        present["attacked"],
-        column["clean_pred"] == column["label"],
-    )
-    levels = [eps for eps in manifest["eps"] if eps > 0]
 
-    rules = {
-        "the row belongs to another model, attack or distance": (column["model"] != model["name"])
-        | (column["attack"] != stage["name"])
-        | (column["distance"] != manifest["distance"]),
-        "the row has a target class, or lacks one": ~failed & (present["target"] != is_targeted),
-        "a size is negative": np.any(
-            [present[name] & (column[name] < 0) for name in SIZES], axis=0
-        ),
-        "a cost is negative": np.any([column[name] < 0 for name in (*COSTS, "seconds")], axis=0),
-    }
-    for name in ("label", "target", "clean_pred", "adv_pred", "quantised_pred"):
-        least = np.where(failed, -1, 0) if name == "clean_pred" else 0
-        is_class = (column[name] >= least) & (column[name] < model["classes"])
-        rules[f"the row's {name} is no class of the model"] = present[name] & ~is_class
-    for name in ("clean_confidence", "adv_confidence"):
-        is_share = (column[name] >= 0) & (column[name] <= 1 + 1e-6)
-        rules[f"the row's {name} is no probability"] = present[name] & ~is_share
-    for name in ("adv_margin", "margin", *SIZES, "seconds", "unit"):
-        rules[f"the row's {name} is not finite"] = present[name] & ~np.isfinite(column[name])
-    for name in SUCCESS_COLUMNS:
-        rules[f"the row lacks {name}, or has it though no attack succeeded"] = (
-            present[name] != broken
-        )
+    def __init__(
+        self,
+        manifest: Mapping[str, Any],
+        model: Mapping[str, Any],
+        stage: Mapping[str, Any],
+        rows: Records,
+        clean: Records,
+        before: Array,
+    ) -> None:
+        self.manifest, self.model, self.stage = manifest, model, stage
+        self.rows, self.clean, self.before = rows, clean, before
+        self.criterion: Mapping[str, Any] = manifest.get("criterion", {})
+        self.is_targeted = self.criterion.get("name") == "targeted"
+        self.ids = rows.sample_id
+        self.column = {name: np.ma.getdata(getattr(rows, name)) for name in columns_of(rows)}
+        self.present = {name: ~np.ma.getmaskarray(getattr(rows, name)) for name in self.column}
+        reasons = manifest.get("failed", {}).get(model["name"], {}).get(str(stage["name"]), {})
+        self.failed = np.isin(self.ids, sorted(map(int, reasons)))
+        self.broken = has_broken(rows)
 
-    if is_clean:
-        words = (
-            (Outcome.MET, Outcome.UNMET)
-            if by_threshold
-            else (Outcome.CORRECT, Outcome.MISCLASSIFIED)
-        )
-        expected = np.where(column["margin"] > 0 if by_threshold else is_right, *map(str, words))
-        answered = (column["clean_pred"] != -1) | (column["clean_confidence"] != 0)
-        of_class = by_threshold & (column["label"] == criterion.get("wrong_class"))
-        costs = np.any([column[name] != 0 for name in COSTS[1:]], axis=0)
-        rules |= {
-            "the row has an answer of a model that failed": failed & answered,
-            "the row's margin is that of a failed sample, or is missing": present["margin"]
-            == failed,
-            "the row has the result or the cost of an attack": broken
-            | attacked
-            | present["queries_to_success"]
-            | costs,
-            "the sample is of the class of the criterion": of_class,
+    def violations(self) -> Iterator[Violation]:
+        """The rules that these rows break, each with the samples of the rows."""
+        location = f"{self.model['name']} {self.stage['name']}"
+        is_ascending = bool((np.diff(self.ids) > 0).all())
+        if not is_ascending or not np.isin(self.ids, self.clean.sample_id).all():
+            description = "the rows are not one for each sample of the run, ascending"
+            yield Violation(location, description, np.zeros(0, np.int64))
+            return
+
+        rules = self._rules_of_all()
+        if self.stage["name"] == CLEAN:
+            rules |= self._rules_of_check()
+            outcome = self._outcome_of_check()
+        else:
+            rules |= self._rules_of_attack()
+            rules |= self._rules_of_repetition()
+            outcome = np.where(self.broken, str(Outcome.BROKEN), str(Outcome.SURVIVED))
+            outcome = np.where(self.present["attacked"], outcome, str(Outcome.SPARED))
+        expected = np.where(self.failed, str(Outcome.FAILED), outcome)
+        rules[
+            "the row's outcome contradicts its other values, or the manifest's reasons of failures"
+        ] = self.column["outcome"].astype(str) != expected
+        for description, rows in rules.items():
+            if rows.any():
+                yield Violation(location, description, self.ids[rows])
+
+    def _rules_of_all(self) -> dict[str, Array]:
+        """Rules of the rows of any stage, by description: (n,) bool, the rows that break each."""
+        column, present = self.column, self.present
+        is_other = column["model"] != self.model["name"]
+        is_other |= column["attack"] != self.stage["name"]
+        is_other |= column["distance"] != self.manifest["distance"]
+        is_negative = [present[name] & (column[name] < 0) for name in SIZES]
+        is_refund = [column[name] < 0 for name in (*COSTS, "seconds")]
+        rules = {
+            "the row belongs to another model, attack or distance": is_other,
+            "the row has a target class, or lacks one": ~self.failed
+            & (present["target"] != self.is_targeted),
+            "a size is negative": np.any(is_negative, axis=0),
+            "a cost is negative": np.any(is_refund, axis=0),
         }
-    else:
-        expected = np.where(
-            ~attacked, Outcome.SPARED, np.where(broken, Outcome.BROKEN, Outcome.SURVIVED)
-        ).astype(str)
-        was_right = np.isin(
-            clean.outcome[index].astype(str), [str(Outcome.CORRECT), str(Outcome.UNMET)]
-        )
-        attacked_at, broken_at = (
-            np.where(attacked, column["attacked"], np.inf),
-            np.where(broken, column["broken"], np.inf),
-        )
-        is_single, is_alone = stage.get("eot", 1) == 1, bool(stage.get("turn", {}).get("alone"))
-        is_wrong = (
-            column["adv_pred"] == column["target"]
-            if is_targeted
-            else column["adv_pred"] != column["label"]
-        )
-        has_margin = not (is_targeted or model.get("reject_class") is not None)
-        queries, forwards = column["queries_to_success"], column["forwards"]
-        rules |= {
-            "the sample was wrong or failed in the first check, and is not attacked": ~was_right,
+
+        for name in ("label", "target", "clean_pred", "adv_pred", "quantised_pred"):
+            least = np.where(self.failed, -1, 0) if name == "clean_pred" else 0
+            is_class = (column[name] >= least) & (column[name] < self.model["classes"])
+            rules[f"the row's {name} is no class of the model"] = present[name] & ~is_class
+        for name in ("clean_confidence", "adv_confidence"):
+            is_share = (column[name] >= 0) & (column[name] <= 1 + 1e-6)
+            rules[f"the row's {name} is no probability"] = present[name] & ~is_share
+        for name in ("adv_margin", "margin", *SIZES, "seconds", "unit"):
+            rules[f"the row's {name} is not finite"] = present[name] & ~np.isfinite(column[name])
+        for name in SUCCESS_COLUMNS:
+            rules[f"the row lacks {name}, or has it though no attack succeeded"] = (
+                present[name] != self.broken
+            )
+        return rules
+
+    def _outcome_of_check(self) -> Array:
+        """(n,) the outcomes that follow from the margins or the classes of the first check."""
+        if "text" in self.criterion:
+            is_met = self.column["margin"] > 0
+            return np.where(is_met, str(Outcome.MET), str(Outcome.UNMET))
+        is_right = self.column["clean_pred"] == self.column["label"]
+        return np.where(is_right, str(Outcome.CORRECT), str(Outcome.MISCLASSIFIED))
+
+    def _rules_of_check(self) -> dict[str, Array]:
+        """Rules of the rows of the first check."""
+        column, present = self.column, self.present
+        answered = (column["clean_pred"] != -1) | (column["clean_confidence"] != 0)
+        of_class = column["label"] == self.criterion.get("wrong_class")
+        costs = np.any([column[name] != 0 for name in COSTS[1:]], axis=0)
+        attacked = self.broken | present["attacked"] | present["queries_to_success"] | costs
+        return {
+            "the row has an answer of a model that failed": self.failed & answered,
+            "the row's margin is that of a failed sample, or is missing": present["margin"]
+            == self.failed,
+            "the row has the result or the cost of an attack": attacked,
+            "the sample is of the class of the criterion": ("text" in self.criterion) & of_class,
+        }
+
+    def _rules_of_attack(self) -> dict[str, Array]:
+        """Rules about what an attack did to the sample of a row."""
+        column, present, broken = self.column, self.present, self.broken
+        attacked = present["attacked"]
+        attacked_at = np.where(attacked, column["attacked"], np.inf)
+        broken_at = np.where(broken, column["broken"], np.inf)
+        levels = [eps for eps in self.manifest["eps"] if eps > 0]
+        is_single = self.stage.get("eot", 1) == 1
+        is_wrong = column["adv_pred"] != column["label"]
+        if self.is_targeted:
+            is_wrong = column["adv_pred"] == column["target"]
+        has_margin = not self.is_targeted and self.model.get("reject_class") is None
+        has_class = self.criterion.get("wrong_class") is None
+        has_cost = np.any([column[name] != 0 for name in COSTS], axis=0)
+        queries = column["queries_to_success"]
+        is_outside = (queries > column["forwards"]) | (queries < 1) | ~broken
+
+        rules = {
             "the row's attacked is no budget of the run": attacked & ~np.isin(attacked_at, levels),
             "the row's broken is no budget of the run": broken & ~np.isin(broken_at, levels),
             "the sample is broken at a budget above that of its attack": broken
             & (broken_at > attacked_at),
-            "an earlier attack broke the sample at this or a smaller budget": attacked
-            & (before[index] <= attacked_at)
-            & (not is_alone),
             "the row's class for the adversarial input is no success": broken
             & ~is_wrong
-            & (is_single and criterion.get("wrong_class") is None),
+            & (is_single and has_class),
             "the row's margin for the adversarial input is no success": broken
             & (column["adv_margin"] < 0)
             & (is_single and has_margin),
@@ -177,27 +202,38 @@ def _find_violations(
             & present["margin"]
             & (column["margin"] > 0),
             "the row has a margin or a cost, although nothing was attacked": ~attacked
-            & (present["margin"] | np.any([column[name] != 0 for name in COSTS], axis=0)),
-            "the row states an attack without a cost": attacked & ~failed & (forwards < 1),
+            & (present["margin"] | has_cost),
+            "the row states an attack without a cost": attacked
+            & ~self.failed
+            & (column["forwards"] < 1),
             "the row states a first success outside its queries": present["queries_to_success"]
-            & ((queries > forwards) | (queries < 1) | ~broken),
+            & is_outside,
         }
-        if manifest["distance"] in SIZES:
+        if self.manifest["distance"] in SIZES:
             limit = np.where(broken, broken_at, 0.0) * column["unit"] * (1 + 1e-5) + 1e-6
             rules["the row states a perturbation larger than its budget"] = broken & (
-                column[manifest["distance"]] > limit
+                column[self.manifest["distance"]] > limit
             )
+        return rules
+
+    def _rules_of_repetition(self) -> dict[str, Array]:
+        """Rules about the rows of the same samples in the first check and in earlier stages."""
+        index = np.searchsorted(self.clean.sample_id, self.ids)
+        outcome = self.clean.outcome[index].astype(str)
+        was_open = np.isin(outcome, [str(Outcome.CORRECT), str(Outcome.UNMET)])
+        is_alone = bool(self.stage.get("turn", {}).get("alone"))
+        attacked = self.present["attacked"]
+        attacked_at = np.where(attacked, self.column["attacked"], np.inf)
+        rules = {
+            "the sample was wrong or failed in the first check, and is not attacked": ~was_open,
+            "an earlier attack broke the sample at this or a smaller budget": attacked
+            & (self.before[index] <= attacked_at)
+            & (not is_alone),
+        }
+
         for name in ("label", "clean_pred", "clean_confidence", "target", "unit"):
-            first = getattr(clean, name)[index]
-            differs = (column[name] != np.ma.getdata(first)) & (
-                present[name] | ~np.ma.getmaskarray(first)
-            )
+            first = getattr(self.clean, name)[index]
+            is_stated = self.present[name] | ~np.ma.getmaskarray(first)
+            differs = (self.column[name] != np.ma.getdata(first)) & is_stated
             rules[f"the row has another {name} than the first check"] = differs
-    rules[
-        "the row's outcome contradicts its other values, or the manifest's reasons of failures"
-    ] = outcome != np.where(failed, str(Outcome.FAILED), expected)
-    yield from (
-        Violation(location, description, ids[rows])
-        for description, rows in rules.items()
-        if rows.any()
-    )
+        return rules

@@ -67,18 +67,16 @@ def inner_folder(run: Path, name: str) -> Path | None:
     folder = run / name
     if not (folder / MANIFEST).is_file():
         return None
-    outer, inner = read_json(run / MANIFEST), read_json(folder / MANIFEST)
+
+    outer = read_json(run / MANIFEST)
+    inner = read_json(folder / MANIFEST)
     with fitting(folder):
-        digests, known = (
-            {entry["digest"] for entry in manifest["models"]} for manifest in (inner, outer)
-        )
+        digests = {entry["digest"] for entry in inner["models"]}
+        models = {entry["digest"] for entry in outer["models"]}
         norm = inner.get("facts", {}).get("distance") or inner["request"].get("norm")
         norms = norm if isinstance(norm, list) else [norm]
-        if (
-            inner["data"]["digest"] != outer["data"]["digest"]
-            or not digests <= known
-            or outer["distance"] not in norms
-        ):
+        is_of_data = inner["data"]["digest"] == outer["data"]["digest"]
+        if not is_of_data or not digests <= models or outer["distance"] not in norms:
             raise RequestError(
                 f"{folder} is of other data, models or distances than {run}, in "
                 "which it lies: take it away"
