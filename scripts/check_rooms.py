@@ -18,7 +18,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "brinell"
 
 CEILINGS = {
     (".",): 850,
-    ("core",): 2_717,
+    ("core",): 2_786,
     (
         "attacks",
         "bounds",
@@ -32,7 +32,7 @@ CEILINGS = {
     ("rlab",): 2_170,
     ("training",): 900,
     ("engine",): 4_785,  # 3,300 once the audit goes by the kit
-    ("store",): 950,
+    ("store",): 1_019,
     ("analysis",): 2_370,
     ("reports",): 1_900,
     ("studies",): 9_240,  # 8,200 once masks and boxes go by the one audit
@@ -40,7 +40,7 @@ CEILINGS = {
     ("testing",): 1_100,
 }
 """Statements at most, by the folders of a room; "." is what stands beside the folders."""
-WHOLE = 38_290
+WHOLE = 38_491
 """Statements of the whole package at most."""
 
 WIDTH = 100
