@@ -67,36 +67,43 @@ def installed(tmp_path, root, monkeypatch):
         del sys.modules[name]
 
 
-def test_a_task_is_one_package(installed, tmp_path, monkeypatch):
+@pytest.fixture
+def data(installed):
+    """The pictures as data of the task."""
     from brinell_ordinal.run import Ordered
 
     x, y = pictures()
-    data = Ordered(brinell.data(x, y, classes=[str(number) for number in range(GRADES)]))
+    return Ordered(brinell.data(x, y, classes=[str(number) for number in range(GRADES)]))
 
-    result = brinell.audit(
-        Scale(), data, eps=list(EPS), attack="pgd?steps=5", out=tmp_path / "audit"
-    )
+
+def test_an_audit_finds_the_worst_case_and_is_verified(data, tmp_path, monkeypatch):
+    x, y = pictures()
+    folder = tmp_path / "audit"
+    result = brinell.audit(Scale(), data, eps=list(EPS), attack="pgd?steps=5", out=folder)
     shares = [rate.value for rate in result.robust_accuracy]
     assert shares == pytest.approx([worst(x, y, eps).mean() for eps in EPS], abs=1e-9)
     assert result.clean_accuracy.value == 1 and 0 < shares[1] < shares[0] < 1
-    assert "stay near enough" in str(result) and (tmp_path / "audit" / "report.html").exists()
-    assert brinell.open(tmp_path / "audit") == result
+    assert "stay near enough" in str(result) and (folder / "report.html").exists()
+    assert brinell.open(folder) == result
 
-    verified = brinell.verify(tmp_path / "audit", Scale(), data)
+    verified = brinell.verify(folder, Scale(), data)
     assert not verified.problems and verified.replayed
 
+    monkeypatch.undo()  # as where the package is not installed
+    with pytest.raises(BrinellError, match="no task 'ordinal' is installed"):
+        brinell.open(folder)
+
+
+def test_a_transfer_takes_the_task_and_a_benchmark_says_why_not(data, tmp_path):
+    x, y = pictures()
     moved = brinell.transfer(
         model=[Scale(), Brighter()], data=data, eps=0.1, attack="pgd?steps=5", out=tmp_path / "t"
     )
     figures = {(cell.source, cell.model): cell.figures[0].value for cell in moved.cells}
-    assert figures["Scale", "Scale"] == pytest.approx(shares[1])
+    assert figures["Scale", "Scale"] == pytest.approx(worst(x, y, 0.1).mean())
     assert figures[None, "Scale"] > figures["Brighter", "Scale"] >= figures["Scale", "Scale"]
 
     with pytest.raises(BrinellError, match="holds classes, masks or boxes"):
         brinell.benchmark(Scale(), data, out=tmp_path / "set")
     with pytest.raises(BrinellError, match="write a number of steps"):
         brinell.audit(Scale(), data, eps=0.1, criterion="near", out=tmp_path / "b")
-
-    monkeypatch.undo()  # as where the package is not installed
-    with pytest.raises(BrinellError, match="no task 'ordinal' is installed"):
-        brinell.open(tmp_path / "audit")
