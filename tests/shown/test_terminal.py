@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from rich.cells import cell_len
+from rich.text import Text
 
 from brinell.analysis.robust_accuracy import rate
 from brinell.cli.options import terminal_colors
@@ -158,6 +159,34 @@ def test_a_wide_table_is_turned_or_cut_into_blocks():
         ["model", *budgets[8:]],
     ]
     assert sum("model-7" in line for line in lines) == 3
+
+
+def test_a_heading_has_one_line_where_there_is_room():
+    """By hand: with «total drop» in one line the columns and their gaps take 43 cells."""
+    rows = [(f"class {k}", *range(10 + k, 16 + k), 3.5) for k in range(3)]
+    table = Table(title="t", columns=["class", *"abcdef", "total drop"], rows=rows, terminal=True)
+    assert lines_of(table, 80)[2].split() == ["class", *"abcdef", "total", "drop"]
+    assert lines_of(table, 44)[2].split() == ["class", *"abcdef", "total", "drop"]
+    assert [line.split()[-1] for line in lines_of(table, 36)[2:4]] == ["total", "drop"]
+
+
+def test_room_that_takes_no_line_off_stays_free():
+    """Property: widths are the least, or one less would take more lines."""
+    rng = random.Random(0)
+    for _ in range(50):
+        texts = [
+            [
+                Text(" ".join("x" * rng.randint(1, 9) for _ in range(rng.randint(1, 6))))
+                for _ in "ab"
+            ]
+            for _ in range(rng.randint(1, 5))
+        ]
+        least = [max(terminal._longest_word(text) for text in column) for column in texts]
+        widths = terminal._widened(least, texts, rng.randint(0, 40))
+        for column, size, start in zip(texts, widths, least, strict=True):
+            words = [[len(word) for word in text.plain.split()] for text in column]
+            lines = terminal._count_lines(words, size)
+            assert size == start or terminal._count_lines(words, size - 1) > lines
 
 
 def test_a_digit_is_never_lost_beside_long_names():

@@ -6,6 +6,7 @@ printed: the table with its intervals, without them, with rows and columns excha
 columns one below another, each with the names of the rows.
 """
 
+import bisect
 import io
 import itertools
 import shutil
@@ -149,11 +150,6 @@ class TextTable:
             widths.append(max([*map(_longest_word, texts), *short]))
         return widths
 
-    @cached_property
-    def most(self) -> list[int]:
-        """By column the cells of a terminal that it fills."""
-        return [max(text.cell_len for text in texts) for texts in self.columns]
-
 
 @dataclass(frozen=True)
 class ColumnBlocks:
@@ -181,7 +177,7 @@ class ColumnBlocks:
         has_room = indent + sum(least) + GAP * (len(columns) - 1) <= width
         gap = GAP if has_room else NARROW_GAP
         room = width - indent - sum(least) - gap * (len(columns) - 1)
-        widths = _widened(least, [grid.most[column] for column in columns], room)
+        widths = _widened(least, [grid.columns[column] for column in columns], room)
 
         def draw(cells: Sequence[Text], bottom: bool = False) -> Iterator[Text]:
             if self.above:
@@ -254,17 +250,43 @@ def _layout(grid: TextTable, width: int, above: bool) -> ColumnBlocks | None:
     return ColumnBlocks(grid, blocks or [[]], above)
 
 
-def _widened(least: Sequence[int], most: Sequence[int], room: int) -> list[int]:
-    """Widths between the least and the most: each further cell of the terminal goes to the column
-    whose longest text takes the most lines.
+def _widened(least: Sequence[int], columns: Sequence[Sequence[Text]], room: int) -> list[int]:
+    """Widths from the least on: the room goes to the columns of the most lines, each time as much
+    as takes a line off one; what takes none off stays free.
     """
     widths = list(least)
-    for _ in range(max(room, 0)):
-        column = max(range(len(widths)), key=lambda k: most[k] / max(widths[k], 1), default=None)
-        if column is None or widths[column] >= most[column]:
-            break
-        widths[column] += 1
-    return widths
+    words = [[[*map(cell_len, text.plain.split())] for text in texts] for texts in columns]
+    while True:
+        lines = [_count_lines(texts, width) for texts, width in zip(words, widths, strict=True)]
+        for column in sorted(range(len(widths)), key=lambda k: -lines[k]):
+            further = range(1, room + 1) if lines[column] > 1 else ()
+            # Lines never grow with the width, so that the least that takes one off is bisected.
+            needed = bisect.bisect_left(
+                further,
+                True,
+                key=lambda extra, k=column: _count_lines(words[k], widths[k] + extra) < lines[k],
+            )
+            if needed < len(further):
+                widths[column] += needed + 1
+                room -= needed + 1
+                break
+        else:
+            return widths
+
+
+def _count_lines(texts: Sequence[Sequence[int]], width: int) -> int:
+    """Lines of the longest cell of a column, by the lengths of its words."""
+    most = 1
+    for words in texts:
+        lines, free = 0, -1
+        for length in words:
+            if length < free:
+                free -= length + 1
+            else:  # a word that is wider than its column takes several lines
+                rows = -(-length // max(width, 1))
+                lines, free = lines + rows, rows * width - length
+        most = max(most, lines)
+    return most
 
 
 def _wrapped(text: Text, width: int, right: bool, console: Console) -> list[Text]:
