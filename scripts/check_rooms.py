@@ -27,7 +27,7 @@ CEILINGS = {
         "distances",
         "distortions",
         "explainers",
-    ): 6_500,
+    ): 6_550,
     ("models", "datasets"): 4_600,
     ("rlab",): 2_170,
     ("training",): 900,
@@ -40,7 +40,7 @@ CEILINGS = {
     ("testing",): 1_100,
 }
 """Statements at most, by the folders of a room; "." is what stands beside the folders."""
-WHOLE = 38_491
+WHOLE = 38_570
 """Statements of the whole package at most."""
 
 WIDTH = 100

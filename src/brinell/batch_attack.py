@@ -133,7 +133,7 @@ def attack(
             (standard), each of which gets the samples that are still robust.
         eps: the budget: a number, a text such as 8/255, or one number for each sample; an attack
             that minimises the distance (fab, ddn, fmn, sigma-zero) takes none for any distance.
-        norm: linf, l2, l1 or l0, also as np.inf, 2, 1, 0; or embedding:FILE.
+        norm: linf, l2, l1 or l0, also as np.inf, 2, 1, 0; pixels; or embedding:FILE.
         targeted: a class, or one for each sample, or least-likely, or random: nothing else counts
             as a success.
         worst: use all steps for every sample, even if it is misclassified, and return the input of

@@ -21,6 +21,7 @@ from brinell.core.domain import KINDS, Domain
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access
 from brinell.core.streams import Streams
+from brinell.core.threat import COUNTS
 from brinell.testing import linear_problem
 
 THREE = Domain(kind="vector", shape=(3,))
@@ -273,7 +274,7 @@ def run_linear(attack, distance, problem, eps, criterion=MISCLASSIFIED):
 
 def less(margin, distance):
     """A little less than the margin, with which no attack wins; in L0 one value less."""
-    return margin - 1 if distance == "l0" else 0.95 * margin
+    return margin - 1 if distance in COUNTS else 0.95 * margin
 
 
 def check_margins(name, subtests):
@@ -281,9 +282,12 @@ def check_margins(name, subtests):
     the goal.
     """
     for number, (attack, distance, problem) in enumerate(problems(name)):
-        near, far = 1 - problem.batch.y, torch.full_like(problem.batch.y, 3)
+        nearest = 1 - problem.batch.y
+        farthest = torch.full_like(problem.batch.y, 3)
         goals = (
-            [MISCLASSIFIED, Targeted(near)] if attack.targeted and not number else [MISCLASSIFIED]
+            [MISCLASSIFIED, Targeted(nearest)]
+            if attack.targeted and not number
+            else [MISCLASSIFIED]
         )
         for criterion in goals:
             with subtests.test(
@@ -298,10 +302,12 @@ def check_margins(name, subtests):
                 assert (
                     ledger.fooled.all() and (ledger.best.distance >= 0.999 * problem.margin).all()
                 )
-                assert criterion is MISCLASSIFIED or torch.equal(ledger.best.answer.argmax(1), near)
+                assert criterion is MISCLASSIFIED or torch.equal(
+                    ledger.best.answer.argmax(1), nearest
+                )
         if attack.targeted and not number:
             assert not run_linear(
-                attack, distance, problem, 1.5 * problem.margin, Targeted(far)
+                attack, distance, problem, 1.5 * problem.margin, Targeted(farthest)
             ).fooled.any()
 
 

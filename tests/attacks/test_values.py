@@ -22,7 +22,7 @@ SHORT = {
     "rlab": {"steps": "12", "draws": "1"},
     "ray-s": {"steps": 40},
 }
-EPS = {"linf": 0.15, "l2": 0.9, "l1": 4.0, "l0": 12.0, "embedding": 0.9}
+EPS = {"linf": 0.15, "l2": 0.9, "l1": 4.0, "l0": 12.0, "pixels": 6.0, "embedding": 0.9}
 
 
 def queries(name):

@@ -17,7 +17,8 @@ SHORTER = {
     "fab": {"steps": 6, "targets": 1},
     "fmn": {"steps": 10},
     "ddn": {"steps": 60, "init_norm": 0.2},
-    "sigma-zero": {"steps": 30},
+    "sigma-zero": {"steps": 60},
+    "sparse-pgd": {"steps": 60},
     "square": {"steps": 40},
     "simba": {"steps": 40},
     "pgd-estimated": {"steps": 12, "pairs": 2},
@@ -50,6 +51,7 @@ VARIANTS = [
     ("fgsm", {"loss": "dlr"}),
     ("fab", {"steps": 4, "targets": 0}),
     ("fab", {"steps": 4, "targets": 2, "restarts": 2, "stop_at_eps": True}),
+    ("sparse-pgd", {"steps": 60, "projected": True}),
     ("simba", {"steps": 40, "basis": "dct", "loss": "ce"}),
     ("sparse-rs", {"steps": 50, "form": "patch", "loss": "ce"}),
 ]

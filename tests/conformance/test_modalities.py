@@ -27,6 +27,7 @@ SHORT = {
     "ray-s": {"steps": 10},
     "pgd-estimated": {"steps": 6, "pairs": 3},
     "sigma-zero": {"steps": 8},
+    "sparse-pgd": {"steps": 8},
     "square": {"steps": 12},
     "simba": {"steps": 10},
     "sparse-rs": {"steps": 10},

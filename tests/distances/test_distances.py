@@ -94,6 +94,26 @@ def test_l0_allows_no_value_more():
         ledger.oracle().scores(batch.ids, torch.tensor([[0.1, 0.5, 0.9, 0.50001]]))
 
 
+def test_pixels_count_places_and_keep_whole_ones():
+    delta = torch.tensor([[[3.0, 0.0, 0.0], [0.0, 1.0, 0.1]], [[0.0, 0.0, 2.0], [0.0, 0.0, 0.0]]])
+    pixels = distance("pixels")
+    assert pixels.size(delta).tolist() == [3, 1]
+    projected = pixels.project(delta, torch.tensor([2.9, 0.0]))
+    assert projected.tolist() == [[[3, 0, 0], [0, 1, 0]], [[0, 0, 0], [0, 0, 0]]]
+    # Two channels of the second place rise faster than the steepest value.
+    grad = torch.tensor([[[0.0, 2.0, 0.0], [3.0, -2.0, 0.0]]])
+    assert pixels.ascent(grad).tolist() == [[[0, 1, 0], [0, -1, 0]]]
+    draws = pixels.direction(Streams.of(0, torch.arange(50)), (2, 3))
+    assert (pixels.size(draws) == 1).all() and draws.ne(0).sum((1, 2)).eq(2).all()
+
+
+def test_pixels_of_a_vector_are_its_values():
+    delta = Streams.of(3, torch.arange(5)).normal(6)
+    budgets = torch.arange(5.0)
+    expected = distance("l0").project(delta.clone(), budgets)
+    assert torch.equal(distance("pixels").project(delta, budgets), expected)
+
+
 def test_l0_margin_of_a_linear_model_is_that_of_all_subsets():
     """Seven values, every subset of them, each value at either end of its range."""
     weight = Streams.of(1, torch.arange(3)).normal(7)

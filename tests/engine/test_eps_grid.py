@@ -105,6 +105,8 @@ def test_a_budget_that_makes_no_sense_is_refused(subtests):
         ("65", "l1", UNIT, "is more than any change can be, 64"),
         ("8/255", "l0", UNIT, "changes no value"),
         ("65", "l0", UNIT, "more than the 64 values"),
+        ("0.5", "pixels", UNIT, "budgets are numbers of pixels there"),
+        ("65", "pixels", UNIT, "more than the 64 pixels"),
     ]:
         with subtests.test(str((text, norm, domain, line))):
             with pytest.raises(RequestError, match=re.escape(line)):

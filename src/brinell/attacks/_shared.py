@@ -72,6 +72,21 @@ def adversarial(batch: Batch, threat: Threat, x: Tensor, logits: Tensor) -> Tens
     return threat.criterion.is_met(margin, logits, batch.y)
 
 
+def over_places(values: Tensor, threat: Threat) -> Tensor:
+    """Values (n, *shape) added up over what L0 counts as one: (n, 1, *places) in pixels.
+
+    In L0 each value stands alone, and they stay as they are.
+    """
+    is_single = threat.distance.name == "l0" or values.ndim == 2
+    return values if is_single else values.sum(1, keepdim=True)
+
+
+def largest(scores: Tensor, count: Tensor) -> Tensor:
+    """(n, *places) bool: the places with the floor(count) (n,) largest scores (n, *places)."""
+    ranks = scores.flatten(1).argsort(dim=1, descending=True).argsort(dim=1)
+    return (ranks < count.floor()[:, None]).reshape(scores.shape)
+
+
 def noise_squares(domain: Domain, rng: Streams, trial: int, reference: Tensor) -> Tensor:
     """(n, *shape): uniform noise within the bounds, constant on squares.
 

@@ -6,6 +6,9 @@ left to the boundary and the share of changed values, each value counted smoothl
 `delta^2 / (delta^2 + sigma)`. After each step changes below a threshold are undone; the threshold
 rises where the input is adversarial and falls where it is not.
 
+In pixels all channels of a place change together; the square of their Euclidean length takes the
+place of `delta^2`.
+
 Deviations:
 - The steps are those of Adam on the normalised gradient, as in the authors' code; Algorithm 1 has
   plain steps. With these 100 steps fooled 68 % of 50 samples of cnn4_pgd, with Adam's all.
@@ -24,7 +27,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from brinell.attacks._shared import EveryKind, cosine, still_active
+from brinell.attacks._shared import EveryKind, cosine, largest, over_places, still_active
 from brinell.core import norms
 from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.losses import margin
@@ -58,7 +61,7 @@ class SigmaZero(EveryKind):
     """Let go of a sample once it is fooled within eps, instead of looking for fewer changes."""
 
     access = Access.GRADIENTS
-    distances = frozenset({"l0"})
+    distances = frozenset({"l0", "pixels"})
     family = "minimal"
 
     def cost(self, classes: int) -> tuple[int, int]:
@@ -77,77 +80,87 @@ class SigmaZero(EveryKind):
 
         for k in range(self.steps):
             answer = oracle.gradient(batch.ids, x, margin)
-            closest = closest.updated(x, batch.x, answer)
+            closest = closest.updated(x, batch, threat, answer)
 
             # What lowers the objective: a larger margin where there is none, and a smaller count.
             is_adversarial = answer.loss > 0
             slope = torch.where(per_sample(is_adversarial, x), 0.0, answer.grad * width)
             change = (x - batch.x) / width
-            slope -= _count_slope(change, self.sigma) / change[0].numel()
+            square_length = over_places(change.square(), threat)
+            count_slope = 2 * self.sigma * change / (square_length + self.sigma).square()
+            slope -= count_slope / square_length[0].numel()
             slope /= per_sample(norms.linf(slope).clamp_min(1e-12), slope)
 
             mean = torch.lerp(slope, mean, MOMENTA[0])
             square = torch.lerp(slope.square(), square, MOMENTA[1])
             size = (square / (1 - MOMENTA[1] ** (k + 1))).sqrt_().add_(1e-8)
             step = mean / (1 - MOMENTA[0] ** (k + 1)) / size
-            length = self.step_size * cosine(1.0, self.last_step_size, k / self.steps)
-            moved = threat.domain.clamp(x + width * length * step)
+            step_size = self.step_size * cosine(1.0, self.last_step_size, k / self.steps)
+            moved = threat.domain.clamp(x + width * step_size * step)
 
-            rise = self.threshold_step * length
+            rise = self.threshold_step * step_size
             threshold = (threshold + torch.where(is_adversarial, rise, -rise)).clamp_(0, 1)
-            is_small = (moved - batch.x).abs() < per_sample(threshold, x) * width
+            length = over_places(((moved - batch.x) / width).square(), threat).sqrt()
+            is_small = length < per_sample(threshold, x)
             x = torch.where(is_small, batch.x, moved)
 
-            batch, x, threshold, mean, square, closest = still_active(
-                oracle, batch, x, threshold, mean, square, closest, stop_at_eps=self.stop_at_eps
+            batch, threat, x, threshold, mean, square, closest = still_active(
+                oracle,
+                batch,
+                threat,
+                x,
+                threshold,
+                mean,
+                square,
+                closest,
+                stop_at_eps=self.stop_at_eps,
             )
             if not len(batch):
                 return
-        self._close(oracle, batch, x, closest, (low, high))
+        self._close(oracle, batch, threat, x, closest)
 
     def _close(
-        self,
-        oracle: Oracle,
-        batch: Batch,
-        x: Tensor,
-        closest: "_Closest",
-        bounds: tuple[Tensor, Tensor],
+        self, oracle: Oracle, batch: Batch, threat: Threat, x: Tensor, closest: "_Closest"
     ) -> None:
         """Score the last iterate, then try to do with one value fewer than the closest input.
 
         The values that gain most at a bound are kept: of those that it changes, then of all.
         """
+        low, high = threat.domain.bounds(x)
         for turn in range(CLOSING + 1):
-            closest = closest.updated(x, batch.x, oracle.gradient(batch.ids, x, margin))
-            batch, closest = still_active(oracle, batch, closest, stop_at_eps=self.stop_at_eps)
+            answer = oracle.gradient(batch.ids, x, margin)
+            closest = closest.updated(x, batch, threat, answer)
+            batch, threat, closest = still_active(
+                oracle, batch, threat, closest, stop_at_eps=self.stop_at_eps
+            )
             if not len(batch):
                 return
 
-            low, high = bounds
             corner = torch.where(closest.grad > 0, high, low)
-            gain = (closest.grad * (corner - batch.x)).flatten(1)
+            gain = over_places(closest.grad * (corner - batch.x), threat)
             if turn % 2 == 0:
-                gain = torch.where((closest.x != batch.x).flatten(1), gain, -1.0)
-            ranks = gain.argsort(dim=1, descending=True).argsort(dim=1)
-            kept = ranks < closest.changes[:, None] - 1
-            x = torch.where(kept.reshape(x.shape), corner, batch.x)
+                is_changed = over_places((closest.x - batch.x).abs(), threat) > 0
+                gain = torch.where(is_changed, gain, -1.0)
+            x = torch.where(largest(gain, closest.changes - 1), corner, batch.x)
 
 
 class _Closest(NamedTuple):
-    """The adversarial inputs with the fewest changes, and the margin's gradients there."""
+    """The adversarial inputs with the fewest changes, and the margins' gradients there."""
 
     x: Tensor
     grad: Tensor
     changes: Tensor
-    """(n,) changed values; infinite where no adversarial input is known."""
+    """(n,) changed places; infinite where no adversarial input is known."""
 
     def select(self, keep: Tensor) -> "_Closest":
         """Keep some samples."""
         return _Closest(*(value[keep] for value in self))
 
-    def updated(self, x: Tensor, x0: Tensor, answer: GradientAnswer) -> "_Closest":
-        """With `x` in place of those that change more of `x0`, where it is adversarial."""
-        count = norms.l0(x - x0)
+    def updated(
+        self, x: Tensor, batch: Batch, threat: Threat, answer: GradientAnswer
+    ) -> "_Closest":
+        """With `x` in place of those that change more, where it is adversarial."""
+        count = threat.distance.size(x - batch.x)
         fewer = (answer.loss > 0) & (count < self.changes)
         rows = per_sample(fewer, x)
         return _Closest(
@@ -155,8 +168,3 @@ class _Closest(NamedTuple):
             torch.where(rows, answer.grad, self.grad),
             torch.where(fewer, count, self.changes),
         )
-
-
-def _count_slope(change: Tensor, sigma: float) -> Tensor:
-    """The derivative of `change^2 / (change^2 + sigma)`, which counts a change smoothly."""
-    return 2 * sigma * change / (change.square() + sigma).square()

@@ -4,8 +4,8 @@ Croce, Andriushchenko, Singh, Flammarion & Hein 2022, Sparse-RS: a versatile fra
 query-efficient sparse black-box adversarial attacks, Algorithms 1 to 3 with the settings of the
 appendix for untargeted attacks.
 
-L0 counts values here, and the paper counts pixels, which change in all channels at once: of C
-channels, floor(eps / C) places change (`form=pixels`), or a patch (`form=patch`) of the largest
+The paper counts pixels, which change in all channels at once, as the distance `pixels` does. L0
+counts values: of C channels, floor(eps / C) places change (`form=pixels`), or a patch (`form=patch`) of the largest
 side whose values do not exceed eps: a square, a segment of a signal or a vector, a cube of a video,
 cut where an axis is shorter. If eps is too small for one place, no query is made.
 
@@ -82,7 +82,7 @@ class SparseRS(EveryKind):
     """Divide alpha at the paper's shares of `steps`; otherwise at the paper's steps of 10,000."""
 
     access = Access.SCORES
-    distances = frozenset({"l0"})
+    distances = frozenset({"l0", "pixels"})
     family = "budgeted"
 
     def cost(self, classes: int) -> tuple[int, int]:
@@ -322,7 +322,8 @@ class _Patch:
 def _places(threat: Threat) -> Tensor:
     """(n,) int64: how many places may change, all channels of each."""
     channels = math.prod(threat.domain.shape) // math.prod(threat.domain.grid)
-    return (threat.eps / channels).floor().long()
+    values = 1 if threat.distance.name == "pixels" else channels
+    return (threat.eps / values).floor().long()
 
 
 def _sides(grid: tuple[int, ...], places: Tensor) -> Tensor:

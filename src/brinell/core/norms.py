@@ -48,6 +48,11 @@ def l0(delta: Tensor) -> Tensor:
     return (delta.flatten(1) != 0).sum(1).to(delta.dtype)
 
 
+def pixels(delta: Tensor) -> Tensor:
+    """Number of places that changed at all: of pixels, or of moments, in any of their channels."""
+    return l0(delta if delta.ndim == 2 else delta.ne(0).any(1).to(delta.dtype))
+
+
 DUAL = {"linf": l1, "l2": l2, "l1": linf}
 """The norm of a gradient by which a loss becomes a distance, by the distance."""
 

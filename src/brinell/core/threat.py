@@ -13,6 +13,9 @@ from brinell.core.criterion import MISCLASSIFIED, Criterion
 from brinell.core.domain import Domain
 from brinell.core.streams import Streams
 
+COUNTS = {"l0": "values", "pixels": "pixels"}
+"""Distances that count what changes at all, by however much, and what they count."""
+
 
 @runtime_checkable
 class Distance(Protocol):
@@ -134,7 +137,7 @@ def tolerance(eps: Tensor, distance: Distance, domain: Domain) -> Tensor:
     such an error in every value, which is the triangle inequality. What L0 counts is not rounded: a
     value that was left alone is the clean one exactly, and one more is too many.
     """
-    if distance.name == "l0":
+    if distance.name in COUNTS:
         return torch.zeros_like(eps)
     error = distance.size(torch.full((1, *domain.shape), 2 * domain.rounding, device=eps.device))
     return torch.clamp_min(eps * 1e-5, max(domain.slack, float(error)))

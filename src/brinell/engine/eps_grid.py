@@ -97,14 +97,16 @@ def check_budgets(budgets: Budgets, distance: "Distance", domain: Domain) -> Non
 
     A distance without a finite extent (`Relative`) permits all.
     """
-    from brinell.core.threat import extent
+    from brinell.core.threat import COUNTS, extent
 
     diameter = extent(distance, domain)
     if not math.isfinite(diameter):
         return
     largest, text = budgets.values[-1], budgets.texts[-1]
-    if distance.name == "l0":
-        _check_values(largest, text, diameter)
+    counted = COUNTS.get(distance.name)
+    if counted is not None:
+        name = distance.name.replace("l0", "L0")
+        _check_count(largest, text, diameter, name, counted)
         return
 
     low, high = domain.free.bounds()
@@ -134,17 +136,17 @@ def check_budgets(budgets: Budgets, distance: "Distance", domain: Domain) -> Non
         )
 
 
-def _check_values(largest: float, text: str, values: float) -> None:
-    """Refuse a number of changed values below 1, or above that of an input."""
+def _check_count(largest: float, text: str, most: float, name: str, counted: str) -> None:
+    """Refuse to change less than one of what a distance counts, or more than an input has."""
     if 0 < largest < 1:
         raise RequestError(
-            f"eps {text} in L0 changes no value: budgets are numbers of "
-            "values there, such as 1 or 20"
+            f"eps {text} in {name} changes no value: budgets are numbers of {counted} there, "
+            "such as 1 or 20"
         )
-    if largest > values:
+    if largest > most:
         raise RequestError(
-            f"eps {text} in L0 is more than the {values:g} values of an "
-            "input: every one may be changed"
+            f"eps {text} in {name} is more than the {most:g} {counted} of an input: every one may "
+            "be changed"
         )
 
 

@@ -26,7 +26,7 @@ from brinell.core.eot import question_cost
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model
 from brinell.core.record import Array
-from brinell.core.threat import Distance, Threat
+from brinell.core.threat import COUNTS, Distance, Threat
 from brinell.engine.cascade import Stage, attacks_title, build_stages
 from brinell.engine.class_counts import check_classes
 from brinell.engine.eps_grid import Budgets, BudgetsBySample, check_budgets, parse_eps
@@ -346,7 +346,7 @@ def usual_eps(domain: Domain, distance: str) -> str:
     """
     is_usual = domain.kind == "image" and (domain.low, domain.high) == (0.0, 1.0)
     if not is_usual or distance not in ("linf", "l2"):
-        example = "0:20:5 (numbers of values)" if distance == "l0" else "0:0.1:9"
+        example = f"0:20:5 (numbers of {COUNTS[distance]})" if distance in COUNTS else "0:0.1:9"
         raise RequestError(
             f"there is no usual eps for {domain.kind} data in {distance}: give "
             f"{option('eps')}, such as {example}"

@@ -224,7 +224,8 @@ class Request(BaseRequest):
     module, FILE.onnx, FILE.skops, or by name as digits-cnn, timm:NAME?weights=FILE and what
     `brinell plugins model` lists."""
     norm: DistanceSpec = "linf"
-    """The distance in which eps is measured: linf, l2, l1, l0, or embedding:FILE."""
+    """The distance in which eps is measured: linf, l2, l1, l0, pixels, or
+    embedding:FILE."""
     eps: Annotated[Budgets | None, JOINED] = None
     """The budgets: 8/255, a list 1/255,2/255, or from:to:points as in 0:8/255:9; recommended, or
     recommended:FOLDER of brinell epsilon, gives each sample its own. Default: the field's usual

@@ -22,6 +22,7 @@ from brinell.core.contracts import (
 from brinell.core.errors import BrinellError, ContractError
 from brinell.core.ledger import Ledger
 from brinell.core.norms import per_sample
+from brinell.core.threat import COUNTS
 from brinell.testing.form import check_form, check_settings, demand, generator_states
 from brinell.testing.linear import LinearProblem, linear_problem
 
@@ -224,7 +225,7 @@ def _noise(problem: LinearProblem, distance: Distance, *, factor: float, tries: 
     for trial in range(min(tries, 50)):
         shape = tuple(problem.batch.x.shape[1:])
         stream = streams.fold(trial)
-        if distance.name == "l0":
+        if distance.name in COUNTS:
             # As many random values as the budget allows, each moved by up to half the range.
             delta = stream.uniform(*shape).sub_(0.5)
         else:

@@ -1,6 +1,7 @@
 """Linear classifiers, whose distance to the boundary is known exactly in every norm, and in L0."""
 
 import hashlib
+import math
 from dataclasses import dataclass
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from brinell.core.contracts import Access, Batch, Domain, Kind, Streams
 from brinell.core.model import ModelInfo
+from brinell.core.threat import COUNTS
 
 SHAPES: dict[Kind, tuple[int, ...]] = {
     "image": (3, 6, 6),
@@ -15,10 +17,17 @@ SHAPES: dict[Kind, tuple[int, ...]] = {
     "video": (1, 4, 5, 5),
     "vector": (40,),
 }
-DUAL = {"linf": 1.0, "l2": 2.0, "l1": torch.inf, "l0": torch.inf, "embedding": 2.0}
+DUAL = {
+    "linf": 1.0,
+    "l2": 2.0,
+    "l1": torch.inf,
+    "l0": torch.inf,
+    "pixels": torch.inf,
+    "embedding": 2.0,
+}
 """The order of the norm that is dual to each distance; in L0 that by which the gaps of the
 samples are measured out."""
-LARGEST = {"linf": 0.02, "l2": 0.1, "l1": 0.2, "l0": 2.5, "embedding": 0.1}
+LARGEST = {"linf": 0.02, "l2": 0.1, "l1": 0.2, "l0": 2.5, "pixels": 2.5, "embedding": 0.1}
 """The largest margin of the samples; in L0, where it is a number of values, some two to four of
 them. An embedding without a file is the input itself."""
 
@@ -66,8 +75,8 @@ class LinearModel:
         """
         logits = x.flatten(1) @ self.weight.T + self.bias
         gaps = logits.gather(1, y[:, None]) - logits
-        if distance == "l0":
-            return self._values_to_change(x, y, gaps)
+        if distance in COUNTS:
+            return self._places_to_change(x, y, gaps, together=distance == "pixels")
 
         # The dual norm of a difference of weights: how fast a step of size 1 can close
         # the gap.
@@ -75,8 +84,11 @@ class LinearModel:
         slopes = torch.linalg.vector_norm(differences, ord=DUAL[distance], dim=2)
         return torch.where(slopes > 0, gaps / slopes, torch.inf).amin(1)
 
-    def _values_to_change(self, x: Tensor, y: Tensor, gaps: Tensor) -> Tensor:
-        """(n,): the fewest values by whose change another class leads; infinite where none is."""
+    def _places_to_change(self, x: Tensor, y: Tensor, gaps: Tensor, *, together: bool) -> Tensor:
+        """(n,): the fewest values by whose change another class leads; infinite where none is.
+
+        If the channels of a place change together, it counts places.
+        """
         flat = x.flatten(1)
         low, high = self.domain.bounds(x)
         down = low.expand(1, *self.domain.shape).flatten(1) - flat
@@ -85,6 +97,8 @@ class LinearModel:
         # Each value at the better end of its range, those that gain most first.
         slopes = self.weight[None] - self.weight[y][:, None]
         gains = torch.maximum(slopes * down[:, None], slopes * up[:, None])
+        if together:
+            gains = gains.unflatten(2, (-1, math.prod(self.domain.grid))).sum(2)
         gain = gains.sort(2, descending=True).values.cumsum(2)
         count = 1.0 + (gain <= gaps[..., None]).sum(2)
         return torch.where(count <= gain.shape[2], count, torch.inf).amin(1)

@@ -7,6 +7,7 @@ import torch
 
 from brinell.core.contracts import Access, Dataset, Distance, Model, Streams, check_complete
 from brinell.core.norms import per_sample
+from brinell.core.threat import COUNTS
 from brinell.testing import form
 
 
@@ -65,7 +66,7 @@ def check_distance(distance: Distance) -> None:
     demand(is_unit, "draws directions of another size than 1")
 
     doubled = distance.size(delta * per_sample(torch.full((16,), 2.0), delta))
-    scales = name == "l0" or torch.allclose(doubled, 2 * size, rtol=1e-4)
+    scales = name in COUNTS or torch.allclose(doubled, 2 * size, rtol=1e-4)
     demand(scales, "does not scale with the perturbation")
 
 
