@@ -74,6 +74,7 @@ def way_blocks(way: Array, sample: str) -> tuple[Curve, Table]:
         ],
         ticks=[(query, whole(int(query))) for query in queries],
         axis="queries",
+        logarithmic=True,
     )
     table = Table(
         title="The agent's way",
