@@ -15,7 +15,7 @@ from brinell.engine.piece import Piece
 from brinell.store import rows
 from brinell.store.folder import PAGE
 from brinell.studies.kit import Study
-from brinell.studies.pieces import Driver, as_cut, in_turn
+from brinell.studies.pieces import Driver, as_cut
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ def test_pieces_of_a_list_wait_for_what_they_need(tmp_path):
     pieces = [
         Piece(name=name, make=partial(make, name), needs=needed) for name, needed in needs.items()
     ]
-    answers = Driver(tmp_path).carry_out(in_turn(pieces, Guess, lambda text: None))
+    answers = Driver(tmp_path).carry_out(as_cut(pieces, Guess, lambda text: None))
     assert order == ["a", "b", "sum"]
     assert [int(answer.rows.number[0]) for answer in answers] == [3, 1, 2]
 

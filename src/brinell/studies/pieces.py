@@ -128,77 +128,61 @@ class ServedDriver(Driver):
 
 
 def as_cut(
-    pieces: Pieces, rows: type[Any], note: Callable[[str], None]
+    pieces: Pieces | list[Piece], rows: type[Any], note: Callable[[str], None]
 ) -> Generator[Sequence[Piece], PieceAnswer, list[PieceResult]]:
-    """The pieces of a study that depend on answers, known by the order in which they are cut;
-    returns their answers in the order in which they come. This process makes them.
+    """The pieces of a study, known by the order in which they are cut or listed; returns their
+    answers in that order. Those that depend on answers are made by this process.
 
     Args:
-        pieces: yields pieces that can be done now, and is sent one that is done.
-        rows: the dataclass of the rows of all.
-        note: told the name of each piece that can begin.
-    """
-    answers: list[PieceResult] = []
-    count = 0
-    with closing(pieces):
-        try:
-            new = next(pieces)
-            while True:
-                ready: list[Piece] = []
-                for piece in new:
-                    ready.append(replace(piece, key=f"piece-{count:05d}", rows=rows))
-                    note(f"{count + 1} {piece.name}")
-                    count += 1
-                answer = yield ready
-                answers.append(answer[1])
-                new = pieces.send(answer)
-        except StopIteration:
-            return answers
-
-
-def in_turn(
-    pieces: Sequence[Piece], rows: type[Any], note: Callable[[str], None]
-) -> Generator[Sequence[Piece], PieceAnswer, list[PieceResult]]:
-    """The pieces of a fixed list, each once those that it needs are done; returns their answers, in
-    order.
-
-    Args:
-        pieces: the list.
+        pieces: a list; or yields pieces that can be done now, and is sent one that is done.
         rows: the dataclass of the rows of all.
         note: told the name of each piece that begins in this process.
     """
+    total = len(pieces) if isinstance(pieces, list) else 0
+    # Pieces that need others differ from them, so that the time of one says nothing of the next.
+    is_alike = isinstance(pieces, list) and not any(piece.needs for piece in pieces)
+    answers: dict[str, PieceResult] = {}
+    count = 0
+
+    def make_noted(number: int, piece: Piece) -> Any:
+        forecast = ""
+        if is_alike and answers:
+            mean = sum(answer.seconds for answer in answers.values()) / len(answers)
+            forecast = f", about {duration(mean * (total - len(answers)))} left"
+        note(f"{number + 1}{f'/{total}' if total else ''} {piece.name}{forecast}")
+        return piece.make()
+
+    with closing(in_turn(pieces) if isinstance(pieces, list) else pieces) as source:
+        try:
+            new = next(source)
+            while True:
+                ready: list[Piece] = []
+                for piece in new:
+                    number = count if piece.task is None else piece.task
+                    make, key = partial(make_noted, number, piece), f"piece-{number:05d}"
+                    ready.append(replace(piece, key=key, rows=rows, make=make))
+                    count += 1
+                answer = yield ready
+                answers[answer[0].key] = answer[1]
+                new = source.send(answer)
+        except StopIteration:
+            return [answers[key] for key in sorted(answers, key=lambda key: (len(key), key))]
+
+
+def in_turn(pieces: Sequence[Piece]) -> Pieces:
+    """The pieces of a fixed list, each once those that it needs are done; a worker knows one by its
+    place in the list.
+    """
     by_name = {piece.name: piece for piece in pieces}
-    is_alike = not any(piece.needs for piece in pieces)
-    seconds: list[float] = []
-    """Those of the pieces that are done."""
+    waiting = []
+    for number, piece in enumerate(pieces):
+        reads = tuple(file for need in piece.needs for file in by_name[need].files)
+        waiting.append(replace(piece, task=number, reads=reads))
 
-    def make_numbered(number: int) -> Any:
-        mean = sum(seconds) / len(seconds) if seconds else 0.0
-        forecast = f", about {duration(mean * (len(pieces) - len(seconds)))} left"
-        note(
-            f"{number + 1}/{len(pieces)} {pieces[number].name}{forecast if seconds and is_alike else ''}"
-        )
-        return pieces[number].make()
-
-    waiting = [
-        replace(
-            piece,
-            key=f"piece-{number:05d}",
-            task=number,
-            rows=rows,
-            reads=tuple(file for need in piece.needs for file in by_name[need].files),
-            make=partial(make_numbered, number),
-        )
-        for number, piece in enumerate(pieces)
-    ]
-    answers: dict[int, PieceResult] = {}
     names: set[str] = set()
     """Those of the pieces that are done."""
-    while len(answers) < len(pieces):
+    for _ in pieces:
         ready = [piece for piece in waiting if names.issuperset(piece.needs)]
         waiting = [piece for piece in waiting if piece not in ready]
-        piece, answer = yield ready
-        answers[piece.task] = answer
-        seconds.append(answer.seconds)
-        names.add(piece.name)
-    return [answers[number] for number in range(len(pieces))]
+        answer = yield ready
+        names.add(answer[0].name)

@@ -41,7 +41,7 @@ from brinell.store.folder import MANIFEST, PAGE
 from brinell.store.table import Table
 from brinell.studies.job import Job, open_folder
 from brinell.studies.kit import Call, Piece, Plan, Study
-from brinell.studies.pieces import Driver, ServedDriver, as_cut, in_turn
+from brinell.studies.pieces import Driver, ServedDriver, as_cut
 
 
 def open_plan(
@@ -202,8 +202,7 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
             driver = Driver(job.path, pool)
             ready, answer_facts = _ready(plan, driver, stack)
             pieces = _pieces(study, ready, call, pieces_of)
-            order = in_turn if isinstance(pieces, list) else as_cut
-            answers = driver.carry_out(order(pieces, table.of, call.progress.note))
+            answers = driver.carry_out(as_cut(pieces, table.of, call.progress.note))
             stack.close()  # the models are done with
 
             manifest = {
