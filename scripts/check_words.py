@@ -1,7 +1,8 @@
 """Checks that names are nouns and that prose is plain English (CONTRIBUTING.md): `python
 scripts/check_words.py [--list]`.
 
-It counts three things and compares each with a limit:
+It refuses sentences that compare but are built outside of `reports.statements`, where each stands
+on a test (`docs/reference/statements.md`). It counts three things and compares each with a limit:
 
 - names: variables, parameters, fields, functions and classes that are a participle, a pronoun, a
   particle or an adverb;
@@ -59,6 +60,27 @@ TURNS = re.compile(
     r"|\bcomes? to the same\b|\bin their hands\b",
     re.IGNORECASE,
 )
+
+COMPARED = re.compile(
+    r"\b(?:weakest|strongest|leads(?! to)|more than chance|most robust|worse|better)\b",
+    re.IGNORECASE,
+)
+"""Words of sentences that compare."""
+COMPARING_ROOMS = ("analysis", "reports", "studies", "cli")
+SPEAKERS = ("reports/statements.py", "analysis/statements.py")
+"""Where such sentences are built."""
+NO_SENTENCES = (
+    "better), more in the others",
+    "less is better",
+    "more is better",
+    "strongest input",
+    "were strongest on",
+    "train a better generator",
+    "leads towards",
+    "not-worse-than-the-baseline",
+    "not worse than the baseline",
+)
+"""Meanings of measures, inputs of an attack and names of conditions, which compare nothing."""
 
 
 class Place(NamedTuple):
@@ -154,6 +176,26 @@ def count_prose(folder: Path, pattern: re.Pattern[str]) -> Count:
     return Count(places, total)
 
 
+def compared_texts(folder: Path) -> list[Place]:
+    """Texts of three words or more, other than docstrings, that compare outside of `SPEAKERS`."""
+    places = []
+    for path in python_files(folder):
+        name = path.relative_to(folder)
+        if name.parts[0] not in COMPARING_ROOMS or name.as_posix() in SPEAKERS:
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            match node:
+                case ast.Constant(value=str(text)) if id(node) not in prose:
+                    plain = text.lower()
+                    for meaning in NO_SENTENCES:
+                        plain = plain.replace(meaning, "")
+                    if COMPARED.search(plain) and len(text.split()) > 2:
+                        places.append(Place(path, node.lineno, text))
+    return places
+
+
 def report(label: str, count: Count, scale: float, limit: float, listing: bool) -> bool:
     """Print a figure, with its places if it is above its limit or `listing`; returns True if it is
     within the limit.
@@ -203,6 +245,12 @@ def main() -> int:
                     listing,
                 )
             )
+    texts = compared_texts(ROOT / "src" / "brinell")
+    for place in texts:
+        print(
+            f"  {place.path.relative_to(ROOT)}:{place.line}: say it by a statement: {place.text!r}"
+        )
+    verdicts.append(not texts)
     return 0 if all(verdicts) else 1
 
 

@@ -107,6 +107,27 @@ def extreme_classes(
     return statements
 
 
+def extreme_means(
+    order: Order, names: Sequence[str], quantity: str, n: int, *, eps_text: str = ""
+) -> list[Statement]:
+    """The objects with the highest and the lowest mean; empty for fewer than two, or equal ones."""
+    if len(names) < 2 or np.ptp(order.values) == 0:
+        return []
+    statements = []
+    ends: tuple[tuple[KindName, float], ...] = (
+        ("most", order.values.max()),
+        ("least", order.values.min()),
+    )
+    for kind, extreme in ends:
+        members = np.flatnonzero(order.values == extreme).tolist()
+        facts = of_extreme(order, members)
+        facts["rivals"] = [names[index] for index in facts["rivals"]]
+        subjects = [Subject(name=names[index], value=float(extreme)) for index in members]
+        said = {"supported": not facts["rivals"], "quantity": quantity, "eps_text": eps_text}
+        statements.append(state(kind, subjects=subjects, n=n, **said, **facts))
+    return statements
+
+
 def change(
     pair: PairedRate,
     quantity: str,
@@ -147,6 +168,6 @@ def change(
         low=low,
         high=high,
         p=p,
-        supported=significant(p) and low * high > 0,
+        supported=significant(p),
         family=family,
     )

@@ -16,6 +16,8 @@ KindName = Literal[
     "alike",
     "leads",
     "crosses",
+    "most",
+    "least",
     "rose",
     "fell",
     "unchanged",
@@ -43,6 +45,11 @@ CLASSES = (
     "all pairs of classes at the budget (Holm 1979); intervals hold for all classes together "
     "(Bonferroni)",
 )
+MEANS = (
+    "groups of samples are independent draws, and each object is measured on the same ones",
+    "t and Hall's test of the paired differences, the larger p-value of both",
+    "all pairs (Holm 1979)",
+)
 MODELS = "samples are independent draws, and each model is judged on the same ones"
 PAIRED = "McNemar's exact test; the interval of the difference is Newcombe's (1998, method 10)"
 KINDS: dict[KindName, Kind] = {
@@ -66,6 +73,12 @@ KINDS: dict[KindName, Kind] = {
         "(Westfall & Young 1993)",
         "all budgets and all pairs of models (Bonferroni over pairs)",
         6,
+    ),
+    "most": Kind(
+        "the object with the highest mean, and those that may have as high a one", *MEANS, 6
+    ),
+    "least": Kind(
+        "the object with the lowest mean, and those that may have as low a one", *MEANS, 6
     ),
     "rose": Kind("a rate is higher than before on the same samples", MODELS, PAIRED, "one", 6),
     "fell": Kind("a rate is lower than before on the same samples", MODELS, PAIRED, "one", 6),

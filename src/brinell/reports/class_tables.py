@@ -8,15 +8,13 @@ from typing import Protocol
 from brinell.analysis.inference import LEAST_CORRELATED
 from brinell.analysis.results import ClassResult, ModelResult, Rate
 from brinell.analysis.robust_accuracy import mean, minus
-from brinell.analysis.total_drops import MeanDrop, Portion, TotalDrops
-from brinell.reports.numbers import counted, listed, percent, points, whole
+from brinell.analysis.total_drops import MeanDrop, TotalDrops
+from brinell.reports.numbers import counted, listed, points, whole
 from brinell.reports.values import Cell, Detail, Measure, Points, Table
 
 MOST_CLASSES = 20
 """Number of classes that a page shows; of more the weakest, and the CSV file has all."""
 CLEAN, TOTAL = "clean", "total drop"
-UNKNOWN = 0.8
-"""Width of the intervals of both shares from which nothing is said about either."""
 SHARES = (
     "Shares of the variation are those of a two-way analysis of variance, less what chance adds "
     "with so few samples; their intervals are by a bootstrap over samples."
@@ -179,37 +177,6 @@ def drop_tables(drops: TotalDrops, models: Sequence[Classified], eps: str) -> It
 
 def _points(drop: MeanDrop) -> Points:
     return Points(drop.value, drop.low, drop.high)
-
-
-def model_or_data(drops: TotalDrops, eps: str) -> str:
-    """The sentence that says whether classes or models make the difference."""
-    parts = drops.decomposition
-    if parts is None:
-        if len(drops.classes) - len(drops.left_out) < 2:
-            return (
-                "Whether the drop depends on the class or on the model cannot be said: fewer than "
-                "two classes have two samples."
-            )
-        return f"The drops up to {eps} vary by class and model no more than chance explains."
-    if min(part.high - part.low for part in (parts.classes, parts.models)) > UNKNOWN:
-        return (
-            f"{counted(drops.n, 'sample')} are too few to say whether the drop up to {eps} depends "
-            "on the class or on the model."
-        )
-    ends = {
-        "classes": "the class matters more than the model",
-        "models": "the model matters more than the class",
-        None: "which of both matters more is not shown",
-    }
-    return (
-        f"Of the variation of the total drops up to {eps}, {_share(parts.classes)} stands between "
-        f"classes, {_share(parts.models)} between models, and {_share(parts.interaction)} is left: "
-        f"{ends[parts.leader]}."
-    )
-
-
-def _share(portion: Portion) -> str:
-    return f"{percent(portion.value, 0)} ({100 * portion.low:.0f} to {100 * portion.high:.0f})"
 
 
 def distance_tables(

@@ -6,9 +6,12 @@ No other file builds a sentence that names a weakest class, a leader or a change
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from brinell.analysis.statements import KindName, Statement, Subject
+from brinell.analysis.total_drops import Portion, TotalDrops
 from brinell.reports.numbers import capital, counted, interval, listed, percent, points, whole
 from brinell.reports.values import Detail, Percent
 
+UNKNOWN = 0.8
+"""Width of the intervals of both shares of a variation from which nothing is said about either."""
 MOST_NAMED = 6
 """Number of objects that a sentence names; of more it says how many."""
 
@@ -160,6 +163,36 @@ def _crosses(statement: Statement) -> str:
     )
 
 
+def _end(statement: Statement) -> str:
+    """The object with the highest or the lowest mean."""
+    degree = "highest" if statement.kind == "most" else "lowest"
+    opposite = "lower" if statement.kind == "most" else "higher"
+    verb = "has" if len(statement.subjects) == 1 else "have"
+    text = (
+        f"{subject_names(statement)} {verb} the {degree} {statement.quantity}, "
+        f"{percent(statement.subjects[0].value)}"
+    )
+    if statement.supported:
+        return f"{text}; each other one is shown to be {opposite}."
+    rivals = listed(statement.rivals, most=MOST_NAMED)
+    return f"{text}; {rivals} may be as {'high' if statement.kind == 'most' else 'low'}."
+
+
+def changes_sentence(statements: Sequence[Statement]) -> str:
+    """Under which of several changes a model is shown to be more or less accurate than before."""
+    parts = []
+    for word, kind in (("better", "rose"), ("worse", "fell")):
+        names = [entry.quantity for entry in statements if entry.supported and entry.kind == kind]
+        if names:
+            parts.append(f"{word} under {len(names)} ({listed(names)})")
+    text = "is not shown to be better or worse"
+    if parts:
+        text = f"is significantly {' and '.join(parts)}"
+    return (
+        f"Of {counted(len(statements), 'change')} that the training did not use, the model {text}."
+    )
+
+
 def _change(statement: Statement) -> str:
     """How a rate rose or fell."""
     after = statement.subjects[0].value
@@ -184,13 +217,10 @@ def _change(statement: Statement) -> str:
 def _threshold(statement: Statement) -> str:
     """That a rate reaches a threshold, or does not."""
     figure = statement.subjects[0]
-    verb = "reaches" if statement.kind == "passes" else "does not reach"
-    threshold = percent(statement.against[0].value)
-    budget = f" at {statement.eps_text}" if statement.eps_text else ""
-    low = percent(figure.low)
+    verb = "reaches" if statement.kind == "passes" else "is not shown to reach"
     return (
-        f"The {statement.quantity} of {figure.name}{budget} {verb} {threshold}: "
-        f"{figure.k} of {figure.n} samples, at least {low} with 97.5 % confidence."
+        f"{capital(figure.name)} {verb} {percent(statement.threshold)}: {figure.k} of {figure.n} "
+        f"samples, at least {percent(figure.low)} with 97.5 % confidence."
     )
 
 
@@ -204,12 +234,50 @@ def _faithful(statement: Statement) -> str:
     )
 
 
+def model_or_data(drops: TotalDrops, eps: str) -> str:
+    """The sentence that says whether classes or models make the difference."""
+    parts = drops.decomposition
+    if parts is None:
+        if len(drops.classes) - len(drops.left_out) < 2:
+            return (
+                "Whether the drop depends on the class or on the model cannot be said: fewer than "
+                "two classes have two samples."
+            )
+        return f"The drops up to {eps} vary by class and model no more than chance explains."
+    if min(part.high - part.low for part in (parts.classes, parts.models)) > UNKNOWN:
+        return (
+            f"{counted(drops.n, 'sample')} are too few to say whether the drop up to {eps} depends "
+            "on the class or on the model."
+        )
+    ends = {
+        "classes": "the class matters more than the model",
+        "models": "the model matters more than the class",
+        None: "which of both matters more is not shown",
+    }
+    return (
+        f"Of the variation of the total drops up to {eps}, {_share(parts.classes)} stands between "
+        f"classes, {_share(parts.models)} between models, and {_share(parts.interaction)} is left: "
+        f"{ends[parts.leader]}."
+    )
+
+
+def _share(portion: Portion) -> str:
+    return f"{percent(portion.value, 0)} ({100 * portion.low:.0f} to {100 * portion.high:.0f})"
+
+
+def leader_count(count: int) -> str:
+    """In how many tasks of several a model leads others, as a clause."""
+    return f"shown to be the most robust in {count or 'none'} of them"
+
+
 SENTENCES: Mapping[KindName, Callable[[Statement], str]] = {
     "weakest": _weakest,
     "strongest": _strongest,
     "alike": _alike,
     "leads": _leads,
     "crosses": _crosses,
+    "most": _end,
+    "least": _end,
     "rose": _change,
     "fell": _change,
     "unchanged": _change,

@@ -136,7 +136,7 @@ def test_a_corruption_that_changes_nothing_is_in_no_mean():
             net.accuracy == reference.kinds[only].accuracy
             and net.mce.value == reference.kinds[only].ce.value
         )
-        assert net.most is None is net.least and idle_kind not in result.report().sentences[0]
+        assert not net.statements and idle_kind not in result.report().sentences[0]
         note = (
             f"{idle_kind} changes none of these samples at any severity: the means "
             "are over the other 1 of 2 corruptions"

@@ -13,7 +13,14 @@ from _browser import check_everywhere, chromium
 from _refusals import refused
 from brinell.core.errors import RequestError
 from brinell.studies.explain import STUDY
-from brinell.studies.explain.result import BLURRED, INVERSE, MEASURES, load_arrays, values
+from brinell.studies.explain.result import (
+    BLURRED,
+    INVERSE,
+    MEASURES,
+    faithful_statements,
+    load_arrays,
+    values,
+)
 
 TABLE = STUDY.table()
 SIDE, N = 12, 20
@@ -167,7 +174,8 @@ def test_what_is_said_follows_from_corrected_p_values(result):
             else method.model_copy(update={"faithful": bool(rng.integers(2))})
             for method in result.methods
         ]
-        sentence = [*result.model_copy(update={"methods": methods})._sentences()][-1]
+        changes = {"methods": methods, "statements": faithful_statements(methods, N)}
+        sentence = [*result.model_copy(update=changes)._sentences()][-1]
         faithful = [method.name for method in methods if method.faithful]
         if faithful:
             assert sentence.startswith(f"{len(faithful)} of 4 methods") and all(

@@ -20,7 +20,6 @@ from brinell.reports.class_tables import (
     MOST_CLASSES,
     distance_tables,
     drop_tables,
-    model_or_data,
     step_tables,
 )
 from brinell.reports.examples import TEXT, examples
@@ -34,7 +33,7 @@ from brinell.reports.numbers import (
     short,
     whole,
 )
-from brinell.reports.statements import class_sentence, lowest_mark, sentence
+from brinell.reports.statements import class_sentence, lowest_mark, model_or_data, sentence
 from brinell.reports.steps import next_steps
 from brinell.reports.way import run_way
 from brinell.store.run import Run

@@ -9,7 +9,7 @@ from typing import Any
 
 from brinell.analysis.folder_result import Result
 from brinell.reports.numbers import counted, distance, percent
-from brinell.reports.statements import sentence
+from brinell.reports.statements import leader_count, sentence
 from brinell.reports.values import (
     Cell,
     Claimed,
@@ -265,11 +265,7 @@ def model_report(folders: Sequence[Figures], tasks: Sequence[tuple[Task, Entry]]
         and any(s.supported for s in task.statements)
         for task, entry in tasks
     )
-    shown = (
-        f"shown to be the most robust in {ranks or 'none'} of them"
-        if first.verified
-        else "has no rank: its figures are claims"
-    )
+    shown = leader_count(ranks) if first.verified else "has no rank: its figures are claims"
     return Report(
         verb="board",
         title=first.model if first.verified else f"{first.model} (claimed)",

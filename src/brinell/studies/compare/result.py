@@ -20,9 +20,9 @@ from brinell.analysis.statements import Statement
 from brinell.analysis.total_drops import TotalDrops, total_drops
 from brinell.core.errors import RequestError, option
 from brinell.manifest import Command, Manifest, TableOf
-from brinell.reports.class_tables import drop_tables, model_or_data
+from brinell.reports.class_tables import drop_tables
 from brinell.reports.numbers import counted, distance, listed, percent
-from brinell.reports.statements import sentence
+from brinell.reports.statements import model_or_data, sentence
 from brinell.reports.values import Curve, Note, Percent, Points, PValue, Report, Series, Table
 from brinell.store.folder import PAGE, Layout
 from brinell.studies.compare.figures import (

@@ -20,13 +20,16 @@ from pydantic import Field
 from brinell.analysis.attainable import pairs, shortfall, smallest_mean
 from brinell.analysis.folder_result import Result
 from brinell.analysis.inference import Order, order
+from brinell.analysis.judgements import extreme_means
 from brinell.analysis.means import mean_difference, pseudo_values
 from brinell.analysis.results import OfClass, Rate
 from brinell.analysis.robust_accuracy import class_name, rate
+from brinell.analysis.statements import Statement
 from brinell.core.record import Array, Columns, column
 from brinell.manifest import Facts, Listing
-from brinell.reports.numbers import counted, listed, percent
+from brinell.reports.numbers import counted, percent
 from brinell.reports.pictures import picture
+from brinell.reports.statements import sentence
 from brinell.reports.values import (
     Detail,
     Example,
@@ -146,16 +149,6 @@ class ClassLoss(OfClass):
     """Mean accuracy over severities of the corruptions that change a sample."""
 
 
-class End(Result):
-    """The corruption that costs a model most or least."""
-
-    kind: str
-    """Name."""
-    rivals: list[str]
-    """Corruptions that do not differ significantly from it (paired, p-values corrected for all
-    pairs by Holm 1979)."""
-
-
 class CorruptModel(Result):
     """One model."""
 
@@ -165,10 +158,8 @@ class CorruptModel(Result):
     """Accuracy on the clean inputs."""
     accuracy: float | None
     """Mean accuracy over all severities of the corruptions of this run that change a sample."""
-    most: End | None
-    """The corruption with the lowest mean accuracy; null if all are equal."""
-    least: End | None
-    """The corruption with the highest mean accuracy."""
+    statements: list[Statement]
+    """The corruptions with the lowest and the highest mean accuracy; empty if all are equal."""
     mce: Error
     """Mean corruption error over the published kinds of this run that belong to the fifteen."""
     kinds: list[KindResult]
@@ -256,31 +247,12 @@ class CorruptResult(FolderResult):
                 f"{self.request.reference} has 100 %"
             )
         yield f"{text}."
-        if model.most is not None and model.least is not None:
-            yield (
-                f"{model.model}: {self._end(model, model.most, 'most')}; "
-                f"{self._end(model, model.least, 'least')}."
-            )
-
-    def _end(self, model: CorruptModel, end: End, extreme: str) -> str:
-        """Clause on the corruption that costs most or least."""
-        left = percent(next(kind.accuracy for kind in model.kinds if kind.kind == end.kind))
-        if not end.rivals:
-            return f"{self.label(end.kind)} costs {extreme} ({left} left), by more than chance"
-        rank, amount = ("lowest", "much") if extreme == "most" else ("highest", "little")
-        rivals = listed([self.label(rival) for rival in end.rivals])
-        return (
-            f"{self.label(end.kind)} has the {rank} accuracy ({left}), but {rivals} "
-            f"may cost as {amount}"
-        )
+        for entry in model.statements:
+            yield f"{model.model}: {sentence(entry)}"
 
     def label(self, kind: str) -> str:
         """The name of a corruption on the page: without its suite, where all are published ones."""
-        return (
-            kind.removeprefix(PUBLISHED)
-            if all(name.startswith(PUBLISHED) for name in self.facts.kinds)
-            else kind
-        )
+        return short_name(kind, self.facts.kinds)
 
     def _kinds(self, number: int, severities: Sequence[str]) -> Table:
         """Accuracy of a model by kind and severity."""
@@ -432,6 +404,12 @@ def _notes(errors: _Errors, base: int | None) -> Iterator[str]:
         yield f"the mean corruption error is over {scope}, and does not compare with published ones"
 
 
+def short_name(kind: str, kinds: Sequence[str]) -> str:
+    """The name of a corruption without its suite, where all are published ones."""
+    is_suite = all(name.startswith(PUBLISHED) for name in kinds)
+    return kind.removeprefix(PUBLISHED) if is_suite else kind
+
+
 def _model(errors: _Errors, number: int, base: int | None, names: list[str]) -> CorruptModel:
     clean = errors.clean[number]
     ces: Array | None = None
@@ -440,12 +418,12 @@ def _model(errors: _Errors, number: int, base: int | None, names: list[str]) -> 
         ces = np.stack([pseudo_values(*pair) for pair in zip(own, reference, strict=True)])
     members = [i for i in errors.active if errors.kinds[i] in FIFTEEN]
     ordered = _order(errors, number)
+    active = [short_name(errors.kinds[i], errors.kinds) for i in errors.active]
     return CorruptModel(
         model=errors.models[number],
         clean=rate(int((~clean).sum()), len(clean)),
         accuracy=float(1 - errors.wrong[number, errors.active].mean()) if errors.active else None,
-        most=_extreme(errors, ordered, -1),
-        least=_extreme(errors, ordered, 1),
+        statements=extreme_means(ordered, active, "accuracy under corruption", len(clean))[::-1],
         mce=_error(None if ces is None or not members else ces[members].mean(0)),
         kinds=[
             KindResult(
@@ -472,16 +450,6 @@ def _order(errors: _Errors, number: int) -> Order:
         return 1.0 if difference is None else difference.p
 
     return order(accuracies.mean(1), compare)
-
-
-def _extreme(errors: _Errors, ordered: Order, sign: int) -> End | None:
-    """The corruption with the largest (`sign` 1) or smallest (-1) accuracy; None with fewer than
-    two, or if all are equal.
-    """
-    if len(ordered.values) < 2 or np.ptp(ordered.values) == 0:
-        return None
-    kinds, index = [errors.kinds[i] for i in errors.active], int((sign * ordered.values).argmax())
-    return End(kind=kinds[index], rivals=[kinds[i] for i in ordered.rivals(index)])
 
 
 def _error(values: Array | None) -> Error:

@@ -16,10 +16,12 @@ from brinell.analysis.folder_result import Result
 from brinell.analysis.inference import holm, significant
 from brinell.analysis.means import Mean, mean, mean_difference
 from brinell.analysis.robust_accuracy import class_name
+from brinell.analysis.statements import Statement, Subject, state
 from brinell.core.record import Array, Columns, column
 from brinell.manifest import Content, Count, Facts, Listing, TableOf
 from brinell.reports.numbers import counted, listed, percent, points
 from brinell.reports.saliency import draw_overlay
+from brinell.reports.statements import sentence
 from brinell.reports.values import (
     Cell,
     Example,
@@ -181,6 +183,8 @@ class ExplainResult(FolderResult):
     deletion), with the others behind it."""
     methods: list[MethodResult]
     """Methods in the order of the request, each followed by its controls."""
+    statements: list[Statement]
+    """Which methods are shown to be faithful; empty if it was not measured."""
     shortfall: str
     """Why so few samples cannot show that a method is faithful; empty if they can."""
 
@@ -231,14 +235,7 @@ class ExplainResult(FolderResult):
             yield self._leader(best["gain"], "follows the model best, with a gap of", clause)
         if not best:
             yield f"{counted(len(self._methods()), 'method')} explained {counted(self.n, 'sample')}."
-        checked = [method for method in self.methods if method.faithful is not None]
-        names = [method.name for method in checked if method.faithful]
-        if checked:
-            yield (
-                f"{len(names) or 'None'} of {counted(len(checked), 'method')} "
-                f"{'is' if len(names) < 2 else 'are'} shown to be more faithful than the controls "
-                f"that ignore the model{': ' * bool(names)}{listed(names, len(names))}."
-            )
+        yield from map(sentence, self.statements)
 
     def _leader(self, best: BestMethod, verb: str, clause: str = "") -> str:
         """A best method with its figure, and the methods that may equal it."""
@@ -436,16 +433,40 @@ def summarise(folder: Folder[Measured]) -> ExplainResult:
     unit = "samples" if groups == n else "groups of related samples"
     claim = "method can be told from the controls random and centre"
     short = shortfall(claim, len(faithful), unit, groups, smallest_mean)
+    results = [
+        _summarise_method(rows, name, None if short else faithful.get(name)) for name in names
+    ]
     return ExplainResult(
         **folder.head(),
         n=n,
         groups=groups,
         best=list(_best(rows, names)),
-        methods=[
-            _summarise_method(rows, name, None if short else faithful.get(name)) for name in names
-        ],
+        methods=results,
+        statements=faithful_statements(results, n),
         shortfall=short,
     )
+
+
+def faithful_statements(methods: Sequence[MethodResult], n: int) -> list[Statement]:
+    """Which methods are shown to be faithful; empty if it was not measured."""
+    checked = [method for method in methods if method.faithful is not None]
+    subjects = [
+        Subject(name=method.name, value=method.gain.value if method.gain else 0.0)
+        for method in checked
+        if method.faithful
+    ]
+    if not checked:
+        return []
+    statement = state(
+        "faithful",
+        subjects=subjects,
+        quantity="insertion minus deletion",
+        eps_text="",
+        n=n,
+        supported=bool(subjects),
+        family=len(checked),
+    )
+    return [statement]
 
 
 def is_control(name: str) -> bool:

@@ -33,7 +33,7 @@ from brinell.analysis.statements import Statement
 from brinell.core.record import Array, Columns, column
 from brinell.manifest import Amount, Count, DataFacts, Facts
 from brinell.reports.numbers import counted, distance, listed, percent, seconds, whole
-from brinell.reports.statements import class_sentence, sentence
+from brinell.reports.statements import changes_sentence, class_sentence, sentence
 from brinell.reports.values import (
     Claimed,
     Code,
@@ -197,6 +197,8 @@ class HardenResult(FolderResult):
     """The audits, in the form of `brinell audit --json`."""
     statements: list[Statement]
     """The change of accuracy at the budget that was trained for, and on clean inputs."""
+    generalisation: list[Statement]
+    """The change of accuracy under each change of the inputs that the training did not use."""
     comparison: CompareResult
     """Model A is the hardened model and B the original: differences on the same samples, with
     McNemar's test."""
@@ -425,12 +427,14 @@ def summarise(folder: Folder[Checks]) -> HardenResult:
     comparison = compare(after, before)
     hardened = summarise_model(after.manifest, after.records, after.run, after.model)
     eps = _trained_pair(comparison, folder.facts).eps
+    unseen = unseen_of(parquet.load_rows(Answers, folder.path / CHANGES))
     return HardenResult(
         **folder.head(),
         statements=statements_of(comparison, folder.facts, folder.request.norm),
         events=[event for text in checks.events for event in text.splitlines()],
         training=Training(steps=checks.step[-1], **last),
-        unseen=unseen_of(parquet.load_rows(Answers, folder.path / CHANGES)),
+        unseen=unseen,
+        generalisation=unseen_statements(unseen),
         before=summarise_model(before.manifest, before.records, before.run, before.model),
         after=with_classes(hardened, hardened.eps.index(eps)),
         comparison=comparison,
@@ -496,7 +500,7 @@ def sentences(result: HardenResult) -> list[str]:
     classes = class_sentence(result.after.statements)
     texts = [
         *map(sentence, result.statements),
-        generalisation(result.unseen),
+        changes_sentence(result.generalisation) if result.generalisation else "",
         class_losses(result.comparison.per_class),
         f"After the training, {classes[0].lower()}{classes[1:]}",
     ]
@@ -531,28 +535,13 @@ def weaker_audit(result: HardenResult) -> Iterator[str]:
             )
 
 
-def generalisation(changes: Sequence[Unseen]) -> str:
-    """A sentence on the changes outside the training under which the hardened model is
-    significantly better or worse.
-    """
-    unseen = [row for row in changes if not row.seen]
-    telling = [row for row in unseen if significant(row.pair.p)]
-    better, worse = (
-        [row.name for row in telling if sign * row.pair.difference > 0] for sign in (1, -1)
-    )
-    found = [
-        f"{word} under {len(names)} ({listed(names)})"
-        for word, names in (("better", better), ("worse", worse))
-        if names
+def unseen_statements(changes: Sequence[Unseen]) -> list[Statement]:
+    """How accuracy changed under each change outside the training, corrected for all changes."""
+    return [
+        change(row.pair, row.name, family=len(changes), p=row.pair.p)
+        for row in changes
+        if not row.seen
     ]
-    text = (
-        f"is significantly {' and '.join(found)}" if found else "is not shown to be better or worse"
-    )
-    return (
-        f"Of {counted(len(unseen), 'change')} that the training did not use, the model {text}."
-        if unseen
-        else ""
-    )
 
 
 def class_losses(per_class: Sequence[ClassComparison]) -> str:

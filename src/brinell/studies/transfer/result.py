@@ -15,9 +15,11 @@ from brinell.analysis.inference import Rank, holm, significant
 from brinell.analysis.means import EXACT_GROUPS, mean_difference, sign_flips
 from brinell.analysis.results import PairedRate, Rate, Share
 from brinell.analysis.robust_accuracy import mean, rate, share
+from brinell.analysis.statements import Statement, Subject, state
 from brinell.core.record import Array, Columns, column
 from brinell.manifest import Amount, Content, Count, Facts, Listing, Number
-from brinell.reports.numbers import counted, distance, listed, p_value, percent, points, short
+from brinell.reports.numbers import counted, distance, p_value, percent, points, short
+from brinell.reports.statements import sentence
 from brinell.reports.values import Detail, Note, Percent, Report, Table
 from brinell.store import rows
 from brinell.store.table import Folder
@@ -136,6 +138,8 @@ class TransferResult(FolderResult):
     facts: TransferFacts
     sources: list[SourceResult]
     """The sources, which are the rows of the matrix."""
+    statements: list[Statement]
+    """The source with the highest success; empty if no order is shown."""
     cells: list[Cell]
     """One cell for each source and model, source by source."""
     notes: list[str]
@@ -175,6 +179,7 @@ def summarise(folder: Folder[Answers]) -> TransferResult:
     return TransferResult(
         **head,
         sources=sources,
+        statements=statements_of(sources, facts.eps_text),
         cells=[
             cell.model_copy(
                 update={
@@ -201,7 +206,11 @@ def shortfalls(sources: Sequence[SourceFacts], models: Sequence[str], n: int) ->
     )
     claims = [
         shortfall(
-            "source can be shown to be better than another", of_sources, "samples", n, smallest_mean
+            "source can be shown to have more success than another",
+            of_sources,
+            "samples",
+            n,
+            smallest_mean,
         ),
         shortfall(
             "loss of accuracy can be shown in a cell",
@@ -518,24 +527,39 @@ def sentences(result: TransferResult) -> list[str]:
 
 
 def _best_source(result: TransferResult) -> Iterator[str]:
-    ranked = [(source, source.rank) for source in result.sources if source.rank is not None]
-    if not ranked:
+    ranks = [source.rank for source in result.sources if source.rank is not None]
+    if not ranks:
         facts = zip(result.sources, result.facts.sources, strict=True)
         if sum(fact.folder is None and source.success is not None for source, fact in facts) > 1:
             yield NO_ORDER
-        return
-    first, rank = max(ranked, key=lambda entry: (entry[1].high == 1, entry[0].success or 0.0))
-    best = "is the best source" if rank.high == 1 else "has the highest success"
-    yield (
-        f"{first.name} {best}: {percent(first.success)} of its examples succeed on "
-        "models that it was not made on, on average."
-    )
-    if rank.high == 1:
-        yield f"Each other source is shown to be worse on shared targets ({PAIRED})."
-    elif rank.low > 1:
-        yield f"No source is shown to be the best ({PAIRED})."
+    elif result.statements:
+        yield f"{sentence(result.statements[0])[:-1]} ({PAIRED})."
     else:
-        yield f"{listed(first.rivals)} may be as good ({PAIRED})."
+        yield f"No source is shown to have the highest success ({PAIRED})."
+
+
+def statements_of(sources: Sequence[SourceResult], eps_text: str) -> list[Statement]:
+    """The source with the highest success; empty if another one is shown to be ahead of it on the
+    models that both can be shown to.
+    """
+    ranked = [(source, source.rank) for source in sources if source.rank is not None]
+    if not ranked:
+        return []
+    first, rank = max(ranked, key=lambda entry: (entry[1].high == 1, entry[0].success or 0.0))
+    if rank.low > 1:
+        return []
+    leader = state(
+        "most",
+        subjects=[Subject(name=first.name, value=first.success or 0.0)],
+        quantity="success on models that it was not made on",
+        eps_text=eps_text,
+        n=first.n,
+        rivals=first.rivals,
+        compared=len(ranked) - 1,
+        family=pairs(len(ranked)),
+        supported=rank.high == 1,
+    )
+    return [leader]
 
 
 def budget(result: TransferResult) -> str:
