@@ -33,9 +33,9 @@ CEILINGS = {
     ("training",): 900,
     ("engine",): 4_785,  # 3,300 once the audit goes by the kit
     ("store",): 1_019,
-    ("analysis",): 2_370,
+    ("analysis",): 2_385,
     ("reports",): 1_900,
-    ("studies",): 9_240,  # 8,200 once masks and boxes go by the one audit
+    ("studies",): 9_245,  # 8,200 once masks and boxes go by the one audit
     ("cli",): 500,
     ("testing",): 1_100,
 }
