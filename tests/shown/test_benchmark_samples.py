@@ -24,6 +24,7 @@ from brinell.datasets._memory import from_arrays
 from brinell.reports.csv import csv_files
 from brinell.reports.html import page
 from brinell.reports.values import Gallery, Table
+from brinell.studies.benchmark.gallery import choose
 
 
 def tables(report) -> dict[str, Table]:
@@ -263,3 +264,30 @@ def test_other_inputs_do_not_stand_beside_the_papers(benchmark, tmp_path):
     texts.append(text_of(*photographs(high=255.0), tmp_path / "units")[0])
     for text in texts:
         assert "2.48" not in text and "papers" not in text
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pictured_samples_are_of_every_class_by_turns(seed):
+    """Of samples that are sorted by class, as folders of pictures are: no class is shown once more
+    before every other one has had its turn.
+    """
+    rng = np.random.default_rng(seed)
+    labels = np.sort(rng.integers(0, 4, 40)).tolist()
+    reached = rng.random(40) < 0.7
+    rows = {
+        sample: {0.0: {"label": label}} | ({1.0: {"label": label}} if reached[sample] else {})
+        for sample, label in enumerate(labels)
+    }
+    samples = choose(rows, 12)
+    assert len(samples) == len(set(samples)) == min(12, int(reached.sum()))
+    assert reached[samples].all()
+    of_class = {
+        label: [s for s in range(40) if reached[s] and labels[s] == label] for label in labels
+    }
+    counts = dict.fromkeys(of_class, 0)
+    for sample in samples:
+        label = labels[sample]
+        assert sample == of_class[label][counts[label]], "in the order of the data"
+        waiting = [counts[other] for other in of_class if counts[other] < len(of_class[other])]
+        assert counts[label] == min(waiting)
+        counts[label] += 1
