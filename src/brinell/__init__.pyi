@@ -45,6 +45,7 @@ class _AuditSettings(TypedDict, total=False):
     on: str | None
     trust: File | None
     criterion: str | None
+    expect: float | None
     reject_class: str | None
     batch_size: int
     precision: Literal['float32', 'tf32']
@@ -149,9 +150,11 @@ def corrupt(
     """Corrupt inputs with the published corruptions or others at five severities, and count the errors of models."""
 
 def doctor(
-
+    model: Models | None = None, data: Data | None = None, y: Labels | None = None, *, preprocessing: Any = None,
+    mean: Any = None, std: Any = None, answers: str | None = None, output: str | int | None = None,
+    expect: float | None = None, device: Device = 'auto', batch_size: int = 128,
 ) -> DoctorResult:
-    """Show versions, devices, threads and disk, and which extras are there."""
+    """Show whether model and data fit together, or versions, devices, threads, disk and extras."""
 
 class _EpsilonSettings(TypedDict, total=False):
     resume: bool

@@ -18,10 +18,12 @@ from torch.nn import functional as F
 
 from brinell.core.checks import ERROR_RATE, TOO_FEW, Code, Finding, exact_test
 from brinell.core.class_names import NEVER, option_text
+from brinell.core.data import Dataset
 from brinell.core.errors import ModelError
 from brinell.core.intervals import wilson
 from brinell.core.model import Model, ask
 from brinell.core.record import Array
+from brinell.engine.answers import with_logits
 from brinell.engine.forms import (
     LOOKS,
     MIXED,
@@ -53,6 +55,7 @@ DOUBT = 0.05
 TEMPERATURES = torch.logspace(-2, 3, 31)
 """Factors on logits of mean size 1, of which each form takes the best."""
 MOST_LISTED = 4
+NO_FORM = ": the labels do not belong to the inputs, or the model does not know these classes"
 SHIFTS = (
     (1, "with the label minus 1", "take 1 from the labels (y - 1)"),
     (-1, "with the label plus 1", "add 1 to the labels (y + 1)"),
@@ -139,6 +142,11 @@ class Fit:
     def n(self) -> int:
         """Number of samples."""
         return len(self.base.pred)
+
+    def as_good(self) -> list[Trial]:
+        """The other forms that are as good as the given one; none if another is better."""
+        least = self.base.right - max(1, LEAST_GAIN * self.n / 2)
+        return [trial for trial in self.trials[1:] if not self.best and trial.right >= least]
 
 
 def spread_over_classes(labels: Array, most: int = SAMPLES) -> Array:
@@ -477,54 +485,104 @@ def check_clean_accuracy(
     spec: str = "",
     classes: Sequence[str] = (),
     batch_size: int = 128,
+    expect: float | None = None,
 ) -> tuple[Finding, int]:
     """Check clean accuracy; return the finding and the number of forwards.
 
     `pred` (n,) are the classes predicted for the clean inputs; `load` maps positions (m,) among
-    them to inputs (m, *shape) on the model's device.
+    them to inputs (m, *shape) on the model's device; `expect` is the accuracy that the author of
+    the model states.
     """
-    is_correct, n = pred == labels, len(labels)
-    k, limit = int(is_correct.sum()), chance(pred, labels, model.classes)
-    low, _ = wilson(k, n) or (0.0, 1.0)
     index = spread_over_classes(labels)
     fit: Fit | None = None
-    if is_correct[index].mean() < CLEARLY_RIGHT:
+    if (pred == labels)[index].mean() < CLEARLY_RIGHT:
         fit = FormSearch(model, load(index), labels[index], classes, batch_size).run()
+    finding = judge(model, pred, labels, fit, spec=spec, expect=expect)
+    return finding, 0 if fit is None else fit.forwards
 
+
+def fit_data(
+    model: Model,
+    dataset: Dataset,
+    device: torch.device,
+    *,
+    spec: str = "",
+    batch_size: int = 128,
+    expect: float | None = None,
+) -> tuple[Fit, Finding]:
+    """Try a model on samples of data in all forms; return what they show, and the check."""
+    labels = np.asarray(dataset.labels(), dtype=np.int64)
+    ids = spread_over_classes(labels)
+    with model.info.session(device):
+        ready = with_logits(model, dataset, {}, device)
+        x = dataset.load(ids.tolist()).to(device)
+        fit = FormSearch(ready, x, labels[ids], dataset.classes, batch_size).run()
+    return fit, judge(ready, fit.base.pred, labels[ids], fit, spec=spec, expect=expect)
+
+
+def judge(
+    model: Model,
+    pred: Array,
+    labels: Array,
+    fit: Fit | None,
+    *,
+    spec: str = "",
+    expect: float | None = None,
+) -> Finding:
+    """The check of clean accuracy, given what the forms show; None for a model that is right."""
+    n, k, limit = len(labels), int((pred == labels).sum()), chance(pred, labels, model.classes)
+    low, _ = wilson(k, n) or (0.0, 1.0)
     # Half of the way from chance to always right.
-    is_below, error_rate = exact_test(n - k, n, (1 - limit) / 2)
-    is_chance = low <= limit and is_below
-    reasons = [] if fit is None else [describe(fit, trial, model, spec) for trial in fit.best]
-    is_better = fit is not None and fit.is_better
-    observation = _observe(pred, labels, limit, is_chance)
+    is_low, error_rate = exact_test(n - k, n, (1 - limit) / 2)
+    forms = [] if fit is None else [describe(fit, trial, model, spec) for trial in fit.best]
+    faults = _faults(pred, labels, limit, is_chance=low <= limit and is_low)
+    faults += _excluded(k, n, expect, fit)
+    if faults or (fit is not None and fit.is_better):
+        faults += forms
+    if len(faults) == 1 and low <= limit:
+        faults[0] += NO_FORM
+
     summary = f"right on {k} of {n} clean inputs"
     passed: bool | None = True
-    cause = reason = None
+    reason: str | None = None
     text = f"{summary}, and chance is {limit:.3f}"
-    if observation or is_better:
-        causes = [*filter(None, [observation]), *reasons]
-        passed, cause = False, f"on clean inputs {causes[-1]}"
-        text = f"{summary}: {'; or '.join(causes)}"
-        if is_chance and not reasons:
-            text += (
-                ": the labels do not belong to the inputs, or the model does not know these classes"
-            )
-    elif reasons:
+    if faults:
+        passed, text = False, f"{summary}: {'; or '.join(faults)}"
+    elif forms:
         passed, reason = None, "another form may be better"
-        text = f"{summary}; {TOO_FEW}, but another form may be better: {'; or '.join(reasons)}"
+        text = f"{summary}; {TOO_FEW}, but another form may be better: {'; or '.join(forms)}"
     elif low <= limit:
         passed, reason, text = None, TOO_FEW, f"{TOO_FEW}: {text}"
-    finding = Finding(
+    elif is_low and fit is not None:
+        text += f"; that is low, and none of {fit.forms} other forms is better"
+    return Finding(
         code=Code.CLEAN,
         passed=passed,
         text=text,
-        cause=cause,
+        cause=f"on clean inputs {faults[-1]}" if faults else None,
         reason=reason,
         figure=k / n,
         limit=limit,
         error_rate=error_rate,
     )
-    return finding, 0 if fit is None else fit.forwards
+
+
+def _allows(k: int, n: int, expect: float) -> bool:
+    """True if `k` right answers of `n` may come from a model of this accuracy."""
+    interval = wilson(k, n, 1 - ERROR_RATE)
+    return interval is None or interval.low <= expect <= interval.high
+
+
+def _excluded(k: int, n: int, expect: float | None, fit: Fit | None) -> list[str]:
+    """The fault of a clean accuracy that is not the one stated; empty without any."""
+    if expect is None or _allows(k, n, expect):
+        return []
+    side = "less" if k / n < expect else "more"
+    points = 100 * abs(k / n - expect)
+    text = f"{100 * k / n:.1f} % is {points:.1f} points {side} than the {100 * expect:.1f} % stated"
+    trials = [] if fit is None else [*fit.best, *fit.trials]
+    near = [trial.title for trial in trials if _allows(trial.right, len(trial.pred), expect)]
+    return [text + (f", which it reaches {' or '.join(dict.fromkeys(near[:2]))}" if near else "")]
 
 
 def describe(fit: Fit, trial: Trial, model: Model, spec: str) -> str:
@@ -535,17 +593,17 @@ def describe(fit: Fit, trial: Trial, model: Model, spec: str) -> str:
     )
 
 
-def _observe(pred: Array, labels: Array, limit: float, is_chance: bool) -> str:
-    """The fault of answers, whatever form the inputs have; empty if nothing is."""
+def _faults(pred: Array, labels: Array, limit: float, *, is_chance: bool) -> list[str]:
+    """The fault of answers, whatever form the inputs have; empty if nothing is wrong."""
     n, is_single = len(labels), len(np.unique(pred)) < 2
     is_constant = is_single and 0.5 ** int((labels != pred[0]).sum()) <= ERROR_RATE
     if is_chance and len(np.unique(labels)) < 2:
-        return (
+        return [
             f"all {n} labels are {labels[0]}, so that nothing shows whether the model tells "
             "classes apart"
-        )
+        ]
     if is_constant or (is_chance and is_single):
-        return f"it answers class {pred[0]} to every input"
+        return [f"it answers class {pred[0]} to every input"]
     if is_chance:
-        return f"its answers agree with the labels no more often than by chance ({limit:.3f})"
-    return ""
+        return [f"its answers agree with the labels no more often than by chance ({limit:.3f})"]
+    return []

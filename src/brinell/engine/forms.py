@@ -279,7 +279,7 @@ def _usual_affines(channels: int) -> Iterator[Affine]:
     """All usual preparations of pictures with so many channels, those of one family first."""
     pairs = sorted(itertools.product(CENTRES, WIDTHS), key=lambda pair: _factor(*pair))
     for (centre, width), reverse in itertools.product(pairs, orders_of(channels)):
-        if _suits(centre, width, channels):
+        if suits(centre, width, channels):
             yield Affine(CENTRES[centre], WIDTHS[width], reverse)
 
 
@@ -288,7 +288,7 @@ def orders_of(channels: int) -> tuple[bool, ...]:
     return (False, True) if channels == 3 else (False,)
 
 
-def _suits(centre: str, width: str, channels: int) -> bool:
+def suits(centre: str, width: str, channels: int) -> bool:
     """True if a mean and a deviation go with pictures of so many channels."""
     is_grey = centre in GREY or width in GREY
     return {len(CENTRES[centre]), len(WIDTHS[width])} <= {1, channels} and (
@@ -339,7 +339,7 @@ def picture_forms(domain: Domain, x: Tensor, preparation: Affine | None) -> Iter
     for centre, width, reverse in itertools.product(CENTRES, WIDTHS, orders_of(channels)):
         target = Affine(CENTRES[centre], WIDTHS[width], reverse)
         is_small = "CLIP" in (centre, width) and max(domain.shape) < SMALL
-        if is_small or not _suits(centre, width, channels) or target.is_close(current):
+        if is_small or not suits(centre, width, channels) or target.is_close(current):
             continue
         title = _title(centre, width, reverse) or ("divided by 255" if high > 1 else "from 0 to 1")
         affine = target.for_range(low, top)

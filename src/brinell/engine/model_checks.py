@@ -183,6 +183,7 @@ class ModelChecks:
             spec=self.source.spec,
             classes=self.plan.dataset.classes,
             batch_size=self._sizer.size,
+            expect=self.plan.request.expect,
         )
         self.progress.count_passes(forwards, 0)
         return [finding], forwards, 0

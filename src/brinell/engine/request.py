@@ -258,6 +258,9 @@ class Request(BaseRequest):
     For masks pixels:0.5, iou:0.3, gone:CLASS or target:CLASS; for boxes missed:0.5, false:20,
     mislabelled, misplaced, joined by +, with @0.6 for the score of shown boxes. Default:
     misclassification, all pixels, or all four errors of boxes."""
+    expect: float | None = Field(default=None, ge=0, le=1)
+    """The clean accuracy that the author of the model states, 0 to 1, such as 0.93: the check of
+    clean accuracy fails if the samples exclude it. Default: none is stated."""
     reject_class: str | None = None
     """The class by which the model rejects inputs: a name, a number, or last. A rejected input
     is not an adversarial example, and a rejected clean input is not correct. Default: no reject

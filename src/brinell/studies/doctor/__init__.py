@@ -1,15 +1,30 @@
-"""Show versions, devices, threads and disk, and which extras are there.
+"""Show whether model and data fit together, or versions, devices, threads, disk and extras.
 
-It attacks nothing and downloads nothing. The exit code is 1 if a package that Brinell needs is
-missing or too old.
+With a model and data it tries them on up to 200 samples in the forms in which people mix them up,
+names the form that fits best and the line to type; the exit code is 1 if another form is better.
+Without, it shows the installation; the exit code is 1 if a package that Brinell needs is missing or
+too old. It attacks nothing and downloads nothing.
 """
 
-from brinell.engine.request import BaseRequest
+from typing import Annotated
+
+from pydantic import Field
+
+from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, ModelSpec
 from brinell.studies.kit import Output, Study
 
 
 class DoctorRequest(BaseRequest):
-    """What `brinell doctor` is asked for: nothing."""
+    """What `brinell doctor` is asked for: model and data, or nothing for the installation."""
+
+    data: DataSpec | None = None
+    """The data, named as for brinell audit, with which the models are tried."""
+    model: tuple[ModelSpec, ...] = ()
+    """A model, named as for brinell audit. Several are named by repeating it."""
+    expect: Annotated[float, Field(ge=0, le=1)] | None = None
+    """The clean accuracy that the author of the model states, 0 to 1, such as 0.93."""
+    device: Device = "auto"
+    batch_size: BatchSize = 128
 
 
 STUDY = Study(
@@ -17,5 +32,9 @@ STUDY = Study(
     request=DoctorRequest,
     result="run:DoctorResult",
     output=Output.ANSWER_ONLY,
-    examples=("brinell doctor", "brinell doctor --json"),
+    examples=(
+        "brinell doctor --data FILE.npz --model model.py:factory",
+        "brinell doctor --data FILE.npz --model model.py:factory --expect 0.93",
+        "brinell doctor",
+    ),
 )

@@ -1,4 +1,6 @@
-"""The state of an installation, found without torch unless there is a GPU to ask it about."""
+"""The fit of models and data, and the state of an installation, found without torch unless there is
+a GPU to ask it about.
+"""
 
 import os
 import platform
@@ -12,7 +14,10 @@ from importlib import metadata
 from pathlib import Path
 
 from brinell.analysis.folder_result import Result
+from brinell.core.errors import RequestError, option
 from brinell.core.version import VERSION
+from brinell.engine.request import IN_MEMORY
+from brinell.studies.doctor import DoctorRequest
 from brinell.studies.kit import Call
 
 PURPOSES = {
@@ -34,6 +39,8 @@ REQUIREMENT = re.compile(
     r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*(?:>=\s*([0-9.]+))?[^;]*(?:;.*extra\s*==\s*['\"]([a-z]+)['\"])?"
 )
 """A requirement of the package's metadata: name, oldest version, extra."""
+MOST_FORMS = 8
+"""Forms that are listed, the best first."""
 LIMITS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Variables that limit the threads of torch and NumPy."""
 DRIVERS = (
@@ -61,6 +68,37 @@ class Package(Result):
     """The extra that brings it; null where Brinell needs it."""
 
 
+class FormRow(Result):
+    """A form of inputs and labels, and how often the model is right in it."""
+
+    form: str
+    """The form in words: as given, or what is changed."""
+    right: int
+    """Number of samples on which the model is right."""
+    line: str
+    """The line that gives the model this form; empty for the given one."""
+
+
+class ModelFit(Result):
+    """A model with the data in all forms."""
+
+    model: str
+    """Name of the model."""
+    n: int
+    """Number of samples."""
+    passed: bool | None
+    """False if another form is better, or the accuracy is not the one stated; null if the samples
+    are too few to tell."""
+    text: str
+    """The answer in one line."""
+    as_good: list[str]
+    """Forms in which the model is right as often as in the given one, up to 1 % of the samples."""
+    forms_tried: int
+    """Number of forms tried; most of them on a part of the samples."""
+    forms: list[FormRow]
+    """The forms that were tried on all samples, the best first."""
+
+
 class DoctorResult(Result):
     """What `brinell doctor --json` prints."""
 
@@ -85,14 +123,32 @@ class DoctorResult(Result):
     """Variables that limit threads, those that are set."""
     free_bytes: dict[str, int]
     """Free space in the folder of runs and in that of temporary files."""
+    fits: list[ModelFit] = []
+    """The models with the data; empty if none is named."""
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the command: 1 if a package that Brinell needs is missing or too old."""
-        return int(not all(package.ready for package in self.packages if package.extra is None))
+        """The exit code of the command: 1 if a package that Brinell needs is missing or too old, or
+        if a model and the data do not fit.
+        """
+        is_ready = all(package.ready for package in self.packages if package.extra is None)
+        return int(not is_ready or any(fit.passed is False for fit in self.fits))
 
     def lines(self, *, verbose: bool = False) -> Iterator[str]:
-        """The result line by line."""
+        """The result line by line: of models and data, or of the installation."""
+        for fit in self.fits:
+            yield f"{fit.model}: {fit.text}"
+            if fit.as_good:
+                yield f"As good on these samples: {' or '.join(fit.as_good)}."
+            yield ""
+            yield f"right of {fit.n}  form ({fit.forms_tried} tried)"
+            for row in fit.forms:
+                yield f"{row.right:>{len(f'right of {fit.n}')}}  {row.form}"
+            yield ""
+        if not self.fits:
+            yield from self._installation()
+
+    def _installation(self) -> Iterator[str]:
         yield f"Brinell {self.brinell}, Python {self.python}, {self.platform}"
         needed = [package for package in self.packages if package.extra is None]
         yield (
@@ -124,7 +180,7 @@ class DoctorResult(Result):
 
 
 def carry_out(call: Call) -> DoctorResult:
-    """Find out the state of the installation."""
+    """Find out the state of the installation, and how models and data fit."""
     devices = find_devices()
     folders = {
         "runs": Path("runs") if Path("runs").is_dir() else Path(),
@@ -144,7 +200,54 @@ def carry_out(call: Call) -> DoctorResult:
             f"{purpose} in {folder.absolute()}": shutil.disk_usage(folder).free
             for purpose, folder in folders.items()
         },
+        fits=find_fits(call),
     )
+
+
+def find_fits(call: Call) -> list[ModelFit]:
+    """Try each model of a call with the data in all forms; none without a model."""
+    request: DoctorRequest = call.request
+    if not request.model and request.data is None:
+        return []
+    # The state of an installation is found without torch.
+    from brinell.engine import fit
+    from brinell.engine.plan import choose_device
+    from brinell.studies.work import open_plan
+
+    if not request.model:
+        raise RequestError(f"no model is named: add {option('model', 'model.py:FACTORY')}")
+    plan = open_plan(call)
+    device, fits = choose_device(request.device), list[ModelFit]()
+    for text, model in zip(request.model, plan.models.values(), strict=True):
+        spec = "" if text.startswith(f"{IN_MEMORY}:") else text
+        shown, finding = fit.fit_data(
+            model,
+            plan.dataset,
+            device,
+            spec=spec,
+            batch_size=request.batch_size,
+            expect=request.expect,
+        )
+        least = max(trial.right for trial in shown.trials) / 2
+        trials = [*shown.best, *(trial for trial in shown.trials if trial not in shown.best)]
+        trials = sorted(trials, key=lambda trial: (trial not in shown.best, -trial.right))
+        trials = [trial for trial in trials if trial is shown.base or trial.right >= least]
+        rows = [
+            FormRow(form=trial.title, right=trial.right, line=fit.line_of(trial, model, spec))
+            for trial in trials[:MOST_FORMS]
+        ]
+        fits.append(
+            ModelFit(
+                model=model.name,
+                n=shown.n,
+                passed=finding.passed,
+                text=finding.text,
+                as_good=[trial.title for trial in shown.as_good()],
+                forms_tried=shown.forms,
+                forms=rows,
+            )
+        )
+    return fits
 
 
 def find_packages() -> list[Package]:

@@ -1,0 +1,206 @@
+"""The form that a model wants is named, whatever families, orders and labels are mixed up, and a
+model that is asked rightly is left alone.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from _helpers import load_network
+from brinell.core.checks import Code
+from brinell.core.domain import Domain
+from brinell.core.model import Model
+from brinell.datasets.digits import Digits
+from brinell.datasets.npz import Npz
+from brinell.engine.fit import SAMPLES, Fit, FormSearch, fit_data, judge, line_of
+from brinell.engine.forms import CENTRES, WIDTHS, Affine, preparation_of, suits
+from brinell.models._torch_model import TorchModel
+from brinell.models.digits_cnn import DigitsCnn
+
+COST = 0.03
+"""Accuracy that a preparation must cost to count as a mix-up."""
+ALIKE = 0.015
+"""Accuracy by which a named form may miss the right one: families differ by less."""
+MOST_FORWARDS = 3_600
+
+
+class Prepared(nn.Module):
+    """A network behind a function of its inputs, with its answers in some order."""
+
+    def __init__(
+        self, network: nn.Module, function: Callable[[Tensor], Tensor], order: list[int]
+    ) -> None:
+        super().__init__()
+        self.network, self.function, self.order = network, function, order
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(self.function(x))[:, self.order]
+
+
+class Network(NamedTuple):
+    """A trained network without its preparation, and real samples."""
+
+    module: nn.Module
+    preparation: Affine
+    x: Tensor
+    y: np.ndarray[Any, Any]
+
+
+class MixUp(NamedTuple):
+    """A model asked in a wrong form."""
+
+    model: Model
+    x: Tensor
+    labels: np.ndarray[Any, Any]
+    right: float
+    """Accuracy in the right form."""
+
+
+def model_of(network: Network, function: Callable[[Tensor], Tensor], order: Any = None) -> Model:
+    """The network behind a function of its inputs."""
+    count = int(network.y.max()) + 1
+    module = Prepared(network.module, function, list(range(count) if order is None else order))
+    domain = Domain(kind="image", shape=tuple(network.x.shape[1:]))
+    return TorchModel(module.eval(), domain, count, name="network")
+
+
+def accuracy(model: Model, x: Tensor, labels: np.ndarray[Any, Any]) -> float:
+    with torch.no_grad():
+        return float((model.predict(x).argmax(1).numpy() == labels).mean())
+
+
+def draw_samples(network: Network, rng: np.random.Generator) -> tuple[Tensor, Any]:
+    index = rng.choice(len(network.x), min(SAMPLES, len(network.x)), replace=False)
+    return network.x[index], network.y[index]
+
+
+def draw_mix_ups(network: Network, rng: np.random.Generator) -> Iterator[MixUp]:
+    """Mix-ups that cost more than `COST`: mean and std of families drawn at random, an order of
+    channels, and a shift of labels, an order of classes or an exchange of height and width.
+    """
+    channels, classes = network.x.shape[1], int(network.y.max()) + 1
+    pairs = [(c, w) for c in CENTRES for w in WIDTHS if suits(c, w, channels)]
+    while True:
+        centre, width = pairs[rng.integers(len(pairs))]
+        reverse = channels == 3 and bool(rng.integers(2))
+        preparation = Affine(CENTRES[centre], WIDTHS[width], reverse)
+        x, labels = draw_samples(network, rng)
+        right = accuracy(model_of(network, network.preparation.apply), x, labels)
+        kind = rng.choice(["inputs", "inputs", "shift", "order", "transposed"])
+        order = rng.permutation(classes) if kind == "order" else None
+        labels = labels + 1 if kind == "shift" else labels
+        x = x.transpose(-1, -2).contiguous() if kind == "transposed" else x
+        model = model_of(network, preparation.apply, order)
+        if right - accuracy(model, x, labels) > COST:
+            yield MixUp(model, x, labels, right)
+
+
+def outcome(mix_up: MixUp) -> tuple[str, Fit]:
+    """Whether the right form is named, a wrong one, or none."""
+    fit = FormSearch(mix_up.model, mix_up.x, mix_up.labels).run()
+    if not fit.best:
+        return "silent", fit
+    gap = mix_up.right - fit.best[0].right / fit.n
+    return "right" if gap <= ALIKE else "wrong" if gap > COST else "near", fit
+
+
+@pytest.fixture(scope="module")
+def digits() -> Network:
+    data = Digits()()
+    model = DigitsCnn()(data.domain)
+    x, y = data.load(range(len(data))), np.asarray(data.labels(), dtype=np.int64)
+    return Network(model.module, Affine(), x, y)
+
+
+def real_networks(root: Any, shared: Any) -> list[Network]:
+    """Three real networks without their own preparation."""
+    networks = []
+    for name, factory, weights in (
+        ("cifar10", "resnet20", "cifar10_weights/resnet20"),
+        ("mnist", "lenet5", "mnist_weights/lenet5_clean"),
+        ("cifar10", "resnet4b", "cifar10_robust_weights/resnet4b"),
+    ):
+        module = load_network(root, shared, name, factory, weights, 1)[0].module
+        preparation = Affine()
+        if hasattr(module, "normalise"):
+            numbers = [part.flatten().tolist() for part in module.normalise.buffers()]
+            preparation = Affine(*(tuple(values) for values in numbers))
+            module.normalise = nn.Identity()
+        data = Npz(path=str(shared / name / f"{name}_test.npz"))()
+        y = np.asarray(data.labels()[:3000], dtype=np.int64)
+        networks.append(Network(module, preparation, data.load(range(3000)), y))
+    return networks
+
+
+def test_mix_ups_of_digits_are_named(digits):
+    rng = np.random.default_rng(1)
+    mix_ups = draw_mix_ups(digits, rng)
+    results = Counter(outcome(next(mix_ups))[0] for _ in range(8))
+    assert results["right"] >= 7 and not results["wrong"] and not results["silent"], results
+
+
+def test_a_named_form_costs_a_bounded_number_of_passes_and_its_line_mends_the_model(digits):
+    rng = np.random.default_rng(2)
+    x, labels = draw_samples(digits, rng)
+    centre, width = rng.uniform(0.2, 0.6), rng.uniform(2, 6)
+    model = model_of(digits, Affine((centre,), (width,)).apply)
+    fit = FormSearch(model, x, labels).run()
+    assert fit.is_better and fit.forwards <= MOST_FORWARDS
+    own = preparation_of(model, x, x)
+    assert own is not None and own.is_close(Affine((centre,), (width,)))
+    line = line_of(fit.best[0], model, "torch:model.py:net")
+    statement = line.removeprefix("let the model begin with ").partition(" in place of")[0]
+    scope = {"x": x, "torch": torch}
+    exec(statement or "pass", scope)
+    mended = model_of(digits, lambda inputs: scope["x"])
+    assert accuracy(mended, x, labels) >= fit.best[0].right / fit.n - 1e-9
+
+
+def test_a_sound_pair_is_left_alone_and_the_stated_accuracy_is_compared(digits):
+    data = Digits()()
+    model = DigitsCnn()(data.domain)
+    fit, finding = fit_data(model, data, torch.device("cpu"), expect=0.98)
+    assert finding.passed is True and not fit.best and finding.code == Code.CLEAN
+    finding = fit_data(model, data, torch.device("cpu"), expect=0.5)[1]
+    assert finding.passed is False and "points more than the 50.0 % stated" in finding.text
+
+
+def test_no_form_is_proposed_where_the_data_say_nothing(digits):
+    rng = np.random.default_rng(3)
+    x, labels = draw_samples(digits, rng)
+    sound = model_of(digits, Affine().apply)
+    constant = model_of(digits, lambda inputs: inputs * 0)
+    for model, inputs, classes, text in (
+        (constant, x, labels, "to every input"),
+        (sound, x, rng.permutation(labels), "no more often than by chance"),
+        (sound, x[:4], (labels[:4] + 3) % 10, "too few"),
+        (sound, x[labels == 3], labels[labels == 3] * 0 + 7, "all"),
+    ):
+        fit = FormSearch(model, inputs, classes).run()
+        finding = judge(model, fit.base.pred, classes, fit)
+        assert not fit.best and text in finding.text and finding.passed is not True, finding.text
+
+
+@pytest.mark.nightly
+def test_mix_ups_of_real_networks_are_named(root, shared):
+    rng, results = np.random.default_rng(0), Counter[str]()
+    for network in real_networks(root, shared):
+        mix_ups = draw_mix_ups(network, rng)
+        results.update(outcome(next(mix_ups))[0] for _ in range(20))
+    assert results["right"] >= 55 and not results["wrong"] and not results["silent"], results
+
+
+@pytest.mark.nightly
+def test_sound_pairs_of_real_networks_raise_no_alarm(root, shared):
+    rng, alarms = np.random.default_rng(1), 0
+    for network in real_networks(root, shared):
+        model = model_of(network, network.preparation.apply)
+        for _ in range(20):
+            x, labels = draw_samples(network, rng)
+            alarms += FormSearch(model, x, labels).run().is_better
+    assert alarms == 0
