@@ -9,6 +9,7 @@ every check.
     DIR]
     python -m benchmarks.validity --power [--names CODE ...] [--part 1/2]
     python -m benchmarks.validity --costs [--names digits cnn4_pgd ...] [--samples 60]
+    python -m benchmarks.validity --rates
 
 Run it from the root of the repository. A sound case is a model of `zoo.sound`, a slice of test
 samples and a budget: a fifth of the cases are linear models, half of them have 8 to 64 samples. A
@@ -19,7 +20,8 @@ and with `--broken` audits the quick member of each kind (`zoo.quick`), with its
 kind goes unnoticed if every check passed, too. `--table` writes its table into
 docs/results/checks.md, `--without` lets a check pass whatever it sees. `--power` audits the members
 of the kinds that have to fail a check, with 20, 60 and 200 samples; `--costs` counts the passes of
-each check, as a share of those of `fast` on a sound network. `--part` runs every second case of two
+each check, as a share of those of `fast` on a sound network. `--rates` works out error rate and power
+of the checks that count samples, of both looks together. `--part` runs every second case of two
 and so on; `--out` keeps truths and marks, and no quick member whose mark is kept is audited again.
 """
 
@@ -34,13 +36,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import scipy.stats
 from torch import nn
 
 from benchmarks import measure
 from benchmarks.defences import adaptive, audit
 from benchmarks.zoo import ZOO, Pair, load, marks, quick, truth
 from benchmarks.zoo.sound import LARGE, SIZES, SOUND, WITHOUT_GRADIENTS
-from brinell.core.checks import Code
+from brinell.core.checks import Code, exact_test
 from brinell.engine.after_attacks import AFTER_ATTACKS, AfterContext
 from brinell.engine.checks import BEFORE_ATTACKS
 from brinell.engine.context import CheckContext
@@ -52,6 +55,7 @@ RUNS = {
     "--broken": "--names none --samples 6",
     "--power": "--names zero-gradients",
     "--costs": "--names digits --samples 20",
+    "--rates": "",
 }
 PAGE = measure.ROOT / "docs" / "results" / "checks.md"
 LINF, L2 = ("4/255", "8/255", "0.05", "0.1", "0.2"), ("0.3", "0.8")
@@ -268,6 +272,39 @@ def costs(options: argparse.Namespace) -> None:
         table.add(code, *row)
 
 
+TESTS = {
+    "5 %": (0.05, 0.3, 12, 0),
+    "10 %": (0.1, 0.5, 12, 0),
+    "25 %": (0.25, 0.6, 12, 1),
+    "40 %": (0.4, 0.8, 0, -1),
+    "0.2 %": (0.002, 0.1, 0, -1),
+}
+"""By the share that a check allows: that share, one at which its power is stated, the samples of a
+first look, and how many bad ones of these pass; a check in one look has none."""
+
+
+def failure(n: int, limit: float, few: int, passing: int, share: float) -> float:
+    """Probability that a check fails where each of n samples is bad with this share: more than
+    `passing` of the first few are, and more of all than chance explains.
+    """
+    fewest = next(k for k in range(n + 1) if exact_test(k, n, limit)[0])
+    first = scipy.stats.binom(few, share)
+    rest = scipy.stats.binom(n - few, share)
+    return float(sum(first.pmf(k) * rest.sf(fewest - k - 1) for k in range(passing + 1, few + 1)))
+
+
+def rates(_: argparse.Namespace) -> None:
+    """Error rate and power of the checks that count samples."""
+    table = measure.Table(
+        "Rates", "share allowed,samples,fails from,error rate (%),share of bad,power (%)"
+    )
+    for text, (limit, share, *first_look) in TESTS.items():
+        for n in (20, 60, 64, 200):
+            fewest = next(k for k in range(n + 1) if exact_test(k, n, limit)[0])
+            chances = [f"{100 * failure(n, limit, *first_look, p):.2f}" for p in (limit, share)]
+            table.add(text, n, fewest, chances[0], share, chances[1])
+
+
 SLICES = {20: (0, 100, 200), 60: (0, 200), 200: (0,)}
 """First samples of the slices of each size."""
 
@@ -294,9 +331,12 @@ def main() -> None:
         table=False,
         power=False,
         costs=False,
+        rates=False,
         without="",
     )
-    if options.costs:
+    if options.rates:
+        rates(options)
+    elif options.costs:
         costs(options)
     elif options.power:
         power(options)
