@@ -130,7 +130,7 @@ def _root(
     ] = None,
     on: Annotated[
         str | None,
-        typer.Option(metavar="ray", help="Let Ray work, here or as ray:ADDRESS on a cluster."),
+        typer.Option(metavar="ray", help="Let Ray work, here or as ray:HOST:PORT on a cluster."),
     ] = None,
 ) -> None:
     """Take the options before the verb."""

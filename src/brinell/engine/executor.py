@@ -60,6 +60,10 @@ class Pool(ABC):
         if not self._idle and not self._running:
             self._idle.extend(self.open_workers(shared))
 
+    def more_workers(self) -> Sequence[Any]:
+        """Start the workers that have become possible since; none where their number is fixed."""
+        return ()
+
     def submit(self, key: Any, task: Any) -> None:
         """Add a task; its key stays with the driver."""
         self._waiting.append((key, task, 0))
@@ -67,6 +71,8 @@ class Pool(ABC):
     def next(self) -> tuple[Any, Any]:
         """The key and the answer of a task that was not returned yet; waits for one."""
         while True:
+            if self._waiting and not self._idle:
+                self._idle.extend(self.more_workers())
             while self._waiting and self._idle:
                 worker = self._idle.popleft()
                 entry = self._waiting.popleft()

@@ -29,7 +29,7 @@ def open_pool(call: Call) -> RayPool:
     return RayPool(
         str(call.on),
         command_of(call),
-        gpus=str(getattr(call.request, "device", "")).startswith("cuda"),
+        device=str(getattr(call.request, "device", "cpu")),
     )
 
 
