@@ -18,7 +18,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "brinell"
 
 CEILINGS = {
     (".",): 850,
-    ("core",): 2_786,
+    ("core",): 2_846,
     (
         "attacks",
         "bounds",
@@ -29,18 +29,18 @@ CEILINGS = {
         "explainers",
     ): 6_550,
     ("models", "datasets"): 4_600,
-    ("rlab",): 2_170,
+    ("rlab",): 2_230,
     ("training",): 900,
-    ("engine",): 4_785,  # 3,300 once the audit goes by the kit
-    ("store",): 1_019,
-    ("analysis",): 2_385,
-    ("reports",): 1_900,
-    ("studies",): 9_245,  # 8,200 once masks and boxes go by the one audit
+    ("engine",): 4_845,  # 3,300 once the audit goes by the kit
+    ("store",): 1_079,
+    ("analysis",): 2_445,
+    ("reports",): 1_960,
+    ("studies",): 9_305,  # 8,200 once masks and boxes go by the one audit
     ("cli",): 500,
     ("testing",): 1_100,
 }
 """Statements at most, by the folders of a room; "." is what stands beside the folders."""
-WHOLE = 38_700
+WHOLE = 39_200
 """Statements of the whole package at most."""
 
 WIDTH = 100

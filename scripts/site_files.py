@@ -27,6 +27,7 @@ BESIDE = (
     "design/*.md",
     "examples/**/*.ipynb",
     "examples/**/*.py",
+    "examples/papers/*.toml",
     "examples/publish/*.yml",
     "benchmarks/**/*.py",
 )
