@@ -155,6 +155,7 @@ def misleading_gradients(context: CheckContext) -> Finding:
     failed, visible = probes.misled_samples(context)
     if not bool(visible.any()):
         raise NotMadeError("within the budget the answers do not change visibly")
+
     observation = (
         "samples are led astray: a small step along the gradient, from the clean "
         "input or from where an attack leads, does not "

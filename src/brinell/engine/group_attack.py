@@ -297,6 +297,7 @@ def make_rows(
 ) -> Records:
     """One row for each sample of a group, with what came of its attack."""
     plan, index = setting.plan, task.index
+
     return rows.build(
         Records,
         len(index),

@@ -175,6 +175,7 @@ class ModelChecks:
         index = np.flatnonzero(~state.failed)
         if not len(index) or self.plan.dataset.info.distorted:
             return [], 0, 0
+
         finding, forwards = fit.check_clean_accuracy(
             self.model,
             state.clean_pred[index],

@@ -119,6 +119,7 @@ def repair_candidates(model: Model, x: Tensor) -> dict[str, Model]:
     candidates: dict[str, Model] = {}
     most_changed = 0
     leaf = x.detach().requires_grad_()
+
     for description, attach, decide in STRAIGHT:
         mode = StraightThrough(attach=attach, decide=decide)
         with torch.enable_grad(), mode:

@@ -91,6 +91,7 @@ def expand_specs(values: Mapping[str, Any], request: type[BaseRequest]) -> dict[
     are.
     """
     expanded = dict(values)
+
     for key, value in values.items():
         mark = request.names_of(key)
         if mark is None or mark.kind not in FILES:
@@ -170,6 +171,7 @@ def _folder_remedy(folder: Path, endings: set[str]) -> str:
     for suffix in FILES["dataset"]:
         if files := sorted(folder.glob(f"*{suffix}")):
             return f"name the file, as {files[0]}"
+
     if (folder / "run.toml").is_file():
         return "it is a run, whose data is named in its run.toml"
     return (

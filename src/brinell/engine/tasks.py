@@ -129,23 +129,19 @@ class Task(ABC):
         with self.model.info.session(self.device):
             x = self.dataset.load(ids).to(self.device)
             mistakes = self.mistakes(self.ask(x, 1), ids)
-            text = (
-                "; or ".join(mistakes)
-                or f"no mistake explains the answers to {len(ids)} clean pictures"
-            )
-            found = [
-                {
-                    "code": Code.CLEAN,
-                    "passed": not mistakes,
-                    "text": f"without an attack {text}" if mistakes else text,
-                }
+            text = f"no mistake explains the answers to {len(ids)} clean pictures"
+            if mistakes:
+                text = f"without an attack {'; or '.join(mistakes)}"
+            checks: list[dict[str, Any]] = [
+                {"code": Code.CLEAN, "passed": not mistakes, "text": text}
             ]
+
             if self.model.access == Access.GRADIENTS:
                 smooth = self.smooth(ids[:1])
-                found.append(
+                checks.append(
                     check_gradient(lambda inputs: smooth(self.model.predict(inputs)), x[:1])
                 )
-            return found
+            return checks
 
     def truth(self, ids: Sequence[int]) -> Any:
         """The masks or the objects of some samples."""
@@ -172,14 +168,12 @@ def check_gradient(value: Callable[[Tensor], Tensor], x: Tensor) -> dict[str, An
     """The check of the manifest whether the gradient of a function of an input (1, *shape) is its
     slope: code, passed, text.
     """
+    grad = None
     with torch.enable_grad():
         leaf = x.clone().requires_grad_()
         loss = value(leaf)
-        grad = (
-            torch.autograd.grad(loss.sum(), leaf, allow_unused=True)[0]
-            if loss.requires_grad
-            else None
-        )
+        if loss.requires_grad:
+            (grad,) = torch.autograd.grad(loss.sum(), leaf, allow_unused=True)
     length = 0.0 if grad is None else float(grad.norm())
     if grad is None or length == 0 or not math.isfinite(length):
         text = (
@@ -187,6 +181,8 @@ def check_gradient(value: Callable[[Tensor], Tensor], x: Tensor) -> dict[str, An
             "attacks without gradients, such as square"
         )
         return {"code": "gradient", "passed": False, "text": text}
+
+    # The slope along the gradient is its length, at the best length of the step.
     direction = grad / length
     with torch.no_grad():
         slopes = [
@@ -194,6 +190,7 @@ def check_gradient(value: Callable[[Tensor], Tensor], x: Tensor) -> dict[str, An
             for h in STEPS
         ]
     error = min(abs(slope - length) / length for slope in slopes)
+
     text = (
         "the slope of the answers along their gradient differs from the gradient's "
         f"length by {100 * error:.2g} %"
@@ -314,7 +311,8 @@ def pixel_columns(counts: Tensor) -> dict[str, Any]:
     pixels, wrong ones, the counts.
     """
     matrices = counts.cpu().numpy()
-    valid, right = matrices.sum((1, 2)), matrices.diagonal(axis1=1, axis2=2).sum(1)
+    valid = matrices.sum((1, 2))
+    right = matrices.diagonal(axis1=1, axis2=2).sum(1)
     answers = np.array([pack_pairs(matrix) for matrix in matrices], dtype=object)
     return {"valid": valid, "wrong": valid - right, "answer": answers}
 
@@ -336,35 +334,31 @@ def fit_maps(
     classes = len(dataset.classes)
     if full.output.classes < classes:
         assert dataset.info.truth is not None
-        values = sorted(
-            {*np.unique(dataset.info.truth.load(range(min(len(dataset), CHUNK)))).tolist()}
-            - {IGNORED}
-        )
-        renumber = (
-            f", or number {', '.join(map(str, values))} from 0"
-            if len(values) <= full.output.classes
-            else ""
-        )
+        masks = dataset.info.truth.load(range(min(len(dataset), CHUNK)))
+        values = sorted({*np.unique(masks).tolist()} - {IGNORED})
+        remedy = "choose the model of this data"
+        if len(values) <= full.output.classes:
+            remedy += f", or number {', '.join(map(str, values))} from 0"
         raise RequestError(
             f"model {model.name} tells {full.output.classes} classes apart, and "
-            f"the masks have {classes}: choose the model of "
-            f"this data{renumber}"
+            f"the masks have {classes}: {remedy}"
         )
+
     with model.info.session(device):
-        return MapModel(
-            model, probabilities=holds_probabilities(model, dataset.load(first).to(device))
-        )
+        x = dataset.load(first).to(device)
+        return MapModel(model, probabilities=holds_probabilities(model, x))
 
 
 def read_map_criterion(text: str, names: Sequence[str]) -> tuple[str, float]:
     """The name of a criterion for maps, and its share or class."""
     name, colon, value = text.partition(":")
-    if name in ("gone", "target") and value in names:
-        return name, list(names).index(value)
     if name in ("gone", "target") and value:
+        if value in names:
+            return name, list(names).index(value)
         if not value.isdecimal() or int(value) >= len(names):
             raise RequestError(f"there is no class {value!r}: the data have {', '.join(names)}")
         return name, int(value)
+
     try:
         share = float(value) if colon else 1.0
     except ValueError:
@@ -409,9 +403,12 @@ class BoxTask(Task):
 
     def criterion(self, ids: Sequence[int], aim: str = "") -> BoxCriterion:
         error = cast(Error, aim or next(iter(self.ends)))
-        scene, end = Scene.of(self.truth(ids), self.device), self.ends.get(error, 1.0)
         return BoxCriterion(
-            error=error, scene=scene, form=self.form, least_score=self.shown, threshold=end
+            error=error,
+            scene=Scene.of(self.truth(ids), self.device),
+            form=self.form,
+            least_score=self.shown,
+            threshold=self.ends.get(error, 1.0),
         )
 
     def columns(
@@ -452,6 +449,7 @@ def open_boxes(
             f"criterion is {text!r}, and here one kind of error ends the search: "
             "write one, such as missed:0.5"
         )
+
     check_boxes(model, dataset, first, device)
     return BoxTask(model=model, dataset=dataset, text=text, device=device, ends=ends, shown=shown)
 
@@ -462,20 +460,18 @@ def object_columns(
     """The columns of boxes: objects, those that no shown box finds, and the boxes, with the objects
     for `truth`.
     """
-    pairs = list(zip(found, objects, strict=True))
-    outcomes = [judge(boxes.select_above(shown), picture) for boxes, picture in pairs]
+    of_objects = [error for error in ERRORS if error != FALSE]
+    wrong = []
+    answers = []
+    for boxes, picture in zip(found, objects, strict=True):
+        outcome = judge(boxes.select_above(shown), picture)
+        wrong.append(sum(map(outcome.count, of_objects)))
+        answers.append(pack_boxes(boxes, picture if truth else None))
+
     return {
         "valid": np.array([picture.count for picture in objects]),
-        "wrong": np.array(
-            [
-                sum(outcome.count(error) for error in ERRORS if error != FALSE)
-                for outcome in outcomes
-            ]
-        ),
-        "answer": np.array(
-            [pack_boxes(boxes, picture if truth else None) for boxes, picture in pairs],
-            dtype=object,
-        ),
+        "wrong": np.array(wrong),
+        "answer": np.array(answers, dtype=object),
     }
 
 
@@ -517,6 +513,7 @@ def check_boxes(model: Model, dataset: Dataset, first: Sequence[int], device: to
             "of this data, without a class for the background and a column of "
             "objectness, by which scores are multiplied"
         )
+
     with model.info.session(device), torch.no_grad():
         answer = model.predict(dataset.load(first).to(device))
     final = form.limit == UNSUPPRESSED
@@ -532,14 +529,16 @@ def read_box_criterion(text: str) -> tuple[dict[Error, float], float]:
     )
     parts, at, least = text.partition("@")
     ends: dict[Error, float] = {}
+
     try:
         shown = float(least) if at else SHOWN
         for part in parts.split("+"):
             name, colon, value = part.partition(":")
-            error, end = cast(Error, name), float(value) if colon else ALL.get(name, 1.0)
-            if error not in get_args(Error) or not 0 < end <= ALL.get(name, 1.0):
+            most = ALL.get(name, 1.0)
+            end = float(value) if colon else most
+            if name not in get_args(Error) or not 0 < end <= most:
                 raise refusal
-            ends[error] = end
+            ends[cast(Error, name)] = end
     except ValueError:
         raise refusal from None
     if not 0 <= shown < 1:
