@@ -262,6 +262,7 @@ class ModelChecks:
         """
         if not self._right(state).any() or not len(self.plan.levels):
             return {}
+
         codes = yield from self._make(
             "survivors",
             partial(self._check_survivors, state),
