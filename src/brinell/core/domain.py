@@ -208,7 +208,7 @@ class Domain:
             for parts in fields.get("columns", ())
         )
         # JSON has lists where a domain has tuples.
-        tuples = {
+        tuples: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in fields.items()
         }

@@ -318,7 +318,8 @@ class ModelChecks:
         # A look that cannot tell leaves what the one before the attacks said.
         if finding.passed and before["passed"]:
             finding = replace(finding, text=f"{before['text']}; {finding.text}")
-        return [finding] if finding.passed is not None else [], *costs.tolist()
+        forwards, backwards = costs.tolist()
+        return [finding] if finding.passed is not None else [], forwards, backwards
 
     def _check_plateaus(self, state: State) -> CheckResult:
         """Look at where a short attack on robust samples ends, if a first look did not say."""
