@@ -21,8 +21,8 @@ from brinell.analysis.compare import paired
 from brinell.analysis.curve import RIGHT, WRONG
 from brinell.analysis.families import joint_p_values
 from brinell.analysis.gate import against_baseline, against_thresholds
-from brinell.analysis.inference import holm, significant
-from brinell.analysis.judgements import change, extreme_classes
+from brinell.analysis.inference import holm, order, significant
+from brinell.analysis.judgements import change, extreme_classes, extreme_means
 from brinell.analysis.means import mean_difference
 from brinell.analysis.results import ClassResult
 from brinell.analysis.robust_accuracy import rate
@@ -206,6 +206,42 @@ def _cells_of_models(
         yield Cell("crosses", size, _percent(false["crosses"]), _percent(power["crosses"]))
 
 
+# Means
+
+
+def simulate_means(repetitions: int, rng: np.random.Generator) -> Iterator[Cell]:
+    """The corruption, the source or another object with the highest and the lowest mean."""
+    for objects in (4, 19):
+        shifts = np.array([-0.3, -0.3, *np.zeros(objects - 4), 0.3, 0.3])
+        apart = np.append(0.5, np.zeros(objects - 1))
+        for n in SIZES[:3]:
+            false: dict[str, list[bool]] = {"most": [], "least": []}
+            power: dict[str, list[bool]] = {"most": [], "least": []}
+            for _ in range(max(40, repetitions // (1 + objects // 5 + n // 500))):
+                for entry in _ends_of_means(shifts, n, rng):
+                    false[entry.kind].append(entry.supported)
+                for kind, sign in (("most", 1), ("least", -1)):
+                    for entry in _ends_of_means(sign * apart, n, rng):
+                        if entry.kind == kind:
+                            power[kind].append(entry.supported and entry.subjects[0].name == "0")
+            size = f"{objects} objects, {n:,} samples"
+            yield Cell("most", size, _percent(false["most"]), _percent(power["most"]))
+            yield Cell("least", size, _percent(false["least"]), _percent(power["least"]))
+
+
+def _ends_of_means(shifts: Array, n: int, rng: np.random.Generator) -> list[Statement]:
+    """Means over five severities, with margins as those of models."""
+    margins = rng.normal(size=(1, n, 1)) + rng.normal(size=(len(shifts), n, 5))
+    values = (margins * np.sqrt(0.5) + shifts[:, None, None] > 0).mean(2)
+
+    def compare(i: int, j: int) -> float:
+        estimate = mean_difference(values[i] - values[j])
+        return 1.0 if estimate is None else estimate.p
+
+    ordered = order(values.mean(1), compare)
+    return extreme_means(ordered, list(map(str, range(len(shifts)))), "accuracy", n)
+
+
 # Changes
 
 
@@ -311,6 +347,7 @@ SIMULATIONS: Mapping[Callable[[int, np.random.Generator], Iterator[Cell]], tuple
     simulate_classes: ("weakest", "strongest"),
     simulate_alike: ("alike",),
     simulate_models: ("leads", "crosses"),
+    simulate_means: ("most", "least"),
     simulate_changes: ("rose", "fell", "unchanged"),
     simulate_gates: ("passes", "fails"),
     simulate_faithful: ("faithful",),
