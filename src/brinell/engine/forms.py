@@ -261,7 +261,8 @@ def preparation_of(model: Model, u: Tensor, x: Tensor) -> Affine | None:
 
 def _regress(u: Tensor, features: Tensor, reverse: bool) -> tuple[float, Affine]:
     """The affine preparation of each channel that comes nearest, and what it leaves."""
-    z = features.flip(1) if reverse else features
+    # A model that takes gradients within its forward pass has inputs with a graph.
+    z = (features.flip(1) if reverse else features).detach()
     channels = u.shape[1] if u.ndim > 2 else 1
     x, y = (
         part.double().reshape(len(u), channels, -1).transpose(0, 1).flatten(1) for part in (u, z)
