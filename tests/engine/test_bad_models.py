@@ -130,9 +130,12 @@ def test_every_cascade_runs_on_few_classes(cascades, tmp_path_factory):
         model = TorchModel(mlp(6, classes), Domain(kind="vector", shape=(6,)), classes)
         x = torch.rand(6, 6, generator=torch.Generator().manual_seed(1))
         y = model.predict(x).argmax(1)
-        run = run_audit(
-            tmp_path / "run", model, x, y, eps="0.02,0.1", attack=(cascade,), queries=20
+        budgets = (
+            {"norm": "l0", "eps": "1:2:2"}
+            if cascade == "sparse"
+            else {"norm": "linf", "eps": "0.02,0.1"}
         )
+        run = run_audit(tmp_path / "run", model, x, y, attack=(cascade,), queries=20, **budgets)
         records = run.records()
         assert not (records.outcome == Outcome.FAILED).any()
         fooled = has_broken(records)

@@ -231,7 +231,7 @@ class Request(BaseRequest):
     recommended:FOLDER of brinell epsilon, gives each sample its own. Default: the field's usual
     budgets for images."""
     attack: tuple[AttackSpec, ...] = ("fast",)
-    """A cascade, fast, standard (also autoattack), slides, plus, rand or black-box; or an
+    """A cascade, fast, standard (also autoattack), slides, plus, rand, black-box or sparse; or an
     attack, such as apgd-ce or pgd?steps=50&restarts=3. They run in the order given, each on the
     samples that are still robust. For masks sea, too."""
     samples: SampleCount = None
