@@ -498,7 +498,10 @@ def test_everything_else_is_one_line(subtests):
             "^norm is 3: it is np.inf, 2, 1 or 0",
         ),
         (lambda: brinell.audit(NET, (X, Y), samples="ten"), "samples is 'ten'"),
-        (lambda: brinell.audit(NET, (X, Y), epsilon=0.1), "no setting 'epsilon'"),
+        (
+            lambda: brinell.audit(NET, (X, Y), epsilon=0.1),
+            "float is no run.*a budget is given by eps",
+        ),
         (lambda: brinell.audit(NET, (X, Y), attack=7), "attack is 7"),
         (
             lambda: brinell.audit(nn.Linear, (X, Y)),

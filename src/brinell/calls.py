@@ -167,9 +167,11 @@ def folder_of(value: Any) -> str:
     """The folder that a path, a text or a result names."""
     folder = getattr(value, "folder", value)
     if not isinstance(folder, str | os.PathLike):
+        # `epsilon`, which names a study, is what some libraries call a budget.
+        hint = "; a budget is given by eps" if isinstance(value, float | int) else ""
         raise RequestError(
             f"an object of type {type(value).__name__} is no run: give the "
-            "folder, or what brinell.audit returned"
+            f"folder, or what brinell.audit returned{hint}"
         )
     return expand_home(_path_text("the folder of a run", folder))
 
