@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import brinell
+from _browser import chromium, open_page
 from brinell.core.domain import Domain
 from brinell.core.errors import BrinellError
 from brinell.datasets._memory import from_arrays
@@ -244,3 +245,18 @@ def test_a_change_at_the_limit_is_the_one_that_was_measured(tmp_path):
     for pair in content["label/x"]:
         assert np.abs(pair[1] - pair[0]).max() == pytest.approx(0.01, abs=2e-3)
     assert len(gallery_of(result.report(), "The pairs to look at").examples) >= 6
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_ten_classes_fit_a_page_of_1280_pixels(tmp_path):
+    """The last class and what is nearer are seen without scrolling."""
+    brinell.epsilon("digits", samples=100, norm="linf", pairs=5, out=tmp_path / "run")
+    with chromium() as browser, open_page(browser, tmp_path / "run" / "report.html") as tab:
+        region = "[aria-label='Mean distance of class to class, Linf']"
+        widths = tab.evaluate(
+            "name => [document.querySelector(name).scrollWidth, "
+            "document.querySelector(name).clientWidth]",
+            region,
+        )
+    assert widths[0] <= widths[1]
