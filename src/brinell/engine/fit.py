@@ -46,8 +46,9 @@ CLEARLY_RIGHT = 0.98
 """Share of right answers from which no form can be much better."""
 LEAST_RATE = 0.4
 """Least accuracy in another form at which it is named; below it, more forms are tried."""
-LEAST_GAIN = 0.02
-"""Least gain of accuracy for which the check fails."""
+LEAST_GAIN, CLEAR_GAIN = 0.02, 0.05
+"""Least gain of accuracy for which the check fails: where right and wrong answers say so, and where
+losses alone do. Sound models have a smaller loss in some other form, and a few more right answers."""
 SURE = 0.1
 """Loss below which a smaller one says little more about a form."""
 DOUBT = 0.05
@@ -239,8 +240,11 @@ class FormSearch:
         is_better = False
         if candidates:
             best = candidates[0]
-            is_known = best.right - base.right >= LEAST_GAIN * n
-            is_better = is_known and self._probability(base, best) <= self._limit
+            gain = best.right - base.right
+            by_answers, by_losses = self._probabilities(base, best)
+            is_better = (gain >= LEAST_GAIN * n and 2 * by_answers <= self._limit) or (
+                gain >= CLEAR_GAIN * n and 2 * by_losses <= self._limit
+            )
             alike = [trial for trial in candidates[1:] if self._is_alike(best, trial)]
             candidates = [best, *(trial for trial in alike if trial.form.factor < MIXED)][:2]
         return Fit(base, candidates, is_better, trials, self.forms, self.forwards)
@@ -257,19 +261,21 @@ class FormSearch:
         limit = chance(trial.pred, self.labels, self.model.classes)
         if gain < max(2, 0.5 * LEAST_GAIN * n) or interval is None or interval.low <= limit:
             return False
-        probability = self._probability(base, trial)
+        probability = 2 * min(self._probabilities(base, trial))
         return trial.right >= LEAST_RATE * n and probability <= DOUBT / 2
 
-    def _probability(self, base: Trial, trial: Trial) -> float:
-        """Probability that a form looks so much better than another by chance."""
+    def _probabilities(self, base: Trial, trial: Trial) -> tuple[float, float]:
+        """Probabilities that a form looks so much better than another by chance: by its right answers,
+        and by its losses.
+        """
         is_right, was_right = trial.correct, base.correct
         wins, defeats = is_right & ~was_right, was_right & ~is_right
-        tests = [paired_test(int(wins.sum()), int(defeats.sum()))]
+        by_answers = paired_test(int(wins.sum()), int(defeats.sum()))
         # An order of classes is fitted to the labels, so that its losses are no evidence.
-        if not trial.reading.order:
-            gain = base.loss - trial.loss
-            tests.append(paired_test(int((gain > 0).sum()), int((gain < 0).sum())))
-        return min(1.0, len(tests) * min(tests))
+        if trial.reading.order:
+            return by_answers, 1.0
+        gain = base.loss - trial.loss
+        return by_answers, paired_test(int((gain > 0).sum()), int((gain < 0).sum()))
 
     def _is_alike(self, best: Trial, trial: Trial) -> bool:
         """True if no test tells which of two forms is better."""
