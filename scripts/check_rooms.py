@@ -18,7 +18,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "brinell"
 
 CEILINGS = {
     (".",): 850,
-    ("core",): 2_846,
+    ("core",): 2_790,  # goal 2,700
     (
         "attacks",
         "bounds",
@@ -27,21 +27,22 @@ CEILINGS = {
         "distances",
         "distortions",
         "explainers",
-    ): 6_550,
+    ): 6_530,  # goal 6,300
     ("models", "datasets"): 4_600,
-    ("rlab",): 2_230,
-    ("training",): 900,
-    ("engine",): 4_845,  # 3,300 once the audit goes by the kit
-    ("store",): 1_079,
-    ("analysis",): 2_445,
-    ("reports",): 1_960,
-    ("studies",): 9_305,  # 8,200 once masks and boxes go by the one audit
-    ("cli",): 500,
-    ("testing",): 1_100,
+    ("rlab",): 2_170,  # goal 2,100
+    ("training",): 890,  # goal 800
+    ("engine",): 4_850,  # goal 3,300
+    ("store",): 1_020,  # goal 950
+    ("analysis",): 2_390,  # goal 1,900
+    ("reports",): 1_900,
+    ("studies",): 9_310,  # goal 8,200
+    ("cli",): 480,  # goal 450
+    ("testing",): 1_070,  # goal 950
 }
-"""Statements at most, by the folders of a room; "." is what stands beside the folders."""
-WHOLE = 39_200
-"""Statements of the whole package at most."""
+"""Statements at most, by the folders of a room; "." is what stands beside the folders. These only go
+down, to the goals of the design."""
+WHOLE = 38_740
+"""Statements of the whole package at most; the goal is 35,000."""
 
 WIDTH = 100
 """Columns of a line of code."""
@@ -52,11 +53,6 @@ DEEP = 5
 COMPLEX = 10
 VERY_COMPLEX = 15
 """Branches of a function from which it is counted as complex and very complex."""
-
-# Room for the fit of model and data: `engine.fit`, `engine.forms` and `brinell doctor`.
-CEILINGS[("engine",)] += 80
-CEILINGS[("studies",)] += 70
-WHOLE += 140
 
 EXPRESSIONS = (
     ast.BinOp,

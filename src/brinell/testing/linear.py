@@ -98,7 +98,8 @@ class LinearModel:
         slopes = self.weight[None] - self.weight[y][:, None]
         gains = torch.maximum(slopes * down[:, None], slopes * up[:, None])
         if together:
-            gains = gains.unflatten(2, (-1, math.prod(self.domain.grid))).sum(2)
+            places = math.prod(self.domain.grid)
+            gains = gains.reshape(*gains.shape[:2], -1, places).sum(2)
         gain = gains.sort(2, descending=True).values.cumsum(2)
         count = 1.0 + (gain <= gaps[..., None]).sum(2)
         return torch.where(count <= gain.shape[2], count, torch.inf).amin(1)
