@@ -4,6 +4,7 @@ what misleads is dropped.
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -280,7 +281,7 @@ def test_who_cannot_be_a_surrogate():
 
 
 def opened(name, digest, classes):
-    return name, {"digest": digest, "classes": classes}
+    return SimpleNamespace(name=name, facts={"digest": digest, "classes": classes})
 
 
 def test_surrogates_beside_the_models_under_test():
