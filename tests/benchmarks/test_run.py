@@ -27,7 +27,7 @@ def test_every_benchmark_is_found_by_its_group_and_says_how_it_is_run(root):
         "minimal",
         "overhead",
     }
-    helpers = {"false_claims", "measure", "run", "simulation", "turns"}
+    helpers = {"false_claims", "measure", "run", "simulation", "statement_rates", "turns"}
     assert {
         path.stem for path in (root / "benchmarks").glob("*.py")
     } - helpers == benchmarks.keys() - {"rlab"}
