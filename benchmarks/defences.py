@@ -323,7 +323,7 @@ def compare_margins(
     if not len(lines.ids):
         return [0, *[""] * 6, "no lines"]
     crossings = boundary.find_crossings(asker, lines, boundary.lead(logits).median())
-    finding = boundary.judge_crossings(Code.BOUNDARY, crossings, "lines", boundary.MIN_LINES)
+    finding = boundary.judge_crossings(crossings, "lines", is_first=False)
     outcome = {True: "passed", False: "failed", None: "cannot tell"}[finding.passed]
     sides = [f"{float(side.amax()):.3f}" for side in (crossings.before, crossings.after)]
     steep = [f"{share:.2f}" for share in crossings.steep().tolist()]

@@ -51,7 +51,7 @@ VARIANTS = [
     ("fgsm", {"loss": "dlr"}),
     ("fab", {"steps": 4, "targets": 0}),
     ("fab", {"steps": 4, "targets": 2, "restarts": 2, "stop_at_eps": True}),
-    ("sparse-pgd", {"steps": 60, "projected": True}),
+    # The projected gradient of sparse-pgd is weak by itself: it moves only the values of its mask.
     ("simba", {"steps": 40, "basis": "dct", "loss": "ce"}),
     ("sparse-rs", {"steps": 50, "form": "patch", "loss": "ce"}),
 ]

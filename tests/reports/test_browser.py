@@ -57,7 +57,7 @@ def three(make):
 def test_one_model_everywhere(browser, single_page):
     check_everywhere(browser, single_page, ALL_VIEWS)
     with open_page(browser, single_page) as tab:
-        assert tab.evaluate("document.documentElement.scrollHeight") <= 2900
+        assert tab.evaluate("document.documentElement.scrollHeight") <= 3300
 
 
 def test_seven_models_with_long_names_everywhere(browser, make):
