@@ -43,7 +43,6 @@ import brinell
 from benchmarks import measure
 from benchmarks.zoo import ZOO, Base, Defence, Pair, load, truth
 from benchmarks.zoo.healthy import networks
-from brinell.core.checks import Code
 from brinell.core.errors import BrinellError
 from brinell.core.intervals import wilson
 from brinell.core.oracle import Batch

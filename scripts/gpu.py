@@ -107,6 +107,7 @@ def verbs(table: Table, folder: Path) -> None:
             out=out,
             device=device,
         ),
+        "doctor": lambda out: brinell.doctor(data=(x[:40], y[:40]), model=network, device=device),
         "train agent": lambda out: brinell.train_agent(
             network,
             (x[1000:1060], y[1000:1060]),

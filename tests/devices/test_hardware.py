@@ -23,6 +23,7 @@ from brinell.core.model import ask
 from brinell.engine.batch_sizer import BatchSizer
 from brinell.engine.plan import choose_device
 from brinell.models._torch_model import TorchModel
+from brinell.testing import studies as rules
 
 DOMAIN = Domain(kind="vector", shape=(6,))
 SETTINGS = {"attack": "fgsm", "eps": "0.1"}
@@ -114,7 +115,7 @@ def test_a_verb_goes_on_with_smaller_batches(verb, settings, tmp_path):
         for limit in (5, 100):
             network[1].limit = limit
             call(network, (x, y), **settings, device=NAME, batch_size=16, out=tmp_path / str(limit))
-    assert rows_match(rows_of(tmp_path / "5"), rows_of(tmp_path / "100"))
+    assert rules.rows_match(*(rules.rows_of(tmp_path / limit) for limit in ("5", "100")))
 
 
 def test_an_attack_from_python_goes_on_with_smaller_batches():
