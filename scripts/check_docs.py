@@ -100,7 +100,7 @@ def list_faults() -> Iterator[str]:
         (ROOT / "mkdocs.yml").read_text(encoding="utf-8"),
         flags=re.MULTILINE,
     )
-    navigation = pages | {"CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}
+    navigation = pages | {"CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md"}
     yield from (
         f"mkdocs.yml: {page} is missing, stale or twice" for page in navigation ^ set(targets)
     )
