@@ -9,7 +9,7 @@ others lie between: the hardest cases, since most pairs can be confused.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -63,15 +63,8 @@ def _thresholds(budgets: int) -> Array:
 # Classes
 
 
-def _classes(levels: Array, n: int, budgets: int, rng: np.random.Generator) -> list[ClassResult]:
-    """Classes of n samples each at these mean margins, at the budget that the samples choose."""
-    edges = ndtr(_thresholds(budgets)[None, :] - levels[:, None])
-    parts = np.diff(edges, prepend=0.0, append=1.0).clip(0.0)
-    broken_by = rng.multinomial(n, parts / parts.sum(1, keepdims=True))
-    robust = n - broken_by[:, :-1].cumsum(1)
-
-    enough = np.flatnonzero(robust.sum(0) >= 0.1 * n * len(levels))
-    successes = robust[:, enough[-1] if len(enough) else 0].tolist()
+def class_results(successes: Sequence[int], counts: Sequence[int]) -> list[ClassResult]:
+    """The results of classes of so many samples, of which so many are robust at the one budget."""
     return [
         ClassResult(
             class_=index,
@@ -82,8 +75,20 @@ def _classes(levels: Array, n: int, budgets: int, rng: np.random.Generator) -> l
             drop=[0.0],
             total_drop=0.0,
         )
-        for index, k in enumerate(successes)
+        for index, (k, n) in enumerate(zip(successes, counts, strict=True))
     ]
+
+
+def _classes(levels: Array, n: int, budgets: int, rng: np.random.Generator) -> list[ClassResult]:
+    """Classes of n samples each at these mean margins, at the budget that the samples choose."""
+    edges = ndtr(_thresholds(budgets)[None, :] - levels[:, None])
+    parts = np.diff(edges, prepend=0.0, append=1.0).clip(0.0)
+    broken_by = rng.multinomial(n, parts / parts.sum(1, keepdims=True))
+    robust = n - broken_by[:, :-1].cumsum(1)
+
+    enough = np.flatnonzero(robust.sum(0) >= 0.1 * n * len(levels))
+    successes = robust[:, enough[-1] if len(enough) else 0].tolist()
+    return class_results(successes, [n] * len(successes))
 
 
 def _ends(count: int) -> Array:

@@ -5,11 +5,10 @@ import numpy as np
 import pytest
 
 from _lazy import library
-from benchmarks.statement_rates import SIMULATIONS
+from benchmarks.statement_rates import SIMULATIONS, class_results
 from brinell.analysis.compare import paired
 from brinell.analysis.curve import RIGHT, WRONG
 from brinell.analysis.judgements import ENOUGH, change, extreme_classes, lower_end
-from brinell.analysis.results import ClassResult
 from brinell.analysis.robust_accuracy import rate
 from brinell.analysis.standing import leading, standing
 from brinell.analysis.statements import KINDS
@@ -22,18 +21,7 @@ def classes(rng, count, sizes):
     """Classes with random rates, which tie often."""
     counts = rng.choice(sizes, count).tolist()
     successes = [int(n * rng.choice([0, 0.1, 0.5, 1])) for n in counts]
-    return [
-        ClassResult(
-            class_=index,
-            name=f"{index}",
-            n=n,
-            clean=rate(n, n),
-            robust=[rate(k, n, eps=0.1)],
-            drop=[0.0],
-            total_drop=0.0,
-        )
-        for index, (k, n) in enumerate(zip(successes, counts, strict=True))
-    ]
+    return class_results(successes, counts)
 
 
 def test_every_kind_has_a_sentence_and_rows_in_the_simulation():

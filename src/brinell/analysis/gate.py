@@ -243,7 +243,7 @@ def _against_threshold(
     )
     if metric == "worst_class":
         text += "; each class must reach it, and none has a lower end"
-    said = state(
+    statement = state(
         "passes" if passed else "fails",
         subjects=[Subject(name=name, value=rate.value, low=low, k=rate.k, n=rate.n)],
         quantity=NAMES[metric],
@@ -270,7 +270,7 @@ def _against_threshold(
         low=low,
         required=least,
         text=text,
-        statement=said,
+        statement=statement,
         remedy=remedy,
     )
 
@@ -325,15 +325,15 @@ def against_baseline(
                 )
             )
         else:
-            said = fall("robust accuracy", pair, budget_text)
-            checks.append(_against(name, pair, said, max_drop))
+            statement = fall("robust accuracy", pair, budget_text)
+            checks.append(_against(name, pair, statement, max_drop))
     return checks
 
 
-def _against(name: str, pair: PairedRate, said: Statement, max_drop: float | None) -> Check:
+def _against(name: str, pair: PairedRate, statement: Statement, max_drop: float | None) -> Check:
     """A check of the change of a rate from the baseline's."""
-    difference = said.difference or 0.0
-    beyond_chance = said.kind == "fell" and said.supported
+    difference = statement.difference or 0.0
+    beyond_chance = statement.kind == "fell" and statement.supported
     # A fall of exactly the allowed points passes, whatever its last binary digit.
     too_much = max_drop is not None and difference < -max_drop - 1e-12
 
@@ -345,18 +345,18 @@ def _against(name: str, pair: PairedRate, said: Statement, max_drop: float | Non
     verdict = f"a fall {' and '.join(reasons)}" if reasons else "no fall beyond chance"
 
     evidence = (
-        f"same {pair.n} samples, {pair.only_a} gained and {pair.only_b} lost, p = {said.p:.3g} for "
-        f"{said.family} comparisons together"
+        f"same {pair.n} samples, {pair.only_a} gained and {pair.only_b} lost, p = {statement.p:.3g} for "
+        f"{statement.family} comparisons together"
     )
     return Check(
         code=BASELINE,
         name=f"{name} not worse than the baseline",
         passed=not reasons,
         observed=difference,
-        low=said.low,
+        low=statement.low,
         required=None if max_drop is None else -max_drop,
         text=f"{100 * difference:+.1f} points, {verdict} ({evidence})",
-        statement=said,
+        statement=statement,
         remedy="keep the baseline's model, or audit more samples",
     )
 

@@ -123,8 +123,8 @@ def extreme_means(
         facts = of_extreme(order, members)
         facts["rivals"] = [names[index] for index in facts["rivals"]]
         subjects = [Subject(name=names[index], value=float(extreme)) for index in members]
-        said = {"supported": not facts["rivals"], "quantity": quantity, "eps_text": eps_text}
-        statements.append(state(kind, subjects=subjects, n=n, **said, **facts))
+        common = {"supported": not facts["rivals"], "quantity": quantity, "eps_text": eps_text}
+        statements.append(state(kind, subjects=subjects, n=n, **common, **facts))
     return statements
 
 

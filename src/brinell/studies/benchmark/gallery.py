@@ -139,15 +139,15 @@ class _Pictures:
             numbers[index] for index in np.linspace(0, len(numbers) - 1, count).round().astype(int)
         ]
         # The adversarial signal is drawn over the clean one, which needs no picture of its own.
-        shown = numbers[1:] if self._kind == "signal" else numbers
+        drawn_levels = numbers[1:] if self._kind == "signal" else numbers
         pictures = [
             Picture(self._view(sample, levels, number), self._level_text(levels[number]))
-            for number in shown
+            for number in drawn_levels
         ]
         missing = f" of {len(levels)}, evenly chosen" if count < len(levels) else ""
         return Example(
             pictures=pictures,
-            caption=f"{capital(self.title(sample, levels[1.0]))} at {counted(len(shown), 'level')}{missing}",
+            caption=f"{capital(self.title(sample, levels[1.0]))} at {counted(len(drawn_levels), 'level')}{missing}",
             wide=self._kind in ("signal", "video"),
         )
 

@@ -265,13 +265,13 @@ def model_report(folders: Sequence[Figures], tasks: Sequence[tuple[Task, Entry]]
         and any(s.supported for s in task.statements)
         for task, entry in tasks
     )
-    shown = leader_count(ranks) if first.verified else "has no rank: its figures are claims"
+    leadership = leader_count(ranks) if first.verified else "has no rank: its figures are claims"
     return Report(
         verb="board",
         title=first.model if first.verified else f"{first.model} (claimed)",
         subject=f"digest {first.digest}",
         sentences=[
-            f"{first.model} is in {counted(len(tasks), 'task')} of this board, and {shown}."
+            f"{first.model} is in {counted(len(tasks), 'task')} of this board, and {leadership}."
         ],
         blocks=[
             Table(

@@ -346,9 +346,9 @@ class EpsilonResult(FolderResult):
                 range(len(rows)),
                 key=lambda k: -max(cell.value.value or 0.0 for cell in rows[k][2:]),
             )
-            shown = [every, *(rows[k] for k in order[:MOST_CLASSES])]
+            largest = [every, *(rows[k] for k in order[:MOST_CLASSES])]
             text = f" The {MOST_CLASSES} classes with the largest; tables/judgement.csv has all."
-            table = replace(table, rows=shown, text=table.text + text, name="")
+            table = replace(table, rows=largest, text=table.text + text, name="")
         yield table
 
     def _limits_table(self) -> Table:
@@ -530,18 +530,18 @@ class EpsilonResult(FolderResult):
                 sample = int(content[f"{key}/ids"][number])
                 eps = short(float(content[f"{key}/eps"][number]))
                 first, second = map(self._name, content[f"{key}/labels"][number].tolist())
-                shown = {first: pair[0], f"{second}, changed by {eps}": pair[1]}
+                inputs = {first: pair[0], f"{second}, changed by {eps}": pair[1]}
                 if key != "perception":
-                    shown = {first: pair[0], f"nearest {second}": pair[1]}
+                    inputs = {first: pair[0], f"nearest {second}": pair[1]}
                 if key == "label" and norm != "l0":
-                    shown = {
+                    inputs = {
                         first: pair[0],
                         "halfway": pair.mean(axis=0),
                         f"nearest {second}": pair[1],
                     }
                 pictures = [
                     Picture(picture(x, domain["kind"], low, high, title=caption), caption)
-                    for caption, x in shown.items()
+                    for caption, x in inputs.items()
                 ]
                 caption = f"{condition}: sample {sample}, {first}, at eps {eps}"
                 examples.append(Example(pictures=pictures, caption=caption))
@@ -568,13 +568,13 @@ class EpsilonResult(FolderResult):
         examples = []
         for number, name in enumerate(names):
             second = (number + 1) % len(names)
-            shown = {f"x₀: {name}": x[number], f"x₁: {names[second]}": x[second]}
-            shown |= {caption: arrays[number] for caption, arrays in changed.items()}
+            inputs = {f"x₀: {name}": x[number], f"x₁: {names[second]}": x[second]}
+            inputs |= {caption: arrays[number] for caption, arrays in changed.items()}
             pictures = [
                 Picture(
                     picture(array, domain["kind"], low, high, title=f"{name}, {caption}"), caption
                 )
-                for caption, array in shown.items()
+                for caption, array in inputs.items()
             ]
             examples.append(Example(pictures=pictures, caption=""))
         yield Gallery(

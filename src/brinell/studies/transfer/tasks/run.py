@@ -85,13 +85,13 @@ def make_plan(call: Call) -> TaskTransferPlan:
 
 def pieces(plan: TaskTransferPlan, call: Call) -> list[Piece]:
     """The untouched pictures, and groups of pictures on each source."""
-    made = [Piece(name="pictures without an attack", make=partial(_show_clean, plan))]
+    listing = [Piece(name="pictures without an attack", make=partial(_show_clean, plan))]
     for number, source in enumerate(plan.sources):
         for start, ids, name in groups(plan):
             file = inputs_path(start, number)
             make = partial(_attack, plan, source, ids, file)
-            made.append(Piece(name=f"{source}, {name}", make=make, files=(file,)))
-    return made
+            listing.append(Piece(name=f"{source}, {name}", make=make, files=(file,)))
+    return listing
 
 
 def _show_clean(plan: TaskTransferPlan) -> TransferRows:
