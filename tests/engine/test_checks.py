@@ -253,6 +253,15 @@ NETWORKS = [
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("depth", [20, 44])
+def test_sharp_networks_of_many_samples_raise_none(root, shared, depth):
+    """Finite differences disagree on them: what clears them is that all fall along the gradient."""
+    name = f"resnet{depth}"
+    subject = load_network(root, shared, "cifar10", name, f"cifar10_weights/{name}", 70)
+    assert not failed(run_checks(*subject, 8 / 255))
+
+
+@pytest.mark.slow
 @pytest.mark.nightly
 def test_published_networks_raise_none(root, shared):
     for folder, factory, weights, budgets in NETWORKS:

@@ -173,6 +173,10 @@ def gradient_mismatch(context: CheckContext) -> Finding:
     _require_gradient(context)
     n = len(context.batch)
     check = gradient_check.GradientCheck(context, context.oracle, context.margin.grad)
+    if context.whole is None and context.few is not None and context.ends is None:
+        # So far only a few samples took steps along the gradient; sharp networks, whose finite
+        # differences disagree, fall within these.
+        probes.misled_samples(context)
     if context.whole is None and not bool(context.oracle.active(context.batch.ids).any()):
         text = f"all of {n} samples fall within a few steps along the gradient, so it leads"
         return _foretold(n, text)
