@@ -17,7 +17,15 @@ from brinell.core.domain import Domain
 from brinell.core.model import Model
 from brinell.datasets.digits import Digits
 from brinell.datasets.npz import Npz
-from brinell.engine.fit import SAMPLES, Fit, FormSearch, fit_data, judge, line_of
+from brinell.engine.fit import (
+    SAMPLES,
+    Fit,
+    FormSearch,
+    check_clean_accuracy,
+    fit_data,
+    judge,
+    line_of,
+)
 from brinell.engine.forms import CENTRES, WIDTHS, Affine, preparation_of, suits
 from brinell.models._torch_model import TorchModel
 from brinell.models.digits_cnn import DigitsCnn
@@ -184,6 +192,18 @@ def test_no_form_is_proposed_where_the_data_say_nothing(digits):
         fit = FormSearch(model, inputs, classes).run()
         finding = judge(model, fit.base.pred, classes, fit)
         assert not fit.best and text in finding.text and finding.passed is not True, finding.text
+
+
+def test_inputs_that_drown_the_noise_of_a_model_are_no_better_form(digits):
+    generator = torch.Generator().manual_seed(0)
+    x, labels = draw_samples(digits, np.random.default_rng(4))
+    noisy = model_of(digits, Affine().apply)
+    noisy.module.register_forward_hook(
+        lambda module, inputs, logits: logits + 8 * torch.randn(logits.shape, generator=generator)
+    )
+    pred = noisy.predict(x).argmax(1).numpy()
+    finding = check_clean_accuracy(noisy, pred, labels, lambda rows: x[rows])[0]
+    assert finding.passed is True and "differ from time to time" in finding.text, finding.text
 
 
 @pytest.mark.nightly

@@ -501,9 +501,11 @@ def check_clean_accuracy(
     """
     index = spread_over_classes(labels)
     fit: Fit | None = None
+    is_random = False
     if (pred == labels)[index].mean() < CLEARLY_RIGHT:
         fit = FormSearch(model, load(index), labels[index], classes, batch_size).run()
-    finding = judge(model, pred, labels, fit, spec=spec, expect=expect)
+        is_random = (fit.base.pred != pred[index]).mean() > LEAST_GAIN
+    finding = judge(model, pred, labels, fit, spec=spec, expect=expect, is_random=is_random)
     return finding, 0 if fit is None else fit.forwards
 
 
@@ -534,13 +536,18 @@ def judge(
     *,
     spec: str = "",
     expect: float | None = None,
+    is_random: bool = False,
 ) -> Finding:
-    """The check of clean accuracy, given what the forms show; None for a model that is right."""
+    """The check of clean accuracy, given what the forms show; None for a model that is right.
+
+    The inputs that drown the noise of a random model are no better form, so none is named for it.
+    """
     n, k, limit = len(labels), int((pred == labels).sum()), chance(pred, labels, model.classes)
     low, _ = wilson(k, n) or (0.0, 1.0)
     # Half of the way from chance to always right.
     is_low, error_rate = exact_test(n - k, n, (1 - limit) / 2)
-    forms = [] if fit is None else [describe(fit, trial, model, spec) for trial in fit.best]
+    best = [] if fit is None or is_random else fit.best
+    forms = [describe(fit, trial, model, spec) for trial in best]
     faults = _faults(pred, labels, limit, is_chance=low <= limit and is_low)
     faults += _excluded(k, n, expect, fit)
     if faults or (fit is not None and fit.is_better):
@@ -559,6 +566,8 @@ def judge(
         text = f"{summary}; {TOO_FEW}, but another form may be better: {'; or '.join(forms)}"
     elif low <= limit:
         passed, reason, text = None, TOO_FEW, f"{TOO_FEW}: {text}"
+    elif is_random:
+        text += "; its answers differ from time to time, so that no other form was judged"
     elif is_low and fit is not None:
         text += f"; that is low, and none of {fit.forms} other forms is better"
     return Finding(
