@@ -161,19 +161,32 @@ def coverage_of_pictures(repetitions: int, rng: np.random.Generator) -> Iterator
 
 
 def coverage_of_sequences(repetitions: int, rng: np.random.Generator) -> Iterator[Row]:
-    """A share, looked at after each of up to a thousand samples."""
+    """A share and a difference of two models on the same samples, looked at after each of up to a
+    thousand samples.
+    """
     looks = np.arange(1, 1001)
-    limit = np.log(2 / 0.05)
-    hits = []
+    hits: dict[str, list[bool]] = {"share": [], "paired difference": []}
     for _ in range(repetitions // 8):
         truth = rng.uniform(0.05, 0.95)
         ones = np.cumsum(rng.random(1000) < truth)
-        counts = ValueCounts(looks - ones, 0 * looks, ones)
-        above = log_wealth(counts, truth).max()
-        below = log_wealth(counts.mirrored(), 1 - truth).max()
-        hits.append(max(above, below) < limit)
-    percent = 100 * float(np.mean(hits))
-    yield Row("share at every look (sequence)", "1000 looks", percent, conservative=True)
+        hits["share"].append(_holds_at_all(ValueCounts(looks - ones, 0 * looks, ones), truth))
+    for _ in range(repetitions // 8):
+        # Shares of the samples on which one alone is right, and on which both agree.
+        only_a, only_b, alike = rng.dirichlet(np.ones(3))
+        outcome = rng.choice(3, 1000, p=[only_b, alike, only_a])
+        counts = ValueCounts(*(np.cumsum(outcome == value) for value in range(3)))
+        truth = (1 + only_a - only_b) / 2
+        hits["paired difference"].append(_holds_at_all(counts, truth))
+    for name, of_kind in hits.items():
+        percent = 100 * float(np.mean(of_kind))
+        yield Row(f"{name} at every look (sequence)", "1000 looks", percent, conservative=True)
+
+
+def _holds_at_all(counts: ValueCounts, truth: float) -> bool:
+    """Whether a sequence holds the truth at every look, at which so many values were seen."""
+    above = log_wealth(counts, truth).max()
+    below = log_wealth(counts.mirrored(), 1 - truth).max()
+    return bool(max(above, below) < np.log(2 / 0.05))
 
 
 def coverage_of_areas(repetitions: int, rng: np.random.Generator) -> Iterator[Row]:
