@@ -49,6 +49,7 @@ class _AuditSettings(TypedDict, total=False):
     reject_class: str | None
     batch_size: int
     precision: Literal['float32', 'tf32']
+    minutes: float | None
     dry_run: bool
     certify: bool
     detector: str | Sequence[str]

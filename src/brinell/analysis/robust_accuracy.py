@@ -161,7 +161,7 @@ def summarise_model(
         eps=eps,
         eps_text=eps_text,
         n=n,
-        complete=gaps == 0,
+        complete=gaps == 0 and model not in manifest.get("left", {}),
         clean_accuracy=clean,
         robust_accuracy=robust,
         quantised_robust_accuracy=stored,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from brinell.core.contracts import Attack, Extras, reach_of
 from brinell.core.eot import Precision
+from brinell.core.errors import TimeUpError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
 from brinell.core.oracle import Batch
@@ -50,7 +51,8 @@ def attack(
         precision: precision of gradients away from the boundary.
         strongest: whether to keep the inputs of the largest margins (`Ledger.strongest`).
         surrogates: networks whose gradients the attack may follow.
-        on_pass: told of each batch of queries.
+        on_pass: told of each batch of queries; a TimeUpError that it raises ends the attack, and
+            what was found so far stands in the ledger.
 
     Raises:
         ContractError: the attack breaks its contract.
@@ -73,7 +75,11 @@ def attack(
     )
 
     # The attack never sees the model: the oracle stands for it, and the ledger judges.
-    extras = method(ledger.oracle(), ledger.batch, ledger.threat, rng)
+    try:
+        extras = method(ledger.oracle(), ledger.batch, ledger.threat, rng)
+    except TimeUpError:
+        ledger.cut()
+        extras = None
     return ledger, extras or Extras()
 
 

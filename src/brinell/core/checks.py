@@ -88,7 +88,9 @@ it do."""
 ROWS_LEFT_OUT, RECORD_LEFT_OUT = "rows-left-out", "record-left-out"
 BEATS_LEFT_OUT = "beats-left-out"
 """The codes of the warnings that a data set could not use part of its files."""
-WARNINGS = (ROWS_LEFT_OUT, RECORD_LEFT_OUT, BEATS_LEFT_OUT)
+TIME_UP = "time-up"
+"""The code of the warning that stages are left, since the time of an audit was up."""
+WARNINGS = (ROWS_LEFT_OUT, RECORD_LEFT_OUT, BEATS_LEFT_OUT, TIME_UP)
 """The codes of warnings besides those of checks."""
 
 

@@ -140,6 +140,10 @@ class UnreachableError(StoppedError):
     """A model on another machine that does not answer, or no longer answers sensibly (exit 3)."""
 
 
+class TimeUpError(Exception):
+    """The time of an audit is up: what asks next is ended, and what was found so far counts."""
+
+
 class SampleError(ModelError):
     """Samples that cannot be judged while the rest can.
 

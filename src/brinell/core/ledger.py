@@ -156,6 +156,8 @@ class Ledger:
         self._surrogates = tuple(surrogates)
         self._eot = EOT(model, eot)
         self._queries, self._batch_size, self._on_pass = queries, batch_size, on_pass
+        self.is_cut = False
+        """True if the attack was ended before its time."""
         self._minimal, self._reach, self._precision = minimal, reach, precision
 
         # An attack asks about the same tensor of ids step after step: what was looked up for it
@@ -184,6 +186,13 @@ class Ledger:
         """
         fooled = per_sample(self.fooled, self._batch.x)
         return torch.where(fooled, self.best.closest, self.best.strongest)
+
+    def cut(self) -> None:
+        """Note that the attack was ended before its time; nobody is told of the passes that judge
+        what it found.
+        """
+        self.is_cut = True
+        self._on_pass = None
 
     def affordable(self, ids: Tensor) -> Tensor:
         """(n,) bool: which rows have budget left.

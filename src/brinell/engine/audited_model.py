@@ -11,6 +11,7 @@ from brinell.core.record import Array, Records
 from brinell.engine.batch_sizer import BatchSizer
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Progress
+from brinell.engine.time_limit import TimeLimit
 from brinell.store import rows
 from brinell.store.parts import Parts
 from brinell.store.run import NO_ROWS, Run
@@ -36,10 +37,12 @@ class AuditedModel:
         progress: Progress,
         sizer: BatchSizer | None = None,
         surrogates: tuple[Model, ...] = (),
+        limit: TimeLimit | None = None,
     ) -> None:
         self.plan, self.source = plan, source
         self.model, self.surrogates = model, surrogates
         self.run, self.progress = run, progress
+        self.limit = limit or TimeLimit()
         self.parts = Parts(run.path)
         self.rows: dict[str, Records] = {}
         """Rows of the first check and of the stages so far, by name."""
@@ -58,6 +61,11 @@ class AuditedModel:
     def short_name(self, name: str) -> str:
         """Short name of a stage; other names, such as that of the clean check, stay as they are."""
         return next((stage.short or name for stage in self.plan.stages if stage.name == name), name)
+
+    def count_passes(self, forwards: int, backwards: int) -> None:
+        """Count passes of an attack, which ends here if the time is up."""
+        self.progress.count_passes(forwards, backwards)
+        self.limit.check()
 
     def key(self, name: str) -> str:
         """The key of a piece of this model."""

@@ -68,6 +68,11 @@ class Pool(ABC):
         """Add a task; its key stays with the driver."""
         self._waiting.append((key, task, 0))
 
+    def cancel(self) -> int:
+        """Drop the tasks that no worker has begun; returns the number of the others."""
+        self._waiting.clear()
+        return len(self._running)
+
     def next(self) -> tuple[Any, Any]:
         """The key and the answer of a task that was not returned yet; waits for one."""
         while True:

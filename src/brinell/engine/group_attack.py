@@ -73,13 +73,14 @@ class GroupTask:
 
 def run_attack(
     setting: AttackSetting, task: GroupTask, batch_size: int
-) -> tuple[Records, dict[str, Array], Extras]:
+) -> tuple[Records, dict[str, Array], Extras | None]:
     """Attack a group, shrink its adversarial examples to the smallest budgets that they fit, judge
     them, and build the rows.
 
     Returns:
         The rows; arrays by name, of which `7` is the closest adversarial input of sample 7 and
-        `7/patches` an extra array of the attack; and what the attack says besides.
+        `7/patches` an extra array of the attack; and what the attack says besides, None if its time
+        was up before it was done: then only samples that it broke have rows.
     """
     plan, stage, device = setting.plan, setting.stage, setting.plan.device
     ids = plan.ids[task.index]
@@ -124,10 +125,11 @@ def run_attack(
         columns[name][index] = values
 
     margin = ledger.best.margin.cpu().numpy()
+    outcome = np.where(fooled, str(Outcome.BROKEN), str(Outcome.SURVIVED))
     records = make_rows(
         setting,
         task,
-        np.where(fooled, str(Outcome.BROKEN), str(Outcome.SURVIVED)),
+        outcome,
         attacked=plan.levels[task.level],
         broken=np.ma.masked_where(~fooled, np.append(plan.levels, np.inf)[level]),
         margin=np.ma.masked_where(fooled | ~np.isfinite(margin), margin),
@@ -135,6 +137,9 @@ def run_attack(
     )
     closest = ledger.best.closest.cpu().numpy()
     arrays = {str(ids[row]): closest[row] for row in index} | _arrays_of(ids, extras)
+    if ledger.is_cut:
+        # Samples that the attack was not done with are as if it had never begun.
+        return rows.take(records, index), arrays, None
     return records, arrays, extras
 
 

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from brinell.core.checks import TIME_UP
 from brinell.core.contracts import Remark
+from brinell.core.errors import option
 from brinell.core.model import Access, Model
 from brinell.core.record import CLEAN, Array, Records, has_broken
 from brinell.engine.audited_model import OF_MODEL, AuditedModel, facts_of
@@ -18,8 +20,9 @@ from brinell.engine.piece import Piece, PieceAnswer
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.probe_ahead import AHEAD
 from brinell.engine.progress import Progress
-from brinell.engine.stage_run import StageRun
+from brinell.engine.stage_run import StageRun, unfinished_key
 from brinell.engine.state import State, draw_shares, spared_samples
+from brinell.engine.time_limit import TimeLimit
 from brinell.store.run import NO_ROWS, Run
 
 MAX_LISTED = 4
@@ -39,6 +42,7 @@ class ModelAudit:
         progress: told what goes on.
         surrogates: the networks whose gradients some stages follow.
         spread: the number of groups over which a stage is spread; above 1, workers attack them.
+        limit: the time in which the audit ends; None for no limit.
     """
 
     def __init__(
@@ -50,10 +54,16 @@ class ModelAudit:
         progress: Progress,
         surrogates: tuple[Model, ...] = (),
         spread: int = 1,
+        limit: TimeLimit | None = None,
     ) -> None:
         self.plan, self.source, self.spread = plan, source, spread
         self.run, self.progress = run, progress
-        self.audited = AuditedModel(plan, source, model, run, progress, surrogates=surrogates)
+        self.audited = AuditedModel(
+            plan, source, model, run, progress, surrogates=surrogates, limit=limit
+        )
+        self.limit = self.audited.limit
+        self._left: list[str] = []
+        """Names of the stages for which there was no time, the one that was cut first."""
         self.checks = ModelChecks(self.audited)
 
     def pieces(self) -> Checks:
@@ -63,6 +73,7 @@ class ModelAudit:
         self.checks.begin()
         try:
             state = yield from self._check_clean()
+            self.limit.begin_share(len(self.plan.models) - self.plan.models.index(self.source))
             failed = yield from self.checks.failed_checks(state)
             self._note_skipped_stages()
             self.checks.adapt(failed, state)
@@ -73,8 +84,12 @@ class ModelAudit:
                 if plain and stage is plain[-1]:
                     failed |= yield from self.checks.survivor_checks(state)
 
+            self.limit.lift()
             self._keep_gallery()
-            failed |= yield from self.checks.final_checks(state)
+            if self._left:
+                failed |= self._note_left_stages()
+            else:
+                failed |= yield from self.checks.final_checks(state)
         finally:
             self.checks.end()
 
@@ -116,6 +131,19 @@ class ModelAudit:
             if len(names) > MAX_LISTED:
                 listing += f" and {len(names) - MAX_LISTED} more"
             self.progress.note(f"{self.source.name}: left out {listing}: {reason}")
+
+    def _note_left_stages(self) -> dict[str, str]:
+        """Record the stages for which there was no time; returns the warning, by its code."""
+        self.run.manifest.setdefault("left", {})[self.source.name] = self._left
+        titles = list(dict.fromkeys(map(self.audited.short_name, self._left)))
+        more = f" and {len(titles) - MAX_LISTED} more" if len(titles) > MAX_LISTED else ""
+        text = (
+            f"the time was up before {'; '.join(titles[:MAX_LISTED])}{more}: what was found so far "
+            f"is an upper bound; go on with brinell audit {option('resume')} "
+            f"{option('out', str(self.run.path))}"
+        )
+        self.progress.warn(f"{self.source.name}: {text}")
+        return {TIME_UP: text}
 
     def _keep_gallery(self) -> None:
         """Save the clean inputs of some fooled samples for the gallery: classes in turn, closest
@@ -180,6 +208,9 @@ class ModelAudit:
             return NO_ROWS
         if (stored := self._stored_rows(stage.name)) is not None:
             return stored
+        if self.limit.is_up:
+            self._left += [stage.name] if not self.checks.waits(stage) else []
+            return NO_ROWS
 
         before = self._state_before(stage, state)
         followed = self.checks.gradient_models.get(stage.gradient, self.audited.model)
@@ -189,6 +220,7 @@ class ModelAudit:
         run = StageRun(self.audited, stage, before, spared, followed, spread=spread)
         self._announce_stage(stage, len(run.samples), before)
         records = yield from run.pieces()
+        self._left += [stage.name] if run.is_cut else []
         return records
 
     def _stored_rows(self, stage: str) -> Records | None:
@@ -196,6 +228,11 @@ class ModelAudit:
         if not self.run.has_part(self.source.name, stage):
             return None
         file = self.run.name_of(self.source.name, stage)
+        if self.audited.parts.read(unfinished_key(file)) is not None:
+            for path in self.run.stage_files(self.source.name, stage):
+                path.unlink()
+            self.audited.parts.drop(unfinished_key(file))
+            return None
         answer = self.audited.parts.read(file)
         self.audited.take(stage, {} if answer is None else answer.facts)
         self.audited.parts.drop(f"{file}~")

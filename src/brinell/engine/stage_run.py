@@ -16,6 +16,7 @@ import numpy as np
 
 from brinell.core.contracts import Extras
 from brinell.core.data import Remark
+from brinell.core.errors import TimeUpError
 from brinell.core.model import Model
 from brinell.core.record import Array, Outcome, Records, has_broken
 from brinell.engine.audited_model import AuditedModel, facts_of, merge_facts
@@ -33,6 +34,11 @@ from brinell.store.run import merge_attacks
 SMALLEST = 8
 """Samples of the smallest group that is cut while others are under way: tasks of fewer cost more
 than they save."""
+
+
+def unfinished_key(file: str) -> str:
+    """The key of the note that the rows of a stage are not all; its files have this name."""
+    return f"{file}-unfinished"
 
 
 @dataclass
@@ -121,6 +127,7 @@ class Attacker:
         remarks = list[Remark]()
         legend: dict[str, Any] = {}
         failed: dict[str, str] = {}
+        is_cut = False
         portions = Portions(
             np.arange(len(task.index)), self.sizer, setting.model, setting.plan.device
         )
@@ -138,6 +145,9 @@ class Attacker:
                 part_arrays, extras = {}, Extras()
             records.append(part_rows)
             arrays |= part_arrays
+            is_cut = extras is None
+            if extras is None:
+                break
             remarks += extras.remarks
             legend = legend or dict(extras.legend)
 
@@ -148,6 +158,7 @@ class Attacker:
             remarks=remarks,
             failed=failed,
             legend=legend,
+            cut=is_cut,
         )
         return PieceResult(rows=rows.concatenate(records), arrays=arrays, facts=facts)
 
@@ -192,13 +203,15 @@ class StageRun:
             model=followed,
             stage=stage,
             surrogates=audited.surrogates,
-            on_pass=audited.progress.count_passes,
+            on_pass=audited.count_passes,
         )
         self._attacker = Attacker(self._setting, audited.sizer, audited.shortages)
         self._is_shared = spread > 1
         self._file = prefix + self.run.name_of(audited.source.name, stage.name)
         self._answers: dict[str, PieceResult] = {}
         """The answers of the groups, by key, in the order in which they came."""
+        self.is_cut = False
+        """True if its time was up before it was done."""
 
         size = plan.group_size
         if spread > 1:
@@ -218,20 +231,35 @@ class StageRun:
             self.audited.progress.update_open(self.queue.open_samples, int(robust.sum()))
             if not self.queue.groups:
                 break
-            piece, answer = yield [self._piece(key, group) for key, group in new.items()]
+            try:
+                piece, answer = yield [self._piece(key, group) for key, group in new.items()]
+            except TimeUpError:
+                self.is_cut = True
+                break
             self._take(under_way.pop(piece.key), piece, answer)
+            if self.is_cut:
+                break
 
         records = self._rows()
         if self._answers:
-            # The rows come last: with them the stage is complete, and its groups are left over.
-            groups = {key: answer.rows for key, answer in self._answers.items()}
-            files = {key: self.audited.parts.arrays_file(key) for key in groups}
-            self.run.save_arrays(self.audited.source.name, self.name, groups, files)
-            facts = merge_facts(answer.facts for answer in self._answers.values())
-            self.audited.parts.write(self._file, PieceResult(facts=facts))
-            self.run.save_rows(self.audited.source.name, self.name, records)
-            self.audited.parts.drop(f"{self._file}~")
+            self._save(records)
         return records
+
+    def _save(self, records: Records) -> None:
+        """Write the rows of the stage, and let go of its groups, unless a resumed run needs them."""
+        parts = self.audited.parts
+        if self.is_cut:
+            # It comes first: whoever finds the rows knows that they are not all.
+            parts.write(unfinished_key(self._file), PieceResult())
+        groups = {key: answer.rows for key, answer in self._answers.items()}
+        files = {key: parts.arrays_file(key) for key in groups}
+        self.run.save_arrays(self.audited.source.name, self.name, groups, files)
+        facts = merge_facts(answer.facts for answer in self._answers.values())
+        parts.write(self._file, PieceResult(facts=facts))
+        self.run.save_rows(self.audited.source.name, self.name, records)
+        if not self.is_cut:
+            # The rows came last: with them the stage is complete, and its groups are left over.
+            parts.drop(f"{self._file}~")
 
     def _key(self, group: OpenGroup) -> str:
         """The key of a group: that of its samples and their budgets."""
@@ -271,6 +299,9 @@ class StageRun:
             forwards = int(records.forwards.sum())
             self.audited.progress.count_passes(forwards, int(records.backwards.sum()))
 
+        self.is_cut = "cut" in answer.facts
+        if self.is_cut:
+            return
         smallest = np.searchsorted(levels, np.ma.getdata(records.broken))
         broken = np.where(has_broken(records), smallest, len(levels))
         is_minimal = self._stage.attack.family == "minimal"

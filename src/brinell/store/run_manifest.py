@@ -210,6 +210,8 @@ class RunManifest(GrowingManifest):
     """Remarks of attacks, by model, stage and code."""
     extras: TableOf[TableOf[dict[str, Any]]] = {}
     """Meaning of the numbers that an attack stores for a sample, by model and stage."""
+    left: TableOf[Listing[str]] = {}
+    """Stages for which the time of the run was too short, by model."""
     failed: TableOf[TableOf[TableOf[str]]] = {}
     """Samples that could not be judged and why, by model and stage."""
     repairs: TableOf[RepairFacts] = {}

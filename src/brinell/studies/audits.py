@@ -11,6 +11,7 @@ from brinell.engine.executor import Channel, Pool
 from brinell.engine.model_audit import ModelAudit
 from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress
+from brinell.engine.time_limit import TimeLimit
 from brinell.store.run import ACCUMULATED, LAYOUT, Run
 from brinell.studies.job import Job, open_folder
 from brinell.studies.pieces import Driver, ServedDriver
@@ -25,12 +26,13 @@ def run_audit(
     resume: bool = False,
     pool: Pool | Channel | None = None,
     audit: Callable[..., ModelAudit] = ModelAudit,
+    limit: TimeLimit | None = None,
 ) -> Run:
     """Carry out a plan in the folder `out`, which with `resume` may hold part of the work.
 
     `command` is the line that repeats the run, for the manifest; `pool` the workers that attack
     groups, or the channel that this process serves as one of them; `audit` makes the audit of a
-    model.
+    model; at the `limit` it stops in order, and can be resumed.
     """
     if isinstance(pool, Channel):
         ServedDriver(out, pool).serve(AuditWorker(plan).piece)
@@ -51,7 +53,10 @@ def run_audit(
 
         if not is_complete:
             spread = 1 if pool is None else pool.spread
-            make_audit = partial(audit, run=Run(out, manifest), progress=progress, spread=spread)
-            Driver(out, pool).carry_out(audit_pieces(plan, manifest, make_audit))
+            make_audit = partial(
+                audit, run=Run(out, manifest), progress=progress, spread=spread, limit=limit
+            )
+            driver = Driver(out, pool, limit)
+            driver.carry_out(audit_pieces(plan, manifest, make_audit))
             LAYOUT.save(out, manifest | {"finished": provenance.timestamp()})
     return Run.open(out, thresholds=True)

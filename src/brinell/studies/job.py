@@ -15,7 +15,15 @@ from brinell.engine import toml
 from brinell.engine.request import IN_MEMORY, BaseRequest
 from brinell.store import trust
 from brinell.store.files import write_text
-from brinell.store.folder import PARTS, PLAN, REQUEST, Layout, with_article
+from brinell.store.folder import (
+    MANIFEST,
+    PARTS,
+    PLAN,
+    REQUEST,
+    Layout,
+    read_json,
+    with_article,
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,8 @@ def open_folder(job: Job, *, resume: bool) -> Iterator[bool]:
     """Begin or resume a folder and lock it while the block makes what is missing, the manifest last.
 
     Until the folder is complete, `.parts/plan.json` says whose it is. A complete folder is not
-    changed any more: then the value is True, and the block has nothing to do.
+    changed any more: then the value is True, and the block has nothing to do. One whose manifest
+    says what is `left` may be read, and is resumed like an unfinished one.
     """
     layout, path = job.layout, job.path
     previous, plan = layout.begin(path, resume=resume), path / PLAN
@@ -58,12 +67,16 @@ def open_folder(job: Job, *, resume: bool) -> Iterator[bool]:
                     f"add {option('resume')} to go on "
                     f"with it, or choose another {option('out')}"
                 )
-        if not previous:
+        is_complete = bool(previous) and not previous.get("left")
+        if not is_complete:
+            # A folder without a manifest is unfinished, whatever stopped it.
+            (path / MANIFEST).unlink(missing_ok=True)
             write_text(path / REQUEST, settings_text(layout, job.request, job.command, path))
             request = job.request.model_dump(mode="json")
             write_text(plan, json.dumps({"brinell": VERSION, "cell": job.cell, "request": request}))
-        yield bool(previous)
-        shutil.rmtree(path / PARTS, ignore_errors=True)
+        yield is_complete
+        if is_complete or not read_json(path / MANIFEST).get("left"):
+            shutil.rmtree(path / PARTS, ignore_errors=True)
 
 
 def read_record(file: Path) -> dict[str, Any]:

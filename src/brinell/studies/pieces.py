@@ -16,8 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from brinell.core.errors import TimeUpError
 from brinell.engine.executor import Channel, Pool
 from brinell.engine.piece import Piece, PieceAnswer, Pieces
+from brinell.engine.time_limit import TimeLimit
 from brinell.reports.live_progress import duration
 from brinell.store.files import write_atomically
 from brinell.store.parts import Parts, PieceResult
@@ -29,11 +31,15 @@ class Driver:
     Args:
         folder: the folder.
         pool: the workers; None to make all pieces in this process.
+        limit: the time after which pieces are refused by TimeUpError, which the generator may catch
+            and go on; None for no limit.
     """
 
-    def __init__(self, folder: Path, pool: Pool | None = None) -> None:
+    def __init__(
+        self, folder: Path, pool: Pool | None = None, limit: TimeLimit | None = None
+    ) -> None:
         self.folder, self.parts = folder, Parts(folder)
-        self._pool = pool
+        self._pool, self._limit = pool, limit or TimeLimit()
         self._shared: dict[str, Any] = {}
         self._ready = deque[PieceAnswer]()
         """Pieces that are done and were not sent."""
@@ -57,22 +63,40 @@ class Driver:
                     for piece in new:
                         self._begin(piece)
 
-                    if self._ready:
-                        result = self._ready.popleft()
-                    elif self._own or self._pool is None:
-                        start = time.perf_counter()
-                        piece = self._own.popleft()
-                        content = piece.make()
-                        result = piece, self._keep(piece, content, time.perf_counter() - start)
+                    try:
+                        answer = self._next()
+                    except TimeUpError as error:
+                        self._cancel()
+                        new = pieces.throw(error)
                     else:
-                        result = self._receive(self._pool)
-                    new = pieces.send(result)
+                        new = pieces.send(answer)
             except StopIteration as end:
                 return end.value
 
+    def _next(self) -> PieceAnswer:
+        """The next piece that is done, with its answer."""
+        if self._ready:
+            return self._ready.popleft()
+
+        self._limit.check()
+        if self._pool is not None and not self._own:
+            return self._receive(self._pool)
+        start = time.perf_counter()
+        piece = self._own.popleft()
+        content = piece.make()
+        return piece, self._keep(piece, content, time.perf_counter() - start)
+
+    def _cancel(self) -> None:
+        """Let go of the pieces that are not done; those under way are kept for a resumed run."""
+        self._own.clear()
+        if self._pool is not None:
+            for _ in range(self._pool.cancel()):
+                self._receive(self._pool)
+
     def _begin(self, piece: Piece) -> None:
         """Take a piece as done, submit it to the workers, or put it among those of this process."""
-        if (stored := self.parts.read(piece.key, piece.rows)) is not None:
+        stored = self.parts.read(piece.key, piece.rows)
+        if stored is not None and "cut" not in stored.facts:
             self._ready.append((piece, stored))
         elif self._pool is not None and piece.task is not None:
             present = [file for file in piece.reads if (self.folder / file).exists()]

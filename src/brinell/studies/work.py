@@ -15,7 +15,7 @@ import torch
 
 from brinell.core import bounded
 from brinell.core.contracts import Dataset
-from brinell.core.errors import RequestError, option
+from brinell.core.errors import RequestError, StoppedError, TimeUpError, option
 from brinell.core.model import Model
 from brinell.core.record import Array
 from brinell.core.version import VERSION
@@ -35,6 +35,7 @@ from brinell.engine.plan import (
 from brinell.engine.request import BaseRequest, count_samples
 from brinell.engine.selection import Select, Selection, choose_samples
 from brinell.engine.sources import open_data
+from brinell.engine.time_limit import TimeLimit
 from brinell.reports.numbers import counted, listed
 from brinell.store import rows
 from brinell.store.folder import MANIFEST, PAGE
@@ -199,10 +200,15 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
 
     with open_folder(job, resume=call.resume) as is_complete, ExitStack() as stack:
         if not is_complete:
-            driver = Driver(job.path, pool)
+            limit = TimeLimit(getattr(call.options, "minutes", None))
+            driver = Driver(job.path, pool, limit)
             ready, answer_facts = _ready(plan, driver, stack)
+            limit.begin_share(1)
             pieces = _pieces(study, ready, call, pieces_of)
-            answers = driver.carry_out(as_cut(pieces, table.of, call.progress.note))
+            try:
+                answers = driver.carry_out(as_cut(pieces, table.of, call.progress.note))
+            except TimeUpError:
+                raise StoppedError("the time is up; what was computed is kept") from None
             stack.close()  # the models are done with
 
             manifest = {

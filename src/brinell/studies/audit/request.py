@@ -11,6 +11,10 @@ from brinell.engine.request import BaseRequest, DataSpec, Folder
 class AuditOptions(BaseRequest):
     """Options that change nothing in the rows, and that no folder keeps."""
 
+    minutes: Annotated[float, Field(gt=0)] | None = None
+    """Stop after so many minutes, divided among the models: what was found stands as an upper
+    bound, page and exit code 3 say which stages are left, and --resume goes on. Default: no
+    limit."""
     dry_run: bool = False
     """Show the plan, and the passes and the time that it takes at most; attack nothing."""
     certify: bool = False

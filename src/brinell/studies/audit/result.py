@@ -107,6 +107,11 @@ class Audit(ReportedResult, AuditResult):
         )
 
     @property
+    def exit_code(self) -> int:
+        """The exit code of the command: 3 if the time was up before all stages were done."""
+        return 3 if self._open_run().manifest.get("left") else 0
+
+    @property
     def robust_accuracy(self) -> list[Rate]:
         """Robust accuracy over the budgets of a run of one model."""
         return self.models[self._index(None)].robust_accuracy

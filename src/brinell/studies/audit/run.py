@@ -6,10 +6,11 @@ from typing import Any
 
 from brinell.analysis.proofs import with_proofs
 from brinell.analysis.robust_accuracy import summarise
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.record import has_broken
 from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress
+from brinell.engine.time_limit import TimeLimit
 from brinell.store.row_rules import find_violations
 from brinell.store.run import LAYOUT as LAYOUT
 from brinell.store.run import Run
@@ -42,7 +43,13 @@ def carry_out(call: Call) -> Audit | dry_run.PlanResult:
     folder = call.folder(plan.request.data, plan.request.norm)
     note_models(plan, call.progress)
     run = run_audit(
-        plan, folder, call.progress, command=call.command, resume=call.resume, pool=call.pool()
+        plan,
+        folder,
+        call.progress,
+        command=call.command,
+        resume=call.resume,
+        pool=call.pool(),
+        limit=TimeLimit(options.minutes),
     )
     if options.certify:
         certification.certify(call, plan, folder)
@@ -67,6 +74,11 @@ def repetition(call: Call, folder: Path, comparison: Comparison) -> Repetition:
     from brinell.studies.audit.repetition import RepeatedRun  # only verification needs it
 
     run, stated = Run(folder, LAYOUT.read(folder)), [model.name for model in call.models()]
+    if run.manifest.get("left"):
+        raise RequestError(
+            f"{folder} was stopped before its stages were done, so that it cannot be repeated",
+            remedy=f"go on with brinell audit {option('resume')} {option('out', str(folder))}",
+        )
     names = [entry["name"] for entry in run.manifest["models"]]
     if stated and stated != names:
         raise RequestError(

@@ -77,7 +77,8 @@ def make_plan(call: Call) -> PicturesPlan:
     request: Request = call.request
     _refuse_settings(request, OF_CLASSES)
     if call.options is not None:
-        _refuse_settings(call.options, tuple(AuditOptions.model_fields))
+        refused = [name for name in AuditOptions.model_fields if name != "minutes"]
+        _refuse_settings(call.options, refused)
     plan: Plan = open_plan(call, truth=True, usual_samples=SAMPLES)
     call.say_samples(plan)
     if len(plan.models) != 1:
