@@ -359,6 +359,25 @@ def command_pages() -> dict[str, str]:
     return {"docs/reference/commands/index.md": "".join(index)} | pages
 
 
+PROMISE = """
+## What may change
+
+These are the public interface: the JSON of each verb, the columns of the [records](records.md), the
+keys of `manifest.json` and `run.toml`, the [calls in Python](api.md), the options and the exit codes of
+commands.
+
+- A version 0.1.x changes none of them.
+- A minor version adds keys, columns, options and calls; read what you know and leave the rest.
+- Nothing goes without notice: it works for one more minor version, with a `DeprecationWarning` in
+  Python and a line on standard error that names what takes its place.
+- Every later version reads, verifies and reports folders that version 0.1 wrote; `tests/released`
+  keeps some of them.
+
+Not part of it: sentences, pages, names that begin with `_`, and the modules of the package that
+api.md does not list.
+"""
+
+
 def json_page() -> str:
     """Page that lists the JSON documents and their schemas."""
     commands = {"plan": "audit --dry-run"} | {
@@ -376,13 +395,15 @@ def json_page() -> str:
         f"{NOTE}# JSON\n\n"
         "Every command that reports something prints it as one JSON document "
         "with `--json`, and what it says in passing goes to\n"
-        "standard error. Each document follows a JSON Schema (draft 2020-12):\n\n"
+        "standard error. Each document follows a JSON Schema (draft 2020-12), whose `$id` names "
+        "the version of Brinell:\n\n"
         f"{table(['document', 'schema'], rows)}\n"
         "## Manifests\n\n"
         "Every folder has a `manifest.json`, whose key `verb` says what made it. "
         "It follows the schema of its verb and may have\n"
         "more keys:\n\n"
         f"{table(['folder of', 'schema'], manifests)}"
+        f"{PROMISE}"
     )
 
 
@@ -397,6 +418,11 @@ def layouts() -> list[Layout]:
     return sorted(study_layouts, key=lambda layout: layout.verb)
 
 
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+MINOR = ".".join(brinell.__version__.split(".")[:2])
+"""The version whose documents follow the schemas: a further patch changes none."""
+
+
 def schema_pages() -> dict[str, str]:
     """The JSON Schema of what each verb prints with --json, and of each manifest."""
     schemas = {name: register.schema(name) for name in register.schemas()}
@@ -404,12 +430,12 @@ def schema_pages() -> dict[str, str]:
         manifest_name(layout).removesuffix(".json"): layout.manifest.model_json_schema()
         for layout in layouts()
     }
-    for content in schemas.values():
+    pages = {}
+    for name, content in schemas.items():
         Draft202012Validator.check_schema(content)
-    return {
-        f"docs/schema/{name}.json": json.dumps(content, indent=2) + "\n"
-        for name, content in schemas.items()
-    }
+        head = {"$schema": DIALECT, "$id": f"urn:brinell:{MINOR}:{name}"}
+        pages[f"docs/schema/{name}.json"] = json.dumps(head | content, indent=2) + "\n"
+    return pages
 
 
 # --- lists within pages that people write
