@@ -21,13 +21,14 @@ from brinell.analysis.compare import paired
 from brinell.analysis.curve import RIGHT, WRONG
 from brinell.analysis.families import joint_p_values
 from brinell.analysis.gate import against_baseline, against_thresholds
-from brinell.analysis.inference import holm, order, significant
-from brinell.analysis.judgements import change, extreme_classes, extreme_means
+from brinell.analysis.inference import compare_groups, holm, order, significant
+from brinell.analysis.judgements import change, evasions, extreme_classes, extreme_means
 from brinell.analysis.means import mean_difference
 from brinell.analysis.results import ClassResult
-from brinell.analysis.robust_accuracy import rate
+from brinell.analysis.robust_accuracy import rate, share
 from brinell.analysis.standing import leading, standing
 from brinell.analysis.statements import KindName, Statement
+from brinell.analysis.total_drops import decompose
 from brinell.core.record import Array
 
 SIZES = 10, 100, 1000, 10_000
@@ -348,6 +349,135 @@ def _shown(gaps: list[Array]) -> list[bool]:
     return [significant(p) for p in holm(p_values)]
 
 
+# Losses of classes, families of changes, detectors, and what matters
+
+
+def simulate_losses(repetitions: int, rng: np.random.Generator) -> Iterator[Cell]:
+    """The class that loses most and least over four models."""
+    kinds: tuple[KindName, KindName] = ("loses_most", "loses_least")
+    for classes in (2, 10, 100):
+        for n in SIZES[:3]:
+            false: dict[str, list[bool]] = {kind: [] for kind in kinds}
+            power: dict[str, list[bool]] = {kind: [] for kind in kinds}
+            outlier = np.append(0.6, np.zeros(classes - 1))
+            for _ in range(int(min(repetitions, max(60, COST / (classes * n))))):
+                for entry in _losses(_ends(classes), n, kinds, rng):
+                    false[entry.kind].append(entry.supported and len(entry.subjects) == 1)
+                for kind, sign in zip(kinds, (1, -1), strict=True):
+                    of_kind = [e for e in _losses(sign * outlier, n, kinds, rng) if e.kind == kind]
+                    names = [subject.name for entry in of_kind for subject in entry.subjects]
+                    power[kind].append(names == ["0"] and of_kind[0].supported)
+            size = f"{classes} classes of {n:,}"
+            for kind in kinds:
+                yield Cell(kind, size, _percent(false[kind]), _percent(power[kind]))
+
+
+def _losses(
+    levels: Array, n: int, kinds: tuple[KindName, KindName], rng: np.random.Generator
+) -> list[Statement]:
+    """Classes of n samples each, whose samples are lost on four models above these margins."""
+    labels = np.repeat(np.arange(len(levels)), n)
+    own = rng.normal(size=(4, len(labels)))
+    margins = np.sqrt(0.5) * (rng.normal(size=len(labels)) + own) - levels[labels]
+    ordered = compare_groups((margins < -0.25).sum(0), labels, 0.0, 4.0)
+    names = list(map(str, range(len(levels))))
+    return extreme_means(ordered, names, "mean loss", len(labels), kinds=kinds)
+
+
+def simulate_families(repetitions: int, rng: np.random.Generator) -> Iterator[Cell]:
+    """Rates of ten classes before and after, and the intervals of all differences together."""
+    for n in SIZES[:3]:
+        hits: list[bool] = []
+        covered: list[bool] = []
+        power: list[bool] = []
+        for _ in range(repetitions):
+            levels = rng.uniform(-1.2, 1.2, 10)
+            for shift in (0.0, 0.4):
+                after, before = _pairs_of_classes(levels, shift, n, rng)
+                raw = [paired(a, b, 0.1) for a, b in zip(after, before, strict=True)]
+                corrected = holm([pair.p for pair in raw])
+                entries = [
+                    change(pair, "accuracy", family=10, p=p)
+                    for pair, p in zip(raw, corrected, strict=True)
+                ]
+                truths = ndtr(levels + shift + 0.25) - ndtr(levels + 0.25)
+                ends = [
+                    ((entry.low or 0.0) <= truth + 1e-12) & (truth - 1e-12 <= (entry.high or 0.0))
+                    for entry, truth in zip(entries, truths, strict=True)
+                ]
+                covered.append(all(ends))
+                supported = [entry.supported for entry in entries]
+                if shift:
+                    power.append(any(supported))
+                else:
+                    hits.append(any(supported))
+        for kind in ("rose", "fell"):
+            size = f"10 classes of {n:,}, together"
+            yield Cell(kind, size, _percent(hits), _percent(power), _percent(covered))
+
+
+def _pairs_of_classes(
+    levels: Array, shift: float, n: int, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """(classes, n) states after and before of the samples of classes with these mean margins."""
+    states = [
+        _states(np.array([level + shift, level]), np.ones(2), n, 1, rng)[:, :, 0]
+        for level in levels
+    ]
+    after, before = np.stack(states, axis=1)
+    return after, before
+
+
+def simulate_evasions(repetitions: int, rng: np.random.Generator) -> Iterator[Cell]:
+    """A detector that no attack evades, and three that are evaded on a share of the samples."""
+    for n in SIZES:
+        covered: list[bool] = []
+        power: list[bool] = []
+        false: list[bool] = []
+        for _ in range(repetitions):
+            truths = np.append(0.0, rng.uniform(0.01, 0.99, 3))
+            evaded = [share(rng.random(n) < truth) for truth in truths]
+            rates = [(rate_of_detector,) * 4 for rate_of_detector in evaded]
+            entries = evasions(list(map(str, range(4))), rates, "0.1")
+            false.append(entries[0].supported)
+            power.append(entries[1].supported)
+            ends = [
+                (entry.subjects[0].low or 0.0) <= truth <= (entry.subjects[0].high or 0.0)
+                for entry, truth in zip(entries, truths, strict=True)
+            ]
+            covered.append(all(ends))
+        figures = (_percent(false), _percent(power), _percent(covered))
+        yield Cell("evades", f"4 detectors, {n:,} samples", *figures)
+
+
+def simulate_drops(repetitions: int, rng: np.random.Generator) -> Iterator[Cell]:
+    """Classes and models between which the drops vary alike, or classes alone."""
+    for models in (2, 8):
+        for n in SIZES[:3]:
+            false: list[bool] = []
+            power: list[bool] = []
+            for _ in range(int(min(repetitions // 2, max(60, COST / (20 * models * n))))):
+                effect = 0.5 * np.resize([1.0, -1.0], models)
+                size_of_effect = rng.choice([0.0, 0.4, 1.0])
+                for kept, made in ((1.0, false), (0.0, power)):
+                    scale = size_of_effect if kept else 1.0
+                    parts = [
+                        _changes(scale * (level + kept * effect), n, rng)
+                        for level in np.resize([0.5, -0.5], 10)
+                    ]
+                    shares = decompose(parts)
+                    made.append(shares is not None and shares.statement.supported)
+            size = f"{models} models, 10 classes of {n:,}"
+            yield Cell("matters", size, _percent(false), _percent(power))
+
+
+def _changes(levels: Array, n: int, rng: np.random.Generator) -> Array:
+    """(models, n) changes of samples that are lost where a margin is below these levels."""
+    own = rng.normal(size=(len(levels), n))
+    margins = np.sqrt(0.5) * (rng.normal(size=n) + own)
+    return -(margins < levels[:, None]).astype(float)
+
+
 SIMULATIONS: Mapping[Callable[[int, np.random.Generator], Iterator[Cell]], tuple[KindName, ...]] = {
     simulate_classes: ("weakest", "strongest"),
     simulate_alike: ("alike",),
@@ -356,6 +486,10 @@ SIMULATIONS: Mapping[Callable[[int, np.random.Generator], Iterator[Cell]], tuple
     simulate_changes: ("rose", "fell", "unchanged"),
     simulate_gates: ("passes", "fails"),
     simulate_faithful: ("faithful",),
+    simulate_losses: ("loses_most", "loses_least"),
+    simulate_families: ("rose", "fell"),
+    simulate_evasions: ("evades",),
+    simulate_drops: ("matters",),
 }
 """Each simulation with the kinds that it has rows for."""
 

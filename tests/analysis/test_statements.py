@@ -87,6 +87,7 @@ def test_an_interval_of_a_change_never_excludes_what_the_test_does_not():
         entry = change(pair, "accuracy", family=family, p=min(1.0, family * pair.p))
         assert entry.low <= entry.difference <= entry.high
         assert entry.supported or entry.low <= 0 <= entry.high
+        assert not (entry.supported and entry.low < 0 < entry.high)
         assert ("may be chance" in sentence(entry)) == (
             entry.kind != "unchanged" and not entry.supported
         )

@@ -10,7 +10,8 @@ import numpy as np
 
 from brinell.analysis.curve import RIGHT, WRONG, Array, eps_index, grid, ran, worst_case
 from brinell.analysis.families import joint_p_values
-from brinell.analysis.inference import LEVEL, holm, significant
+from brinell.analysis.inference import holm
+from brinell.analysis.judgements import joint_interval
 from brinell.analysis.proportions import mcnemar, paired_difference
 from brinell.analysis.results import ClassComparison, CompareResult, PairedRate
 from brinell.analysis.robust_accuracy import class_name, class_names, criterion
@@ -262,22 +263,9 @@ def paired(a: Array, b: Array, eps: float) -> PairedRate:
 
 
 def simultaneous(pairs: Sequence[PairedRate]) -> list[PairedRate]:
-    """Pairs that are read together: corrected p-values (Holm) and joint intervals (Bonferroni).
-
-    With a confidence of 95 % all intervals hold. No interval contradicts its p-value:
-    Newcombe's interval and McNemar's exact test can disagree where few samples differ, so an
-    interval reaches 0 where the corrected p-value is above 5 %.
-    """
-    corrected = holm([pair.p for pair in pairs])
+    """Pairs that are read together: corrected p-values (Holm) and joint intervals (Bonferroni)."""
     together = []
-    for pair, p in zip(pairs, corrected, strict=True):
-        counts = (pair.both_robust, pair.only_a, pair.only_b, pair.neither)
-        interval = paired_difference(*counts, confidence=1 - LEVEL / len(pairs))
-        assert interval is not None, "there is a sample"
-
-        low, high = interval
-        if not significant(p):
-            low = min(low, 0.0)
-            high = max(high, 0.0)
+    for pair, p in zip(pairs, holm([pair.p for pair in pairs]), strict=True):
+        low, high = joint_interval(pair, p, len(pairs))
         together.append(pair.model_copy(update={"p": p, "low": low, "high": high}))
     return together

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from brinell.analysis.inference import LEVEL, Order, compare_rates, significant
-from brinell.analysis.proportions import exact_interval
-from brinell.analysis.results import ACCURACY, ClassResult, PairedRate, Rate
+from brinell.analysis.proportions import exact_interval, paired_difference
+from brinell.analysis.results import ACCURACY, ClassResult, PairedRate, Rate, Share
 from brinell.analysis.statements import KINDS, KindName, Statement, Subject, state
-from brinell.core.intervals import CONFIDENCE, clopper_pearson_low
+from brinell.core.intervals import CONFIDENCE, Interval, clopper_pearson_low
 
 ENOUGH = KINDS["weakest"].least_n
 """Samples of a class without which it is in no order."""
@@ -108,17 +108,19 @@ def extreme_classes(
 
 
 def extreme_means(
-    order: Order, names: Sequence[str], quantity: str, n: int, *, eps_text: str = ""
+    order: Order,
+    names: Sequence[str],
+    quantity: str,
+    n: int,
+    *,
+    eps_text: str = "",
+    kinds: tuple[KindName, KindName] = ("most", "least"),
 ) -> list[Statement]:
     """The objects with the highest and the lowest mean; empty for fewer than two, or equal ones."""
     if len(names) < 2 or np.ptp(order.values) == 0:
         return []
     statements = []
-    ends: tuple[tuple[KindName, float], ...] = (
-        ("most", order.values.max()),
-        ("least", order.values.min()),
-    )
-    for kind, extreme in ends:
+    for kind, extreme in zip(kinds, (order.values.max(), order.values.min()), strict=True):
         members = np.flatnonzero(order.values == extreme).tolist()
         facts = of_extreme(order, members)
         facts["rivals"] = [names[index] for index in facts["rivals"]]
@@ -126,6 +128,23 @@ def extreme_means(
         common = {"supported": not facts["rivals"], "quantity": quantity, "eps_text": eps_text}
         statements.append(state(kind, subjects=subjects, n=n, **common, **facts))
     return statements
+
+
+def joint_interval(pair: PairedRate, p: float, family: int) -> Interval:
+    """Interval of the difference of a pair that is read with others, and never contradicts its
+    corrected p-value.
+
+    It has a confidence of 1 - 0.05 / family (Bonferroni) and reaches 0 exactly if the p-value is
+    above 5 %: Newcombe's interval and McNemar's exact test can disagree where few samples differ,
+    and a step of Holm's, or a test of all budgets together, shows more than Bonferroni's.
+    """
+    counts = (pair.both_robust, pair.only_a, pair.only_b, pair.neither)
+    interval = paired_difference(*counts, confidence=1 - LEVEL / family)
+    assert interval is not None, "there is a sample"
+    low, high = interval
+    if not significant(p):
+        return Interval(min(low, 0.0), max(high, 0.0))
+    return Interval(max(low, 0.0), high) if pair.difference > 0 else Interval(low, min(high, 0.0))
 
 
 def change(
@@ -138,19 +157,14 @@ def change(
 ) -> Statement:
     """How a rate changed from model B to model A of a pair.
 
-    `p` is corrected for a family of comparisons; by default it is McNemar's, for one alone. The
-    interval never contradicts it: it reaches 0 where the change may be chance.
+    `p` is corrected for a family of comparisons; by default it is McNemar's, for one alone.
     """
     p = pair.p if p is None else p
     kind: KindName = "rose" if pair.difference > 0 else "fell"
     if pair.difference == 0:
         kind = "unchanged"
+    low, high = joint_interval(pair, p, family)
 
-    low = pair.low
-    high = pair.high
-    if not significant(p):
-        low = min(low, 0.0)
-        high = max(high, 0.0)
     after, before = rate_subjects(
         ("after", "before"),
         (pair.both_robust + pair.only_a, pair.both_robust + pair.only_b),
@@ -171,3 +185,30 @@ def change(
         supported=significant(p),
         family=family,
     )
+
+
+def evasions(
+    names: Sequence[str], rates: Sequence[tuple[Share, Share, Share, Share]], eps_text: str
+) -> list[Statement]:
+    """How often attacks that know a detector evade it, for each of several detectors.
+
+    `rates` are of each the samples on which they do, of those that are right, at least one, and the
+    robust accuracy without the detector, with it under other attacks, and under these ones.
+    """
+    subjects = rate_subjects(names, [rate[0].k for rate in rates], [rate[0].n for rate in rates])
+    return [
+        state(
+            "evades",
+            subjects=[subject],
+            against=[
+                Subject(name=name, value=rate.value or 0.0, k=rate.k, n=rate.n)
+                for name, rate in zip(("without", "static", "adaptive"), others, strict=True)
+            ],
+            quantity="samples evaded",
+            eps_text=eps_text,
+            n=subject.n,
+            supported=bool(subject.k),
+            family=len(names),
+        )
+        for subject, (_, *others) in zip(subjects, rates, strict=True)
+    ]

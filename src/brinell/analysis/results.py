@@ -222,6 +222,8 @@ class DetectorResult(Result, allow_inf_nan=True):  # scores and thresholds may b
     adversarial example without an alarm."""
     attacks: list[DetectedAttack]
     """By attack that found an input."""
+    statement: Statement | None = None
+    """How often adaptive attacks evade it; null if they did not run, or no sample is right."""
 
 
 class ModelResult(ClaimingResult):

@@ -119,7 +119,8 @@ def drops_of(manifest: Mapping[str, Any], records: Records) -> TotalDrops | None
         return None
     clean = np.stack([of_model.clean for of_model in cells])
     robust = np.stack([worst_case(of_model)[:, -1] for of_model in cells])
-    return total_drops(names, class_names(manifest), first.labels, clean, robust)
+    text = str(manifest["eps_text"][-1])
+    return total_drops(names, class_names(manifest), first.labels, clean, robust, text)
 
 
 def summarise_model(

@@ -18,12 +18,16 @@ KindName = Literal[
     "crosses",
     "most",
     "least",
+    "loses_most",
+    "loses_least",
     "rose",
     "fell",
     "unchanged",
     "passes",
     "fails",
     "faithful",
+    "evades",
+    "matters",
 ]
 
 
@@ -50,8 +54,19 @@ MEANS = (
     "t and Hall's test of the paired differences, the larger p-value of both",
     "all pairs (Holm 1979)",
 )
+LOSSES = (
+    "the samples of a class are independent draws of it",
+    "Welch's test with two further samples of each class, one that is lost on every model and one on "
+    "none (Agresti & Caffo 2000)",
+    "all pairs of classes (Holm 1979)",
+)
 MODELS = "samples are independent draws, and each model is judged on the same ones"
-PAIRED = "McNemar's exact test; the interval of the difference is Newcombe's (1998, method 10)"
+PAIRED = (
+    "McNemar's exact test; the interval of the difference is Newcombe's (1998, method 10), and ends "
+    "at 0 where the test says otherwise",
+    "one; of several classes or changes of the inputs all of them (Holm 1979), of budgets as for "
+    "crosses; intervals hold together (Bonferroni)",
+)
 KINDS: dict[KindName, Kind] = {
     "weakest": Kind("the class with the lowest rate, and those that may be as weak", *CLASSES, 5),
     "strongest": Kind(
@@ -80,9 +95,25 @@ KINDS: dict[KindName, Kind] = {
     "least": Kind(
         "the object with the lowest mean, and those that may have as low a one", *MEANS, 6
     ),
-    "rose": Kind("a rate is higher than before on the same samples", MODELS, PAIRED, "one", 6),
-    "fell": Kind("a rate is lower than before on the same samples", MODELS, PAIRED, "one", 6),
-    "unchanged": Kind("a rate is the same on these samples", MODELS, PAIRED, "one", 6),
+    "loses_most": Kind(
+        "the class whose samples are lost most often on average over the models, and those that may "
+        "lose as much",
+        *LOSSES,
+        5,
+    ),
+    "loses_least": Kind(
+        "the class whose samples are lost least often, and those that may lose as little",
+        *LOSSES,
+        5,
+    ),
+    "rose": Kind("a rate is higher than before on the same samples", MODELS, *PAIRED, 6),
+    "fell": Kind("a rate is lower than before on the same samples", MODELS, *PAIRED, 6),
+    "unchanged": Kind(
+        "a rate is the same on these samples; the interval says within what it is equal",
+        MODELS,
+        *PAIRED,
+        6,
+    ),
     "passes": Kind(
         "a rate reaches a threshold, or has not fallen from a baseline",
         MODELS,
@@ -105,6 +136,23 @@ KINDS: dict[KindName, Kind] = {
         "paired t and Hall's test, and all signs up to twelve groups; the larger p-value of both",
         "all methods (Holm 1979)",
         9,
+    ),
+    "evades": Kind(
+        "attacks that know a detector reach a wrong class without an alarm",
+        "samples are independent draws",
+        "one sample refutes that none can; the interval of their share is exact (Clopper & Pearson "
+        "1934)",
+        "intervals hold for all detectors together (Bonferroni)",
+        1,
+    ),
+    "matters": Kind(
+        "whether the drop of accuracy depends more on the class or on the model",
+        "the samples of a class are independent draws of it, and each model is judged on the same "
+        "ones",
+        "percentiles of the difference of both shares of the variation over samples drawn again "
+        "within their classes (Efron 1979), at 98 %",
+        "one",
+        4,
     ),
 }
 """What may be said."""
@@ -152,8 +200,8 @@ class Statement(Result):
     difference: float | None = None
     """Of a change, the rate less that before."""
     low: float | None = None
-    """Lower end of the 95 % interval of the difference; it reaches 0 where the test does not
-    show one."""
+    """Lower end of the interval of the difference, which holds with 95 % for all comparisons of the
+    family together; it reaches 0 exactly where the test does not show a difference."""
     high: float | None = None
     """Upper end."""
     p: float | None = None

@@ -19,9 +19,10 @@ import numpy as np
 from brinell.analysis.curve import RIGHT
 from brinell.analysis.folder_result import Result
 from brinell.analysis.means import mean_difference
+from brinell.analysis.statements import KINDS, Statement, Subject, state
 from brinell.core.record import Array
 
-ENOUGH = 4
+ENOUGH = KINDS["matters"].least_n
 """Samples that every class needs before classes or models are said to matter more."""
 REPLICATES = 1000
 """Number of times that the samples are drawn again."""
@@ -64,9 +65,9 @@ class Decomposition(Result):
     """The share between models, whatever the class."""
     interaction: Portion
     """The share that is left: classes that are weak on some models only."""
-    leader: str | None
-    """classes or models, if one of both is shown to hold more than the other; null otherwise, and
-    where a class has fewer than four samples."""
+    statement: Statement
+    """Which of classes and models holds more of the variation; supported if it is shown to, and
+    never where a class has fewer than four samples."""
 
 
 class TotalDrops(Result):
@@ -97,7 +98,12 @@ class _Cells(NamedTuple):
 
 
 def total_drops(
-    models: Sequence[str], names: Sequence[str], labels: Array, clean: Array, robust: Array
+    models: Sequence[str],
+    names: Sequence[str],
+    labels: Array,
+    clean: Array,
+    robust: Array,
+    eps_text: str = "",
 ) -> TotalDrops | None:
     """Means and decomposition of the total drops.
 
@@ -107,6 +113,7 @@ def total_drops(
         labels: (samples,) true classes.
         clean: (models, samples) states of the untouched inputs, as in `analysis.curve`.
         robust: (models, samples) states at the budget to which accuracy drops.
+        eps_text: this budget as it was asked.
 
     Returns:
         None if no sample was judged on all models.
@@ -132,7 +139,7 @@ def total_drops(
             _mean_drop(position, model, changes[position] * weights)
             for position, model in enumerate(models)
         ],
-        decomposition=decompose([changes[:, of == position] for position in enough]),
+        decomposition=decompose([changes[:, of == position] for position in enough], eps_text),
         left_out=[
             name for name, count in zip(class_names, counts.tolist(), strict=True) if count == 1
         ],
@@ -148,12 +155,13 @@ def _mean_drop(index: int, name: str, changes: Array) -> MeanDrop:
     return MeanDrop(index=index, name=name, value=mean.value, low=ends[0], high=ends[1])
 
 
-def decompose(changes: Sequence[Array]) -> Decomposition | None:
+def decompose(changes: Sequence[Array], eps_text: str = "") -> Decomposition | None:
     """Shares of the variation, and their intervals.
 
     Args:
         changes: of each class (models, samples) the change of each sample, 0 or -1; two samples at
             least.
+        eps_text: the budget up to which they lie.
 
     Returns:
         None for fewer than two classes or models, or without variation beyond chance.
@@ -172,16 +180,31 @@ def decompose(changes: Sequence[Array]) -> Decomposition | None:
         return None
     shares = variation / np.where(total > 1e-12, total, np.nan)[:, None]
     portions = [_portion(column) for column in shares.T]
+    subjects = [
+        Subject(name=name, **portion.model_dump())
+        for name, portion in zip(("classes", "models", "both"), portions, strict=True)
+    ]
 
     # A lead is shown if its interval and the samples themselves have the same sign. Percentiles of
     # few samples are too narrow, so that the interval is one of 98 %.
     leads = shares[:, 0] - shares[:, 1]
     low, high = np.nanpercentile(leads[1:], [1.0, 99.0])
-    leader = "classes" if min(low, leads[0]) > 0 else "models" if max(high, leads[0]) < 0 else None
-    if min(of_class.shape[1] for of_class in changes) < ENOUGH:
-        leader = None
+    sizes = [of_class.shape[1] for of_class in changes]
+    first = 0 if leads[0] >= 0 else 1
+    statement = state(
+        "matters",
+        subjects=[subjects.pop(first)],
+        against=subjects,
+        quantity="variation of the total drops",
+        eps_text=eps_text,
+        n=sum(sizes),
+        compared=1,
+        difference=abs(float(leads[0])),
+        supported=min(sizes) >= ENOUGH and (min(low, leads[0]) > 0 or max(high, leads[0]) < 0),
+        family=1,
+    )
     return Decomposition(
-        classes=portions[0], models=portions[1], interaction=portions[2], leader=leader
+        classes=portions[0], models=portions[1], interaction=portions[2], statement=statement
     )
 
 

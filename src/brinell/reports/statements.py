@@ -5,13 +5,15 @@ No other file builds a sentence that names a weakest class, a leader or a change
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from brinell.analysis.results import DetectorResult
 from brinell.analysis.statements import KindName, Statement, Subject
-from brinell.analysis.total_drops import Portion, TotalDrops
+from brinell.analysis.total_drops import TotalDrops
 from brinell.reports.numbers import capital, counted, interval, listed, percent, points, whole
 from brinell.reports.values import Detail, Percent
 
 UNKNOWN = 0.8
 """Width of the intervals of both shares of a variation from which nothing is said about either."""
+NO_LOSS = "No class is shown to have lost accuracy on clean inputs."
 MOST_NAMED = 6
 """Number of objects that a sentence names; of more it says how many."""
 
@@ -178,6 +180,44 @@ def _end(statement: Statement) -> str:
     return f"{text}; {rivals} may be as {'high' if statement.kind == 'most' else 'low'}."
 
 
+def _loses(statement: Statement) -> str:
+    """The class that loses most or least, and the classes that are in no order."""
+    words = (
+        ("most", "much", "less") if statement.kind == "loses_most" else ("least", "little", "more")
+    )
+    extreme, likewise, opposite = words
+    verb = "loses" if len(statement.subjects) == 1 else "lose"
+    text = (
+        f"Up to {statement.eps_text} {subject_names(statement)} {verb} {extreme}, "
+        f"{100 * statement.subjects[0].value:.1f} points on average over the models"
+    )
+    rivals = listed(statement.rivals, most=MOST_NAMED)
+    if len(statement.rivals) == statement.compared:
+        rivals = "each other class"
+    doubt = f"{rivals} may lose as {likewise}."
+    if statement.supported:
+        doubt = f"each other class is shown to lose {opposite}."
+    few = listed([figure.name for figure in statement.sparse], most=MOST_NAMED)
+    if few and statement.kind == "loses_most":
+        doubt += (
+            f" In no order, since fewer than {statement.least_n} samples are right on clean inputs: "
+            f"{few}."
+        )
+    return f"{text}; {doubt}"
+
+
+def losses_sentence(statements: Sequence[Statement]) -> str:
+    """The classes whose accuracy on clean inputs fell, the largest loss first."""
+    lost = [entry for entry in statements if entry.supported and entry.kind == "fell"]
+    lost.sort(key=lambda entry: entry.difference or 0.0)
+    names = [
+        f"{entry.quantity} ({-100 * (entry.difference or 0.0):.1f} points, "
+        f"{counted(entry.n, 'sample')})"
+        for entry in lost
+    ]
+    return f"Accuracy on clean inputs fell significantly in {listed(names)}." if lost else NO_LOSS
+
+
 def changes_sentence(statements: Sequence[Statement]) -> str:
     """Under which of several changes a model is shown to be more or less accurate than before."""
     parts = []
@@ -249,20 +289,49 @@ def model_or_data(drops: TotalDrops, eps: str) -> str:
             f"{counted(drops.n, 'sample')} are too few to say whether the drop up to {eps} depends "
             "on the class or on the model."
         )
-    ends = {
-        "classes": "the class matters more than the model",
-        "models": "the model matters more than the class",
-        None: "which of both matters more is not shown",
-    }
+    return sentence(parts.statement)
+
+
+def _matters(statement: Statement) -> str:
+    words = {"classes": "class", "models": "model"}
+    portions = {entry.name: entry for entry in (*statement.subjects, *statement.against)}
+    end = "which of both matters more is not shown"
+    if statement.supported:
+        first = words[statement.subjects[0].name]
+        second = words[statement.against[0].name]
+        end = f"the {first} matters more than the {second}"
     return (
-        f"Of the variation of the total drops up to {eps}, {_share(parts.classes)} stands between "
-        f"classes, {_share(parts.models)} between models, and {_share(parts.interaction)} is left: "
-        f"{ends[parts.leader]}."
+        f"Of the {statement.quantity} up to {statement.eps_text}, {_share(portions['classes'])} "
+        f"stands between classes, {_share(portions['models'])} between models, and "
+        f"{_share(portions['both'])} is left: {end}."
     )
 
 
-def _share(portion: Portion) -> str:
-    return f"{percent(portion.value, 0)} ({100 * portion.low:.0f} to {100 * portion.high:.0f})"
+def _share(portion: Subject) -> str:
+    low = 100 * (portion.low or 0.0)
+    return f"{percent(portion.value, 0)} ({low:.0f} to {100 * (portion.high or 0.0):.0f})"
+
+
+def detector_sentence(entry: DetectorResult, eps: str) -> str:
+    """How often adaptive attacks evade a detector at a budget, and what it leaves of the model."""
+    if entry.statement is not None:
+        return sentence(entry.statement)
+    return (
+        f"At {eps} the robust accuracy of {entry.model} is {percent(entry.robust.value)} without "
+        f"{entry.detector}, and {percent(entry.static.value)} with it under attacks that do not know "
+        "it; no adaptive attack was judged."
+    )
+
+
+def _evades(statement: Statement) -> str:
+    subject = statement.subjects[0]
+    without, static, adaptive = [percent(rate.value) for rate in statement.against]
+    return (
+        f"At {statement.eps_text} adaptive attacks evade {subject.name} on {subject.k} of {subject.n} "
+        f"samples that are right ({percent(subject.value)}, {interval(subject.low, subject.high)}): "
+        f"robust accuracy is {without} without the detector, {static} with it under attacks that do "
+        f"not know it, and {adaptive} under adaptive ones."
+    )
 
 
 def leader_count(count: int) -> str:
@@ -278,11 +347,15 @@ SENTENCES: Mapping[KindName, Callable[[Statement], str]] = {
     "crosses": _crosses,
     "most": _end,
     "least": _end,
+    "loses_most": _loses,
+    "loses_least": _loses,
     "rose": _change,
     "fell": _change,
     "unchanged": _change,
     "passes": _threshold,
     "fails": _threshold,
     "faithful": _faithful,
+    "evades": _evades,
+    "matters": _matters,
 }
 """The sentence of each kind."""

@@ -11,10 +11,9 @@ from brinell.analysis.inference import holm
 from brinell.analysis.proportions import mcnemar, paired_difference
 from brinell.analysis.results import ClassComparison, PairedRate
 from brinell.core.domain import Domain
-from brinell.reports.statements import changes_sentence
+from brinell.reports.statements import NO_LOSS, changes_sentence, losses_sentence
 from brinell.store import rows
 from brinell.studies.harden.result import (
-    NO_LOSS,
     Answers,
     class_losses,
     unseen_of,
@@ -75,15 +74,21 @@ def test_only_significant_losses_name_a_class():
             for name, one in by_class.items()
             if corrected[name] <= 0.05 and one.only_b > one.only_a
         }
-        sentence, found = class_losses(classes(**by_class)), found + bool(lost)
+        statements = class_losses(classes(**by_class))
+        sentence = losses_sentence(statements)
+        found += bool(lost)
         assert (sentence == NO_LOSS) == (not lost)
+        assert [entry.p for entry in statements] == pytest.approx(list(corrected.values()))
+        for entry in statements:
+            assert entry.supported or entry.low <= 0 <= entry.high
+            assert not (entry.supported and entry.low < 0 < entry.high)
         if lost:
             largest = min(lost, key=lambda name: by_class[name].difference)
             size = (
                 f"{-100 * by_class[largest].difference:.1f} points, {by_class[largest].n} samples"
             )
             assert f"({size})" in sentence
-    assert 0 < found < 40 and class_losses(classes()) == ""
+    assert 0 < found < 40 and class_losses(classes()) == []
 
 
 def changes(*counted):

@@ -33,7 +33,13 @@ from brinell.reports.numbers import (
     short,
     whole,
 )
-from brinell.reports.statements import class_sentence, lowest_mark, model_or_data, sentence
+from brinell.reports.statements import (
+    class_sentence,
+    detector_sentence,
+    lowest_mark,
+    model_or_data,
+    sentence,
+)
 from brinell.reports.steps import next_steps
 from brinell.reports.way import run_way
 from brinell.store.run import Run
@@ -192,13 +198,9 @@ class AuditReport:
                 if proven
                 else "No sample is proven robust."
             )
-        for entry in [entry for model in models for entry in model.detectors or ()]:
-            adaptive = percent(entry.adaptive.value if entry.adaptive else None)
-            figures = (
-                f"{percent(entry.static.value)} with the detector, {adaptive} against "
-                "attacks that know it"
-            )
-            yield f"{entry.model}, {entry.detector}, at {first.eps_text[-1]}: {figures}."
+        for model in models:
+            for entry in model.detectors or ():
+                yield detector_sentence(entry, first.eps_text[-1])
         if self.several:
             failing = [
                 model for model in models if any(check.passed is False for check in model.checks)

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from brinell.analysis.auc import auc, auc_interval
+from brinell.analysis.judgements import evasions
 from brinell.analysis.results import DetectedAttack, DetectorResult
 from brinell.analysis.robust_accuracy import rate
 from brinell.core.record import CLEAN, Array, Columns, column
 from brinell.manifest import Amount, Facts
-from brinell.reports.numbers import distance, percent
+from brinell.reports.numbers import distance
+from brinell.reports.statements import detector_sentence
 from brinell.reports.values import Detail, Measure, Report, Table
 from brinell.store import rows
 from brinell.store.table import Folder
@@ -70,7 +72,7 @@ class DetectorsResult(FolderResult, allow_inf_nan=True):  # scores and threshold
             subject=f"{self.data}, {distance(self.facts.distance)} up to "
             f"{self.facts.eps_text}; thresholds at "
             f"{100 * self.request.fpr:g} % false alarms on {self.request.train}",
-            sentences=_sentences(self.detectors),
+            sentences=_sentences(self),
             blocks=[
                 Table(
                     title="Detectors",
@@ -114,36 +116,37 @@ class DetectorsResult(FolderResult, allow_inf_nan=True):  # scores and threshold
         )
 
 
-def _sentences(detectors: list[DetectorResult]) -> list[str]:
+def _sentences(result: "DetectorsResult") -> list[str]:
     """What each detector seems to add, and what adaptive attacks leave; the largest apparent gain
     first.
     """
-    ordered = sorted(detectors, key=lambda d: (d.robust.value or 0.0) - (d.static.value or 0.0))
-    return [
-        f"{d.detector} takes the robust accuracy of {d.model} from "
-        f"{percent(d.robust.value)} to {percent(d.static.value)} under "
-        "attacks that do not know it, and to "
-        f"{percent(d.adaptive.value if d.adaptive else None)} under adaptive ones."
-        for d in ordered
-    ]
+    ordered = sorted(result.detectors, key=lambda d: (d.robust.value or 0) - (d.static.value or 0))
+    return [detector_sentence(entry, result.facts.eps_text) for entry in ordered]
 
 
 def summarise(folder: Folder[Scores]) -> DetectorsResult:
     """Figures of a folder from its rows."""
-    return DetectorsResult(
-        **folder.head(),
-        detectors=[
-            _detector(
-                model,
-                detector,
-                rows.take(
-                    folder.rows, (folder.rows.model == model) & (folder.rows.detector == detector)
-                ),
-            )
-            for model in dict.fromkeys(folder.rows.model.tolist())
-            for detector in dict.fromkeys(folder.rows.detector.tolist())
-        ],
-    )
+    detectors = [
+        _detector(
+            model,
+            detector,
+            rows.take(
+                folder.rows, (folder.rows.model == model) & (folder.rows.detector == detector)
+            ),
+        )
+        for model in dict.fromkeys(folder.rows.model.tolist())
+        for detector in dict.fromkeys(folder.rows.detector.tolist())
+    ]
+    rates = {
+        index: (entry.evaded, entry.robust, entry.static, entry.adaptive)
+        for index, entry in enumerate(detectors)
+        if entry.adaptive is not None and entry.evaded is not None and entry.evaded.n
+    }
+    names = [f"{detectors[index].detector} in front of {detectors[index].model}" for index in rates]
+    statements = evasions(names, [*rates.values()], folder.facts.eps_text)
+    for index, statement in zip(rates, statements, strict=True):
+        detectors[index] = detectors[index].model_copy(update={"statement": statement})
+    return DetectorsResult(**folder.head(), detectors=detectors)
 
 
 def _detector(model: str, detector: str, scores: Scores) -> DetectorResult:

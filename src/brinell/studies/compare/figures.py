@@ -10,11 +10,13 @@ from brinell.analysis.compare import Common
 from brinell.analysis.curve import RIGHT, grid
 from brinell.analysis.folder_result import Result
 from brinell.analysis.inference import Rank, compare_groups
+from brinell.analysis.judgements import extreme_means
 from brinell.analysis.results import ClassResult, OfClass, Rate
 from brinell.analysis.robust_accuracy import class_names, mean, minus, per_class, rates
 from brinell.analysis.standing import Standing
+from brinell.analysis.statements import KINDS, Statement, Subject
 
-ENOUGH = 5
+ENOUGH = KINDS["loses_most"].least_n
 """Samples of a class that a model must classify correctly on clean inputs for its losses to
 count in an order of classes."""
 
@@ -97,8 +99,8 @@ def models_of(common: Common, standing: Standing, position: int) -> list[Compare
 
 def classes_of(
     models: Sequence[ComparedModel], common: Common, position: int
-) -> list[ComparedClass]:
-    """Each class over the models that rate it."""
+) -> tuple[list[ComparedClass], list[Statement]]:
+    """Each class over the models that rate it, and those that lose most and least."""
     robust_somewhere = (common.states[:, :, 1 + position] == RIGHT).any(1)
     raters: list[int] = np.flatnonzero(
         robust_somewhere | ~robust_somewhere.any()
@@ -118,7 +120,24 @@ def classes_of(
     ]
     members = np.isin(common.labels, ranked)
     order = compare_groups(lost[members], common.labels[members], 0.0, k) if ranked else None
+    labels = {c.class_: c.label for c in models[0].per_class}
     names = {c.class_: c.name for c in models[0].per_class}
+    statements = []
+    if order is not None:
+        statements = extreme_means(
+            order._replace(values=order.values / k),
+            [labels[label] for label in ranked],
+            "mean loss from clean inputs",
+            int(members.sum()),
+            eps_text=common.texts[position],
+            kinds=("loses_most", "loses_least"),
+        )
+        few = [
+            Subject(name=c.label, value=float((lost[common.labels == c.class_] / k).mean()), n=c.n)
+            for c in models[0].per_class
+            if c.class_ not in ranked
+        ]
+        statements = [entry.model_copy(update={"sparse": few}) for entry in statements]
     classes = []
     for index, c in enumerate(models[0].per_class):
         results = [models[rater].per_class[index] for rater in raters]
@@ -137,7 +156,7 @@ def classes_of(
                 rivals=rivals,
             )
         )
-    return classes
+    return classes, statements
 
 
 def shortfalls(models: int, classes: Sequence[ComparedClass], n: int) -> list[str]:

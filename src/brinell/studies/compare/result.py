@@ -13,7 +13,8 @@ from brinell.analysis.compare import Side, align, pair
 from brinell.analysis.curve import eps_index
 from brinell.analysis.folder_result import ClaimingResult
 from brinell.analysis.indicators import caveat, checks_of
-from brinell.analysis.results import ClassComparison, CompareResult
+from brinell.analysis.judgements import joint_interval
+from brinell.analysis.results import CompareResult
 from brinell.analysis.robust_accuracy import class_names
 from brinell.analysis.standing import leading, order_models, standing
 from brinell.analysis.statements import Statement
@@ -21,7 +22,7 @@ from brinell.analysis.total_drops import TotalDrops, total_drops
 from brinell.core.errors import RequestError, option
 from brinell.manifest import Command, Manifest, TableOf
 from brinell.reports.class_tables import drop_tables
-from brinell.reports.numbers import counted, distance, listed, percent
+from brinell.reports.numbers import counted, distance, listed
 from brinell.reports.statements import model_or_data, sentence
 from brinell.reports.values import Curve, Note, Percent, Points, PValue, Report, Series, Table
 from brinell.store.folder import PAGE, Layout
@@ -79,6 +80,8 @@ class Comparison(ReportedResult, ClaimingResult):
     """The models in the order in which they were named; the first is the baseline."""
     statements: list[Statement]
     """The most robust models, ties, and who leads at other budgets."""
+    losses: list[Statement]
+    """The classes that lose most and least up to the compared budget."""
     pairs: list[ComparedPair]
     """Every pair; A is the model that was named later, so that a difference is a change from the
     earlier one."""
@@ -93,15 +96,17 @@ class Comparison(ReportedResult, ClaimingResult):
         """The report of the page, the terminal and the CSV files."""
         text, axis, two = self.eps_text[self.at], distance(self.distance), len(self.models) == 2
         baseline, *rivals = self.models
-        changes = [_points(pair, self.at) for pair in self.pairs if pair.b == baseline.model]
+        count = len(self.pairs)
+        changes = [_points(pair, self.at, count) for pair in self.pairs if pair.b == baseline.model]
         p_values = [PValue(pair.p_holm[self.at]) for pair in self.pairs if pair.b == baseline.model]
         order = sorted(
             range(len(self.classes)),
             key=lambda index: (self.classes[index].mean_drop or 0.0, index),
         )
-        class_changes = (
-            [(_points(c, self.at),) for c in self.pairs[0].per_class] if two else [()] * len(order)
-        )
+        class_changes: list[tuple[Points, ...]] = [()] * len(order)
+        if two:
+            rates = [c.robust[self.at] for c in self.pairs[0].per_class]
+            class_changes = [(Points(rate.difference, rate.low, rate.high),) for rate in rates]
         variation = [model_or_data(self.drops, text)] if self.drops else []
         drops = drop_tables(self.drops, self.models, text) if self.drops else ()
         first, *crossings = map(sentence, self.statements)
@@ -111,7 +116,7 @@ class Comparison(ReportedResult, ClaimingResult):
             title=f"{counted(len(self.models), 'model')} on {self.data}",
             subject=f"{counted(self.n, 'sample')} judged on every model; {axis}, compared "
             f"at {text}",
-            sentences=[first, *variation, *crossings, *_class_sentences(self)],
+            sentences=[first, *variation, *crossings, *map(sentence, self.losses)],
             blocks=[
                 Curve(
                     title="Robust accuracy over the budgets",
@@ -141,7 +146,8 @@ class Comparison(ReportedResult, ClaimingResult):
                     ],
                     text=f"Changes are from {baseline.model}, which was named first. "
                     "Intervals of ranks hold together with "
-                    "95 %; they and p are by McNemar's test, corrected for all pairs.",
+                    "95 %; they and p are by McNemar's test, corrected for all pairs, and so are the "
+                    "intervals of changes.",
                     name="models",
                     terminal=True,
                 ),
@@ -201,7 +207,7 @@ class Comparison(ReportedResult, ClaimingResult):
                             self.eps_text[index],
                             Percent(rate.value_b),
                             Percent(rate.value_a),
-                            _points(pair, index),
+                            _points(pair, index, count),
                             rate.only_b,
                             rate.only_a,
                             PValue(pair.p_holm[index]),
@@ -239,51 +245,10 @@ class Comparison(ReportedResult, ClaimingResult):
         )
 
 
-def _points(comparison: CompareResult | ClassComparison, position: int) -> Points:
-    rate = comparison.robust[position]
-    return Points(rate.difference, rate.low, rate.high)
-
-
-def _class_sentences(result: Comparison) -> Iterator[str]:
-    """The classes that lose most and least, of those that have a rank."""
-    ranked = sorted(
-        (c for c in result.classes if c.rank is not None), key=lambda c: c.mean_drop or 0.0
-    )
-    if len(ranked) < 2 or ranked[0].mean_drop == ranked[-1].mean_drop:
-        return
-    scope = (
-        ""
-        if len(ranked) == len(result.classes)
-        else f" of {len(ranked)} classes with enough samples"
-    )
-    if all(len(c.rivals) == len(ranked) - 1 for c in ranked):
-        most, least = (
-            f"{c.name} ({100 * abs(c.mean_drop or 0.0):.1f} points)"
-            for c in (ranked[0], ranked[-1])
-        )
-        budget = result.eps_text[result.at]
-        yield (
-            f"No class is shown to lose more than another{scope}: on average up to "
-            f"{budget} most {most}, least {least}."
-        )
-        return
-    for c, extreme, likewise, reverse in (
-        (ranked[0], "most", "much", "less"),
-        (ranked[-1], "least", "little", "more"),
-    ):
-        tied = [other.name for other in ranked if other.mean_drop == c.mean_drop]
-        rivals = [name for name in c.rivals if name not in tied]
-        who = f"Class {c.name} loses" if len(tied) == 1 else f"Classes {listed(tied)} lose"
-        start = f", from {percent(c.clean)} on clean inputs" if len(tied) == 1 else ""
-        lost = (
-            f"{100 * abs(c.mean_drop or 0.0):.1f} points up to "
-            f"{result.eps_text[result.at]} on average{start}"
-        )
-        doubt = f"{len(rivals)} of the other {len(ranked) - len(tied)} may lose as {likewise}"
-        yield (
-            f"{who} {extreme}{scope}: {lost}; "
-            f"{doubt if rivals else f'each other class is shown to lose {reverse}'}."
-        )
+def _points(pair: ComparedPair, position: int, pairs: int) -> Points:
+    """The change of a pair, with an interval that holds for all pairs together."""
+    rate = pair.robust[position]
+    return Points(rate.difference, *joint_interval(rate, pair.p_holm[position], pairs))
 
 
 def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None) -> Comparison:
@@ -312,7 +277,7 @@ def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None) -
     )
     position = int(above[ranking.at])
     models = models_of(common, ranking, position)
-    classes = classes_of(models, common, position)
+    classes, losses = classes_of(models, common, position)
     p_values = [order_models(common.states[:, :, 1 + index]).p for index in range(len(common.eps))]
     return Comparison(
         folder=folder,
@@ -333,6 +298,7 @@ def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None) -
             for first in range(len(sides))
             for second in range(first + 1, len(sides))
         ],
+        losses=losses,
         classes=classes,
         drops=total_drops(
             unique,
@@ -340,6 +306,7 @@ def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None) -
             common.labels,
             common.states[:, :, 0],
             common.states[:, :, 1 + position],
+            common.texts[position],
         ),
         notes=[
             *common.notes,

@@ -19,8 +19,7 @@ from pydantic import Field
 
 from brinell.analysis.compare import compare, paired, side, simultaneous
 from brinell.analysis.folder_result import Result
-from brinell.analysis.inference import significant
-from brinell.analysis.judgements import change
+from brinell.analysis.judgements import change, joint_interval
 from brinell.analysis.results import (
     ClassComparison,
     CompareResult,
@@ -32,8 +31,8 @@ from brinell.analysis.robust_accuracy import rate, share, summarise_model, with_
 from brinell.analysis.statements import Statement
 from brinell.core.record import Array, Columns, column
 from brinell.manifest import Amount, Count, DataFacts, Facts
-from brinell.reports.numbers import counted, distance, listed, percent, seconds, whole
-from brinell.reports.statements import changes_sentence, class_sentence, sentence
+from brinell.reports.numbers import counted, distance, percent, seconds, whole
+from brinell.reports.statements import changes_sentence, class_sentence, losses_sentence, sentence
 from brinell.reports.values import (
     Claimed,
     Code,
@@ -60,7 +59,6 @@ BEFORE, AFTER, CHANGES, CHECKPOINT = (
 STEPS, QUERIES, SEVERITY = 20, 50, 3
 """Steps of PGD, queries of RLAB after that of the clean input, and severity of the distortions,
 among the changes of the inputs."""
-NO_LOSS = "No class is shown to have lost accuracy on clean inputs."
 LINES = {
     "clean": "clean inputs",
     "seen": "training attack, at the current budget",
@@ -196,9 +194,12 @@ class HardenResult(FolderResult):
     after: ModelResult
     """The audits, in the form of `brinell audit --json`."""
     statements: list[Statement]
-    """The change of accuracy at the budget that was trained for, and on clean inputs."""
+    """The change of accuracy at the budget that was trained for, and on clean inputs; corrected for
+    clean inputs and all budgets."""
     generalisation: list[Statement]
     """The change of accuracy under each change of the inputs that the training did not use."""
+    losses: list[Statement]
+    """The change of accuracy on clean inputs of each class."""
     comparison: CompareResult
     """Model A is the hardened model and B the original: differences on the same samples, with
     McNemar's test."""
@@ -235,11 +236,11 @@ class HardenResult(FolderResult):
             f"{whole(training.forwards)} forward and {whole(training.backwards)} "
             "backward evaluations of single inputs"
         )
-        pairs = [("clean", self.comparison.clean)]
-        pairs += [
-            (text, pair)
-            for text, pair in zip(texts, self.comparison.robust, strict=True)
-            if pair.eps > 0
+        compared = [self.comparison.clean, *self.comparison.robust]
+        pairs = [
+            (text, jointly(pair, len(compared)))
+            for text, pair in zip(("clean", *texts), compared, strict=True)
+            if pair.eps > 0 or pair is self.comparison.clean
         ]
         return Report(
             verb="harden",
@@ -281,7 +282,8 @@ class HardenResult(FolderResult):
                     ],
                     text=f"Before: {self.before.verdict} After: {self.after.verdict} "
                     "Lost samples are right before the training "
-                    "only, won ones after it only.",
+                    "only, won ones after it only. P-values are corrected for all rows together "
+                    "(Westfall & Young), and the intervals of the differences hold together.",
                     name="comparison",
                     terminal=True,
                 ),
@@ -391,6 +393,13 @@ class HardenResult(FolderResult):
         )
 
 
+def jointly(pair: PairedRate, family: int) -> PairedRate:
+    """A pair with the p-value and the interval that are corrected for all budgets."""
+    p = pair.p if pair.p_joint is None else pair.p_joint
+    low, high = joint_interval(pair, p, family)
+    return pair.model_copy(update={"p": p, "low": low, "high": high})
+
+
 def _values(pair: PairedRate) -> tuple[Percent, Percent, Points]:
     return (
         Percent(pair.value_b),
@@ -437,6 +446,7 @@ def summarise(folder: Folder[Checks]) -> HardenResult:
         generalisation=unseen_statements(unseen),
         before=summarise_model(before.manifest, before.records, before.run, before.model),
         after=with_classes(hardened, hardened.eps.index(eps)),
+        losses=class_losses(comparison.per_class),
         comparison=comparison,
     )
 
@@ -501,7 +511,7 @@ def sentences(result: HardenResult) -> list[str]:
     texts = [
         *map(sentence, result.statements),
         changes_sentence(result.generalisation) if result.generalisation else "",
-        class_losses(result.comparison.per_class),
+        losses_sentence(result.losses) if result.losses else "",
         f"After the training, {classes[0].lower()}{classes[1:]}",
     ]
     return [text for text in texts if text]
@@ -509,10 +519,13 @@ def sentences(result: HardenResult) -> list[str]:
 
 def statements_of(comparison: CompareResult, facts: HardenFacts, norm: str) -> list[Statement]:
     """The change at the budget that was trained for, and on clean inputs."""
+    family = 1 + len(comparison.robust)
     trained = _trained_pair(comparison, facts)
+    clean = comparison.clean
+    quantity = f"robust accuracy ({distance(norm)})"
     return [
-        change(trained, f"robust accuracy ({distance(norm)})", facts.eps_text),
-        change(comparison.clean, "accuracy on clean inputs"),
+        change(trained, quantity, facts.eps_text, family=family, p=trained.p_joint),
+        change(clean, "accuracy on clean inputs", family=family, p=clean.p_joint),
     ]
 
 
@@ -544,15 +557,9 @@ def unseen_statements(changes: Sequence[Unseen]) -> list[Statement]:
     ]
 
 
-def class_losses(per_class: Sequence[ClassComparison]) -> str:
-    """A sentence on the classes whose clean accuracy fell significantly, the largest loss first, or
-    on their absence.
-    """
-    lost = [one for one in per_class if significant(one.p_clean) and one.clean.difference < 0]
-    lost.sort(key=lambda one: one.clean.difference)
-    names = [
-        f"{one.label} ({-100 * one.clean.difference:.1f} points, {counted(one.n, 'sample')})"
-        for one in lost
+def class_losses(per_class: Sequence[ClassComparison]) -> list[Statement]:
+    """How the accuracy on clean inputs changed in each class, corrected for all of them."""
+    return [
+        change(entry.clean, entry.label, family=len(per_class), p=entry.p_clean)
+        for entry in per_class
     ]
-    text = f"Accuracy on clean inputs fell significantly in {listed(names)}." if lost else NO_LOSS
-    return text if per_class else ""
