@@ -162,8 +162,8 @@ def simulate_alike(repetitions: int, rng: np.random.Generator) -> Iterator[Cell]
 
 def _states(shifts: Array, scales: Array, n: int, budgets: int, rng: np.random.Generator) -> Array:
     """(models, n, budgets) states of models whose margins are shifted and scaled."""
-    own = rng.normal(size=(len(shifts), n))
-    margins = scales[:, None] * np.sqrt(0.5) * (rng.normal(size=n) + own) + shifts[:, None]
+    noise = rng.normal(size=(len(shifts), n))
+    margins = scales[:, None] * np.sqrt(0.5) * (rng.normal(size=n) + noise) + shifts[:, None]
     return np.where(margins[:, :, None] > _thresholds(budgets), RIGHT, WRONG).astype(np.int8)
 
 
@@ -377,8 +377,8 @@ def _losses(
 ) -> list[Statement]:
     """Classes of n samples each, whose samples are lost on four models above these margins."""
     labels = np.repeat(np.arange(len(levels)), n)
-    own = rng.normal(size=(4, len(labels)))
-    margins = np.sqrt(0.5) * (rng.normal(size=len(labels)) + own) - levels[labels]
+    noise = rng.normal(size=(4, len(labels)))
+    margins = np.sqrt(0.5) * (rng.normal(size=len(labels)) + noise) - levels[labels]
     ordered = compare_groups((margins < -0.25).sum(0), labels, 0.0, 4.0)
     names = list(map(str, range(len(levels))))
     return extreme_means(ordered, names, "mean loss", len(labels), kinds=kinds)
@@ -459,22 +459,22 @@ def simulate_drops(repetitions: int, rng: np.random.Generator) -> Iterator[Cell]
             for _ in range(int(min(repetitions // 2, max(60, COST / (20 * models * n))))):
                 effect = 0.5 * np.resize([1.0, -1.0], models)
                 size_of_effect = rng.choice([0.0, 0.4, 1.0])
-                for kept, made in ((1.0, false), (0.0, power)):
-                    scale = size_of_effect if kept else 1.0
+                for weight, hits in ((1.0, false), (0.0, power)):
+                    scale = size_of_effect if weight else 1.0
                     parts = [
-                        _changes(scale * (level + kept * effect), n, rng)
+                        _changes(scale * (level + weight * effect), n, rng)
                         for level in np.resize([0.5, -0.5], 10)
                     ]
                     shares = decompose(parts)
-                    made.append(shares is not None and shares.statement.supported)
+                    hits.append(shares is not None and shares.statement.supported)
             size = f"{models} models, 10 classes of {n:,}"
             yield Cell("matters", size, _percent(false), _percent(power))
 
 
 def _changes(levels: Array, n: int, rng: np.random.Generator) -> Array:
     """(models, n) changes of samples that are lost where a margin is below these levels."""
-    own = rng.normal(size=(len(levels), n))
-    margins = np.sqrt(0.5) * (rng.normal(size=n) + own)
+    noise = rng.normal(size=(len(levels), n))
+    margins = np.sqrt(0.5) * (rng.normal(size=n) + noise)
     return -(margins < levels[:, None]).astype(float)
 
 

@@ -118,8 +118,8 @@ def test_published_study(study):
 def test_published_study_is_of_the_data(study):
     """In the published study classes differ, and models hardly do: the first screen says it."""
     parts = study.drops.decomposition
-    said = parts.statement
-    assert said.supported and said.subjects[0].name == "classes"
+    statement = parts.statement
+    assert statement.supported and statement.subjects[0].name == "classes"
     assert parts.classes.value > 0.8 > 0.2 > parts.models.value
     (sentence,) = [text for text in study.report().sentences[:3] if "variation" in text]
     assert sentence.endswith("the class matters more than the model.")

@@ -162,12 +162,12 @@ def test_one_mean_drop_of_a_class_stands_in_the_answer_and_in_the_table():
             " ".join(result.report().sentences),
             result.classes[int(np.argmin(np.mean(drops, 1)))],
         )
-        said = (
+        is_named = (
             f"{largest.label} loses most" in text
             and f"{-100 * largest.mean_drop:.1f} points" in text
             and "fewer than 5 samples are right on clean inputs: cat (class 2)" in text
         )
-        assert said == (result.classes[0].mean_drop != result.classes[1].mean_drop)
+        assert is_named == (result.classes[0].mean_drop != result.classes[1].mean_drop)
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,7 @@ def test_only_significant_losses_name_a_class():
     """Property: p-values are corrected for the number of classes, and the largest significant loss
     comes first.
     """
-    found = 0
+    losses = 0
     for seed in range(40):
         rng = np.random.default_rng(seed)
         by_class = {
@@ -76,7 +76,7 @@ def test_only_significant_losses_name_a_class():
         }
         statements = class_losses(classes(**by_class))
         sentence = losses_sentence(statements)
-        found += bool(lost)
+        losses += bool(lost)
         assert (sentence == NO_LOSS) == (not lost)
         assert [entry.p for entry in statements] == pytest.approx(list(corrected.values()))
         for entry in statements:
@@ -88,7 +88,7 @@ def test_only_significant_losses_name_a_class():
                 f"{-100 * by_class[largest].difference:.1f} points, {by_class[largest].n} samples"
             )
             assert f"({size})" in sentence
-    assert 0 < found < 40 and class_losses(classes()) == []
+    assert 0 < losses < 40 and class_losses(classes()) == []
 
 
 def changes(*counted):
