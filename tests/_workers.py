@@ -2,8 +2,45 @@
 
 from functools import partial
 
+import numpy as np
+
+from _helpers import Recorder, audits, plan_of, threshold
 from brinell.core.errors import StoppedError
 from brinell.engine.executor import Pool, Worker, WorkerDiedError
+from brinell.engine.progress import SilentProgress
+
+RNG = np.random.default_rng(5)
+X = RNG.uniform(0.2, 0.55, (60, 2)).astype(np.float32)
+Y = np.zeros(len(X), dtype=int)
+
+
+def make_plan():
+    model = Recorder(threshold(0.5))
+    return plan_of(
+        model,
+        X,
+        Y,
+        attack=("pgd?steps=4&restarts=2", "square?steps=20"),
+        eps="0:0.3:5",
+        batch_size=8,
+    )
+
+
+def run_plan(folder, pool, resume=False):
+    return audits.run_audit(
+        make_plan(), folder, SilentProgress(), command="a test", resume=resume, pool=pool
+    )
+
+
+def arrays_of(finished):
+    stages = [stage["name"] for stage in finished.manifest["stages"]]
+    ids = finished.records().sample_id
+    name = finished.manifest["models"][0]["name"]
+    return {
+        (stage, sample): x.tobytes()
+        for stage in stages
+        for sample, x in finished.adversarial(name, stage, ids).items()
+    }
 
 
 class Workers(Pool):
@@ -64,7 +101,4 @@ def audit_command(make_plan, folder):
 
 
 def _serve_audit(make_plan, folder, channel):
-    from brinell.engine.progress import SilentProgress
-    from brinell.studies.audits import run_audit
-
-    run_audit(make_plan(), folder, SilentProgress(), command="a worker", pool=channel)
+    audits.run_audit(make_plan(), folder, SilentProgress(), command="a worker", pool=channel)

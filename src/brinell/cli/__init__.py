@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from brinell.cli import malloc
 from brinell.cli.options import ROOT, say, show, verb_of
-from brinell.cli.supervise import exit_code_without_answer, run_supervised
+from brinell.cli.supervise import exit_code_without_answer, interruption_code, run_supervised
 from brinell.core.errors import BrinellError
 from brinell.core.user_files import user_path
 from brinell.core.version import VERSION
@@ -130,7 +130,10 @@ def _root(
     ] = None,
     on: Annotated[
         str | None,
-        typer.Option(metavar="ray", help="Let Ray work, here or as ray:HOST:PORT on a cluster."),
+        typer.Option(
+            metavar="ray|ranks|local",
+            help="Who works: Ray, ray:HOST:PORT, the ranks of a launcher, or this process.",
+        ),
     ] = None,
 ) -> None:
     """Take the options before the verb."""
@@ -162,7 +165,8 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """The exit code of a command.
 
-    0 done, 1 gate or verification failed, 2 cannot be carried out, 3 stopped, 130 interrupted.
+    0 done, 1 gate or verification failed, 2 cannot be carried out, 3 stopped, 130 interrupted, 143
+    ended by a scheduler.
     """
     ROOT.reset()
     if not arguments:
@@ -176,9 +180,9 @@ def run(arguments: list[str]) -> int:
         commands: Any = get_command(command_line(verb or None))
         code = commands(arguments, prog_name="brinell", standalone_mode=False)
         return code if isinstance(code, int) else 0
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
         say("interrupted; what was computed is kept")
-        return 130
+        return interruption_code(interruption)
     except BrinellError as error:
         say(f"error: {error}")
         return error.exit_code

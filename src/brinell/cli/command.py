@@ -5,13 +5,14 @@ Some options are shared by all commands.
 
 import inspect
 import itertools
+import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand
@@ -25,13 +26,18 @@ from brinell.cli.options import (
     show_json,
     terminal_colors,
 )
+from brinell.cli.supervise import interruption_code
 from brinell.core.errors import RequestError, StoppedError, option
 from brinell.core.settings import listed_words, number_type
 from brinell.core.user_files import user_path
+from brinell.engine.ranks import ALONE, Place, find_place
 from brinell.engine.request import JOINED, BaseRequest
 from brinell.studies.attempts import carry_out
 from brinell.studies.kit import Call, Output, Study, command_of
 from brinell.studies.register import of_data
+
+if TYPE_CHECKING:
+    from brinell.engine.rank_pool import Crew
 
 FIRST = 12
 """Options of a command that its help shows first."""
@@ -61,15 +67,16 @@ class Command:
         Returns the exit code; if it is interrupted, prints how to resume.
         """
         try:
-            # The data may say which task the study is about.
-            self.study = of_data(self.study, (self._file_values() | self.values).get("data"))
-            return self._answer(self._run())
+            place = find_place(ROOT.on) if self.study.workers else None
+            if place is not None:
+                return self._execute_on_ranks(place)
+            return self._answer(self._run(self._workers()))
 
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interruption:
             if not self.resume_command:
                 raise
             say(f"interrupted; what was computed is kept: go on with {self.resume_command}")
-            return 130
+            return interruption_code(interruption)
 
         except StoppedError as error:
             hint = ""
@@ -78,11 +85,29 @@ class Command:
             say(f"error: {error}{hint}")
             return error.exit_code
 
-    def _run(self) -> Any:
-        """Carry out the study; returns its result."""
+    def _execute_on_ranks(self, place: Place) -> int:
+        """Run the study on the ranks of a launcher as rank 0, or serve it as another."""
+        # Torch reads it when it is imported: its store reports each connection that ends.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+        from brinell.studies import serving
+
+        command = repr((self.study.verb, self.values, self.options, self.file, self.out))
+        if not place.rank:
+            with serving.open_crew(place, self.study, self.out, command, say) as crew:
+                return self._answer(self._run(crew))
+        try:
+            serving.serve_rank(place, self.out, command)
+            return 0
+        except KeyboardInterrupt as interruption:
+            return interruption_code(interruption)
+
+    def _run(self, on: "str | Crew | None") -> Any:
+        """Carry out the study by the workers that `on` names; returns its result."""
         from brinell.engine.toml import parse_request
         from brinell.reports.live_progress import LiveProgress
 
+        # The data may say which task the study is about.
+        self.study = of_data(self.study, (self._file_values() | self.values).get("data"))
         study = self.study
         request = self._request()
         options = None if study.options is None else parse_request(study.options, self.options)
@@ -97,7 +122,7 @@ class Command:
                 out=self.out,
                 resume=self.resume,
                 trust=ROOT.trust,
-                on=self._workers(),
+                on=on,
                 begin=lambda path: self._begin(request, path),
             )
             return carry_out(call)
@@ -108,7 +133,7 @@ class Command:
             raise RequestError(
                 f"brinell {self.study.command} has no work for workers: leave {option('on')} out"
             )
-        return ROOT.on
+        return None if ROOT.on == ALONE else ROOT.on
 
     def _answer(self, result: Any) -> int:
         """Print a result; returns the exit code."""

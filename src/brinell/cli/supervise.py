@@ -33,6 +33,16 @@ PR_SET_PDEATHSIG = 1
 """Of Linux's prctl.h."""
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, by which schedulers end a command: what was computed is kept, as on Ctrl-C."""
+
+
+def interruption_code(interruption: KeyboardInterrupt) -> int:
+    """The exit code of an interrupted command, as shells count signals: 130, or 143 on SIGTERM."""
+    number = signal.SIGTERM if isinstance(interruption, Terminated) else signal.SIGINT
+    return 128 + number
+
+
 def exit_code_without_answer(arguments: Sequence[str]) -> int:
     """The exit code of a command without an answer: 1 for a verification, otherwise 3."""
     return 1 if verb_of(arguments) == "verify" else 3
@@ -172,6 +182,6 @@ def _interrupt_once() -> Callable[[int, Any], None]:
         current_time = time.monotonic()
         if current_time - last_time >= SAME_SIGNAL:
             last_time = current_time
-            raise KeyboardInterrupt
+            raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
     return handle

@@ -1,7 +1,7 @@
 """The pieces of an audit, model after model; `model_audit` cuts those of each."""
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -89,9 +89,10 @@ class AuditWorker:
         self._sessions = ExitStack()
         self._source: ModelSource | None = None
 
-    def piece(self, task: GroupTask) -> Piece:
-        """The piece that attacks a group."""
-        return Piece(name=task.stage, make=partial(self._attack, task))
+    def piece(self, task: Mapping[str, Any]) -> Piece:
+        """The piece that attacks a group, from the fields of its task."""
+        group = GroupTask(**task)
+        return Piece(name=group.stage, make=partial(self._attack, group))
 
     def _attack(self, task: GroupTask) -> PieceResult:
         """Attack a group, with its model open from the group before if that is the same."""

@@ -23,6 +23,13 @@ MOST_DEATHS = 3
 class WorkerDiedError(Exception):
     """The worker of a task died, or its machine was lost."""
 
+    gave_back = False
+    """True if it was told to end and returned its task, which then is no suspect."""
+
+
+class ServingEnded(BaseException):
+    """Ends the command of a worker that is needed no more."""
+
 
 class Pool(ABC):
     """Workers that answer tasks at once, each one task at a time; a subclass says how they are
@@ -64,6 +71,10 @@ class Pool(ABC):
         """Start the workers that have become possible since; none where their number is fixed."""
         return ()
 
+    def successors(self, worker: Any) -> Sequence[Any]:
+        """The workers in the place of one that died: itself, where it is started again."""
+        return (worker,)
+
     def submit(self, key: Any, task: Any) -> None:
         """Add a task; its key stays with the driver."""
         self._waiting.append((key, task, 0))
@@ -85,15 +96,19 @@ class Pool(ABC):
 
             handle = self.wait(list(self._running))
             worker, (key, task, deaths) = self._running.pop(handle)
-            self._idle.append(worker)
             try:
-                return key, self.result(handle)
+                answer = self.result(handle)
             except WorkerDiedError as error:
-                if deaths + 1 == MOST_DEATHS:
+                deaths += not error.gave_back
+                if deaths == MOST_DEATHS:
                     raise StoppedError(
                         f"{MOST_DEATHS} workers died over one task ({error}): they may lack memory"
                     ) from error
-                self._waiting.appendleft((key, task, deaths + 1))
+                self._idle.extend(self.successors(worker))
+                self._waiting.appendleft((key, task, deaths))
+            else:
+                self._idle.append(worker)
+                return key, answer
 
 
 class Channel:
@@ -108,6 +123,8 @@ class Channel:
         """Answer tasks until the process ends; an error goes to the driver, like an answer."""
         while True:
             task = self._tasks.get()
+            if task is ServingEnded:
+                raise ServingEnded
             try:
                 self._answers.put((answer(task), None))
             except Exception as error:
@@ -129,6 +146,10 @@ class Worker:
         if error is not None:
             raise error
         return answer
+
+    def close(self) -> None:
+        """End the command once it has answered its task."""
+        self._channel._tasks.put(ServingEnded)
 
     def _run(self, command: Callable[[Channel], object]) -> None:
         try:

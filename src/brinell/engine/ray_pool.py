@@ -30,7 +30,8 @@ class RayPool(Pool):
         system, separator, address = on.partition(":")
         if system != "ray" or separator and address in ("", "//"):
             raise RequestError(
-                f"{option('on')} is {on!r}: write ray, ray:auto, ray:HOST:PORT or ray://HOST:PORT"
+                f"{option('on')} is {on!r}: write ray, ray:auto, ray:HOST:PORT or ray://HOST:PORT; "
+                "ranks are for commands that a launcher starts"
             )
         if address.startswith("//"):
             address = on

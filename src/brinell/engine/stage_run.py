@@ -273,7 +273,7 @@ class StageRun:
             key=key,
             make=partial(self._attacker.attack, task),
             rows=Records,
-            task=task if self._is_shared else None,
+            task=vars(task) if self._is_shared else None,
         )
 
     def _task(self, group: OpenGroup) -> GroupTask:

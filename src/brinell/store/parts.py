@@ -76,6 +76,11 @@ class Parts:
         write_text(self._file(key, ".json"), record, durable=False)
         return replace(answer, arrays={}, facts=facts)
 
+    def files(self, key: str) -> list[str]:
+        """The paths in the folder of the files of a piece, its record last; some may not exist."""
+        suffixes = (".safetensors", ".parquet", ".json")
+        return [f"{PARTS}/{key}{suffix}" for suffix in suffixes]
+
     def arrays_file(self, key: str) -> Path:
         """The file of the arrays of a piece, which exists if it has any."""
         return self._file(key, ".safetensors")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from brinell.core.record import Array
     from brinell.engine.executor import Channel, Pool
     from brinell.engine.progress import Progress
+    from brinell.engine.rank_pool import Crew
     from brinell.engine.selection import Selection
     from brinell.manifest import Facts
 
@@ -295,8 +296,9 @@ class Call:
     out: Path | None = None
     """The folder or file that was named."""
     resume: bool = False
-    on: str | None = None
-    """The place of the workers, such as ray; none leaves the work to this process."""
+    on: "str | Crew | None" = None
+    """The place of the workers, such as ray, or the ranks of a launcher; none leaves the work to
+    this process."""
     channel: "Channel | None" = None
     """The channel of a worker to its driver; None in a driver."""
     trust: Path | None = None

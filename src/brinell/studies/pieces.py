@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from brinell.core.errors import TimeUpError
+from brinell.core.errors import StoppedError, TimeUpError
 from brinell.engine.executor import Channel, Pool
 from brinell.engine.piece import Piece, PieceAnswer, Pieces
 from brinell.engine.time_limit import TimeLimit
@@ -102,16 +102,22 @@ class Driver:
             present = [file for file in piece.reads if (self.folder / file).exists()]
             needed = {file: (self.folder / file).read_bytes() for file in present}
             self._pool.start(self._shared)
-            self._pool.submit(piece, (piece.task, needed))
+            self._pool.submit(piece, {"key": piece.key, "task": piece.task, "files": needed})
         else:
             self._own.append(piece)
 
     def _receive(self, pool: Pool) -> PieceAnswer:
-        """The next piece that a worker has made."""
-        piece, (content, files, seconds) = pool.next()
-        for file, data in files.items():
-            write_atomically(self.folder / file, partial(Path.write_bytes, data=data))
-        return piece, self._keep(piece, content, seconds)
+        """The next piece that a worker has made, whose files take their places in the folder."""
+        piece, files = pool.next()
+        for file in (*piece.files, *self.parts.files(piece.key)):
+            if file in files:
+                write = partial(Path.write_bytes, data=files[file])
+                write_atomically(self.folder / file, write, durable=file in piece.files)
+
+        answer = self.parts.read(piece.key, piece.rows)
+        if answer is None:
+            raise StoppedError(f"a worker's answer to {piece.name} was damaged on its way")
+        return piece, answer
 
     def _keep(self, piece: Piece, content: Any, seconds: float) -> PieceResult:
         """Keep what a piece made: an answer, rows or nothing."""
@@ -135,18 +141,21 @@ class ServedDriver(Driver):
     def serve(self, piece_of: Callable[[Any], Piece]) -> NoReturn:
         """Make the pieces of tasks until the process ends."""
 
-        def answer(sent: tuple[Any, Mapping[str, bytes]]) -> tuple[Any, dict[str, bytes], float]:
-            task, needed = sent
-            for file, content in needed.items():
+        def answer(sent: Mapping[str, Any]) -> dict[str, bytes]:
+            for file, data in sent["files"].items():
                 (self.folder / file).parent.mkdir(parents=True, exist_ok=True)
-                (self.folder / file).write_bytes(content)
+                (self.folder / file).write_bytes(data)
 
-            piece, start = piece_of(task), time.perf_counter()
+            piece = replace(piece_of(sent["task"]), key=sent["key"])
+            start = time.perf_counter()
             content = piece.make()
-            seconds = time.perf_counter() - start
-            written = [file for file in piece.files if (self.folder / file).exists()]
+            self._keep(piece, content, time.perf_counter() - start)
+
+            places = (*piece.files, *self.parts.files(piece.key))
+            written = [file for file in places if (self.folder / file).exists()]
             files = {file: (self.folder / file).read_bytes() for file in written}
-            return content, files, seconds
+            self.parts.drop(piece.key)
+            return files
 
         self._channel.serve(answer)
 
