@@ -26,8 +26,10 @@ def free_port():
 
 
 def environment(**variables):
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)}
-    return kept | {"OMP_NUM_THREADS": "1"} | variables
+    variables_of_shell = {
+        key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)
+    }
+    return variables_of_shell | {"OMP_NUM_THREADS": "1"} | variables
 
 
 def start(words, **variables):
@@ -106,14 +108,14 @@ def test_ranks_that_do_not_belong_together(tmp_path):
     port = free_port()
     out = ["--out", str(tmp_path / "run")]
     first = start([*AUDIT, *out], **slurm(0, 2, port))
-    other = start([*AUDIT, *out, "--seed", "1"], **slurm(1, 2, port))
-    _, error = other.communicate()
-    assert other.returncode == 2 and error.count("\n") == 1 and "its command is" in error
+    second = start([*AUDIT, *out, "--seed", "1"], **slurm(1, 2, port))
+    _, error = second.communicate()
+    assert second.returncode == 2 and error.count("\n") == 1 and "its command is" in error
     first.send_signal(signal.SIGTERM)
     first.communicate()
 
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        place = slurm(0, 2, taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        place = slurm(0, 2, listener.getsockname()[1])
         process = start([*AUDIT, "--out", str(tmp_path / "two")], **place)
         _, error = process.communicate()
     assert process.returncode == 2 and error.count("\n") == 1 and "cannot listen" in error

@@ -105,13 +105,13 @@ def random_value(rng, depth=0):
     ][kind]
 
 
-def same(a, b):
+def is_equal(a, b):
     if isinstance(a, np.ndarray):
         return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+        return a.keys() == b.keys() and all(is_equal(a[key], b[key]) for key in a)
     if isinstance(a, list):
-        return len(a) == len(b) and all(map(same, a, b))
+        return len(a) == len(b) and all(map(is_equal, a, b))
     return type(a) is type(b) and a == b
 
 
@@ -124,46 +124,46 @@ def test_messages_are_data(monkeypatch):
     rng = np.random.default_rng(0)
     for _ in range(100):
         value = random_value(rng)
-        assert same(unpack(pack(value)), value)
+        assert is_equal(unpack(pack(value)), value)
     for foreign in (object(), np.array([object()]), {1, 2}, ValueError("x")):
         with pytest.raises(Exception):  # noqa: B017  # whoever lays it aside raises its own
             pack({"a": foreign})
 
-    together = Ranks(2, squares)
+    job = Ranks(2, squares)
     tasks = {str(i): rng.normal(size=3) ** 2 for i in range(20)}
-    for key, answer in answers(RankPool(together.crew, {}), tasks).items():
-        assert same(answer, {"y": tasks[key] ** 2, "file": b"\x00\xff", "scale": 3})
-    together.close()
+    for key, answer in answers(RankPool(job.crew, {}), tasks).items():
+        assert is_equal(answer, {"y": tasks[key] ** 2, "file": b"\x00\xff", "scale": 3})
+    job.close()
 
 
 def test_messages_larger_than_the_store_takes():
-    together = Ranks(2, squares)
+    job = Ranks(2, squares)
     x = np.random.default_rng(1).uniform(size=5_000_000)
-    found = answers(RankPool(together.crew, {}), {"a": x, "b": x[:3]})
-    assert same(found["a"]["y"], x**2) and same(found["b"]["y"], x[:3] ** 2)
-    together.close()
+    results = answers(RankPool(job.crew, {}), {"a": x, "b": x[:3]})
+    assert is_equal(results["a"]["y"], x**2) and is_equal(results["b"]["y"], x[:3] ** 2)
+    job.close()
 
 
 def test_an_error_of_a_rank_is_that_of_the_command():
-    together = Ranks(2, squares)
+    job = Ranks(2, squares)
     with pytest.raises(RequestError, match=r"rank \d: negative"):
-        answers(RankPool(together.crew, {}), {"a": np.array([-1.0])})
+        answers(RankPool(job.crew, {}), {"a": np.array([-1.0])})
     # The next call of the same command goes on with the same ranks.
-    assert answers(RankPool(together.crew, {}), {"a": np.array([2.0])})["a"]["y"] == [4]
-    together.close()
+    assert answers(RankPool(job.crew, {}), {"a": np.array([2.0])})["a"]["y"] == [4]
+    job.close()
 
 
 def test_dead_ranks_lose_nothing_and_late_ones_join(monkeypatch):
     """Of two ranks more one dies over its first task, and one gives it back; a third comes late."""
     monkeypatch.setattr(rank_pool, "LOST_AFTER", 1.0)
-    together = Ranks(1, lambda values: lambda channel: channel.serve(lambda task: task["x"]))
-    dead, leaving = (Session(together.place(rank), TOKEN, "audit", squares) for rank in (1, 2))
+    job = Ranks(1, lambda values: lambda channel: channel.serve(lambda task: task["x"]))
+    dead, leaving = (Session(job.place(rank), TOKEN, "audit", squares) for rank in (1, 2))
     for session in (dead, leaving):
         facts = {"session": session._name, "rank": session._place.rank, **session._facts}
         session._mail.send("driver", kind="hello", **facts)
-    pool = RankPool(together.crew, {})
-    while len(together.crew._beats) < 3:
-        together.crew.collect()
+    pool = RankPool(job.crew, {})
+    while len(job.crew._beats) < 3:
+        job.crew.collect()
     pool.start({})
     values = {str(i): i / 3 for i in range(40)}
     for key, x in values.items():
@@ -172,49 +172,49 @@ def test_dead_ranks_lose_nothing_and_late_ones_join(monkeypatch):
     results = dict(pool.next() for _ in range(5))
     assert {dead._name, leaving._name} <= set(pool._sessions.values())
     leaving._mail.send("driver", kind="bye", session=leaving._name)
-    together.threads.append(together.join(3))
+    job.threads.append(job.join(3))
     results |= dict(pool.next() for _ in range(35))
     assert results == values
     assert not {dead._name, leaving._name} & pool._members and len(pool._members) >= 1
-    together.crew.close(linger=0.5)
+    job.crew.close(linger=0.5)
 
 
 def test_who_is_refused(monkeypatch):
-    together = Ranks(1, squares)
-    together.join(1, token=b"another token of the tests")
-    together.join(2, command="gate")
-    with monkeypatch.context() as other:
-        other.setattr(rank_pool, "VERSION", "9.9")
-        stranger = Session(together.place(3), TOKEN, "audit", squares)
-    thread = threading.Thread(target=_keep_error(together, 3, stranger.serve), daemon=True)
+    job = Ranks(1, squares)
+    job.join(1, token=b"another token of the tests")
+    job.join(2, command="gate")
+    with monkeypatch.context() as context:
+        context.setattr(rank_pool, "VERSION", "9.9")
+        stranger = Session(job.place(3), TOKEN, "audit", squares)
+    thread = threading.Thread(target=_keep_error(job, 3, stranger.serve), daemon=True)
     thread.start()
-    while len(together.errors) < 3:
-        together.crew.collect()
-    texts = {rank: str(error) for rank, error in together.errors.items()}
+    while len(job.errors) < 3:
+        job.crew.collect()
+    texts = {rank: str(error) for rank, error in job.errors.items()}
     assert "another token than rank 0" in texts[1]
     assert "its command is 'gate', and that of rank 0 is 'audit'" in texts[2]
     assert "its brinell is '9.9'" in texts[3]
-    assert all(error.exit_code == 2 for error in together.errors.values())
-    assert len(together.warnings) == 3 and not together.crew.left
-    assert answers(RankPool(together.crew, {}), {"a": np.array([2.0])})["a"]["y"] == [4]
-    together.close()
+    assert all(error.exit_code == 2 for error in job.errors.values())
+    assert len(job.warnings) == 3
+    assert answers(RankPool(job.crew, {}), {"a": np.array([2.0])})["a"]["y"] == [4]
+    job.close()
 
 
-def _keep_error(together, rank, serve):
+def _keep_error(job, rank, serve):
     def run():
         try:
             serve()
         except BrinellError as error:
-            together.errors[rank] = error
+            job.errors[rank] = error
 
     return run
 
 
 def test_forged_messages_are_dropped():
     """A stranger without the token can neither answer a task nor change an answer."""
-    together = Ranks(1, squares)
-    forger = rank_pool.Mail(together.place(1), b"some other token, not ours")
-    pool = RankPool(together.crew, {})
+    job = Ranks(1, squares)
+    forger = rank_pool.Mail(job.place(1), b"some other token, not ours")
+    pool = RankPool(job.crew, {})
     pool.start({"scale": 3})
     pool.submit("a", {"x": np.array([2.0])})
     for number in range(10):
@@ -223,12 +223,12 @@ def test_forged_messages_are_dropped():
         )
         forger._store.queue_push("brinell/0/driver", b"noise")
     assert pool.next()[1]["y"] == [4]
-    together.close()
+    job.close()
 
 
 def test_a_port_that_is_taken_and_an_address_elsewhere():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         with pytest.raises(RequestError, match="a free port by MASTER_PORT"):
             rank_pool.Mail(place_of(0, 2, port), TOKEN, hosts=True)
     with pytest.raises(RequestError, match="an address of its machine by MASTER_ADDR"):
@@ -236,12 +236,12 @@ def test_a_port_that_is_taken_and_an_address_elsewhere():
 
 
 def test_the_store_listens_on_the_launchers_address_alone():
-    together = Ranks(1, squares)
-    port = together.place(0).port
-    with socket.socket() as other:
-        other.settimeout(1)
-        assert other.connect_ex(("127.0.0.2", port)) != 0, "loopback has other addresses, too"
-    together.close()
+    job = Ranks(1, squares)
+    port = job.place(0).port
+    with socket.socket() as client:
+        client.settimeout(1)
+        assert client.connect_ex(("127.0.0.2", port)) != 0, "loopback has other addresses, too"
+    job.close()
 
 
 def test_tokens(tmp_path, monkeypatch):
@@ -260,9 +260,9 @@ def test_tokens(tmp_path, monkeypatch):
         rank_pool.read_token(place, None)
     short = tmp_path / "short"
     short.write_text("abc")
-    for named in (short, tmp_path / "none"):
+    for file in (short, tmp_path / "none"):
         with pytest.raises(RequestError, match="of 32 bytes or more"):
-            rank_pool.read_token(replace(place, token_file=named), None)
+            rank_pool.read_token(replace(place, token_file=file), None)
 
 
 @pytest.fixture(scope="module")
@@ -271,9 +271,9 @@ def by_one(tmp_path_factory):
 
 
 def _audit(folder, size):
-    together = Ranks(size, lambda values: audit_command(make_plan, folder / "worker"))
-    finished = run_plan(folder / "run", RankPool(together.crew, {}))
-    together.close()
+    job = Ranks(size, lambda values: audit_command(make_plan, folder / "worker"))
+    finished = run_plan(folder / "run", RankPool(job.crew, {}))
+    job.close()
     return finished
 
 
@@ -293,14 +293,14 @@ def test_places():
         size = int(rng.integers(1, 9))
         rank = int(rng.integers(0, size))
         environment = {launcher.rank: str(rank), launcher.size: str(size), "MASTER_ADDR": "head"}
-        if named := rng.random() < 0.5:
+        if has_port := rng.random() < 0.5:
             environment["MASTER_PORT"] = "1234"
         for name in launcher.job:
             environment[name] = str(rng.integers(1e6))
         place = find_place(None if size > 1 else "ranks", environment)
         assert (place.rank, place.size, place.address) == (rank, size, "head")
         assert place == find_place("ranks", environment)
-        assert place.port == 1234 if named else 1024 < place.port < 30_000
+        assert place.port == 1234 if has_port else 1024 < place.port < 30_000
         if size == 1:
             assert find_place(None, environment) is None, "one process shares with nobody"
         assert find_place("local", environment) is find_place("ray", environment) is None

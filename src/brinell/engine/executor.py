@@ -24,7 +24,7 @@ class WorkerDiedError(Exception):
     """The worker of a task died, or its machine was lost."""
 
     gave_back = False
-    """True if it was told to end and returned its task, which then is no suspect."""
+    """True if a scheduler ended it, which says nothing about its task."""
 
 
 class ServingEnded(BaseException):

@@ -1,7 +1,7 @@
 """Workers on the ranks of a job, over torch's TCPStore.
 
 Every rank offers itself to rank 0 and answers its tasks, one after another; rank 0 does so in a
-thread beside the driver. Tasks and answers are data: values of JSON, arrays and bytes, of which
+thread of the driver's process. Tasks and answers are data: values of JSON, arrays and bytes, of which
 none is run. Each message carries a code that holders of the job's token alone can make. A rank
 that stops counting is lost, and its task goes to another; one that comes late is welcome.
 """
@@ -339,6 +339,8 @@ class Crew:
         self._beats: dict[str, tuple[int, float]] = {}
         """By session its count, and the time at which that was new."""
         self._last_look = -BEAT
+        self._strangers: set[str] = set()
+        """Sessions whose messages have another token."""
         own = Session(place, token, command, command_of)
         self._thread = Thread(target=self._serve, args=(own,), daemon=True)
         self._thread.start()
@@ -354,7 +356,9 @@ class Crew:
             session = message.values.get("session", "")
             kind = message.values.get("kind")
             if not message.is_authentic:
-                self._warn("a rank with another token is refused")
+                if session not in self._strangers:
+                    self._warn("a rank with another token is refused")
+                self._strangers.add(session)
                 self.mail.send(f"to/{session}", kind="refuse", text="")
             elif kind == "hello":
                 self._welcome(session, message.values)

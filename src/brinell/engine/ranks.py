@@ -64,7 +64,7 @@ class Place:
     """The host of rank 0."""
     port: int
     attempt: str
-    """Which start of the job it is, where the launcher starts it again."""
+    """The number of the start of the job, where the launcher starts it again."""
     has_store: bool
     """True if the launcher itself holds a store at this address."""
     token_file: Path | None
