@@ -10,7 +10,7 @@ from brinell.analysis.robust_accuracy import rate
 from brinell.reports import html
 from brinell.reports.statements import class_sentence
 from brinell.reports.steps import next_steps
-from brinell.reports.values import Curve, Gallery, Table
+from brinell.reports.values import Curve, Samples, Table
 from brinell.store.run import Run
 from brinell.studies.audit.run import open_result
 
@@ -64,10 +64,7 @@ def test_every_figure_stands_where_it_belongs(make):
             of_model = [
                 row[skip:] for row in shown["per_class"].rows if not skip or row[0] == m.model
             ]
-            by_class = {
-                row[0].value.text if hasattr(row[0].value, "text") else row[0].value: row
-                for row in of_model[1 - skip :]
-            }
+            by_class = {row[0].value: row for row in of_model[1 - skip :]}
             for c in m.per_class:
                 assert by_class[c.name][1:] == [c.clean, *(c.robust[i] for i in above)]
             stages = [row[skip:] for row in shown["stages"].rows if not skip or row[0] == m.model]
@@ -82,14 +79,9 @@ def test_every_figure_stands_where_it_belongs(make):
                 row[skip + 1] for row in shown["checks"].rows if not skip or row[0] == m.model
             ]
             assert outcomes.count("passed") == sum(check.passed is True for check in m.checks)
-        (gallery,) = [block for block in report.blocks if isinstance(block, Gallery)]
-        anchors = {example.anchor for example in gallery.examples}
+        (samples,) = [block for block in report.blocks if isinstance(block, Samples)]
         links = re.findall(r'href="#([^"]+)"', html.page(report))
-        assert (
-            len(anchors) == len(gallery.examples)
-            and links
-            and set(links) <= anchors | {"provenance"}
-        )
+        assert samples.views and set(links) <= {"provenance"}
         assert rng is not None and result.report() == report
 
 
@@ -114,8 +106,8 @@ def test_classes_on_the_page_and_in_the_file(make):
 def test_what_is_said_where_nothing_and_where_all_is_broken(make):
     labels = np.arange(40) % 2
     report = open_result(make({"net": np.full((2, 40), INF)}, labels, [0.1], ["a", "b"])).report()
-    (gallery,) = [block for block in report.blocks if isinstance(block, Gallery)]
-    assert gallery.text == "No adversarial input was found." and not gallery.examples
+    (samples,) = [block for block in report.blocks if isinstance(block, Samples)]
+    assert samples.text == "All 40 samples. No adversarial input was found." and not samples.views
     models = {"net": np.full((2, 40), 0.01), "two": np.full((2, 40), 0.01)}
     report = open_result(make(models, labels, [0.1, 0.2], ["a", "b"])).report()
     assert report.sentences[0].startswith(
@@ -129,7 +121,7 @@ def test_names_act_nowhere_and_a_page_fetches_nothing(make):
     path = make({bad: breaks(40, 0)}, np.arange(40) % 2, [0.1], [bad, "a&b"], warnings=[warning])
     page = html.page(open_result(path).report())
     assert (
-        "<script>alert" not in page and page.count("<script") == 1 and "eware of &lt;script" in page
+        "<script>alert" not in page and page.count("<script") == 2 and "eware of &lt;script" in page
     )
     assert not re.search(r'(?:src|href)="(?!data:|#)', page) and not re.search(
         r"url\(|@import|\bNone\b|\bnan\b", page

@@ -12,6 +12,7 @@ import pytest
 
 from _browser import ALL_VIEWS, check_everywhere, chromium, open_page
 from _pages import faults_in
+from brinell.reports import html
 from brinell.studies.audit.run import open_result
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -158,6 +159,78 @@ def test_without_scripts_everything_reads_and_on_paper_what_is_folded(browser, s
             and tab.locator(".tools").first.is_hidden()
         )
         assert tab.evaluate("getComputedStyle(document.body).color") == "rgb(26, 28, 31)"
+
+
+def counted(tab) -> tuple[int, int]:
+    """How many samples are listed, and of how many."""
+    listed, of = re.findall(r"[\d,]+", tab.locator(".count").inner_text())[:2]
+    return int(listed.replace(",", "")), int(of.replace(",", ""))
+
+
+def test_a_cell_opens_its_samples_and_back_returns(browser, single_page):
+    """The samples that a cell opens are those that its rate counts as lost."""
+    with open_page(browser, single_page) as tab:
+        for row, column in ((3, 4), (6, 8), (8, 2)):
+            cell = tab.locator("#class-by-class .heat tbody tr").nth(row).locator("td").nth(column)
+            k, n = map(int, re.findall(r"(\d+).of.(\d+)\)", cell.get_attribute("title"))[0])
+            cell.click()
+            listed, of = counted(tab)
+            wrong = tab.locator(".choose select[name=outcome]")
+            wrong.select_option("wrong")
+            assert of == n and listed + counted(tab)[0] == n - k
+        assert "outcome=wrong" in tab.url and "class=" in tab.url
+        tab.go_back()
+        assert tab.locator(".choose select[name=outcome]").input_value() == "wrong"
+
+
+def test_the_address_keeps_what_is_shown(browser, single_page):
+    with open_page(browser, single_page) as tab:
+        tab.goto(f"{single_page.as_uri()}#class=3&eps=26/255&outcome=broken")
+        tab.reload()
+        assert tab.locator(".choose output").inner_text().strip() == "26/255"
+        assert tab.locator(".choose select[name=class]").input_value() == "3"
+        before = tab.locator("svg .axis.now").get_attribute("x1")
+        tab.locator(".choose input[type=range]").focus()
+        tab.keyboard.press("ArrowRight")
+        assert tab.url.endswith("#class=3&eps=32/255")
+        assert float(tab.locator("svg .axis.now").get_attribute("x1")) > float(before)
+        marked = tab.locator("td.now").evaluate_all("all => all.map(one => one.dataset.open)")
+        assert marked and all("eps=32/255" in text for text in marked)
+
+
+def test_arrow_keys_alone_reach_every_sample(browser, single_page):
+    with open_page(browser, single_page) as tab:
+        number, _ = counted(tab)
+        panel = tab.locator(".opened")
+        panel.focus()
+        seen = set()
+        for _ in range(number):
+            seen.add(panel.locator(".turn span").inner_text().partition(",")[0])
+            tab.keyboard.press("ArrowRight")
+        assert len(seen) == number
+
+
+def test_a_page_moved_without_its_pictures_says_so(browser, make, monkeypatch, tmp_path):
+    monkeypatch.setattr(html, "EMBEDDED", 1)
+    run = make({"net": distances(40, 0, 0.05)}, np.arange(40) % 4, EPS, CLASSES[:4])
+    page = write(run)
+    with open_page(browser, page) as tab:
+        tab.wait_for_function("document.querySelector('.opened img').naturalWidth > 0")
+        assert tab.locator(".missing").is_hidden()
+    moved = tmp_path / "moved.html"
+    moved.write_bytes(page.read_bytes())
+    tab = browser.new_page()
+    tab.goto(moved.as_uri())
+    tab.wait_for_selector(".missing:visible")
+    tab.close()
+
+
+def test_commands_are_copied(browser, single_page):
+    with open_page(browser, single_page) as tab:
+        command = tab.locator(".steps pre").first.inner_text()
+        tab.locator(".steps .copy").first.click()
+        assert tab.evaluate("getSelection().toString()").strip() == command.strip()
+        assert tab.locator(".steps .copy").first.inner_text() in ("Copied", "Press Ctrl+C")
 
 
 FRAME = (

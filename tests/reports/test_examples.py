@@ -13,6 +13,8 @@ from PIL import Image
 from brinell.analysis.masks import PlacedDistortion, PlacedDistortions
 from brinell.reports import examples as shown
 from brinell.reports import pictures
+from brinell.reports.values import Example
+from brinell.store.rows import take
 from brinell.store.run import Run
 
 DOMAIN = {
@@ -36,44 +38,28 @@ def images(markup: str) -> list[np.ndarray]:
     return [np.asarray(Image.open(io.BytesIO(base64.b64decode(text)))) for text in encoded]
 
 
-def test_round_after_round_the_closest_of_every_class():
-    """Property against a naive choice."""
-    for seed in range(30):
-        rng = np.random.default_rng(seed)
-        n = int(rng.integers(0, 20))
-        rows = SimpleNamespace(
-            sample_id=rng.permutation(n),
-            broken=rng.integers(1, 4, n) / 4,
-            label=rng.integers(0, 3, n),
-        )
-        order = sorted(range(n), key=lambda row: (rows.broken[row], rows.sample_id[row]))
-        queues = {
-            label: [r for r in order if rows.label[r] == label]
-            for label in dict.fromkeys(rows.label[order].tolist())
-        }
-        expected: list[int] = []
-        while any(queues.values()):
-            expected += [queue.pop(0) for queue in queues.values() if queue]
-        assert shown._choose(rows, 7) == expected[:7], seed
+def drawn(run: Run, model: str = "net") -> dict[int, Example]:
+    """The closest adversarial example of every sample whose clean input the run keeps."""
+    clean, records = run.clean(), run.records()
+    closest = take(records, shown.closest_rows(records, model, "linf"))
+    kept = take(closest, np.isin(closest.sample_id, list(clean)))
+    return shown.draw_examples(run, kept, model, clean)
 
 
 def test_an_example_says_what_its_record_says(make):
-    """Of three classes one sample each is shown first; of all the attacks on a sample the closest
-    input counts.
-    """
+    """Of all the attacks on a sample the closest input counts."""
     distances = np.full((2, 24), np.inf)
     distances[0, [4, 8, 12]] = 0.25, 0.05, 0.1
     distances[1, 6] = 0.2
     run = Run.open(make({"net": distances}, np.arange(24) % 3, [0.1, 0.3], ["ant", "bee", "cow"]))
-    listed = shown.examples(run, run.records(), "net")
-    assert [label for label, _ in listed] == [2, 0, 1, 0]
-    assert [(e.anchor, e.caption) for _, e in listed] == [
-        ("sample-8", "Sample 8, true class cow: broken within 26/255 by apgd-ce; Linf 0.05"),
-        ("sample-12", "Sample 12, true class ant: broken within 26/255 by apgd-ce; Linf 0.1"),
-        ("sample-4", "Sample 4, true class bee: broken within 76/255 by apgd-ce; Linf 0.25"),
-        ("sample-6", "Sample 6, true class ant: broken within 76/255 by apgd-dlr; Linf 0.2"),
-    ]
-    views = listed[0][1].pictures
+    examples = drawn(run)
+    assert {sample: example.caption for sample, example in examples.items()} == {
+        8: "Sample 8, true class cow: broken within 26/255 by apgd-ce; Linf 0.05",
+        12: "Sample 12, true class ant: broken within 26/255 by apgd-ce; Linf 0.1",
+        4: "Sample 4, true class bee: broken within 76/255 by apgd-ce; Linf 0.25",
+        6: "Sample 6, true class ant: broken within 76/255 by apgd-dlr; Linf 0.2",
+    }
+    views = examples[8].pictures
     texts = [view.caption.replace("\u00a0", " ") for view in views]
     assert texts == ["cow, 90 % sure", "perturbation × 5", "ant, 60 % sure"]
     clean, adversarial = (
@@ -84,27 +70,6 @@ def test_an_example_says_what_its_record_says(make):
         views, (clean, 0.5 + 5 * (adversarial - clean), adversarial), strict=True
     ):
         assert np.array_equal(images(view.image)[0], np.rint(255 * values[0]))
-
-
-def test_how_many_examples_fit_a_page(make):
-    """Twelve a model, thirty-six in all, a million bytes of pixels, three at least, in rows of
-    three."""
-    for shape, models, number in (
-        ((1, 8, 8), 1, 12),
-        ((1, 8, 8), 4, 9),
-        ((3, 112, 112), 1, 6),
-        ((3, 128, 112), 9, 3),
-    ):
-        run = Run.open(
-            make(
-                {"net": np.full((2, 30), 0.05)},
-                np.arange(30) % 3,
-                [0.1],
-                ["a", "b", "c"],
-                shape=shape,
-            )
-        )
-        assert len(shown.examples(run, run.records(), "net", models=models)) == number
 
 
 def test_every_kind_of_input_has_its_views(make):
@@ -124,7 +89,9 @@ def test_every_kind_of_input_has_its_views(make):
                 shape=shape,
             )
         )
-        for _, example in shown.examples(run, run.records(), "net"):
+        examples = drawn(run)
+        assert sorted(examples) == [0, 2, 4]
+        for example in examples.values():
             assert len(example.pictures) == views and ("touched: " in example.caption) == (
                 kind == "signal"
             )

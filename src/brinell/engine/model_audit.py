@@ -26,9 +26,9 @@ from brinell.engine.time_limit import TimeLimit
 from brinell.store.run import NO_ROWS, Run
 
 MAX_LISTED = 4
-GALLERY_BYTES = 16 * 2**20
-GALLERY_SAMPLES = 24
-"""Clean inputs that a run keeps for the gallery of its report."""
+GALLERY_BYTES = 64 * 2**20
+GALLERY_SAMPLES = 2000
+"""Clean inputs that a run keeps for the pictures of its report."""
 
 
 class ModelAudit:

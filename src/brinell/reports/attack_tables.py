@@ -6,6 +6,7 @@ from brinell.analysis.results import ModelResult, StageResult
 from brinell.analysis.robust_accuracy import minus
 from brinell.analysis.separate_attacks import QUERIES, SeparateAttack, share_within
 from brinell.reports.numbers import counted, distance, whole
+from brinell.reports.samples import where
 from brinell.reports.values import (
     Block,
     Cell,
@@ -49,6 +50,12 @@ def _labelled(has_column: bool, model: ModelResult, stage: StageResult) -> list[
     return [*[model.model] * has_column, Detail(stage.label, stage.kept_to)]
 
 
+def _openings(has_column: bool, model: ModelResult, stage: StageResult, eps: str) -> list[str]:
+    """The samples that the first cells of a row open: those that the attack broke."""
+    own = {"model": model.model} if has_column else {}
+    return [where(**own, attack=stage.attack, eps=eps)] * (2 + has_column)
+
+
 def _costs(stage: StageResult) -> list[Cell]:
     return [stage.forwards, stage.backwards, Seconds(stage.seconds)]
 
@@ -58,6 +65,7 @@ def _cascade(models: Sequence[ModelResult], budget: int, quantity: str) -> Table
     number.
     """
     rows, idle = list[list[Cell]](), set[str]()
+    opens = []
     has_column = len(models) > 1
     for model in models:
         before = model.clean_accuracy.value
@@ -76,6 +84,7 @@ def _cascade(models: Sequence[ModelResult], budget: int, quantity: str) -> Table
                 stage.median_queries,
             ]
             rows.append([*_labelled(has_column, model, stage), *figures, *_costs(stage)])
+            opens.append(_openings(has_column, model, stage, model.eps_text[budget]))
             before = before if after is None else after
 
     note = f" {counted(len(idle), 'further stage')} had nothing to do." if idle else ""
@@ -92,18 +101,21 @@ def _cascade(models: Sequence[ModelResult], budget: int, quantity: str) -> Table
         name="stages",
         text=text,
         folded=True,
+        opens=opens,
     )
 
 
 def _separate_table(models: Sequence[ModelResult]) -> Table:
     """Success, distances and queries of each attack by itself."""
     rows, has_column, first = list[list[Cell]](), len(models) > 1, models[0]
+    opens = []
     for model in models:
         for stage in model.stages:
             entry = stage.separate
             if entry is None:
                 continue
             rows.append([*_labelled(has_column, model, stage), *_figures(entry), *_costs(stage)])
+            opens.append(_openings(has_column, model, stage, first.eps_text[-1]))
     size = distance(first.distance)
     names = [
         "samples",
@@ -128,6 +140,7 @@ def _separate_table(models: Sequence[ModelResult]) -> Table:
             "where the attack never spends as many. Costs are over all budgets."
         ),
         terminal=True,
+        opens=opens,
     )
 
 

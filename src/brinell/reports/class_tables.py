@@ -10,6 +10,7 @@ from brinell.analysis.results import ClassResult, ModelResult, Rate
 from brinell.analysis.robust_accuracy import mean, minus
 from brinell.analysis.total_drops import MeanDrop, TotalDrops
 from brinell.reports.numbers import counted, listed, points, whole
+from brinell.reports.samples import where
 from brinell.reports.values import Cell, Detail, Measure, Points, Table
 
 MOST_CLASSES = 20
@@ -52,10 +53,15 @@ def step_tables(
     indices = sorted(weakest[:MOST_CLASSES])
     names = {c.class_: c.name for model in models for c in model.per_class}
     has_column = len(models) > 1
-    rows = []
+    rows: list[list[Cell]] = []
+    opens = []
     for model in models:
+        own = {"model": model.model} if has_column else {}
         for row in _steps_of(model, above, indices):
-            rows.append([model.model, *row] if has_column else row)
+            budget = _budget(str(row[0]), model.eps_text[-1])
+            rows.append([*own.values(), *row])
+            all_classes = [where(**own, **budget)] * (len(own) + 3)
+            opens.append([*all_classes, *(where(**own, **{"class": c}, **budget) for c in indices)])
 
     text = (
         "Accuracy in percent, and beside it the change from the row before in points. The mean "
@@ -75,8 +81,16 @@ def step_tables(
         beside=True,
         terminal=True,
         folded=len(rows) > MOST_ROWS,
+        opens=opens,
     )
     yield _steps_file(models, above)
+
+
+def _budget(text: str, last: str) -> dict[str, str]:
+    """The samples of a row: those that are wrong untouched, or broken within its budget."""
+    if text == CLEAN:
+        return {"outcome": "wrong"}
+    return {"eps": last if text == TOTAL else text}
 
 
 def _steps_of(
@@ -175,8 +189,8 @@ def drop_tables(drops: TotalDrops, models: Sequence[Classified], eps: str) -> It
     yield replace(table, page=False, terminal=False)
 
 
-def _points(drop: MeanDrop) -> Points:
-    return Points(drop.value, drop.low, drop.high)
+def _points(drop: MeanDrop | None) -> Points:
+    return Points(drop.value, drop.low, drop.high) if drop else Points(None)
 
 
 def distance_tables(
@@ -200,7 +214,7 @@ def distance_tables(
     if drops:
         figures.append(f"mean {TOTAL}")
         for c, row in zip(order, rows, strict=True):
-            row.append(_mean_cell(means.get(c.class_)))
+            row.append(_points(means.get(c.class_)))
 
     text = (
         "Mean distance of the samples of two classes, and the median distance of a sample to the "
@@ -249,10 +263,6 @@ def _distance_row(c: ClassResult, models: Sequence[ModelResult]) -> list[Cell]:
         entry = next((entry for entry in model.per_class if entry.class_ == c.class_), None)
         row += [entry.clean, Points(entry.total_drop)] if entry else [None, None]
     return row
-
-
-def _mean_cell(drop: MeanDrop | None) -> Points:
-    return Points(drop.value, drop.low, drop.high) if drop else Points(None)
 
 
 def _correlation_table(models: Sequence[ModelResult]) -> Table:

@@ -7,7 +7,6 @@ over the clean input, denser for higher severities.
 
 import math
 from collections.abc import Mapping
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -22,14 +21,12 @@ from brinell.reports.film import film, frames_to_show, thumbnail
 from brinell.reports.numbers import JOINED_DASH, NBSP, counted, distance, percent, short, whole
 from brinell.reports.pictures import amplification, picture
 from brinell.reports.values import Example, Picture
-from brinell.store.rows import take
 from brinell.store.run import Run
 
 COLUMNS = 5
 """Columns of a vector that are listed."""
-PER_MODEL, OF_LARGE, IN_ALL = 12, 6, 36
-"""Examples at most, of each model, of one with inputs of more than 64 x 64 places, and of all
-models on a page."""
+PER_MODEL, OF_LARGE = 12, 6
+"""Examples at most in a gallery, and in one of inputs of more than 64 x 64 places."""
 COLOURS = (
     (0, 114, 178),
     (213, 94, 0),
@@ -40,6 +37,8 @@ COLOURS = (
 )
 """Of the distortions, in the order in which they were named; told apart by those who see colours
 otherwise (Okabe & Ito 2008)."""
+AT_ONCE = 256
+"""Examples whose inputs are read together."""
 FADED = 0.45
 """Contrast that is left to the clean picture below the mask."""
 DENSITY = (0.45, 0.55, 0.65, 0.75, 0.85)
@@ -61,69 +60,42 @@ TEXT = {
 """By kind of input, what the pictures show."""
 
 
-def examples(
-    run: Run, records: Records, model: str, *, models: int = 1
-) -> list[tuple[int, Example]]:
-    """Class and pictures of the closest adversarial example of each class, closest first, then
-    further ones while there is room.
-
-    Only the samples whose clean input the run keeps can be shown.
+def draw_examples(
+    run: Run, records: Records, model: str, clean: Mapping[int, Array]
+) -> dict[int, Example]:
+    """Adversarial examples as pictures, by sample.
 
     Args:
         run: the run.
-        records: its rows.
-        model: name of one of its models.
-        models: how many models share the page.
+        records: one row of each sample, of which `clean` has the input; a sample whose adversarial
+            input is not stored is left out.
+        model: name of the model.
+        clean: clean inputs by sample.
     """
-    shape = run.manifest["data"]["domain"]["shape"]
-    most = OF_LARGE if len(shape) > 2 and shape[-2] * shape[-1] > 64 * 64 else PER_MODEL
-    room = min(most, max(IN_ALL // models, 3)) // 3 * 3  # full rows where the page is wide
-    clean, closest = run.clean(), _closest(records, model, str(run.manifest["distance"]))
-    records = take(records, closest[np.isin(records.sample_id[closest], list(clean))])
-    rows = _choose(records, room)
-    records = take(records, np.array(rows, dtype=np.int64))
-    examples = []
+    drawn = {}
     for attack in dict.fromkeys(records.attack.tolist()):
-        at = np.flatnonzero(records.attack == attack)
-        ids = records.sample_id[at].tolist()
-        inputs, placements = (
-            run.adversarial(model, attack, ids),
-            placements_of(run, model, attack, ids),
-        )
         names = run.legend(model, attack).get("distortions", [])
         colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
-        for row, sample in zip(at.tolist(), ids, strict=True):
-            if sample in inputs:
+        of_attack = np.flatnonzero(records.attack == attack)
+        # Not all at once: a thousand large pictures do not fit the memory.
+        for rows in np.split(of_attack, [*range(AT_ONCE, len(of_attack), AT_ONCE)]):
+            ids = records.sample_id[rows].tolist()
+            inputs = run.adversarial(model, attack, ids)
+            placements = placements_of(run, model, attack, ids)
+            for row, sample in zip(rows.tolist(), ids, strict=True):
+                if sample not in inputs:
+                    continue
                 mask = _mask(run, records, row, placements.get(sample), clean[sample], colours)
-                anchor = (
-                    f"sample-{sample}"
-                    if models == 1
-                    else f"{model}-sample-{sample}".replace(" ", "-")
-                )
-                example = _example(
-                    run.manifest, records, row, clean[sample], inputs[sample], mask, anchor
-                )
-                examples.append((row, int(records.label[row]), example))
-    return [(label, example) for _, label, example in sorted(examples, key=lambda entry: entry[0])]
+                pair = clean[sample], inputs[sample]
+                drawn[sample] = _example(run.manifest, records, row, *pair, mask)
+    return drawn
 
 
-def _closest(records: Records, model: str, distance: str) -> Array:
+def closest_rows(records: Records, model: str, distance: str) -> Array:
     """For each fooled sample, ascending, the row of its closest adversarial example."""
     rows = np.flatnonzero((records.model == model) & has_broken(records))
     order = rows[np.lexsort((records.broken[rows], sizes(records, distance)[rows]))]
     return np.asarray(order[np.unique(records.sample_id[order], return_index=True)[1]])
-
-
-def _choose(records: Records, room: int) -> list[int]:
-    """Round after round the next adversarial example of every class, each round in the order of the
-    closest.
-    """
-    by_class: dict[int, list[int]] = {}
-    for row in np.lexsort((records.sample_id, np.ma.getdata(records.broken))).tolist():
-        by_class.setdefault(int(records.label[row]), []).append(row)
-    return [row for turn in zip_longest(*by_class.values()) for row in turn if row is not None][
-        :room
-    ]
 
 
 Mask = tuple[Markup | None, list[tuple[str, str]], str]
@@ -137,7 +109,6 @@ def _example(
     clean: Array,
     x: Array,
     mask: Mask,
-    anchor: str,
 ) -> Example:
     names, eps = (
         class_names(manifest),
@@ -174,7 +145,6 @@ def _example(
             *([] if picture is None else [Picture(picture, "where distortions are placed")]),
         ],
         caption="; ".join(filter(None, parts)),
-        anchor=anchor,
         legend=[*legend, *colours],
         wide=manifest["data"]["domain"]["kind"] in ("signal", "video"),
     )
@@ -260,22 +230,21 @@ def changes(domain: Mapping[str, Any], clean: Array, x: Array) -> list[Markup]:
     delta = np.asarray(x, np.float64) - np.asarray(clean, np.float64)
     changed = [int(row) for row in np.argsort(-np.abs(delta), kind="stable") if delta[row] != 0]
     before, after = (zero + (unit - zero) * np.asarray(values, np.float64) for values in (clean, x))
-    views: list[list[tuple[str, str]]] = [[], [], []]
-    for row in changed[:COLUMNS]:
-        for view, text in zip(
-            views,
-            (f"{before[row]:.4g}", f"{after[row] - before[row]:+.3g}", f"{after[row]:.4g}"),
-            strict=True,
-        ):
-            view.append((str(columns[row][0]), text))
+    shown = changed[:COLUMNS]
+    names = [str(columns[row][0]) for row in shown]
+    views = (
+        [f"{before[row]:.4g}" for row in shown],
+        [f"{after[row] - before[row]:+.3g}" for row in shown],
+        [f"{after[row]:.4g}" for row in shown],
+    )
     remainder = (
         Markup("<dt>and {} more</dt>").format(len(changed) - COLUMNS)
         if len(changed) > COLUMNS
         else Markup("")
     )
     lists = [
-        Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(*entry) for entry in view)
-        for view in views
+        Markup("").join(map(Markup("<dt>{}</dt><dd>{}</dd>").format, names, texts))
+        for texts in views
     ]
     return [Markup('<dl class="changes">{}{}</dl>').format(items, remainder) for items in lists]
 

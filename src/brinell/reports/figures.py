@@ -6,8 +6,9 @@ every machine, every mark can carry its exact figures as a tooltip, and nothing 
 or patched to follow the reader's theme.
 """
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,17 +80,15 @@ def draw(figure: Curve, *, small: bool = False) -> Markup:
     positions = [position for position, _ in figure.ticks] + [
         position for series in figure.series for position, _ in series.points
     ]
-    if figure.logarithmic:
-        positive = [position for position in positions if position > 0] or [1.0]
-        low, high = math.log(min(positive)), math.log(max(positive))
+    least = min([position for position in positions if position > 0], default=1.0)
 
-        def x(position: float) -> float:
-            return frame.x((math.log(max(position, min(positive))) - low) / ((high - low) or 1.0))
-    else:
-        largest = max([*positions, 1e-12])
+    def scaled(position: float) -> float:
+        return math.log(max(position / least, 1.0)) if figure.logarithmic else position
 
-        def x(position: float) -> float:
-            return frame.x(position / largest)
+    largest = max([*map(scaled, positions), 1e-12])
+
+    def x(position: float) -> float:
+        return frame.x(scaled(position) / largest)
 
     lines = (0.0, 0.5, 1.0) if small else (0.0, 0.25, 0.5, 0.75, 1.0)
     unit = "" if small else " %"
@@ -123,7 +122,8 @@ def draw(figure: Curve, *, small: bool = False) -> Markup:
             if _value(value) is not None
         ]
         parts.append(_line(frame, series, style, points, 0.0 if len(points) > 40 else radius))
-    return svg(frame, figure.title, parts, "small" if small else "large")
+    places = {text: round(x(position), 1) for position, text in figure.ticks}
+    return svg(frame, figure.title, parts, "small" if small else "large", places)
 
 
 def _value(value: Any) -> float | None:
@@ -160,11 +160,20 @@ def _line(
     return "".join(parts)
 
 
-def svg(frame: Frame, title: str, parts: Sequence[str], kind: str) -> Markup:
-    """The parts as one inline SVG of this size; `kind` is a class of the style sheet."""
+def svg(
+    frame: Frame,
+    title: str,
+    parts: Sequence[str],
+    kind: str,
+    places: Mapping[str, float] | None = None,
+) -> Markup:
+    """The parts as one inline SVG of this size; `kind` is a class of the style sheet, `places` the
+    horizontal positions of the ticks by their texts.
+    """
+    ticks = f' data-ticks="{escape(json.dumps(places))}"' if places else ""
     head = (
         f'<svg class="figure {kind}" viewBox="0 0 {frame.width} {frame.height}" '
-        f'role="img" aria-label="{escape(title)}">'
+        f'role="img" aria-label="{escape(title)}"{ticks}>'
     )
     return Markup(head + "".join(parts) + "</svg>")
 

@@ -6,6 +6,7 @@ import base64
 import functools
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from markupsafe import Markup, escape
 from brinell.reports import figures
 from brinell.reports.csv import csv_files
 from brinell.reports.numbers import NBSP, detail_text, full_text, is_proportion, main_text, share_of
+from brinell.reports.samples import EMBEDDED, FOLDER, data_of, take_out
 from brinell.reports.values import (
     Claimed,
     Code,
@@ -24,6 +26,7 @@ from brinell.reports.values import (
     Framed,
     Link,
     Report,
+    Samples,
     Seconds,
     Span,
     Table,
@@ -36,13 +39,32 @@ SHADES = 10
 
 
 def write(folder: Path, report: Report) -> Path:
-    """Write `tables/*.csv` and `report.html`, which links to its neighbours; returns the path of
-    the page.
+    """Write `tables/*.csv` and `report.html`, which links to its neighbours, and where pictures of
+    samples are large, those beside it; returns the path of the page.
     """
     for name, text in csv_files(report).items():
         write_text(folder / "tables" / name, text)
-    write_text(folder / PAGE, page(replace(report, links=[*report.links, *neighbours(folder)])))
+
+    views = draw_views(report)
+    files: dict[str, bytes] = {}
+    if sum(map(len, views.values())) > EMBEDDED:
+        views, files = take_out(views)
+    for old in (folder / FOLDER).glob("*.*"):
+        old.unlink()
+    for path, picture in files.items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_bytes(picture)
+
+    linked = replace(report, links=[*report.links, *neighbours(folder)])
+    write_text(folder / PAGE, page(linked, views))
     return folder / PAGE
+
+
+def draw_views(report: Report) -> dict[str, str]:
+    """The pictures of the samples of a report as HTML."""
+    example = getattr(environment().get_template("blocks.html").module, "example")  # noqa: B009  the name is the template's
+    blocks = [block for block in report.blocks if isinstance(block, Samples)]
+    return {key: str(example(view)) for block in blocks for key, view in block.views.items()}
 
 
 def neighbours(folder: Path) -> list[Link]:
@@ -56,15 +78,16 @@ def neighbours(folder: Path) -> list[Link]:
     return [*up, *(Link(name, f"{name}/{PAGE}") for name in folders)]
 
 
-def page(report: Report) -> str:
-    """The page of a report."""
+def page(report: Report, views: Mapping[str, str] | None = None) -> str:
+    """The page of a report, whose samples have these pictures; by default all in the page."""
+    views = draw_views(report) if views is None else views
     figure = next((block for block in report.blocks if isinstance(block, Curve)), None)
     blocks = [
         block
         for block in report.blocks
         if block is not figure and not (isinstance(block, Table) and not block.page)
     ]
-    return render("page.html", report=report, figure=figure, blocks=blocks)
+    return render("page.html", report=report, figure=figure, blocks=blocks, views=views)
 
 
 def render(template: str | Path, **values: Any) -> str:
@@ -99,6 +122,7 @@ def environment() -> jinja2.Environment:
     )
     environment.globals |= {
         "content": content,
+        "data_of": lambda block, views: Markup(data_of(block, views)),
         "detail_text": detail_text,
         "draw": figures.draw,
         "full_text": full_text,

@@ -2,6 +2,7 @@
 thousands, a dash for no data.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from brinell.analysis.inference import Rank
@@ -108,46 +109,25 @@ def share_of(value: Any) -> float | None:
     return value.value if is_proportion(value) or isinstance(value, Percent) else None
 
 
+def _measure(value: Measure) -> str:
+    unit = f"{NBSP}{value.unit}" if value.unit and value.value is not None else ""
+    return short(value.value) + unit
+
+
+def _rank(value: Rank) -> str:
+    return short(value.value) + (
+        f" ({value.low} to {value.high})" if value.low < value.high else ""
+    )
+
+
 def main_text(value: Any) -> str:
     """A cell as people read it, without what stands small below it."""
     if value is None:
         return NONE
     if isinstance(value, Percent) or is_proportion(value):
         return percent(value.value)
-    match value:
-        case str():
-            return value
-        case bool():
-            return "yes" if value else "no"
-        case int():
-            return whole(value)
-        case float():
-            return short(value)
-        case Points():
-            return points(value.value)
-        case Measure():
-            return short(value.value) + (
-                f"{NBSP}{value.unit}" if value.unit and value.value is not None else ""
-            )
-        case Rank():
-            return short(value.value) + (
-                f" ({value.low} to {value.high})" if value.low < value.high else ""
-            )
-        case Span():
-            return interval(value.low, value.high)
-        case PValue():
-            return p_value(value.value)
-        case Seconds():
-            return seconds(value.value)
-        case Claimed():
-            return f"{value.text}{NBSP}†"
-        case Link() | Code():
-            return value.text
-        case Detail() | Framed():
-            return main_text(value.value)
-        case list() | tuple():
-            return ", ".join(map(main_text, value))
-    return str(value)
+    write = next((WRITERS[kind] for kind in type(value).__mro__ if kind in WRITERS), str)
+    return write(value)
 
 
 def detail_text(value: Any) -> str:
@@ -182,3 +162,24 @@ def full_text(value: Any) -> str:
         return f"{text} ({', '.join(filter(None, details))})"
     detail = detail_text(value)
     return f"{text} ({detail})" if detail else text
+
+
+WRITERS: dict[type, Callable[[Any], str]] = {
+    bool: lambda value: "yes" if value else "no",
+    int: whole,
+    float: short,
+    Points: lambda value: points(value.value),
+    Measure: _measure,
+    Rank: _rank,
+    Span: lambda value: interval(value.low, value.high),
+    PValue: lambda value: p_value(value.value),
+    Seconds: lambda value: seconds(value.value),
+    Claimed: lambda value: f"{value.text}{NBSP}†",
+    Link: lambda value: value.text,
+    Code: lambda value: value.text,
+    Detail: lambda value: main_text(value.value),
+    Framed: lambda value: main_text(value.value),
+    list: lambda value: ", ".join(map(main_text, value)),
+    tuple: lambda value: ", ".join(map(main_text, value)),
+}
+"""How a cell is written, by its type; any other as Python writes it."""

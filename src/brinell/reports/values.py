@@ -14,32 +14,30 @@ from markupsafe import Markup
 
 
 @dataclass(frozen=True)
-class Measure:
-    """A number with an interval, such as a mean, in its units."""
+class Estimate:
+    """A figure with an interval where there is one; its kinds say what it is."""
 
     value: float | None
     low: float | None = None
     high: float | None = None
+
+
+@dataclass(frozen=True)
+class Measure(Estimate):
+    """A number with an interval, such as a mean, in its units."""
+
     unit: str = ""
     """Text behind the number."""
 
 
 @dataclass(frozen=True)
-class Percent:
-    """A share without counts, from 0 to 1, with an interval where there is one."""
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
+class Percent(Estimate):
+    """A share without counts, from 0 to 1."""
 
 
 @dataclass(frozen=True)
-class Points:
+class Points(Estimate):
     """A difference of two shares, -1 to 1, shown in percentage points."""
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -142,6 +140,9 @@ class Table:
     place of the intervals, on small screens too."""
     intervals: bool = False
     """True if intervals are shown on small screens and at terminals of any width."""
+    opens: Sequence[Sequence[str]] = ()
+    """For each row and column the samples that a click on the cell opens (`reports.samples.where`);
+    empty texts for cells that open none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +236,23 @@ class Prose:
     folded: bool = True
 
 
-Block = Table | Curve | Figures | Gallery | Facts | Prose
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """The samples behind the figures of a page, to be filtered and opened one by one.
+
+    A terminal, CSV files and Markdown leave them out: the rows of the folder hold the same.
+    """
+
+    title: str
+    text: str
+    """Which samples are held, and which have pictures."""
+    content: Mapping[str, Any]
+    """Models, classes, attacks, budgets and rows as JSON values (`reports.samples`)."""
+    views: Mapping[str, Example]
+    """Pictures by `MODEL/SAMPLE`, the model by its number."""
+
+
+Block = Table | Curve | Figures | Gallery | Samples | Facts | Prose
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from brinell.core.errors import RequestError
 FILES = "files"
 """The key of a manifest that holds the inventory: the digest of each file by its path in the
 folder."""
-DERIVED_FOLDER = "tables"
-"""The folder whose CSV files follow from the rows."""
+DERIVED_FOLDERS = {"tables": (".csv",), "samples": (".png", ".svg")}
+"""Folders whose files of these endings follow from the rows: tables, and pictures of the page."""
 UNFINISHED = ".parts"
 """The folder that a command keeps within the one that it fills, until that is complete; nobody
 reads the rest before."""
@@ -53,9 +53,9 @@ def list_files(folder: Path, derived: frozenset[str]) -> list[str]:
             if (place / name).is_symlink():
                 raise RequestError(f"{place / name} is a symbolic link: replace it by the file")
         for name in visible:
-            is_table = place == folder / DERIVED_FOLDER and name.endswith(".csv")
+            endings = DERIVED_FOLDERS.get(place.name, ()) if place.parent == folder else ()
             is_derived = place == folder and name in derived
-            if not is_table and not is_derived:
+            if not is_derived and not name.endswith(endings):
                 names.append((place / name).relative_to(folder).as_posix())
     return sorted(names)
 

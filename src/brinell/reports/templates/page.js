@@ -1,7 +1,9 @@
 "use strict";
-// Sorts tables, writes them as CSV, and shows the values of figures. Without it everything on the page still reads.
+// Sorts tables, writes them as CSV, copies commands, shows the values of figures, and opens samples. Without it
+// everything on the page but single samples still reads.
 (() => {
   const make = (tag, kind, text) => Object.assign(document.createElement(tag), { className: kind, textContent: text });
+  const push = (kind, text) => Object.assign(make("button", kind, text), { type: "button" });
   const plain = text => text.replace(/[\u2060\s]+/g, " ").trim().replace(/\u2212/g, "-");
 
   // What a cell says first, and what stands small below it.
@@ -61,8 +63,7 @@
     const region = table.closest(".scroll") || table;
     [...table.tHead.rows[0].cells].forEach((head, column) => {
       if (!said(head)) return;
-      const button = make("button", "sort", "");
-      button.type = "button";
+      const button = push("sort", "");
       button.append(...head.childNodes);
       head.append(button);
       button.addEventListener("click", () => {
@@ -87,8 +88,7 @@
       region.before(label);
     }
     const name = region.getAttribute("aria-label") || "table";
-    const save = make("button", "csv", "CSV");
-    save.type = "button";
+    const save = push("csv", "CSV");
     save.setAttribute("aria-label", "Download as CSV: " + name);
     save.addEventListener("click", () => {
       const link = document.createElement("a");
@@ -187,4 +187,213 @@
     region.addEventListener("scroll", more, { passive: true });
     new ResizeObserver(more).observe(region);
   }
+
+  // A button at every command copies it.
+  for (const command of document.querySelectorAll("pre")) {
+    const copy = push("copy", "Copy");
+    copy.setAttribute("aria-label", "Copy: " + command.textContent);
+    copy.addEventListener("click", () => {
+      getSelection().selectAllChildren(command);
+      const done = document.execCommand("copy");  // the newer way is refused on pages of a disk
+      copy.textContent = done ? "Copied" : "Press Ctrl+C";
+      setTimeout(() => (copy.textContent = "Copy"), 1500);
+    });
+    command.after(copy);
+  }
+
+  // The samples behind the figures: filtered, opened one by one, and kept in the address of the page.
+  const store = document.querySelector("script[data-samples]");
+  if (!store) return;
+  const data = JSON.parse(store.textContent);
+  const root = store.closest("section");
+  const samples = data.rows.map(row => Object.fromEntries(data.columns.map((name, at) => [name, row[at]])));
+  for (const one of samples) one.first = Math.min(data.eps.length, ...one.broken.map(([, eps]) => eps));
+  samples.sort((a, b) => a.first - b.first || (a.size ?? Infinity) - (b.size ?? Infinity) || a.sample - b.sample || a.model - b.model);
+  const DEFAULTS = { model: "", class: "", attack: "", outcome: "broken", eps: data.eps[data.eps.length - 1], sample: "" };
+  const BATCH = 60;
+  let [state, list, shown] = [DEFAULTS, [], BATCH];
+  const className = at => (at === null ? "\u2013" : data.classes[at] ?? String(at));
+  const sure = share => (share === null ? "probability not stored" : Math.round(100 * share) + "\u00a0% sure");
+  const key = one => one.model + "/" + one.sample;
+  const outcome = (one, eps) => {
+    if (one.state === "wrong") return "wrong";
+    if (one.broken.some(([, at]) => at <= eps)) return "broken";
+    return one.state === "unjudged" ? "unjudged" : "robust";
+  };
+  const OUTCOMES = { "": "any outcome", broken: "broken", robust: "robust", wrong: "wrong untouched", unjudged: "not judged" };
+
+  const form = make("div", "choose", "");
+  const labelled = (text, ...controls) => {
+    const label = make("label", "", text + " ");
+    label.append(...controls);
+    form.append(label);
+    return controls[0];
+  };
+  const menu = (name, options) => {
+    const select = Object.assign(make("select", "", ""), { name });
+    select.append(...options.map(([value, text]) => new Option(text, value)));
+    select.addEventListener("change", () => change({ [name]: select.value }));
+    return labelled(name, select);
+  };
+  const classes = [...new Set(samples.map(one => one.class))].sort((a, b) => a - b);
+  const attacks = data.attacks.filter((_, at) => samples.some(one => one.broken.some(([attack]) => attack === at)));
+  const menus = { class: menu("class", [["", "all classes"], ...classes.map(at => [String(at), className(at)])]) };
+  if (data.models.length > 1) menus.model = menu("model", [["", "all models"], ...data.models.map(name => [name, name])]);
+  menus.attack = menu("attack", [["", "any attack"], ...attacks]);
+  menus.outcome = menu("outcome", Object.entries(OUTCOMES));
+  const slider = Object.assign(make("input", "", ""), { type: "range", name: "eps", min: 0, max: data.eps.length - 1, step: 1 });
+  const budget = make("output", "", "");
+  slider.addEventListener("input", () => change({ eps: data.eps[slider.value] }));
+  labelled("budget", slider, budget);
+
+  const count = Object.assign(make("p", "count", ""), { role: "status" });
+  const panel = Object.assign(make("div", "opened", ""), { tabIndex: 0, role: "group", ariaLabel: "The opened sample; arrow keys open the next" });
+  const cards = make("div", "cards", "");
+  const more = push("more", "");
+  more.addEventListener("click", () => drawCards((shown += BATCH)));
+  const lost = "Pictures are missing: keep the folder \u201csamples\u201d of the run beside this page.";
+  const missing = Object.assign(make("p", "warn missing", lost), { hidden: true });
+  root.addEventListener("error", event => event.target.nodeName === "IMG" && (missing.hidden = false), true);
+  const beside = make("div", "explorer", "");
+  const right = make("div", "", "");
+  right.append(cards, more);
+  beside.append(panel, right);
+  root.append(form, count, missing, beside);
+  root.classList.add("live");
+
+  const fragment = one => {
+    const holder = document.createElement("template");
+    holder.innerHTML = data.views[key(one)] || "";  // HTML of our own, in which every name is escaped
+    for (const node of holder.content.querySelectorAll("[id]")) node.removeAttribute("id");
+    return holder.content;
+  };
+  const describe = one => {
+    const facts = [["true class", className(one.class)], ["clean", className(one.clean) + ", " + sure(one.sure)]];
+    if (data.models.length > 1) facts.unshift(["model", data.models[one.model]]);
+    if (one.broken.length) {
+      facts.push(["attacked", className(one.attacked) + ", " + sure(one.attackedSure)]);
+      if (one.size !== null) facts.push([data.distance, String(one.size)]);
+      facts.push(["queries", one.queries === null ? "not counted" : one.queries.toLocaleString("en")]);
+      facts.push(["broken within", one.broken.map(([attack, eps]) => data.eps[eps] + " by " + data.attacks[attack][1]).join("; ")]);
+    } else facts.push(["outcome", { wrong: "wrong untouched: no attack is spent on it", robust: "no attack broke it" }[outcome(one, Infinity)] || "not judged"]);
+    const listing = make("dl", "facts", "");
+    listing.append(...facts.flatMap(([name, text]) => [make("dt", "", name), make("dd", "", text)]));
+    return listing;
+  };
+  const move = step => {
+    const next = list[Math.max(list.findIndex(one => key(one) === state.sample), 0) + step];
+    if (next) change({ sample: key(next) });
+  };
+  const turn = (text, label, step, at) => {
+    const button = Object.assign(push("", text), { disabled: !list[at + step], ariaLabel: label });
+    button.addEventListener("click", () => move(step) || panel.focus());
+    return button;
+  };
+  const drawPanel = () => {
+    const at = Math.max(list.findIndex(one => key(one) === state.sample), 0);
+    const one = list[at];
+    const head = make("div", "turn", "");
+    if (!one) return panel.replaceChildren(make("p", "lead", "No such sample: widen the choice above."));
+    const place = make("span", "", "Sample " + one.sample + ", " + (at + 1) + " of " + list.length);
+    head.append(turn("\u2190", "previous sample", -1, at), place, turn("\u2192", "next sample", 1, at));
+    const view = fragment(one);
+    const none = "The run keeps no " + (one.broken.length ? "clean input of it." : "input of it, since it was not broken.");
+    panel.replaceChildren(head, view.childElementCount ? view : make("p", "lead", none), describe(one));
+    for (const card of cards.children) card.setAttribute("aria-pressed", card.dataset.key === key(one));
+  };
+  const drawCards = () => {
+    cards.replaceChildren(...list.slice(0, shown).map(one => {
+      const card = push("card", "");
+      card.dataset.key = key(one);
+      const pictures = fragment(one).querySelectorAll("img, svg");
+      const text = className(one.clean) + (one.broken.length ? " \u2192 " + className(one.attacked) : "");
+      const below = one.first < data.eps.length ? data.eps[one.first] : one.state === "wrong" ? "wrong" : "robust";
+      if (pictures.length) card.append(pictures[pictures.length > 2 ? 2 : 0]);
+      card.append(make("span", "", text), make("small", "", "#" + one.sample + " \u00b7 " + below));
+      card.addEventListener("click", () => change({ sample: key(one) }));
+      return card;
+    }));
+    more.hidden = shown >= list.length;
+    more.textContent = "Show more of " + list.length.toLocaleString("en");
+    drawPanel();
+  };
+
+  // Curve, tables and samples follow the budget together.
+  const figure = document.querySelector("#verdict svg[data-ticks]");
+  const ticks = figure ? JSON.parse(figure.dataset.ticks) : {};
+  const line = figure && figure.querySelector(".axis").cloneNode();
+  if (line) figure.append(line);
+  const read = text => ({ ...DEFAULTS, ...Object.fromEntries([...new URLSearchParams(text)].filter(([name]) => Object.hasOwn(DEFAULTS, name))) });
+  const cells = [...document.querySelectorAll("[data-open]")].map(cell => ({ cell, choice: read(cell.dataset.open) }));
+  const follow = () => {
+    const x = ticks[state.eps];
+    const places = { class: x === undefined ? "axis off" : "axis now", x1: x ?? 0, x2: x ?? 0, y2: 10 };
+    if (line) for (const [name, value] of Object.entries(places)) line.setAttribute(name, value);
+    const equal = choice => ["eps", "outcome"].every(name => choice[name] === state[name]) && ["class", "model"].every(name => choice[name] === state[name] || !state[name]);
+    const chosen = Object.entries(DEFAULTS).some(([name, value]) => state[name] !== value);
+    for (const { cell, choice } of cells) cell.classList.toggle("now", chosen && cell.dataset.open.includes("eps=") && equal(choice));
+  };
+  const keep = (how, choice) => {
+    const parts = Object.entries(choice).filter(([name, value]) => value !== DEFAULTS[name]);
+    const text = parts.map(([name, value]) => name + "=" + encodeURIComponent(value).replace(/%2F/g, "/")).join("&");
+    try { history[how](null, "", "#" + text); } catch { /* a notebook's frame has no address */ }
+  };
+
+  const draw = () => {
+    const eps = data.eps.indexOf(state.eps);
+    const attack = data.attacks.findIndex(([name]) => name === state.attack);
+    const model = data.models.indexOf(state.model);
+    const pool = samples.filter(one => (model < 0 || one.model === model) && (state.class === "" || one.class === Number(state.class)));
+    list = pool.filter(one => (state.outcome === "" || outcome(one, eps) === state.outcome)
+      && (attack < 0 || one.broken.some(([by, at]) => by === attack && at <= eps)));
+    for (const [name, select] of Object.entries(menus)) select.value = state[name];
+    slider.value = eps;
+    slider.setAttribute("aria-valuetext", state.eps);
+    budget.textContent = " " + state.eps;
+    const at = ["broken", "robust"].includes(state.outcome) ? " at " + state.eps : "";
+    count.textContent = `${list.length.toLocaleString("en")} of ${pool.length.toLocaleString("en")} ${OUTCOMES[state.outcome]}${at}`;
+    follow();
+    drawCards();
+  };
+  const change = part => {
+    const turned = "sample" in part;
+    state = { ...state, sample: "", ...part };
+    keep("replaceState", state);
+    if (!turned) shown = BATCH;
+    if (!turned || !list.length) draw();
+    else if (list.findIndex(one => key(one) === state.sample) < cards.childElementCount) drawPanel();
+    else more.click();
+  };
+  const open = choice => {
+    keep("pushState", choice);
+    arrive(choice);
+    root.scrollIntoView({ block: "start" });
+  };
+  for (const { cell, choice } of cells) cell.addEventListener("click", event => event.target.closest("a, button") || open(choice));
+  const openTick = at => {
+    const [eps] = Object.entries(ticks).reduce((a, b) => (Math.abs(b[1] - at) < Math.abs(a[1] - at) ? b : a));
+    open({ ...state, sample: "", ...(data.eps.includes(eps) ? { outcome: "broken", eps } : { outcome: "wrong" }) });
+  };
+  if (figure) {
+    figure.addEventListener("click", event => openTick(new DOMPoint(event.clientX, event.clientY).matrixTransform(figure.getScreenCTM().inverse()).x));
+    figure.addEventListener("keydown", event => {
+      const mark = figure.querySelector(".lit");
+      if (event.key === "Enter" && mark) openTick(mark.getBBox().x + mark.getBBox().width / 2);
+    });
+  }
+  root.addEventListener("keydown", event => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step || event.target.closest(".choose")) return;
+    event.preventDefault();
+    move(step);
+    if (event.target.closest(".card")) cards.querySelector("[aria-pressed=true]")?.focus();
+  });
+  const arrive = found => {
+    state = { ...found, eps: data.eps.includes(found.eps) ? found.eps : DEFAULTS.eps };
+    shown = BATCH;
+    draw();
+  };
+  addEventListener("popstate", () => arrive(read(location.hash.slice(1))));
+  arrive(read(location.hash.slice(1)));
+  if (location.hash.includes("=")) root.scrollIntoView({ block: "start" });
 })();

@@ -1,7 +1,7 @@
 """The report of an audit: page, terminal and tables."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +22,6 @@ from brinell.reports.class_tables import (
     drop_tables,
     step_tables,
 )
-from brinell.reports.examples import TEXT, examples
 from brinell.reports.numbers import (
     capital,
     counted,
@@ -33,6 +32,7 @@ from brinell.reports.numbers import (
     short,
     whole,
 )
+from brinell.reports.samples import where
 from brinell.reports.statements import (
     class_sentence,
     detector_sentence,
@@ -43,6 +43,7 @@ from brinell.reports.statements import (
 from brinell.reports.steps import next_steps
 from brinell.reports.way import run_way
 from brinell.store.run import Run
+from brinell.studies.audit.samples import samples_block
 
 CORRELATED = 5
 """Number of models from which a correlation over models is stated."""
@@ -77,7 +78,6 @@ def report(run: Run, records: Records, result: AuditResult) -> v.Report:
         str(manifest["created"])[:10],
         "" if result.complete else "incomplete",
     ]
-    anchors, gallery = audit.gallery()
     leader = audit.standing.leaders(audit.standing.at)[0] if audit.standing else 0
     return v.Report(
         verb="audit",
@@ -87,8 +87,8 @@ def report(run: Run, records: Records, result: AuditResult) -> v.Report:
         blocks=[
             audit.curve(),
             audit.models_table() if audit.several else audit.budgets_table(),
-            *audit.class_tables(anchors),
-            gallery,
+            *audit.class_tables(),
+            samples_block(run, records, [model.model for model in result.models]),
             *run_way(run, records),
             *attack_blocks(result.models, audit.at, audit.quantity),
             audit.checks_table(),
@@ -170,6 +170,15 @@ class AuditReport:
     def columns(self, *names: str) -> list[str]:
         """The columns of a table of such rows."""
         return [*(["model"] if self.several else []), *names]
+
+    def openings(self, model: ModelResult, **choice: Any) -> list[str]:
+        """The samples that the cells of a row of a model open: its name, the clean inputs, and each
+        budget.
+        """
+        own = ({"model": model.model} if self.several else {}) | choice
+        budgets = [where(**own, eps=text) for text in self.texts]
+        name = where(**own)
+        return [*[name] * self.several, name, where(**own, outcome="wrong"), *budgets]
 
     def sentences(self) -> Iterator[str]:
         """The figure and whether to believe it or who leads, the weakest class, and the checks."""
@@ -357,6 +366,7 @@ class AuditReport:
             f"passed/failed/not made; seconds are those of the attacks.{self.correlation()}",
             heat=True,
             terminal=True,
+            opens=[self.openings(model)[1:] for model in self.result.models],
         )
 
     def correlation(self) -> str:
@@ -419,7 +429,7 @@ class AuditReport:
             terminal=True,
         )
 
-    def class_tables(self, anchors: Mapping[tuple[int, int], str]) -> Iterator[v.Table]:
+    def class_tables(self) -> Iterator[v.Table]:
         """Classes by budget, the weakest first; of several models also by model, at one budget."""
         models, first = self.result.models, self.first
         by_class: dict[int, dict[int, ClassResult]] = {}
@@ -457,22 +467,22 @@ class AuditReport:
 
         def table(classes: Iterable[int], **settings: Any) -> v.Table:
             rows = [] if self.several else list[list[v.Cell]](total)
+            opens = [self.openings(first)] * len(rows)
             for index in classes:
                 for number, c in by_class[index].items():
-                    name = (
-                        v.Link(c.name, f"#{anchors[number, index]}")
-                        if (number, index) in anchors
-                        else c.name
-                    )
+                    name = v.Detail(c.name, counted(c.n, "sample"))
                     rates = [c.robust[i] for i in self.above]
-                    rows.append(
-                        self.labelled(
-                            models[number], v.Detail(name, counted(c.n, "sample")), c.clean, *rates
-                        )
-                    )
+                    rows.append(self.labelled(models[number], name, c.clean, *rates))
+                    opens.append(self.openings(models[number], **{"class": index}))
             columns = self.columns("class", "clean", *self.texts)
             return v.Table(
-                columns=columns, rows=rows, heat=True, text=text, total=not self.several, **settings
+                columns=columns,
+                rows=rows,
+                heat=True,
+                text=text,
+                total=not self.several,
+                opens=opens,
+                **settings,
             )
 
         if self.several:
@@ -482,8 +492,18 @@ class AuditReport:
                 entries = [by_class[index].get(number) for number in range(len(models))]
                 rates = [entry.robust[self.at] if entry else None for entry in entries]
                 rows.append([next(iter(by_class[index].values())).name, *rates])
-            title = f"Class by class at {first.eps_text[self.at]}"
-            yield v.Table(title=title, columns=["class", *names], rows=rows, heat=True, text=text)
+            at = first.eps_text[self.at]
+            yield v.Table(
+                title=f"Class by class at {at}",
+                columns=["class", *names],
+                rows=rows,
+                heat=True,
+                text=text,
+                opens=[
+                    ["", *(where(model=name, **{"class": index}, eps=at) for name in names)]
+                    for index in weakest
+                ],
+            )
             few = len(order) * len(models) <= 10 * MOST_CLASSES
             yield table(
                 order,
@@ -499,32 +519,6 @@ class AuditReport:
             )
             if weakest != order:
                 yield table(order, title="All classes", name="per_class", page=False)
-
-    def gallery(self) -> tuple[dict[tuple[int, int], str], v.Gallery]:
-        """By model and class the anchor of the first example; the examples, the first of each model
-        before the others.
-        """
-        anchors: dict[tuple[int, int], str] = {}
-        shown: list[tuple[int, v.Example]] = []
-        for number, model in enumerate(self.result.models):
-            shown_of = examples(self.run, self.records, model.model, models=len(self.result.models))
-            for position, (label, example) in enumerate(shown_of):
-                anchors.setdefault((number, label), example.anchor)
-                caption = f"{model.model}: {example.caption}" if self.several else example.caption
-                shown.append((position, replace(example, caption=caption)))
-        ordered = [example for _, example in sorted(shown, key=lambda entry: min(entry[0], 1))]
-        text = "The closest of each class, among the samples whose clean input the run keeps. "
-        text += TEXT[self.run.manifest["data"]["domain"]["kind"]]
-        if not shown:
-            successes = any(
-                sum(stage.broken) for model in self.result.models for stage in model.stages
-            )
-            text = (
-                "No kept sample was broken; the others are in arrays/."
-                if successes
-                else "No adversarial input was found."
-            )
-        return anchors, v.Gallery(title="Adversarial examples", examples=ordered, text=text)
 
     def checks_table(self) -> v.Table:
         """Every check, the failed ones first."""

@@ -1,0 +1,147 @@
+"""The samples of an audit for its page: what each answered, what broke it, and its pictures."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from brinell.analysis.curve import eps_index
+from brinell.analysis.robust_accuracy import class_name, class_names, sizes
+from brinell.core.record import CLEAN, Array, Outcome, Records, has_broken
+from brinell.reports.examples import TEXT, closest_rows, draw_examples
+from brinell.reports.numbers import counted, distance, whole
+from brinell.reports.values import Samples
+from brinell.store.rows import take
+from brinell.store.run import Run
+
+MOST = 2000
+"""Samples that a page holds."""
+ROWS = (
+    "model",
+    "sample",
+    "class",
+    "clean",
+    "sure",
+    "state",
+    "size",
+    "queries",
+    "attacked",
+    "attackedSure",
+    "broken",
+)
+"""The columns of a sample of a model: number of the model, the sample, its class, the class
+predicted for the clean input and its probability, the state without an attack, then of the closest
+adversarial input the distance, the queries, the class and its probability, and pairs of attack and
+budget, by their numbers, that broke it."""
+STATES = {
+    Outcome.MISCLASSIFIED: "wrong",
+    Outcome.MET: "wrong",
+    Outcome.FAILED: "unjudged",
+}
+"""States without an attack other than `right`."""
+
+
+def samples_block(run: Run, records: Records, models: Sequence[str]) -> Samples:
+    """The samples of a run, at most `MOST`: of each class those that break at the smallest budget
+    come first.
+    """
+    manifest, names = run.manifest, class_names(run.manifest)
+    held = _most_telling(records)
+    total = len(np.unique(records.sample_id))
+    kept = take(records, np.flatnonzero(np.isin(records.sample_id, held)))
+    clean = {sample: x for sample, x in run.clean().items() if sample in held}
+
+    rows, drawn = [], []
+    for number, model in enumerate(models):
+        of_model = take(kept, np.flatnonzero(kept.model == model))
+        closest = take(of_model, closest_rows(of_model, model, str(manifest["distance"])))
+        rows += _rows_of(manifest, number, of_model, closest)
+        pictured = np.flatnonzero(np.isin(closest.sample_id, list(clean)))
+        drawn.append(draw_examples(run, take(closest, pictured), model, clean))
+    views = {
+        f"{number}/{sample}": examples[sample]
+        for sample in held.tolist()
+        for number, examples in enumerate(drawn)
+        if sample in examples
+    }
+
+    text = f"All {counted(total, 'sample')}."
+    if total > len(held):
+        text = (
+            f"{whole(len(held))} of {counted(total, 'sample')}: of each class those that break at "
+            "the smallest budget first, then those that hold."
+        )
+    if views:
+        number = f"{whole(len(views))} of {counted(len(rows), 'answer')}"
+        text += f" Pictures: {number}, of broken samples whose clean input the run keeps. "
+        text += TEXT[manifest["data"]["domain"]["kind"]]
+    else:
+        broken = has_broken(records).any()
+        text += f" {'No kept sample was broken.' if broken else 'No adversarial input was found.'}"
+    content = {
+        "models": models,
+        "classes": {str(c): class_name(names, c) for c in np.unique(kept.label).tolist()}
+        | {str(c): class_name(names, c) for row in rows for c in (row[3], row[8]) if c is not None},
+        "attacks": [
+            [stage["name"], stage.get("label", stage["name"])] for stage in manifest["stages"]
+        ],
+        "eps": list(manifest["eps_text"]),
+        "distance": distance(str(manifest["distance"])),
+        "columns": ROWS,
+        "rows": rows,
+    }
+    return Samples(title="Sample by sample", text=text, content=content, views=views)
+
+
+def _most_telling(records: Records) -> Array:
+    """(at most `MOST`,) ids: round after round the next sample of every class, broken ones first."""
+    ids, first, inverse = np.unique(records.sample_id, return_index=True, return_inverse=True)
+    labels = records.label[first]
+    broken = np.full(len(ids), np.inf)
+    np.minimum.at(broken, inverse, np.ma.filled(records.broken.astype(np.float64), np.inf))
+
+    order = np.lexsort((ids, broken, labels))
+    starts = np.searchsorted(labels[order], labels[order])
+    turns = np.arange(len(ids)) - starts
+    rounds = np.lexsort((broken[order], turns, np.isinf(broken[order])))
+    return np.asarray(ids[order[rounds[:MOST]]])
+
+
+def _rows_of(
+    manifest: Mapping[str, Any], number: int, records: Records, closest: Records
+) -> list[list[Any]]:
+    """The samples of a model, as `ROWS` has them."""
+    attacks = {stage["name"]: at for at, stage in enumerate(manifest["stages"])}
+    hit = take(records, np.flatnonzero(has_broken(records)))
+    budgets = eps_index(np.asarray(manifest["eps"], np.float64), np.ma.getdata(hit.broken))
+    broken: dict[int, list[tuple[int, int]]] = {}
+    for sample, attack, budget in zip(hit.sample_id.tolist(), hit.attack, budgets, strict=True):
+        broken.setdefault(sample, []).append((attacks[str(attack)], int(budget)))
+    lost = set(records.sample_id[records.outcome == Outcome.FAILED].tolist())
+    size = sizes(closest, str(manifest["distance"])).tolist()
+    at = {sample: row for row, sample in enumerate(closest.sample_id.tolist())}
+
+    rows = []
+    for row in np.flatnonzero(records.attack == CLEAN).tolist():
+        sample = int(records.sample_id[row])
+        state = STATES.get(records.outcome[row], "unjudged" if sample in lost else "right")
+        answer = [int(records.clean_pred[row]), _share(records.clean_confidence[row])]
+        found: list[Any] = [None] * 4
+        if sample in at:
+            near = at[sample]
+            queries = closest.queries_to_success[near]
+            found = [
+                float(f"{size[near]:.3g}") if math.isfinite(size[near]) else None,
+                None if np.ma.is_masked(queries) else int(queries),
+                None if np.ma.is_masked(closest.adv_pred[near]) else int(closest.adv_pred[near]),
+                _share(closest.adv_confidence[near]),
+            ]
+        label = int(records.label[row])
+        rows.append([number, sample, label, *answer, state, *found, broken.get(sample, [])])
+    return rows
+
+
+def _share(value: Any) -> float | None:
+    """A probability to three digits; None for one that is not stored."""
+    return None if np.ma.is_masked(value) or not math.isfinite(value) else round(float(value), 3)
