@@ -163,8 +163,8 @@ def test_without_scripts_everything_reads_and_on_paper_what_is_folded(browser, s
 
 def counted(tab) -> tuple[int, int]:
     """How many samples are listed, and of how many."""
-    listed, of = re.findall(r"[\d,]+", tab.locator(".count").inner_text())[:2]
-    return int(listed.replace(",", "")), int(of.replace(",", ""))
+    number, of = re.findall(r"[\d,]+", tab.locator(".count").inner_text())[:2]
+    return int(number.replace(",", "")), int(of.replace(",", ""))
 
 
 def test_a_cell_opens_its_samples_and_back_returns(browser, single_page):
@@ -174,10 +174,10 @@ def test_a_cell_opens_its_samples_and_back_returns(browser, single_page):
             cell = tab.locator("#class-by-class .heat tbody tr").nth(row).locator("td").nth(column)
             k, n = map(int, re.findall(r"(\d+).of.(\d+)\)", cell.get_attribute("title"))[0])
             cell.click()
-            listed, of = counted(tab)
+            number, of = counted(tab)
             wrong = tab.locator(".choose select[name=outcome]")
             wrong.select_option("wrong")
-            assert of == n and listed + counted(tab)[0] == n - k
+            assert of == n and number + counted(tab)[0] == n - k
         assert "outcome=wrong" in tab.url and "class=" in tab.url
         tab.go_back()
         assert tab.locator(".choose select[name=outcome]").input_value() == "wrong"
@@ -203,11 +203,11 @@ def test_arrow_keys_alone_reach_every_sample(browser, single_page):
         number, _ = counted(tab)
         panel = tab.locator(".opened")
         panel.focus()
-        seen = set()
+        samples = set()
         for _ in range(number):
-            seen.add(panel.locator(".turn span").inner_text().partition(",")[0])
+            samples.add(panel.locator(".turn span").inner_text().partition(",")[0])
             tab.keyboard.press("ArrowRight")
-        assert len(seen) == number
+        assert len(samples) == number
 
 
 def test_a_page_moved_without_its_pictures_says_so(browser, make, monkeypatch, tmp_path):
@@ -217,10 +217,10 @@ def test_a_page_moved_without_its_pictures_says_so(browser, make, monkeypatch, t
     with open_page(browser, page) as tab:
         tab.wait_for_function("document.querySelector('.opened img').naturalWidth > 0")
         assert tab.locator(".missing").is_hidden()
-    moved = tmp_path / "moved.html"
-    moved.write_bytes(page.read_bytes())
+    copy = tmp_path / "moved.html"
+    copy.write_bytes(page.read_bytes())
     tab = browser.new_page()
-    tab.goto(moved.as_uri())
+    tab.goto(copy.as_uri())
     tab.wait_for_selector(".missing:visible")
     tab.close()
 

@@ -38,12 +38,12 @@ def images(markup: str) -> list[np.ndarray]:
     return [np.asarray(Image.open(io.BytesIO(base64.b64decode(text)))) for text in encoded]
 
 
-def drawn(run: Run, model: str = "net") -> dict[int, Example]:
+def draw_closest(run: Run, model: str = "net") -> dict[int, Example]:
     """The closest adversarial example of every sample whose clean input the run keeps."""
     clean, records = run.clean(), run.records()
     closest = take(records, shown.closest_rows(records, model, "linf"))
-    kept = take(closest, np.isin(closest.sample_id, list(clean)))
-    return shown.draw_examples(run, kept, model, clean)
+    pictured = take(closest, np.isin(closest.sample_id, list(clean)))
+    return shown.draw_examples(run, pictured, model, clean)
 
 
 def test_an_example_says_what_its_record_says(make):
@@ -52,7 +52,7 @@ def test_an_example_says_what_its_record_says(make):
     distances[0, [4, 8, 12]] = 0.25, 0.05, 0.1
     distances[1, 6] = 0.2
     run = Run.open(make({"net": distances}, np.arange(24) % 3, [0.1, 0.3], ["ant", "bee", "cow"]))
-    examples = drawn(run)
+    examples = draw_closest(run)
     assert {sample: example.caption for sample, example in examples.items()} == {
         8: "Sample 8, true class cow: broken within 26/255 by apgd-ce; Linf 0.05",
         12: "Sample 12, true class ant: broken within 26/255 by apgd-ce; Linf 0.1",
@@ -89,7 +89,7 @@ def test_every_kind_of_input_has_its_views(make):
                 shape=shape,
             )
         )
-        examples = drawn(run)
+        examples = draw_closest(run)
         assert sorted(examples) == [0, 2, 4]
         for example in examples.values():
             assert len(example.pictures) == views and ("touched: " in example.caption) == (

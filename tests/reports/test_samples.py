@@ -61,13 +61,13 @@ def test_states_at_every_budget_are_those_of_the_curve(make):
             worst = worst_case(cells)
             of_model = {row["sample"]: row for row in rows if row["model"] == number}
             assert sorted(of_model) == cells.ids.tolist()
-            for at, sample in enumerate(cells.ids.tolist()):
+            for index, sample in enumerate(cells.ids.tolist()):
                 row = of_model[sample]
                 for eps in range(len(cells.eps)):
                     is_broken = any(level <= eps for _, level in row["broken"])
                     state = row["state"] if row["state"] != "right" else "robust"
                     outcome = "broken" if is_broken and state != "wrong" else state
-                    assert outcome in states[int(worst[at, eps])], (seed, sample, eps)
+                    assert outcome in states[int(worst[index, eps])], (seed, sample, eps)
 
 
 def test_answers_and_distances_are_those_of_the_closest_row(make):
@@ -76,18 +76,18 @@ def test_answers_and_distances_are_those_of_the_closest_row(make):
         records, content = run.records(), block_of(run.path).content
         for values in content["rows"]:
             row = dict(zip(content["columns"], values, strict=True))
-            own = (records.model == content["models"][row["model"]]) & (
+            is_row = (records.model == content["models"][row["model"]]) & (
                 records.sample_id == row["sample"]
             )
-            (clean,) = np.flatnonzero(own & (records.attack == "clean"))
+            (clean,) = np.flatnonzero(is_row & (records.attack == "clean"))
             assert (
                 row["class"] == records.label[clean] and row["clean"] == records.clean_pred[clean]
             )
             assert content["classes"][str(row["clean"])] == NAMES[row["clean"]]
-            broken = np.flatnonzero(own & (records.outcome == "broken"))
+            broken = np.flatnonzero(is_row & (records.outcome == "broken"))
             assert len(broken) == len(row["broken"])
             if len(broken):
-                best = min(broken, key=lambda at: (records.broken[at], records.linf[at]))
+                best = min(broken, key=lambda index: (records.broken[index], records.linf[index]))
                 assert row["attacked"] == records.adv_pred[best]
                 assert row["size"] == pytest.approx(records.linf[best], rel=5e-3)
             else:
@@ -112,18 +112,18 @@ def test_large_pictures_lie_beside_the_page(make, monkeypatch, kind):
     shape = {"image": (3, 12, 9), "signal": (2, 90), "vector": (7,), "video": (3, 4, 8, 8)}[kind]
     path = random_run(make, 1, NAMES, kind=kind, shape=shape)
     result = open_result(path)
-    whole = stored(result.write().read_text(encoding="utf-8"))
+    embedded = stored(result.write().read_text(encoding="utf-8"))
     assert not (path / "samples").exists()
     monkeypatch.setattr(html, "EMBEDDED", 1)
     page = result.write().read_text(encoding="utf-8")
     beside = stored(page)
     files = sorted(file.relative_to(path).as_posix() for file in path.glob("samples/*"))
-    named = re.findall(r'src="(samples/[^"]+)"', "".join(beside["views"].values()))
-    assert files and sorted(named) == files
+    paths = re.findall(r'src="(samples/[^"]+)"', "".join(beside["views"].values()))
+    assert files and sorted(paths) == files
     assert result.write().read_text(encoding="utf-8") == page
-    embedded = re.findall(r"base64,([^\"]+)", "".join(whole["views"].values()))
-    pictures = [(path / name).read_bytes() for name in named if name.endswith("png")]
-    assert pictures == [base64.b64decode(text) for text in embedded]
+    texts = re.findall(r"base64,([^\"]+)", "".join(embedded["views"].values()))
+    pictures = [(path / name).read_bytes() for name in paths if name.endswith("png")]
+    assert pictures == [base64.b64decode(text) for text in texts]
     Run.open(path)  # files beside the page are no foreign ones
 
 

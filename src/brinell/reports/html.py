@@ -40,7 +40,7 @@ SHADES = 10
 
 def write(folder: Path, report: Report) -> Path:
     """Write `tables/*.csv` and `report.html`, which links to its neighbours, and where pictures of
-    samples are large, those beside it; returns the path of the page.
+    samples are large, a folder of them; returns the path of the page.
     """
     for name, text in csv_files(report).items():
         write_text(folder / "tables" / name, text)

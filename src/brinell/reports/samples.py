@@ -1,4 +1,4 @@
-"""Samples on a page: how cells name them, and their pictures in a folder beside it where they are
+"""Samples on a page: how cells name them, and their pictures in a folder next to it where they are
 large.
 """
 
@@ -14,7 +14,7 @@ from brinell.reports.values import Samples
 EMBEDDED = 4 * 2**20
 """Bytes of pictures up to which the page holds them itself."""
 FOLDER = "samples"
-"""The folder beside a page for its pictures."""
+"""The folder of the pictures of a page."""
 PNG = re.compile(r'(?<=src=")data:image/png;base64,([^"]+)')
 SVG = re.compile(r'<svg class="([^"]*)" (.*?aria-label="([^"]*)".*?</svg>)', re.DOTALL)
 STYLE = (
@@ -23,7 +23,7 @@ STYLE = (
     ".s0{color:#0a7cc4}.s1{color:#d9651a}.ref{color:#868b93;stroke-dasharray:3 3}"
     ".touched{fill:#a8860a;opacity:.25}"
 )
-"""Of signals that are files of their own: on light and on dark."""
+"""Of signals that are separate files: on light and on dark."""
 
 
 def where(**choice: Any) -> str:
@@ -38,7 +38,7 @@ def data_of(block: Samples, views: Mapping[str, str]) -> str:
 
 
 def take_out(views: Mapping[str, str]) -> tuple[dict[str, str], dict[str, bytes]]:
-    """Pictures as files of a folder beside the page: what is left of the views, and the files by
+    """Pictures as files of a folder next to the page: what is left of the views, and the files by
     their paths.
     """
     files: dict[str, bytes] = {}

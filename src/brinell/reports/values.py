@@ -245,7 +245,7 @@ class Samples:
 
     title: str
     text: str
-    """Which samples are held, and which have pictures."""
+    """Says which samples are held, and which have pictures."""
     content: Mapping[str, Any]
     """Models, classes, attacks, budgets and rows as JSON values (`reports.samples`)."""
     views: Mapping[str, Example]
