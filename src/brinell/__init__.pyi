@@ -76,6 +76,7 @@ class _BenchmarkSettings(TypedDict, total=False):
     seed: int
     batch_size: int
     device: Device
+    expect: float | None
 
 def benchmark(
     model: AnyModel, data: Data, y: Labels | None = None, *, distortions: str = 'gaussian-noise',
@@ -103,6 +104,7 @@ class _CertifySettings(TypedDict, total=False):
     seed: int
     batch_size: int
     device: Device
+    expect: float | None
 
 def certify(
     model: AnyModel | None = None, data: Data | None = None, y: Labels | None = None, query: File | None = None, *,
@@ -145,7 +147,7 @@ class _CorruptSettings(TypedDict, total=False):
 def corrupt(
     model: Models | None = None, data: Data | None = None, y: Labels | None = None, *, kind: str | Sequence[str] = (),
     severity: int | Sequence[int] = (1, 2, 3, 4, 5), reference: str | None = None, samples: int | str | None = None,
-    seed: int = 0, batch_size: int = 128, device: Device = 'auto', out: File | None = None,
+    seed: int = 0, batch_size: int = 128, device: Device = 'auto', expect: float | None = None, out: File | None = None,
     progress: ProgressOption | None = None, **settings: Unpack[_CorruptSettings],
 ) -> CorruptResult:
     """Corrupt inputs with the published corruptions or others at five severities, and count the errors of models."""
@@ -180,6 +182,7 @@ class _ExplainSettings(TypedDict, total=False):
     resume: bool
     on: str | None
     trust: File | None
+    expect: float | None
 
 def explain(
     model: AnyModel | None = None, data: Data | None = None, y: Labels | None = None, *, run: Folder | None = None,
@@ -289,6 +292,7 @@ class _TransferSettings(TypedDict, total=False):
     resume: bool
     on: str | None
     trust: File | None
+    expect: float | None
 
 def transfer(
     source: Folder | Sequence[Folder] | None = None, model: Models | None = None, data: Data | None = None,
@@ -307,6 +311,7 @@ class _UnrestrictedSettings(TypedDict, total=False):
     output: str | int | None
     resume: bool
     on: str | None
+    expect: float | None
 
 def unrestricted(
     model: Models | None = None, data: Data | None = None, y: Labels | None = None, *, judge: Models | None = None,

@@ -53,7 +53,8 @@ def call_of(study: Study) -> Callable[..., Any]:
             settings = arguments.pop("settings", {})
             result = carry_out(_prepare(study, arguments | settings, contexts))
 
-        for line in result.cautions() if hasattr(result, "cautions") else ():
+        lines = result.cautions() if hasattr(result, "cautions") else ()
+        for line in (*lines, *getattr(result, "misfits", ())):
             warnings.warn(line, BrinellWarning, stacklevel=2)
         return result
 

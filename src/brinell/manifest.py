@@ -251,6 +251,8 @@ class FolderManifest(GrowingManifest):
     """The models."""
     more_models: Listing[ModelFacts] = []
     """Further models, which were asked and not studied."""
+    fit: TableOf[str] = {}
+    """What is wrong with models that the data do not fit, by model."""
     derived_from: TableOf[str] = {}
     """Folders that it derives from, each with the digest of its manifest."""
     seconds: Annotated[Amount, TIMES]

@@ -159,7 +159,7 @@ class Affine:
         """The expression of x that prepares pictures x."""
         text, scale = "x", 1 / self.width[0]
         if any(self.centre):
-            text = f"x - {_written(self.centre)}"
+            text = f"x - {_written(self.centre)}".replace("- -", "+ ")
         if set(self.width) != {1.0}:
             text = f"({text})" if any(self.centre) else text
             is_unit = len(self.width) == 1 and scale > 4

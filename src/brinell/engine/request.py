@@ -89,6 +89,15 @@ Device = Annotated[
         "there is one."
     ),
 ]
+Expect = Annotated[
+    float | None,
+    Field(
+        ge=0,
+        le=1,
+        description="The clean accuracy that the author of the model states, 0 to 1, such as 0.93: "
+        "the check of clean accuracy fails if the samples exclude it. Default: none is stated.",
+    ),
+]
 """Options that several verbs have; what belongs to one verb has its text under its field."""
 
 
@@ -199,6 +208,12 @@ class BaseRequest(BaseModel):
         }
 
 
+class FitOptions(BaseRequest):
+    """Options of studies that ask models about data, which no folder keeps."""
+
+    expect: Expect = None
+
+
 def count_samples(samples: int | str | None, total: int, default: int | None = None) -> int:
     """The number of samples that a setting takes of `total`: at most as many as there are."""
     if samples == ALL:
@@ -258,9 +273,7 @@ class Request(BaseRequest):
     For masks pixels:0.5, iou:0.3, gone:CLASS or target:CLASS; for boxes missed:0.5, false:20,
     mislabelled, misplaced, joined by +, with @0.6 for the score of shown boxes. Default:
     misclassification, all pixels, or all four errors of boxes."""
-    expect: float | None = Field(default=None, ge=0, le=1)
-    """The clean accuracy that the author of the model states, 0 to 1, such as 0.93: the check of
-    clean accuracy fails if the samples exclude it. Default: none is stated."""
+    expect: Expect = None
     reject_class: str | None = None
     """The class by which the model rejects inputs: a name, a number, or last. A rejected input
     is not an adversarial example, and a rejected clean input is not correct. Default: no reject

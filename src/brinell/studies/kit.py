@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brinell.engine.piece import Piece as Piece
-from brinell.engine.request import IN_MEMORY, BaseRequest
+from brinell.engine.request import IN_MEMORY, BaseRequest, FitOptions
 
 if TYPE_CHECKING:
     import torch
@@ -112,6 +112,8 @@ class Study:
     request: type[BaseRequest]
     """Type of the request; its fields are the options of the command and the keywords of the
     call."""
+    checks_fit: bool = True
+    """True if a study with `rows` begins with the check whether its models and data fit."""
     options: type[BaseRequest] | None = None
     """How a call is carried out, beside what is asked for: further options, which no folder
     keeps."""
@@ -158,7 +160,10 @@ class Study:
             self.package or self.request.__module__,
             kit if self.resume is None else self.resume,
         )
-        for name, value in {"run": run, "resume": resume, "package": package}.items():
+        fits = kit and self.checks_fit and "model" in self.request.model_fields
+        options = FitOptions if fits and self.options is None else self.options
+        values = {"run": run, "resume": resume, "package": package, "options": options}
+        for name, value in values.items():
             object.__setattr__(self, name, value)  # the record is frozen for everybody else
 
     def function(self, name: str) -> Any:

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from brinell.analysis.folder_result import ClaimingResult, Result
-from brinell.core import bounded
+from brinell.core import bounded, checks
 from brinell.core.outward import printable
 from brinell.reports import html, terminal
 from brinell.reports.notebook import notebook
-from brinell.reports.values import Cell, Claimed, Code, Report, Seconds
+from brinell.reports.values import Cell, Claimed, Code, Note, Report, Seconds
 from brinell.store.folder import MANIFEST, PAGE
 
 
@@ -91,13 +91,24 @@ class FolderResult(ReportedResult, ClaimingResult):
         manifest: dict[str, Any] = bounded.json_of(Path(self.folder) / MANIFEST)
         return manifest
 
+    @property
+    def misfits(self) -> list[str]:
+        """What is wrong with models that the data do not fit."""
+        texts = self.manifest.get("fit", {})
+        return [f"{model}: {text}" for model, text in texts.items()]
+
     def write(self) -> Path:
         """Write the page and its tables into the folder."""
         report, manifest = self.report(), self.manifest
         facts = (*report.provenance, *provenance(manifest), ("computed in", Seconds(self.seconds)))
-        return html.write(
-            Path(self.folder), replace(report, request=manifest["request"], provenance=facts)
+        faults = [Note(str(checks.Code.CLEAN), "warn", f"{text}.") for text in self.misfits]
+        report = replace(
+            report,
+            request=manifest["request"],
+            provenance=facts,
+            notes=[*report.notes, *faults],
         )
+        return html.write(Path(self.folder), report)
 
 
 def provenance(manifest: Mapping[str, Any]) -> list[tuple[str, Cell]]:

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from brinell.core.errors import RequestError, StoppedError, TimeUpError, option
 from brinell.core.model import Model
 from brinell.core.record import Array
 from brinell.core.version import VERSION
-from brinell.engine import provenance
+from brinell.engine import fit, provenance
 from brinell.engine.answers import with_logits
 from brinell.engine.cells import content_hash
 from brinell.engine.class_counts import check_classes
@@ -32,7 +33,7 @@ from brinell.engine.plan import (
     model_opener,
     unreadable_samples,
 )
-from brinell.engine.request import BaseRequest, count_samples
+from brinell.engine.request import BaseRequest, FitOptions, count_samples
 from brinell.engine.selection import Select, Selection, choose_samples
 from brinell.engine.sources import open_data
 from brinell.engine.time_limit import TimeLimit
@@ -203,6 +204,10 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
             limit = TimeLimit(getattr(call.options, "minutes", None))
             driver = Driver(job.path, pool, limit)
             ready, answer_facts = _ready(plan, driver, stack)
+            faults = driver.make_once("fit", partial(find_faults, ready, call))
+            for name, text in faults.items():
+                call.progress.warn(f"{name}: {text}")
+
             limit.begin_share(1)
             pieces = _pieces(study, ready, call, pieces_of)
             try:
@@ -221,6 +226,7 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
                 **models,
                 "derived_from": derived_from,
                 **answer_facts,
+                **({"fit": faults} if faults else {}),
                 **plan.about,
                 **facts,
                 "finished": provenance.timestamp(),
@@ -242,6 +248,30 @@ def _pieces(
     """
     pieces = (pieces_of or study.resolve("run:pieces"))(plan, call)
     return pieces if isinstance(pieces, Generator) else list(pieces)
+
+
+def find_faults(plan: Plan, call: Call) -> dict[str, str]:
+    """What is wrong with the models of a study that the data do not fit, by model."""
+    info, faults = plan.dataset.info, dict[str, str]()
+    is_asked = isinstance(call.options, FitOptions) and info.truth is None
+    if not is_asked or info.distorted or not len(plan.ids):
+        return faults
+
+    specs = getattr(call.request, "model", ())
+    specs = (specs,) if isinstance(specs, str) else specs
+    for model, spec in itertools.zip_longest(plan.models.values(), specs[: len(plan.models)]):
+        finding = fit.check_fit(
+            model,
+            plan.dataset,
+            plan.ids,
+            plan.labels,
+            plan.device,
+            spec=spec or "",
+            expect=call.options.expect,
+        )
+        if finding is not None and finding.passed is False:
+            faults[model.name] = finding.text
+    return faults
 
 
 def _named_folders(request: BaseRequest, ignored: Collection[str]) -> dict[str, str]:

@@ -3,9 +3,10 @@ few passes.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from brinell.analysis.folder_result import Result
+from brinell.engine.adaptive import conditions
 from brinell.engine.group_attack import predict
 from brinell.engine.plan import ModelSource, Plan
 from brinell.reports.numbers import counted, distance, listed, seconds, whole
@@ -35,7 +36,7 @@ class PlannedCell(Result):
     """The time of these at the pace of the model; null for a model on another machine, which is
     asked nothing."""
     waits: bool
-    """True if the stage waits for an alarm."""
+    """True if the stage waits for an alarm that is not certain beforehand."""
     skipped: str | None
     """Why the attack cannot run on this model; null where it can."""
 
@@ -61,24 +62,15 @@ class PlanResult(ReportedResult):
     def report(self) -> Report:
         """The cost of each model and attack."""
         sentences, notes = [], []
-        runs = [cell for cell in self.cells if not cell.waits and not cell.skipped]
+        runs = [cell for cell in self.cells if not cell.skipped]
         for model in dict.fromkeys(cell.model for cell in self.cells):
-            own = [cell for cell in runs if cell.model == model]
-            most = sum(cell.forwards_at_most + cell.backwards_at_most for cell in own)
-            times = [cell.seconds_at_most for cell in own if cell.seconds_at_most is not None]
-            sentences.append(
-                f"{model}: at most {whole(most)} "
-                f"passes{f', {seconds(sum(times))}' if times else ''}."
-            )
             cells = [cell for cell in self.cells if cell.model == model]
-            if waiting := sum(cell.waits and not cell.skipped for cell in cells):
-                notes.append(
-                    Note(
-                        "waits",
-                        "warn",
-                        f"{model}: {counted(waiting, 'more stage')} may follow on an alarm.",
-                    )
-                )
+            own = [cell for cell in runs if cell.model == model]
+            certain = [cell for cell in own if not cell.waits]
+            sentence = f"{model}: at most {_cost(certain)}"
+            if len(own) > len(certain):
+                sentence += f", up to {_cost(own)} if a check fails, as where gradients are missing"
+            sentences.append(f"{sentence}.")
             for reason in dict.fromkeys(
                 cell.skipped for cell in cells if cell.skipped and not cell.waits
             ):
@@ -103,7 +95,7 @@ class PlanResult(ReportedResult):
                     rows=[
                         (
                             c.model,
-                            c.label,
+                            f"{c.label} (if a check fails)" if c.waits else c.label,
                             c.forwards_at_most + c.backwards_at_most,
                             Seconds(c.seconds_at_most),
                         )
@@ -114,6 +106,13 @@ class PlanResult(ReportedResult):
             ],
             notes=notes,
         )
+
+
+def _cost(cells: Sequence[PlannedCell]) -> str:
+    """The passes and the time of attacks at most."""
+    most = sum(cell.forwards_at_most + cell.backwards_at_most for cell in cells)
+    times = [cell.seconds_at_most for cell in cells if cell.seconds_at_most is not None]
+    return f"{whole(most)} passes{f', {seconds(sum(times))}' if times else ''}"
 
 
 def estimate_plan(plan: Plan) -> PlanResult:
@@ -141,8 +140,16 @@ def _cells(plan: Plan, source: ModelSource) -> Iterator[PlannedCell]:
             start = time.perf_counter()
             predict(model, x, plan.request.batch_size)
             pace = (time.perf_counter() - start) / max(1, len(x))
+    plain = {stage.name for stage in plan.stages if not stage.waits}
+    certain = conditions(
+        (),
+        incomplete=bool(plain & source.skipped.keys()),
+        repaired=None,
+        labels_only=source.facts["access"] == "labels",
+    )
     for stage in plan.stages:
         forwards, backwards = plan.cost(source, stage)
+        waits = stage.gradient != "own" or stage.turn.when not in (None, *certain)
         yield PlannedCell(
             model=source.name,
             attack=stage.name,
@@ -150,6 +157,6 @@ def _cells(plan: Plan, source: ModelSource) -> Iterator[PlannedCell]:
             forwards_at_most=forwards,
             backwards_at_most=backwards,
             seconds_at_most=None if pace is None else pace * (forwards + BACKWARD * backwards),
-            waits=stage.waits,
+            waits=waits,
             skipped=source.skipped.get(stage.name),
         )

@@ -123,9 +123,14 @@ def repeat(call: Call, folder: Path) -> CertifyResult:
     return result
 
 
+def _audited_run(call: Call) -> AuditedRun:
+    """The audit that a call is about, or none."""
+    return call.options if isinstance(call.options, AuditedRun) else AuditedRun()
+
+
 def make_plan(call: Call) -> CertifyPlan:
     """Open the data and the model, and refuse what cannot be bounded before anything is attacked."""
-    request, options = call.request, call.options or AuditedRun()
+    request, options = call.request, _audited_run(call)
     smoothing = _smoothing(request) if request.is_smoothing else None
     budgets = parse_eps(
         request.eps or (BUDGETS if smoothing is None else f"0:{smoothing.largest!r}:{RADII}")
@@ -241,7 +246,7 @@ def certify(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes
     ids, labels = plan.ids[part], plan.labels[part]
     ((name, model),) = plan.models.items()
     x = plan.dataset.load(ids.tolist())
-    options = call.options or AuditedRun()
+    options = _audited_run(call)
     if options.run is None:
         attacked = attack(plan, call, x, labels)
     else:
@@ -319,7 +324,7 @@ def ask_tools(
     answers.
     """
     attacked.first[attacked.failed | ~attacked.right] = 0
-    verdicts, answers = [], (call.options or AuditedRun()).answers
+    verdicts, answers = [], _audited_run(call).answers
     with TemporaryDirectory(prefix="brinell-") as directory:
         for command in call.request.solver:
             tool = Path(shlex.split(command)[0]).name

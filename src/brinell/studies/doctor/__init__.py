@@ -6,11 +6,7 @@ Without, it shows the installation; the exit code is 1 if a package that Brinell
 too old. It attacks nothing and downloads nothing.
 """
 
-from typing import Annotated
-
-from pydantic import Field
-
-from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, ModelSpec
+from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, Expect, ModelSpec
 from brinell.studies.kit import Output, Study
 
 
@@ -21,8 +17,7 @@ class DoctorRequest(BaseRequest):
     """The data, named as for brinell audit, with which the models are tried."""
     model: tuple[ModelSpec, ...] = ()
     """A model, named as for brinell audit. Several are named by repeating it."""
-    expect: Annotated[float, Field(ge=0, le=1)] | None = None
-    """The clean accuracy that the author of the model states, 0 to 1, such as 0.93."""
+    expect: Expect = None
     device: Device = "auto"
     batch_size: BatchSize = 128
 

@@ -81,6 +81,7 @@ STUDY = Study(
     verb="harden",
     request=HardenRequest,
     rows="result:Checks",
+    checks_fit=False,  # its network may be untrained, and both audits check it
     result="result:HardenResult",
     claimed=(("rows.parquet", TRAINING), ("checkpoints/last.safetensors", TRAINING)),
     memory=("model", "data", "train"),
