@@ -177,22 +177,35 @@ def count_prose(folder: Path, pattern: re.Pattern[str]) -> Count:
 
 
 def compared_texts(folder: Path) -> list[Place]:
-    """Texts of three words or more, other than docstrings, that compare outside of `SPEAKERS`."""
+    """Texts of three words or more, other than docstrings, that compare outside of `SPEAKERS`.
+
+    A value within an f-string counts as a word.
+    """
     places = []
     for path in python_files(folder):
         name = path.relative_to(folder)
         if name.parts[0] not in COMPARING_ROOMS or name.as_posix() in SPEAKERS:
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        skipped = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):
+            if id(node) in skipped:
+                continue
             match node:
-                case ast.Constant(value=str(text)) if id(node) not in prose:
-                    plain = text.lower()
-                    for meaning in NO_SENTENCES:
-                        plain = plain.replace(meaning, "")
-                    if COMPARED.search(plain) and len(text.split()) > 2:
-                        places.append(Place(path, node.lineno, text))
+                case ast.JoinedStr(values=parts):
+                    skipped |= {id(part) for part in parts}
+                    text = "".join(
+                        part.value if isinstance(part, ast.Constant) else "{}" for part in parts
+                    )
+                case ast.Constant(value=str(text)):
+                    pass
+                case _:
+                    continue
+            plain = text.lower()
+            for meaning in NO_SENTENCES:
+                plain = plain.replace(meaning, "")
+            if COMPARED.search(plain) and len(text.split()) > 2:
+                places.append(Place(path, node.lineno, text))
     return places
 
 

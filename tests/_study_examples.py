@@ -60,14 +60,18 @@ EXAMPLES = {
         "model": SMALL,
         "samples": 10,
         "kind": ["published-fog", "gaussian-noise"],
-        "severity": [2],
+        "severity": [5],
     },
     "audit pictures": {"eps": "0.05,0.2", "attack": ["sea?steps=3"]},
     "transfer pictures": {"eps": "0.05", "attack": "sea?steps=3"},
     "epsilon": {"data": "digits", "samples": 20, "pairs": 0, "norm": ["linf"]},
-    "explain": {"model": SMALL, "samples": 4, "method": ["gradient", "occlusion"], "steps": 4},
+    "explain": {"model": SMALL, "samples": 9, "method": ["gradient", "occlusion"], "steps": 4},
     "harden": {"samples": 10, "epochs": 1, "eps": "0.1", "attack": ["fgsm"]},
-    "transfer": {"model": [SMALL, f"{SMALL}&seed=1"], "samples": 10, "eps": "0.1"},
+    "transfer": {
+        "model": [SMALL, f"{SMALL}&seed=1", f"{SMALL}&seed=2"],
+        "samples": 10,
+        "eps": "0.1",
+    },
     "unrestricted": {"model": [SMALL], "per_class": 1, "steps": 5},
 }
 OF_CLASSES = ["audit", "certify", "corrupt", "epsilon", "explain", "transfer"]

@@ -2,6 +2,7 @@
 violation."""
 
 import ast
+import random
 import re
 import shutil
 import subprocess
@@ -80,6 +81,49 @@ def test_names_and_prose_are_counted(root, tmp_path):
         copies = 1 if "`" in text else 2
         assert len(words.count_prose(tmp_path, words.HEADLESS).places) == copies * headless, text
         assert len(words.count_prose(tmp_path, words.TURNS).places) == copies * turns, text
+
+
+COMPARING = ("weakest", "strongest", "leads", "more than chance", "most robust", "worse", "better")
+FORMS = (
+    "text = 'the net is {word} here'",
+    "text = f'{{net}} {word} {{rate}}'",
+    "text = ('the net is ' f'{word} with {{rate}}')",
+    "notes.append(f'At {{eps}} the {word} of all')",
+    "table = Table(text='X. {word} is Y.')",
+)
+"""Sentences that compare."""
+HARMLESS = (
+    '"""The net is {word} than all others."""',
+    "# The net is {word} than all others.",
+    "kind = '{word}'",
+)
+"""Docstrings, comments and labels, which compare nothing."""
+
+
+def test_a_sentence_that_compares_is_built_by_statements_alone(root, tmp_path):
+    """Whatever the word, the form and the room; elsewhere, and in other forms, nothing is found."""
+    words = script(root, "check_words")
+    rng = random.Random(0)
+    caught = 0
+    for number in range(60):
+        package = tmp_path / f"{number}"
+        word = rng.choice(COMPARING)
+        room = rng.choice((*words.COMPARING_ROOMS, "engine", "attacks"))
+        name = rng.choice(("words.py", "deep/words.py", "statements.py"))
+        file = package / room / name
+        file.parent.mkdir(parents=True)
+        is_sentence = rng.random() < 0.6
+        line = rng.choice(FORMS if is_sentence else HARMLESS).format(
+            word=word if is_sentence else word.split()[-1]
+        )
+        file.write_text(f"net = rate = eps = 1\n{line}\n")
+        is_place = is_sentence and room in words.COMPARING_ROOMS
+        is_place &= f"{room}/{name}" not in words.SPEAKERS
+        places = words.compared_texts(package)
+        assert [place.line for place in places] == [2] * is_place, (room, name, line)
+        caught += is_place
+    assert 10 < caught < 50
+    assert not words.compared_texts(root / "src" / "brinell")
 
 
 def test_rooms_above_their_ceiling_and_unreadable_code_are_found(
