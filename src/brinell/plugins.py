@@ -12,7 +12,9 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
@@ -36,6 +38,23 @@ FOLDERS = {
     "model": "brinell.models",
 }
 """Kind to the package whose modules are its plugins."""
+
+
+_REFUSES: ContextVar[bool] = ContextVar("refuses", default=False)
+
+
+class ForeignCodeError(RequestError):
+    """Code that does not run where another's folder is judged."""
+
+
+@contextmanager
+def refusing_code() -> Iterator[None]:
+    """Context in which plugins of files and modules that a spec names are refused."""
+    token = _REFUSES.set(True)
+    try:
+        yield
+    finally:
+        _REFUSES.reset(token)
 
 
 class Spec(NamedTuple):
@@ -146,6 +165,8 @@ def _unknown_option(kind: str, name: str, key: str, fields: Iterable[str]) -> Re
 def _scratch(kind: str, name: str) -> type[Any]:
     """The dataclass that `file.py:Class` or `module:Class` names."""
     source, _, attribute = name.rpartition(":")
+    if _REFUSES.get():
+        raise ForeignCodeError(f"{kind} {name} is code, which does not run where it is judged")
     if not source:
         raise RequestError(
             f"{name!r} names no class: write file.py:Class or module:Class for a {kind} of your own"

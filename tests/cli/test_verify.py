@@ -27,7 +27,7 @@ def test_verify_passes_on_a_good_run(good, ask, capsys):
         answer["verified_claims"]
     )
     assert cli(["verify", str(good)]) == 0
-    assert "All holds that is not a claim." in capsys.readouterr().out
+    assert "All that was repeated holds." in capsys.readouterr().out
 
 
 def rehash(copy):

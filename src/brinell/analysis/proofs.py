@@ -1,5 +1,6 @@
 """Rates between proofs and attacks: of a certification, and of an audit that was certified."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from brinell.analysis.robust_accuracy import rate
 from brinell.core.errors import RequestError
 from brinell.core.record import Array
 from brinell.store import rows
-from brinell.store.proofs import CERTIFIED, FAILED, OPEN, PROOFS, TABLE, Outcomes
+from brinell.store.proofs import CERTIFIED, FAILED, OPEN, PROOFS, TABLE, TOOL, Outcomes
 from brinell.store.run import inner_folder
 
 
@@ -19,7 +20,11 @@ class Band(Result):
     """The two bounds of robust accuracy over the budgets."""
 
     certified: list[Rate]
-    """Share of samples that are proven robust: never above the truth."""
+    """Share of samples that are proven robust: never above the truth. A verification repeats these
+    proofs."""
+    with_verifiers: list[Rate] = []
+    """The share with the proofs of outside verifiers, which no verification repeats; empty without
+    any."""
     robust: list[Rate]
     """Share of samples that no attack broke: never below the truth."""
     open: list[Rate]
@@ -27,7 +32,7 @@ class Band(Result):
 
 
 def band_of(table: Outcomes, levels: Array) -> Band:
-    """The rates of some rows."""
+    """The rates of some rows; `with_verifiers` stays empty."""
     certified = []
     robust = []
     undecided = []
@@ -37,6 +42,16 @@ def band_of(table: Outcomes, levels: Array) -> Band:
         robust.append(rate_of(np.isin(outcome, (CERTIFIED, OPEN)), outcome, level))
         undecided.append(rate_of(outcome == OPEN, outcome, level))
     return Band(certified=certified, robust=robust, open=undecided)
+
+
+def of_tools(table: Outcomes) -> Array:
+    """(rows,) bool: proofs of outside verifiers."""
+    return (table.outcome == CERTIFIED) & np.char.startswith(table.method.astype(str), TOOL)
+
+
+def without_tools(table: Outcomes) -> Outcomes:
+    """Rows as they are without outside verifiers, whose proofs no verification repeats."""
+    return replace(table, outcome=np.where(of_tools(table), OPEN, table.outcome))
 
 
 def rate_of(counted: Array, outcome: Array, eps: float) -> Rate:
@@ -52,7 +67,7 @@ def with_proofs(result: ModelResult, run: Path | str) -> ModelResult:
     if folder is None:
         return result
 
-    table = TABLE.read(folder).rows
+    table = without_tools(TABLE.read(folder).rows)
     levels = np.unique(table.eps)
     positions = eps_index(levels, np.array(result.eps))
     if (positions < 0).any():

@@ -2,24 +2,57 @@
 more early breaks than chance explains.
 """
 
-from math import comb
+from collections.abc import Sequence
+from math import ceil, comb
+
+from brinell.core.intervals import wilson
 
 CHANCE = 1e-3
 """A random model is refused if its drawn samples break this improbably more often earlier in the
 repetition than later."""
+MISSED = 0.05
+"""A verification decides if it misses a change that it ought to see with this probability at most;
+of a random model, if earlier breaks are no less probable than that."""
+
+
+def change_to_see(robust: Sequence[int], judged: Sequence[int]) -> int:
+    """How many samples make a change by the width of the printed interval of a robust accuracy: that
+    of the largest budget at which so many count as robust; else as many as do at any.
+
+    Args:
+        robust: samples that count as robust, at each budget in ascending order.
+        judged: those that were judged, likewise.
+    """
+    for count, n in zip(reversed(robust), reversed(judged), strict=True):
+        interval = wilson(count, n)
+        change = 1 if interval is None else ceil(n * (interval.high - interval.low))
+        if change <= count:
+            return change
+    return max(robust, default=0)
+
+
+def draws_to_see(samples: int, forged: int) -> int:
+    """The fewest draws, of `samples`, that miss `forged` false ones with probability `MISSED` at
+    most.
+    """
+    draws = range(samples + 1)
+    return next((k for k in draws if miss_probability(samples, k, forged) <= MISSED), 0)
 
 
 def miss_probability(samples: int, draws: int, forged: int, turning: float | None = None) -> float:
     """Probability that a repetition of `draws` samples, of `samples`, misses `forged` false ones.
 
     One that is drawn is noticed; but of a random model, where a share `turning` of the true ones
-    breaks otherwise by chance, only where more break earlier than `most_earlier`.
+    breaks otherwise by chance, only where more break earlier than `most_earlier` of `MISSED`.
     """
+    if turning is None:
+        return comb(samples - forged, draws) / comb(samples, draws)
+
     probability = 0.0
     # By how many of the false ones are drawn.
     for hits in range(max(0, draws - samples + forged), min(forged, draws) + 1):
-        turned = round((turning or 0.0) * (draws - hits))
-        most = 0 if turning is None else most_earlier(hits + turned)
+        turned = round(turning * (draws - hits))
+        most = most_earlier(hits + turned, MISSED)
         passing = sum(comb(turned, earlier) for earlier in range(most - hits + 1)) / 2**turned
         probability += (
             passing
@@ -30,12 +63,12 @@ def miss_probability(samples: int, draws: int, forged: int, turning: float | Non
     return probability
 
 
-def most_earlier(turned: int) -> int:
+def most_earlier(turned: int, chance: float = CHANCE) -> int:
     """How many samples, of those that break at another budget than recorded, may break at a smaller
-    one by a sign test.
+    one by a sign test, which refuses what is less probable than `chance`.
     """
     most, tail = turned, 1
-    while tail < CHANCE * 2**turned:
+    while tail < chance * 2**turned:
         most -= 1
         tail += comb(turned, most)
     return most

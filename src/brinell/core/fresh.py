@@ -1,11 +1,14 @@
-"""A process that is split off before a model is asked anything, and answers once, at the end.
+"""Processes in which a model answers apart from whoever asks it.
 
-A deep copy shares with a model what its class, other modules or `__deepcopy__` keep; a process does
-not. Split off, it sleeps on a pipe and costs milliseconds; its memory is that of the beginning.
-Nothing is pickled: numbers go over the pipe as they are, beside facts in JSON.
+One is split off before a model is asked anything, and answers once, at the end. A deep copy shares
+with a model what its class, other modules or `__deepcopy__` keep; a process does not. Split off, it
+sleeps on a pipe and costs milliseconds; its memory is that of the beginning.
 
-Both processes see the same disks and machines. Python tells which files are opened, so an answer
-that was made with a file that is written, or was since the beginning, is told from others.
+Another is started anew, so that the code of a model runs where nothing is judged; it answers as
+long as it is asked. Nothing is pickled: arrays go over the pipe as they are, beside facts in JSON.
+
+Processes see the same disks and machines. Python tells which files are opened, so an answer that
+was made with a file that is written, or was since the beginning, is told from others.
 """
 
 import json
@@ -13,14 +16,19 @@ import math
 import os
 import select
 import signal
+import socket
 import stat
 import struct
+import subprocess
 import sys
+import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from functools import cache
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -33,11 +41,109 @@ Answer = Callable[[Facts, Tensor], tuple[dict[str, Any], Tensor]]
 """Makes facts and float32 numbers of facts and float32 numbers."""
 
 LENGTHS = struct.Struct("<QQ")
-"""The numbers of bytes of the facts and of the numbers of a message, which come before it."""
+"""The numbers of bytes of the facts and of the arrays of a message, which come before it."""
+NUMBER = struct.Struct("<q")
+"""The number of a process."""
+MOST_BYTES = 2**34
+"""Bytes of a message at most."""
+TYPES = frozenset({"float32", "float64", "float16", "int64", "int32", "uint8", "bool"})
+"""Types of arrays that a message holds; others become float32."""
 OUTSIDE = {"sqlite3.connect": 0, "socket.connect": 1}
 """Events of Python by which a process reaches what others reach too, with the place of its name."""
 IGNORED = ("/dev/null", "/dev/urandom", "/proc/", "/sys/")
 """Beginnings of files that keep nothing."""
+
+
+class Pipe(NamedTuple):
+    """The ends of two pipes over which messages come and go."""
+
+    reader: int
+    writer: int
+
+    @classmethod
+    def pair(cls) -> tuple["Pipe", "Pipe"]:
+        """The ends of whoever asks, who never waits for more than a deadline, and those of whoever
+        answers.
+        """
+        to_other, writer = os.pipe()
+        reader, from_other = os.pipe()
+        os.set_blocking(writer, False)
+        return cls(reader, writer), cls(to_other, from_other)
+
+    def close(self) -> None:
+        """Close both ends."""
+        os.close(self.reader)
+        os.close(self.writer)
+
+    def send(self, facts: Facts, arrays: Sequence[Tensor], deadline: float = math.inf) -> None:
+        """Send a message.
+
+        Raises:
+            OSError: the other side is gone, or does not take it by the deadline.
+        """
+        contents = [_content(array) for array in arrays]
+        places = [[str(content.dtype), list(content.shape)] for content in contents]
+        head = json.dumps({"facts": facts, "arrays": places}).encode()
+        body = b"".join(content.tobytes() for content in contents)
+        message = memoryview(LENGTHS.pack(len(head), len(body)) + head + body)
+        while message:
+            if not select.select([], [self.writer], [], _left(deadline))[1]:
+                raise TimeoutError("the other side does not read")
+            message = message[os.write(self.writer, message[: 2**20]) :]
+
+    def receive(self, deadline: float = math.inf) -> tuple[dict[str, Any], list[Tensor]] | None:
+        """The next message; None if the other side ended, has not sent it by the deadline, or sent
+        something else.
+        """
+        lengths = self._read(LENGTHS.size, deadline)
+        if lengths is None or sum(LENGTHS.unpack(lengths)) > MOST_BYTES:
+            return None
+        head_length, body_length = LENGTHS.unpack(lengths)
+        head = self._read(head_length, deadline)
+        body = self._read(body_length, deadline)
+        if head is None or body is None:
+            return None
+
+        try:
+            message = json.loads(head)
+            return dict(message["facts"]), list(_arrays(body, message["arrays"]))
+        except (ValueError, TypeError, LookupError, RecursionError):
+            return None
+
+    def _read(self, count: int, deadline: float) -> bytes | None:
+        content = bytearray()
+        while len(content) < count:
+            if not select.select([self.reader], [], [], _left(deadline))[0]:
+                return None
+            part = os.read(self.reader, min(count - len(content), 2**20))
+            if not part:
+                return None
+            content += part
+        return bytes(content)
+
+
+def _left(deadline: float) -> float | None:
+    """The seconds that are left; None without a deadline."""
+    return None if deadline == math.inf else max(0.0, deadline - time.monotonic())
+
+
+def _content(tensor: Tensor) -> np.ndarray[Any, Any]:
+    tensor = tensor.detach().cpu().contiguous()
+    is_known = str(tensor.dtype).removeprefix("torch.") in TYPES
+    content: np.ndarray[Any, Any] = (tensor if is_known else tensor.float()).numpy()
+    return content
+
+
+def _arrays(body: bytes, places: Sequence[tuple[str, Sequence[int]]]) -> Iterator[Tensor]:
+    """The arrays in a body, by their types and shapes."""
+    start = 0
+    for name, shape in places:
+        if name not in TYPES or any(side < 0 for side in shape):
+            raise ValueError(name)
+        count = math.prod(shape)
+        values = np.frombuffer(body, name, count, start) if count else np.empty(0, name)
+        start += values.nbytes
+        yield torch.from_numpy(values.copy().reshape(shape))
 
 
 class FreshProcess:
@@ -49,8 +155,7 @@ class FreshProcess:
         if not hasattr(os, "fork"):
             return
 
-        to_child, self._writer = os.pipe()
-        self._reader, from_child = os.pipe()
+        self._pipe, other = Pipe.pair()
         watch = Watch(time.time())
         sys.stdout.flush()
         sys.stderr.flush()
@@ -59,11 +164,9 @@ class FreshProcess:
             self._child = os.fork()
 
         if not self._child:
-            os.close(self._writer)
-            os.close(self._reader)
-            _serve(to_child, from_child, answer, watch)
-        os.close(to_child)
-        os.close(from_child)
+            self._pipe.close()
+            _serve(other, answer, watch)
+        other.close()
 
     def ask(self, facts: Facts, x: Tensor, seconds: float) -> tuple[dict[str, Any], Tensor]:
         """What `answer` makes of these facts and numbers, within so many seconds.
@@ -77,28 +180,153 @@ class FreshProcess:
         if not self._child:
             raise ModelError("this system cannot split a process, or it was asked already")
 
-        try:
-            _send(self._writer, facts, x)
-            answer = _receive(self._reader, time.monotonic() + seconds)
-        except OSError:
-            answer = None
+        answer = _exchange(self._pipe, facts, [x], seconds)
         self.close()
-
         if answer is None:
             raise ModelError("the process that opens the model anew ended, or does not answer")
         if "error" in answer[0]:
             raise ModelError(f"in a new process the model fails ({answer[0]['error']})")
-        return answer
+        return answer[0], answer[1][0]
 
     def close(self) -> None:
         """End the process."""
         if self._child:
-            os.close(self._writer)
-            os.close(self._reader)
+            self._pipe.close()
             with suppress(ProcessLookupError):
                 os.kill(self._child, signal.SIGKILL)
             os.waitpid(self._child, 0)
             self._child = 0
+
+
+class Nursery:
+    """A process of its own interpreter that has imported a module and does nothing; others are split
+    from it, in which a model answers.
+
+    The module gets the number of its end of a connection, and calls `nurse`.
+    """
+
+    def __init__(self, module: str) -> None:
+        self._connection, other = socket.socketpair()
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module, str(other.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[other.fileno()],
+            start_new_session=True,
+        )
+        other.close()
+        self._turn = tempfile.TemporaryFile()
+        weakref.finalize(self, _close, self._process, self._connection, self._turn)
+
+    def begin(self) -> tuple[int, Pipe]:
+        """Split a process off; returns its number, and the pipe to ask it.
+
+        Raises:
+            ModelError: there is no nursery any more.
+        """
+        import fcntl  # Windows has none
+
+        pipe, other = Pipe.pair()
+        fcntl.lockf(self._turn, fcntl.LOCK_EX)  # processes that were split from this one ask, too
+        try:
+            socket.send_fds(self._connection, [NUMBER.pack(0)], other)
+            (process,) = NUMBER.unpack(self._connection.recv(NUMBER.size))
+        except (OSError, struct.error):
+            pipe.close()
+            raise ModelError("the process that keeps models apart ended") from None
+        finally:
+            fcntl.lockf(self._turn, fcntl.LOCK_UN)
+            other.close()
+        return process, pipe
+
+    def end(self, process: int, pipe: Pipe) -> None:
+        """End a process, and those that it started."""
+        pipe.close()
+        with suppress(OSError):
+            self._connection.send(NUMBER.pack(process))
+
+
+def _close(process: subprocess.Popen[bytes], *files: Any) -> None:
+    """Let a nursery end."""
+    for file in files:
+        file.close()
+    process.wait()
+
+
+def nurse(connection: int, answer: Callable[[Pipe], object]) -> None:
+    """Split a process off for each pipe that comes over a connection, until that is closed; in it
+    `answer` runs.
+
+    Nobody else waits for these processes, so that their numbers stay theirs.
+    """
+    children = set[int]()
+    with socket.socket(fileno=connection) as line:
+        while True:
+            message, ends, *_ = socket.recv_fds(line, NUMBER.size, 2)
+            number = NUMBER.unpack(message)[0] if message else None
+            for child in children & {number} if message else set(children):
+                with suppress(ProcessLookupError):
+                    os.killpg(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                children.remove(child)
+            if number is None:
+                return
+            if ends:
+                child = os.fork()
+                if not child:
+                    line.close()
+                    os.setsid()
+                    answer(Pipe(*ends))
+                    os._exit(0)
+                Pipe(*ends).close()
+                children.add(child)
+                line.send(NUMBER.pack(child))
+
+
+@cache
+def nursery(module: str) -> Nursery:
+    """The nursery of this process in which a module is imported."""
+    return Nursery(module)
+
+
+class OtherProcess:
+    """A process, split from a nursery, that answers until it is closed; what it prints is not shown."""
+
+    def __init__(self, origin: Nursery) -> None:
+        process, self._pipe = origin.begin()
+        self.close = weakref.finalize(self, origin.end, process, self._pipe)
+        """Ends the process, and those that it started."""
+
+    def ask(
+        self, facts: Facts, arrays: Sequence[Tensor], seconds: float
+    ) -> tuple[dict[str, Any], list[Tensor]]:
+        """Its answer to facts and arrays, within so many seconds.
+
+        Raises:
+            ModelError: the process ended, or is late; then it is ended.
+        """
+        answer = None
+        if self.close.alive:
+            answer = _exchange(self._pipe, facts, arrays, seconds)
+        if answer is None:
+            self.close()
+            raise ModelError(
+                f"the process in which the model answers ended, or took more than {seconds:g} seconds"
+            )
+        return answer
+
+
+def _exchange(
+    pipe: Pipe, facts: Facts, arrays: Sequence[Tensor], seconds: float
+) -> tuple[dict[str, Any], list[Tensor]] | None:
+    """The answer of the other side; None if it ended, or is late."""
+    deadline = time.monotonic() + seconds
+    try:
+        pipe.send(facts, arrays, deadline)
+        return pipe.receive(deadline)
+    except OSError:
+        return None
 
 
 class Watch:
@@ -106,9 +334,17 @@ class Watch:
     others did since the time `began`.
     """
 
+    started: "ClassVar[Watch | None]" = None
+    """The one that looks at this process; None where none does."""
+
     def __init__(self, began: float) -> None:
-        self._began = began
+        self.began = began
         self.shared = ""
+
+    def start(self) -> None:
+        """Look at all that this process does from now on."""
+        Watch.started = self
+        sys.addaudithook(self)
 
     def __call__(self, event: str, args: tuple[Any, ...]) -> None:
         """Look at one event of Python."""
@@ -127,11 +363,11 @@ class Watch:
             return True
         with suppress(OSError):
             facts = os.stat(path)
-            return stat.S_ISREG(facts.st_mode) and facts.st_mtime >= self._began
+            return stat.S_ISREG(facts.st_mode) and facts.st_mtime >= self.began
         return False
 
 
-def _serve(reader: int, writer: int, answer: Answer, watch: Watch) -> NoReturn:
+def _serve(pipe: Pipe, answer: Answer, watch: Watch) -> NoReturn:
     """Wait for a question, answer it, and end; without a word where the other side is gone."""
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -139,55 +375,18 @@ def _serve(reader: int, writer: int, answer: Answer, watch: Watch) -> NoReturn:
         silence = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(silence, descriptor)
-        if question := _receive(reader, math.inf):
+        if question := pipe.receive():
             torch.set_num_threads(1)  # the threads of the other process are not there
-            _send(writer, *_try(answer, question, watch))
+            facts, numbers = _try(answer, question[0], question[1][0], watch)
+            pipe.send(facts, [numbers])
     finally:
         os._exit(0)
 
 
-def _try(
-    answer: Answer, question: tuple[Facts, Tensor], watch: Watch
-) -> tuple[dict[str, Any], Tensor]:
-    sys.addaudithook(watch)
+def _try(answer: Answer, facts: Facts, x: Tensor, watch: Watch) -> tuple[dict[str, Any], Tensor]:
+    watch.start()
     try:
-        facts, numbers = answer(*question)
+        found, numbers = answer(facts, x)
     except Exception as error:
         return {"error": f"{type(error).__name__}: {one_line(error, 100)}"}, torch.zeros(0)
-    return facts | {"shared": watch.shared}, numbers
-
-
-def _send(descriptor: int, facts: Facts, numbers: Tensor) -> None:
-    head = json.dumps({"facts": facts, "shape": list(numbers.shape)}).encode()
-    body = numbers.detach().cpu().float().contiguous().numpy().tobytes()
-    message = memoryview(LENGTHS.pack(len(head), len(body)) + head + body)
-    while message:
-        message = message[os.write(descriptor, message) :]
-
-
-def _receive(descriptor: int, deadline: float) -> tuple[dict[str, Any], Tensor] | None:
-    """What `_send` sent; None if the other side ended, or has not sent it by the deadline."""
-    lengths = _read(descriptor, LENGTHS.size, deadline)
-    if lengths is None:
-        return None
-    head_length, body_length = LENGTHS.unpack(lengths)
-    head = _read(descriptor, head_length, deadline)
-    body = _read(descriptor, body_length, deadline)
-    if head is None or body is None:
-        return None
-    message = json.loads(head)
-    numbers = np.frombuffer(body, np.float32).copy().reshape(message["shape"])
-    return message["facts"], torch.from_numpy(numbers)
-
-
-def _read(descriptor: int, count: int, deadline: float) -> bytes | None:
-    content = bytearray()
-    while len(content) < count:
-        left = None if deadline == math.inf else max(0.0, deadline - time.monotonic())
-        if not select.select([descriptor], [], [], left)[0]:
-            return None
-        part = os.read(descriptor, min(count - len(content), 2**20))
-        if not part:
-            return None
-        content += part
-    return bytes(content)
+    return found | {"shared": watch.shared}, numbers

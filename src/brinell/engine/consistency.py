@@ -9,15 +9,16 @@ answers.
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from brinell.core.checks import Code, Finding
 from brinell.core.errors import ModelError
 from brinell.core.model import Access
+from brinell.core.recorder import Recorder
 from brinell.engine.context import (
     ANSWER_TOLERANCE,
     CheckContext,
@@ -37,7 +38,7 @@ PREREQUISITES = (Code.RANDOM, Code.BATCH, Code.DRIFT)
 """Checks that must pass before a repeated query of a clean input is informative."""
 
 
-class CallRecorder(TorchFunctionMode):
+class CallRecorder(Recorder):
     """Records whether a model normalises by the batch, and whether it computes in half precision."""
 
     def __init__(self) -> None:
@@ -55,6 +56,16 @@ class CallRecorder(TorchFunctionMode):
         if is_half and self.half != torch.bfloat16:
             self.half = answer.dtype
         return answer
+
+    def outcome(self, answer: Tensor) -> tuple[dict[str, Any], list[Tensor]]:
+        """What it saw; half precision by its name."""
+        return {"by_batch": self.by_batch, "half": self.half and str(self.half)}, []
+
+    def accept(self, facts: Mapping[str, Any], arrays: Sequence[Tensor], answer: Tensor) -> None:
+        """Add what another one saw."""
+        self.by_batch |= facts["by_batch"]
+        names = {str(dtype): dtype for dtype in HALF_TOLERANCES}
+        self.half = names.get(facts["half"], self.half)
 
 
 def answers_drift(context: CheckContext) -> Finding:

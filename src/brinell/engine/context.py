@@ -1,9 +1,10 @@
 """Questions that checks of a model may ask, and the making of a list of checks."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
 from brinell.core.oracle import Batch, GradientAnswer
 from brinell.core.record import Array
+from brinell.core.recorder import Recorder
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, extent
 
@@ -44,6 +46,41 @@ class Repeat:
     by_batch: bool
     """True if the model normalises by the batch."""
     is_random: bool
+
+
+class FetchRecorder(Recorder):
+    """Notes whether a model fetches what was saved for a backward pass: it takes gradients itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched = False
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, self._fetch)
+
+    def _fetch(self, saved: Tensor) -> Tensor:
+        self.fetched = True
+        return saved
+
+    def __enter__(self) -> Self:
+        """Look on from here."""
+        self._hooks.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """Look on no more."""
+        super().__exit__(*error)
+        self._hooks.__exit__(*error)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+    def outcome(self, answer: Tensor) -> tuple[dict[str, Any], list[Tensor]]:
+        """What it saw."""
+        return {"fetched": self.fetched}, []
+
+    def accept(self, facts: Mapping[str, Any], arrays: Sequence[Tensor], answer: Tensor) -> None:
+        """Add what another one saw."""
+        self.fetched |= facts["fetched"]
 
 
 class CheckContext:
@@ -174,19 +211,12 @@ class CheckContext:
         The oracle asks without gradients, so nothing that is saved for a backward pass is fetched
         again, unless the model switched gradients on and went backwards itself.
         """
-        fetched = False
-
-        def fetch(saved: Tensor) -> Tensor:
-            nonlocal fetched
-            fetched = True
-            return saved
-
         if self.model.access < Access.GRADIENTS:
             return self.ask(self.rows), False
 
         try:
-            with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, fetch):
-                return self.ask(self.rows), fetched
+            with FetchRecorder() as recorder:
+                return self.ask(self.rows), recorder.fetched
         except ModelError:
             # torch.func takes gradients too, and refuses to run beside these hooks. Any other
             # failure fails again.

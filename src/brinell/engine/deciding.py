@@ -12,18 +12,18 @@ defenses, section 4: attack the part that decides), made by a search. No source 
 itself is known.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from brinell.core.checks import DECIDING_SCORES, GOOD
 from brinell.core.errors import ModelError
 from brinell.core.model import Access, Model
+from brinell.core.recorder import Recorder
 from brinell.engine import boundary
 from brinell.engine.context import CheckContext, NotMadeError
 from brinell.engine.repair import Repair, attempt, disagreement_of
@@ -45,7 +45,7 @@ Scores = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Maps inputs (n, *shape) to the scores within, and to the model's answers, both (n, classes)."""
 
 
-class ClassTensors(TorchFunctionMode):
+class ClassTensors(Recorder):
     """Keeps the tensors (n, classes) of floating-point numbers that operations return, by the
     number of the operation.
 
@@ -69,6 +69,21 @@ class ClassTensors(TorchFunctionMode):
                 self.tensors[self.count] = answer.clone()  # what follows may write into it
             self.count += 1
         return answer
+
+    def settings(self) -> dict[str, Any]:
+        """Its arguments; operations are counted from those that it saw."""
+        only = None if self.only is None else self.only - self.count
+        return {"n": self.shape[0], "classes": self.shape[1], "only": only}
+
+    def outcome(self, answer: Tensor) -> tuple[dict[str, Any], list[Tensor]]:
+        """The tensors, and the numbers of their operations."""
+        return {"count": self.count, "numbers": list(self.tensors)}, list(self.tensors.values())
+
+    def accept(self, facts: Mapping[str, Any], arrays: Sequence[Tensor], answer: Tensor) -> None:
+        """Add the tensors of another one."""
+        for number, tensor in zip(facts["numbers"], arrays, strict=True):
+            self.tensors[self.count + number] = tensor
+        self.count += facts["count"]
 
 
 class DecidingModel(Converted):

@@ -16,7 +16,6 @@ from brinell.core.contracts import (
     BringsSurrogates,
     ChoosesData,
     Dataset,
-    KnowsClasses,
     TriesInputs,
     check_complete,
 )
@@ -30,6 +29,7 @@ from brinell.core.threat import COUNTS, Distance, Threat
 from brinell.engine.cascade import Stage, attacks_title, build_stages
 from brinell.engine.class_counts import check_classes
 from brinell.engine.eps_grid import Budgets, BudgetsBySample, check_budgets, parse_eps
+from brinell.engine.model_process import open_model
 from brinell.engine.request import Request
 from brinell.engine.selection import Select, Selection, choose_samples, missing_class_notes
 from brinell.engine.sources import build_source, open_data
@@ -398,17 +398,12 @@ def model_opener(spec: str, dataset: Dataset) -> Callable[[], Model]:
     answers into logits.
     """
     spec, class_names = split_class_names(expand_spec("model", spec))
-    plugin = build_source("model", spec)
 
-    def open_model() -> Model:
-        model: Model = (
-            plugin.open_for(dataset.domain, len(dataset.classes) or None)
-            if isinstance(plugin, KnowsClasses)
-            else plugin(dataset.domain)
-        )
+    def open_named() -> Model:
+        model = open_model(spec, dataset.domain, len(dataset.classes) or None)
         return in_order_of(model, dataset, class_names)
 
-    return open_model
+    return open_named
 
 
 def _constant_opener(model: Model) -> Callable[[], Model]:

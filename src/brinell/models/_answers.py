@@ -16,17 +16,17 @@ is always that of the answer as the model returned it.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from brinell.core.domain import Domain
 from brinell.core.errors import MemoryShortError, ModelError
 from brinell.core.model import MASKED, Access, Model, ModelInfo, as_logits, ask, led_by
+from brinell.core.recorder import Recorder
 from brinell.core.streams import Streams
 
 Kind = Literal[
@@ -157,7 +157,7 @@ class _Squashed(NamedTuple):
     """Computes the answer again from what the input holds then."""
 
 
-class SquashingInputs(TorchFunctionMode):
+class SquashingInputs(Recorder):
     """Records the input of each softmax over classes and of each sigmoid, to stand in for it."""
 
     def __init__(self) -> None:
@@ -214,6 +214,18 @@ class SquashingInputs(TorchFunctionMode):
             return None
         with torch.no_grad():
             return record.logits, (record.repeat() == answer).flatten(1).all(1), record.kind
+
+    def outcome(self, answer: Tensor) -> tuple[dict[str, Any], list[Tensor]]:
+        """What stands in for the answer, if anything does."""
+        found = self.before(answer)
+        return ({}, []) if found is None else ({"kind": found[2]}, list(found[:2]))
+
+    def accept(self, facts: Mapping[str, Any], arrays: Sequence[Tensor], answer: Tensor) -> None:
+        """Record what another one found for the answer."""
+        if arrays:
+            logits, explained = arrays
+            shown = torch.where(explained[:, None], answer.detach(), torch.nan)
+            self._records[id(answer)] = _Squashed(answer, logits, facts["kind"], lambda: shown)
 
 
 class Converted:

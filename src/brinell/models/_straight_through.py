@@ -10,12 +10,13 @@ runs, so that no module has to be named; what runs outside torch, within a custo
 or in a compiled graph is not seen.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
+
+from brinell.core.recorder import Recorder
 
 ROUNDINGS: frozenset[Callable[..., Any]] = frozenset(
     {torch.round, torch.floor, torch.ceil, torch.trunc, torch.fix}
@@ -67,7 +68,7 @@ CONVERSIONS: frozenset[Callable[..., Any]] = frozenset(
 """Functions that convert a decision to a number, directly or in a product."""
 
 
-class StraightThrough(TorchFunctionMode):
+class StraightThrough(Recorder):
     """A context in which gradients pass straight through roundings.
 
     With `attach`, detachments and switches to no-gradient mode are skipped as well. With `decide`,
@@ -107,6 +108,18 @@ class StraightThrough(TorchFunctionMode):
             identity = args[0].clamp(-1, 1) if func in SIGNS else args[0]
             return out.detach() + (identity - identity.detach())
         return self._soften_decision(func, args, kwargs, out) if self._decide else out
+
+    def settings(self) -> dict[str, Any]:
+        """Its arguments."""
+        return {"attach": self._attach, "decide": self._decide}
+
+    def outcome(self, answer: Tensor) -> tuple[dict[str, Any], list[Tensor]]:
+        """How many calls it changed."""
+        return {"changed_calls": self.changed_calls}, []
+
+    def accept(self, facts: Mapping[str, Any], arrays: Sequence[Tensor], answer: Tensor) -> None:
+        """Count the calls that another one changed."""
+        self.changed_calls += facts["changed_calls"]
 
     def _write(
         self,

@@ -41,6 +41,8 @@ class Outcomes(Columns):
     )
 
 
+TOOL = "solver:"
+"""Begins the method of a proof of an outside verifier."""
 REFUSED: Final = "refused"
 """The verdict of a false proof."""
 VERDICTS = "verdicts-{}.jsonl"

@@ -141,6 +141,8 @@ class RecommendedFacts(Content):
     """The conditions under which it is sound."""
     folder: str | None = None
     """The folder of `brinell epsilon` that it comes from."""
+    manifest: str | None = None
+    """The digest of its manifest."""
     median: Amount
     """The median over samples."""
     least: Amount

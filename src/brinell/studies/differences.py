@@ -177,6 +177,12 @@ class Statements:
     """Rows that were computed again from the start."""
     samples: int = 0
     """Samples of an audit whose rows were computed again from the start."""
+    attacked: int = 0
+    """Samples that the audit attacked."""
+    coverage: str = ""
+    """What was repeated, of how many, and what that misses."""
+    undecided: str = ""
+    """Why what was repeated decides nothing; empty if it does."""
 
 
 class Repetition(Protocol):

@@ -19,6 +19,7 @@ from brinell.core.errors import BrinellWarning, RequestError
 from brinell.models._onnx_session import session_of
 from brinell.store.files import read_arrays
 from brinell.store.proofs import TABLE
+from brinell.studies.board.examination import examine
 from brinell.studies.certify import solvers
 
 pytest.importorskip("onnxruntime")
@@ -136,7 +137,10 @@ def test_an_honest_verifier_closes_what_is_open(subject, tmp_path, monkeypatch):
     command = tool(tmp_path, "exit 0", "grid.py")
     monkeypatch.setattr(solvers, "run_tool", look)
     result = certify(subject, tmp_path / "run", solver=command)
-    assert sum(rate.k for rate in before.open) > 5 and sum(rate.k for rate in result.open) == 0
+    stated = [a.k - b.k for a, b in zip(result.with_verifiers, result.certified, strict=True)]
+    assert sum(rate.k for rate in before.open) > 5
+    assert [rate.k for rate in result.open] == stated, "only they close it"
+    check_marks(result, tmp_path)
     assert result.closed["solver:grid.py"] > 0 and sum(rate.k for rate in result.robust) < sum(
         rate.k for rate in before.robust
     )
@@ -257,3 +261,17 @@ def test_what_no_verifier_can_be_asked_is_refused_before_anything_runs(subject, 
     with pytest.raises(RequestError, match="a ball in l2 is not a box"):
         certify(subject, tmp_path / "run", solver=tool(tmp_path, "echo unsat"), norm="l2")
     assert not (tmp_path / "run").exists()
+
+
+def check_marks(result, folder):
+    """What outside verifiers prove has columns of its own with a mark, and a board leaves it out."""
+    rows = TABLE.read(folder / "run").rows
+    own = (rows.outcome == "certified") & ~np.char.startswith(rows.method.astype(str), "solver:")
+    counts = [int((own & (rows.eps == rate.eps)).sum()) for rate in result.certified]
+    assert [rate.k for rate in result.certified] == counts
+    for block in result.report().blocks:
+        names = [*getattr(block, "columns", ()), *(s.name for s in getattr(block, "series", ()))]
+        assert all(name.endswith("†") for name in names if "verifiers" in name)
+    brinell.board(folder / "run", out=folder / "site", level="rows")
+    figures = examine(folder / "run", "rows", None)["figures"]
+    assert [rate["k"] for rate in figures[0]["certified"]] == counts[1:]

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 import brinell
 from _forger import Forger, whitewash
-from brinell.analysis.spot_checks import miss_probability, most_earlier
+from brinell.analysis.spot_checks import MISSED, miss_probability, most_earlier
 from brinell.core.errors import BrinellError
 from brinell.store.files import write_arrays
 
@@ -43,11 +43,12 @@ def honest(request, tmp_path_factory, data):
     return folder
 
 
-def test_an_honest_run_of_a_random_model_is_proved(honest, data):
+def test_an_honest_run_of_a_random_model_is_not_refused(honest, data):
+    """So few samples decide nothing: two forged ones of 24 would be missed."""
     for _ in range(2):
         result = brinell.verify(honest, Noisy(), *data, replay=SAMPLES)
-        assert result.passed, result.problems
-    assert any("by how its answers scatter" in sentence for sentence in result.verified_claims)
+        assert result.exit_code == 4 and result.undecided, result.problems
+    assert "by how its answers scatter" in result.coverage
 
 
 @pytest.mark.slow
@@ -84,6 +85,6 @@ def test_how_likely_a_forgery_is_missed_among_scattered_answers():
         turned = np.round(turning * (draws - hits)).astype(int)
         earlier = hits + rng.binomial(turned, 0.5)
         missed = np.mean(
-            [k <= most_earlier(n) for k, n in zip(earlier, hits + turned, strict=True)]
+            [k <= most_earlier(n, MISSED) for k, n in zip(earlier, hits + turned, strict=True)]
         )
         assert abs(missed - miss_probability(samples, draws, forged, turning)) < 0.02

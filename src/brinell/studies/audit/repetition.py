@@ -23,7 +23,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.analysis.spot_checks import miss_probability, most_earlier
+from brinell.analysis.curve import RIGHT, UNJUDGED, grid, worst_case
+from brinell.analysis.spot_checks import (
+    MISSED,
+    change_to_see,
+    draws_to_see,
+    miss_probability,
+    most_earlier,
+)
 from brinell.core import losses, norms
 from brinell.core.checks import Code
 from brinell.core.eot import EOT
@@ -60,9 +67,11 @@ from brinell.studies.differences import (
     differing,
 )
 
-MIN_SAMPLES, MIN_RANDOM, SHARE = 8, 24, 0.05
-"""Samples drawn by default: at least so many, of a random model more, and at least this share of
-those that were attacked."""
+MIN_SAMPLES, MIN_RANDOM, SHARE = 8, 100, 0.05
+"""Samples drawn by default: at least so many, of a random model more, at least this share of those
+that were attacked, and as many as find a change by the width of the printed interval."""
+TENTH = 0.1
+"""Share of the attacked samples of a random model that may not be false unseen."""
 NEAR_SHARE, MOST_DEVIATIONS = 0.05, 0.05
 """On another machine a sample may break otherwise whose margin is at most this share of the
 clean one, and this share of the drawn rows may come out differently (`benchmarks/verify.py`
@@ -131,6 +140,9 @@ class RepeatedRun:
             refusal="" if is_repeated else "no sample was to be attacked again",
             replayed=self.replayed,
             samples=sum(int(audit.drawn.sum()) for audit in self.audits),
+            attacked=sum(audit.attacked for audit in self.audits),
+            coverage="; ".join(audit.coverage for audit in self.audits if audit.attacked),
+            undecided="; ".join(audit.undecided for audit in self.audits if audit.undecided),
         )
 
     def _sentences(self) -> Iterator[str]:
@@ -148,12 +160,8 @@ class RepeatedRun:
         yield f"each of {successes:,} stored adversarial inputs is a success within its budget"
         yield DERIVED
         for audit in (audit for audit in self.audits if audit.drawn.any()):
-            tenth = max(1, round(0.1 * audit.attacked))
-            scatter = ", by how its answers scatter," if audit.is_random else ""
             yield (
-                f"{audit.name}: {audit.drawn.sum()} of {audit.attacked} attacked samples "
-                f"were attacked again;{scatter} this misses {tenth} forged samples with "
-                f"probability {audit.miss_probability(tenth):.2g}, and a single one with "
+                f"{audit.name}: a single forged sample is missed with probability "
                 f"{audit.miss_probability(1):.2g}"
             )
 
@@ -308,6 +316,8 @@ class RepeatedAudit(ModelAudit):
         super().__init__(*arguments, **settings)
         self.repetition, self.recorded, self.name = repetition, repetition.run, self.source.name
         self.is_random = False
+        self.change = 0
+        """False samples that the repetition is to find; 0 where none counts as robust."""
         self.attacked = self.predictions = self.successes = self.replayed = 0
         """Samples that were attacked, clean predictions and adversarial inputs that were judged,
         rows that were made again."""
@@ -326,6 +336,32 @@ class RepeatedAudit(ModelAudit):
             text = "samples break at smaller budgets than recorded, more often than chance explains"
             self._note("repetition", text, self.plan.ids[earlier])
         return failed
+
+    @property
+    def coverage(self) -> str:
+        """What was attacked again, of how many, and what that misses."""
+        scatter = " by how its answers scatter," if self.is_random else ""
+        width = "" if self.is_random else ", a change by the width of the printed interval,"
+        miss = (
+            f"{scatter} this misses {self.change} false ones{width} with probability "
+            f"{self.miss_probability(self.change):.2g}"
+        )
+        return (
+            f"{self.name}: {self.drawn.sum()} of {self.attacked} attacked samples were attacked "
+            f"again from the start;{miss if self.change else ' none counts as robust'}"
+        )
+
+    @property
+    def undecided(self) -> str:
+        """Why the repetition decides nothing; empty if it does."""
+        earlier = int((self.levels[1] < self.levels[0]).sum())
+        if self.is_random and earlier > most_earlier(self._count_turned(), MISSED):
+            return (
+                f"{self.name}: {earlier} samples break earlier than recorded, which may be chance"
+            )
+        if self.change and self.miss_probability(self.change) > MISSED:
+            return f"{self.name}: {self.change} false samples would be missed too easily"
+        return ""
 
     def _count_turned(self) -> int:
         return int((self.levels[0] != self.levels[1]).sum())
@@ -377,14 +413,31 @@ class RepeatedAudit(ModelAudit):
         candidates = np.flatnonzero(
             is_open(clean.outcome) & (self.plan.units > 0) & bool(len(self.plan.levels))
         )
-        least = MIN_RANDOM if self.is_random else MIN_SAMPLES
+        self.attacked = len(candidates)
+        if not self.attacked:
+            return
+        least = self._samples_to_draw()
         count = self.repetition.comparison.count
         count = max(least, round(SHARE * len(candidates))) if count is None else count
         choice = np.random.default_rng().choice(
             candidates, min(count, len(candidates)), replace=False
         )
         self.drawn[choice] = True
-        self.attacked = len(candidates)
+
+    def _samples_to_draw(self) -> int:
+        """How many samples are drawn where nobody says it: so many that the change is found which
+        a verification has to find.
+        """
+        states = worst_case(grid(self.recorded.records(), self.recorded.manifest, self.name))
+        states = states[:, -len(self.plan.levels) :]
+        robust, judged = (states == RIGHT).sum(0), (states != UNJUDGED).sum(0)
+        change = min(self.attacked, change_to_see(robust.tolist(), judged.tolist()))
+        if not self.is_random:
+            self.change = change
+            return max(MIN_SAMPLES, draws_to_see(self.attacked, change))
+
+        self.change = min(change, max(1, round(TENTH * self.attacked)))
+        return MIN_RANDOM
 
     def _answers_at_random(self, ids: Array) -> bool:
         """True if two answers to the same clean inputs differ.

@@ -75,7 +75,7 @@ def report(run: Run, records: Records, result: AuditResult) -> v.Report:
         "" if first.criterion == "misclassified" else first.criterion,
         f"{', '.join(manifest['request']['attack']) or 'no attack'} "
         f"({counted(len(manifest['stages']), 'stage')})",
-        str(manifest["created"])[:10],
+        f"{str(manifest['created'])[:10]} †",
         "" if result.complete else "incomplete",
     ]
     leader = audit.standing.leaders(audit.standing.at)[0] if audit.standing else 0
@@ -291,7 +291,7 @@ class AuditReport:
             yield v.Note(
                 remark.code,
                 "note",
-                f"{name}{titles.get(remark.attack, remark.attack)}: {remark.text}",
+                f"{name}{titles.get(remark.attack, remark.attack)}: {remark.text} †",
             )
 
     def curve(self) -> v.Curve:

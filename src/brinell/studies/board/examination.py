@@ -114,7 +114,8 @@ def _of_rates(study: Study, path: Path, known: dict[str, Any]) -> Figures:
     """
     manifest: dict[str, Any] = study.layout.open(path)
     request, model = manifest["request"], manifest["models"][0]
-    rates = study.open(path).rates()
+    result = study.open(path)
+    rates = {**result.rates(), "certified": result.certified}  # without what is claimed
     by_eps = {
         name: {rate.eps: rate for rate in series if rate.eps > 0} for name, series in rates.items()
     }

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from brinell.analysis.folder_result import Result
-from brinell.analysis.proofs import Band, band_of, rate_of
+from brinell.analysis.proofs import Band, band_of, of_tools, rate_of, without_tools
 from brinell.analysis.results import OfClass, Rate
 from brinell.analysis.robust_accuracy import class_name
 from brinell.core.record import Array
@@ -20,6 +20,7 @@ from brinell.store import rows
 from brinell.store.proofs import (
     BROKEN,
     CERTIFIED,
+    TOOL,
     VERDICTS,
     WRONG,
     Outcomes,
@@ -30,6 +31,8 @@ from brinell.store.table import Folder
 from brinell.studies.certify import CertifyRequest
 from brinell.studies.result import FolderResult
 
+WITH_TOOLS = "with outside verifiers †"
+"""The column of what no verification repeats."""
 MOST_SHOWN = 1000
 """Samples above which their table is a CSV file alone."""
 
@@ -59,6 +62,8 @@ class SampleBudgets(OfClass):
     proven: float | None
     """The largest budget at which it is proven robust; null if it is wrong without a change, or
     its class is not told."""
+    with_verifiers: float | None = None
+    """The same with the proofs of outside verifiers; null without any."""
     broken: float | None
     """The smallest budget at which it is broken; 0 if it is wrong without a change, null if
     nothing broke it."""
@@ -99,7 +104,7 @@ class CertifyResult(FolderResult, Band):
         """Rates that a gate can judge, by metric."""
         return {
             "clean": [self.clean],
-            "certified": self.certified,
+            "certified": self.with_verifiers or self.certified,
             **({"robust": self.robust} if self.robust else {}),
         }
 
@@ -115,7 +120,8 @@ class CertifyResult(FolderResult, Band):
         middle = min(
             range(1, len(texts)), key=lambda k: abs((self.certified[k].value or 0.0) - 0.5)
         )
-        names = ("proven", "attacked", "open") if self.robust else ("proven", "open")
+        proven = ("proven", *([WITH_TOOLS] if self.with_verifiers else []))
+        names = (*proven, *(["attacked"] if self.robust else []), "open")
         return Report(
             verb="certify",
             title=f"Proofs and attacks on {model}" if self.robust else f"Proofs of {model}",
@@ -150,12 +156,15 @@ class CertifyResult(FolderResult, Band):
                 ),
                 Table(
                     title="Sample by sample, the vulnerable first",
-                    columns=("sample", "class", "proven up to", "broken at"),
+                    columns=("sample", "class", "proven up to", *proven[1:], "broken at"),
                     rows=[
                         (
                             e.sample,
                             e.name,
-                            asked.get(e.proven, e.proven),
+                            *(
+                                asked.get(eps, eps)
+                                for eps in (e.proven, e.with_verifiers)[: len(proven)]
+                            ),
                             asked.get(e.broken, e.broken),
                         )
                         for e in self.vulnerable
@@ -182,14 +191,18 @@ class CertifyResult(FolderResult, Band):
     def _steps(self) -> Iterator[Table]:
         """How much of the band between no proof and no attack each step closed."""
         if self.robust:
-            closed = {**self.closed, "nothing": sum(rate.k for rate in self.open[1:])}
+            tools = [f"{name} {count:,}" for name, count in self.closed.items() if TOOL in name]
+            own = {name: count for name, count in self.closed.items() if TOOL not in name}
+            closed = {**own, "nothing": sum(rate.k for rate in self.open[1:])}
             total = max(1, sum(closed.values()))
             yield Table(
                 title="What closed the band",
                 columns=("step", "pairs of sample and budget", "share"),
                 rows=[(step, count, percent(count / total)) for step, count in closed.items()],
                 text="Pairs of samples that are right without a change. Each method "
-                "tries what those before it left open.",
+                "tries what those before it left open."
+                + f" Of the rest, outside verifiers closed † {', '.join(tools)}."
+                * bool(tools),
                 name="steps",
             )
 
@@ -227,6 +240,8 @@ class CertifyResult(FolderResult, Band):
                 f"(proofs) and {percent(high.value)} (attacks): "
                 f"{high.k - low.k} of {low.n} samples are neither proven nor broken."
             )
+        if self.with_verifiers:
+            yield f"With the proofs of outside verifiers † it is at least {percent(self.with_verifiers[-1].value)}."
         yield (
             "A proof holds for every input within eps of the sample and within "
             "the bounds of the data, for the network in exact "
@@ -238,15 +253,22 @@ def _cells(band: Band, k: int) -> tuple[object, ...]:
     """The cells of a band at a budget: proven, attacked where there were attacks, and the number of
     open samples.
     """
-    return (band.certified[k], *([band.robust[k]] if band.robust else []), band.open[k].k)
+    claimed = [band.with_verifiers[k]] if band.with_verifiers else []
+    return (band.certified[k], *claimed, *([band.robust[k]] if band.robust else []), band.open[k].k)
 
 
 def _curve(band: Band, texts: list[str], norm: str, title: str) -> Curve:
-    lines = [*([("attacked", band.robust)] if band.robust else []), ("proven", band.certified)]
+    lines = [
+        ("attacked", band.robust),
+        ("proven", band.certified),
+        (WITH_TOOLS, band.with_verifiers),
+    ]
     return Curve(
         title=title,
         series=[
-            Series(name=name, points=[(rate.eps, rate) for rate in rates]) for name, rates in lines
+            Series(name=name, points=[(rate.eps, rate) for rate in rates])
+            for name, rates in lines
+            if rates
         ],
         ticks=[(rate.eps, text) for rate, text in zip(band.certified, texts, strict=True)],
         axis=f"eps ({norm})",
@@ -259,18 +281,19 @@ def summarise(folder: Folder[Outcomes]) -> CertifyResult:
     table, head = folder.rows, folder.head()
     levels = np.array(folder.facts.eps)
     has_attacks = not folder.request.is_smoothing
+    has_tools = bool(of_tools(table).any())
     methods = folder.request.method if has_attacks else ()
     closed = {"attacks": int((table.outcome == BROKEN).sum())} if has_attacks else {}
     clean = table.outcome[table.eps == 0]
     per_class = []
     for label in np.unique(table.label).tolist():
         group = rows.take(table, table.label == label)
-        band = _band(group, levels, has_attacks)
+        band = _band(group, levels, has_attacks, has_tools)
         n, name = int((group.eps == 0).sum()), class_name(head["classes"], label)
         per_class.append(ClassBand(class_=label, name=name, n=n, **band.model_dump()))
     return CertifyResult(
         **head,
-        **_band(table, levels, has_attacks).model_dump(),
+        **_band(table, levels, has_attacks, has_tools).model_dump(),
         n=len(clean),
         clean=rate_of(clean == CERTIFIED, clean, 0.0),
         per_class=per_class,
@@ -293,25 +316,35 @@ def summarise(folder: Folder[Outcomes]) -> CertifyResult:
     )
 
 
-def _band(table: Outcomes, levels: Array, has_attacks: bool) -> Band:
-    band = band_of(table, levels)
-    return band if has_attacks else band.model_copy(update={"robust": []})
+def _band(table: Outcomes, levels: Array, has_attacks: bool, has_tools: bool) -> Band:
+    band = band_of(without_tools(table), levels)
+    stated = band_of(table, levels).certified
+    return band.model_copy(
+        update={
+            "robust": band.robust if has_attacks else [],
+            "with_verifiers": stated if has_tools else [],
+        }
+    )
 
 
 def _samples(table: Outcomes, names: list[str]) -> Iterator[SampleBudgets]:
     ids, first, index = np.unique(table.sample_id, return_index=True, return_inverse=True)
-    proven, broken = np.full(len(ids), np.nan), np.full(len(ids), np.nan)
-    held, lost = table.outcome == CERTIFIED, np.isin(table.outcome, (BROKEN, WRONG))
-    np.fmax.at(proven, index[held], np.fmax(table.eps, table.proven_at)[held])
+    proven, claimed, broken = np.full((3, len(ids)), np.nan)
+    lost = np.isin(table.outcome, (BROKEN, WRONG))
+    for part, limits in ((without_tools(table), proven), (table, claimed)):
+        held = part.outcome == CERTIFIED
+        np.fmax.at(limits, index[held], np.fmax(table.eps, table.proven_at)[held])
     np.fmin.at(broken, index[lost], table.eps[lost])
-    for sample, label, most, least in zip(
-        ids.tolist(), table.label[first].tolist(), proven, broken, strict=True
+    has_tools = bool(of_tools(table).any())
+    for sample, label, most, stated, least in zip(
+        ids.tolist(), table.label[first].tolist(), proven, claimed, broken, strict=True
     ):
         yield SampleBudgets(
             sample=sample,
             class_=label,
             name=class_name(names, label),
             proven=None if np.isnan(most) else float(most),
+            with_verifiers=float(stated) if has_tools and not np.isnan(stated) else None,
             broken=None if np.isnan(least) else float(least),
         )
 

@@ -31,7 +31,7 @@ from brinell.core.errors import RequestError, option
 from brinell.core.record import Array
 from brinell.models._onnx_session import session_of
 from brinell.store.files import write_text
-from brinell.store.proofs import REFUSED, Verdict, read_verdicts
+from brinell.store.proofs import REFUSED, TOOL, Verdict, read_verdicts
 
 TOLERANCE = 1e-5
 """Largest difference between the answers of the file and the network, as a share of the largest
@@ -242,5 +242,5 @@ def consult(
             refusal = verdict == REFUSED
             low, high = (middle, high) if verdict == PROOF else (low, middle)
     for k, level in raised.items() if not refusal else ():
-        proofs.level[k], proofs.method[k], proofs.margin[k] = level, f"solver:{tool}", torch.nan
+        proofs.level[k], proofs.method[k], proofs.margin[k] = level, f"{TOOL}{tool}", torch.nan
     return verdicts

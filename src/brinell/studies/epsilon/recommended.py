@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from brinell import plugins
+from brinell.core import bounded
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError, option
 from brinell.engine.cascade import build_stages
@@ -22,7 +23,7 @@ from brinell.engine.request import Request
 from brinell.engine.sources import open_data
 from brinell.engine.toml import parse_request
 from brinell.store import rows
-from brinell.store.folder import fitting
+from brinell.store.folder import MANIFEST, fitting
 from brinell.studies.epsilon import STUDY, EpsilonRequest
 from brinell.studies.epsilon.result import Distances, budgets_by, limits_of
 from brinell.studies.epsilon.run import Search, make_plan
@@ -89,6 +90,7 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, Budgets
         "by": chosen.by,
         "conditions": list(limits),
         "folder": path or None,
+        "manifest": bounded.digest(Path(path) / MANIFEST) if path else None,
         "median": float(np.median(units)),
         "least": float(units.min()),
         "most": float(units.max()),

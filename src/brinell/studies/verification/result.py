@@ -18,11 +18,11 @@ class Status(StrEnum):
 
 
 ENDINGS = {
-    Status.PROVED: (0, "All holds that is not a claim"),
+    Status.PROVED: (0, "All that was repeated holds"),
     Status.REFUSED: (1, "Refused: something in the folder is false"),
     Status.CONSISTENT: (4, "The files agree with each other; nothing more is proved"),
 }
-"""The exit code of the command, and its first sentence."""
+"""The exit code of the command, and its sentence."""
 
 
 class VerifyResult(ReportedResult):
@@ -36,6 +36,12 @@ class VerifyResult(ReportedResult):
     """Rows that were computed again from the start."""
     samples: int = 0
     """Samples of an audit, over all models, whose rows were computed again from the start."""
+    attacked: int = 0
+    """Samples that the audit attacked, over all models."""
+    coverage: str = ""
+    """What was repeated, of how many, and what that misses; empty if nothing was."""
+    undecided: str = ""
+    """Why what was repeated decides nothing, such as too few samples; empty if it does."""
     deviations: int = 0
     """Rows and arrays that came out differently by no more than rounding."""
     verified_claims: list[str] = []
@@ -58,7 +64,7 @@ class VerifyResult(ReportedResult):
             Status.REFUSED
             if self.problems
             else Status.CONSISTENT
-            if self.refusal
+            if self.refusal or self.undecided
             else Status.PROVED
         )
 
@@ -85,6 +91,13 @@ class VerifyResult(ReportedResult):
             ],
             "problems": [*self.problems, *located],
             "refusal": self.refusal or (part.refusal and f"{prefix}: {part.refusal}"),
+            "undecided": self.undecided or (part.undecided and f"{prefix}: {part.undecided}"),
+            "coverage": "; ".join(
+                [
+                    *filter(None, [self.coverage]),
+                    *(f"{prefix}: {text}" for text in [part.coverage] if text),
+                ]
+            ),
         }
         return self.model_copy(update=changes)
 
@@ -109,12 +122,13 @@ class VerifyResult(ReportedResult):
             ("verified", self.verified_claims),
             ("not verified", self.unverified_claims),
         )
-        notice = f" Nothing was repeated: {self.refusal}." if self.refusal else ""
+        coverage = self.coverage or f"Nothing was repeated: {self.refusal}"
+        reason = f" Not decided: {self.undecided}." if self.undecided and not self.problems else ""
         return Report(
             verb="verify",
             title="Verification",
             subject=self.run,
-            sentences=[f"{ENDINGS[self.status][1]}.{notice}"],
+            sentences=[f"{coverage}.", f"{ENDINGS[self.status][1]}.{reason}"],
             blocks=[
                 Table(
                     title="What was verified",

@@ -13,9 +13,11 @@ from brinell.core import bounded
 from brinell.core.errors import BrinellError, RequestError, option
 from brinell.core.record import Records, claimed_columns
 from brinell.core.version import VERSION
+from brinell.engine.model_process import Code, running
 from brinell.engine.progress import SilentProgress
 from brinell.engine.request import IN_MEMORY
 from brinell.engine.toml import parse_request
+from brinell.plugins import ForeignCodeError
 from brinell.store.folder import MANIFEST, REQUEST, fitting, read_json
 from brinell.store.signature import signers
 from brinell.store.trust import MARK, check_directory, find_origin, refusal, request_text
@@ -48,33 +50,44 @@ def carry_out(call: Call) -> VerifyResult:
 
     Models and data that the call names replace those of the folder.
     """
+    return _walk(call, set())
+
+
+def _walk(call: Call, seen: set[Path]) -> VerifyResult:
+    """Verify a folder, and those that it names or holds, but for those that were seen."""
     folder = Path(call.request.run).absolute()
+    seen.add(folder.resolve())
     study = study_of(folder)
-    manifest, has_sources = study.layout.read(folder), study.function("sources") is not None
-    result = _verify_alone(call, folder)
-    for place in _inner_folders(study, folder):
-        if not result.problems:
-            settings: dict[str, Any] = {"run": str(place), "digest": ()}
-            within = call
-            if "model" not in study_of(place).request.model_fields:
-                settings["model"] = ()  # a study of the data alone has none to replace
-                within = replace(call, objects={})
-            within = replace(within, request=call.request.model_copy(update=settings))
-            result = result.joined(_verify_alone(within, place), place.name)
-    for name, origin in _origins(call, study, folder, manifest) if not result.problems else ():
-        if origin is None:
-            part = VerifyResult(
-                run=name, refusal="it is not there, or is another one than the manifest names"
-            )
+    result, manifest = _verify_alone(call, folder), study.layout.read(folder)
+    parts = [(place.name, place) for place in _inner_folders(study, folder)]
+    parts += _origins(call, study, folder, manifest)
+    for name, place in parts:
+        if result.problems or (place is not None and place.resolve() in seen):
+            continue
+        if place is None:
+            refusal = "it is not there, or is another one than the manifest names"
+            part = VerifyResult(run=name, refusal=refusal)
         else:
-            own = call if has_sources else replace(call, datasets={}, objects={})
-            names = {} if has_sources else {"digest": (), "model": (), "data": None}
-            request = call.request.model_copy(
-                update={"run": str(origin), "signed_by": None, **names}
-            )
-            part = carry_out(replace(own, request=request))
+            part = _walk(_within(call, study, folder, place), seen)
         result = result.joined(part, name)
     return result
+
+
+def _within(call: Call, study: Study, folder: Path, place: Path) -> Call:
+    """The call for a folder that another one holds or names, with as much of what the person named
+    as concerns both.
+    """
+    settings: dict[str, Any] = {"run": str(place), "digest": ()}
+    if place.parent == folder and study.hosts:
+        if "model" not in study_of(place).request.model_fields:
+            settings["model"] = ()  # a study of the data alone has none to replace
+            call = replace(call, objects={})
+    elif study.function("sources") is None:
+        settings |= {"model": (), "data": None, "signed_by": None}
+        call = replace(call, datasets={}, objects={})
+    else:
+        settings |= {"digest": call.request.digest, "signed_by": None}
+    return replace(call, request=call.request.model_copy(update=settings))
 
 
 def data_of(settings: Mapping[str, Any], trust: Path | None) -> str:
@@ -96,7 +109,11 @@ def _origins(
     origin = (
         find_origin(folder, request_text(manifest), manifest.get(MARK), call.trust) or Path.cwd()
     )
-    for path, digest in {**manifest.get("derived_from", {}), **manifest.get("runs", {})}.items():
+    named = {**manifest.get("derived_from", {}), **manifest.get("runs", {})}
+    budgets = manifest.get("recommended") or {}
+    if budgets.get("folder"):
+        named[budgets["folder"]] = budgets.get("manifest")
+    for path, digest in named.items():
         place = (
             folder / path.removeprefix("FOLDER/") if path.startswith("FOLDER/") else origin / path
         )
@@ -141,13 +158,30 @@ def _verify_alone(call: Call, folder: Path) -> VerifyResult:
             call.progress.note(
                 f"carrying out brinell {study.verb} again, to compare what comes out"
             )
-            result = _verify_study(call, study, folder, request, replaced)
+            result = _verify_apart(call, study, folder, request, replaced)
         result = result.model_copy(update={"premises": premises})
     return result.model_copy(
         update={
             "verified_claims": [*signatures, *result.verified_claims] if not result.problems else []
         }
     )
+
+
+def _verify_apart(
+    call: Call, study: Study, folder: Path, request: Any, replaced: Mapping[str, Any]
+) -> VerifyResult:
+    """Verify a study without running the code of a folder from elsewhere in this process.
+
+    The models of the user's own folders run in it where their study needs more than answers.
+    """
+    manifest = study.layout.read(folder)
+    own = find_origin(folder, request_text(manifest), manifest.get(MARK), None)
+    asks_alone = study.function("repetition") is not None
+    try:
+        with running(Code.APART if own is None else Code(asks_alone)):
+            return _verify_study(call, study, folder, request, replaced)
+    except ForeignCodeError as error:
+        return verify_files(folder, str(error))
 
 
 def _verify_study(
@@ -163,7 +197,8 @@ def _verify_study(
         manifest = comparison.claims.manifest
         compare_json(MANIFEST, recorded["request"], settings, comparison, manifest, ("request",))
         _compare(study, folder, comparison)
-        return _result(folder, comparison, Statements(verified=[DERIVED]))
+        coverage = "it was made again, whole, from the folders that it names"
+        return _result(folder, comparison, Statements(verified=[DERIVED], coverage=coverage))
 
     repeated_call = replace(
         call,
@@ -214,7 +249,8 @@ class _WholeRepetition:
                 f", {comparison.boundary} of them otherwise by no more than rounding may change"
             )
         sentence = f"brinell {verb} was carried out again from its request: {counts}"
-        return Statements(verified=[sentence, DERIVED], replayed=comparison.rows)
+        whole = f"brinell {verb} was carried out again, whole, which misses nothing but claims"
+        return Statements(verified=[sentence, DERIVED], replayed=comparison.rows, coverage=whole)
 
 
 def verify_files(path: Path, reason: str) -> VerifyResult:
@@ -246,6 +282,9 @@ def _result(folder: Path, comparison: Comparison, statements: Statements) -> Ver
         refusal=statements.refusal,
         replayed=statements.replayed,
         samples=statements.samples,
+        attacked=statements.attacked,
+        coverage=statements.coverage,
+        undecided=statements.undecided,
     )
 
 
@@ -317,6 +356,10 @@ def _check_files(study: Study, folder: Path, comparison: Comparison) -> None:
     manifest = study.layout.read(folder)
     for name, problem in study.layout.find_faults(folder, manifest):
         comparison.note(name, f"the file {problem}")
+    if study.function("sources") is not None:
+        for file in folder.glob(f"*/**/{MANIFEST}"):
+            name = file.relative_to(folder).as_posix()
+            comparison.note(name, "the folder does not name what lies here")
     find_faults = study.function("faults")
     if find_faults is not None and not comparison.differences:
         for location, description, samples in find_faults(folder, manifest):
