@@ -40,10 +40,10 @@ def test_a_change_by_the_width_of_the_interval_is_found(n):
 def test_ten_forged_of_a_hundred_random_samples_are_found_or_nothing_is_decided(turning):
     samples, forged = 100, 10
     undecided = miss_probability(samples, samples, forged, turning) > MISSED
-    found = 0
+    hits = 0
     for _ in range(400):
         turned = round(turning * (samples - forged))
         earlier = forged + RNG.binomial(turned, 0.5)
-        found += earlier > most_earlier(forged + turned, MISSED)
-    assert undecided or found / 400 >= 0.95
+        hits += earlier > most_earlier(forged + turned, MISSED)
+    assert undecided or hits / 400 >= 0.95
     assert undecided == (turning >= 0.1)

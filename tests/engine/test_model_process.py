@@ -55,7 +55,7 @@ def make():
 """
 
 
-def opened(folder, text, place):
+def open_net(folder, text, place):
     (folder / "net.py").write_text(text)
     with running(place):
         return open_model(f"torch:{folder / 'net.py'}:make", DOMAIN, CLASSES)
@@ -68,13 +68,13 @@ def outcome(model, recorders, x):
         for recorder in recorders:
             contexts.enter_context(recorder)
         answer = model.predict(leaf)
-    found = [answer.detach()]
+    values = [answer.detach()]
     for recorder in recorders:
         facts, arrays = recorder.outcome(answer)
-        found += [torch.tensor(list(repr(facts).encode())), *arrays]
+        values += [torch.tensor(list(repr(facts).encode())), *arrays]
     for number in range(2 * answer.requires_grad):
-        found += torch.autograd.grad(answer[:, number].sum(), leaf, retain_graph=True)
-    return found
+        values += torch.autograd.grad(answer[:, number].sum(), leaf, retain_graph=True)
+    return values
 
 
 def members(rng):
@@ -92,24 +92,26 @@ def test_a_model_elsewhere_is_the_model(tmp_path, seed):
         folder.mkdir()
         layers = ", ".join(rng.choices(LAYERS, k=4))
         text = TEXT.format(layers=layers, end=rng.choice(ENDS), seed=rng.randrange(99))
-        here = opened(folder, text, Code.HERE)
-        elsewhere = opened(folder, text, Code.APART)
-        assert elsewhere.digest() == here.digest()
+        model = open_net(folder, text, Code.TOGETHER)
+        elsewhere = open_net(folder, text, Code.APART)
+        assert elsewhere.digest() == model.digest()
         for name in ("name", "classes", "access", "domain"):
-            assert getattr(elsewhere, name) == getattr(here, name)
-        assert elsewhere.info.parameters == here.info.parameters
+            assert getattr(elsewhere, name) == getattr(model, name)
+        assert elsewhere.info.parameters == model.info.parameters
 
         x = torch.rand(N, *DOMAIN.shape, generator=torch.Generator().manual_seed(seed))
-        with here.info.session(x.device), elsewhere.info.session(x.device):
-            for recorders, again in zip(members(rng), members(random.Random(9)), strict=True):
-                for first, second in zip(recorders, again, strict=True):
+        with model.info.session(x.device), elsewhere.info.session(x.device):
+            for recorders, copies in zip(members(rng), members(random.Random(9)), strict=True):
+                for first, second in zip(recorders, copies, strict=True):
                     vars(second).update(settings_of(first))
-                pairs = zip(outcome(here, recorders, x), outcome(elsewhere, again, x), strict=True)
-                assert all(torch.equal(first, second) for first, second in pairs), (text, again)
+                pairs = zip(
+                    outcome(model, recorders, x), outcome(elsewhere, copies, x), strict=True
+                )
+                assert all(torch.equal(first, second) for first, second in pairs), (text, copies)
             if ".softmax" in text:
-                pair = [outcome(LogitModel(m, "probabilities"), [], x) for m in (here, elsewhere)]
+                pair = [outcome(LogitModel(m, "probabilities"), [], x) for m in (model, elsewhere)]
                 assert all(map(torch.equal, *pair)), text
-            assert torch.equal(here.info.features(x), elsewhere.info.features(x))
+            assert torch.equal(model.info.features(x), elsewhere.info.features(x))
 
 
 def settings_of(recorder):
@@ -125,7 +127,7 @@ def test_code_of_a_model_stays_in_its_process(tmp_path):
         f"try:\n    open({str(outside)!r}, 'w').write('x')\nexcept OSError:\n    pass\n"
         "import tempfile\ntempfile.NamedTemporaryFile('w').write('x')\n"
     )
-    model = opened(tmp_path, text, Code.APART)
+    model = open_net(tmp_path, text, Code.APART)
     assert len(ask(model, torch.rand(N, *DOMAIN.shape))) == N
     with pytest.raises(BatchError):
         ask(model, torch.rand(N, 7))
@@ -149,7 +151,7 @@ SILENT = (
 def test_a_model_that_does_not_answer_is_ended(tmp_path, monkeypatch, statement):
     text = TEXT.format(layers="nn.ReLU()", end="", seed=1)
     text = f"import os\n{text}".replace("        return", f"        {statement}\n        return")
-    model = opened(tmp_path, text, Code.APART)
+    model = open_net(tmp_path, text, Code.APART)
     monkeypatch.setattr(model_process, "PATIENCE", 2.0)
     for _ in range(2):
         with pytest.raises(ModelError, check=refused("core.fresh.OtherProcess.ask")):

@@ -1,4 +1,4 @@
-"""What a verification that repeats drawn samples can notice: false statements about samples, and
+"""Power of a verification that repeats drawn samples: it notices false statements about them, and
 more early breaks than chance explains.
 """
 
@@ -15,15 +15,15 @@ MISSED = 0.05
 of a random model, if earlier breaks are no less probable than that."""
 
 
-def change_to_see(robust: Sequence[int], judged: Sequence[int]) -> int:
+def change_to_see(robust: Sequence[int], totals: Sequence[int]) -> int:
     """How many samples make a change by the width of the printed interval of a robust accuracy: that
     of the largest budget at which so many count as robust; else as many as do at any.
 
     Args:
         robust: samples that count as robust, at each budget in ascending order.
-        judged: those that were judged, likewise.
+        totals: those that were totals, likewise.
     """
-    for count, n in zip(reversed(robust), reversed(judged), strict=True):
+    for count, n in zip(reversed(robust), reversed(totals), strict=True):
         interval = wilson(count, n)
         change = 1 if interval is None else ceil(n * (interval.high - interval.low))
         if change <= count:

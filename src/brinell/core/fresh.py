@@ -1,14 +1,14 @@
 """Processes in which a model answers apart from whoever asks it.
 
 One is split off before a model is asked anything, and answers once, at the end. A deep copy shares
-with a model what its class, other modules or `__deepcopy__` keep; a process does not. Split off, it
+with a model what its class, peer modules or `__deepcopy__` keep; a process does not. Split off, it
 sleeps on a pipe and costs milliseconds; its memory is that of the beginning.
 
 Another is started anew, so that the code of a model runs where nothing is judged; it answers as
 long as it is asked. Nothing is pickled: arrays go over the pipe as they are, beside facts in JSON.
 
-Processes see the same disks and machines. Python tells which files are opened, so an answer that
-was made with a file that is written, or was since the beginning, is told from others.
+Processes see the same disks and machines. Python tells which files are opened, so answers that
+were made with a file that is written, or was since the beginning, are known.
 """
 
 import json
@@ -87,7 +87,7 @@ class Pipe(NamedTuple):
         body = b"".join(content.tobytes() for content in contents)
         message = memoryview(LENGTHS.pack(len(head), len(body)) + head + body)
         while message:
-            if not select.select([], [self.writer], [], _left(deadline))[1]:
+            if not select.select([], [self.writer], [], _seconds_to(deadline))[1]:
                 raise TimeoutError("the other side does not read")
             message = message[os.write(self.writer, message[: 2**20]) :]
 
@@ -113,7 +113,7 @@ class Pipe(NamedTuple):
     def _read(self, count: int, deadline: float) -> bytes | None:
         content = bytearray()
         while len(content) < count:
-            if not select.select([self.reader], [], [], _left(deadline))[0]:
+            if not select.select([self.reader], [], [], _seconds_to(deadline))[0]:
                 return None
             part = os.read(self.reader, min(count - len(content), 2**20))
             if not part:
@@ -122,7 +122,7 @@ class Pipe(NamedTuple):
         return bytes(content)
 
 
-def _left(deadline: float) -> float | None:
+def _seconds_to(deadline: float) -> float | None:
     """The seconds that are left; None without a deadline."""
     return None if deadline == math.inf else max(0.0, deadline - time.monotonic())
 
@@ -155,7 +155,7 @@ class FreshProcess:
         if not hasattr(os, "fork"):
             return
 
-        self._pipe, other = Pipe.pair()
+        self._pipe, peer = Pipe.pair()
         watch = Watch(time.time())
         sys.stdout.flush()
         sys.stderr.flush()
@@ -165,8 +165,8 @@ class FreshProcess:
 
         if not self._child:
             self._pipe.close()
-            _serve(other, answer, watch)
-        other.close()
+            _serve(peer, answer, watch)
+        peer.close()
 
     def ask(self, facts: Facts, x: Tensor, seconds: float) -> tuple[dict[str, Any], Tensor]:
         """What `answer` makes of these facts and numbers, within so many seconds.
@@ -199,23 +199,23 @@ class FreshProcess:
 
 
 class Nursery:
-    """A process of its own interpreter that has imported a module and does nothing; others are split
-    from it, in which a model answers.
+    """A new interpreter that has imported a module and does nothing; processes are split from it, in
+    which a model answers.
 
     The module gets the number of its end of a connection, and calls `nurse`.
     """
 
     def __init__(self, module: str) -> None:
-        self._connection, other = socket.socketpair()
+        self._connection, peer = socket.socketpair()
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, str(other.fileno())],
+            [sys.executable, "-P", "-m", module, str(peer.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            pass_fds=[other.fileno()],
+            pass_fds=[peer.fileno()],
             start_new_session=True,
         )
-        other.close()
+        peer.close()
         self._turn = tempfile.TemporaryFile()
         weakref.finalize(self, _close, self._process, self._connection, self._turn)
 
@@ -223,21 +223,21 @@ class Nursery:
         """Split a process off; returns its number, and the pipe to ask it.
 
         Raises:
-            ModelError: there is no nursery any more.
+            ModelError: the nursery ended.
         """
         import fcntl  # Windows has none
 
-        pipe, other = Pipe.pair()
+        pipe, peer = Pipe.pair()
         fcntl.lockf(self._turn, fcntl.LOCK_EX)  # processes that were split from this one ask, too
         try:
-            socket.send_fds(self._connection, [NUMBER.pack(0)], other)
+            socket.send_fds(self._connection, [NUMBER.pack(0)], peer)
             (process,) = NUMBER.unpack(self._connection.recv(NUMBER.size))
         except (OSError, struct.error):
             pipe.close()
             raise ModelError("the process that keeps models apart ended") from None
         finally:
             fcntl.lockf(self._turn, fcntl.LOCK_UN)
-            other.close()
+            peer.close()
         return process, pipe
 
     def end(self, process: int, pipe: Pipe) -> None:
@@ -334,7 +334,7 @@ class Watch:
     others did since the time `began`.
     """
 
-    started: "ClassVar[Watch | None]" = None
+    current: "ClassVar[Watch | None]" = None
     """The one that looks at this process; None where none does."""
 
     def __init__(self, began: float) -> None:
@@ -343,7 +343,7 @@ class Watch:
 
     def start(self) -> None:
         """Look at all that this process does from now on."""
-        Watch.started = self
+        Watch.current = self
         sys.addaudithook(self)
 
     def __call__(self, event: str, args: tuple[Any, ...]) -> None:
@@ -386,7 +386,7 @@ def _serve(pipe: Pipe, answer: Answer, watch: Watch) -> NoReturn:
 def _try(answer: Answer, facts: Facts, x: Tensor, watch: Watch) -> tuple[dict[str, Any], Tensor]:
     watch.start()
     try:
-        found, numbers = answer(facts, x)
+        outcome, numbers = answer(facts, x)
     except Exception as error:
         return {"error": f"{type(error).__name__}: {one_line(error, 100)}"}, torch.zeros(0)
-    return found | {"shared": watch.shared}, numbers
+    return outcome | {"shared": watch.shared}, numbers

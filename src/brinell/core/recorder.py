@@ -19,7 +19,7 @@ class Recorder(TorchFunctionMode):
 
     @abstractmethod
     def outcome(self, answer: Tensor) -> tuple[dict[str, Any], list[Tensor]]:
-        """What it recorded about a question with this answer: facts as JSON, and arrays."""
+        """The record of a question with this answer: facts as JSON, and arrays."""
 
     @abstractmethod
     def accept(self, facts: Mapping[str, Any], arrays: Sequence[Tensor], answer: Tensor) -> None:

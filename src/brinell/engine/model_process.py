@@ -1,10 +1,10 @@
-"""A model that answers in a process of its own, so that its code runs where nothing is judged.
+"""A model that answers in a separate process, so that its code runs where nothing is judged.
 
 Inputs, answers and gradients go over a pipe as arrays. The other process keeps the graphs that
 gradients need until nobody holds the answers, and records what the contexts around a question
 (`core.recorder`) would have recorded here, so that answers, gradients and checks come out as if the
-model were in this process. What it says of itself (its name, its digest, its answers) is its own
-word, as it is where code of a model runs here.
+model were in this process. Its name, its digest and its answers are its own word, as they are where
+the code of a model runs here.
 """
 
 import builtins
@@ -64,22 +64,22 @@ FACTS = (
 
 
 class Code(IntEnum):
-    """Where the code that a folder names runs while the folder is verified."""
+    """Places of the code that a folder names while the folder is verified."""
 
-    HERE = 0
+    TOGETHER = 0
     """In this process: it is the user's own."""
     MODELS_APART = 1
-    """That of models in processes of their own."""
+    """That of models in separate processes."""
     APART = 2
     """Likewise, and other code does not run at all."""
 
 
-_place: ContextVar[Code] = ContextVar("place", default=Code.HERE)
+_place: ContextVar[Code] = ContextVar("place", default=Code.TOGETHER)
 
 
 @contextmanager
 def running(place: Code) -> Iterator[None]:
-    """Context that says where the code that is named within it runs."""
+    """Context that decides the place of the code that is named within it."""
     token = _place.set(place)
     try:
         with plugins.refusing_code() if place == Code.APART else ExitStack():
@@ -89,11 +89,11 @@ def running(place: Code) -> Iterator[None]:
 
 
 def open_model(spec: str, domain: Domain, classes: int | None) -> Model:
-    """Open the model that a spec names, for data with so many classes, in a process of its own where
+    """Open the model that a spec names, for data with so many classes, in a separate process where
     its code may not run here.
     """
     name = plugins.parse(spec).name
-    if _place.get() != Code.HERE and (name in OF_CODE or plugins.is_scratch(name)):
+    if _place.get() != Code.TOGETHER and (name in OF_CODE or plugins.is_scratch(name)):
         return ModelElsewhere(spec, domain, classes)
     return _open_here(spec, domain, classes)
 
@@ -111,7 +111,7 @@ class ModelElsewhere:
 
     def __init__(self, spec: str, domain: Domain, classes: int | None) -> None:
         self.domain, self._process = domain, OtherProcess(nursery(__name__))
-        began = time.time() if Watch.started is None else Watch.started.began
+        began = time.time() if Watch.current is None else Watch.current.began
         self._dropped: list[int] = []
         settings = {"spec": spec, "domain": domain.to_json(), "classes": classes}
         state = {
@@ -136,7 +136,7 @@ class ModelElsewhere:
 
     @property
     def info(self) -> ModelInfo:
-        """What the other process said of the model."""
+        """The facts that the other process gave."""
         return ModelInfo(
             **self._facts,
             output=self._output,
@@ -217,8 +217,8 @@ class _Question(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, model: ModelElsewhere, question: dict[str, Any], facts: dict[str, Any]
     ) -> tuple[Tensor, ...]:
-        found, arrays = model._ask(question, [x])
-        facts |= found
+        outcome, arrays = model._ask(question, [x])
+        facts |= outcome
         answers = tuple(array.to(x.device) for array in arrays)
         ctx.model, ctx.device = model, x.device
         ctx.graph = _Graph(facts["graph"], model._dropped)
@@ -250,10 +250,10 @@ class _Server:
             for number in facts.pop("dropped"):
                 self._graphs.pop(number, None)
             try:
-                found, answers = getattr(self, facts.pop("do"))(*arrays, **facts)
+                outcome, answers = getattr(self, facts.pop("do"))(*arrays, **facts)
             except BaseException as error:
-                found, answers = {"error": [type(error).__name__, one_line(error, 2000)]}, []
-            pipe.send({**found, "shared": self._watch.shared}, answers)
+                outcome, answers = {"error": [type(error).__name__, one_line(error, 2000)]}, []
+            pipe.send({**outcome, "shared": self._watch.shared}, answers)
 
     def begin(
         self,
@@ -364,8 +364,8 @@ class _Server:
             if array.requires_grad
         ]
         answers, parts = zip(*pairs, strict=True)
-        (found,) = torch.autograd.grad(answers, x, parts, retain_graph=True, allow_unused=True)
-        return {}, [torch.zeros_like(x) if found is None else found]
+        (gradient,) = torch.autograd.grad(answers, x, parts, retain_graph=True, allow_unused=True)
+        return {}, [torch.zeros_like(x) if gradient is None else gradient]
 
 
 def answer(pipe: Pipe) -> None:

@@ -216,16 +216,16 @@ class SquashingInputs(Recorder):
             return record.logits, (record.repeat() == answer).flatten(1).all(1), record.kind
 
     def outcome(self, answer: Tensor) -> tuple[dict[str, Any], list[Tensor]]:
-        """What stands in for the answer, if anything does."""
-        found = self.before(answer)
-        return ({}, []) if found is None else ({"kind": found[2]}, list(found[:2]))
+        """The logits that stand in for the answer, if any do."""
+        record = self.before(answer)
+        return ({}, []) if record is None else ({"kind": record[2]}, list(record[:2]))
 
     def accept(self, facts: Mapping[str, Any], arrays: Sequence[Tensor], answer: Tensor) -> None:
         """Record what another one found for the answer."""
         if arrays:
             logits, explained = arrays
-            shown = torch.where(explained[:, None], answer.detach(), torch.nan)
-            self._records[id(answer)] = _Squashed(answer, logits, facts["kind"], lambda: shown)
+            values = torch.where(explained[:, None], answer.detach(), torch.nan)
+            self._records[id(answer)] = _Squashed(answer, logits, facts["kind"], lambda: values)
 
 
 class Converted:

@@ -180,9 +180,9 @@ class Statements:
     attacked: int = 0
     """Samples that the audit attacked."""
     coverage: str = ""
-    """What was repeated, of how many, and what that misses."""
+    """The part that was repeated, and the chance to miss what is false."""
     undecided: str = ""
-    """Why what was repeated decides nothing; empty if it does."""
+    """The reason for which the repetition decides nothing; else empty."""
 
 
 class Repetition(Protocol):

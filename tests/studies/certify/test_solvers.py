@@ -266,8 +266,10 @@ def test_what_no_verifier_can_be_asked_is_refused_before_anything_runs(subject, 
 def check_marks(result, folder):
     """What outside verifiers prove has columns of its own with a mark, and a board leaves it out."""
     rows = TABLE.read(folder / "run").rows
-    own = (rows.outcome == "certified") & ~np.char.startswith(rows.method.astype(str), "solver:")
-    counts = [int((own & (rows.eps == rate.eps)).sum()) for rate in result.certified]
+    is_ours = (rows.outcome == "certified") & ~np.char.startswith(
+        rows.method.astype(str), "solver:"
+    )
+    counts = [int((is_ours & (rows.eps == rate.eps)).sum()) for rate in result.certified]
     assert [rate.k for rate in result.certified] == counts
     for block in result.report().blocks:
         names = [*getattr(block, "columns", ()), *(s.name for s in getattr(block, "series", ()))]

@@ -339,7 +339,7 @@ class RepeatedAudit(ModelAudit):
 
     @property
     def coverage(self) -> str:
-        """What was attacked again, of how many, and what that misses."""
+        """The share of the samples that was attacked again, and the chance to miss false ones."""
         scatter = " by how its answers scatter," if self.is_random else ""
         width = "" if self.is_random else ", a change by the width of the printed interval,"
         miss = (
@@ -353,7 +353,7 @@ class RepeatedAudit(ModelAudit):
 
     @property
     def undecided(self) -> str:
-        """Why the repetition decides nothing; empty if it does."""
+        """The reason for which the repetition decides nothing; empty if it decides."""
         earlier = int((self.levels[1] < self.levels[0]).sum())
         if self.is_random and earlier > most_earlier(self._count_turned(), MISSED):
             return (

@@ -192,8 +192,8 @@ class CertifyResult(FolderResult, Band):
         """How much of the band between no proof and no attack each step closed."""
         if self.robust:
             tools = [f"{name} {count:,}" for name, count in self.closed.items() if TOOL in name]
-            own = {name: count for name, count in self.closed.items() if TOOL not in name}
-            closed = {**own, "nothing": sum(rate.k for rate in self.open[1:])}
+            steps = {name: count for name, count in self.closed.items() if TOOL not in name}
+            closed = {**steps, "nothing": sum(rate.k for rate in self.open[1:])}
             total = max(1, sum(closed.values()))
             yield Table(
                 title="What closed the band",

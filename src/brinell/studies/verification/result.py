@@ -39,9 +39,9 @@ class VerifyResult(ReportedResult):
     attacked: int = 0
     """Samples that the audit attacked, over all models."""
     coverage: str = ""
-    """What was repeated, of how many, and what that misses; empty if nothing was."""
+    """The part that was repeated, and the chance to miss what is false; empty if nothing was."""
     undecided: str = ""
-    """Why what was repeated decides nothing, such as too few samples; empty if it does."""
+    """The reason for which the repetition decides nothing, such as too few samples; else empty."""
     deviations: int = 0
     """Rows and arrays that came out differently by no more than rounding."""
     verified_claims: list[str] = []

@@ -53,27 +53,27 @@ def carry_out(call: Call) -> VerifyResult:
     return _walk(call, set())
 
 
-def _walk(call: Call, seen: set[Path]) -> VerifyResult:
+def _walk(call: Call, places: set[Path]) -> VerifyResult:
     """Verify a folder, and those that it names or holds, but for those that were seen."""
     folder = Path(call.request.run).absolute()
-    seen.add(folder.resolve())
+    places.add(folder.resolve())
     study = study_of(folder)
     result, manifest = _verify_alone(call, folder), study.layout.read(folder)
     parts = [(place.name, place) for place in _inner_folders(study, folder)]
     parts += _origins(call, study, folder, manifest)
     for name, place in parts:
-        if result.problems or (place is not None and place.resolve() in seen):
+        if result.problems or (place is not None and place.resolve() in places):
             continue
         if place is None:
             refusal = "it is not there, or is another one than the manifest names"
             part = VerifyResult(run=name, refusal=refusal)
         else:
-            part = _walk(_within(call, study, folder, place), seen)
+            part = _walk(_call_for(call, study, folder, place), places)
         result = result.joined(part, name)
     return result
 
 
-def _within(call: Call, study: Study, folder: Path, place: Path) -> Call:
+def _call_for(call: Call, study: Study, folder: Path, place: Path) -> Call:
     """The call for a folder that another one holds or names, with as much of what the person named
     as concerns both.
     """
@@ -109,11 +109,11 @@ def _origins(
     origin = (
         find_origin(folder, request_text(manifest), manifest.get(MARK), call.trust) or Path.cwd()
     )
-    named = {**manifest.get("derived_from", {}), **manifest.get("runs", {})}
+    digests = {**manifest.get("derived_from", {}), **manifest.get("runs", {})}
     budgets = manifest.get("recommended") or {}
     if budgets.get("folder"):
-        named[budgets["folder"]] = budgets.get("manifest")
-    for path, digest in named.items():
+        digests[budgets["folder"]] = budgets.get("manifest")
+    for path, digest in digests.items():
         place = (
             folder / path.removeprefix("FOLDER/") if path.startswith("FOLDER/") else origin / path
         )
@@ -175,10 +175,10 @@ def _verify_apart(
     The models of the user's own folders run in it where their study needs more than answers.
     """
     manifest = study.layout.read(folder)
-    own = find_origin(folder, request_text(manifest), manifest.get(MARK), None)
+    mark = find_origin(folder, request_text(manifest), manifest.get(MARK), None)
     asks_alone = study.function("repetition") is not None
     try:
-        with running(Code.APART if own is None else Code(asks_alone)):
+        with running(Code.APART if mark is None else Code(asks_alone)):
             return _verify_study(call, study, folder, request, replaced)
     except ForeignCodeError as error:
         return verify_files(folder, str(error))
@@ -249,8 +249,8 @@ class _WholeRepetition:
                 f", {comparison.boundary} of them otherwise by no more than rounding may change"
             )
         sentence = f"brinell {verb} was carried out again from its request: {counts}"
-        whole = f"brinell {verb} was carried out again, whole, which misses nothing but claims"
-        return Statements(verified=[sentence, DERIVED], replayed=comparison.rows, coverage=whole)
+        coverage = f"brinell {verb} was carried out again, whole, which misses nothing but claims"
+        return Statements(verified=[sentence, DERIVED], replayed=comparison.rows, coverage=coverage)
 
 
 def verify_files(path: Path, reason: str) -> VerifyResult:
@@ -319,7 +319,7 @@ def claims_of(study: Study, folder: Path, replaced: Mapping[str, Any] | None = N
 
 
 def declared_claims(study: Study) -> Claims:
-    """What the declarations of a study say that no repetition finds again."""
+    """The parts of a folder that the declarations of its study call claimed."""
     rows = study.resolve(study.rows) if study.rows else Records
     return Claims(
         manifest=study.layout.manifest,
