@@ -49,7 +49,8 @@ def test_nearer_classes_by_hand():
     assert nearer_classes(means) == [[1], [], []]
     sentence = nearness_sentence("Linf", ["a", "b", "c"], means)
     assert sentence == (
-        "Linf: by mean distance 1 class of 3 is nearer to another class than to itself: a (to b)."
+        "Linf: by mean distance of these samples 1 class of 3 is nearer to another class than to "
+        "itself: a (to b)."
     )
     assert nearness_sentence("L2", ["a"], [[0.1]]) == ""
     assert "each class is nearest to itself" in nearness_sentence(
@@ -73,8 +74,8 @@ def test_distances_of_class_to_class(result):
         assert [float(text) for text in line[1:3]] == pytest.approx([0.8, 0.4], rel=1e-5)
     for space in ("Linf", "L2"):
         assert (
-            f"{space}: by mean distance 1 class of 2 is nearer to another class than to itself: "
-            "wide (to tight)." in report.sentences
+            f"{space}: by mean distance of these samples 1 class of 2 is nearer to another class "
+            "than to itself: wide (to tight)." in report.sentences
         )
     assert '<span class="framed">0.4</span>' in html.page(report)
     assert any("[0.4]" in line.split() for line in terminal.lines(report))

@@ -30,7 +30,7 @@ def test_the_best_and_what_cannot_be_told_from_it_by_hand():
     assert best.behind["b"].value == pytest.approx(0.5) and best.behind["b"].told
     assert best.behind["c"].value == pytest.approx(0.01) and not best.behind["c"].told
     assert best.behind["random"].value == pytest.approx(-0.1)
-    assert best.alike == ["c"]
+    assert best.statement.rivals == ["c"]
     assert best_of("dice", {"a": np.full(4, np.nan)}, np.arange(4).astype(str), ["a"]) is None
 
 
@@ -119,15 +119,17 @@ def test_dice_and_iou_stand_with_their_differences(explained):
 
 def test_the_headline_names_the_best_by_the_measure_asked_for(explained, explain_run):
     leaders = {entry.measure: entry for entry in explained.best}
-    first, second, *_ = explained.report().sentences
-    assert first.startswith(f"{leaders['dice'].name} overlaps the objects best, with a Dice of ")
-    assert second.startswith(f"{leaders['gain'].name} follows the model best, with a gap of ")
+    first, second, third, *_ = explained.report().sentences
+    assert first.startswith(f"{leaders['dice'].name} has the highest overlap with the objects")
+    assert second.startswith(f"{leaders['gain'].name} has the highest gap between insertion and ")
     for sentence, measure in ((first, "dice"), (second, "gain")):
-        for name in leaders[measure].alike:
-            assert name in sentence.partition("cannot be told from ")[2]
-    assert "random has" in second and "centre has" in second
+        entry = leaders[measure]
+        assert entry.statement.rivals == [n for n, other in entry.behind.items() if not other.told]
+        for name in entry.statement.rivals:
+            assert name in sentence.partition("; ")[2]
+    assert "random has" in third and "centre has" in third
     without_truth = brinell.open(explain_run).report().sentences
-    assert "follows the model best" in without_truth[0]
+    assert "has the highest gap" in without_truth[0]
 
 
 def test_one_method_and_no_measure_say_what_they_can(patterns, tmp_path):

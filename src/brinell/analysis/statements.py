@@ -52,7 +52,7 @@ CLASSES = (
 MEANS = (
     "groups of samples are independent draws, and each object is measured on the same ones",
     "t and Hall's test of the paired differences, the larger p-value of both",
-    "all pairs (Holm 1979)",
+    "all pairs (Holm 1979; of explanations Bonferroni)",
 )
 LOSSES = (
     "the samples of a class are independent draws of it",

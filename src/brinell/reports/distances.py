@@ -39,10 +39,12 @@ def nearness_sentence(space: str, names: Sequence[str], means: Means) -> str:
     if len(names) < 2:
         return ""
     if not texts:
-        return f"{capital(space)}: by mean distance each class is nearest to itself."
+        return (
+            f"{capital(space)}: by mean distance of these samples each class is nearest to itself."
+        )
     verb = "is" if len(texts) == 1 else "are"
     return (
-        f"{capital(space)}: by mean distance {counted(len(texts), 'class', 'classes')} of "
+        f"{capital(space)}: by mean distance of these samples {counted(len(texts), 'class', 'classes')} of "
         f"{len(names)} {verb} nearer to another class than to "
         f"{'itself' if len(texts) == 1 else 'themselves'}: {listed(texts, MOST_NAMED)}."
     )

@@ -167,6 +167,9 @@ def _crosses(statement: Statement) -> str:
 
 def _end(statement: Statement) -> str:
     """The object with the highest or the lowest mean."""
+    if not statement.compared:
+        value = percent(statement.subjects[0].value)
+        return f"{subject_names(statement)}, alone, has a {statement.quantity} of {value}."
     degree = "highest" if statement.kind == "most" else "lowest"
     opposite = "lower" if statement.kind == "most" else "higher"
     verb = "has" if len(statement.subjects) == 1 else "have"
@@ -228,9 +231,9 @@ def changes_sentence(statements: Sequence[Statement]) -> str:
     text = "is not shown to be better or worse"
     if parts:
         text = f"is significantly {' and '.join(parts)}"
-    return (
-        f"Of {counted(len(statements), 'change')} that the training did not use, the model {text}."
-    )
+    start = "Of" if parts else "Under"
+    count = counted(len(statements), "change")
+    return f"{start} {count} that the training did not use, the model {text}."
 
 
 def _change(statement: Statement) -> str:
@@ -283,7 +286,9 @@ def model_or_data(drops: TotalDrops, eps: str) -> str:
                 "Whether the drop depends on the class or on the model cannot be said: fewer than "
                 "two classes have two samples."
             )
-        return f"The drops up to {eps} vary by class and model no more than chance explains."
+        return (
+            f"Beyond what chance adds, the drops up to {eps} show no variation by class or model."
+        )
     if min(part.high - part.low for part in (parts.classes, parts.models)) > UNKNOWN:
         return (
             f"{counted(drops.n, 'sample')} are too few to say whether the drop up to {eps} depends "

@@ -5,7 +5,15 @@ from collections.abc import Mapping, Sequence
 from brinell.analysis.folder_result import Result
 from brinell.analysis.inference import significant
 from brinell.analysis.means import mean_difference
+from brinell.analysis.statements import Statement, Subject, state
 from brinell.core.record import Array
+
+QUANTITIES = {
+    "dice": "overlap with the objects (Dice)",
+    "iou": "overlap with the objects (IoU)",
+    "gain": "gap between insertion and deletion",
+}
+"""The measures in words."""
 
 
 class MethodBehind(Result):
@@ -28,11 +36,8 @@ class BestMethod(Result):
     name: str
     behind: dict[str, MethodBehind]
     """The other methods."""
-
-    @property
-    def alike(self) -> list[str]:
-        """The methods without a significant difference to the best."""
-        return [name for name, entry in self.behind.items() if not entry.told]
+    statement: Statement
+    """That it has the highest mean, and the methods that may have as high a one."""
 
 
 def best_of(
@@ -60,12 +65,28 @@ def best_of(
     if not measured:
         return None
     best = max(measured, key=lambda name: means[name])
-    pairs = len(means) * (len(means) - 1) / 2
+    pairs = len(means) * (len(means) - 1) // 2
     behind = {}
+    p_values = {}
     for name in means:
         gap = None if name == best else mean_difference(columns[best] - columns[name], groups)
         if gap is not None:
             low, high = gap.interval or (None, None)
-            told = significant(min(1.0, gap.p * pairs))
+            p_values[name] = min(1.0, gap.p * pairs)
+            told = significant(p_values[name])
             behind[name] = MethodBehind(value=gap.value, low=low, high=high, told=told)
-    return BestMethod(measure=measure, name=best, behind=behind)
+
+    rivals = [name for name, p in p_values.items() if not significant(p)]
+    statement = state(
+        "most",
+        subjects=[Subject(name=best, value=means[best])],
+        quantity=QUANTITIES[measure],
+        eps_text="",
+        n=len(groups),
+        rivals=rivals,
+        compared=len(p_values),
+        p=max(p_values.values(), default=None),
+        supported=bool(p_values) and not rivals,
+        family=pairs,
+    )
+    return BestMethod(measure=measure, name=best, behind=behind, statement=statement)

@@ -19,7 +19,7 @@ from brinell.analysis.robust_accuracy import class_name
 from brinell.analysis.statements import Statement, Subject, state
 from brinell.core.record import Array, Columns, column
 from brinell.manifest import Content, Count, Facts, Listing, TableOf
-from brinell.reports.numbers import counted, listed, percent, points
+from brinell.reports.numbers import counted, listed, percent
 from brinell.reports.saliency import draw_overlay
 from brinell.reports.statements import sentence
 from brinell.reports.values import (
@@ -224,28 +224,19 @@ class ExplainResult(FolderResult):
         """
         best = {entry.measure: entry for entry in self.best}
         if "dice" in best:
-            yield self._leader(best["dice"], "overlaps the objects best, with a Dice of")
+            yield sentence(best["dice"].statement)
         if "gain" in best:
             gains = [
-                f"{method.name} has {points(method.gain.value)}"
+                f"{method.name} has {percent(method.gain.value)}"
                 for method in self._methods()
                 if is_control(method.name) and method.gain
             ]
-            clause = f", where {listed(gains)}" if gains else ""
-            yield self._leader(best["gain"], "follows the model best, with a gap of", clause)
+            yield sentence(best["gain"].statement)
+            if gains:
+                yield f"Of the controls, which ignore the model, {listed(gains)}."
         if not best:
             yield f"{counted(len(self._methods()), 'method')} explained {counted(self.n, 'sample')}."
         yield from map(sentence, self.statements)
-
-    def _leader(self, best: BestMethod, verb: str, clause: str = "") -> str:
-        """A best method with its figure, and the methods that may equal it."""
-        (method,) = [method for method in self.methods if method.name == best.name]
-        figure = method.gain if best.measure == "gain" else method.dice
-        value = 0.0 if figure is None else figure.value
-        text = f"{points(value)} points" if best.measure == "gain" else percent(value)
-        rivals = listed(best.alike, len(best.alike))
-        rest = f"It cannot be told from {rivals}" if rivals else "Each other one is behind it"
-        return f"{best.name} {verb} {text}{clause}. {rest}."
 
     def _behind(self, measure: str, name: str) -> Points | None:
         """The difference of a method to the best."""

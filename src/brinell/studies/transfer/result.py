@@ -522,7 +522,10 @@ def sentences(result: TransferResult) -> list[str]:
         low, high = (
             f"{percent(cell.success.value)} ({cell.source} on {cell.model})" for cell in ends
         )
-        found.append(f"Examples made on other models succeed on {low} to {high} of the samples.")
+        found.append(
+            f"Examples made on other models succeed on {low} to {high} of the samples that are right "
+            "without them."
+        )
     return sorted(found, key=lambda sentence: sentence == NO_ORDER)
 
 
