@@ -34,8 +34,19 @@ RUNS = {
     ): "--images 5 --fits 5",
     "--study surrogates": "--cases kind --samples 2",
     "--study beats": "--samples 2 --queries 20 --steps 20",
+    "--study memory": "--images 40 --samples 2 --budgets 2 --share 0.02",
 }
-SCRIPTS = ("matters", "worth", "closer", "photographs", "capped", "priors", "surrogates", "beats")
+SCRIPTS = (
+    "matters",
+    "worth",
+    "closer",
+    "photographs",
+    "capped",
+    "priors",
+    "surrogates",
+    "beats",
+    "memory",
+)
 """Studies in a separate module each, with further options; `photographs.py` holds two."""
 
 

@@ -40,9 +40,10 @@ from brinell.rlab.distort import (
     variants,
     vet,
 )
-from brinell.rlab.episodes import EpisodeOutcomes, Placement, Rules, rare_success
+from brinell.rlab.episodes import USUAL, EpisodeOutcomes, Placement, Rules, rare_success
+from brinell.rlab.memory import Memory, pays, run_waves
 from brinell.rlab.refine import CleanUp
-from brinell.rlab.search import run_episodes
+from brinell.rlab.search import AIMS, run_episodes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +81,10 @@ class RLAB(EveryKind):
     """Patches that a step may clear, as a share of those that it changes; 0 only adds."""
     slots: int = 128
     """Samples that advance together."""
+    memory: bool | float = False
+    """Learn from the answers about all samples, which are then attacked as one group: how many
+    inputs the fits may show to the network, as a share of the queries; true is 0.5. It is off below
+    200 samples, where it saves no queries."""
 
     access = Access.SCORES
     distances = frozenset({"l2", "linf"})
@@ -104,6 +109,8 @@ class RLAB(EveryKind):
                 name = type(distortion).__name__
                 raise ValueError(f"{name} is no distortion: it must have domains and draws")
         self._rules()
+        if not 0 <= self.share <= 1:
+            raise ValueError(f"memory is {self.memory}: a share of the queries, at most 1, or true")
 
     def _check_patches(self) -> None:
         """Refuse sides, strides and slots that no run can have."""
@@ -130,6 +137,16 @@ class RLAB(EveryKind):
     def _rules(self) -> Rules:
         """The rules of an episode by the settings."""
         return Rules(steps=self.steps, refine=self.refine, removals=self.removals)
+
+    @property
+    def share(self) -> float:
+        """The share of `memory`, 0 for none."""
+        return SHARE * self.memory if isinstance(self.memory, bool) else self.memory
+
+    @property
+    def learns_across(self) -> bool:
+        """True with a memory."""
+        return self.share > 0
 
     def agent(self, kind: Kind) -> Agent:
         """The agent for such data; refuses a policy that does not exist."""
@@ -235,8 +252,10 @@ class RLAB(EveryKind):
         return () if self.policy in NAMES else find_agent(self.policy).surrogates
 
     def surrogate_questions(self) -> int:
-        """About the clean input, and then at most once for each query of steps and refinement."""
-        return 1 + self.steps + (self.refine or 0)
+        """About the clean input, then at most once for each query, and before the first ones."""
+        queries = 1 + self.steps + (self.refine or 0)
+        # After each restart the surrogates lead to the first query.
+        return queries + AIMS * (1 + self.steps // USUAL.patience)
 
     def variants(self, domain: Domain) -> tuple[Variant, ...]:
         """Variants for inputs of this domain; raises an error if a distortion does not support it."""
@@ -254,7 +273,7 @@ class RLAB(EveryKind):
         - `way` (rows, 6) float32: the inputs that the agent kept, one after another, with the
           columns `core.record.WAY`; NaN behind the last one.
         """
-        results = self.run_episodes(oracle, batch, threat, rng)
+        results = self.run_episodes(oracle, batch, threat, rng, learned=True)
         grid = self.grid(threat.domain)
         variants = self.variants(threat.domain)
         names = public_names(self.distortions)
@@ -273,6 +292,9 @@ class RLAB(EveryKind):
             ],
         }
 
+        if results.content.shape[1:] == batch.x.shape[1:]:
+            legend["distortions"].append(LEARNED)
+            legend["variants"].append([LEARNED, 0, 0])
         arrays = {"patches": results.closest, "map": results.map, "way": results.way}
         remarks = [*self._remarks(threat.domain.kind), *rare_success(results, threat.eps)]
         return Extras(remarks=remarks, arrays=arrays, legend=legend)
@@ -285,9 +307,12 @@ class RLAB(EveryKind):
         return [Remark("policy", f"placed by the policy {name}{guided}: {reason}")]
 
     def run_episodes(
-        self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams
+        self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, *, learned: bool = False
     ) -> EpisodeOutcomes:
-        """The outcomes of an episode on each sample."""
+        """The outcomes of an episode on each sample; `learned` content only where it is asked for.
+
+        It stands behind the variants of the settings (`episodes.EpisodeOutcomes`).
+        """
         agent = self.agent(threat.domain.kind).to(batch.x.device)
         oracle = oracle.follow(agent.surrogates) if agent.surrogates else oracle
         placement = Placement(
@@ -296,11 +321,20 @@ class RLAB(EveryKind):
             rules=agent.rules(self._rules()),
             prior=agent.prior,
             slots=self.slots,
+            learned=learned,
         )
 
         clean = CleanUp() if self.clean_up else None
         policy = agent.policy(placement.choices)
-        return run_episodes(oracle, batch, threat, placement, rng, policy, clean=clean)
+        if not (learned and self._remembers(len(batch), threat.domain, oracle.classes)):
+            return run_episodes(oracle, batch, threat, placement, rng, policy, clean=clean)
+        answers = oracle.scores(batch.ids, batch.x)
+        memory = Memory(batch.x, answers, threat.domain, self.share, rng)
+        return run_waves(memory, oracle, batch, threat, placement, rng, policy, clean=clean)
+
+    def _remembers(self, n: int, domain: Domain, classes: int) -> bool:
+        """True if so many samples are attacked with a memory."""
+        return self.learns_across and pays(n, domain, classes)
 
 
 def _public_name(plugin: type[Any]) -> str:
@@ -325,5 +359,9 @@ def public_names(distortions: tuple[Distortion, ...]) -> dict[int, str]:
     return names
 
 
+SHARE = 0.5
+"""The share of a memory where none is named."""
+LEARNED = "learned"
+"""The content that follows gradients of surrogates, among the distortions."""
 RETRAIN = "train one on this data by brinell train agent, or leave out policy="
 """The remedy for a policy of other data."""

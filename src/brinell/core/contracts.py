@@ -132,6 +132,18 @@ class FollowsSurrogates(Protocol):
 
 
 @runtime_checkable
+class LearnsAcross(Protocol):
+    """An attack that may learn from the answers about all samples of a batch, for the later ones.
+
+    Its samples are then attacked as one group, whatever the number of workers.
+    """
+
+    @property
+    def learns_across(self) -> bool:
+        """True if the settings ask for it."""
+
+
+@runtime_checkable
 class BringsSurrogates(Protocol):
     """An attack whose settings name a file of surrogates, which it follows beside those of the run
     (`Oracle.follow`).
@@ -144,6 +156,11 @@ class BringsSurrogates(Protocol):
 def follows_surrogates(attack: Attack) -> bool:
     """True if the attack follows the gradients of surrogates."""
     return isinstance(attack, FollowsSurrogates)
+
+
+def learns_across(attack: Attack) -> bool:
+    """True if the attack learns from the answers about other samples."""
+    return isinstance(attack, LearnsAcross) and attack.learns_across
 
 
 def reach_of(attack: Attack, distance: str) -> float:

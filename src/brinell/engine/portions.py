@@ -22,20 +22,29 @@ class Portions:
 
     The results of a sample do not depend on the others of its portion. So a portion for which
     memory is short comes again in smaller ones, and one on which the model fails in halves, down to
-    the single samples on which it does.
+    the single samples on which it does. A `whole` is cut only where the model fails.
     """
 
-    def __init__(self, index: Array, sizer: BatchSizer, model: Model, device: torch.device) -> None:
+    def __init__(
+        self,
+        index: Array,
+        sizer: BatchSizer,
+        model: Model,
+        device: torch.device,
+        *,
+        whole: bool = False,
+    ) -> None:
         self._waiting = [index]
         """Positions to work on, the next ones last."""
         self._sizer, self._model, self._device = sizer, model, device
         self._was_short = False
+        self._whole = whole
 
     def __iter__(self) -> Iterator[Array]:
         while self._waiting:
             portion = self._waiting.pop()
             most = BATCHES * self._sizer.size
-            if len(portion) > most:
+            if len(portion) > most and not self._whole:
                 self._waiting.append(portion[most:])
                 portion = portion[:most]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from brinell.core.contracts import Extras
+from brinell.core.contracts import Extras, learns_across
 from brinell.core.data import Remark
 from brinell.core.errors import TimeUpError
 from brinell.core.model import Model
@@ -129,7 +129,11 @@ class Attacker:
         failed: dict[str, str] = {}
         is_cut = False
         portions = Portions(
-            np.arange(len(task.index)), self.sizer, setting.model, setting.plan.device
+            np.arange(len(task.index)),
+            self.sizer,
+            setting.model,
+            setting.plan.device,
+            whole=learns_across(setting.stage.attack),
         )
 
         for portion in portions:
@@ -214,7 +218,9 @@ class StageRun:
         """True if its time was up before it was done."""
 
         size = plan.group_size
-        if spread > 1:
+        if learns_across(stage.attack):
+            size = max(1, len(self.samples))
+        elif spread > 1:
             size = min(size, max(SMALLEST, -(-len(self.samples) // spread)))
         self.queue = GroupQueue(self.samples, state.broken, size, min(2, spread))
 

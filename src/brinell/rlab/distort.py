@@ -265,7 +265,13 @@ class DistortedInputs:
     """
 
     def __init__(
-        self, slots: int, domain: Domain, variants: Sequence[Variant], device: torch.device
+        self,
+        slots: int,
+        domain: Domain,
+        variants: Sequence[Variant],
+        device: torch.device,
+        *,
+        learned: bool = False,
     ) -> None:
         if not variants:
             raise RequestError(
@@ -274,8 +280,13 @@ class DistortedInputs:
         self.variants = tuple(variants)
         self.domain = domain
 
+        self.learned = len(variants)
+        """The number of the content that follows gradients; `proposed` is that of the next one."""
+        self.proposed = len(variants) + 1
+
         # The clean inputs come last, so that CLEAN is their index too.
-        self._values = torch.zeros(slots, len(variants) + 1, math.prod(domain.shape), device=device)
+        columns = len(variants) + 2 * learned + 1
+        self._values = torch.zeros(slots, columns, math.prod(domain.shape), device=device)
         distortions = len({id(variant.distortion) for variant in variants})
         self.factor, self.fill = torch.ones(2, slots, distortions, device=device)
         """(n, distortions) each: by how much a distortion was made stronger to fit the budget;
@@ -295,7 +306,7 @@ class DistortedInputs:
 
         `rows` (m,) are their slots, `rng` has a stream for each.
         """
-        self._values[rows, CLEAN] = x.flatten(1)
+        self._values[rows, self.learned :] = x.flatten(1)[:, None]
         distortions = {
             id(variant.distortion): variant.distortion for variant in self.variants
         }.values()
@@ -327,6 +338,26 @@ class DistortedInputs:
                 self._values[rows[part, None], index] = results.view(len(part), k, -1)
             if threat is not None:
                 self._fit(rows, x, threat, index, severity, column)
+
+    def propose(self, rows: Tensor, x: Tensor) -> None:
+        """Offer the content of inputs x (m, *shape) on every patch of slots (m,)."""
+        self._values[rows, self.proposed] = x.flatten(1)
+
+    def settle(self, rows: Tensor, variant: Tensor, full: Tensor) -> Tensor:
+        """(m, patches): assignments to slots (m,) whose proposals are part of what was learned.
+
+        They show the same input `full` (m, *shape), and another proposal does not change it.
+        """
+        proposal = self._values[rows, self.proposed]
+        is_shown = full.flatten(1) == proposal
+        self._values[rows, self.learned] = torch.where(
+            is_shown, proposal, self._values[rows, self.learned]
+        )
+        return torch.where(variant == self.proposed, self.learned, variant)
+
+    def recall(self, rows: Tensor, content: Tensor) -> None:
+        """Put the learned content (m, *shape) of earlier slots into slots (m,)."""
+        self._values[rows, self.learned] = content.flatten(1)
 
     def _fit(
         self, rows: Tensor, x: Tensor, threat: Threat, index: Tensor, severity: Tensor, column: int

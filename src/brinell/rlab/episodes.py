@@ -182,6 +182,8 @@ class Placement:
     """Prior of the sensitivity of patches before the first query; None if nothing is known."""
     slots: int = 64
     """Maximum number of episodes that run at once."""
+    learned: bool = False
+    """Offer content that follows the surrogates' gradients beside the variants."""
 
     @property
     def choices(self) -> tuple[int, int, int]:
@@ -428,13 +430,18 @@ class EpisodeOutcomes(NamedTuple):
     """(n,): distance of the input at which the episode ended."""
     way: Tensor
     """(n, rows, 6): the inputs that the agent kept (`rlab.way`), NaN behind the last one."""
+    content: Tensor
+    """(n, *shape): the learned content on the patches of `variant` that have the number behind
+    the last variant; (n, 0) where nothing is learned."""
 
     def select(self, rows: Tensor) -> "EpisodeOutcomes":
         """The outcomes of the samples at these positions."""
         return EpisodeOutcomes(*(column[rows] for column in self))
 
 
-def no_outcomes(eps: Tensor, grid: PatchGrid, distortions: int) -> EpisodeOutcomes:
+def no_outcomes(
+    eps: Tensor, grid: PatchGrid, distortions: int, *, learned: bool = False
+) -> EpisodeOutcomes:
     """Outcomes before the first step, for budgets (n,) and a number of distortions."""
     n = len(eps)
     patches = len(grid)
@@ -450,6 +457,7 @@ def no_outcomes(eps: Tensor, grid: PatchGrid, distortions: int) -> EpisodeOutcom
         map=torch.full((n, patches, distortions), torch.nan, device=eps.device),
         size=torch.zeros(n, device=eps.device),
         way=torch.full((n, 0, 6), torch.nan, device=eps.device),
+        content=torch.zeros(n, *(grid.shape if learned else (0,)), device=eps.device),
     )
 
 

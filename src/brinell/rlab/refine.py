@@ -78,8 +78,11 @@ def clean_up(
     index = torch.arange(n, device=device)
 
     variant = successes.variant.long()
-    inputs = DistortedInputs(n, threat.domain, variants, device)
+    has_learned = successes.content.shape == batch.x.shape
+    inputs = DistortedInputs(n, threat.domain, variants, device, learned=has_learned)
     inputs.put(index, batch.x, rng.fold("filters"), threat)
+    if has_learned:
+        inputs.recall(index, successes.content)
     full = inputs.render(index, variant, grid)
     standing = variant.clone()
     strength = torch.ones(n, device=device)

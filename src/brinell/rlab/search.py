@@ -39,9 +39,10 @@ import torch
 from torch import Tensor
 
 from brinell.core import norms
+from brinell.core.norms import per_sample
 from brinell.core.oracle import Batch, Oracle
 from brinell.core.streams import Streams
-from brinell.core.threat import Threat
+from brinell.core.threat import Threat, extent
 from brinell.rlab.distort import CLEAN, DistortedInputs, pair_numbers, pair_options, wholes
 from brinell.rlab.episodes import (
     ADD,
@@ -75,6 +76,10 @@ WINDOW = 2
 """Spans of patience over which a gain is measured."""
 LITTLE = 0.1
 """Share of what is missing below which that gain is too little."""
+AIMS = 10
+"""Steps along the surrogates' gradients to the first query after the clean one."""
+AIM = 2.5
+"""Their lengths together, in budgets."""
 TARGETS = 4
 """Classes that restarts aim at, those that came nearest to the lead in any answer."""
 
@@ -88,13 +93,15 @@ def run_episodes(
     policy: Policy,
     *,
     clean: CleanUp | None = None,
+    answers: Tensor | None = None,
 ) -> EpisodeOutcomes:
     """Run one episode on each sample, then clean up those that met the criterion.
 
     The arguments up to `rng` are those of `PatchSearch`; the policy chooses among the variants of
-    the placement. `clean` sets the number of queries of the clean-up; None omits it.
+    the placement. `clean` sets the number of queries of the clean-up; None omits it. `answers` (n,
+    classes) are those to the clean inputs, where they are known.
     """
-    search = PatchSearch(oracle, batch, threat, placement, rng, maps=True)
+    search = PatchSearch(oracle, batch, threat, placement, rng, maps=True, answers=answers)
     observation = search.reset(torch.ones_like(search.alive))
     while len(rows := search.rows):
         step = search.step(act(policy, observation, search.streams, rows))
@@ -147,6 +154,8 @@ class PatchSearch:
         maps: keep the sensitivity map of each episode when it ends, and its way.
         cycle: begin with the first sample again, with other random numbers, after the last one: to
             learn from.
+        answers: (n, classes) those to the clean inputs, which are not asked about again; None where
+            they are not known.
     """
 
     def __init__(
@@ -159,6 +168,7 @@ class PatchSearch:
         *,
         maps: bool = False,
         cycle: bool = False,
+        answers: Tensor | None = None,
     ) -> None:
         threat.criterion.check(oracle.classes)
         grid = placement.grid
@@ -184,7 +194,8 @@ class PatchSearch:
         self.choices = placement.choices
         self.slots = Slots.empty(batch.x[:n], len(grid), oracle.classes)
         self.counts = Counts.empty(n)
-        self.inputs = DistortedInputs(n, threat.domain, variants, device)
+        self._learned = placement.learned and oracle.surrogates > 0
+        self.inputs = DistortedInputs(n, threat.domain, variants, device, learned=self._learned)
         self._prior = (placement.prior or Prior()).to(device)
         self.posterior = Posterior(
             n,
@@ -203,10 +214,13 @@ class PatchSearch:
         self._chooses_targets = any_class_counts(threat.criterion) and oracle.classes > 2
         self._cycle = cycle
         self._maps = maps
+        self._answers = answers
         self.ways = Ways(batch.ids)
         self._next = 0
         self._set_alive(torch.zeros(n, dtype=torch.bool))
-        self.outcomes = no_outcomes(threat.eps, grid, len(looked_at(variants)))
+        self.outcomes = no_outcomes(
+            threat.eps, grid, len(looked_at(variants)), learned=self._learned
+        )
         """Outcomes of all samples so far."""
 
     @property
@@ -265,7 +279,7 @@ class PatchSearch:
             x=x,
             full=x,
             variant=CLEAN,
-            logits=0,
+            logits=0 if self._answers is None else self._answers[sample],
             margin=-1,
             start=-1,
             visits=0,
@@ -312,7 +326,8 @@ class PatchSearch:
 
         # Ask, where the input has changed or must be asked about.
         changed = (norms.linf(x - current.x) > 0).cpu()
-        queried = changed | (count.pending > 0)
+        is_known = (count.fresh > 0) & (self._answers is not None)
+        queried = changed | ((count.pending > 0) & ~is_known)
         logits = self._ask(queried, x, current.logits)
         current, margin = self._note_answer(current, count, x, logits)
 
@@ -336,7 +351,7 @@ class PatchSearch:
             y = self._batch.y[current.sample, None]
             self.ways.note(
                 self._ids,
-                queried,
+                queried | is_known,
                 accepted,
                 probability=logits.softmax(1).gather(1, y)[:, 0],
                 size=norms.l2(x - clean),
@@ -425,6 +440,7 @@ class PatchSearch:
         variants = torch.full_like(patches, CLEAN)
         scores = torch.full(patches.shape, -torch.inf, device=patches.device)
         size = min(self.rules.offers, len(self.inputs.variants))
+        proposed = self.inputs.proposed
         for width in sorted(set(widths.tolist()) - {0}):
             index = self._on((widths == width).nonzero()[:, 0])
             streams = Streams(current.streams[index])
@@ -434,7 +450,9 @@ class PatchSearch:
             chance_of_offer = streams.fold("offers").uniform(len(self._pairs)) + fits
             offers = chance_of_offer.topk(size, 1).indices
             offers = torch.where(fits.gather(1, offers), offers, offers[:, :1])
-            chance = streams.fold("variants").normal(width, size)
+            if self._learned:
+                offers = torch.cat([offers, offers.new_full((len(offers), 1), proposed)], 1)
+            chance = streams.fold("variants").normal(width, offers.shape[1])
             chosen, score = self._predictions.choose(
                 self.rows[index],
                 current.full[index],
@@ -611,7 +629,13 @@ class PatchSearch:
         is_first = ~outcomes.success[sample]
         outcomes.steps[sample] = torch.where(is_first, asked, outcomes.steps[sample])
         outcomes.success[sample] = True
-        outcomes.variant[sample] = current.variant.to(torch.int16)
+        variant = current.variant
+        if self._learned:
+            variant = self._settle(rows, current)
+            outcomes.content[sample] = self.inputs.inputs(
+                rows, torch.full_like(rows, self.inputs.learned)
+            )
+        outcomes.variant[sample] = variant.to(torch.int16)
         outcomes.eps[sample] = torch.minimum(size, current.radius)
         contribution = self._predictions.standing(rows, current.full, current.radius)[0]
         outcomes.value[sample] = contribution / current.start.abs().clamp_min(1e-6)[:, None]
@@ -702,6 +726,51 @@ class PatchSearch:
 
         expected = self._prior.energies(current.content)
         self.slots.put(rows, energy=self.posterior.energies(rows, expected, self.grid))
+        if self._learned:
+            self._offer_learned(host, current, weights)
+
+    def _settle(self, rows: Tensor, current: Slots) -> Tensor:
+        """(m, patches): the assignments of slots (m,), in which no proposal stands any more."""
+        variant = self.inputs.settle(rows, current.variant, current.full)
+        self.slots.put(rows, variant=variant)
+        return variant
+
+    def _offer_learned(self, host: Tensor, current: Slots, weights: Tensor) -> None:
+        """Offer content along the expected gradients of slots (m,) on every patch.
+
+        Where nothing is distorted it follows the surrogates for some steps, and the next query is
+        about all of it.
+        """
+        rows = self._on(host)
+        variant = self._settle(rows, current)
+        clean = self.inputs.x[rows]
+        distance = self._threat.distance
+        # Without a budget the bounds are the limit.
+        eps = current.radius.clamp_max(extent(distance, self._threat.domain))
+        threat = replace(self._threat, eps=eps)
+
+        mean = self.posterior.mean[rows].view_as(clean)
+        x = threat.project(clean + per_sample(eps, clean) * distance.ascent(mean), clean)
+        begins = (variant == CLEAN).all(1).cpu()
+        if bool(begins.any()):
+            index = self._on(begins.nonzero()[:, 0])
+            start = self._aim(rows[index], threat.select(index), weights[index])
+            x = x.index_copy(0, index, start)
+            self.counts.put(host[begins], laid=self.inputs.proposed)
+        self.inputs.propose(rows, x)
+
+    def _aim(self, rows: Tensor, threat: Threat, weights: Tensor) -> Tensor:
+        """(m, *shape): inputs along the surrogates' gradients, from the clean ones of slots (m,)."""
+        clean = self.inputs.x[rows]
+        ids = self._batch.ids[self.slots.sample[rows]]
+        step = per_sample(AIM * threat.eps / AIMS, clean)
+
+        x = clean
+        for _ in range(AIMS):
+            slopes = self._oracle.slopes(ids, x, weights).flatten(2)
+            direction = self.posterior.mixed(rows, slopes).view_as(clean)
+            x = threat.project(x + step * threat.distance.ascent(direction), clean)
+        return x
 
     def _observation(self) -> Observation:
         """Observation of a policy; the rows of slots without an episode are zeros."""

@@ -220,6 +220,11 @@ class Posterior:
         self.slopes[rows] = slopes / self._scale[rows].clamp_min(1e-30)[:, :, None, None]
         self._expect(rows)
 
+    def mixed(self, rows: Tensor, slopes: Tensor) -> Tensor:
+        """(m, values): gradients of surrogates (m, surrogates, values), by the trust in each."""
+        weights = self.coefficients[rows] / self._scale[rows].clamp_min(1e-30)
+        return torch.einsum("ms,msv->mv", weights, slopes)
+
     def energies(self, rows: Tensor, prior: Tensor, grid: PatchGrid) -> Tensor:
         """(m, patches): energies of the `prior` with a share of the surrogates', by their trust."""
         members, valid = patch_places(grid, rows.device)

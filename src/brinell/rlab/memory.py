@@ -1,0 +1,217 @@
+"""Memory of a run: a small network that is fitted to all answers so far, as one more surrogate.
+
+The clean answers of all samples come first; an attack asks for them anyway. The network is fitted
+to them, then the samples are attacked in waves, and before each wave it is fitted again to the
+answers about those before. It never sees the model: a black-box attacker has the same answers.
+
+QueryNet (Chen et al. 2021, arXiv 2105.15010) learns from the answers of a run in this way. Its
+surrogates choose among Square's proposals; here their gradients are one more term of the linear
+model of each sample (`rlab.sensitivity`), which lowers the weight of those that mislead.
+
+Work is counted and not timed, so the same samples give the same network on every machine of a kind.
+"""
+
+import time
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from brinell.core.domain import Domain
+from brinell.core.oracle import Batch, Oracle
+from brinell.core.streams import Streams, seeded
+from brinell.core.threat import Threat
+from brinell.rlab.episodes import EpisodeOutcomes, Placement, Policy
+from brinell.rlab.networks import FORMS, SmallNetwork, fitting, initialised
+from brinell.rlab.refine import CleanUp
+from brinell.rlab.search import run_episodes
+
+FEWEST = 200
+"""Samples below which a memory saves no queries, so that there is none."""
+FIRST_WAVE = 64
+"""Samples of the first wave at most; each later one is as large as all before it."""
+PASSES = 100
+"""Inputs for each sample, times the share, that the first fit shows to the network."""
+BATCH = 64
+"""Inputs of a step of the fit."""
+RATES = (4e-3, 2e-3)
+"""The highest learning rates of the first fit and of the later ones."""
+DECAY = 1e-2
+SHIFT = 10
+"""Inputs are shifted along each axis by up to one part in so many."""
+JITTER = 0.1
+"""Noise that is added to clean inputs besides that of the network, in deviations of the data."""
+HELD = 2**28
+"""Bytes of the inputs that are held; of more every second one is dropped."""
+
+
+class Fitting(NamedTuple):
+    """What the fits of a memory cost."""
+
+    answers: int
+    """Answers that it was last fitted to."""
+    passes: int
+    """Inputs that were shown to its network, forwards and backwards."""
+    seconds: float
+    """Seconds of the processor."""
+
+
+def waves(n: int) -> list[slice]:
+    """Slices of n samples: a first wave, then each as large as all before it."""
+    ends = [min(FIRST_WAVE, n)]
+    while ends[-1] < n:
+        ends.append(min(2 * ends[-1], n))
+    return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def pays(n: int, domain: Domain, classes: int) -> bool:
+    """True if a memory of so many samples saves queries, and there is a network for them."""
+    return n >= FEWEST and fitting(domain, classes, FORMS[domain.kind][0]) is not None
+
+
+class Memory:
+    """Answers about the samples of a batch, and the network that is fitted to them.
+
+    Args:
+        x: (n, *shape) the clean inputs of all samples.
+        clean: (n, classes) the answers to them.
+        domain: where the inputs live.
+        share: how many inputs the fits may show to the network, as a share of the queries; of the
+            first fit as a share of `PASSES` for each sample.
+        rng: a stream for each sample.
+    """
+
+    def __init__(
+        self, x: Tensor, clean: Tensor, domain: Domain, share: float, rng: Streams
+    ) -> None:
+        self._x = x
+        self.clean = clean
+        self._share = share
+        self._asked: list[tuple[Tensor, Tensor]] = []
+        self._unlearned = PASSES * len(x)
+        self.cost = Fitting(0, 0, 0.0)
+
+        # One seed for all: the samples have a fixed order.
+        self._seed = int(rng.keys[0]) % 2**31
+        form = fitting(domain, clean.shape[1], FORMS[domain.kind][0])
+        assert form is not None, "`pays` refuses inputs without a network"
+        module = initialised(domain, clean.shape[1], form, self._seed).to(x.device)
+        module[0].measure(x)  # type: ignore[operator]
+        self.network = SmallNetwork(module, form, domain, clean.shape[1], (), "memory")
+
+    def attend(self, oracle: Oracle) -> Oracle:
+        """The oracle with the network as a further surrogate, and every answer remembered."""
+
+        def scores(ids: Tensor, x: Tensor) -> Tensor:
+            answers = oracle.scores(ids, x)
+            self._asked.append((x.clone(), answers.clone()))
+            self._unlearned += len(x)
+            return answers
+
+        return replace(oracle.follow([self.network]), scores=scores)
+
+    def _pairs(self) -> tuple[Tensor, Tensor]:
+        """Inputs (m, *shape) and answers (m, classes) besides the clean ones."""
+        if not self._asked:
+            return self._x[:0], self.clean[:0]
+        x = torch.cat([x for x, _ in self._asked])
+        answers = torch.cat([answers for _, answers in self._asked])
+        stride = -(-x.numel() * x.element_size() // HELD)
+        self._asked = [(x[::stride], answers[::stride])]
+        return self._asked[0]
+
+    def fit(self) -> None:
+        """Fit the network to the clean answers and to those since."""
+        start = time.process_time()
+        x, answers = self._pairs()
+        steps = int(self._share * self._unlearned) // BATCH
+        self._unlearned = 0
+        if steps:
+            self._train(x, answers, steps)
+
+        seconds = self.cost.seconds + time.process_time() - start
+        passes = self.cost.passes + steps * BATCH
+        self.cost = Fitting(len(self.clean) + len(x), passes, seconds)
+
+    def _train(self, x: Tensor, answers: Tensor, steps: int) -> None:
+        """So many steps: half of a batch are clean inputs, where there are others."""
+        module = self.network.module.train().requires_grad_(True)
+        generator = torch.Generator().manual_seed(self._seed + self.cost.passes)
+        rate = RATES[len(x) > 0]
+        optimizer = torch.optim.AdamW(module.parameters(), rate, weight_decay=DECAY)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps)
+        deviation = module[0].deviation  # type: ignore[operator,index]
+        clean = centred(self.clean)
+        others = centred(answers)
+        scale = clean.square().mean().sqrt().clamp_min(1e-12)
+        size = BATCH // 2 if len(x) else BATCH
+
+        with seeded(self._seed + self.cost.passes, x.device), torch.enable_grad():
+            for _ in range(steps):
+                rows = torch.randint(len(clean), (size,), generator=generator).to(x.device)
+                inputs = shifted(self._x[rows], generator)
+                inputs = inputs + JITTER * deviation * torch.randn_like(inputs)
+                targets = clean[rows]
+                if len(x):
+                    rows = torch.randint(len(x), (BATCH - size,), generator=generator).to(x.device)
+                    inputs = torch.cat([inputs, x[rows]])
+                    targets = torch.cat([targets, others[rows]])
+                loss = functional.mse_loss(centred(module(inputs)), targets / scale)
+                optimizer.zero_grad()
+                torch.autograd.backward(loss)
+                optimizer.step()
+                schedule.step()
+        module.eval().requires_grad_(False)
+
+
+def centred(logits: Tensor) -> Tensor:
+    """Logits (n, classes) less their mean, which says nothing about the answer."""
+    return logits - logits.mean(1, keepdim=True)
+
+
+def shifted(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Inputs (n, *shape) shifted along each axis behind the channels; values at edges repeat."""
+    for axis in range(2, x.ndim):
+        length = x.shape[axis]
+        reach = length // SHIFT
+        step = int(torch.randint(-reach, reach + 1, (), generator=generator))
+        places = (torch.arange(length) + step).clamp(0, length - 1)
+        x = x.index_select(axis, places.to(x.device))
+    return x
+
+
+def run_waves(
+    memory: Memory,
+    oracle: Oracle,
+    batch: Batch,
+    threat: Threat,
+    placement: Placement,
+    rng: Streams,
+    policy: Policy,
+    *,
+    clean: CleanUp | None = None,
+) -> EpisodeOutcomes:
+    """Run the episodes of a batch in waves, each with what was learned from those before.
+
+    The arguments are those of `run_episodes`, and `memory` is that of the batch.
+    """
+    outcomes = []
+    everything = torch.arange(len(batch), device=batch.x.device)
+    for wave in waves(len(batch)):
+        memory.fit()
+        rows = everything[wave]
+        outcomes.append(
+            run_episodes(
+                memory.attend(oracle),
+                batch.select(rows),
+                threat.select(rows),
+                placement,
+                rng.select(rows),
+                policy,
+                clean=clean,
+                answers=memory.clean[rows],
+            )
+        )
+    return EpisodeOutcomes(*(torch.cat(columns) for columns in zip(*outcomes, strict=True)))
