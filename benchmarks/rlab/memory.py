@@ -112,8 +112,9 @@ def main() -> None:
         for eps in options.budgets:
             outcomes: dict[str, list[Outcome]] = {}
             for way in options.ways:
-                if way == "plain":
-                    outcomes[way] = [fight(judged, SPEC, eps, QUERIES, options.seed)]
+                if way in ("plain", "learned"):
+                    spec = f"{SPEC}&learned={str(way == 'learned').lower()}"
+                    outcomes[way] = [fight(judged, spec, eps, QUERIES, options.seed)]
                 elif way == "square":
                     spec = f"square?steps={QUERIES - 1}"
                     outcomes[way] = [fight(judged, spec, eps, QUERIES, options.seed)]

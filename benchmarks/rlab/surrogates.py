@@ -7,7 +7,8 @@ CIFAR-10, L2 1, 1,000 queries, patches of 2 x 2, noise, the shipped prior; test 
 first --skip, on which the trust was chosen, that the network under test gets right. A query is one
 image shown to the network under test, the check of the clean image included; a sample counts with
 its mean over the seeds, one that was not fooled with the whole budget. Ratios of means are paired
-by sample, with the 95 % bootstrap interval over samples. Passes are those of the surrogates,
+by sample, with the 95 % bootstrap interval over samples. `learned content` follows the gradients
+value by value beside the noise. Passes are those of the surrogates,
 forward and backward together, a sample.
 """
 
@@ -43,13 +44,11 @@ def main() -> None:
     baselines: dict[str, list[Outcome]] = {}
     for network, names in (CASES[case] for case in options.cases):
         bench = Bench.of(network, options.samples, surrogates=names, start=options.skip)
-        runs = (
-            {", ".join(names): bench}
-            if network in baselines
-            else {"none": replace(bench, surrogates=()), ", ".join(names): bench}
-        )
-        for surrogates, part in runs.items():
-            outcomes = [fight(part, SPEC, 1.0, BUDGET, seed) for seed in options.seeds]
+        runs = {} if network in baselines else {"none": (replace(bench, surrogates=()), SPEC)}
+        runs[", ".join(names)] = bench, SPEC
+        runs[f"{', '.join(names)}, learned content"] = bench, f"{SPEC}&learned=true"
+        for surrogates, (part, spec) in runs.items():
+            outcomes = [fight(part, spec, 1.0, BUDGET, seed) for seed in options.seeds]
             base = baselines.setdefault(network, outcomes)
             queries = torch.stack([outcome.queries.clamp_max(BUDGET) for outcome in outcomes])
             rates = [f"{float((queries <= budget).float().mean()):.2f}" for budget in (10, 100)]

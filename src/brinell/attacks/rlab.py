@@ -81,10 +81,13 @@ class RLAB(EveryKind):
     """Patches that a step may clear, as a share of those that it changes; 0 only adds."""
     slots: int = 128
     """Samples that advance together."""
+    learned: bool = False
+    """Offer each patch, beside the distortions, content that follows the expected gradient value by
+    value: that of the surrogates, as far as the answers bear them out."""
     memory: bool | float = False
-    """Learn from the answers about all samples, which are then attacked as one group: how many
-    inputs the fits may show to the network, as a share of the queries; true is 0.5. It is off below
-    200 samples, where it saves no queries."""
+    """Fit a small network to the answers about all samples, which are attacked as one group, and
+    follow it like a surrogate, with `learned` content. The share of the queries that its fits may
+    show to it; true is 0.5. It is off below 200 samples, where it saves no queries."""
 
     access = Access.SCORES
     distances = frozenset({"l2", "linf"})
@@ -273,7 +276,7 @@ class RLAB(EveryKind):
         - `way` (rows, 6) float32: the inputs that the agent kept, one after another, with the
           columns `core.record.WAY`; NaN behind the last one.
         """
-        results = self.run_episodes(oracle, batch, threat, rng, learned=True)
+        results = self.run_episodes(oracle, batch, threat, rng)
         grid = self.grid(threat.domain)
         variants = self.variants(threat.domain)
         names = public_names(self.distortions)
@@ -294,7 +297,7 @@ class RLAB(EveryKind):
 
         if results.content.shape[1:] == batch.x.shape[1:]:
             legend["distortions"].append(LEARNED)
-            legend["variants"].append([LEARNED, 0, 0])
+            legend["variants"].append([LEARNED, 1, 0])
         arrays = {"patches": results.closest, "map": results.map, "way": results.way}
         remarks = [*self._remarks(threat.domain.kind), *rare_success(results, threat.eps)]
         return Extras(remarks=remarks, arrays=arrays, legend=legend)
@@ -307,12 +310,9 @@ class RLAB(EveryKind):
         return [Remark("policy", f"placed by the policy {name}{guided}: {reason}")]
 
     def run_episodes(
-        self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, *, learned: bool = False
+        self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams
     ) -> EpisodeOutcomes:
-        """The outcomes of an episode on each sample; `learned` content only where it is asked for.
-
-        It stands behind the variants of the settings (`episodes.EpisodeOutcomes`).
-        """
+        """The outcomes of an episode on each sample."""
         agent = self.agent(threat.domain.kind).to(batch.x.device)
         oracle = oracle.follow(agent.surrogates) if agent.surrogates else oracle
         placement = Placement(
@@ -321,20 +321,16 @@ class RLAB(EveryKind):
             rules=agent.rules(self._rules()),
             prior=agent.prior,
             slots=self.slots,
-            learned=learned,
+            learned=self.learned or self.learns_across,
         )
 
         clean = CleanUp() if self.clean_up else None
         policy = agent.policy(placement.choices)
-        if not (learned and self._remembers(len(batch), threat.domain, oracle.classes)):
+        if not (self.learns_across and pays(len(batch), threat.domain, oracle.classes)):
             return run_episodes(oracle, batch, threat, placement, rng, policy, clean=clean)
         answers = oracle.scores(batch.ids, batch.x)
         memory = Memory(batch.x, answers, threat.domain, self.share, rng)
         return run_waves(memory, oracle, batch, threat, placement, rng, policy, clean=clean)
-
-    def _remembers(self, n: int, domain: Domain, classes: int) -> bool:
-        """True if so many samples are attacked with a memory."""
-        return self.learns_across and pays(n, domain, classes)
 
 
 def _public_name(plugin: type[Any]) -> str:

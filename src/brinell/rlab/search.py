@@ -27,6 +27,9 @@ Deviations from the papers:
   strongest variants that the budget allows; after that two measures take turns: a large step that
   is kept whatever it brings, and a restart from the clean input towards another of the classes that
   came nearest.
+- With `Placement.learned` a patch may get content along the expected gradient beside the variants:
+  every value has a strength of its own. Where nothing is distorted it follows the surrogates for
+  some steps, and all of it is the next query. Later proposals change no patch that stands.
 
 The host decides by its counters (`Counts`) and looks at the device three times a step: which inputs
 changed, in the ledger, and what followed from the answers. A further look follows where an episode
@@ -194,7 +197,7 @@ class PatchSearch:
         self.choices = placement.choices
         self.slots = Slots.empty(batch.x[:n], len(grid), oracle.classes)
         self.counts = Counts.empty(n)
-        self._learned = placement.learned and oracle.surrogates > 0
+        self._learned = placement.learned
         self.inputs = DistortedInputs(n, threat.domain, variants, device, learned=self._learned)
         self._prior = (placement.prior or Prior()).to(device)
         self.posterior = Posterior(
@@ -588,7 +591,7 @@ class PatchSearch:
             self._note_success(host[success & later])
 
         age = count.age
-        if self._oracle.surrogates:
+        if self._oracle.surrogates or self._learned:
             moved = (age - counts.looked[host] >= TRUST.every) & (counts.moved[host] > 0)
             due = host[(counts.looked[host] < 0) | moved]
             if len(due):
@@ -710,11 +713,21 @@ class PatchSearch:
         )
 
     def _guide(self, host: Tensor) -> None:
-        """Move the posteriors of slots (m,) by gradients of the surrogates, without a query."""
+        """Move the posteriors of slots (m,) by gradients of the surrogates, without a query.
+
+        Content along the gradients is offered beside the variants, where that is asked for.
+        """
         rows = self._on(host)
         current = self.slots.take(rows)
         self.counts.put(host, looked=self.counts.age[host], moved=0)
+        weights = current.logits
+        if self._oracle.surrogates:
+            weights = self._ask_surrogates(rows, current)
+        if self._learned:
+            self._offer_learned(host, current, weights)
 
+    def _ask_surrogates(self, rows: Tensor, current: Slots) -> Tensor:
+        """(m, classes): the weights of the logits whose gradients the posteriors now follow."""
         weights = class_weights(
             lambda logits: self._margin(current, logits, current.x),
             current.logits,
@@ -726,8 +739,7 @@ class PatchSearch:
 
         expected = self._prior.energies(current.content)
         self.slots.put(rows, energy=self.posterior.energies(rows, expected, self.grid))
-        if self._learned:
-            self._offer_learned(host, current, weights)
+        return weights
 
     def _settle(self, rows: Tensor, current: Slots) -> Tensor:
         """(m, patches): the assignments of slots (m,), in which no proposal stands any more."""
@@ -752,7 +764,7 @@ class PatchSearch:
         mean = self.posterior.mean[rows].view_as(clean)
         x = threat.project(clean + per_sample(eps, clean) * distance.ascent(mean), clean)
         begins = (variant == CLEAN).all(1).cpu()
-        if bool(begins.any()):
+        if self._oracle.surrogates and bool(begins.any()):
             index = self._on(begins.nonzero()[:, 0])
             start = self._aim(rows[index], threat.select(index), weights[index])
             x = x.index_copy(0, index, start)

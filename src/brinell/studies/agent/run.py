@@ -134,7 +134,10 @@ def _train(call: Call) -> Agent:
     with model.info.session(device):
         rules = Rules(steps=attack.steps, removals=attack.removals)
         placement = Placement(
-            grid=attack.grid(domain), variants=attack.variants(domain), rules=rules
+            grid=attack.grid(domain),
+            variants=attack.variants(domain),
+            rules=rules,
+            learned=attack.learned,
         )
         counted: dict[str, Any] = {}
         subject: Task | None = None
