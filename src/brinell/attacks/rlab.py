@@ -315,18 +315,19 @@ class RLAB(EveryKind):
         """The outcomes of an episode on each sample."""
         agent = self.agent(threat.domain.kind).to(batch.x.device)
         oracle = oracle.follow(agent.surrogates) if agent.surrogates else oracle
+        remembers = self.learns_across and pays(len(batch), threat.domain, oracle.classes)
         placement = Placement(
             grid=self.grid(threat.domain),
             variants=self.variants(threat.domain),
             rules=agent.rules(self._rules()),
             prior=agent.prior,
             slots=self.slots,
-            learned=self.learned or self.learns_across,
+            learned=self.learned or remembers,
         )
 
         clean = CleanUp() if self.clean_up else None
         policy = agent.policy(placement.choices)
-        if not (self.learns_across and pays(len(batch), threat.domain, oracle.classes)):
+        if not remembers:
             return run_episodes(oracle, batch, threat, placement, rng, policy, clean=clean)
         answers = oracle.scores(batch.ids, batch.x)
         memory = Memory(batch.x, answers, threat.domain, self.share, rng)
