@@ -82,8 +82,8 @@ class RLAB(EveryKind):
     slots: int = 128
     """Samples that advance together."""
     learned: bool = False
-    """Offer each patch, beside the distortions, content that follows the expected gradient value by
-    value: that of the surrogates, as far as the answers bear them out."""
+    """Offer each patch also content that follows the expected gradient value by value: that of the
+    surrogates, as far as the answers bear them out."""
     memory: bool | float = False
     """Fit a small network to the answers about all samples, which are attacked as one group, and
     follow it like a surrogate, with `learned` content. The share of the queries that its fits may

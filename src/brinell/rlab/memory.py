@@ -48,7 +48,7 @@ HELD = 2**28
 
 
 class Fitting(NamedTuple):
-    """What the fits of a memory cost."""
+    """Costs of the fits of a memory."""
 
     answers: int
     """Answers that it was last fitted to."""

@@ -27,9 +27,9 @@ Deviations from the papers:
   strongest variants that the budget allows; after that two measures take turns: a large step that
   is kept whatever it brings, and a restart from the clean input towards another of the classes that
   came nearest.
-- With `Placement.learned` a patch may get content along the expected gradient beside the variants:
-  every value has a strength of its own. Where nothing is distorted it follows the surrogates for
-  some steps, and all of it is the next query. Later proposals change no patch that stands.
+- With `Placement.learned` a patch may get content along the expected gradient, in which every value
+  has a separate strength. A clean input is moved along the surrogates' gradients for some steps, and
+  the result is the next query. Later proposals change no patch that stands.
 
 The host decides by its counters (`Counts`) and looks at the device three times a step: which inputs
 changed, in the ledger, and what followed from the answers. A further look follows where an episode
@@ -715,7 +715,7 @@ class PatchSearch:
     def _guide(self, host: Tensor) -> None:
         """Move the posteriors of slots (m,) by gradients of the surrogates, without a query.
 
-        Content along the gradients is offered beside the variants, where that is asked for.
+        With `learned`, content along the gradients is offered too.
         """
         rows = self._on(host)
         current = self.slots.take(rows)
@@ -750,8 +750,8 @@ class PatchSearch:
     def _offer_learned(self, host: Tensor, current: Slots, weights: Tensor) -> None:
         """Offer content along the expected gradients of slots (m,) on every patch.
 
-        Where nothing is distorted it follows the surrogates for some steps, and the next query is
-        about all of it.
+        A clean input is moved along the surrogates' gradients for some steps, and the result is
+        the next query.
         """
         rows = self._on(host)
         variant = self._settle(rows, current)
