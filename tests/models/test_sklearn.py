@@ -9,7 +9,7 @@ import sklearn
 import torch
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_wine
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -21,7 +21,7 @@ from brinell.core.errors import RequestError
 from brinell.core.model import Access
 from brinell.engine.sources import build_source
 from brinell.engine.spelling import expand_spec
-from brinell.models.sklearn import Sklearn
+from brinell.models.sklearn import FORESTS, Sklearn, forest_probabilities
 from brinell.testing import check_model
 
 skops = library("skops.io")
@@ -79,6 +79,18 @@ def test_a_forest_is_sure_of_what_all_trees_say(saved):
         and (logits.argmax(1).numpy() == forest.predict_proba(DATA).argmax(1)).mean() == 1
     )
     assert model.model.module.function.estimator.n_jobs == 1, "one thread"
+
+
+@pytest.mark.parametrize("kind", [RandomForestClassifier, ExtraTreesClassifier])
+def test_trees_that_are_asked_directly_answer_like_their_forest(kind):
+    rng = np.random.default_rng(3)
+    for classes in rng.integers(2, 9, 4).tolist():
+        x = rng.normal(size=(60, 5))
+        depth = None if rng.integers(2) else 3
+        forest = kind(7, max_depth=depth, random_state=0).fit(x, rng.integers(classes, size=60))
+        rows = rng.normal(size=(30, 5))
+        assert f"{kind.__module__}.{kind.__name__}" in FORESTS
+        assert (forest_probabilities(forest, rows) == forest.predict_proba(rows)).all()
 
 
 def test_two_classes_of_one_score(saved):
