@@ -22,6 +22,7 @@ from brinell.core.maite import metadata_of
 from brinell.core.model import Model
 from brinell.datasets._arrays import BoundsError, Layout
 from brinell.datasets._memory import Bounds, Missing, from_arrays
+from brinell.datasets._region import restrict
 from brinell.engine.mistakes import explain
 from brinell.engine.request import IN_MEMORY
 from brinell.engine.sources import open_data
@@ -50,6 +51,7 @@ def data(
     masks: Any = None,
     boxes: Any = None,
     missing: Missing = "refuse",
+    region: Any = None,
     name: str = "arrays",
 ) -> Dataset:
     """Inputs and labels as data for any call of Brinell, with the settings that arrays do not show.
@@ -73,6 +75,8 @@ def data(
             and optionally crowd (k,), in place of `y`.
         missing: keep gives the model NaN where a column of a frame has no value, and no attack
             changes it; skip leaves such rows out.
+        region: what attacks may change: (left, top, right, bottom) in pixels, (start, stop) in
+            values of a signal, or a mask of the shape of an input; by default everything.
         name: how reports call it.
 
     Raises:
@@ -93,10 +97,11 @@ def data(
         "boxes": boxes,
     }
     try:
-        return from_arrays(x, y, classes, name=name, missing=missing, **settings)
+        dataset = from_arrays(x, y, classes, name=name, missing=missing, **settings)
     except BoundsError as error:
         source = "x, y" if y is not None or isinstance(x, tuple) else "data"
         raise explain(error, partial(_call_of_data, source)) from None
+    return dataset if region is None else restrict(dataset, region)
 
 
 def _call_of_data(source: str, options: Mapping[str, Any]) -> str:

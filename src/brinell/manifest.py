@@ -73,6 +73,15 @@ class Content(BaseModel):
     )
 
 
+class RegionFacts(Content):
+    """The part of inputs that attacks may change."""
+
+    box: Listing[Listing[Count]]
+    """First position and the one after the last, along each axis behind the channels."""
+    mask: str
+    """The values within the box, as hexadecimal digits of their bits; empty for all."""
+
+
 class DomainFacts(Content):
     """The space that inputs live in."""
 
@@ -91,6 +100,8 @@ class DomainFacts(Content):
     ] = []
     """Name, zero, one, whether it is fixed, and categories of each column of a table or channel
     of a signal."""
+    region: RegionFacts | None = None
+    """The part of inputs that attacks may change; null for all."""
 
     @model_validator(mode="after")
     def _fits(self) -> "DomainFacts":

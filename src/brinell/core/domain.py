@@ -4,10 +4,12 @@ The functions import torch themselves, so that data are opened, and refused, wit
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
+
+from brinell.core.region import Region
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -84,6 +86,9 @@ class Domain:
     columns: tuple[Column, ...] = ()
     """The columns of the table that a vector comes from, or the channels of a signal; empty if
     they are not described."""
+    region: Region | None = field(default=None, compare=False)
+    """The part of inputs that attacks may change; None for all. It is of the threat and no
+    property of the space, so that models of both are of one domain."""
 
     def __post_init__(self) -> None:
         """Refuse values that contradict each other."""
@@ -140,24 +145,47 @@ class Domain:
         return self.shape if self.kind == "vector" else self.shape[1:]
 
     @property
+    def is_free(self) -> bool:
+        """True if attacks may change every value."""
+        return self.region is None and len(self._movable) == len(self.columns)
+
+    @property
     def free(self) -> "Domain":
-        """The domain that attacks see: it has only the values that may change."""
-        positions = self._movable
-        if len(positions) == len(self.columns):
+        """The domain that attacks see: it has only the values that may change, or the box that
+        holds them.
+        """
+        if self.is_free:
             return self
+        positions = self._movable
+        grid = self.shape[1:] if self.region is None else self.region.shape
+        if len(positions) == len(self.columns):
+            return replace(self, shape=(self.shape[0], *grid), region=None)
 
         return replace(
             self,
-            shape=(len(positions), *self.shape[1:]),
+            region=None,
+            shape=(len(positions), *grid),
             low=_bound_at(self.low, positions),
             high=_bound_at(self.high, positions),
             columns=tuple(self.columns[index] for index in positions),
         )
 
     def part(self, x: "Tensor") -> "Tensor":
-        """The values of full inputs (n, *shape) that may change."""
+        """The values of full inputs (..., *shape) that may change."""
+        if (movable := self.movable) is not None:
+            x = x.index_select(x.ndim - len(self.shape), movable.to(x.device))
+        return x if self.region is None else x[self.region.places]
+
+    def merge(self, whole: "Tensor", x: "Tensor") -> "Tensor":
+        """Full inputs (n, *shape) with the values of x (n, *free.shape) where they may change."""
         movable = self.movable
-        return x if movable is None else x[:, movable.to(x.device)]
+        if movable is None:
+            return x if self.region is None else self.region.merge(whole, x)
+
+        positions = movable.to(whole.device)
+        if self.region is not None:
+            x = self.region.merge(whole.index_select(1, positions), x)
+        return whole.index_copy(1, positions, x)
 
     def missing(self, x: "Tensor") -> "Tensor | None":
         """(n, d) bool: the values of vectors (n, d) that are missing; None without such marks."""
@@ -194,11 +222,13 @@ class Domain:
             "low": self.low,
             "high": self.high,
         }
-        return (
-            fields
-            | {"levels": self.levels}
-            | ({"columns": [list(column) for column in self.columns]} if self.columns else {})
-        )
+        fields["levels"] = self.levels
+        if self.columns:
+            fields["columns"] = [list(column) for column in self.columns]
+        if self.region is not None:
+            fields["region"] = {"box": [list(ends) for ends in self.region.box]}
+            fields["region"]["mask"] = self.region.mask
+        return fields
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Domain":
@@ -213,6 +243,8 @@ class Domain:
             for name, value in fields.items()
         }
 
+        if region := fields.get("region"):
+            tuples["region"] = Region.from_json(region)
         return cls(**tuples | {"columns": columns})
 
     def text(self) -> str:
@@ -288,8 +320,8 @@ class Domain:
         """
         if self.levels is None:
             return x
-        if (movable := self.movable) is not None:
-            return x.index_copy(1, movable.to(x.device), self.free.round(self.part(x)))
+        if not self.is_free:
+            return self.merge(x, self.free.round(self.part(x)))
 
         low, high = self.bounds(x)
         steps = self.levels - 1

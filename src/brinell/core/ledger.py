@@ -136,12 +136,12 @@ class Ledger:
         )
         self._limit = self._threat.eps + self._threat.tolerance()
         self._slack = threat.domain.slack
-        movable = threat.domain.movable
-        self._movable = None if movable is None else movable.to(device)
+        self._domain = threat.domain
+        self._is_free = threat.domain.is_free
         self._missing = threat.domain.missing(batch.x)
         starts = None if batch.start is None else self.movable(batch.start)
         self.batch = (
-            batch if movable is None else replace(batch, x=self.movable(batch.x), start=starts)
+            batch if self._is_free else replace(batch, x=self.movable(batch.x), start=starts)
         )
         """The samples as an attack is given them: the values that may change."""
         self.threat = replace(
@@ -211,18 +211,14 @@ class Ledger:
 
         `x` are whole inputs (n, *shape), or what belongs to each of their values (n, k, *shape).
         """
-        return (
-            x
-            if self._movable is None
-            else x.index_select(x.ndim - self._batch.x.ndim + 1, self._movable)
-        )
+        return x if self._is_free else self._domain.part(x)
 
     def full_inputs(self, ids: Tensor, x: Tensor) -> Tensor:
         """(n, *shape): whole inputs.
 
         Values that may change are those of an attack's proposals, the others are clean.
         """
-        if self._movable is None:
+        if self._is_free:
             return x
         if x.shape != (len(ids), *self.batch.x.shape[1:]):
             raise ContractError(
@@ -230,7 +226,7 @@ class Ledger:
             )
 
         clean = self._batch.x[ids]
-        full = clean.index_copy(1, self._movable, x)
+        full = self._domain.merge(clean, x)
         # What is missing in the clean input stays missing.
         return full if self._missing is None else torch.where(self._missing[ids], clean, full)
 

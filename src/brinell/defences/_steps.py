@@ -94,12 +94,9 @@ def project(x: Tensor, batch: Batch, threat: Threat) -> Tensor:
 
 
 def restore_fixed(x: Tensor, batch: Batch, threat: Threat) -> Tensor:
-    """Reset the values of `x` that may not change to the clean ones, in place."""
-    movable = threat.domain.movable
-    if movable is None:
-        return x
-    positions = movable.to(x.device)
-    return batch.x.clone().index_copy_(1, positions, x.index_select(1, positions))
+    """`x` with the clean values where it may not change."""
+    domain = threat.domain
+    return x if domain.is_free else domain.merge(batch.x, domain.part(x))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -109,9 +109,9 @@ class Embedding:
                 "brinell train metric wrote it"
             )
 
-        if domain.movable is not None:
+        if not domain.is_free:
             raise RequestError(
-                "an embedding sees whole inputs, and some columns of this table "
+                "an embedding sees whole inputs, and some columns or values of these "
                 "are fixed: choose another norm"
             )
 

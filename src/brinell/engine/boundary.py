@@ -287,7 +287,7 @@ def margin_of(context: CheckContext, description: str, *, is_first: bool) -> Fin
         context.first[0],
         context.domain,
         context.rng,
-        free=context.model.domain.movable is None,
+        free=context.model.domain.is_free,
         description=description,
         is_first=is_first,
     )

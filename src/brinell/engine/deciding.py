@@ -220,7 +220,7 @@ def _decides(context: CheckContext, model: Model) -> bool:
     oracle = context.ledger(model, minimal=True).oracle()
     batch, domain = context.batch, context.domain
     logits = oracle.scores(batch.ids, batch.x)
-    is_free = domain.movable is None
+    is_free = domain.is_free
     try:
         finding = boundary.check_margin(oracle, batch, logits, domain, context.rng, free=is_free)
     except NotMadeError:

@@ -432,10 +432,8 @@ class ModelChecks:
         eps = torch.as_tensor(plan.levels[-1] * plan.units[robust], dtype=x.dtype, device=x.device)
         length = eps * (NEAREST + (1 - NEAREST) * rng.fold("length").uniform(1)[:, 0])
         change = plan.distance.direction(rng, x.shape[1:]) * per_sample(length, x)
-        if domain.movable is not None:
-            fixed = torch.ones(x.shape[1], dtype=torch.bool, device=x.device)
-            fixed[domain.movable] = False
-            change[:, fixed] = 0
+        if not domain.is_free:
+            change = domain.merge(torch.zeros_like(change), domain.part(change))
         near = domain.clamp(x + change)
         return torch.cat([clean, x, adversarial, near])
 

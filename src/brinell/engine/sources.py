@@ -8,11 +8,14 @@ from brinell.core.data import Dataset
 from brinell.core.errors import RequestError
 from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import BoundsError
+from brinell.datasets._region import restrict
 from brinell.datasets.bench import manifest_of, task_of
 from brinell.engine.mistakes import explain
 from brinell.engine.request import IN_MEMORY
 from brinell.engine.spelling import expand_spec
 
+REGION = "region"
+"""The option by which a spec of any data says which part of inputs attacks may change."""
 DENSE = ("masks", "boxes")
 """Plugins of data with a mask or with objects for each picture."""
 
@@ -33,6 +36,9 @@ def open_data(spec: str, *, truth: bool = False) -> Dataset:
     understood.
     """
     expanded = expand_spec("dataset", spec)
+    region = plugins.parse(expanded).options.get(REGION)
+    if region is not None:
+        expanded = plugins.with_options(expanded, {REGION: None})
     try:
         dataset: Dataset = build_source("dataset", expanded)()
     except BoundsError as error:
@@ -46,7 +52,7 @@ def open_data(spec: str, *, truth: bool = False) -> Dataset:
         raise explain(error, write) from None
     if not truth:
         check_labelled(dataset)
-    return dataset
+    return dataset if region is None else restrict(dataset, region)
 
 
 def has_truth(data: Any) -> bool:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from brinell.core.errors import BrinellError, MemoryShortError, one_line, option
+from brinell.core.errors import BrinellError, MemoryShortError, RequestError, one_line, option
 from brinell.studies.kit import Call, Output
 from brinell.studies.register import write_page
 
@@ -33,6 +33,7 @@ def carry_out(call: Call) -> Any:
     Raises:
         MemoryShortError: memory is short, and there is no smaller batch to take.
     """
+    _check_region(call)
     run = call.study.resolve(call.study.run)
     while True:
         folders: list[Path] = []
@@ -76,6 +77,21 @@ def write_neighbours(folder: Path) -> None:
 def _begin(call: Call, folders: list[Path], path: Path) -> None:
     folders.append(path)
     call.begin(path)
+
+
+def _check_region(call: Call) -> None:
+    """Refuse data with a region for a study that changes more than attacks do."""
+    has_region = any(data.domain.region is not None for data in call.datasets.values())
+    for name in type(call.request).model_fields:
+        mark = call.request.names_of(name)
+        if mark is not None and mark.kind == "dataset":
+            has_region |= "region=" in str(getattr(call.request, name) or "")
+    if has_region and not call.study.keeps_region:
+        raise RequestError(
+            f"brinell {call.study.command} is about whole inputs, and the data have a region",
+            remedy="leave region= out of the data",
+            option="region",
+        )
 
 
 def _other_way(call: Call, error: Exception) -> tuple[dict[str, Any], str]:

@@ -112,6 +112,8 @@ class Study:
     request: type[BaseRequest]
     """Type of the request; its fields are the options of the command and the keywords of the
     call."""
+    keeps_region: bool = False
+    """True if it changes inputs by attacks alone, so that data may restrict them to a region."""
     checks_fit: bool = True
     """True if a study with `rows` begins with the check whether its models and data fit."""
     options: type[BaseRequest] | None = None

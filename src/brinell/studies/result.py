@@ -11,6 +11,7 @@ import numpy as np
 from brinell.analysis.folder_result import ClaimingResult, Result
 from brinell.core import bounded, checks
 from brinell.core.outward import printable
+from brinell.core.region import Region
 from brinell.reports import html, terminal
 from brinell.reports.notebook import notebook
 from brinell.reports.values import Cell, Claimed, Code, Note, Report, Seconds
@@ -153,6 +154,8 @@ def _inputs(data: Mapping[str, Any]) -> str:
             f"{texts[1]} {sampling['unit']}".strip(),
             f"{sampling['rate']:g} values per second",
         ]
+    if region := domain.get("region"):
+        texts.append(f"changed only in {Region.from_json(region).text()}")
     if fixed := sum(column[3] for column in domain.get("columns", [])):
         texts.append(f"{fixed} of its {len(domain['columns'])} columns or channels fixed")
     return ", ".join(texts)

@@ -11,6 +11,7 @@ from brinell.studies.kit import Study
 STUDY = Study(
     package=__name__,
     verb="audit",
+    keeps_region=True,
     request=Request,
     options=AuditOptions,
     result="result:Audit",
@@ -34,6 +35,7 @@ STUDY = Study(
     of_tasks=Study(
         package=f"{__name__}.tasks",
         verb="audit pictures",
+        keeps_region=True,
         request=Request,
         options=AuditOptions,
         rows="result:AttackRows",

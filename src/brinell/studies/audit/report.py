@@ -14,6 +14,7 @@ from brinell.analysis.robust_accuracy import compared_budget, mean, standing_of
 from brinell.analysis.standing import Standing
 from brinell.core.checks import Code
 from brinell.core.record import Records
+from brinell.core.region import Region
 from brinell.reports import values as v
 from brinell.reports.attack_tables import attack_blocks
 from brinell.reports.class_tables import (
@@ -69,9 +70,11 @@ def report(run: Run, records: Records, result: AuditResult) -> v.Report:
     audit = AuditReport(run, records, result)
     manifest, first = run.manifest, result.models[0]
     name = f"{len(result.models)} models" if audit.several else first.model
+    region = manifest["data"]["domain"].get("region")
     facts = [
         counted(result.n, "sample") + SELECTIONS.get(manifest["data"].get("select", ""), ""),
         f"{distance(first.distance)} up to {first.eps_text[-1]}",
+        f"only in {Region.from_json(region).text()}" if region else "",
         "" if first.criterion == "misclassified" else first.criterion,
         f"{', '.join(manifest['request']['attack']) or 'no attack'} "
         f"({counted(len(manifest['stages']), 'stage')})",

@@ -60,6 +60,7 @@ class BenchmarkRequest(BaseRequest):
 
 STUDY = Study(
     verb="benchmark",
+    keeps_region=True,
     request=BenchmarkRequest,
     rows="rows:Samples",
     result="result:BenchmarkResult",

@@ -57,6 +57,7 @@ class TransferRequest(BaseRequest):
 
 STUDY = Study(
     verb="transfer",
+    keeps_region=True,
     request=TransferRequest,
     rows="result:Answers",
     result="result:TransferResult",
@@ -71,6 +72,7 @@ STUDY = Study(
     of_tasks=Study(
         package=f"{__name__}.tasks",
         verb="transfer pictures",
+        keeps_region=True,
         request=TransferRequest,
         rows="result:TransferRows",
         result="result:TaskTransferResult",

@@ -33,6 +33,7 @@ class VerifyRequest(BaseRequest):
 
 STUDY = Study(
     verb="verify",
+    keeps_region=True,
     request=VerifyRequest,
     result="result:VerifyResult",
     positional=("run",),
