@@ -53,13 +53,6 @@ class Region(NamedTuple):
         merged[self.places] = x
         return merged
 
-    def text(self) -> str:
-        """The box in words: left, top, right and bottom, or the ends of each axis."""
-        axes = self.box[::-1]
-        ends = [start for start, _ in axes] + [stop for _, stop in axes]
-        inside = "a mask in " if self.mask else ""
-        return f"{inside}the region {','.join(map(str, ends))}"
-
 
 @functools.lru_cache(maxsize=4)
 def bits(text: str, shape: tuple[int, ...]) -> "Tensor":

@@ -2,7 +2,7 @@
 thousands, a dash for no data.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from brinell.analysis.inference import Rank
@@ -183,3 +183,13 @@ WRITERS: dict[type, Callable[[Any], str]] = {
     tuple: lambda value: ", ".join(map(main_text, value)),
 }
 """How a cell is written, by its type; any other as Python writes it."""
+
+
+def region_text(region: Mapping[str, Any]) -> str:
+    """The part of inputs that attacks may change, from a manifest: left, top, right and bottom, or
+    start and stop.
+    """
+    axes = region["box"][::-1]
+    ends = [start for start, _ in axes] + [stop for _, stop in axes]
+    inside = "a mask in " if region["mask"] else ""
+    return f"{inside}the region {','.join(map(str, ends))}"

@@ -11,9 +11,9 @@ import numpy as np
 from brinell.analysis.folder_result import ClaimingResult, Result
 from brinell.core import bounded, checks
 from brinell.core.outward import printable
-from brinell.core.region import Region
 from brinell.reports import html, terminal
 from brinell.reports.notebook import notebook
+from brinell.reports.numbers import region_text
 from brinell.reports.values import Cell, Claimed, Code, Note, Report, Seconds
 from brinell.store.folder import MANIFEST, PAGE
 
@@ -155,7 +155,7 @@ def _inputs(data: Mapping[str, Any]) -> str:
             f"{sampling['rate']:g} values per second",
         ]
     if region := domain.get("region"):
-        texts.append(f"changed only in {Region.from_json(region).text()}")
+        texts.append(f"changed only in {region_text(region)}")
     if fixed := sum(column[3] for column in domain.get("columns", [])):
         texts.append(f"{fixed} of its {len(domain['columns'])} columns or channels fixed")
     return ", ".join(texts)

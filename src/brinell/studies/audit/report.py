@@ -14,7 +14,6 @@ from brinell.analysis.robust_accuracy import compared_budget, mean, standing_of
 from brinell.analysis.standing import Standing
 from brinell.core.checks import Code
 from brinell.core.record import Records
-from brinell.core.region import Region
 from brinell.reports import values as v
 from brinell.reports.attack_tables import attack_blocks
 from brinell.reports.class_tables import (
@@ -30,6 +29,7 @@ from brinell.reports.numbers import (
     listed,
     p_value,
     percent,
+    region_text,
     short,
     whole,
 )
@@ -74,7 +74,7 @@ def report(run: Run, records: Records, result: AuditResult) -> v.Report:
     facts = [
         counted(result.n, "sample") + SELECTIONS.get(manifest["data"].get("select", ""), ""),
         f"{distance(first.distance)} up to {first.eps_text[-1]}",
-        f"only in {Region.from_json(region).text()}" if region else "",
+        f"only in {region_text(region)}" if region else "",
         "" if first.criterion == "misclassified" else first.criterion,
         f"{', '.join(manifest['request']['attack']) or 'no attack'} "
         f"({counted(len(manifest['stages']), 'stage')})",
