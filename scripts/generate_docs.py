@@ -359,6 +359,8 @@ def command_pages() -> dict[str, str]:
     return {"docs/reference/commands/index.md": "".join(index)} | pages
 
 
+FIELD = "robustness"
+"""The schema of what the hub gets of a model."""
 PROMISE = """
 ## What may change
 
@@ -390,7 +392,14 @@ def json_page() -> str:
     rows = [
         [f"`brinell {commands.get(name, name)} --json`", f"[{name}.json](../schema/{name}.json)"]
         for name in register.schemas()
+        if name != FIELD
     ]
+    rows.append(
+        [
+            f"`{FIELD}/MODEL.json` of `brinell export --to hub`",
+            f"[{FIELD}.json](../schema/{FIELD}.json)",
+        ]
+    )
     return (
         f"{NOTE}# JSON\n\n"
         "Every command that reports something prints it as one JSON document "

@@ -193,10 +193,10 @@ def explain(
     """Compute saliency maps of inputs by several methods, and measure how good each method's maps are."""
 
 def export(
-    run: Folder, to: Literal['csv', 'robustbench', 'huggingface'], *, out: File | None = None,
-    trust: File | None = None, progress: ProgressOption | None = None,
+    run: Folder, to: Literal['csv', 'robustbench', 'hub'], *, out: File | None = None, trust: File | None = None,
+    progress: ProgressOption | None = None, push: str | None = None,
 ) -> ExportAnswer:
-    """Write the figures, rows and tables of a run as CSV files, or as entries of RobustBench and the Hugging Face hub."""
+    """Write the figures, rows and tables of a run as CSV files, or what RobustBench and the Hugging Face hub take of it."""
 
 class _GateSettings(TypedDict, total=False):
     preprocessing: Any

@@ -201,7 +201,7 @@ def test_export(good, tmp_path, ask, capsys):
     )
     assert (
         cli(["export", str(good), "--to", "wandb"]) == 2
-        and "csv, robustbench or huggingface" in capsys.readouterr().err
+        and "csv, robustbench or hub" in capsys.readouterr().err
     )
 
 

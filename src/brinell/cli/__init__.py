@@ -132,7 +132,7 @@ def _root(
         str | None,
         typer.Option(
             metavar="ray|ranks|local",
-            help="Who works: Ray, ray:HOST:PORT, the ranks of a launcher, or this process.",
+            help="Who works: Ray, ranks, or this process.",
         ),
     ] = None,
 ) -> None:

@@ -4,16 +4,23 @@ where those are installed.
 
 import csv
 import json
+import sys
+import types
+from importlib.machinery import ModuleSpec
+from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 
 import brinell
 from _helpers import Recorder, run_audit, threshold
 from _refusals import refused
+from brinell.core.bounded import digest
 from brinell.core.errors import RequestError
 from brinell.core.record import COLUMNS
 from brinell.engine.attack_names import CASCADES
+from brinell.studies import register
 from brinell.studies.export.entries import PAPER
 from brinell.studies.register import write_page
 
@@ -146,10 +153,45 @@ def test_what_cannot_be_exported_is_one_line(run, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+# The hub
+
+
+class Hub:
+    """Stands for the hub: keeps what it is sent."""
+
+    def __init__(self):
+        self.sent = []
+
+    def upload_folder(self, *, repo_id, folder_path, repo_type, allow_patterns, commit_message):
+        if repo_id == "nobody/nothing":
+            raise PermissionError("no such\nrepository")
+        names = [
+            path.relative_to(folder_path).as_posix()
+            for path in Path(folder_path).rglob("*")
+            if path.is_file()
+        ]
+        self.sent.append((repo_id, repo_type, {*names} & {*(allow_patterns or names)}))
+        return f"hub/{repo_id}"
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    stand_in = Hub()
+    module = types.ModuleType("huggingface_hub")
+    module.__spec__ = ModuleSpec("huggingface_hub", None)
+    module.HfApi = lambda: stand_in
+    monkeypatch.setitem(sys.modules, "huggingface_hub", module)
+    return stand_in
+
+
 def test_results_for_the_hub(run, tmp_path):
-    answer = brinell.export(run.path, "huggingface", out=tmp_path)
+    answer = brinell.export(run.path, "hub", out=tmp_path)
     (file,) = (tmp_path / ".eval_results").glob("*.yaml")
-    assert answer.files == (f".eval_results/{file.name}",)
+    assert answer.files == (
+        f".eval_results/{file.name}",
+        f"robustness/{file.stem}.json",
+        "ROBUSTNESS.md",
+    )
     entries = file.read_text().split("- dataset:")[1:]
     assert [
         line.split(": ")[1]
@@ -165,3 +207,40 @@ def test_results_for_the_hub(run, tmp_path):
     assert "5 samples, 95 % interval" in entries[0] and any(
         "the dataset's id" in note for note in answer.notes
     )
+
+
+def test_the_field_for_programs_follows_its_schema_and_names_the_rows_by_digest(run, tmp_path):
+    brinell.export(run.path, "hub", out=tmp_path)
+    (path,) = (tmp_path / "robustness").glob("*.json")
+    field = json.loads(path.read_text(encoding="utf-8"))
+    jsonschema.validate(field, register.schema("robustness"))
+    assert field["eps_text"] == ["0", "0.05", "0.15"]
+    assert [rate["k"] for rate in field["robust_accuracy"]] == [4, 3, 2]
+    assert field["certified"] is None and field["address"] is None
+    assert field["rows"]
+    for name, value in field["rows"].items():
+        assert value == digest(run.path / name)
+    section = (tmp_path / "ROBUSTNESS.md").read_text(encoding="utf-8")
+    assert "40.0" in section and "<script" not in section
+
+
+def test_nothing_is_sent_unless_a_repository_is_named(run, tmp_path, hub):
+    answer = brinell.export(run.path, "hub", out=tmp_path / "kept")
+    assert answer.pushed is None and not hub.sent
+    answer = brinell.export(run.path, "hub", push="me/net", out=tmp_path / "sent")
+    assert answer.pushed == "hub/me/net"
+    assert hub.sent == [("me/net", "model", {*answer.files})]
+    with pytest.raises(RequestError, match="PermissionError: no such repository"):
+        brinell.export(run.path, "hub", push="nobody/nothing", out=tmp_path / "refused")
+    with pytest.raises(RequestError, match="add --to hub|add to"):
+        brinell.export(run.path, "csv", push="me/net", out=tmp_path / "csv")
+
+
+def test_a_benchmark_set_is_sent_whole_with_its_card(tmp_path, hub):
+    folder = tmp_path / "set"
+    brinell.benchmark("digits-cnn", "digits", samples=2, steps=4, out=folder)
+    answer = brinell.export(folder, "hub", push="me/set", out=tmp_path / "card")
+    assert answer.files == ("README.md",)
+    ((repository, kind, names),) = hub.sent
+    assert (repository, kind) == ("me/set", "dataset") and {"README.md", "manifest.json"} <= names
+    assert (tmp_path / "card" / "README.md").read_text() == (folder / "README.md").read_text()

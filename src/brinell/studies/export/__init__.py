@@ -1,5 +1,5 @@
-"""Write the figures, rows and tables of a run as CSV files, or as entries of RobustBench and the
-Hugging Face hub.
+"""Write the figures, rows and tables of a run as CSV files, or what RobustBench and the Hugging Face
+hub take of it.
 """
 
 from typing import Literal
@@ -12,11 +12,15 @@ class ExportRequest(BaseRequest):
     """What `brinell export` is asked for."""
 
     run: Folder
-    """A run folder, made by brinell audit."""
-    to: Literal["csv", "robustbench", "huggingface"]
+    """A run folder, made by brinell audit; for the hub also a benchmark set."""
+    to: Literal["csv", "robustbench", "hub"]
     """csv: rows and tables as CSV, and the report. robustbench: a model_info file for each
-    model, at the run's largest budget. huggingface: a file for .eval_results of its repository
-    on the hub. Facts beyond a run are null in both: fill them in."""
+    model, at the run's largest budget. hub: for the repository of each model on the Hugging Face
+    hub a file for .eval_results, its robustness as JSON for programs, and a section of its card;
+    of a benchmark set its dataset card. Facts beyond a run are null: fill them in."""
+    push: str | None = None
+    """The repository of the hub, OWNER/NAME, that gets these files, or the whole benchmark set.
+    Default: nothing leaves this machine."""
 
 
 STUDY = Study(
@@ -26,7 +30,8 @@ STUDY = Study(
     positional=("run",),
     examples=(
         "brinell export RUN --to csv --out figures",
-        "brinell export RUN --to huggingface",
+        "brinell export RUN --to hub",
         "brinell export RUN --to robustbench",
+        "brinell export SET --to hub --push OWNER/NAME",
     ),
 )

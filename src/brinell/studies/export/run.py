@@ -1,7 +1,10 @@
-"""Carries out `brinell export`: the CSV files of a run, and the entries of its models."""
+"""Carries out `brinell export`: the CSV files of a run, the entries of its models, and what the hub
+gets.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,15 +17,21 @@ from brinell.reports.csv import csv_files as tables_of
 from brinell.reports.csv import csv_text
 from brinell.reports.html import page
 from brinell.store.files import write_text
+from brinell.store.folder import verb_of
 from brinell.store.run import Run
 from brinell.studies import register
-from brinell.studies.export import ExportRequest
-from brinell.studies.export.entries import hub_entry, robustbench_entry
+from brinell.studies.export import ExportRequest, hub
+from brinell.studies.export.entries import robustbench_entry
 from brinell.studies.kit import Call, fresh_folder
 
 
 class ExportAnswer(Result):
     """`brinell export --json`."""
+
+    printed: ClassVar[dict[str, str]] = {
+        "export": "run:ExportAnswer",
+        "robustness": "hub:RobustnessField",
+    }
 
     run: str
     """The run folder."""
@@ -34,42 +43,65 @@ class ExportAnswer(Result):
     """Files that were written, relative to `where`."""
     notes: tuple[str, ...]
     """What is missing from it, or keeps it from comparison with others."""
+    pushed: str | None
+    """The address of what the hub took; null if nothing was sent."""
 
     def lines(self, *, verbose: bool = False) -> Iterator[str]:
         """The self line by line."""
         yield from (f"note: {note}" for note in self.notes)
         yield f"{self.to}: {len(self.files)} files in {self.where}"
+        if self.pushed:
+            yield f"pushed: {self.pushed}"
 
 
 def carry_out(call: Call) -> ExportAnswer:
     """Write a run for another tool; refuses to write over a file."""
     request: ExportRequest = call.request
-    run = Run.open(request.run)
-    records = run.records()
-    result = summarise(run.manifest, records, request.run)
+    if request.push and request.to != "hub":
+        raise RequestError(f"{option('push')} is for the hub: add {option('to')} hub")
+    source = Path(request.run)
+    is_set = request.to == "hub" and verb_of(source) == "benchmark"
     files, notes = (
-        csv_files(run, records, result) if request.to == "csv" else entries(request, run, result)
+        ({hub.CARD: (source / hub.CARD).read_text(encoding="utf-8")}, [])
+        if is_set
+        else _files(request)
     )
-    folder = call.out or fresh_folder(Path(request.run).name, request.to)
+
+    folder = call.out or fresh_folder(source.name, request.to)
     for name in files:
         if (folder / name).exists():
             raise RequestError(f"{folder / name} exists: name another {option('out')}")
     for name, text in files.items():
         write_text(folder / name, text)
+
+    pushed = None
+    if request.push:
+        kind, sent = ("dataset", source) if is_set else ("model", folder)
+        pushed = hub.push(request.push, sent, kind, None if is_set else list(files))
     return ExportAnswer(
-        run=request.run, to=request.to, where=str(folder), files=tuple(files), notes=tuple(notes)
+        run=request.run,
+        to=request.to,
+        where=str(folder),
+        files=tuple(files),
+        notes=tuple(notes),
+        pushed=pushed,
     )
 
 
-def entries(
-    request: ExportRequest, run: Run, result: AuditResult
-) -> tuple[dict[str, str], list[str]]:
-    """Files of the entries of all models, by path, and notes."""
+def _files(request: ExportRequest) -> tuple[dict[str, str], list[str]]:
+    """Files of a run by path, and notes."""
+    run = Run.open(request.run)
+    records = run.records()
+    result = summarise(run.manifest, records, request.run)
+    if request.to == "csv":
+        return csv_files(run, records, result)
+    if request.to == "hub":
+        return hub.files_of(result, run.manifest, run.path)
+
     files: dict[str, str] = {}
     notes: list[str] = []
-    entry = hub_entry if request.to == "huggingface" else robustbench_entry
     for model in result.models:
-        path, files[path], missing = entry(model, run.manifest)
+        path, files[path], missing = robustbench_entry(model, run.manifest)
         notes += [f"{model.model}: {note}" if len(result.models) > 1 else note for note in missing]
     return files, notes
 
