@@ -32,6 +32,15 @@ class ReportedResult(Result):
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
 
+    def class_columns(self, model: str) -> Mapping[str, Mapping[str, Cell]]:
+        """What the result says of each class, for the page of a model: by column the cells by the
+        names of the classes; nothing by default.
+
+        Args:
+            model: the name of the model.
+        """
+        return {}
+
     def __str__(self) -> str:
         return " ".join(self.report().sentences[:2])
 

@@ -189,7 +189,8 @@
   }
 
   // A button at every command copies it.
-  for (const command of document.querySelectorAll("pre")) {
+  for (const command of document.querySelectorAll("pre, td > code")) {
+    if (!/^brinell /.test(command.textContent) && command.nodeName === "CODE") continue;
     const copy = push("copy", "Copy");
     copy.setAttribute("aria-label", "Copy: " + command.textContent);
     copy.addEventListener("click", () => {
@@ -249,7 +250,7 @@
   const count = Object.assign(make("p", "count", ""), { role: "status" });
   const panel = Object.assign(make("div", "opened", ""), { tabIndex: 0, role: "group", ariaLabel: "The opened sample; arrow keys open the next" });
   const cards = make("div", "cards", "");
-  const more = push("more", "");
+  const more = push("further", "");
   more.addEventListener("click", () => drawCards((shown += BATCH)));
   const lost = "Pictures are missing: keep the folder \u201csamples\u201d of the run beside this page.";
   const missing = Object.assign(make("p", "warn missing", lost), { hidden: true });

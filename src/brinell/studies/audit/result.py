@@ -3,7 +3,7 @@ of them.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
@@ -16,7 +16,7 @@ from brinell.core.errors import RequestError
 from brinell.core.record import Array, has_broken
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.texts import eps_text
-from brinell.reports.values import Code, Report
+from brinell.reports.values import Cell, Code, Points, Report
 from brinell.store import parquet
 from brinell.store.folder import PAGE
 from brinell.store.run import Run
@@ -80,6 +80,18 @@ class Audit(ReportedResult, AuditResult):
         return replace(
             report(run, run.records(), self), request=run.manifest["request"], provenance=facts
         )
+
+    def class_columns(self, model: str) -> Mapping[str, Mapping[str, Cell]]:
+        """Accuracy, what attacks leave of it at the largest budget, and proofs."""
+        figures = self.models[self._index(model)]
+        eps = figures.eps_text[-1]
+        columns: dict[str, dict[str, Cell]] = {
+            "clean": {c.name: c.clean for c in figures.per_class},
+            f"attacked at {eps}": {c.name: c.robust[-1] for c in figures.per_class},
+            "drop": {c.name: Points(c.total_drop) for c in figures.per_class},
+        }
+        proven = {c.name: c.certified[-1] for c in figures.per_class if c.certified}
+        return columns | ({f"proven at {eps}": proven} if proven else {})
 
     def robust(self, eps: Any = None, model: str | None = None) -> Rate:
         """Robust accuracy at one budget of the run, with its interval:

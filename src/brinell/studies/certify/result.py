@@ -2,7 +2,7 @@
 what both say.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -15,7 +15,7 @@ from brinell.core.record import Array
 from brinell.manifest import Amount, Facts, Listing
 from brinell.reports.numbers import counted, distance, percent
 from brinell.reports.steps import floor
-from brinell.reports.values import Curve, Figures, Note, Report, Series, Step, Table
+from brinell.reports.values import Cell, Curve, Figures, Note, Report, Series, Step, Table
 from brinell.store import rows
 from brinell.store.proofs import (
     BROKEN,
@@ -94,6 +94,11 @@ class CertifyResult(FolderResult, Band):
     vulnerable: list[SampleBudgets]
     """All samples, those first that are broken at the smallest budget, and proven up to the
     smallest."""
+
+    def class_columns(self, model: str) -> Mapping[str, Mapping[str, Cell]]:
+        """Proofs at the largest budget."""
+        cells = {band.name: band.certified[-1] for band in self.per_class}
+        return {f"proven at {self.facts.eps_text[-1]}": cells}
 
     @property
     def distance(self) -> str:

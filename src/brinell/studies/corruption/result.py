@@ -31,6 +31,7 @@ from brinell.reports.numbers import counted, percent
 from brinell.reports.pictures import picture
 from brinell.reports.statements import sentence
 from brinell.reports.values import (
+    Cell,
     Detail,
     Example,
     Gallery,
@@ -179,6 +180,11 @@ class CorruptResult(FolderResult):
     """The models."""
     notes: list[str]
     """Notes on undefined figures and limits of comparisons."""
+
+    def class_columns(self, model: str) -> Mapping[str, Mapping[str, Cell]]:
+        """Mean accuracy over the corruptions."""
+        figures = next(entry for entry in self.per_model if entry.model == model)
+        return {"corrupted": {c.name: Percent(c.accuracy) for c in figures.per_class}}
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""

@@ -213,6 +213,14 @@ class EpsilonResult(FolderResult):
     """The budget that was asked about, in the first norm: all samples, then each class; empty
     where none was."""
 
+    def class_columns(self, model: str) -> Mapping[str, Mapping[str, Cell]]:
+        """Median distance to the nearest sample of another class, in the first norm."""
+        first = self.norms[0]
+        medians = {
+            self.classes[c.class_]: c.other_median for c in first.per_class if c.class_ is not None
+        }
+        return {f"to another class, {distance(first.norm)}": medians}
+
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
         table, domain = (

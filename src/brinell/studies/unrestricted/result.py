@@ -21,7 +21,7 @@ from brinell.core.record import Array, Columns, column
 from brinell.manifest import Facts, Listing
 from brinell.reports.numbers import counted, listed, percent, short
 from brinell.reports.pictures import picture
-from brinell.reports.values import Block, Code, Example, Gallery, Note, Picture, Report, Table
+from brinell.reports.values import Block, Cell, Code, Example, Gallery, Note, Picture, Report, Table
 from brinell.store import parquet
 from brinell.store.files import read_arrays
 from brinell.store.table import ROWS, Folder
@@ -206,6 +206,11 @@ class UnrestrictedResult(FolderResult):
     """Limits of the figures."""
     results: list[VariantResult]
     """Every model under every variant."""
+
+    def class_columns(self, model: str) -> Mapping[str, Mapping[str, Cell]]:
+        """Share of the generated inputs that are adversarial, of the first variant."""
+        figures = next(entry for entry in self.results if entry.model == model)
+        return {"generated, adversarial": {c.name: c.adversarial for c in figures.per_class}}
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""

@@ -1,0 +1,210 @@
+"""The page of one model: everything that any folders of it say, class by class, and what is missing."""
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from brinell.core.errors import RequestError
+from brinell.engine.request import IN_MEMORY
+from brinell.reports import html
+from brinell.reports.numbers import counted, listed
+from brinell.reports.values import Block, Cell, Code, Curve, Link, Note, Prose, Report, Step, Table
+from brinell.store.files import write_text
+from brinell.store.folder import PAGE, fitting
+from brinell.studies.register import study_of
+from brinell.studies.result import ReportedResult
+
+STUDIES = {
+    "audit": ("robust accuracy by class and budget", "brinell audit {data} {model}"),
+    "certify": ("the share that no attack can break", "brinell certify {data} {model}"),
+    "corrupt": ("noise, blur and weather", "brinell corrupt {data} {model}"),
+    "epsilon": ("which budget makes sense", "brinell epsilon {spec}"),
+    "explain": ("what the model looks at", "brinell explain {data} {model}"),
+    "harden": ("whether training makes it robust", "brinell harden {data} {model}"),
+    "claim": ("the statement to publish", "brinell claim {audit}"),
+}
+"""What each study of a model answers, and its command, in the order of the page."""
+MOST_SENTENCES = 6
+"""Sentences of a study that the page repeats."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A folder of the model."""
+
+    folder: Path
+    verb: str
+    manifest: dict[str, Any]
+    model: str
+    """The name of the model there; empty for a folder of the data alone."""
+
+    @property
+    def data_digest(self) -> str:
+        """The hash of its data."""
+        return str(self.manifest["data"]["digest"])
+
+
+def write_dossier(folders: Sequence[Path]) -> Path:
+    """Write the page of the model that all folders share, next to the first folder; returns its
+    path.
+
+    Raises:
+        RequestError: they share no model.
+    """
+    digest, sources = find_sources(folders)
+    name = html.slug(next(source.model for source in sources if source.model))
+    path = sources[0].folder.parent / f"dossier-{name}-{digest[:8]}.html"
+    write_text(path, html.page(dossier(digest, sources, path.parent)))
+    return path
+
+
+def find_sources(folders: Sequence[Path]) -> tuple[str, list[Source]]:
+    """The digest of the model that the folders share, and the folders in the order of the page."""
+    manifests = {}
+    for folder in folders:
+        with fitting(folder):
+            manifests[folder] = study_of(folder).verb, _description(folder)
+    names = {
+        folder: {str(entry["digest"]): str(entry["name"]) for entry in manifest.get("models", [])}
+        for folder, (_, manifest) in manifests.items()
+    }
+    first = next((folder for folder in names if names[folder]), None)
+    if first is None:
+        raise RequestError(f"{folders[0]} is of no model: name folders of one model")
+    shared = list(names[first])
+    for folder, models in names.items():
+        shared = [digest for digest in shared if digest in models or not models]
+        if not shared:
+            raise RequestError(
+                f"{folder} is of {listed(list(models.values()))} and {first} of "
+                f"{listed(list(names[first].values()))}: name folders of one model"
+            )
+
+    digest, order = shared[0], list(STUDIES)
+    sources = [
+        Source(folder, verb, manifest, names[folder].get(digest, ""))
+        for folder, (verb, manifest) in manifests.items()
+    ]
+    known = [source for source in sources if source.verb in order]
+    known.sort(key=lambda source: order.index(source.verb))
+    return digest, [*known, *(source for source in sources if source.verb not in order)]
+
+
+def _description(folder: Path) -> dict[str, Any]:
+    """The manifest of a folder, or of the run that it is about, with data and models."""
+    study = study_of(folder)
+    manifest: dict[str, Any] = study.layout.read(folder)
+    if "models" in manifest:
+        return manifest
+    sources = study.function("sources")
+    origins = list(sources(folder, manifest)) if sources else []
+    if not origins:
+        raise RequestError(f"{folder} is of no single model: name folders of one model")
+    return _description(origins[0])
+
+
+def dossier(digest: str, sources: Sequence[Source], place: Path) -> Report:
+    """The report of a model.
+
+    Args:
+        digest: of the model.
+        sources: its folders, in the order of the page.
+        place: the folder of the page, from which links lead to the pages of the studies.
+    """
+    results = {source.folder: study_of(source.folder).open(source.folder) for source in sources}
+    reports = {folder: result.report() for folder, result in results.items()}
+    titles = {
+        source.folder: f"{source.verb}: {_path_from(place, source.folder)}" for source in sources
+    }
+    links = {
+        folder: Link(title, _path_from(place, folder / PAGE)) for folder, title in titles.items()
+    }
+    missing = list(_missing(sources))
+    blocks: list[Block] = [_class_table(sources, results)]
+    for source in sources:
+        report = reports[source.folder]
+        made = str(source.manifest["created"])[:10]
+        sentences = [*report.sentences[:MOST_SENTENCES], f"{report.subject}; {made}."]
+        title = titles[source.folder]
+        blocks.append(Prose(title=title, sentences=sentences, folded=False))
+        curves = [block for block in report.blocks if isinstance(block, Curve)]
+        blocks += [replace(curve, title=f"{title}, {curve.title}") for curve in curves[:1]]
+    if missing:
+        blocks.append(
+            Table(
+                title="What is missing",
+                columns=("study", "answers", "type"),
+                rows=[(verb, answer, Code(command)) for verb, answer, command in missing],
+            )
+        )
+    name = next(source.model for source in sources if source.model)
+    return Report(
+        verb="report",
+        title=name,
+        subject=f"digest {digest[:12]} · {counted(len(sources), 'folder')}",
+        sentences=[reports[source.folder].sentences[0] for source in sources],
+        blocks=blocks,
+        notes=list(_disagreements(sources)),
+        steps=[Step(f"Measure {answer}.", command) for _, answer, command in missing[:1]],
+        links=list(links.values()),
+    )
+
+
+def _path_from(place: Path, path: Path) -> str:
+    """A path as links from a folder name it."""
+    return Path(os.path.relpath(path, place)).as_posix()
+
+
+def _class_table(sources: Sequence[Source], results: dict[Path, ReportedResult]) -> Table:
+    """What every study says of each class, in the order of the classes."""
+    columns: dict[str, dict[str, Cell]] = {}
+    for source in sources:
+        for column, cells in results[source.folder].class_columns(source.model).items():
+            title = column if column not in columns else f"{column} ({source.folder.name})"
+            columns[title] = dict(cells)
+    classes = [name for source in sources for name in source.manifest["data"]["classes"]]
+    present = {name for cells in columns.values() for name in cells}
+    names = [name for name in dict.fromkeys(classes) if name in present]
+    return Table(
+        title="Class by class, over all studies",
+        columns=("class", *columns),
+        rows=[(name, *(cells.get(name) for cells in columns.values())) for name in names],
+        text="A dash: the study has no sample of the class. Each study took its own samples.",
+        filter=True,
+    )
+
+
+def _missing(sources: Sequence[Source]) -> Iterator[tuple[str, str, str]]:
+    """The studies that are not there: what each answers, and what to type."""
+    first = next(source for source in sources if source.model)
+    spec = next(m["spec"] for m in first.manifest["models"] if m["name"] == first.model)
+    data = str(first.manifest["data"]["spec"])
+    if IN_MEMORY in f"{spec}{data}":
+        spec, data = "MODEL", "DATA"
+    audit = next((str(s.folder) for s in sources if s.verb == "audit"), "RUN")
+    words = {
+        "data": f"--data {shlex.quote(data)}",
+        "spec": shlex.quote(data),
+        "model": f"--model {shlex.quote(str(spec))}",
+        "audit": shlex.quote(audit),
+    }
+    verbs = {source.verb for source in sources}
+    for verb, (answer, command) in STUDIES.items():
+        if verb not in verbs:
+            yield verb, answer, command.format(**words)
+
+
+def _disagreements(sources: Sequence[Source]) -> Iterator[Note]:
+    """Folders of other data or classes than the first: their figures are of other samples."""
+    first = sources[0]
+    for what, value in (
+        ("data", lambda source: source.data_digest),
+        ("classes", lambda source: source.manifest["data"]["classes"]),
+    ):
+        others = [source.folder.name for source in sources if value(source) != value(first)]
+        if others:
+            text = f"{listed(others)} and {first.folder.name} have different {what}."
+            yield Note(f"other-{what}", "warn", text)
