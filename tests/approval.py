@@ -129,7 +129,7 @@ class _Text(HTMLParser):
 def page_text(html: str) -> str:
     """The text of a page, a line for each row, paragraph and shape."""
     parser = _Text()
-    parser.feed(html)
+    parser.feed(html.replace("<wbr>", ""))
     return "\n".join(line.strip() for line in "".join(parser.parts).split("\n") if line.strip(" |"))
 
 

@@ -241,9 +241,9 @@ def harden(
     """Train a model adversarially, and audit it before and after on data that the training never uses."""
 
 def report(
-    run: Folder, *, trust: File | None = None,
+    run: Folder | Sequence[Folder], *, trust: File | None = None,
 ) -> ReportResult:
-    """Write the page and the tables of a run, or of what another command made, again, from the records alone."""
+    """Write the page and the tables of a run, or of what another command made, again, from the records alone; of several folders of one model, one page of the model."""
 
 def review(
     data: Data, y: Labels | None = None, *, out: File | None = None, resume: bool = False, on: str | None = None,

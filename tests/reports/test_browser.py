@@ -14,6 +14,7 @@ from _browser import ALL_VIEWS, check_everywhere, chromium, open_page
 from _pages import faults_in
 from brinell.reports import html
 from brinell.studies.audit.run import open_result
+from brinell.studies.dossier import write_dossier
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 EPS = [i / 40 for i in range(9)]
@@ -80,6 +81,15 @@ def test_signals_everywhere(browser, make):
         shape=(2, 300),
     )
     check_everywhere(browser, write(run))
+
+
+def test_the_page_of_a_model_everywhere(browser, audit_run, corrupt_run, certify_run, epsilon_run):
+    page = write_dossier([audit_run, epsilon_run, corrupt_run, certify_run])
+    try:
+        check_everywhere(browser, page, ALL_VIEWS)
+        assert faults_in(browser, page) == []
+    finally:
+        page.unlink()  # the folders of runs are shared
 
 
 def test_values_by_pointer_keys_and_touch(browser, single_page):

@@ -8,8 +8,8 @@ or patched to follow the reader's theme.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -53,6 +53,8 @@ class Frame:
 
 COLOURS = 5
 """Series colours of the style sheet; a sixth series starts over with another dash."""
+AREAS = ("broken", "open", "proven")
+"""Areas of a figure of attacks and proofs, from above."""
 KEY = 28
 """Width of a line's sample in a legend."""
 LARGE = Frame(width=430, height=270, left_edge=60, bottom=46)
@@ -67,6 +69,9 @@ def legend(figure: Curve) -> Markup:
         Markup("<li>{}{}</li>").format(key(style, line=series.line), series.name)
         for style, series in enumerate(figure.series)
     ]
+    if is_filled(figure):
+        area = Markup('<li><i class="key area {0}"></i>{0}</li>')
+        items += [area.format(name) for name in AREAS]
     return Markup('<ul class="legend">{}</ul>').format(Markup().join(items))
 
 
@@ -100,19 +105,10 @@ def draw(figure: Curve, *, small: bool = False) -> Markup:
     parts += [tick(frame, *mark, line=True) for mark in marks]
     if not small:
         parts.append(axis_label(frame, figure.axis))
-    if figure.fill and len(figure.series) > 1:
-        upper, lower = (
-            [
-                (x(position), _value(value))
-                for position, value in s.points
-                if _value(value) is not None
-            ]
-            for s in figure.series[:2]
+    if is_filled(figure):
+        parts += areas(
+            frame, [[(x(at), value) for at, value in s.points] for s in figure.series[:2]]
         )
-        corners = [
-            f"{px:.1f},{frame.y(value or 0.0):.1f}" for px, value in [*upper, *reversed(lower)]
-        ]
-        parts.append(f'<polygon class="band s0" points="{" ".join(corners)}"/>')
     texts = dict(figure.ticks)
     for style, series in enumerate(figure.series):
         radius = (2.2 if small else 3.2) + 0.7 * min(len(figure.series) - 1 - style, COLOURS)
@@ -121,9 +117,37 @@ def draw(figure: Curve, *, small: bool = False) -> Markup:
             for position, value in series.points
             if _value(value) is not None
         ]
-        parts.append(_line(frame, series, style, points, 0.0 if len(points) > 40 else radius))
+        plain = replace(series, band=series.band and not is_filled(figure))
+        parts.append(_line(frame, plain, style, points, 0.0 if len(points) > 40 else radius))
     places = {text: round(x(position), 1) for position, text in figure.ticks}
     return svg(frame, figure.title, parts, "small" if small else "large", places)
+
+
+def is_filled(figure: Curve) -> bool:
+    """True if the first two lines part the figure into areas: what attacks broke, what is open, and
+    what is proven.
+    """
+    return figure.fill and len(figure.series) > 1
+
+
+def areas(frame: Frame, lines: Sequence[Sequence[tuple[float, Any]]]) -> list[str]:
+    """The areas above, between and below two lines."""
+    if not all(lines):
+        return []
+
+    ends = [lines[0][0][0], lines[0][-1][0]]
+    heights = [[(x, _value(value) or 0.0) for x, value in line] for line in lines]
+    borders = [[(x, 1.0) for x in ends], *heights, [(x, 0.0) for x in ends]]
+    parts = []
+    for name, upper, lower in zip(AREAS, borders[:-1], borders[1:], strict=True):
+        corners = [f"{x:.1f},{frame.y(share):.1f}" for x, share in (*upper, *reversed(lower))]
+        parts.append(f'<polygon class="area {name}" points="{" ".join(corners)}"/>')
+    return parts
+
+
+def _placed(series: Series, x: Callable[[float], float]) -> list[tuple[float, Any]]:
+    """The points of a line that have a value, by their horizontal positions."""
+    return [(x(at), value) for at, value in series.points if _value(value) is not None]
 
 
 def _value(value: Any) -> float | None:

@@ -269,11 +269,13 @@
     return holder.content;
   };
   const describe = one => {
-    const facts = [["true class", className(one.class)], ["clean", className(one.clean) + ", " + sure(one.sure)]];
+    const facts = [["clean", className(one.clean) + ", " + sure(one.sure)]];
+    const plain = !data.views[key(one)];  // the caption of pictures says more
+    if (plain) facts.unshift(["true class", className(one.class)]);
     if (data.models.length > 1) facts.unshift(["model", data.models[one.model]]);
     if (one.broken.length) {
       facts.push(["attacked", className(one.attacked) + ", " + sure(one.attackedSure)]);
-      if (one.size !== null) facts.push([data.distance, String(one.size)]);
+      if (plain && one.size !== null) facts.push([data.distance, String(one.size)]);
       facts.push(["queries", one.queries === null ? "not counted" : one.queries.toLocaleString("en")]);
       facts.push(["broken within", one.broken.map(([attack, eps]) => data.eps[eps] + " by " + data.attacks[attack][1]).join("; ")]);
     } else facts.push(["outcome", { wrong: "wrong untouched: no attack is spent on it", robust: "no attack broke it" }[outcome(one, Infinity)] || "not judged"]);
@@ -314,8 +316,7 @@
       card.addEventListener("click", () => change({ sample: key(one) }));
       return card;
     }));
-    more.hidden = shown >= list.length;
-    more.textContent = "Show more of " + list.length.toLocaleString("en");
+    Object.assign(more, { hidden: shown >= list.length, textContent: "Show more of " + list.length.toLocaleString("en") });
     drawPanel();
   };
 
@@ -348,8 +349,7 @@
     list = pool.filter(one => (state.outcome === "" || outcome(one, eps) === state.outcome)
       && (attack < 0 || one.broken.some(([by, at]) => by === attack && at <= eps)));
     for (const [name, select] of Object.entries(menus)) select.value = state[name];
-    slider.value = eps;
-    slider.setAttribute("aria-valuetext", state.eps);
+    Object.assign(slider, { value: eps, ariaValueText: state.eps });
     budget.textContent = " " + state.eps;
     const at = ["broken", "robust"].includes(state.outcome) ? " at " + state.eps : "";
     count.textContent = `${list.length.toLocaleString("en")} of ${pool.length.toLocaleString("en")} ${OUTCOMES[state.outcome]}${at}`;

@@ -12,7 +12,7 @@ from brinell.core.record import CLEAN, Array, Columns, column
 from brinell.manifest import Amount, Facts
 from brinell.reports.numbers import distance
 from brinell.reports.statements import detector_sentence
-from brinell.reports.values import Detail, Measure, Report, Table
+from brinell.reports.values import Detail, Measure, Report, Step, Table
 from brinell.store import rows
 from brinell.store.table import Folder
 from brinell.studies.audit_detectors import DetectorsRequest
@@ -112,6 +112,11 @@ class DetectorsResult(FolderResult, allow_inf_nan=True):  # scores and threshold
                     name="attacks",
                     folded=True,
                 ),
+            ],
+            steps=[
+                Step(
+                    "Have the figures made again before you pass them on.", "brinell verify FOLDER"
+                )
             ],
         )
 

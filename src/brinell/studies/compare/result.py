@@ -24,7 +24,7 @@ from brinell.manifest import Command, Manifest, TableOf
 from brinell.reports.class_tables import drop_tables
 from brinell.reports.numbers import counted, distance, listed
 from brinell.reports.statements import model_or_data, sentence
-from brinell.reports.values import Curve, Note, Percent, Points, PValue, Report, Series, Table
+from brinell.reports.values import Curve, Note, Percent, Points, PValue, Report, Series, Step, Table
 from brinell.store.folder import PAGE, Layout
 from brinell.studies.compare.figures import (
     ComparedClass,
@@ -241,6 +241,11 @@ class Comparison(ReportedResult, ClaimingResult):
                     [m.run, m.architecture, m.parameters and counted(m.parameters, "parameter")],
                 )
                 for m in self.models
+            ],
+            steps=[
+                Step(
+                    "Have the figures made again before you pass them on.", "brinell verify FOLDER"
+                )
             ],
         )
 

@@ -40,6 +40,7 @@ from brinell.reports.values import (
     Percent,
     Picture,
     Report,
+    Step,
     Table,
 )
 from brinell.store.files import read_arrays
@@ -234,6 +235,12 @@ class CorruptResult(FolderResult):
                 ),
             ],
             notes=[Note("corruptions", "note", note) for note in self.notes],
+            steps=[
+                Step(
+                    "Put it next to the attacks on the same model, class by class.",
+                    "brinell report FOLDER RUN",
+                )
+            ],
         )
 
     def _sentences(self, model: CorruptModel) -> Iterator[str]:

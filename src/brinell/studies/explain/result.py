@@ -32,6 +32,7 @@ from brinell.reports.values import (
     Points,
     Report,
     Span,
+    Step,
     Table,
 )
 from brinell.reports.values import Facts as Listed
@@ -213,6 +214,12 @@ class ExplainResult(FolderResult):
                 ),
             ],
             notes=list(self._notes()),
+            steps=[
+                Step(
+                    "Put it next to the attacks on the same model, class by class.",
+                    "brinell report FOLDER RUN",
+                )
+            ],
         )
 
     def _methods(self) -> list[MethodResult]:

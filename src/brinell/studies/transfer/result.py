@@ -20,7 +20,7 @@ from brinell.core.record import Array, Columns, column
 from brinell.manifest import Amount, Content, Count, Facts, Listing, Number
 from brinell.reports.numbers import counted, distance, p_value, percent, points, short
 from brinell.reports.statements import sentence
-from brinell.reports.values import Detail, Note, Percent, Report, Table
+from brinell.reports.values import Detail, Note, Percent, Report, Step, Table
 from brinell.store import rows
 from brinell.store.table import Folder
 from brinell.studies.result import FolderResult
@@ -156,6 +156,11 @@ class TransferResult(FolderResult):
             sentences=sentences(self),
             blocks=[*_matrices(self), _sources(self.sources), _cells(self.cells)],
             notes=[Note("coverage", "note", text) for text in self.notes],
+            steps=[
+                Step(
+                    "Have the figures made again before you pass them on.", "brinell verify FOLDER"
+                )
+            ],
         )
 
 

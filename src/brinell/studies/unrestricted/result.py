@@ -21,7 +21,18 @@ from brinell.core.record import Array, Columns, column
 from brinell.manifest import Facts, Listing
 from brinell.reports.numbers import counted, listed, percent, short
 from brinell.reports.pictures import picture
-from brinell.reports.values import Block, Cell, Code, Example, Gallery, Note, Picture, Report, Table
+from brinell.reports.values import (
+    Block,
+    Cell,
+    Code,
+    Example,
+    Gallery,
+    Note,
+    Picture,
+    Report,
+    Step,
+    Table,
+)
 from brinell.store import parquet
 from brinell.store.files import read_arrays
 from brinell.store.table import ROWS, Folder
@@ -223,6 +234,11 @@ class UnrestrictedResult(FolderResult):
             blocks=list(_blocks(self)),
             notes=[Note("class", "warn", text) for text in self.warnings],
             provenance=[("generator", Code(self.facts.generator))],
+            steps=[
+                Step(
+                    "Have the figures made again before you pass them on.", "brinell verify FOLDER"
+                )
+            ],
         )
 
 

@@ -24,7 +24,17 @@ from brinell.engine.request import Request
 from brinell.manifest import Amount, Facts, Listing
 from brinell.reports.numbers import capital, counted, distance, listed, percent
 from brinell.reports.task_reports import TaskReport
-from brinell.reports.values import Curve, Example, Gallery, Note, Percent, Report, Series, Table
+from brinell.reports.values import (
+    Curve,
+    Example,
+    Gallery,
+    Note,
+    Percent,
+    Report,
+    Series,
+    Step,
+    Table,
+)
 from brinell.store import parquet
 from brinell.store.files import read_arrays
 from brinell.store.table import ROWS, Folder
@@ -214,6 +224,11 @@ class PicturesResult(FolderResult):
                 *self._budget_tables(),
                 *self._gallery(),
                 *(table for table in tables if table.rows),
+            ],
+            steps=[
+                Step(
+                    "Have the figures made again before you pass them on.", "brinell verify FOLDER"
+                )
             ],
         )
 

@@ -18,7 +18,7 @@ from brinell.core.record import Array, column
 from brinell.manifest import Amount, Listing
 from brinell.reports.numbers import counted, distance, listed, percent, points
 from brinell.reports.task_reports import TaskReport
-from brinell.reports.values import Detail, Note, Report, Table
+from brinell.reports.values import Detail, Note, Report, Step, Table
 from brinell.store.table import Folder
 from brinell.studies.audit.tasks.result import Figure, TaskFacts
 from brinell.studies.result import FolderResult
@@ -99,6 +99,11 @@ class TaskTransferResult(FolderResult):
             sentences=[self._sentence(cell, words) for cell in crossing],
             notes=[Note("note", "note", text) for text in self.notes],
             blocks=[self._matrix(words)],
+            steps=[
+                Step(
+                    "Have the figures made again before you pass them on.", "brinell verify FOLDER"
+                )
+            ],
         )
 
     def _by_place(self) -> dict[tuple[str | None, str | None, str], TaskCell]:
