@@ -26,7 +26,7 @@ STUDIES = {
     "harden": ("whether training makes it robust", "brinell harden {data} {model}"),
     "claim": ("the statement to publish", "brinell claim {audit}"),
 }
-"""What each study of a model answers, and its command, in the order of the page."""
+"""Subject and command of each study of a model, in the order of the page."""
 MOST_SENTENCES = 6
 """Sentences of a study that the page repeats."""
 
@@ -159,7 +159,7 @@ def _path_from(place: Path, path: Path) -> str:
 
 
 def _class_table(sources: Sequence[Source], results: dict[Path, ReportedResult]) -> Table:
-    """What every study says of each class, in the order of the classes."""
+    """The figures of every study for each class, in the order of the classes."""
     columns: dict[str, dict[str, Cell]] = {}
     for source in sources:
         for column, cells in results[source.folder].class_columns(source.model).items():

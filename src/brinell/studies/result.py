@@ -33,8 +33,8 @@ class ReportedResult(Result):
         """The report of the page, the terminal and the CSV files."""
 
     def class_columns(self, model: str) -> Mapping[str, Mapping[str, Cell]]:
-        """What the result says of each class, for the page of a model: by column the cells by the
-        names of the classes; nothing by default.
+        """Figures of each class for the page of a model: by column the cells by the names of the
+        classes; none by default.
 
         Args:
             model: the name of the model.
