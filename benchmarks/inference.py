@@ -244,8 +244,7 @@ def coverage_of_gains(repetitions: int, rng: np.random.Generator) -> Iterator[Ro
         assert value is not None
         truths.append(value)
     # A repetition costs as the square of n, and 1,000 samples tell no more than 500 do.
-    largest = 1000 if repetitions >= PAGE else 500
-    for n, count in ((60, repetitions // 2), (250, repetitions // 4), (largest, repetitions // 4)):
+    for n, count in ((60, repetitions // 2), (250, repetitions // 4), (500, repetitions // 4)):
         hits = []
         for _ in range(count):
             labels = rng.integers(10, size=n)

@@ -178,7 +178,10 @@ def _end(statement: Statement) -> str:
         f"{percent(statement.subjects[0].value)}"
     )
     if statement.supported:
-        return f"{text}; each other one is shown to be {opposite}."
+        competitors = f"each of the other {statement.compared}"
+        if statement.compared == 1:
+            competitors = "the other one"
+        return f"{text}; {competitors} is shown to be {opposite}."
     rivals = listed(statement.rivals, most=MOST_NAMED)
     return f"{text}; {rivals} may be as {'high' if statement.kind == 'most' else 'low'}."
 

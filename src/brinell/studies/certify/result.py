@@ -204,7 +204,7 @@ class CertifyResult(FolderResult, Band):
                 title="What closed the band",
                 columns=("step", "pairs of sample and budget", "share"),
                 rows=[(step, count, percent(count / total)) for step, count in closed.items()],
-                text="Pairs of samples that are right without a change. Each method "
+                text="A sample counts at each budget if it is right without a change. Each method "
                 "tries what those before it left open."
                 + f" Of the rest, outside verifiers closed † {', '.join(tools)}."
                 * bool(tools),
