@@ -106,3 +106,15 @@ def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(RequestError, check=refused("core.bounded.decoding")):
             bounded.json_of(file)
+
+
+def test_a_table_of_too_many_keys_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    most = bounded.MOST_KEYS
+    for count in (most, most + 1, 3 * most):
+        file.write_text('{"a": {' + ", ".join(f'"{i}": 1' for i in range(count)) + "}}")
+        if count <= most:
+            assert len(bounded.json_of(file)["a"]) == count
+        else:
+            with pytest.raises(RequestError, match="more than 100,000 keys"):
+                bounded.json_of(file)

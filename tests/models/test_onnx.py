@@ -11,6 +11,7 @@ import torch
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Access
+from brinell.models import _onnx_session
 from brinell.models._answers import recognise_answers
 from brinell.models.onnx import Onnx
 from brinell.testing import check_model
@@ -27,7 +28,14 @@ LOGITS = X.flatten(1) @ torch.from_numpy(WEIGHT)
 
 
 def written(
-    path, shape=("n", 3, 4, 5), nodes=(), outputs=("logits",), kind=FLOAT, initializers=(), **save
+    path,
+    shape=("n", 3, 4, 5),
+    nodes=(),
+    outputs=("logits",),
+    kind=FLOAT,
+    initializers=(),
+    constants=(),
+    **save,
 ):
     """A file of ONNX: flatten, multiply by WEIGHT, then `nodes`."""
     graph = helper.make_graph(
@@ -39,7 +47,7 @@ def written(
         "graph",
         [helper.make_tensor_value_info("x", kind, shape), *initializers],
         [helper.make_tensor_value_info(name, FLOAT, None) for name in outputs],
-        [onnx.numpy_helper.from_array(WEIGHT, "weight")],
+        [onnx.numpy_helper.from_array(WEIGHT, "weight"), *constants],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, path, **save)
@@ -281,3 +289,40 @@ def test_a_network_that_mixes_samples_is_asked_in_its_own_batches(file):
     assert "asked in such batches" in model.info.notes[0] and torch.allclose(
         model.predict(X), 2 * LOGITS, atol=1e-4
     )
+
+
+@pytest.mark.parametrize("turns", RNG.integers(10**11, 10**13, 2).tolist())
+def test_a_loop_without_an_end_is_ended(tmp_path, monkeypatch, turns):
+    """At once where it is opened, since it is asked then."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["goes"]),
+            helper.make_node("Add", ["value", "step"], ["sum"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("turn", onnx.TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", onnx.TensorProto.BOOL, []),
+            helper.make_tensor_value_info("value", FLOAT, None),
+        ],
+        [
+            helper.make_tensor_value_info("goes", onnx.TensorProto.BOOL, []),
+            helper.make_tensor_value_info("sum", FLOAT, None),
+        ],
+        [onnx.numpy_helper.from_array(np.float32(1e-9), "step")],
+    )
+    node = helper.make_node("Loop", ["turns", "begins", "logits"], ["late"], body=body)
+    monkeypatch.setattr(_onnx_session, "SECONDS", 0.2)
+    monkeypatch.setattr(_onnx_session, "SECONDS_EACH", 0.0)
+    for count in (3, turns):
+        constants = [
+            onnx.numpy_helper.from_array(np.int64(count), "turns"),
+            onnx.numpy_helper.from_array(np.array(True), "begins"),
+        ]
+        written(tmp_path / "m.onnx", nodes=[node], outputs=("late",), constants=constants)
+        if count == 3:
+            model = Onnx(path=str(tmp_path / "m.onnx"))(IMAGE)
+            assert torch.allclose(model.predict(X), LOGITS, atol=1e-4)
+        else:
+            with pytest.raises(RequestError, match="a loop without an end"):
+                Onnx(path=str(tmp_path / "m.onnx"))(IMAGE)

@@ -32,6 +32,8 @@ MOST_TEXT = 1 << 28
 MOST_JSON = 1 << 25
 """Largest size of a file of JSON, in bytes: what it becomes in memory is up to 30 times as
 large."""
+MOST_KEYS = 100_000
+"""Largest number of keys of a table in a file of JSON."""
 MOST_SETTINGS = 1 << 20
 """Largest size of a file of settings, in bytes."""
 MOST_COLUMNS = 200_000
@@ -113,7 +115,9 @@ def json_of(path: Path) -> Any:
 
 
 def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A table of JSON; raises ValueError for a key that stands twice."""
+    """A table of JSON; raises ValueError for too many keys, and for one that stands twice."""
+    if len(pairs) > MOST_KEYS:
+        raise ValueError(f"a table has more than {MOST_KEYS:,} keys")
     table = dict(pairs)
     if len(table) < len(pairs):
         raise ValueError("a key stands twice in a table")

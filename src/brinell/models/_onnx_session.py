@@ -1,6 +1,7 @@
 """Files of ONNX and sessions of ONNX Runtime, as `onnx:FILE` and `brinell certify` open them."""
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,23 @@ import numpy as np
 from brinell.core import bounded
 from brinell.core.errors import RequestError, one_line
 
-__all__ = ["TYPES", "WRONG_FORMAT", "digest_of", "in_batches", "open_session", "session_of"]
+__all__ = [
+    "TYPES",
+    "WRONG_FORMAT",
+    "digest_of",
+    "in_batches",
+    "open_session",
+    "run_session",
+    "session_of",
+]
 
 TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
 """Element types of inputs by the names of ONNX Runtime."""
 MOST_GRAPH = (1 << 31) - 1
 """Maximum size of the file in bytes, which is protobuf's own limit."""
 WRONG_FORMAT = "no ONNX file"
+SECONDS, SECONDS_EACH = 15.0, 5.0
+"""Seconds that a graph may take for a batch, and for each input in it: its loops may not end."""
 
 
 def session_of(source: str | bytes, threads: int = 1) -> Any:
@@ -27,6 +38,31 @@ def session_of(source: str | bytes, threads: int = 1) -> Any:
     options.intra_op_num_threads = options.inter_op_num_threads = threads
     options.log_severity_level = 4  # what matters is raised
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def run_session(
+    session: Any, outputs: Sequence[str], name: str, rows: "np.ndarray[Any, Any]"
+) -> "list[np.ndarray[Any, Any]]":
+    """The outputs of these names for the input of a name; refuses a graph that takes too long."""
+    import onnxruntime
+
+    options = onnxruntime.RunOptions()
+    seconds = SECONDS + SECONDS_EACH * len(rows)
+    timer = threading.Timer(seconds, setattr, (options, "terminate", True))
+    timer.daemon = True
+
+    timer.start()
+    try:
+        return list(session.run(outputs, {name: rows}, options))
+    except Exception:
+        if not options.terminate:
+            raise
+        raise RequestError(
+            f"the graph of ONNX took more than {seconds:g} s for {len(rows)} inputs: look for a "
+            "loop without an end"
+        ) from None
+    finally:
+        timer.cancel()
 
 
 def open_session(file: Path, threads: int = 1) -> Any:

@@ -31,7 +31,14 @@ from brinell.models._answers import Kind, LogitModel
 from brinell.models._class_order import names_of_json
 from brinell.models._detections import Decoder, decode_raw, open_decoder
 from brinell.models._function import ARRAYS, FunctionModel
-from brinell.models._onnx_session import TYPES, WRONG_FORMAT, digest_of, in_batches, open_session
+from brinell.models._onnx_session import (
+    TYPES,
+    WRONG_FORMAT,
+    digest_of,
+    in_batches,
+    open_session,
+    run_session,
+)
 
 METADATA = ("class_names", "id2label", "names", "classes", "labels")
 """Keys of a file's metadata under which exporters name the classes."""
@@ -162,7 +169,7 @@ class Network:
         rows = np.ascontiguousarray(np.moveaxis(x, 1, -1) if self.last else x, self.dtype)
         rows = rows if self.sides is None else rows.reshape(len(rows), *self.sides)
         arrays = in_batches(
-            lambda part: list(self.session.run(self.outputs, {self.input: part})), rows, self.batch
+            lambda part: run_session(self.session, self.outputs, self.input, part), rows, self.batch
         )
 
         pairs = zip(self.outputs, arrays, strict=True)

@@ -1,8 +1,10 @@
 """Atomic writes: after a kill a file holds its old content or its new content, never a part of it."""
 
 import errno
+import glob
 import mmap
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,6 +17,9 @@ from brinell.core import bounded, stored
 from brinell.core.errors import RequestError, StoppedError, one_line, option
 from brinell.core.record import Array
 
+HALF = re.compile(r"\..+\.(\d+)\.tmp")
+"""A temporary file, which has the number of the process that writes it."""
+
 
 def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bool = True) -> None:
     """Let `write` fill a temporary file, flush it to disk if it is to be durable, and rename it to
@@ -23,6 +28,7 @@ def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bo
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_halves(path)
         write(temporary)
 
         # The content must be on the disk before its name is, and the name before anything that
@@ -39,6 +45,24 @@ def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bo
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def _remove_halves(path: Path) -> None:
+    """Remove what killed processes left of a file that they were writing."""
+    for half in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        match = HALF.fullmatch(half.name)
+        if match is not None and not _runs(int(match[1])):
+            half.unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass  # it is that of another user
+    return True
 
 
 def _flush(path: Path) -> None:

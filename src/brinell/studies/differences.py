@@ -22,13 +22,14 @@ from brinell.core.errors import RequestError
 from brinell.core.record import Array, Columns, columns_of
 from brinell.manifest import TIMES, Manifest, abbreviate, claims_in, is_claimed
 from brinell.store import parquet
-from brinell.store.files import read_arrays
+from brinell.store.files import HALF, read_arrays
 from brinell.store.folder import LOCK, MANIFEST, REQUEST, SIGNATURE, read_json
 from brinell.store.inventory import FILES
 from brinell.store.trust import without_mark
 
 RTOL, ATOL = 1e-4, 1e-6
-"""Tolerance of numbers, relative and absolute: what rounding on another machine changes."""
+"""Tolerance of numbers, relative, and absolute for data of the size 1: what rounding on another
+machine changes."""
 BOUNDARY_SHARE = 0.002
 """Share of the rows of a table, or of the arrays of a file, that may come out differently,
 rounded down to a number."""
@@ -123,6 +124,8 @@ class Comparison:
     """What is not compared."""
     count: int | None = None
     """Samples of each model to compute again, for a study that draws some; None for its default."""
+    scale: float = 1.0
+    """The size of the data, at most 1, by which the absolute tolerance is multiplied."""
     rows: int = 0
     """Rows that were compared."""
     arrays: int = 0
@@ -201,16 +204,26 @@ Fault = tuple[str, str, Sequence[int]]
 """A rule of a study that rows break: the model and the stage, what is wrong, and the samples."""
 
 
+def size_of_data(manifest: Mapping[str, Any]) -> float:
+    """The smallest distance between the bounds of the data of a folder, at most 1."""
+    data = manifest.get("data")
+    domain = data.get("domain") if isinstance(data, Mapping) else None
+    if not isinstance(domain, Mapping):
+        return 1.0
+    widths = np.asarray(domain["high"], float) - np.asarray(domain["low"], float)
+    return float(min(1.0, widths.min()))
+
+
 def list_files(folder: Path) -> list[str]:
-    """Paths of all files in a folder, relative to it, without lock and signature; links count as
-    files.
+    """Paths of all files in a folder, relative to it, without lock, signature and what a killed
+    process was writing; links count as files.
     """
     paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     unrelated = (LOCK, SIGNATURE)
     return sorted(
         path.relative_to(folder).as_posix()
         for path in paths
-        if path.name not in unrelated or path.is_symlink()
+        if not (path.name in unrelated or HALF.fullmatch(path.name)) or path.is_symlink()
     )
 
 
@@ -298,7 +311,9 @@ def compare_json(
         and (origin := _origin(recorded, repeated, folder))
     ):
         comparison.origins.add(origin)
-    elif not _is_same(recorded, repeated) and not comparison.claims.cover_value(manifest, place):
+    elif not _is_same(recorded, repeated, comparison.scale) and not comparison.claims.cover_value(
+        manifest, place
+    ):
         first, second = (
             "missing" if value is MISSING else abbreviate(value) for value in (recorded, repeated)
         )
@@ -335,7 +350,7 @@ def _compare_tables(
             rows = [
                 row
                 for row, pair in enumerate(zip(first, second, strict=True))
-                if not _is_same(*pair)
+                if not _is_same(*pair, comparison.scale)
             ]
             is_plausible = bool(rows) and _are_among([first[row] for row in rows], second)
             comparison.allow(
@@ -347,10 +362,10 @@ def _compare_tables(
             )
 
 
-def _is_same(recorded: Any, repeated: Any) -> bool:
+def _is_same(recorded: Any, repeated: Any, scale: float) -> bool:
     if isinstance(recorded, float) and isinstance(repeated, float):
         both_nan = math.isnan(recorded) and math.isnan(repeated)
-        return both_nan or math.isclose(recorded, repeated, rel_tol=RTOL, abs_tol=ATOL)
+        return both_nan or math.isclose(recorded, repeated, rel_tol=RTOL, abs_tol=ATOL * scale)
     return type(recorded) is type(repeated) and bool(recorded == repeated)
 
 
@@ -381,7 +396,7 @@ def _compare_arrays(
         comparison.arrays += 1
         if first.shape != second.shape or first.dtype != second.dtype:
             comparison.note(name, f"array {key[:60]} has another shape or type")
-        elif not are_close(first, second):
+        elif not are_close(first, second, comparison.scale):
             sample = key.rpartition("/")[2]
             differing.append(int(sample) if sample.isdecimal() else number)
     comparison.allow(name, "the stored array", differing, len(repeated))
@@ -407,10 +422,12 @@ def differing(
     return np.asarray((missing != missing_again) | (~missing & differs))
 
 
-def are_close(first: Array, second: Array) -> bool:
-    """True if two arrays have a shape and are equal, floats within the tolerance."""
+def are_close(first: Array, second: Array, scale: float = 1.0) -> bool:
+    """True if two arrays have a shape and are equal, floats of data of this size within the
+    tolerance.
+    """
     if first.dtype.kind != "f":
         return np.array_equal(first, second)
     return first.shape == second.shape and np.allclose(
-        first, second, rtol=RTOL, atol=ATOL, equal_nan=True
+        first, second, rtol=RTOL, atol=ATOL * scale, equal_nan=True
     )

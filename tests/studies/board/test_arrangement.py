@@ -12,7 +12,7 @@ from approval import MASKS, approve, page_text
 from brinell.analysis.results import ClassResult
 from brinell.analysis.robust_accuracy import RIGHT, WRONG, rate
 from brinell.analysis.standing import order_models
-from brinell.studies.board.arrangement import Figures, arrange, slug
+from brinell.studies.board.arrangement import Figures, arrange, slug, told_apart
 from brinell.studies.board.result import BoardResult, Refusal
 from brinell.studies.board.run import write_site
 
@@ -44,7 +44,8 @@ def make_figures(number, rng, **changes):
     values = {
         "run": f"run-{number:02d}",
         "verb": "audit",
-        "repeated": 0,
+        "repeated": 8,
+        "attacked": n,
         "verified": bool(rng.random() < 0.6),
         "model": str(rng.choice(["a", "b", "c"])),
         "digest": str(rng.choice(["0" * 32, "1" * 32])),
@@ -226,3 +227,34 @@ def test_what_is_shown(tmp_path):
     ]
     paths = dict(list(MASKS.items())[:1]) | {re.escape(brinell.__version__): "VERSION"}
     approve("board-varied", "\n\n".join(["\n".join(result.lines()), *texts]), paths)
+
+
+TWINS = (
+    lambda rng, name: f"{name}{rng.choice(list(chr(32) + chr(0x200B) + chr(0xA0) + chr(0x2003)))}",
+    lambda rng, name: f" {name}",
+    lambda rng, name: name.replace("a", chr(0x430), 1),
+    lambda rng, name: name.replace("o", chr(0x3BF), 1),
+    lambda rng, name: name.replace("l", rng.choice(["1", "I", "|"]), 1),
+    lambda rng, name: name.swapcase(),
+    lambda rng, name: name.replace("o", "0", 1),
+    lambda rng, name: name.replace("a", chr(0xFF41), 1),
+)
+"""Names that look like another one."""
+
+
+def test_names_that_look_alike_have_digests():
+    rng = np.random.default_rng(75)
+    for number in range(40):
+        letters = [*"aol", *rng.choice(list("aolbcdegnrst"), int(rng.integers(2, 9)))]
+        name = "".join(rng.permutation(letters))
+        twin = TWINS[number % len(TWINS)](rng, name)
+        figures = [
+            make_figures(index, rng, model=model, digest=str(index) * 32)
+            for index, model in enumerate((name, twin, "zzz"))
+        ]
+        first, second, third = told_apart(figures)
+        assert third.model == "zzz", "nothing looks like it"
+        assert twin == name or second.model == f"{twin} (11111111)", (name, twin)
+        is_foreign = not twin.isascii() and not twin.strip() == name
+        assert is_foreign or twin == name or first.model == f"{name} (00000000)", (name, twin)
+        assert told_apart(figures[:1])[0].model == name

@@ -19,9 +19,11 @@ from brinell.store.run_manifest import RunManifest
 from brinell.studies.differences import (
     Claims,
     Comparison,
+    are_close,
     compare_folders,
     compare_texts,
     list_files,
+    size_of_data,
 )
 
 N = 1500
@@ -308,3 +310,17 @@ def test_what_is_damaged_or_a_link_is_refused(tmp_path, repetition):
     assert "archive.npz" in list_files(folder)
     with pytest.raises(RequestError, check=refused("studies.differences.content_of")):
         compared(folder, repetition)
+
+
+def test_the_absolute_tolerance_is_a_share_of_the_size_of_the_data():
+    """Digits that matter are seen for data of any size, and rounding is not."""
+    rng = np.random.default_rng(75)
+    for _ in range(50):
+        scale = float(10 ** rng.uniform(-9, 2))
+        domain = {"low": 0.0, "high": [scale, 2 * scale]}
+        size = size_of_data({"data": {"domain": domain}})
+        assert size == pytest.approx(min(1.0, scale))
+        values = rng.uniform(0.1, 1, (3, 4)) * size
+        assert are_close(values, values * (1 + 1e-6), size)
+        assert not are_close(values, values * (1 + rng.uniform(0.01, 0.5)), size)
+    assert size_of_data({}) == 1.0

@@ -612,7 +612,11 @@ class RepeatedAudit(ModelAudit):
         odd = [
             sample
             for sample in alike
-            if not _same_extras(arrays.get(sample, {}), counterparts.get(sample, {}))
+            if not _same_extras(
+                arrays.get(sample, {}),
+                counterparts.get(sample, {}),
+                self.repetition.comparison.scale,
+            )
         ]
         self._note(stage.name, "what the attack stores comes out differently", np.array(odd))
         reasons, repetitions = _failures(first, place), _failures(second, place)
@@ -719,9 +723,9 @@ def _failures(run: Run, place: tuple[str, str]) -> dict[str, str]:
     return reasons
 
 
-def _same_extras(stated: Mapping[str, Array], found: Mapping[str, Array]) -> bool:
+def _same_extras(stated: Mapping[str, Array], found: Mapping[str, Array], scale: float) -> bool:
     return stated.keys() == found.keys() and all(
-        are_close(stated[name], found[name]) for name in found
+        are_close(stated[name], found[name], scale) for name in found
     )
 
 

@@ -9,6 +9,7 @@ entry.
 
 import hashlib
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -25,6 +26,9 @@ from brinell.reports.numbers import counted, distance
 from brinell.reports.statements import lowest_mark
 from brinell.reports.values import Detail
 
+LOOKS = str.maketrans("01i|5-", "ollls_")
+"""Characters that look alike."""
+
 
 class Figures(Result):
     """One model in one folder, in the folder's own words."""
@@ -37,6 +41,10 @@ class Figures(Result):
     """True if the board repeated it with its model and data."""
     repeated: int
     """Samples that it attacked again from the start; 0 for proofs, which it made again for all."""
+    attacked: int = 0
+    """Of so many samples that the folder attacked."""
+    drawn: str = ""
+    """The samples, where a seed drew them; empty otherwise."""
     model: str
     digest: str
     """Digest of the model."""
@@ -131,6 +139,31 @@ class Task:
     def models(self) -> int:
         """Number of models, by digest."""
         return len({entry.figures.digest for entry in self.entries})
+
+
+def told_apart(figures: Sequence[Figures]) -> list[Figures]:
+    """The figures with a part of its digest in the name of each model that looks like another one, or
+    that has letters of other scripts or odd blanks.
+    """
+    models: dict[str, set[tuple[str, str]]] = {}
+    for folder in figures:
+        models.setdefault(_look(folder.model), set()).add((folder.model, folder.digest))
+    return [
+        folder
+        if len(models[_look(folder.model)]) == 1 and _is_plain(folder.model)
+        else folder.model_copy(update={"model": f"{folder.model} ({folder.digest[:8]})"})
+        for folder in figures
+    ]
+
+
+def _look(name: str) -> str:
+    """A name without the differences that a reader overlooks."""
+    plain = unicodedata.normalize("NFKC", name).casefold()
+    return "".join(plain.split()).translate(LOOKS)
+
+
+def _is_plain(name: str) -> bool:
+    return name.isascii() and name.isprintable() and name == " ".join(name.split())
 
 
 def arrange(figures: Sequence[Figures]) -> list[Task]:

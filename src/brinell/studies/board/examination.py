@@ -18,6 +18,7 @@ from brinell.studies import register
 from brinell.studies.board.arrangement import Figures
 from brinell.studies.kit import Call, Study
 from brinell.studies.verification import VerifyRequest
+from brinell.studies.verification.premises import selection_of
 from brinell.studies.verification.run import carry_out as verify
 from brinell.studies.verification.run import verify_files
 
@@ -65,6 +66,8 @@ def _examine(path: Path, level: str, trust: Path | None) -> list[Figures]:
         "verb": study.verb,
         "verified": result.passed,
         "repeated": result.samples,
+        "attacked": result.attacked,
+        "drawn": selection_of(study.layout.read(path)),
     }
     if study.verb != "audit":
         return [_of_rates(study, path, known)]

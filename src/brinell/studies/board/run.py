@@ -19,7 +19,7 @@ from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, REQUEST, verb_of
 from brinell.studies import register
 from brinell.studies.board import BoardRequest
-from brinell.studies.board.arrangement import Figures, arrange
+from brinell.studies.board.arrangement import Figures, arrange, told_apart
 from brinell.studies.board.examination import PLACED, examine
 from brinell.studies.board.result import BoardResult, Refusal, site_reports
 from brinell.studies.kit import Call
@@ -59,6 +59,7 @@ def write_site(
     site: Path, title: str, figures: Sequence[Figures], refusals: Sequence[Refusal]
 ) -> BoardResult:
     """Write the pages and tables of a site, and delete those of what is no longer there."""
+    figures = told_apart(figures)
     tasks = arrange(figures)
     models: dict[tuple[str, ...], list[Figures]] = {}
     for folder in sorted(figures, key=lambda folder: (folder.identity, folder.run)):

@@ -20,6 +20,8 @@ PUBLISHED: Mapping[str, str] = {
 """Published data sets by the digest of their content, whatever files they are read from."""
 ROLES = ("model", "surrogate", "generator")
 """Roles of facts by the first letters of their keys in manifests; others are data."""
+DRAWN = ("random", "stratified")
+"""Selections that a seed decides."""
 BUILT_IN = "digits-cnn"
 """The model that comes with Brinell."""
 WARNING = (
@@ -74,8 +76,25 @@ def list_premises(
             verified.append(f"the {text}: {reason}")
         else:
             trusted.append(f"the {text} (digest {digest})")
+    draws = dict.fromkeys(filter(None, map(selection_of, manifests)))
+    seeds = [f"on trust: {draw}: another seed may give another figure" for draw in draws]
     advice = f"; {WARNING}: name yours, or give digests that you know" if is_open else ""
-    return [*([f"on trust: {' and '.join(trusted)}{advice}"] if trusted else []), *verified]
+    return [
+        *([f"on trust: {' and '.join(trusted)}{advice}"] if trusted else []),
+        *seeds,
+        *verified,
+    ]
+
+
+def selection_of(manifest: Mapping[str, Any]) -> str:
+    """The samples of a folder where a seed drew them, which whoever made it chose; else empty."""
+    data, request = manifest.get("data"), manifest.get("request") or {}
+    if not isinstance(data, Mapping) or data.get("select") not in DRAWN:
+        return ""
+    method = {"random": "at random", "stratified": "by class"}[data["select"]]
+    return (
+        f"{data['n']:,} of {data['total']:,} samples, drawn {method} by seed {request.get('seed')}"
+    )
 
 
 def _facts(value: Any, key: str) -> Iterator[Fact]:

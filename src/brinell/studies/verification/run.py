@@ -33,6 +33,7 @@ from brinell.studies.differences import (
     compare_texts,
     content_of,
     list_files,
+    size_of_data,
 )
 from brinell.studies.job import settings_text
 from brinell.studies.kit import Call, Study
@@ -83,8 +84,12 @@ def _call_for(call: Call, study: Study, folder: Path, place: Path) -> Call:
             settings["model"] = ()  # a study of the data alone has none to replace
             call = replace(call, objects={})
     elif study.function("sources") is None:
-        settings |= {"model": (), "data": None, "signed_by": None}
-        call = replace(call, datasets={}, objects={})
+        settings |= {"model": (), "signed_by": None}
+        call = replace(call, objects={})
+        data, counterpart = (read_json(path / MANIFEST).get("data") for path in (folder, place))
+        if data is None or counterpart is None or data["digest"] != counterpart["digest"]:
+            settings["data"] = None
+            call = replace(call, datasets={})
     else:
         settings |= {"digest": call.request.digest, "signed_by": None}
     return replace(call, request=call.request.model_copy(update=settings))
@@ -190,8 +195,9 @@ def _verify_study(
     """Carry the request of a study out again, unless it derives from others, and compare what comes
     out.
     """
-    comparison = Comparison(claims_of(study, folder, replaced), call.request.replay)
     recorded = study.layout.read(folder)
+    claims, scale = claims_of(study, folder, replaced), size_of_data(recorded)
+    comparison = Comparison(claims, call.request.replay, scale)
     if study.function("sources") is not None:
         settings = request.model_dump(mode="json")
         manifest = comparison.claims.manifest
