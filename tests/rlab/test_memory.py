@@ -3,6 +3,7 @@ learns, and that it helps or is off.
 """
 
 import random
+import re
 from dataclasses import replace
 
 import pytest
@@ -189,6 +190,22 @@ def test_below_the_number_of_samples_where_it_pays_it_is_off():
         with_memory, without = (attacked(n, memory=memory) for memory in ("true", "false"))
         assert torch.equal(with_memory.costs.forwards, without.costs.forwards)
         assert torch.equal(with_memory.best.closest, without.best.closest)
+
+
+def test_a_run_says_what_its_memory_cost_and_when_there_is_none(monkeypatch):
+    for fewest, text in ((60, "fitted to [0-9,]+ answers, by [0-9,]+ passes"), (65, "no memory")):
+        monkeypatch.setattr(module, "FEWEST", fewest)
+        model = Bent()
+        x, y = samples(model, 64)
+        attack = plugins.build("attack", "rlab", {"memory": "0.1", "steps": "5"})
+        batch, threat = batch_of(x, y), threat_of(0.8, "l2", VECTOR, n=64)
+        ledger = Ledger(model, batch, threat, access=Access.SCORES)
+        extras = attack(ledger.oracle(), batch, threat, Streams.of(0, batch.ids))
+        (remark,) = [remark for remark in extras.remarks if remark.code == "memory"]
+        assert re.search(text, remark.text)
+        names = [name for name, *_ in extras.legend["variants"]]
+        assert extras.arrays["patches"].max() < len(names)
+        assert ("learned" in names) == (fewest == 60)
 
 
 def test_a_memory_saves_queries_and_every_one_counts(monkeypatch):

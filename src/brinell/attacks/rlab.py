@@ -41,7 +41,7 @@ from brinell.rlab.distort import (
     vet,
 )
 from brinell.rlab.episodes import USUAL, EpisodeOutcomes, Placement, Rules, rare_success
-from brinell.rlab.memory import Memory, pays, run_waves
+from brinell.rlab.memory import FEWEST, Memory, pays, run_waves
 from brinell.rlab.refine import CleanUp
 from brinell.rlab.search import AIMS, run_episodes
 
@@ -276,7 +276,7 @@ class RLAB(EveryKind):
         - `way` (rows, 6) float32: the inputs that the agent kept, one after another, with the
           columns `core.record.WAY`; NaN behind the last one.
         """
-        results = self.run_episodes(oracle, batch, threat, rng)
+        results, memory = self._attack(oracle, batch, threat, rng)
         grid = self.grid(threat.domain)
         variants = self.variants(threat.domain)
         names = public_names(self.distortions)
@@ -300,6 +300,8 @@ class RLAB(EveryKind):
             legend["variants"].append([LEARNED, 1, 0])
         arrays = {"patches": results.closest, "map": results.map, "way": results.way}
         remarks = [*self._remarks(threat.domain.kind), *rare_success(results, threat.eps)]
+        if self.learns_across:
+            remarks.append(Remark("memory", memory.cost.text() if memory else NO_MEMORY))
         return Extras(remarks=remarks, arrays=arrays, legend=legend)
 
     def _remarks(self, kind: Kind) -> list[Remark]:
@@ -313,6 +315,12 @@ class RLAB(EveryKind):
         self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams
     ) -> EpisodeOutcomes:
         """The outcomes of an episode on each sample."""
+        return self._attack(oracle, batch, threat, rng)[0]
+
+    def _attack(
+        self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams
+    ) -> tuple[EpisodeOutcomes, Memory | None]:
+        """The outcomes of an episode on each sample, and the memory where there is one."""
         agent = self.agent(threat.domain.kind).to(batch.x.device)
         oracle = oracle.follow(agent.surrogates) if agent.surrogates else oracle
         remembers = self.learns_across and pays(len(batch), threat.domain, oracle.classes)
@@ -328,10 +336,12 @@ class RLAB(EveryKind):
         clean = CleanUp() if self.clean_up else None
         policy = agent.policy(placement.choices)
         if not remembers:
-            return run_episodes(oracle, batch, threat, placement, rng, policy, clean=clean)
+            outcomes = run_episodes(oracle, batch, threat, placement, rng, policy, clean=clean)
+            return outcomes, None
         answers = oracle.scores(batch.ids, batch.x)
         memory = Memory(batch.x, answers, threat.domain, self.share, rng)
-        return run_waves(memory, oracle, batch, threat, placement, rng, policy, clean=clean)
+        outcomes = run_waves(memory, oracle, batch, threat, placement, rng, policy, clean=clean)
+        return outcomes, memory
 
 
 def _public_name(plugin: type[Any]) -> str:
@@ -358,6 +368,11 @@ def public_names(distortions: tuple[Distortion, ...]) -> dict[int, str]:
 
 SHARE = 0.5
 """The share of a memory where none is named."""
+NO_MEMORY = (
+    f"there is no memory: it needs {FEWEST} samples to save queries, and inputs that a small network "
+    "can take"
+)
+"""The remark where a memory was asked for and there is none."""
 LEARNED = "learned"
 """The content that follows gradients of surrogates, among the distortions."""
 RETRAIN = "train one on this data by brinell train agent, or leave out policy="

@@ -57,6 +57,13 @@ class Fitting(NamedTuple):
     seconds: float
     """Seconds of the processor."""
 
+    def text(self) -> str:
+        """What was fitted at which cost, in words."""
+        return (
+            f"the memory was fitted to {self.answers:,} answers, by {self.passes:,} passes of its "
+            f"network in {self.seconds:.0f} s"
+        )
+
 
 def waves(n: int) -> list[slice]:
     """Slices of n samples: a first wave, then each as large as all before it."""
