@@ -79,10 +79,10 @@ class _BenchmarkSettings(TypedDict, total=False):
     expect: float | None
 
 def benchmark(
-    model: AnyModel, data: Data, y: Labels | None = None, *, distortions: str = 'gaussian-noise',
-    policy: File = 'default', patch: int | str = 0, eps: Eps | None = None, steps: int = 1000, refine: int = 200,
-    levels: str = '1,2,4,6,8,10', criterion: str | None = None, samples: int | str | None = None,
-    out: File | None = None, progress: ProgressOption | None = None, **settings: Unpack[_BenchmarkSettings],
+    model: AnyModel, data: Data, y: Labels | None = None, *, distortions: str = 'default', policy: File = 'default',
+    patch: int | str = 0, eps: Eps | None = None, steps: int = 1000, refine: int = 200, levels: str = '1,2,4,6,8,10',
+    criterion: str | None = None, samples: int | str | None = None, out: File | None = None,
+    progress: ProgressOption | None = None, **settings: Unpack[_BenchmarkSettings],
 ) -> BenchmarkResult:
     """Distort correctly classified inputs until the model misclassifies them, and store them at graded severities as a data set."""
 

@@ -284,3 +284,20 @@ def test_a_run_says_which_policy_placed_and_why():
             remarks[0].text.startswith(f"placed by the policy {name}: ")
             and "docs/results/rlab.md" in remarks[0].text
         )
+
+
+def test_without_a_named_distortion_photographs_get_signed_patches_and_the_rest_noise():
+    attack = plugins.build("attack", "rlab", {})
+    for kind, shape, word in [
+        ("image", (3, 224, 224), "SignedPatch"),
+        ("image", (1, 32, 65), "SignedPatch"),
+        ("image", (3, 64, 64), "GaussianNoise"),
+        ("signal", (1, 187), "GaussianNoise"),
+        ("video", (3, 8, 112, 112), "GaussianNoise"),
+        ("vector", (300,), "GaussianNoise"),
+    ]:
+        domain = Domain(kind=kind, shape=shape)
+        placed = {type(variant.distortion).__name__ for variant in attack.variants(domain)}
+        assert placed == {word}
+        named = plugins.build("attack", "rlab", {"distortions": "dead-pixel"})
+        assert {type(part) for part in named.placed(domain)} == {DeadPixel}

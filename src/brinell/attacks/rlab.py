@@ -29,6 +29,7 @@ from brinell.core.errors import RequestError
 from brinell.core.patches import AXES, PatchGrid, sides
 from brinell.core.settings import Names
 from brinell.distortions.gaussian_noise import GaussianNoise
+from brinell.distortions.signed_patch import SignedPatch
 from brinell.rlab.agent import NAMES, Agent, choose_policy, find_agent, fingerprint
 from brinell.rlab.distort import (
     SEVERITIES,
@@ -50,11 +51,10 @@ from brinell.rlab.search import AIMS, run_episodes
 class RLAB(EveryKind):
     """Distortions on the most sensitive patches, by an agent that adds and removes in each step."""
 
-    distortions: tuple[Distortion, ...] = field(
-        default=(GaussianNoise(),), metadata={"plugin": "distortion"}
-    )
+    distortions: tuple[Distortion, ...] = field(default=(), metadata={"plugin": "distortion"})
     """Distortions to place on patches: names joined by +; `file.py:Class` for your
-    implementation."""
+    implementation. None named: signed-patch on images with a side above 64 pixels, where it comes
+    closest, and gaussian-noise on other data."""
     policy: Annotated[str, Names("file")] = "default"
     """Policy that places the distortions: default (prior for images, greedy for other data),
     prior (shipped), greedy, dqn (the papers' agent, shipped), or a file that `brinell train
@@ -118,10 +118,10 @@ class RLAB(EveryKind):
     def _check_patches(self) -> None:
         """Refuse sides, strides and slots that no run can have."""
         has_one_side = isinstance(self.patch, int)
-        if (has_one_side and int(self.patch) < 0) or self.slots < 1 or not self.distortions:
+        if (has_one_side and int(self.patch) < 0) or self.slots < 1:
             raise ValueError(
                 f"patch is {self.patch} and slots {self.slots}: patch must be 0 "
-                "or more, slots 1 or more; a distortion is needed"
+                "or more, slots 1 or more"
             )
 
         # Sides for each axis are judged with the input, by `grid`.
@@ -236,7 +236,7 @@ class RLAB(EveryKind):
         vet(variants, ends, Streams.of(0, torch.arange(len(ends))).fold("filters"), domain=domain)
         vet(variants, x, rng.fold("filters"), domain=domain)
 
-        names = [*public_names(self.distortions).values()]
+        names = [*public_names(self.placed(domain)).values()]
         factors, fills = strengths(variants, x, threat, rng)
         return strength_remarks(names, factors, fills)
 
@@ -262,7 +262,14 @@ class RLAB(EveryKind):
 
     def variants(self, domain: Domain) -> tuple[Variant, ...]:
         """Variants for inputs of this domain; raises an error if a distortion does not support it."""
-        return variants(self.distortions, domain, self.severities, self.draws)
+        return variants(self.placed(domain), domain, self.severities, self.draws)
+
+    def placed(self, domain: Domain) -> tuple[Distortion, ...]:
+        """The distortions for inputs of this domain: those that are named, else the default."""
+        if self.distortions:
+            return self.distortions
+        is_photograph = domain.kind == "image" and max(domain.shape[1:]) > PHOTOGRAPH
+        return PATCHES if is_photograph else NOISE
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> Extras:
         """Run an episode on each sample, `slots` at a time.
@@ -279,7 +286,7 @@ class RLAB(EveryKind):
         results, memory = self._attack(oracle, batch, threat, rng)
         grid = self.grid(threat.domain)
         variants = self.variants(threat.domain)
-        names = public_names(self.distortions)
+        names = public_names(self.placed(threat.domain))
 
         legend = {
             "kind": "patches",
@@ -366,6 +373,11 @@ def public_names(distortions: tuple[Distortion, ...]) -> dict[int, str]:
     return names
 
 
+NOISE = (GaussianNoise(),)
+PATCHES = (SignedPatch(),)
+"""The distortions where none is named, on small inputs and on photographs."""
+PHOTOGRAPH = 64
+"""Pixels of the longest side above which an image counts as a photograph."""
 SHARE = 0.5
 """The share of a memory where none is named."""
 NO_MEMORY = (

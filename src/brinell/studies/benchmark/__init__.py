@@ -30,8 +30,10 @@ class BenchmarkRequest(BaseRequest):
     boxes:FOLDER."""
     model: ModelSpec = "digits-cnn"
     """The model: digits-cnn, torch:FILE.py:FACTORY?weights=FILE."""
-    distortions: Annotated[str, Names("distortion")] = "gaussian-noise"
-    """The distortions to place: names joined by +, or file.py:Class for a custom one."""
+    distortions: Annotated[str, Names("distortion")] = "default"
+    """The distortions to place: names joined by +, or file.py:Class for a custom one. Default:
+    signed-patch on images with a side above 64 pixels, where it comes closest, and gaussian-noise
+    on other data."""
     policy: Annotated[str, Names("file")] = "default"
     """The policy that places them: default (prior for images, greedy for other data), prior,
     greedy, dqn, or a file of brinell train agent."""

@@ -196,7 +196,7 @@ class BenchmarkResult(FolderResult):
                     title="Method",
                     facts=[
                         ("attack", "RLAB (arXiv 2310.18626 and 2403.18985)"),
-                        ("distortions", Code(self.request.distortions)),
+                        ("distortions", Code(_placed(self))),
                         ("patches", facts.patches),
                         ("policy", facts.policy),
                         ("largest L2 distance", self.request.eps or "any"),
@@ -340,6 +340,13 @@ def _sizes(samples: Samples, rows: dict[str, Array]) -> list[Size]:
         for name, column in values.items()
         if len(column)
     ]
+
+
+def _placed(result: BenchmarkResult) -> str:
+    """The distortions that were placed, where none was named those that stand on patches."""
+    if result.request.distortions != "default":
+        return result.request.distortions
+    return "+".join(dict.fromkeys(share.distortion for share in result.distortions)) or "default"
 
 
 def _distortions(rows: dict[str, Array], classes: Sequence[str]) -> list[DistortionShare]:

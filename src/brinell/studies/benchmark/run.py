@@ -61,6 +61,8 @@ def make_plan(call: Call) -> BenchmarkPlan:
         name: getattr(request, name)
         for name in ("distortions", "policy", "patch", "steps", "refine")
     }
+    if request.distortions == "default":
+        del settings["distortions"]
     attack: RLAB = plugins.build("attack", "rlab", settings)
     audit_plan = open_plan(call, truth=True)
     dataset, ids, (model,) = audit_plan.dataset, audit_plan.ids, audit_plan.models.values()
@@ -93,7 +95,7 @@ def make_plan(call: Call) -> BenchmarkPlan:
         attack=attack,
         grid=grid,
         variants=attack.variants(domain),
-        names=public_names(attack.distortions),
+        names=public_names(attack.placed(domain)),
         form=Form(dataset.domain, dataset.classes, task),
         eps=eps,
     )
