@@ -1,4 +1,4 @@
-"""What may stand on a patch: distortions at each severity in each draw, made once per sample.
+"""Content of a patch: distortions at each severity in each draw, made once per sample.
 
 An input is a function of its assignment alone: each place shows the variant of the lowest-numbered
 patch over it that has one, and the clean value where no patch has one. So the order in which

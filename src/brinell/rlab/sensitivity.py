@@ -177,7 +177,7 @@ class Posterior:
     def _effect_moments(
         self, rows: Tensor, change: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What changes (m, channels, places) do, by the model.
+        """Effects of changes (m, channels, places), by the model.
 
         Returns their projections on the state and the covariances of their effects with it, (m,
         state) each; then (m,) each, in squared units, the expected squares of the effects under the
@@ -325,7 +325,7 @@ def class_weights(margin: Callable[[Tensor], Tensor], logits: Tensor, rng: Strea
 
 @dataclass(frozen=True)
 class Predictions:
-    """What the linear models of all slots predict of variants on patches.
+    """Predictions of the linear models of all slots for variants on patches.
 
     `full` (m, *shape) are the distorted inputs of the slots `rows` (m,) and `radius` (m,) their
     budgets in `distance`.
