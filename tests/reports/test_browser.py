@@ -6,10 +6,12 @@ Each rule of `_pages` has a page that breaks it, and audits of random size keep 
 
 import random
 import re
+import shutil
 
 import numpy as np
 import pytest
 
+import brinell
 from _browser import ALL_VIEWS, check_everywhere, chromium, open_page
 from _pages import faults_in
 from brinell.reports import html
@@ -191,6 +193,43 @@ def test_a_cell_opens_its_samples_and_back_returns(browser, single_page):
         assert "outcome=wrong" in tab.url and "class=" in tab.url
         tab.go_back()
         assert tab.locator(".choose select[name=outcome]").input_value() == "wrong"
+
+
+def test_five_questions_are_answered_by_mouse(
+    browser, audit_run, corrupt_run, certify_run, tmp_path
+):
+    """Which inputs of class 3 break first and by which attack, what they look like, whether
+    corruptions break the same class, what is proven, and what to type next.
+    """
+    folders = [tmp_path / name for name in ("audit", "corrupt", "certify")]
+    for folder, run in zip(folders, (audit_run, corrupt_run, certify_run), strict=True):
+        shutil.copytree(run, folder)
+    figures, corrupted, proofs = map(brinell.open, folders)
+    with open_page(browser, write_dossier(folders)) as tab:
+        row = tab.locator("#class-by-class-over-all-studies tbody tr").nth(3)
+        heads = tab.locator("#class-by-class-over-all-studies thead th").all_inner_texts()
+        cells = dict(zip(heads, row.locator("th, td").all_inner_texts(), strict=True))
+        (loss,) = [c for c in corrupted.per_model[0].per_class if c.class_ == 3]
+        assert f"{100 * loss.accuracy:.1f}" in cells["corrupted"]
+        proven = proofs.per_class[3].certified[-1].value
+        assert f"{100 * proven:.1f}" in cells["proven at 6/255"]
+        command = tab.locator(".steps pre").first.inner_text()
+        tab.locator(".steps .copy").first.click()
+        assert (
+            command.startswith("brinell ") and tab.evaluate("getSelection().toString()") == command
+        )
+
+        tab.locator("nav a", has_text="audit").click()
+        name = figures.per_class[3].name
+        tab.locator("#class-by-class th", has_text=name).click()
+        rows = figures.to_pandas()
+        broken = rows[(rows.label == 3) & (rows.outcome == "broken")]
+        first = broken.sort_values(["broken", "linf", "sample_id"]).iloc[0]
+        opened = tab.locator(".opened").inner_text()
+        assert f"Sample {first.sample_id}, 1 of {broken.sample_id.nunique()}" in opened
+        assert "2/255 by FGSM" in opened or "6/255 by FGSM" in opened
+        sizes = "all => all.map(one => one.naturalWidth)"
+        assert tab.locator(".opened img").evaluate_all(sizes) == [8, 8, 8]
 
 
 def test_the_address_keeps_what_is_shown(browser, single_page):

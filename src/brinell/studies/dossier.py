@@ -199,12 +199,11 @@ def _missing(sources: Sequence[Source]) -> Iterator[tuple[str, str, str]]:
 
 def _disagreements(sources: Sequence[Source]) -> Iterator[Note]:
     """Folders of other data or classes than the first: their figures are of other samples."""
-    first = sources[0]
-    for what, value in (
-        ("data", lambda source: source.data_digest),
-        ("classes", lambda source: source.manifest["data"]["classes"]),
-    ):
-        others = [source.folder.name for source in sources if value(source) != value(first)]
+    data = [source.data_digest for source in sources]
+    classes = [source.manifest["data"]["classes"] for source in sources]
+    for what, values in (("data", data), ("classes", classes)):
+        pairs = zip(sources, values, strict=True)
+        others = [source.folder.name for source, value in pairs if value != values[0]]
         if others:
-            text = f"{listed(others)} and {first.folder.name} have different {what}."
+            text = f"{listed(others)} and {sources[0].folder.name} have different {what}."
             yield Note(f"other-{what}", "warn", text)

@@ -15,7 +15,6 @@ from brinell.analysis.standing import Standing
 from brinell.core.checks import Code
 from brinell.core.record import Records
 from brinell.reports import values as v
-from brinell.reports.attack_tables import attack_blocks
 from brinell.reports.class_tables import (
     MOST_CLASSES,
     distance_tables,
@@ -44,6 +43,7 @@ from brinell.reports.statements import (
 from brinell.reports.steps import next_steps
 from brinell.reports.way import run_way
 from brinell.store.run import Run
+from brinell.studies.audit.attack_tables import attack_blocks
 from brinell.studies.audit.samples import samples_block
 
 CORRELATED = 5

@@ -73,8 +73,8 @@ def samples_block(run: Run, records: Records, models: Sequence[str]) -> Samples:
             "the smallest budget first, then those that hold."
         )
     if views:
-        number = f"{whole(len(views))} of {counted(len(rows), 'answer')}"
-        text += f" Pictures: {number}, of broken samples whose clean input the run keeps. "
+        share = f"{whole(len(views))} of {counted(len(rows), 'answer')}"
+        text += f" Pictures: {share}, of broken samples whose clean input the run keeps. "
         text += TEXT[manifest["data"]["domain"]["kind"]]
     else:
         broken = has_broken(records).any()
