@@ -31,6 +31,7 @@ from brinell.analysis.results import (
     WarningResult,
 )
 from brinell.analysis.separate_attacks import SeparateAttack, separate_attack
+from brinell.analysis.sequences import share_sequence
 from brinell.analysis.standing import Standing, leading, standing
 from brinell.analysis.total_drops import TotalDrops, total_drops
 from brinell.analysis.verdict import (
@@ -139,6 +140,10 @@ def summarise_model(
     clean = rates(cells.clean[:, None], [0.0], unseen, quantity)[0]
     robust = rates(worst, eps, unseen, quantity)
     classes = per_class(cells, worst, class_names(manifest), quantity)
+    if manifest.get("waves"):
+        # Somebody looked after each wave, and may have stopped at what pleased.
+        clean = at_every_look(clean)
+        robust = [at_every_look(rate) for rate in robust]
     stages = stage_results(records, manifest, cells, unseen, quantity)
     stored = None
     if manifest["data"]["domain"].get("levels") and threshold is None:
@@ -231,6 +236,14 @@ def rate(k: int, n: int, *, eps: float = 0.0, missing: int = 0, quantity: str = 
         missing=missing,
         quantity=quantity,
     )
+
+
+def at_every_look(rate: Rate) -> Rate:
+    """A rate with the interval that holds whenever somebody looks and stops."""
+    interval = share_sequence(rate.k, rate.n)
+    if interval is None:
+        return rate
+    return rate.model_copy(update={"low": interval.low, "high": interval.high})
 
 
 def share(hits: Iterable[bool]) -> Share:

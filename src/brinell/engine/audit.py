@@ -3,9 +3,11 @@
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from brinell.core.criterion import MISCLASSIFIED, NotRejected
 from brinell.core.data import Remark
@@ -90,8 +92,9 @@ class AuditWorker:
         self._source: ModelSource | None = None
 
     def piece(self, task: Mapping[str, Any]) -> Piece:
-        """The piece that attacks a group, from the fields of its task."""
+        """The piece that attacks a group, from the fields of its task, with ids as its index."""
         group = GroupTask(**task)
+        group = replace(group, index=np.searchsorted(self._plan.ids, group.index))
         return Piece(name=group.stage, make=partial(self._attack, group))
 
     def _attack(self, task: GroupTask) -> PieceResult:
@@ -156,6 +159,7 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
         "data": data,
         "models": [_entry(source) for source in plan.models],
         **({"surrogates": surrogates} if surrogates else {}),
+        **({} if plan.waves is None else {"waves": int(plan.waves.max(initial=-1)) + 1}),
         "criterion": criterion,
         "distance": plan.distance.name,
         "eps": list(plan.budgets.values),

@@ -12,11 +12,14 @@ from brinell.core import losses
 from brinell.core.record import CLEAN, Array, Outcome, Records
 from brinell.core.streams import Streams
 from brinell.engine.audited_model import AuditedModel, facts_of, merge_facts
+from brinell.engine.cells import content_hash
 from brinell.engine.checks import check_answers
 from brinell.engine.group_attack import column_or_null, make_criterion, predict
 from brinell.engine.piece import Piece, PieceAnswer, make_alone
 from brinell.engine.portions import FAILURES, Portions
+from brinell.engine.stage_run import unfinished_key
 from brinell.engine.state import is_open
+from brinell.engine.waves import wave_positions
 from brinell.store import rows
 from brinell.store.parts import PieceResult
 from brinell.store.run import NO_ROWS
@@ -30,12 +33,17 @@ def clean_pieces(audited: AuditedModel) -> Generator[Sequence[Piece], PieceAnswe
     file = run.name_of(name, CLEAN)
     answers: list[PieceResult] = []
     open_samples = 0
+    waiting = len(plan.ids)
+    groups = [
+        positions[start : start + plan.group_size]
+        for positions in wave_positions(plan)
+        for start in range(0, len(positions), plan.group_size)
+    ]
 
-    for start in range(0, len(plan.ids), plan.group_size):
-        index = np.arange(start, min(start + plan.group_size, len(plan.ids)))
+    for index in groups:
         piece = Piece(
             name=CLEAN,
-            key=f"{file}~{plan.ids[start]:012d}-{len(index)}",
+            key=f"{file}~{content_hash(ids=plan.ids[index].tolist())}",
             make=partial(_predict_group, audited, index),
             rows=Records,
         )
@@ -43,14 +51,18 @@ def clean_pieces(audited: AuditedModel) -> Generator[Sequence[Piece], PieceAnswe
         answers.append(answer)
         audited.take(CLEAN, answer.facts)
         open_samples += int(is_open(answer.rows.outcome).sum())
-        audited.progress.update_open(len(plan.ids) - int(index[-1]) - 1, open_samples)
+        waiting -= len(index)
+        audited.progress.update_open(waiting, open_samples)
 
     records: Records = rows.concatenate([NO_ROWS, *(answer.rows for answer in answers)])
     records = rows.take(records, np.argsort(records.sample_id, kind="stable"))
     audited.parts.write(file, PieceResult(facts=merge_facts(answer.facts for answer in answers)))
+    if plan.grows:
+        audited.parts.write(unfinished_key(file), PieceResult())
     # The rows come last: with them the check is complete, and its groups are left over.
     run.save_rows(name, CLEAN, records)
-    audited.parts.drop(f"{file}~")
+    if not plan.grows:
+        audited.parts.drop(f"{file}~")
     return records
 
 

@@ -81,10 +81,14 @@ class ModelAudit:
             plain = [stage for stage in self.plan.stages if not stage.waits]
             for stage in self.plan.stages if len(self.plan.levels) else ():
                 failed |= yield from self._run_stage(stage, state)
-                if plain and stage is plain[-1]:
+                if plain and stage is plain[-1] and not self.plan.grows:
                     failed |= yield from self.checks.survivor_checks(state)
 
             self.limit.lift()
+            if self.plan.grows and not self._left:
+                # Further waves follow, and then the checks of what all have left.
+                self.run.manifest.setdefault("left", {})[self.source.name] = []
+                return failed
             self._keep_gallery()
             if self._left:
                 failed |= self._note_left_stages()

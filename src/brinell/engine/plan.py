@@ -43,6 +43,7 @@ from brinell.engine.targeting import (
 )
 from brinell.engine.texts import norm_advice
 from brinell.engine.thresholds import check_threshold, resolve_threshold
+from brinell.engine.waves import draw_waves
 from brinell.models._answers import count_classes
 from brinell.models._class_order import in_order_of
 from brinell.models._content import model_copier
@@ -110,6 +111,17 @@ class Plan:
     brought: tuple[ModelSource, ...] = ()
     """The surrogates of policy files, each of which only the stages of its file follow."""
     device: torch.device
+    waves: Array | None = None
+    """(n,) int64: the wave in which each sample is attacked; None for a run of one wave."""
+    whole: Array | None = None
+    """The ids of all waves, where `ids` are those of the first ones."""
+    grows: bool = False
+    """True where further waves may follow, to which the checks of the end are left."""
+
+    @property
+    def all_ids(self) -> Array:
+        """The samples of all waves."""
+        return self.ids if self.whole is None else self.whole
 
     @property
     def levels(self) -> Array:
@@ -207,6 +219,11 @@ def make_plan(
     _check_criterion(sources, target, threshold)
     notes += _reject_notes(sources, max(len(classes), int(labels.max(initial=0)) + 1))
     notes += surrogate_notes((*surrogates, *brought), sources)
+    if request.until is not None and len(sources) > 1:
+        raise RequestError(
+            f"{option('until')} ends the audit of one model, and {len(sources)} are named: audit "
+            "each by itself"
+        )
 
     return Plan(
         request=request,
@@ -227,6 +244,7 @@ def make_plan(
         brought=brought,
         notes=tuple(notes),
         device=device,
+        waves=None if request.until is None else draw_waves(ids, request.seed),
     )
 
 

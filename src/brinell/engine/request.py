@@ -274,6 +274,10 @@ class Request(BaseRequest):
     mislabelled, misplaced, joined by +, with @0.6 for the score of shown boxes. Default:
     misclassification, all pixels, or all four errors of boxes."""
     expect: Expect = None
+    until: str | None = None
+    """End early: at a half-width of the interval of robust accuracy at the largest eps, such as
+    0.02, or once it is decided whether it reaches a threshold, such as robust:0.4. The samples come
+    in waves, with a look after each; the intervals hold at every look. Default: all samples."""
     reject_class: str | None = None
     """The class by which the model rejects inputs: a name, a number, or last. A rejected input
     is not an adversarial example, and a rejected clean input is not correct. Default: no reject

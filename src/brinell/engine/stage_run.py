@@ -27,6 +27,7 @@ from brinell.engine.group_attack import AttackSetting, GroupTask, make_rows, run
 from brinell.engine.piece import Piece, PieceAnswer
 from brinell.engine.portions import FAILURES, Portions
 from brinell.engine.state import State
+from brinell.engine.waves import wave_positions
 from brinell.store import rows
 from brinell.store.parts import PieceResult
 from brinell.store.run import merge_attacks
@@ -217,17 +218,32 @@ class StageRun:
         self.is_cut = False
         """True if its time was up before it was done."""
 
-        size = plan.group_size
-        if learns_across(stage.attack):
-            size = max(1, len(self.samples))
-        elif spread > 1:
-            size = min(size, max(SMALLEST, -(-len(self.samples) // spread)))
-        self.queue = GroupQueue(self.samples, state.broken, size, min(2, spread))
+        self._spread = spread
+        self.queue = GroupQueue(self.samples, state.broken, plan.group_size)
 
     def pieces(self) -> Generator[Sequence[Piece], PieceAnswer, Records]:
-        """Have group after group attacked until no sample is open, and write the rows of the stage;
-        returns them.
+        """Have the waves attacked, one after another, and write the rows of the stage; returns
+        them.
         """
+        for positions in wave_positions(self.plan):
+            samples = self.samples[np.isin(self.samples, positions)]
+            size = self.plan.group_size
+            if learns_across(self._stage.attack):
+                size = max(1, len(samples))
+            elif self._is_shared:
+                size = min(size, max(SMALLEST, -(-len(samples) // self._spread)))
+            self.queue = GroupQueue(samples, self.queue.broken, size, min(2, self._spread))
+            yield from self._attack_wave()
+            if self.is_cut:
+                break
+
+        records = self._rows()
+        if self._answers:
+            self._save(records)
+        return records
+
+    def _attack_wave(self) -> Generator[Sequence[Piece], PieceAnswer, None]:
+        """Have group after group attacked until no sample of the wave is open."""
         under_way: dict[str, OpenGroup] = {}
         while True:
             new = {self._key(group): group for group in self.queue.advance()}
@@ -246,15 +262,11 @@ class StageRun:
             if self.is_cut:
                 break
 
-        records = self._rows()
-        if self._answers:
-            self._save(records)
-        return records
-
     def _save(self, records: Records) -> None:
         """Write the rows of the stage, and let go of its groups, unless a resumed run needs them."""
         parts = self.audited.parts
-        if self.is_cut:
+        is_unfinished = self.is_cut or self.plan.grows
+        if is_unfinished:
             # It comes first: whoever finds the rows knows that they are not all.
             parts.write(unfinished_key(self._file), PieceResult())
         groups = {key: answer.rows for key, answer in self._answers.items()}
@@ -263,14 +275,15 @@ class StageRun:
         facts = merge_facts(answer.facts for answer in self._answers.values())
         parts.write(self._file, PieceResult(facts=facts))
         self.run.save_rows(self.audited.source.name, self.name, records)
-        if not self.is_cut:
+        if not is_unfinished:
             # The rows came last: with them the stage is complete, and its groups are left over.
             parts.drop(f"{self._file}~")
 
     def _key(self, group: OpenGroup) -> str:
         """The key of a group: that of its samples and their budgets."""
         ids = self.plan.ids[group.index].tolist()
-        return f"{self._file}~{content_hash(columns=[ids, group.level.tolist()])}"
+        is_own = self._setting.model is self.audited.model  # else a check may build another
+        return f"{self._file}~{content_hash(columns=[ids, group.level.tolist()], own=is_own)}"
 
     def _piece(self, key: str, group: OpenGroup) -> Piece:
         task = self._task(group)
@@ -279,7 +292,7 @@ class StageRun:
             key=key,
             make=partial(self._attacker.attack, task),
             rows=Records,
-            task=vars(task) if self._is_shared else None,
+            task=vars(task) | {"index": self.plan.ids[group.index]} if self._is_shared else None,
         )
 
     def _task(self, group: OpenGroup) -> GroupTask:

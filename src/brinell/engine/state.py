@@ -91,7 +91,7 @@ def draw_shares(plan: Plan, stage: Stage) -> Array:
     """
     streams = Streams.of(plan.request.seed, torch.as_tensor(plan.ids)).fold(f"share {stage.name}")
     draws = streams.uniform().numpy()
-    return np.asarray(draws * min(1.0, len(plan.ids) * stage.turn.share / LEAST_SHARE))
+    return np.asarray(draws * min(1.0, len(plan.all_ids) * stage.turn.share / LEAST_SHARE))
 
 
 def spared_samples(plan: Plan, stage: Stage, state: State, *, waits: bool) -> Array:

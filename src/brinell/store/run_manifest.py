@@ -214,6 +214,9 @@ class RunManifest(GrowingManifest):
     """Meaning of the numbers that an attack stores for a sample, by model and stage."""
     left: TableOf[Listing[str]] = {}
     """Stages for which the time of the run was too short, by model."""
+    waves: Count = 0
+    """Number of waves in which the samples were attacked; 0 for a run without waves. The intervals
+    of its rates hold at each look."""
     failed: TableOf[TableOf[TableOf[str]]] = {}
     """Samples that could not be judged and why, by model and stage."""
     repairs: TableOf[RepairFacts] = {}

@@ -1,6 +1,7 @@
 """An audit carried out, with its page."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +9,16 @@ from brinell.analysis.proofs import with_proofs
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.errors import RequestError, option
 from brinell.core.record import has_broken
+from brinell.engine.executor import Channel
 from brinell.engine.plan import Plan
-from brinell.engine.progress import Progress
+from brinell.engine.progress import Progress, SilentProgress
 from brinell.engine.time_limit import TimeLimit
+from brinell.engine.waves import first_waves
 from brinell.store.row_rules import find_violations
 from brinell.store.run import LAYOUT as LAYOUT
 from brinell.store.run import Run
 from brinell.store.run_manifest import stages_of
-from brinell.studies.audit import detection, distances, dry_run
+from brinell.studies.audit import detection, distances, dry_run, waves
 from brinell.studies.audit.plan import plan_audit
 from brinell.studies.audit.result import Audit
 from brinell.studies.audits import run_audit
@@ -29,6 +32,8 @@ def carry_out(call: Call) -> Audit | dry_run.PlanResult:
         plan_audit(call.request, dataset=call.dataset(), models=call.models()),
         call.options,
     )
+    if call.request.until is not None:
+        waves.parse_until(call.request.until)  # before anything is computed
     if options.dry_run:
         return dry_run.estimate_plan(plan)
     if options.certify:
@@ -42,15 +47,7 @@ def carry_out(call: Call) -> Audit | dry_run.PlanResult:
     call.say_samples(plan)
     folder = call.folder(plan.request.data, plan.request.norm)
     note_models(plan, call.progress)
-    run = run_audit(
-        plan,
-        folder,
-        call.progress,
-        command=call.command,
-        resume=call.resume,
-        pool=call.pool(),
-        limit=TimeLimit(options.minutes),
-    )
+    run = _carry_out_waves(call, plan, folder)
     if options.certify:
         certification.certify(call, plan, folder)
     if options.detector:
@@ -60,6 +57,22 @@ def carry_out(call: Call) -> Audit | dry_run.PlanResult:
     audit = _result(run)
     audit.write()
     return audit
+
+
+def _carry_out_waves(call: Call, plan: Plan, folder: Path) -> Run:
+    """Audit all samples of a plan at once, or wave after wave where it may end early."""
+    pool, limit = call.pool(), TimeLimit(call.options.minutes)
+    audit = partial(run_audit, out=folder, command=call.command, pool=pool, limit=limit)
+    if plan.waves is None or isinstance(pool, Channel):
+        return audit(plan, progress=call.progress, resume=call.resume)
+
+    def audit_wave(part: Plan, resume: bool) -> Run:
+        progress = SilentProgress() if part.grows else call.progress
+        run = audit(part, progress=progress, resume=resume)
+        _result(run).write()
+        return run
+
+    return waves.run_waves(plan, audit_wave, call.progress, resume=call.resume)
 
 
 def note_models(plan: Plan, progress: Progress) -> None:
@@ -86,6 +99,8 @@ def repetition(call: Call, folder: Path, comparison: Comparison) -> Repetition:
             "pass the models of the run"
         )
     plan = plan_audit(call.request, dataset=call.dataset(), models=call.models())
+    if plan.waves is not None:
+        plan = first_waves(plan, run.manifest["waves"])
     return RepeatedRun(run, plan, comparison)
 
 

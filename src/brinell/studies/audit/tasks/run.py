@@ -50,7 +50,7 @@ LOOKED_AT = 8
 """Pictures whose clean answers are looked at for mistakes."""
 LOSSES, SEA_STEPS = ("masked-ce", "balanced-ce", "jensen-shannon", "masked-spherical"), "25"
 """The losses of `sea`, and the steps of each if it names no number."""
-OF_CLASSES = ("surrogate", "targeted", "reject_class", "expect", "precision")
+OF_CLASSES = ("surrogate", "targeted", "reject_class", "expect", "precision", "until")
 """Settings that only an audit of classes has."""
 
 
