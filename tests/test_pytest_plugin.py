@@ -103,6 +103,27 @@ def test_unchecked(brinell_audit, model, data):
     assert "FAIL  " in output and "without_checks" in output and "brinell-2" in output
 
 
+def test_an_audit_until_it_is_decided(pytester):
+    """The gate passes on the interval that holds at every look, most often with fewer samples."""
+    test = f"""
+import numpy as np
+
+def test_decided(brinell_audit, model):
+    x = np.random.default_rng(0).uniform(0.1, 0.3, (60, 2)).astype("float32")
+    y = np.zeros(60, dtype=int)
+    result = brinell_audit(model, (x, y), eps=0.1, robust=0.5, until_decided=True, {QUICK})
+    assert result.n < 60 and 0.5 <= result.robust(eps=0.1).low
+    brinell_audit(model, (x, y), eps=0.45, robust=0.5, until_decided=True, {QUICK})
+
+def test_undecidable(brinell_audit, model, data):
+    brinell_audit(model, data, eps=0.1, clean=0.5, until_decided=True, {QUICK})
+"""
+    output, result = run_pytest(pytester, test, "-rf")
+    result.assert_outcomes(failed=2)
+    assert "FAIL  robust accuracy" in output and "brinell-2" in output
+    assert "until_decided=True needs robust" in output
+
+
 def test_listing_imports_neither_torch_nor_numpy(pytester, root):
     code = (
         "import sys, brinell.pytest_plugin; sys.exit(bool({'torch', 'numpy', "

@@ -46,6 +46,7 @@ class _AuditSettings(TypedDict, total=False):
     trust: File | None
     criterion: str | None
     expect: float | None
+    until: str | None
     reject_class: str | None
     batch_size: int
     precision: Literal['float32', 'tf32']

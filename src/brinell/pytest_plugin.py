@@ -26,8 +26,9 @@ def brinell_audit(tmp_path: Path) -> Callable[..., Any]:
     """A function that audits a model and fails the test where its gate fails.
 
     It takes what `brinell.audit` takes, and the conditions of `brinell.gate`: `robust`,
-    `worst_class`, `clean`, `baseline`, `max_drop`, `allow`, `without_checks`. It returns the result
-    of the audit.
+    `worst_class`, `clean`, `baseline`, `max_drop`, `allow`, `without_checks`. With
+    `until_decided=True` the audit ends once it is decided whether it reaches `robust`. It returns
+    the result of the audit.
     """
     numbers = count(1)
 
@@ -38,6 +39,10 @@ def brinell_audit(tmp_path: Path) -> Callable[..., Any]:
         }
         if all(conditions.get(name) is None for name in CONDITIONS):
             pytest.fail(f"brinell_audit needs a condition: {', '.join(CONDITIONS)}", pytrace=False)
+        if settings.pop("until_decided", False):
+            if conditions.get("robust") is None:
+                pytest.fail("until_decided=True needs robust, a least value", pytrace=False)
+            settings["until"] = f"robust:{conditions['robust']}"
         settings.setdefault("out", tmp_path / f"brinell-{next(numbers)}")
         result, failures = _audit(inputs, settings, conditions)
         if failures:

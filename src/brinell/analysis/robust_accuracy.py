@@ -182,7 +182,10 @@ def summarise_model(
         weak=weak,
         attacks=_attacks_of(manifest),
         verdict=verdict(measured) if threshold is None else statement(threshold, measured),
-        verdict_notes=list(verdict_notes(measured)) if clean.k else [],
+        verdict_notes=[
+            *([EVERY_LOOK] if manifest.get("waves") else []),
+            *(verdict_notes(measured) if clean.k else []),
+        ],
     )
 
 
@@ -236,6 +239,13 @@ def rate(k: int, n: int, *, eps: float = 0.0, missing: int = 0, quantity: str = 
         missing=missing,
         quantity=quantity,
     )
+
+
+EVERY_LOOK = (
+    "The samples were attacked in waves, and the audit ended once its question was answered: "
+    "intervals of rates are confidence sequences, which hold at every look."
+)
+"""The note on a run whose end its figures decided."""
 
 
 def at_every_look(rate: Rate) -> Rate:

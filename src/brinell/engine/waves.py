@@ -12,8 +12,10 @@ from brinell.core.streams import Streams
 if TYPE_CHECKING:
     from brinell.engine.plan import Plan
 
-SMALLEST_WAVE = 8
-GROWTH = 4
+FIRST_WAVE = 24
+"""Samples of the first wave: on fewer, checks of gradient masking are too few to tell anything."""
+SMALLEST_WAVE = 4
+GROWTH = 12
 """A wave has an n-th of the samples before it, so that looks are near each other in proportion."""
 
 
@@ -22,7 +24,7 @@ def wave_ends(n: int) -> list[int]:
     ends: list[int] = []
     end = 0
     while end < n:
-        end = min(n, end + max(SMALLEST_WAVE, end // GROWTH))
+        end = min(n, end + max(SMALLEST_WAVE, end // GROWTH) if end else FIRST_WAVE)
         ends.append(end)
     return ends
 
