@@ -13,7 +13,7 @@ from brinell.analysis.sequences import decide
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.engine.progress import SilentProgress
-from brinell.engine.waves import draw_waves, first_waves, wave_ends, wave_positions
+from brinell.engine.waves import draw_waves, wave_ends
 from brinell.store.run import Run
 from brinell.studies.audit.waves import Question, parse_until, run_waves
 from brinell.studies.audits import run_audit
@@ -118,10 +118,10 @@ def test_waves_are_drawn_by_the_seed():
     assert not np.array_equal(draw_waves(ids, 5), draw_waves(ids, 6))
 
     plan = make_plan()
-    part = first_waves(plan, 3, grows=True)
+    part = plan.first_waves(3, grows=True)
     assert part.ids.tolist() == plan.ids[plan.waves < 3].tolist() and part.all_ids is plan.ids
-    assert np.array_equal(np.sort(np.concatenate(wave_positions(part))), np.arange(len(part.ids)))
-    assert len(wave_positions(replace(plan, waves=None))) == 1
+    assert np.array_equal(np.sort(np.concatenate(part.wave_positions)), np.arange(len(part.ids)))
+    assert len(replace(plan, waves=None).wave_positions) == 1
 
 
 def test_what_until_says(tmp_path, capsys):

@@ -19,7 +19,6 @@ from brinell.engine.piece import Piece, PieceAnswer, make_alone
 from brinell.engine.portions import FAILURES, Portions
 from brinell.engine.stage_run import unfinished_key
 from brinell.engine.state import is_open
-from brinell.engine.waves import wave_positions
 from brinell.store import rows
 from brinell.store.parts import PieceResult
 from brinell.store.run import NO_ROWS
@@ -36,7 +35,7 @@ def clean_pieces(audited: AuditedModel) -> Generator[Sequence[Piece], PieceAnswe
     waiting = len(plan.ids)
     groups = [
         positions[start : start + plan.group_size]
-        for positions in wave_positions(plan)
+        for positions in plan.wave_positions
         for start in range(0, len(positions), plan.group_size)
     ]
 

@@ -5,7 +5,7 @@ No attack runs here.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -122,6 +122,27 @@ class Plan:
     def all_ids(self) -> Array:
         """The samples of all waves."""
         return self.ids if self.whole is None else self.whole
+
+    @property
+    def wave_positions(self) -> list[Array]:
+        """The positions of the samples of each wave, in order; all at once without waves."""
+        if self.waves is None:
+            return [np.arange(len(self.ids))]
+        return [np.flatnonzero(self.waves == wave) for wave in np.unique(self.waves)]
+
+    def first_waves(self, count: int, *, grows: bool = False) -> "Plan":
+        """The plan of the samples of the first waves; it `grows` where others may follow."""
+        assert self.waves is not None
+        inside = self.waves < count
+        return replace(
+            self,
+            ids=self.ids[inside],
+            labels=self.labels[inside],
+            units=self.units[inside],
+            waves=self.waves[inside],
+            whole=self.all_ids,
+            grows=grows,
+        )
 
     @property
     def levels(self) -> Array:

@@ -27,7 +27,6 @@ from brinell.engine.group_attack import AttackSetting, GroupTask, make_rows, run
 from brinell.engine.piece import Piece, PieceAnswer
 from brinell.engine.portions import FAILURES, Portions
 from brinell.engine.state import State
-from brinell.engine.waves import wave_positions
 from brinell.store import rows
 from brinell.store.parts import PieceResult
 from brinell.store.run import merge_attacks
@@ -225,7 +224,7 @@ class StageRun:
         """Have the waves attacked, one after another, and write the rows of the stage; returns
         them.
         """
-        for positions in wave_positions(self.plan):
+        for positions in self.plan.wave_positions:
             samples = self.samples[np.isin(self.samples, positions)]
             size = self.plan.group_size
             if learns_across(self._stage.attack):

@@ -1,16 +1,10 @@
 """Waves: the order in which samples are attacked where an audit may end before all of them."""
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 
 from brinell.core.record import Array
 from brinell.core.streams import Streams
-
-if TYPE_CHECKING:
-    from brinell.engine.plan import Plan
 
 FIRST_WAVE = 24
 """Samples of the first wave: on fewer, checks of gradient masking are too few to tell anything."""
@@ -35,25 +29,3 @@ def draw_waves(ids: Array, seed: int) -> Array:
     places = np.empty(len(ids), dtype=np.int64)
     places[np.argsort(draws, kind="stable")] = np.arange(len(ids))
     return np.searchsorted(wave_ends(len(ids)), places, side="right")
-
-
-def first_waves(plan: "Plan", count: int, *, grows: bool = False) -> "Plan":
-    """The plan of the samples of the first waves; it `grows` where others may follow."""
-    assert plan.waves is not None
-    inside = plan.waves < count
-    return replace(
-        plan,
-        ids=plan.ids[inside],
-        labels=plan.labels[inside],
-        units=plan.units[inside],
-        waves=plan.waves[inside],
-        whole=plan.all_ids,
-        grows=grows,
-    )
-
-
-def wave_positions(plan: "Plan") -> list[Array]:
-    """The positions of the samples of each wave; all at once without waves."""
-    if plan.waves is None:
-        return [np.arange(len(plan.ids))]
-    return [np.flatnonzero(plan.waves == wave) for wave in np.unique(plan.waves)]

@@ -13,7 +13,6 @@ from brinell.engine.executor import Channel
 from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress, SilentProgress
 from brinell.engine.time_limit import TimeLimit
-from brinell.engine.waves import first_waves
 from brinell.store.row_rules import find_violations
 from brinell.store.run import LAYOUT as LAYOUT
 from brinell.store.run import Run
@@ -100,7 +99,7 @@ def repetition(call: Call, folder: Path, comparison: Comparison) -> Repetition:
         )
     plan = plan_audit(call.request, dataset=call.dataset(), models=call.models())
     if plan.waves is not None:
-        plan = first_waves(plan, run.manifest["waves"])
+        plan = plan.first_waves(run.manifest["waves"])
     return RepeatedRun(run, plan, comparison)
 
 

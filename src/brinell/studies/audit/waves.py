@@ -17,7 +17,6 @@ from brinell.core.errors import RequestError, option
 from brinell.core.numbers import parse_decimal
 from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress
-from brinell.engine.waves import first_waves
 from brinell.store.parts import Parts
 from brinell.store.run import Run
 
@@ -69,7 +68,7 @@ def run_waves(
     assert plan.waves is not None
     waves = np.unique(plan.waves).tolist()
     for wave in waves:
-        run = audit(first_waves(plan, wave + 1, grows=True), resume or wave > 0)
+        run = audit(plan.first_waves(wave + 1, grows=True), resume or wave > 0)
         left = run.manifest.get("left")
         rate = robust_rate(run)
         if not left or any(left.values()):
@@ -85,7 +84,7 @@ def run_waves(
     # The checks of the first wave knew few samples: they are made again on all.
     for number in range(1, len(plan.models) + 1):
         Parts(run.path).drop(f"{number}-checks")
-    return audit(first_waves(plan, wave + 1), True)
+    return audit(plan.first_waves(wave + 1), True)
 
 
 def robust_rate(run: Run) -> Rate:
