@@ -133,13 +133,13 @@ class Plan:
     def first_waves(self, count: int, *, grows: bool = False) -> "Plan":
         """The plan of the samples of the first waves; it `grows` where others may follow."""
         assert self.waves is not None
-        inside = self.waves < count
+        rows = self.waves < count
         return replace(
             self,
-            ids=self.ids[inside],
-            labels=self.labels[inside],
-            units=self.units[inside],
-            waves=self.waves[inside],
+            ids=self.ids[rows],
+            labels=self.labels[rows],
+            units=self.units[rows],
+            waves=self.waves[rows],
             whole=self.all_ids,
             grows=grows,
         )

@@ -341,14 +341,14 @@ class Crew:
         self._last_look = -BEAT
         self._strangers: set[str] = set()
         """Sessions whose messages have another token."""
-        own = Session(place, token, command, command_of)
-        self._thread = Thread(target=self._serve, args=(own,), daemon=True)
+        member = Session(place, token, command, command_of)
+        self._thread = Thread(target=self._serve, args=(member,), daemon=True)
         self._thread.start()
 
     @staticmethod
-    def _serve(own: Session) -> None:
+    def _serve(member: Session) -> None:
         with suppress(BrinellError):  # the store ends before it
-            own.serve()
+            member.serve()
 
     def collect(self) -> None:
         """Take in all messages, and look which ranks live."""
@@ -377,10 +377,10 @@ class Crew:
 
     def _welcome(self, session: str, facts: Mapping[str, Any]) -> None:
         """Take a rank in, unless it runs something else."""
-        here = {"command": self._command, "brinell": VERSION, "torch": torch.__version__}
+        facts_of_driver = {"command": self._command, "brinell": VERSION, "torch": torch.__version__}
         texts = [
             f"its {name} is {short(facts[name])}, and that of rank 0 is {short(value)}"
-            for name, value in here.items()
+            for name, value in facts_of_driver.items()
             if facts[name] != value
         ]
         if not texts:

@@ -83,7 +83,7 @@ def find_place(on: str | None, environment: Mapping[str, str] = os.environ) -> P
     if on is not None and word != RANKS:
         return None
     launcher = next(
-        (one for one in LAUNCHERS if one.rank in environment and one.size in environment), None
+        (row for row in LAUNCHERS if row.rank in environment and row.size in environment), None
     )
     if launcher is None:
         if on is None:
@@ -121,8 +121,8 @@ def _number(environment: Mapping[str, str], name: str) -> int:
 
 def _address(environment: Mapping[str, str], size: int) -> str:
     """The host of rank 0: the one that is named, the first of a SLURM job, or this machine."""
-    if named := environment.get("MASTER_ADDR"):
-        return named
+    if host := environment.get("MASTER_ADDR"):
+        return host
     nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST")
     if nodes:
         return first_host(nodes)
