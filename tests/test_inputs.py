@@ -545,7 +545,7 @@ def test_everything_else_is_one_line(subtests):
         ),
         (
             lambda: brinell.audit(NET, (torch.cat([X, X[:, :1]], 1), Y)),
-            "give it inputs of its own shape and type",
+            "no usual shape fits it|let the model begin with",
         ),
         (
             lambda: brinell.audit(NET, (X[:, :1], Y), mean=[1, 2, 3]),

@@ -53,7 +53,10 @@ BAD = {
         {"data": "outside.npz"},
         "values from 1.4 to 1.4, outside the bounds 0 to 1",
     ),
-    "NaN inputs": ({"data": "nan.npz"}, "holds NaN or infinity: correct or drop"),
+    "NaN inputs": (
+        {"data": "nan.npz"},
+        "holds NaN or infinity: correct them, or keep the other samples",
+    ),
     "negative labels": ({"data": "negative.npz"}, "labels are counted from 0"),
     "fewer labels than inputs": ({"data": "short.npz"}, "3 labels for 6 inputs"),
     "pickled arrays": (

@@ -247,7 +247,12 @@ def scan(x: "Array | LazyRows", subject: str = "the array of inputs") -> ValueFa
     for rows in blocks(x):
         low, high = float(rows.min()), float(rows.max())
         if not np.isfinite(low) or not np.isfinite(high):
-            raise RequestError(f"{subject} holds NaN or infinity: correct or drop those samples")
+            raise RequestError(
+                f"{subject} holds NaN or infinity",
+                remedy="correct them, or keep the other samples: "
+                "keep = numpy.isfinite(x).reshape(len(x), -1).all(1); "
+                "numpy.savez('FILE.npz', x=x[keep], y=y[keep])",
+            )
         minimum, maximum = min(minimum, low), max(maximum, high)
         # Once refuted, neither is looked at again.
         integral = integral and (x.dtype.kind != "f" or bool((rows == np.floor(rows)).all()))

@@ -154,10 +154,9 @@ class FunctionModel(TorchModel):
             ):
                 break  # otherwise it may be a function of arrays that takes tensors as well
         else:
-            problem = (
-                f"{self.name} cannot take the data, arrays of shape {shape} ({'; '.join(failures)})"
+            raise RequestError(
+                f"{self.name} cannot take the data, arrays of shape {shape}", "; ".join(failures)
             )
-            raise RequestError(f"{problem}: give it inputs of its own shape and type")
 
         if self._labels is None:
             self._labels = self._answers_labels(numbers)

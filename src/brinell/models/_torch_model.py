@@ -29,6 +29,7 @@ from brinell.models._containers import (
 from brinell.models._content import digest_of
 from brinell.models._detections import box_form, is_box_list, pad_boxes
 from brinell.models._outputs import Output, find_output, note_of, pick
+from brinell.models._shapes import line_that_fits
 
 PREPROCESSING = ("mean", "std", "axis", "flip_axis")
 """Keys of a preprocessing, as in foolbox: subtract `mean`, divide by `std`, both along `axis`
@@ -241,10 +242,13 @@ class TorchModel:
 
         except BaseException as error:
             check_exit(self.name, error)
+            with self.session():
+                line = line_that_fits(self._ask, x.expand(2, *x.shape[1:]))
             raise RequestError(
                 f"{self.name} cannot take the data, {self.domain.kind}s of shape "
-                f"{self.domain.shape} ({type(error).__name__}: "
-                f"{one_line(error)}): give it inputs of its own shape and type"
+                f"{self.domain.shape}",
+                f"{type(error).__name__}: {one_line(error)}",
+                f"let the model begin with {line}" if line else "no usual shape fits it",
             ) from error
         # The version of a tensor counts writes into it.
         if x._version != version:

@@ -10,9 +10,11 @@ Weights are a state dict: `.safetensors`, or `.pt`/`.pth` if torch can read it w
 or without weights in that of the Python file, names the classes in the order of the logits.
 """
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -124,11 +126,34 @@ def _make(file: Path, factory: str, arguments: Mapping[str, str]) -> nn.Module:
         with folder_on_path(file):
             module = entry if isinstance(entry, nn.Module) else entry(**arguments)
     except (Exception, SystemExit) as error:
-        raise RequestError(failure_text(f"{file}:{factory} failed", error, file)) from error
+        pairs = ",".join(f"{name}=VALUE" for name in _missing_arguments(entry, arguments))
+        raise RequestError(
+            failure_text(f"{file}:{factory} failed", error, file),
+            remedy=f"write {file}:{factory}?args={pairs}, or give it a default" if pairs else "",
+        ) from error
     module = module.module() if isinstance(module, torch.export.ExportedProgram) else module
     if not isinstance(module, nn.Module):
+        name = module.__name__ if isinstance(module, type) else ""
         raise RequestError(
-            f"{file}:{factory} returned {type(module).__name__}, and no "
-            "nn.Module: let it return the network"
+            f"{file}:{factory} returned {type(module).__name__}, and no nn.Module",
+            remedy=f"let it return {name}(), or write {file}:{name}"
+            if name
+            else "let it return the network",
         )
     return module
+
+
+def _missing_arguments(function: Any, arguments: Mapping[str, str]) -> list[str]:
+    """Names of the arguments that a function needs and that nobody gives."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.default is parameter.empty
+        and parameter.kind in kinds
+        and parameter.name not in arguments
+    ]
