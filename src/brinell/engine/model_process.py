@@ -74,16 +74,19 @@ class Code(IntEnum):
     """Likewise, and other code does not run at all."""
 
 
-_place: ContextVar[Code] = ContextVar("place", default=Code.TOGETHER)
+_place: ContextVar[tuple[Code, list[str]]] = ContextVar("place", default=(Code.TOGETHER, []))
 
 
 @contextmanager
-def running(place: Code) -> Iterator[None]:
-    """Context that decides the place of the code that is named within it."""
-    token = _place.set(place)
+def running(place: Code) -> Iterator[list[str]]:
+    """Context that decides the place of the code that is named within it; gives the list of the
+    models that it opens in processes apart.
+    """
+    specs: list[str] = []
+    token = _place.set((place, specs))
     try:
         with plugins.refusing_code() if place == Code.APART else ExitStack():
-            yield
+            yield specs
     finally:
         _place.reset(token)
 
@@ -93,7 +96,9 @@ def open_model(spec: str, domain: Domain, classes: int | None) -> Model:
     its code may not run here.
     """
     name = plugins.parse(spec).name
-    if _place.get() != Code.TOGETHER and (name in OF_CODE or plugins.is_scratch(name)):
+    place, specs = _place.get()
+    if place != Code.TOGETHER and (name in OF_CODE or plugins.is_scratch(name)):
+        specs.append(spec)
         return ModelElsewhere(spec, domain, classes)
     return _open_here(spec, domain, classes)
 

@@ -182,11 +182,15 @@ def _verify_apart(
     manifest = study.layout.read(folder)
     mark = find_origin(folder, request_text(manifest), manifest.get(MARK), None)
     asks_alone = study.function("repetition") is not None
-    try:
-        with running(Code.APART if mark is None else Code(asks_alone)):
+    place = Code.APART if mark is None else Code(asks_alone)
+    with running(place) as models:
+        try:
             return _verify_study(call, study, folder, request, replaced)
-    except ForeignCodeError as error:
-        return verify_files(folder, str(error))
+        except BrinellError as error:
+            if mark is not None or not (models or isinstance(error, ForeignCodeError)):
+                raise
+            reason = f"its code runs apart, where the study cannot be carried out ({error})"
+    return verify_files(folder, reason)
 
 
 def _verify_study(
