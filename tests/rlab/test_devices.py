@@ -18,7 +18,7 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.distortions.gaussian_blur import GaussianBlur
 from brinell.distortions.gaussian_noise import GaussianNoise
-from brinell.rlab import sensitivity
+from brinell.rlab import memory, sensitivity
 from brinell.rlab.distort import DistortedInputs, variants
 from brinell.rlab.sensitivity import Posterior
 
@@ -168,12 +168,20 @@ SETTINGS = {
     "success": ("steps=6&draws=2", 2.0, None),
     "few slots": ("steps=5&slots=2&draws=2&clean_up=false", 2.0, None),
     "few queries": ("steps=20&draws=2", 2.0, 7),
+    "learned content": ("steps=20&draws=2&learned=true", 0.5, None),
 }
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_attacks_on_a_device_find_what_they_find_on_the_processor(name):
     assert compare(*SETTINGS[name])
+
+
+def test_a_memory_is_fitted_on_the_device_of_the_samples(monkeypatch):
+    monkeypatch.setattr(memory, "FEWEST", 6)
+    with second_device():
+        *_, forwards, _ = attacked(NAME, "steps=6&draws=2&memory=0.5", 0.5, n=6)
+    assert (forwards >= 1).all()
 
 
 @pytest.mark.slow
