@@ -10,8 +10,9 @@ under test, the check of the clean image included; an image that was not fooled 
 queries. Ratios of means are paired by image, with the 95 % bootstrap interval.
 
 `memory` fits its network once, to the clean answers. With --waves the attack `rlab?memory=true`
-attacks all images in its waves, and the last ones count. `first` is the share that the first query
-after the clean one fools; seconds are the processor's, those of the fits apart.
+attacks all images in its waves, and the last ones count. `first` is the share that is fooled within
+3 queries, of which RLAB spends two on the clean image and Square one; seconds are the processor's,
+those of the fits apart.
 """
 
 import time
@@ -108,7 +109,8 @@ def main() -> None:
             everything.x[-options.samples :],
             everything.y[-options.samples :],
         )
-        memory = remember(everything, options) if "memory" in options.ways else None
+        has_one = "memory" in options.ways and not options.waves
+        memory = remember(everything, options) if has_one else None
         for eps in options.budgets:
             outcomes: dict[str, list[Outcome]] = {}
             for way in options.ways:
