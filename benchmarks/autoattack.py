@@ -138,7 +138,7 @@ def run_cascade(
         } | settings
         _, seconds = measure.timed(lambda: brinell.audit(model, data, **settings))
         run = Run.open(Path(folder) / "run")
-        rows = run.records()
+        rows = run.rows
     broken = measure.is_broken(rows)
     robust, stages = np.ones(len(y), dtype=bool), []
     for stage in ["clean", *(record["name"] for record in run.manifest["stages"])]:

@@ -110,7 +110,7 @@ def audit(
             return Answer(
                 refusal=str(error), forwards=passes.forwards, seconds=time.perf_counter() - began
             )
-        rows = Run.open(Path(folder) / "run").records()
+        rows = Run.open(Path(folder) / "run").rows
     model_result = result.models[0]
     robust = np.ones(len(y), dtype=bool)
     robust[rows.sample_id[measure.is_broken(rows)]] = False

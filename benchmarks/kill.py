@@ -12,7 +12,6 @@ another training than one that was never stopped: of it is asked that its file i
 every moment, and that the queries that it counts never fall.
 """
 
-import itertools
 import json
 import os
 import random
@@ -36,12 +35,8 @@ GROUP = "sweeps"
 RUNS = {
     "": "--kills 2 --only audit",
 }
-KEYS = {
-    "records": (("model", "attack", "sample_id"), ("attempt", "model", "variant")),
-    "data": (("sample_id", "level"),),
-    "samples": (("sample_id",),),
-}
-"""By folder, the columns of which no two rows may agree; the first that a file has count."""
+KEYS = (("model", "attack", "sample_id"), ("attempt", "model", "variant"), ("sample_id", "level"))
+"""Columns of which no two rows may agree; the first that a file has count."""
 FOLDERS = (".", "before", "after")
 """Subfolders that may contain rows and arrays."""
 Rows = dict[str, list[dict[str, Any]]]
@@ -53,13 +48,10 @@ Rows = dict[str, list[dict[str, Any]]]
 
 def read_rows(out: Path) -> Rows:
     """The rows of each folder, those of the audits of a hardening too."""
-    rows: Rows = {}
-    for folder, name in itertools.product(FOLDERS, KEYS):
-        files = sorted((out / folder).glob(f"{name}/*.parquet"))
-        rows[f"{folder}/{name}"] = [
-            row for path in files for row in pq.read_table(path, partitioning=None).to_pylist()
-        ]
-    return rows
+    files = {folder: out / folder / "rows.parquet" for folder in FOLDERS}
+    return {
+        folder: pq.read_table(file).to_pylist() for folder, file in files.items() if file.is_file()
+    }
 
 
 def read_arrays(out: Path) -> dict[str, np.ndarray]:
@@ -78,13 +70,10 @@ def read_arrays(out: Path) -> dict[str, np.ndarray]:
 def count_duplicates(rows: Rows) -> int:
     """Rows with the key of another."""
     count = 0
-    for name, entries in rows.items():
+    for entries in rows.values():
         if entries:
-            columns = next(
-                columns
-                for columns in KEYS[name.rpartition("/")[2]]
-                if set(columns) <= entries[0].keys()
-            )
+            present = (columns for columns in KEYS if set(columns) <= entries[0].keys())
+            columns = next(present, tuple(entries[0]))
             count += len(entries) - len(
                 {tuple(row[column] for column in columns) for row in entries}
             )

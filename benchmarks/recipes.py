@@ -307,7 +307,7 @@ def measure_accuracy(subject: Subject, model: str, attack: str, out: Path) -> di
 def rows(folder: str, budget: int) -> list[int]:
     """For each sample of a run 1 where the model is right at this budget, by position."""
     run = Run.open(folder)
-    cells = grid(run.records(), run.manifest, run.manifest["models"][0]["name"])
+    cells = grid(run.rows, run.manifest, run.manifest["models"][0]["name"])
     return [int(state == RIGHT) for state in worst_case(cells, range(len(cells.stages)))[:, budget]]
 
 

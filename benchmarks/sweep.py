@@ -67,7 +67,7 @@ def audit(subject: Subject, eps: str, seed: int, options: Namespace, folder: Pat
         lambda: brinell.audit(subject.model_spec, subject.data_spec, **settings)
     )
     run = Run.open(folder)
-    rows = run.records()
+    rows = run.rows
     table = grid(rows, run.manifest, str(run.manifest["models"][0]["name"]))
     worst = worst_case(table, range(len(table.stages))) == WRONG
     cells: Cells = {

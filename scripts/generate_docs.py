@@ -237,10 +237,9 @@ def record_page() -> str:
     outcomes = [[f"`{o.value}`", docs[o.name]] for o in Outcome]
     return (
         f"{NOTE}# Records\n\n"
-        "`records/*.parquet` in a run folder holds facts: a clean row for each "
+        "`rows.parquet` in a run folder holds facts: a clean row for each "
         "sample, and a row for each\n"
-        "sample and stage that attacked it. A stage with nothing to do has no "
-        "file. Every figure of the report is\n"
+        "sample and stage that attacked it. Every figure of the report is\n"
         "computed from these rows. The table of each sample, attack and eps follows from them:\n"
         "`result.to_pandas(dense=True)` makes it.\n\n"
         f"{table(['column', 'type', 'may be null', 'meaning'], columns)}\n"

@@ -193,7 +193,7 @@ def outcomes(table: Table, folder: Path) -> None:
 
         def rows(device: str, out: Path) -> dict[Any, Any]:
             brinell.audit(network, data, out=out, device=device, **settings)
-            records = Run.open(out).records()
+            records = Run.open(out).rows
             keys = zip(records.sample_id.tolist(), records.attack.tolist(), strict=True)
             return dict(zip(keys, records.broken.tolist(), strict=True))
 

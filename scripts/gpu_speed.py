@@ -277,7 +277,7 @@ def hardening(table: Table, folder: Path, data: Path | None) -> None:
             device,
         )
         opened = Run.open(run)
-        cells = grid(opened.records(), opened.manifest, opened.manifest["models"][0]["name"])
+        cells = grid(opened.rows, opened.manifest, opened.manifest["models"][0]["name"])
         broken = set(
             cells.ids[worst_case(cells, range(len(cells.stages)))[:, -1] == WRONG].tolist()
         )

@@ -10,7 +10,7 @@ BYTES = (
     "manifest.json",
     "report.html",
     "run.toml",
-    "records/*.parquet",
+    "rows.parquet",
     "arrays/*.safetensors",
     "tables/*.csv",
 )
@@ -31,7 +31,7 @@ def flip_bytes(path, rng):
 
 def remove_file(path, rng):
     """Delete a random file of the inventory, or the manifest."""
-    files = sorted([*path.glob("records/*"), *path.glob("arrays/*"), path / "manifest.json"])
+    files = sorted([path / "rows.parquet", *path.glob("arrays/*"), path / "manifest.json"])
     file = files[rng.integers(len(files))]
     file.unlink()
     return f"no {file.name}"
@@ -41,7 +41,7 @@ def cut_file(path, rng):
     """Cut a random file short."""
     files = sorted(
         [
-            *path.glob("records/*"),
+            path / "rows.parquet",
             *path.glob("arrays/*"),
             path / "manifest.json",
             *path.glob("tables/*"),
@@ -55,7 +55,7 @@ def cut_file(path, rng):
 
 def add_file(path, rng):
     """Put a file beside those of the inventory."""
-    file = path / ("records", "arrays")[rng.integers(2)] / f"{rng.integers(1 << 40):024x}.parquet"
+    file = path / (".", "arrays")[rng.integers(2)] / f"{rng.integers(1 << 40):024x}.parquet"
     file.write_bytes(b"PAR1")
     return f"{file.name} added"
 

@@ -28,11 +28,11 @@ def audit_arguments(work, out, *options, model="parabola", data="data.npz"):
     ]
 
 
-def part_of(copy, folder, attack="fgsm"):
+def arrays_of(copy, attack="fgsm"):
+    """The first file of the arrays of an attack on the first model."""
     manifest = json.loads((copy / "manifest.json").read_text())
-    return next(
-        (copy / folder).glob(f"{stage_files(manifest)[manifest['models'][0]['name'], attack]}*")
-    )
+    name = stage_files(manifest)[manifest["models"][0]["name"], attack]
+    return next((copy / "arrays").glob(f"{name}*"))
 
 
 def truncate(file):

@@ -51,9 +51,9 @@ def forge(folder, seed):
 # Rows
 
 
-def _parts(folder, rng):
-    """A file of rows, with its rows and schema."""
-    file = rng.choice(sorted((folder / "records").glob("*.parquet")))
+def _rows_of(folder):
+    """The file of rows, with its rows and schema."""
+    file = folder / "rows.parquet"
     table = pq.read_table(file)
     return file, table.to_pylist(), table.schema
 
@@ -97,7 +97,7 @@ def _other_value(value, field, rng, column):
 
 def edit_cells(folder, rng):
     """Change a column in one row, in a sample's rows, in the rows of an outcome, or in all."""
-    file, rows, schema = _parts(folder, rng)
+    file, rows, schema = _rows_of(folder)
     name = rng.choice(schema.names)
     anchor = rng.choice(rows)
     scope = rng.choice(["row", "sample", "outcome", "all"])
@@ -120,7 +120,7 @@ def edit_cells(folder, rng):
 
 def swap_cells(folder, rng):
     """Swap a column, or all columns but the keys, between two rows."""
-    file, rows, schema = _parts(folder, rng)
+    file, rows, schema = _rows_of(folder)
     first, second = rng.sample(rows, 2)
     names = rng.choice(
         [
@@ -136,7 +136,7 @@ def swap_cells(folder, rng):
 
 def edit_row_list(folder, rng):
     """Remove, double or move rows."""
-    file, rows, schema = _parts(folder, rng)
+    file, rows, schema = _rows_of(folder)
     row = rng.choice(rows)
     edit = rng.choice(["remove", "double", "remove sample", "rename sample"])
     if edit == "remove":
@@ -155,7 +155,7 @@ def edit_row_list(folder, rng):
 def edit_robustness(folder, rng):
     """Make samples robust, or broken, in all rows of all stages, as a forger does who knows the
     columns."""
-    files = sorted((folder / "records").glob("*.parquet"))
+    files = [folder / "rows.parquet"]
     ids = sorted({row["sample_id"] for row in pq.read_table(files[0]).to_pylist()})
     sample_ids = set(rng.sample(ids, rng.randrange(1, len(ids))))
     margin = rng.choice([-0.5, -0.01, None])
@@ -214,7 +214,7 @@ def add_file(folder, rng):
 
 def remove_or_swap_files(folder, rng):
     """Remove a file, or swap the content of two."""
-    files = sorted([*(folder / "records").iterdir(), *(folder / "arrays").iterdir()])
+    files = sorted([folder / "rows.parquet", *(folder / "arrays").iterdir()])
     first = rng.choice(files)
     peers = [file for file in files if file.suffix == first.suffix and file != first]
     if rng.random() < 0.5 or not peers:

@@ -21,24 +21,18 @@ class Forger:
 
     def __init__(self, path):
         self.path = path
-        self.files = {
-            file: pq.read_table(file) for file in sorted((path / "records").glob("*.parquet"))
-        }
-        self.rows = {file: table.to_pylist() for file, table in self.files.items()}
+        table = pq.read_table(path / "rows.parquet")
+        self.schema, self.rows = table.schema, table.to_pylist()
         self.manifest = json.loads((path / "manifest.json").read_text())
 
     def select(self, attack=None, outcome=None, samples=None):
         """Rows of an attack, an outcome and samples; all where one is None."""
-        for rows in self.rows.values():
-            for row in rows:
-                attack_matches = attack is None or row["attack"] == attack
-                outcome_matches = outcome is None or row["outcome"] == outcome
-                if (
-                    attack_matches
-                    and outcome_matches
-                    and (samples is None or row["sample_id"] in samples)
-                ):
-                    yield row
+        for row in self.rows:
+            attack_matches = attack is None or row["attack"] == attack
+            outcome_matches = outcome is None or row["outcome"] == outcome
+            is_of_samples = samples is None or row["sample_id"] in samples
+            if attack_matches and outcome_matches and is_of_samples:
+                yield row
 
     def change(self, column, value, **selection):
         rows = list(self.select(**selection))
@@ -68,9 +62,7 @@ class Forger:
 
     def save(self):
         """Write all files, with digests, tables and page."""
-        for file, rows in self.rows.items():
-            schema = self.files[file].schema
-            write_table(file, pa.Table.from_pylist(rows, schema))
+        write_table(self.path / "rows.parquet", pa.Table.from_pylist(self.rows, self.schema))
         LAYOUT.save(self.path, self.manifest)
         with suppress(BrinellError):
             write_page(self.path)
@@ -103,24 +95,16 @@ def whitewash(forger, samples, costs):
     """Make samples robust in every stage, with the rows of attacks that fail at the largest budget
     at these costs by stage."""
     largest = max(forger.manifest["eps"])
+    names = ["clean", *(stage["name"] for stage in forger.manifest["stages"])]
     for stage in forger.manifest["stages"]:
-        rows = next(
-            (rows for file, rows in forger.rows.items() if file.stem == forger.stem(stage["name"])),
-            None,
-        )
-        if rows is None:
-            continue
-        for sample in samples:
+        rows = list(forger.select(attack=stage["name"]))
+        for sample in samples if rows else ():
             row = next((row for row in rows if row["sample_id"] == sample), None)
             if row is None:
-                row = dict(
-                    next(
-                        forger.select(samples=[sample], attack=forger.manifest["stages"][0]["name"])
-                    )
-                )
-                rows.append(row)
+                row = dict(next(forger.select(samples=[sample], attack=names[1])))
+                forger.rows.append(row)
             survive(row)
             row |= {"attack": stage["name"], "attacked": largest, "seconds": 0.0} | costs(
                 stage["name"]
             )
-        rows.sort(key=lambda row: row["sample_id"])
+    forger.rows.sort(key=lambda row: (row["model"], names.index(row["attack"]), row["sample_id"]))

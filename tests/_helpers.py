@@ -205,7 +205,7 @@ def states_of(run: Run) -> dict[tuple[str, str, int, float], str]:
     """(model, attack, sample, eps) to broken, robust, failed, skipped or missing; clean rows at eps
     0 by their outcome.
     """
-    table = dense_table(run.records(), run.manifest)
+    table = dense_table(run.rows, run.manifest)
     keys = zip(
         *(table[name].tolist() for name in ("model", "attack", "sample_id")),
         table["eps"].round(9).tolist(),

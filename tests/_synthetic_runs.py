@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from brinell.core.record import Records
-from brinell.store import parquet
 from brinell.store.files import write_arrays
-from brinell.store.run import LAYOUT, Run
+from brinell.store.rows import concatenate
+from brinell.store.run import TABLE, save_clean
 from brinell.store.run_manifest import stage_files
 
 
@@ -57,17 +57,17 @@ def write_run(
 
 def write_rows(path: Path, rows: dict[str, Records], manifest: dict[str, Any]) -> Path:
     """Write the rows of each model with clean and adversarial inputs of every second sample."""
-    synthetic, run = from_analysis("synthetic"), Run(path, manifest)
-    (path / "records").mkdir(parents=True)
+    synthetic, files = from_analysis("synthetic"), stage_files(manifest)
+    path.mkdir(parents=True)
     shape, rng = tuple(manifest["data"]["domain"]["shape"]), np.random.default_rng(0)
     n = manifest["data"]["n"]
     clean = {i: rng.random(shape, dtype=np.float32) for i in range(0, n, 2)}
+    parts = []
     for model, of_model in rows.items():
-        run.save_clean(model, clean)
+        save_clean(path, files[model, "clean"], clean)
         for stage in ("clean", *(stage["name"] for stage in manifest["stages"])):
-            file = stage_files(manifest)[model, stage]
             of_stage = synthetic.keep(of_model, of_model.attack == stage)
-            parquet.write(path / "records" / f"{file}.parquet", of_stage)
+            parts.append(of_stage)
             fooled = of_stage.sample_id[of_stage.outcome == "broken"].tolist()
             arrays = {
                 str(sample): (clean[sample] * 0.9).astype(np.float32)
@@ -75,6 +75,6 @@ def write_rows(path: Path, rows: dict[str, Records], manifest: dict[str, Any]) -
                 if sample in clean
             }
             if arrays:
-                write_arrays(path / "arrays" / f"{file}-0000.safetensors", arrays)
-    LAYOUT.save(path, manifest)
+                write_arrays(path / "arrays" / f"{files[model, stage]}-0000.safetensors", arrays)
+    TABLE.write(path, manifest, concatenate(parts))
     return path

@@ -34,7 +34,7 @@ def run_plan(folder, pool, resume=False):
 
 def arrays_of(finished):
     stages = [stage["name"] for stage in finished.manifest["stages"]]
-    ids = finished.records().sample_id
+    ids = finished.rows.sample_id
     name = finished.manifest["models"][0]["name"]
     return {
         (stage, sample): x.tobytes()

@@ -249,7 +249,7 @@ def test_several_models_from_records_to_verification(tmp_path):
     page = (tmp_path / "run" / "report.html").read_text()
     assert all(name in page for name in models)
     run = Run.open(tmp_path / "run")
-    assert set(run.records().model.tolist()) == set(models)
+    assert set(run.rows.model.tolist()) == set(models)
     assert brinell.verify(result.folder, models, (X[:8], Y[:8])).passed
     with pytest.raises(
         BrinellError, match="contains first, second, other, but the call gives first"
@@ -599,7 +599,7 @@ def test_the_same_call_twice_makes_two_folders(tmp_path, monkeypatch):
     ):
         brinell.audit(NET, (X[:6], Y[:6]), out=first.folder, **settings)
     resumed = brinell.audit(NET, (X[:6], Y[:6]), out=first.folder, resume=True, **settings)
-    assert rows_of(Run.open(resumed.folder).records()) == rows_of(Run.open(second.folder).records())
+    assert rows_of(Run.open(resumed.folder).rows) == rows_of(Run.open(second.folder).rows)
 
 
 def test_provenance_says_what_repeats_the_run(tmp_path):

@@ -167,7 +167,7 @@ def test_of_several_stages_the_closest_counts(tmp_path):
 def test_data_frames(result, monkeypatch):
     pandas = pytest.importorskip("pandas")
     rows = result.to_pandas()
-    assert len(rows) == len(Run.open(result.folder).records()) and set(rows.model) == {
+    assert len(rows) == len(Run.open(result.folder).rows) and set(rows.model) == {
         "net",
         "rounding",
     }

@@ -245,6 +245,10 @@ class GrowingManifest(Manifest):
     """Conversion of each model's answers to logits; null if they need none."""
     probes: TableOf[Passes] = {}
     """Cost of the checks before the attacks, by model."""
+    cell: str
+    """The hash of all that the rows depend on."""
+    data: DataFacts
+    """The data."""
 
 
 class Facts(Content):
@@ -254,10 +258,6 @@ class Facts(Content):
 class FolderManifest(GrowingManifest):
     """Manifest of a study that consists of a plan and pieces (`studies.kit`)."""
 
-    cell: str
-    """The hash of all that the rows depend on."""
-    data: DataFacts
-    """The data."""
     models: Listing[ModelFacts]
     """The models."""
     more_models: Listing[ModelFacts] = []

@@ -78,7 +78,7 @@ def test_the_mask_is_what_changed(tmp_path, image_run, kind):
             changed_places.standing[0].distortion in ("brightness", "dead-pixel")
             and 1 <= changed_places.standing[0].severity <= 5
         )
-    for _, example in examples(run, run.records(), model):
+    for _, example in examples(run, run.rows, model):
         assert (
             example.pictures[-1].caption == "where distortions are placed"
             and "1 of " in example.caption
@@ -105,7 +105,7 @@ def test_other_attacks_say_nothing(tmp_path):
         and not run.legend(model, attack)
     )
     assert placements_of(run, model, attack, [0, 1]) == {}
-    assert all(not example.legend for _, example in examples(run, run.records(), model))
+    assert all(not example.legend for _, example in examples(run, run.rows, model))
 
 
 def test_overlap_and_ragged_edges_by_hand():
@@ -126,7 +126,7 @@ def test_overlap_and_ragged_edges_by_hand():
 def test_each_filter_has_its_colour(image_run):
     """Of the picture that is shown, the pixels of the patch are of the hue of the distortion that
     stands there."""
-    (_, example), *_ = examples(image_run, image_run.records(), stage(image_run)[0])
+    (_, example), *_ = examples(image_run, image_run.rows, stage(image_run)[0])
     ((key, text),) = example.legend
     colour = COLOURS[("brightness", "dead-pixel").index(text.split()[0])]
     assert key == f"rgb{colour}"

@@ -242,7 +242,7 @@ def test_a_filter_of_ones_own_is_used(folder, tmp_path):
         severity = 5 if fooled else 1
         attack = f"rlab?distortions={distortions}&severities={severity}&steps=40&patch=1&draws=1"
         run = run_audit(tmp_path / str(fooled), model, x, Y, attack=(attack,), norm="l2", eps="1")
-        records = run.records()
+        records = run.rows
         assert int((records.outcome == "broken").sum()) == fooled
 
 

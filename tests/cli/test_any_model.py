@@ -64,7 +64,7 @@ def test_the_command_of_the_example_audits_a_forest_on_a_table(example, tmp_path
     assert counts[0] >= 21 and counts[-1] < counts[0] // 2, "a forest without any defence"
     assert "note: bounds are the least and the largest value in the data for mean_texture" in err
     assert "note: no attack changes mean_radius, worst_radius" in err
-    records, manifest = Run.open(run).records(), Run.open(run).manifest
+    records, manifest = Run.open(run).rows, Run.open(run).manifest
     assert (
         manifest["data"]["classes"] == ["benign", "malignant"]
         and len(manifest["data"]["domain"]["columns"]) == 30
@@ -96,7 +96,7 @@ def test_a_run_on_a_table_goes_on_where_it_stopped(work, tmp_path, monkeypatch):
         patch.setattr(Square, "__call__", interrupt)
         assert cli(words(work, cut)) == 130
     assert cli(["audit", "--resume", "--out", str(cut)]) == 0
-    assert_same_rows(Run.open(full).records(), Run.open(cut).records())
+    assert_same_rows(Run.open(full).rows, Run.open(cut).rows)
 
 
 @pytest.mark.slow
@@ -120,7 +120,7 @@ def test_labels_alone(work, tmp_path, capsys):
         "note: forest: left out Square, 5000 steps: it needs scores, and the "
         "model gives labels only" in err
     )
-    records = Run.open(run).records()
+    records = Run.open(run).rows
     of = {
         name: set(records.outcome[records.attack == name].tolist())
         for name in ("hop-skip-jump?steps=2", "square")
@@ -170,7 +170,7 @@ def test_a_benchmark_set_of_a_table(work, tmp_path):
         )
         == 0
     )
-    records = Run.open(scored).records()
+    records = Run.open(scored).rows
     assert len(records) and set(records.outcome.tolist()) == {Outcome.MISCLASSIFIED}, (
         "asked in the units of the table"
     )
@@ -182,7 +182,7 @@ def test_classes_in_another_order_are_matched_by_name(work, tmp_path, capsys):
     assert "matched by name: its answers 1, 0 are malignant, benign" in capsys.readouterr().err
     run = Run.open(tmp_path / "run")
     assert run.manifest["models"][0]["class_order"] == [1, 0]
-    clean = run.records()
+    clean = run.rows
     assert np.mean(clean.clean_pred == clean.label) > 0.8
     assert cli(["verify", str(tmp_path / "run")]) == 0
 
@@ -287,7 +287,7 @@ def test_an_onnx_file_gives_the_records_of_the_module(vectors, tmp_path):
         "square?steps=40",
     ]
     assert cli(["audit", *models, *options, "--out", str(run)]) == 0
-    records = Run.open(run).records()
+    records = Run.open(run).rows
     assert len(records) == 2 * 12 * 2, "a clean row and one of the stage"
     same_records(records, "net", "module")
 
@@ -328,7 +328,7 @@ def test_a_network_that_the_example_exports(root, tmp_path, shared):
         )
         == 0
     )
-    same_records(Run.open(tmp_path / "run").records(), "cnn4", "module")
+    same_records(Run.open(tmp_path / "run").rows, "cnn4", "module")
 
 
 def test_a_file_that_answers_differently_twice_is_noticed(vectors, tmp_path, capsys):

@@ -81,7 +81,7 @@ def test_an_audit_is_that_of_the_right_order(place, tmp_path, capsys, model):
         0
     ].get("class_order")
     for column in ("sample_id", "label", "clean_pred", "outcome", "adv_pred", "linf"):
-        ours, theirs = (getattr(run.records(), column) for run in (named, right))
+        ours, theirs = (getattr(run.rows, column) for run in (named, right))
         assert np.array_equal(ours, theirs, equal_nan=ours.dtype.kind == "f"), column
     assert cli(["verify", str(tmp_path / "named")]) == 0
     assert "matched by name" in (tmp_path / "named" / "report.html").read_text(encoding="utf-8")
@@ -135,7 +135,7 @@ def test_a_hardened_model_keeps_its_order(place, tmp_path):
     )
     after = Run.open(tmp_path / "hard" / "after")
     assert after.manifest["models"][0]["class_order"] == [2, 1, 0]
-    records = after.records()
+    records = after.rows
     assert np.mean(records.clean_pred == records.label) > 0.8
 
 

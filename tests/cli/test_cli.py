@@ -36,7 +36,7 @@ def test_audit(work, tmp_path, ask):
         and answer["n"] == 24
         and answer["eps_text"] == EPS.split(",")
     )
-    records = Run.open(tmp_path / "run").records()
+    records = Run.open(tmp_path / "run").rows
     assert answer["clean_accuracy"]["k"] == int((records.outcome == "correct").sum())
     robust = [rate["k"] for rate in answer["robust_accuracy"]]
     assert (
@@ -49,7 +49,7 @@ def test_audit(work, tmp_path, ask):
         records.forwards[records.attack != "clean"].sum()
     )
     files = {path.name for path in (tmp_path / "run").iterdir()}
-    assert files >= {"run.toml", "manifest.json", "records", "arrays", "report.html"}
+    assert files >= {"run.toml", "manifest.json", "rows.parquet", "arrays", "report.html"}
 
 
 def test_a_dry_run_attacks_and_keeps_nothing(work, tmp_path, ask, capsys):
@@ -66,7 +66,7 @@ def test_a_dry_run_attacks_and_keeps_nothing(work, tmp_path, ask, capsys):
 
 def test_cost_at_most_is_at_most(good, work, ask):
     _, planned = ask(*audit_arguments(work, "unused", "--dry-run"), schema="plan")
-    records = Run.open(good).records()
+    records = Run.open(good).rows
     for cell in planned["cells"]:
         rows = records.attack == cell["attack"]
         assert 0 < records.forwards[rows].sum() <= cell["forwards_at_most"]
@@ -75,7 +75,7 @@ def test_cost_at_most_is_at_most(good, work, ask):
 
 def test_run_toml_repeats_the_run(good, tmp_path):
     assert cli(["audit", str(good / "run.toml"), "--out", str(tmp_path / "again")]) == 0
-    assert_same_rows(Run.open(good).records(), Run.open(tmp_path / "again").records())
+    assert_same_rows(Run.open(good).rows, Run.open(tmp_path / "again").rows)
 
 
 @pytest.mark.slow
@@ -83,7 +83,7 @@ def test_the_command_in_the_manifest_repeats_the_run(good, tmp_path):
     command = shlex.split(Run.open(good).manifest["command"])
     assert command[:2] == ["brinell", "audit"]
     assert cli([*command[1:], "--out", str(tmp_path / "again")]) == 0
-    assert_same_rows(Run.open(good).records(), Run.open(tmp_path / "again").records())
+    assert_same_rows(Run.open(good).rows, Run.open(tmp_path / "again").rows)
 
 
 def test_report(copy, ask):
@@ -454,9 +454,9 @@ def test_what_is_interrupted_goes_on(work, good, tmp_path, capsys, monkeypatch):
     printed, error = capsys.readouterr()
     assert printed == "" and "Traceback" not in error
     command = shlex.split(re.search(r"go on with (brinell .*--out '.*my run')", error)[1])
-    assert list(out.glob("records/*")), "what was computed is gone"
+    assert list(out.glob(".parts/*.parquet")), "what was computed is gone"
     assert cli(command[1:]) == 0
-    assert_same_rows(Run.open(good).records(), Run.open(out).records())
+    assert_same_rows(Run.open(good).rows, Run.open(out).rows)
 
 
 def test_version(capsys):

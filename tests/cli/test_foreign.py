@@ -323,7 +323,7 @@ def test_what_can_be_said_without_trust(foreign_run, ask):
     code, answer = ask("verify", foreign_run)
     assert code == 4 and answer["status"] == "consistent" and answer["problems"] == []
     assert "--trust" in answer["refusal"] and answer["verified_claims"]
-    next(foreign_run.glob("records/*.parquet")).unlink()
+    (foreign_run / "rows.parquet").unlink()
     assert [problem["description"] for problem in ask("verify", foreign_run)[1]["problems"]] == [
         "the file is missing"
     ]

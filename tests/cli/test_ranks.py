@@ -48,7 +48,7 @@ def slurm(rank, size, port):
 
 
 def facts_of(folder):
-    return rows_of(Run.open(folder).records(), without=("seconds",))
+    return rows_of(Run.open(folder).rows, without=("seconds",))
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from safetensors.numpy import load_file, save_file
 
-from _cli import audit_arguments, part_of, truncate
+from _cli import arrays_of, audit_arguments, truncate
 from _helpers import workspace
 from brinell.cli import run as cli
 from brinell.store.parquet import write_table
@@ -15,7 +15,7 @@ from brinell.store.run import LAYOUT, Run
 
 def test_verify_passes_on_a_good_run(good, ask, capsys):
     code, answer = ask("verify", good)
-    records = Run.open(good).records()
+    records = Run.open(good).rows
     assert code == 0 and answer["passed"] and answer["problems"] == []
     fooled = {
         (a, s)
@@ -36,7 +36,7 @@ def rehash(copy):
 
 
 def alter_array(copy, change):
-    file = part_of(copy, "arrays")
+    file = arrays_of(copy)
     arrays = load_file(file)
     name = sorted(arrays)[0]
     arrays[name] = change(arrays[name]).astype(np.float32)
@@ -45,7 +45,7 @@ def alter_array(copy, change):
 
 def alter_record(copy, column, change):
     """Changes one value in the first row of a broken sample."""
-    file = part_of(copy, "records")
+    file = copy / "rows.parquet"
     table = pq.read_table(file)
     row = table["outcome"].to_pylist().index("broken")
     values = table[column].to_pylist()
@@ -59,8 +59,11 @@ def alter_record(copy, column, change):
     write_table(file, table)
 
 
-def delete_part(copy, folder):
-    part_of(copy, folder).unlink()
+def delete_stage(copy):
+    """Delete the rows of a stage."""
+    table = pq.read_table(copy / "rows.parquet")
+    mask = [attack != "fgsm" for attack in table["attack"].to_pylist()]
+    write_table(copy / "rows.parquet", table.filter(mask))
 
 
 SPOILT = {
@@ -114,9 +117,9 @@ SPOILT = {
         "changed",
         "has another label than the first check",
     ),
-    "records deleted": (lambda c: delete_part(c, "records"), "the file is missing", None),
+    "records deleted": (lambda c: (c / "rows.parquet").unlink(), "the file is missing", None),
     "arrays deleted": (
-        lambda c: delete_part(c, "arrays"),
+        lambda c: arrays_of(c).unlink(),
         "the file is missing",
         "an input is stored, and no row says so, or the other way round",
     ),
@@ -159,7 +162,7 @@ def test_verify_is_not_deceived_by_new_hashes(good, tmp_path, ask, subtests):
 
 
 def test_a_stage_without_its_rows_is_refused(copy, capsys):
-    delete_part(copy, "records")
+    delete_stage(copy)
     rehash(copy)
     assert cli(["verify", str(copy)]) == 1
     assert "an input is stored, and no row says so" in " ".join(capsys.readouterr().out.split())
@@ -173,10 +176,10 @@ def flip_the_header(file):
 
 def test_verify_fails_on_damaged_files(good, tmp_path, ask, subtests):
     for damage in [truncate, flip_the_header]:
-        for folder in ["records", "arrays"]:
-            with subtests.test(folder=folder, damage=damage):
-                copy = shutil.copytree(good, tmp_path / f"{folder} {damage.__name__}")
-                damage(part_of(copy, folder))
+        for of_rows in (True, False):
+            with subtests.test(of_rows=of_rows, damage=damage):
+                copy = shutil.copytree(good, tmp_path / f"{of_rows} {damage.__name__}")
+                damage(copy / "rows.parquet" if of_rows else arrays_of(copy))
                 code, answer = ask("verify", copy)
                 assert code == 1 and not answer["passed"]
 

@@ -64,7 +64,7 @@ def test_videos_that_give_no_clip_are_failed_and_the_others_go_on(
         "4 of 6 samples could not be judged; the first: 1 in clean: " in warning["text"]
         and messages[1] in warning["text"]
     )
-    records = Run.open(out).records()
+    records = Run.open(out).rows
     failed = records.outcome == "failed"
     assert set(records.sample_id[failed].tolist()) == broken
     assert failed.sum() == len(broken) and not records.forwards[failed].any(), (

@@ -73,7 +73,7 @@ ON_PAPER = {
     ),
     "has no example for its help": lambda study: dataclasses.replace(study, examples=()),
     "has a layout of another verb": lambda study: dataclasses.replace(
-        study, rows=None, folder="brinell.studies.claim.run"
+        study, table_of="brinell.store.run:TABLE"
     ),
     "does not say what extra is": lambda study: with_field(study, extra=(bool, False)),
 }

@@ -326,7 +326,7 @@ def test_adversarial_examples_are_judged_as_whole_inputs(tmp_path_factory, seed,
         attack=attack,
         norm=norm,
     )
-    records = run.records()
+    records = run.rows
     records = rows.take(records, has_broken(records))
     found, ids = run.adversarial("linear", attack, range(len(x))), records.sample_id.tolist()
     assert sorted(found) == sorted(ids) and ids

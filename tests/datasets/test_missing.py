@@ -69,7 +69,7 @@ def test_attacks_leave_missing_values_alone_and_runs_verify(tmp_path, subtests):
             result = brinell.audit(Recorder(), data, eps=[0.3], norm=norm, attack=attack, out=out)
             assert 0 < result.robust(0.3).value < result.clean().value == 1
             run = Run.open(out)
-            records = run.records()
+            records = run.rows
             ids = records.sample_id[records.outcome == "broken"].tolist()
             stored = run.adversarial("Recorder", run.manifest["stages"][0]["name"], ids)
             changed = np.stack([stored[sample] for sample in ids]) != data.load(ids).numpy()

@@ -191,7 +191,7 @@ def test_audit_and_verify(tmp_path, curved):
         "attack": ("pgd?steps=10", "apgd-ce", "fab"),
     }
     run = run_audit(tmp_path / "run", model, x, y, **ask)
-    records = run.records()
+    records = run.rows
     assert set(records.distance.tolist()) == {"embedding"}
     fooled = records.outcome == "broken"
     assert 0 < fooled.sum() < len(records)

@@ -30,9 +30,9 @@ def test_a_stage_alone_attacks_what_earlier_ones_broke(tmp_path):
     sequential_run = _audit(tmp_path / "b", "square?steps=200")
     outcomes = {
         key[2]: outcome
-        for key, outcome in cells_of(independent_run.records()).items()
+        for key, outcome in cells_of(independent_run.rows).items()
         if key[1].startswith("square")
     }
-    cascaded = {key[2] for key in cells_of(sequential_run.records()) if key[1].startswith("square")}
+    cascaded = {key[2] for key in cells_of(sequential_run.rows) if key[1].startswith("square")}
     assert len(outcomes) == 8 and len(cascaded) < 8
     assert any(outcomes[sample] == "broken" for sample in outcomes.keys() - cascaded)

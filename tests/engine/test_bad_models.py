@@ -71,16 +71,14 @@ def test_the_black_box_cascade_runs_on_it(tmp_path):
     write_page(run.path)
     page = (run.path / "report.html").read_text()
     missing_checks = {
-        check.code for check in not_made(checks_of(run.records(), run.manifest, "recorder"))
+        check.code for check in not_made(checks_of(run.rows, run.manifest, "recorder"))
     }
     assert missing_checks >= {
         "zero-gradients",
         "gradient-mismatch",
         "black-box-better",
     } and missing_checks.isdisjoint({"random-answers"})
-    left_out = sum(
-        check.passed is None for check in checks_of(run.records(), run.manifest, "recorder")
-    )
+    left_out = sum(check.passed is None for check in checks_of(run.rows, run.manifest, "recorder"))
     assert f"{left_out} not made" in page and "black-box-better" in page
 
 
@@ -136,7 +134,7 @@ def test_every_cascade_runs_on_few_classes(cascades, tmp_path_factory):
             else {"norm": "linf", "eps": "0.02,0.1"}
         )
         run = run_audit(tmp_path / "run", model, x, y, attack=(cascade,), queries=20, **budgets)
-        records = run.records()
+        records = run.rows
         assert not (records.outcome == Outcome.FAILED).any()
         fooled = has_broken(records)
         assert fooled.any() and (records.adv_pred[fooled] != records.label[fooled]).all()

@@ -61,7 +61,7 @@ def data():
 
 
 def rows_of(run):
-    records = run.records()
+    records = run.rows
     return {
         field.name: getattr(records, field.name)
         for field in fields(records)

@@ -25,7 +25,7 @@ Y = np.zeros(5, dtype=int)
 def outcomes(folder, *attacks):
     """By sample what became of the last attack on it, and the state at each budget."""
     run = run_audit(folder, Recorder(threshold(0.5)), X, Y, eps="0.05,0.1,0.15,0.2", attack=attacks)
-    rows, states = cells_of(run.records()), states_of(run)
+    rows, states = cells_of(run.rows), states_of(run)
     last = {
         sample: outcome for (_, attack, sample), outcome in rows.items() if attack == attacks[-1]
     }
@@ -125,7 +125,7 @@ def test_the_fast_cascade_spends_the_full_budget_where_gradients_mislead(tmp_pat
     run = run_audit(
         tmp_path / "run", model, x.numpy(), np.zeros(24, dtype=int), eps="0.05", attack=("fast",)
     )
-    records = run.records()
+    records = run.rows
     full = [stage["name"] for stage in run.manifest["stages"] if stage["turn"]["when"] == "masked"]
     assert len(full) == 4
     assert bool((records.forwards[np.isin(records.attack, full)] > 0).any()) == (ripple > 0)
@@ -141,7 +141,7 @@ def test_the_full_budget_is_spent_where_gradient_attacks_cannot_run(tmp_path_fac
             model.access = Access(access)
             attacks = ("pgd?steps=2", "square?steps=2", "square?steps=5&when=masked")
             run = run_audit(tmp_path / "run", model, X, Y, eps="0.001", norm=norm, attack=attacks)
-            records = run.records()
+            records = run.rows
             assert bool(records.forwards[records.attack == attacks[-1]].sum() > 0) == runs
 
 

@@ -281,7 +281,7 @@ def test_gradients_of_a_network_trained_in_another_norm_are_found_out(root, shar
         root, shared, "mnist", "lenet5", "mnist_weights/lenet5_advtrained", 60
     )
     run = run_audit(tmp_path / "run", model, x, y, norm="l2", eps="2")
-    (result,) = summarise(run.manifest, run.records(), "").models
+    (result,) = summarise(run.manifest, run.rows, "").models
     assert Code.PROBE_AHEAD in {check.code for check in result.checks if check.passed is False}
     assert result.robust_accuracy[-1].k <= 2
 

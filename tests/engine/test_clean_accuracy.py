@@ -91,13 +91,13 @@ def test_an_audit_says_so_before_anything_else(tmp_path):
     x, y, base = data()
     model = Recorder(lambda z: base(z.flip(1)), COLOUR, CLASSES)
     run = run_audit(tmp_path / "run", model, x, y, attack="fgsm", eps="4/255")
-    result = summarise_model(run.manifest, run.records(), "run", "recorder")
+    result = summarise_model(run.manifest, run.rows, "run", "recorder")
     assert [check.code for check in result.checks if check.passed is False][0] == Code.CLEAN
     assert result.verdict.startswith("Do not rely on")
     assert any("BGR" in check.text for check in result.checks if check.code == Code.CLEAN)
     assert any(warning.code == Code.CLEAN for warning in result.warnings)
     probe_forwards = run.manifest["probes"]["recorder"]["forwards"]
-    attack_forwards = int((run.records().forwards + run.records().judge_forwards).sum())
+    attack_forwards = int((run.rows.forwards + run.rows.judge_forwards).sum())
     assert model.queries + asked_elsewhere(run) == probe_forwards + attack_forwards
 
 
@@ -111,7 +111,7 @@ def test_a_model_that_is_never_right_is_told_why(tmp_path):
         attack="fgsm",
         eps="4/255",
     )
-    result = summarise_model(run.manifest, run.records(), "run", "recorder")
+    result = summarise_model(run.manifest, run.rows, "run", "recorder")
     assert result.clean_accuracy.k == 0
     assert "misclassifies every clean input" in result.verdict
     assert any("label plus 1" in check.text for check in result.checks if check.code == Code.CLEAN)
@@ -124,7 +124,7 @@ def test_errors_on_distorted_inputs_are_no_mistake(tmp_path):
     )
     plan.dataset.info = replace(plan.dataset.info, distorted=True)
     run = run_plan(plan, tmp_path / "run")
-    result = summarise_model(run.manifest, run.records(), "run", "recorder")
+    result = summarise_model(run.manifest, run.rows, "run", "recorder")
     assert result.clean_accuracy.k == 0 and not result.warnings
     assert not any(check.passed is False for check in result.checks)
     assert not any("classes" in step.text for step in next_steps(run.manifest, result, 0))

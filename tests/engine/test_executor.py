@@ -26,21 +26,21 @@ def by_one(tmp_path_factory):
 
 def test_rows_and_inputs_are_those_of_one_worker(by_one, tmp_path):
     expected, attacked = (
-        rows_of(by_one.records(), without=("seconds",)),
-        set(by_one.records().attack) - {CLEAN},
+        rows_of(by_one.rows, without=("seconds",)),
+        set(by_one.rows.attack) - {CLEAN},
     )
     assert len(attacked) == 2 and arrays_of(by_one)
     for count in (2, 5):
         pool = pool_of(tmp_path, count, count)
         finished = run_plan(tmp_path / f"run-{count}", pool)
-        assert rows_of(finished.records(), without=("seconds",)) == expected and arrays_of(
+        assert rows_of(finished.rows, without=("seconds",)) == expected and arrays_of(
             finished
         ) == arrays_of(by_one)
         assert pool.most_running == count
 
 
 def test_deaths_of_workers_and_drivers_lose_nothing(by_one, tmp_path):
-    expected = rows_of(by_one.records(), without=("seconds",))
+    expected = rows_of(by_one.rows, without=("seconds",))
     pools = []
 
     def pool(number):
@@ -48,7 +48,7 @@ def test_deaths_of_workers_and_drivers_lose_nothing(by_one, tmp_path):
         return pools[-1]
 
     finished = retried(pool, partial(run_plan, tmp_path / "run"))
-    assert rows_of(finished.records(), without=("seconds",)) == expected and arrays_of(
+    assert rows_of(finished.rows, without=("seconds",)) == expected and arrays_of(
         finished
     ) == arrays_of(by_one)
     assert sum(pool.killed for pool in pools) > 3

@@ -105,7 +105,7 @@ def findings(name, out):
     brinell.audit(make().eval() if isinstance(make(), nn.Module) else make(), (X, Y), out=out,
                   **({"eps": "0.03,0.06,0.12", "attack": CASCADE} | settings))  # fmt: skip
     run = Run.open(out, thresholds=True)
-    manifest, records = run.manifest, run.records()
+    manifest, records = run.manifest, run.rows
     facts = {
         key: manifest.get(key)
         for key in (

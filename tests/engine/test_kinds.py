@@ -283,7 +283,7 @@ def test_what_the_kind_is_recognised_by_is_counted_and_asked_once(tmp_path):
     """
     model, y = Recorder(softmax, SIX, 3), mlp(6, 3)(X).argmax(1)
     run = run_audit(tmp_path / "run", model, X, y, eps="0.02", attack=("fgsm",))
-    records, costs = run.records(), run.manifest["probes"]["recorder"]
+    records, costs = run.rows, run.manifest["probes"]["recorder"]
     assert run.manifest["answers"] == {"recorder": "probabilities"} and [
         len(x) for x in model.calls[:2]
     ] == [SAMPLES, len(X)]
@@ -298,7 +298,7 @@ def test_what_the_kind_is_recognised_by_is_counted_and_asked_once(tmp_path):
         tmp_path / "run", resumed, X, y, resume=True, eps="0.02", attack=("fgsm",)
     )
     assert resumed_run.manifest["probes"]["recorder"] == costs and not resumed.queries
-    assert rows_of(resumed_run.records()) == rows_of(records)
+    assert rows_of(resumed_run.rows) == rows_of(records)
     proof = Recorder(softmax, SIX, 3)
     assert verify(run, plan_of(proof, X, y, eps="0.02", attack=("fgsm",))).passed
 

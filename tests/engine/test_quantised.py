@@ -47,9 +47,9 @@ def test_what_is_broken_stays_broken_once_it_is_rounded_inside_eps(tmp_path_fact
     for eps in ["0.1", "0.3", "26/255"]:
         tmp_path = tmp_path_factory.mktemp("row")
         run = run_at(tmp_path / "run", eps)
-        result = summarise_model(run.manifest, run.records(), "run", "recorder")
+        result = summarise_model(run.manifest, run.rows, "run", "recorder")
         assert result.robust_accuracy[-1].k == 0 == result.quantised_robust_accuracy[-1].k
-        records = run.records()
+        records = run.rows
         fooled = has_broken(records)
         assert np.ma.filled(records.quantised_within[fooled], False).all() and fooled.sum() == 20
 
@@ -59,7 +59,7 @@ def test_what_needs_the_last_half_level_is_told_to_be_lost(tmp_path):
     count.
     """
     run = run_at(tmp_path / "run", "0.1,26/255", threshold=103.2 / 255)
-    result = summarise_model(run.manifest, run.records(), "run", "recorder")
+    result = summarise_model(run.manifest, run.rows, "run", "recorder")
     assert [rate.k for rate in result.robust_accuracy] == [0, 0]
     assert [rate.k for rate in result.quantised_robust_accuracy] == [10, 0]
 
@@ -76,7 +76,7 @@ def test_every_forward_of_it_is_counted_and_verified(tmp_path):
 
     model = Shared(mean_above(103.2 / 255), IMAGE)
     run = run_audit(tmp_path / "run", model, x, np.zeros(20, int), attack="fgsm", eps="0.1,26/255")
-    records = run.records()
+    records = run.rows
     forwards = int((records.forwards + records.judge_forwards).sum())
     assert (
         model.queries + asked_elsewhere(run)

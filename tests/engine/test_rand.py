@@ -43,7 +43,7 @@ class Noisy(Recorder):
 
 
 def fooled(run, attack):
-    records = run.records()
+    records = run.rows
     return records.sample_id[(records.attack == attack) & has_broken(records)].tolist()
 
 
@@ -103,18 +103,16 @@ def test_a_model_without_noise_has_the_same_verdict(tmp_path):
         zip(("bim?steps=3&eot=3", "fgsm?eot=3", CLEAN), ("bim?steps=3", "fgsm", CLEAN), strict=True)
     )
     cost = {key: (f, b, j) for key, f, b, j in costs(single)}
-    assert cells_of(single.records()) == {
+    assert cells_of(single.rows) == {
         (model, names[attack], sample): outcome
-        for (model, attack, sample), outcome in cells_of(three.records()).items()
+        for (model, attack, sample), outcome in cells_of(three.rows).items()
     }
     for (model, attack, sample), *spent in costs(three):
         assert tuple(spent) == tuple(3 * passes for passes in cost[model, names[attack], sample])
 
 
 def costs(run):
-    columns = [
-        cells_of(run.records(), name) for name in ("forwards", "backwards", "judge_forwards")
-    ]
+    columns = [cells_of(run.rows, name) for name in ("forwards", "backwards", "judge_forwards")]
     return [(key, *(column[key] for column in columns)) for key in columns[0]]
 
 
@@ -160,7 +158,7 @@ def test_a_random_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
     }
     assert found
     run = run_plan(plan(), tmp_path / "run", resume=True)
-    broken = cells_of(run.records(), "broken")
+    broken = cells_of(run.rows, "broken")
     assert all(broken[key] <= eps for key, eps in found.items())
 
 

@@ -280,8 +280,8 @@ def _audit(folder, size):
 @pytest.mark.parametrize("size", [2, 3])
 def test_rows_and_inputs_are_those_of_one_rank(by_one, tmp_path, size):
     finished = _audit(tmp_path, size)
-    expected = rows_of(by_one.records(), without=("seconds",))
-    assert rows_of(finished.records(), without=("seconds",)) == expected
+    expected = rows_of(by_one.rows, without=("seconds",))
+    assert rows_of(finished.rows, without=("seconds",)) == expected
     assert arrays_of(finished) == arrays_of(by_one) and arrays_of(by_one)
 
 

@@ -51,7 +51,7 @@ def test_an_audit_and_a_study_on_ray(tmp_path, counts):
     import ray
 
     assert {node["NodeManagerAddress"] for node in ray.nodes()} == {"127.0.0.1"}
-    first, second = (Run.open(tmp_path / f"run-{count}").records() for count in (1, 2))
+    first, second = (Run.open(tmp_path / f"run-{count}").rows for count in (1, 2))
     for name in ("sample_id", "attack", "broken", "margin", "linf", "forwards"):
         assert (
             np.ma.filled(getattr(first, name), -1).tolist()

@@ -30,7 +30,7 @@ def _run(out, lead, **settings):
 
 def test_much_distance_and_no_success_is_remarked(tmp_path):
     run = _run(tmp_path / "run", lead=3.0)
-    [model] = summarise(run.manifest, run.records(), str(run.path)).models
+    [model] = summarise(run.manifest, run.rows, str(run.path)).models
     assert [(remark.attack, remark.code) for remark in model.remarks] == [
         (ATTACK, "policy"),
         (ATTACK, "distance-without-success"),
@@ -48,6 +48,6 @@ def test_much_distance_and_no_success_is_remarked(tmp_path):
 
 def test_an_attack_that_succeeds_tells_its_policy_and_nothing_else(tmp_path):
     run = _run(tmp_path / "run", lead=0.05)
-    [model] = summarise(run.manifest, run.records(), str(run.path)).models
+    [model] = summarise(run.manifest, run.rows, str(run.path)).models
     assert model.robust_accuracy[0].k == 0
     assert [remark.code for remark in model.remarks] == ["policy"]

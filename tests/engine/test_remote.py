@@ -61,16 +61,16 @@ def local(tmp_path_factory):
 
 def spent_queries(run):
     """Forwards that the run owns to: of rows, of the judge, of the checks."""
-    records, probes = run.records(), run.manifest["probes"]["net"]
+    records, probes = run.rows, run.manifest["probes"]["net"]
     return int(records.forwards.sum() + records.judge_forwards.sum()) + probes["forwards"]
 
 
 def test_the_records_are_those_of_the_model_itself(tmp_path, local):
     server = InferenceServer(served, (6,))
     run = audit_of(server, tmp_path / "run")
-    assert rows_of(run.records(), without=COSTS) == rows_of(local.records(), without=COSTS)
+    assert rows_of(run.rows, without=COSTS) == rows_of(local.rows, without=COSTS)
     assert run.manifest["traffic"]["net"]["inputs"] == spent_queries(run)
-    assert (Outcome.BROKEN in run.records().outcome) and (Outcome.SURVIVED in run.records().outcome)
+    assert (Outcome.BROKEN in run.rows.outcome) and (Outcome.SURVIVED in run.rows.outcome)
     assert run.manifest["models"][0]["served"]["answers"] == "scores"
 
 
@@ -78,7 +78,7 @@ def test_one_request_in_ten_that_fails_changes_no_record(tmp_path, local):
     """The same rows, and each query counted once."""
     server = InferenceServer(served, (6,), faults=lambda number: "503" if number % 10 == 7 else "")
     run = audit_of(server, tmp_path / "run")
-    assert rows_of(run.records(), without=COSTS) == rows_of(local.records(), without=COSTS)
+    assert rows_of(run.rows, without=COSTS) == rows_of(local.rows, without=COSTS)
     traffic = run.manifest["traffic"]["net"]
     assert traffic["inputs"] == spent_queries(run) == server.rows - 4, (
         "four probes show what it answers"
@@ -105,7 +105,7 @@ def test_a_sample_that_the_server_refuses_stands_as_failed_and_the_others_go_on(
         float(X[:, 0].sort().values[-3]) + 1e-4
     )  # two samples are refused as they are, some more on the way
     run = audit_of(InferenceServer(picky(limit), (6,)), tmp_path / "run", eps="0.02,0.1")
-    records = run.records()
+    records = run.rows
     cells = cells_of(records)
     failed_samples = [
         sample for sample in range(24) if cells["net", "clean", sample] == Outcome.FAILED
@@ -126,7 +126,7 @@ def test_a_sample_that_the_server_refuses_stands_as_failed_and_the_others_go_on(
     states = states_of(run)
     assert all(states["net", "square?steps=30", sample, 0.02] == "failed" for sample in later)
     reference = cells_of(
-        audit_of(InferenceServer(served, (6,)), tmp_path / "fine", eps="0.02,0.1").records()
+        audit_of(InferenceServer(served, (6,)), tmp_path / "fine", eps="0.02,0.1").rows
     )
     assert all(
         cells[key] == reference[key] for key in cells if key[2] not in later | set(failed_samples)
@@ -159,9 +159,7 @@ def test_a_sample_answered_with_nan_fails_alone(tmp_path):
         output = {"name": "y", "datatype": "FP32", "shape": list(y.shape), "data": y.tolist()}
         return {"outputs": [output]}
 
-    cells = cells_of(
-        audit_of(InferenceServer(function, (6,), reply=reply), tmp_path / "run").records()
-    )
+    cells = cells_of(audit_of(InferenceServer(function, (6,), reply=reply), tmp_path / "run").rows)
     assert [s for s in range(24) if cells["net", "clean", s] == Outcome.FAILED] == [5]
 
 
@@ -212,13 +210,13 @@ def test_the_command_line(tmp_path, capsys, monkeypatch):
             "check the server, then try again" in line
             and f"brinell audit --resume --out {out}" in line
         )
-        assert list(out.glob(".parts/*~*.parquet")) and list(out.glob("records/*.parquet"))
+        assert list(out.glob(".parts/*~*.parquet")) and list(out.glob(".parts/1-00-clean.parquet"))
         server.faults = lambda number: ""
         assert cli(["audit", "--resume", "--out", str(out)]) == 0
         full_run = tmp_path / "whole"
         assert cli([*words[:-1], str(full_run)]) == 0
         assert cli(["verify", str(out)]) == 0
-    assert_same_rows(Run.open(out).records(), Run.open(full_run).records())
+    assert_same_rows(Run.open(out).rows, Run.open(full_run).rows)
     for path in [*out.rglob("*"), *full_run.rglob("*")]:
         assert not path.is_file() or b"s3cret" not in path.read_bytes(), path
     assert "s3cret" not in "".join(capsys.readouterr())

@@ -36,7 +36,7 @@ def table(run, attack, model="recorder"):
 
 def facts(run, attack, *columns, model="recorder"):
     """By sample of the rows of a stage, some columns."""
-    rows = run.records()
+    rows = run.rows
     of_stage = np.flatnonzero((rows.attack == attack) & (rows.model == model))
     values = zip(
         *(np.ma.asarray(getattr(rows, name))[of_stage].tolist() for name in columns), strict=True
@@ -102,7 +102,7 @@ def test_every_column_by_hand(tmp_path):
 def test_what_the_records_say_is_what_the_model_was_asked(tmp_path):
     model = recorder()
     run = run_audit(tmp_path / "run", model, X, Y, eps=EPS, attack=("fgsm", "bim?steps=3"))
-    records = run.records()
+    records = run.rows
     probe_forwards = run.manifest["probes"]["recorder"][
         "forwards"
     ]  # for the checks before the attacks, outside the records
@@ -194,9 +194,9 @@ def audit_mlp(out, **request):
 
 def test_batch_and_group_size_do_not_matter(tmp_path):
     runs = [audit_mlp(tmp_path / str(size), batch_size=size) for size in (3, 128)]
-    rows = [rows_of(run.records(), without=INEXACT) for run in runs]
+    rows = [rows_of(run.rows, without=INEXACT) for run in runs]
     assert rows[0] == rows[1]
-    records = runs[0].records()
+    records = runs[0].rows
     assert 5 < len(set(records.sample_id[has_broken(records)].tolist())) < 20
     for attack in ("pgd?steps=4", "apgd-dlr?steps=6"):
         stored = [run.adversarial("mlp", attack, range(20)) for run in runs]
@@ -207,7 +207,7 @@ def test_batch_and_group_size_do_not_matter(tmp_path):
 
 def test_the_same_run_twice_is_the_same_to_the_bit(tmp_path):
     first, two = (audit_mlp(tmp_path / name) for name in "ab")
-    assert rows_of(first.records()) == rows_of(two.records())
+    assert rows_of(first.rows) == rows_of(two.rows)
     arrays = [name for name in first.manifest["files"] if name.startswith("arrays/")]
     assert arrays and all(
         first.manifest["files"][name] == two.manifest["files"][name] for name in arrays
@@ -223,8 +223,8 @@ def test_several_models_are_as_each_alone(tmp_path):
         run_audit(tmp_path / model.name, model, X, Y, eps=EPS, attack=("fgsm",))
         for model in models()
     ]
-    assert rows_of(joint_run.records()) == sorted(
-        rows_of(single_runs[0].records()) + rows_of(single_runs[1].records()), key=str
+    assert rows_of(joint_run.rows) == sorted(
+        rows_of(single_runs[0].rows) + rows_of(single_runs[1].rows), key=str
     )
     assert [model["name"] for model in joint_run.manifest["models"]] == ["near", "far"]
     assert table(joint_run, "fgsm", "near") == FIRST
@@ -237,7 +237,7 @@ def test_several_models_are_as_each_alone(tmp_path):
 def test_eps_zero_alone(tmp_path):
     model = recorder()
     run = run_audit(tmp_path / "run", model, X, Y, eps="0", attack=("fgsm",))
-    records = run.records()
+    records = run.rows
     probe_forwards = run.manifest["probes"]["recorder"]["forwards"]
     assert records.attack.tolist() == [CLEAN] * 5 and model.queries == 5 + probe_forwards, (
         "beyond a look each, and those of the checks"
@@ -258,7 +258,7 @@ def test_query_budget_holds_for_attack_and_bisection(tmp_path_factory, subtests)
                 attack=("fgsm", "bim?steps=3"),
                 queries=queries,
             )
-            records = run.records()
+            records = run.rows
             attacked = np.ma.filled(records.attacked, 0.2)
             attacks = 2 + np.round(
                 (attacked - np.where(has_broken(records), records.broken, attacked)) / 0.05
@@ -372,7 +372,7 @@ def test_success_of_quantised_examples(tmp_path):
     outcomes = {}
     for eps in ("0.03", "0.06", "0.1"):
         run = run_audit(tmp_path / eps, model, x, [0], eps=eps, attack=("fgsm",), domain=domain)
-        records = run.records()
+        records = run.rows
         row = has_broken(records)
         outcomes[eps] = (
             records.adv_pred[row].tolist()

@@ -34,7 +34,7 @@ def net():
 
 
 def outcomes(run, eps):
-    records = run.records()
+    records = run.rows
     rows = np.isclose(np.ma.filled(records.attacked, 0), eps)
     return dict(zip(records.sample_id[rows].tolist(), records.outcome[rows].tolist(), strict=True))
 
@@ -52,7 +52,7 @@ def test_only_the_target_class_counts(attacks, tmp_path):
     for attack in attacks:
         run = run_audit(tmp_path / attack, net(), X, Y, attack=(attack,), eps="0.21", targeted="2")
         assert outcomes(run, 0.21) == {0: "broken", 1: "survived", 2: "broken", 3: "survived"}
-        records = run.records()
+        records = run.rows
         fooled = records.outcome == Outcome.BROKEN
         assert (
             (records.adv_pred[fooled] == 2).all()
@@ -68,7 +68,7 @@ def test_only_the_target_class_counts(attacks, tmp_path):
 
 def test_samples_of_the_target_class_are_left_out(tmp_path):
     run = run_audit(tmp_path / "run", net(), X, Y, attack=("pgd",), eps="0.21", targeted="0")
-    records = run.records()
+    records = run.rows
     assert set(records.sample_id.tolist()) == {0, 1, 2} and (records.target == 0).all()
 
 
@@ -76,7 +76,7 @@ def test_each_sample_has_its_least_likely_class(tmp_path):
     run = run_audit(
         tmp_path / "run", net(), X, Y, attack=("pgd",), eps="0.21", targeted="least-likely"
     )
-    records = run.records()
+    records = run.rows
     clean = records.attack == CLEAN
     assert records.target[clean].tolist() == bands(torch.as_tensor(X)).argmin(1).tolist()
 
@@ -84,7 +84,7 @@ def test_each_sample_has_its_least_likely_class(tmp_path):
 def test_a_random_class_is_never_the_true_one_and_the_same_again(tmp_path):
     x, y = np.repeat(X[:1], 40, axis=0), np.ones(40, dtype=np.int64)
     run = run_audit(tmp_path / "run", net(), x, y, attack=("fgsm",), eps="0.1", targeted="random")
-    clean = run.records().target[run.records().attack == CLEAN]
+    clean = run.rows.target[run.rows.attack == CLEAN]
     assert set(clean.tolist()) == {0, 2}
     repeat = run_audit(
         tmp_path / "again",
@@ -96,7 +96,7 @@ def test_a_random_class_is_never_the_true_one_and_the_same_again(tmp_path):
         targeted="random",
         batch_size=7,
     )
-    assert repeat.records().target[repeat.records().attack == CLEAN].tolist() == clean.tolist()
+    assert repeat.rows.target[repeat.rows.attack == CLEAN].tolist() == clean.tolist()
 
 
 def test_verification_judges_by_the_target_class(tmp_path_factory, subtests):

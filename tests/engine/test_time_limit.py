@@ -69,7 +69,7 @@ def whole(tmp_path_factory):
 
 def smallest(run: Run, name: str) -> np.ndarray:
     """(n,) the smallest budget at which each sample was broken, inf for none."""
-    records = run.records()
+    records = run.rows
     of_model = (records.model == name) & has_broken(records)
     least = np.full(N, np.inf)
     np.minimum.at(least, records.sample_id[of_model], records.broken[of_model])
@@ -91,10 +91,10 @@ def test_a_stopped_run_is_an_upper_bound_and_is_resumed(whole, tmp_path, share):
         assert model.complete == (model.model not in left)
         # Stages come in turn: those that are left are the last.
         assert list(left.get(model.model, [])) == list(ATTACK)[-len(left.get(model.model, [])) :]
-        assert (run.part(model.model, CLEAN).sample_id == np.arange(N)).all()
+        assert (run.of_stage(model.model, CLEAN).sample_id == np.arange(N)).all()
     assert TIME_UP in study.write_page(run.path).read_text()
 
     resumed = carry_out(run.path, resume=True)
     assert "left" not in resumed.manifest and study.open(run.path).exit_code == 0
-    assert_same_rows(resumed.records(), unstopped.records())
+    assert_same_rows(resumed.rows, unstopped.rows)
     assert resumed.manifest["checks"].keys() == unstopped.manifest["checks"].keys()

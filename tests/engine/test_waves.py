@@ -71,10 +71,10 @@ def whole(tmp_path_factory):
 @pytest.mark.parametrize("until", ["robust:0.9", "0.2", "robust:0.01"])
 def test_rows_are_a_prefix(whole, tmp_path, until):
     finished, looks = audit(tmp_path / "run", until)
-    records = finished.records()
+    records = finished.rows
     ids = np.unique(records.sample_id)
     assert looks[-1] == looks[-2] == len(ids) < 60
-    assert rows_within(records, ids) == rows_within(whole.records(), ids)
+    assert rows_within(records, ids) == rows_within(whole.rows, ids)
     for stage in finished.manifest["stages"]:
         names = [finished.manifest["models"][0]["name"], stage["name"], ids]
         stored, expected = finished.adversarial(*names), whole.adversarial(*names)
@@ -89,12 +89,12 @@ def test_an_interrupted_audit_goes_on_to_the_same_rows(tmp_path):
         audit(tmp_path / "run", "0.17", kill_at=2)
     assert Run.open(tmp_path / "run").manifest["left"], "a look says that waves are left"
     resumed, _ = audit(tmp_path / "run", "0.17", resume=True)
-    ids = np.unique(finished.records().sample_id)
-    assert rows_within(resumed.records(), ids) == rows_within(finished.records(), ids)
+    ids = np.unique(finished.rows.sample_id)
+    assert rows_within(resumed.rows, ids) == rows_within(finished.rows, ids)
     assert resumed.manifest["waves"] == finished.manifest["waves"]
     # A finished folder is not attacked again.
     finished_again, later = audit(tmp_path / "run", "0.17", resume=True)
-    assert len(later) == 1 and len(finished_again.records()) == len(finished.records())
+    assert len(later) == 1 and len(finished_again.rows) == len(finished.rows)
 
 
 def test_workers_make_the_same_waves(tmp_path):
@@ -104,8 +104,8 @@ def test_workers_make_the_same_waves(tmp_path):
         command = audit_command(make_plan, tmp_path / f"worker-{count}")
         pool = Workers(command, count, random.Random(count), deaths=0.1)
         finished, _ = audit(tmp_path / f"run-{count}", "0.2", pool=pool)
-        rows.append(rows_within(finished.records(), np.arange(60)))
-        assert len(finished.records()) > 20
+        rows.append(rows_within(finished.rows, np.arange(60)))
+        assert len(finished.rows) > 20
     assert rows[0] == rows[1]
 
 

@@ -127,7 +127,7 @@ def test_an_audit_by_names_gives_the_rows_of_the_right_order(tmp_path):
         (raw,) = models_of(network, data(classes), "", in_order=False)
         assert raw.info.class_order == () and raw.info.class_names == ("frog", "cat", "dog")
         brinell.audit(network, data(classes), out=tmp_path / classes[0], **options)
-        records = Run.open(tmp_path / classes[0]).records()
+        records = Run.open(tmp_path / classes[0]).rows
         fooled = records.outcome == Outcome.BROKEN
         named = [
             np.array([*classes])[column]

@@ -52,7 +52,7 @@ def test_one_command_audits_it(tmp_path, capsys, monkeypatch, network, served):
         == 0
     )
     assert not json.loads(capsys.readouterr().out)["remarks"]
-    records, manifest = Run.open(out).records(), Run.open(out).manifest
+    records, manifest = Run.open(out).rows, Run.open(out).manifest
     forwards = (
         int(records.forwards.sum() + records.judge_forwards.sum())
         + manifest["probes"]["digits-cnn"]["forwards"]
@@ -62,7 +62,7 @@ def test_one_command_audits_it(tmp_path, capsys, monkeypatch, network, served):
         "requests": manifest["traffic"]["digits-cnn"]["requests"],
     }
     assert cli([*words, "--model", "digits-cnn", "--out", str(tmp_path / "here")]) == 0
-    local_records = Run.open(tmp_path / "here").records()
+    local_records = Run.open(tmp_path / "here").rows
     assert np.isin(["broken", "survived"], local_records.outcome).all()
     assert_same_rows(records, local_records)
     assert cli(["verify", str(out)]) == 0 and (out / "report.html").is_file()

@@ -12,7 +12,7 @@ from brinell.reports.statements import class_sentence
 from brinell.reports.steps import next_steps
 from brinell.reports.values import Curve, Samples, Table
 from brinell.store.run import Run
-from brinell.studies.audit.run import open_result
+from brinell.studies.register import open_folder
 
 CLASSES = ["ant", "bee", "cow"]
 INF = np.inf
@@ -40,7 +40,7 @@ def test_every_figure_stands_where_it_belongs(make):
             eps,
             CLASSES,
         )
-        result = open_result(run)
+        result = open_folder(run)
         report, above = result.report(), [i for i, e in enumerate(eps) if e]
         first, shown = result.models[0], tables(report)
         curve = next(block for block in report.blocks if isinstance(block, Curve))
@@ -90,7 +90,7 @@ def test_classes_on_the_page_and_in_the_file(make):
     for number in (20, 21, 300):
         names = [f"class {i} with a long name" for i in range(number)]
         run = make({"net": breaks(2 * number, 0)}, np.arange(2 * number) % number, [0.1], names)
-        report = open_result(run).report()
+        report = open_folder(run).report()
         on_page = [
             block
             for block in report.blocks
@@ -105,11 +105,11 @@ def test_classes_on_the_page_and_in_the_file(make):
 
 def test_what_is_said_where_nothing_and_where_all_is_broken(make):
     labels = np.arange(40) % 2
-    report = open_result(make({"net": np.full((2, 40), INF)}, labels, [0.1], ["a", "b"])).report()
+    report = open_folder(make({"net": np.full((2, 40), INF)}, labels, [0.1], ["a", "b"])).report()
     (samples,) = [block for block in report.blocks if isinstance(block, Samples)]
     assert samples.text == "All 40 samples. No adversarial input was found." and not samples.views
     models = {"net": np.full((2, 40), 0.01), "two": np.full((2, 40), 0.01)}
-    report = open_result(make(models, labels, [0.1, 0.2], ["a", "b"])).report()
+    report = open_folder(make(models, labels, [0.1, 0.2], ["a", "b"])).report()
     assert report.sentences[0].startswith(
         "net and two have the same robust accuracy at 26/255: 0.0"
     )
@@ -119,7 +119,7 @@ def test_names_act_nowhere_and_a_page_fetches_nothing(make):
     bad = "<script>alert(1)</script>"
     warning = {"code": "odd", "model": None, "text": f"beware of {bad}"}
     path = make({bad: breaks(40, 0)}, np.arange(40) % 2, [0.1], [bad, "a&b"], warnings=[warning])
-    page = html.page(open_result(path).report())
+    page = html.page(open_folder(path).report())
     assert (
         "<script>alert" not in page and page.count("<script") == 2 and "eware of &lt;script" in page
     )
@@ -134,7 +134,7 @@ def test_checks_are_one_sentence_and_one_note(make, synthetic):
         {"code": code, "passed": code not in failed, "text": f"words about {code}"}
         for code in synthetic.CODES
     ]
-    report = open_result(
+    report = open_folder(
         make({"net": breaks(60, 0)}, np.arange(60) % 3, [0.1, 9], CLASSES, checks={"net": checks})
     ).report()
     assert any(
@@ -152,7 +152,7 @@ def steps(make, robust, *, n=200, total=200, weak=None, checks=(), **changes):
     classes."""
     run = Run.open(make({"net": breaks(60, 0)}, np.arange(60) % 3, [0.1, 0.2], CLASSES, **changes))
     run.manifest["data"]["total"] = total
-    model = open_result(run.path).models[0]
+    model = open_folder(run.path).models[0]
     rates = [rate(k, n, eps=eps) for k, eps in zip(robust, (0.1, 0.2), strict=True)]
     model = model.model_copy(
         update={
@@ -201,7 +201,7 @@ def test_the_next_step_is_what_changes_most(make):
 def test_classes_that_are_alike_are_not_said_to_differ(make):
     """Property: at a level of 5 %, classes with one true rate get the caveat."""
     doubts = []
-    model = open_result(make({"net": breaks(60, 0)}, np.arange(60) % 3, [0.1], CLASSES)).models[0]
+    model = open_folder(make({"net": breaks(60, 0)}, np.arange(60) % 3, [0.1], CLASSES)).models[0]
     for seed in range(30):
         rng = np.random.default_rng(seed)
         counts = rng.binomial(40, 0.4, int(rng.integers(2, 30))).tolist()
@@ -224,7 +224,7 @@ def test_classes_that_are_alike_are_not_said_to_differ(make):
 def test_warnings_come_before_notes(make):
     warnings = [{"code": "v", "model": None, "text": "of all"}]
     settings = {"warnings": warnings, "remarks": {"net": {"apgd-ce": {"odd": "of one attack"}}}}
-    result = open_result(
+    result = open_folder(
         make({"net": breaks(40, 0)}, np.arange(40) % 5, [0.1], list("abcde"), **settings)
     )
     notes = result.report().notes

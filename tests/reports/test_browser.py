@@ -15,8 +15,8 @@ import brinell
 from _browser import ALL_VIEWS, check_everywhere, chromium, open_page
 from _pages import faults_in
 from brinell.reports import html
-from brinell.studies.audit.run import open_result
 from brinell.studies.dossier import write_dossier
+from brinell.studies.register import open_folder
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 EPS = [i / 40 for i in range(9)]
@@ -24,7 +24,7 @@ CLASSES = ["=1+1", "+dog", "great white shark, Carcharodon carcharias", "hen", *
 
 
 def write(run):
-    return open_result(run).write()
+    return open_folder(run).write()
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ def images(markup: str) -> list[np.ndarray]:
 
 def draw_closest(run: Run, model: str = "net") -> dict[int, Example]:
     """The closest adversarial example of every sample whose clean input the run keeps."""
-    clean, records = run.clean(), run.records()
+    clean, records = run.clean(), run.rows
     closest = take(records, shown.closest_rows(records, model, "linf"))
     pictured = take(closest, np.isin(closest.sample_id, list(clean)))
     return shown.draw_examples(run, pictured, model, clean)

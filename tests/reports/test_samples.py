@@ -15,7 +15,7 @@ from brinell.reports.samples import where
 from brinell.reports.values import Samples
 from brinell.store.run import Run
 from brinell.studies.audit import samples
-from brinell.studies.audit.run import open_result
+from brinell.studies.register import open_folder
 
 NAMES = [
     '<script>alert("1")</script>',
@@ -27,7 +27,7 @@ NAMES = [
 
 
 def block_of(path) -> Samples:
-    (block,) = [b for b in open_result(path).report().blocks if isinstance(b, Samples)]
+    (block,) = [b for b in open_folder(path).report().blocks if isinstance(b, Samples)]
     return block
 
 
@@ -57,7 +57,7 @@ def test_states_at_every_budget_are_those_of_the_curve(make):
         content = block_of(run.path).content
         rows = [dict(zip(content["columns"], row, strict=True)) for row in content["rows"]]
         for number, model in enumerate(content["models"]):
-            cells = grid(run.records(), run.manifest, model)
+            cells = grid(run.rows, run.manifest, model)
             worst = worst_case(cells)
             of_model = {row["sample"]: row for row in rows if row["model"] == number}
             assert sorted(of_model) == cells.ids.tolist()
@@ -73,7 +73,7 @@ def test_states_at_every_budget_are_those_of_the_curve(make):
 def test_answers_and_distances_are_those_of_the_closest_row(make):
     for seed in range(6):
         run = Run.open(random_run(make, seed, NAMES))
-        records, content = run.records(), block_of(run.path).content
+        records, content = run.rows, block_of(run.path).content
         for values in content["rows"]:
             row = dict(zip(content["columns"], values, strict=True))
             is_row = (records.model == content["models"][row["model"]]) & (
@@ -111,7 +111,7 @@ def test_large_pictures_lie_beside_the_page(make, monkeypatch, kind):
     """The page names each file that is there, no other, and holds the same pictures otherwise."""
     shape = {"image": (3, 12, 9), "signal": (2, 90), "vector": (7,), "video": (3, 4, 8, 8)}[kind]
     path = random_run(make, 1, NAMES, kind=kind, shape=shape)
-    result = open_result(path)
+    result = open_folder(path)
     embedded = stored(result.write().read_text(encoding="utf-8"))
     assert not (path / "samples").exists()
     monkeypatch.setattr(html, "EMBEDDED", 1)
@@ -130,7 +130,7 @@ def test_large_pictures_lie_beside_the_page(make, monkeypatch, kind):
 def test_names_of_any_script_act_nowhere(make):
     for seed in range(4):
         path = random_run(make, seed, NAMES)
-        page = open_result(path).write().read_text(encoding="utf-8")
+        page = open_folder(path).write().read_text(encoding="utf-8")
         assert page.count("<script") == 2 and page.count("</script") == 2
         assert stored(page)["models"] == [m["name"] for m in Run.open(path).manifest["models"]]
         assert "<img src=x" not in page

@@ -462,7 +462,7 @@ def test_every_forward_of_an_audit_is_counted(tmp_path):
         attack=("rlab?steps=20&refine=3&draws=2&severities=3+5&slots=5",),
         batch_size=9,
     )
-    records = run.records()
+    records = run.rows
     assert {str(Outcome.BROKEN), str(Outcome.SURVIVED)} <= set(records.outcome.tolist())
     probe_queries = run.manifest["probes"][model.name]["forwards"]
     asked = int(records.forwards.sum()) + int(records.judge_forwards.sum()) + probe_queries

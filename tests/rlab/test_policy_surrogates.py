@@ -218,7 +218,7 @@ def test_the_printed_command_works_as_pasted(tmp_path, capsys, monkeypatch):
     assert main([*command[1:], "--samples", "6", "--out", "run"]) == 0
     capsys.readouterr()
     run = Run.open(Path("run"))
-    stored, records = run.manifest["surrogates"], run.records()
+    stored, records = run.manifest["surrogates"], run.rows
     assert [entry["name"] for entry in stored] == [
         f"network {number} of my agent.safetensors" for number in (1, 2)
     ]

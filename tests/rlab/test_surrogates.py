@@ -384,7 +384,7 @@ def test_records_manifest_page_and_verification_name_the_surrogates(networks, tm
     assert main([*AUDIT, *options, "--out", str(folder)]) == 0
     (stage,) = json.loads(capsys.readouterr().out)["stages"]
     run = Run.open(folder)
-    records = run.records()
+    records = run.rows
     attacked = records.forwards[records.attack != "clean"] > 0
     passes = records.surrogate_passes[records.attack != "clean"]
     assert (
@@ -400,11 +400,11 @@ def test_records_manifest_page_and_verification_name_the_surrogates(networks, tm
     assert main(["--trust", str(tmp_path), "verify", str(folder)]) == 0
     assert "surrogate" in capsys.readouterr().out
     assert main([*AUDIT, *options, "--out", str(repetition)]) == 0
-    assert rows_of(Run.open(repetition).records()) == rows_of(records), (
+    assert rows_of(Run.open(repetition).rows) == rows_of(records), (
         "the same seed gives the same rows"
     )
     assert main([*AUDIT, *options[:2], "--out", str(variant)]) == 0
-    assert rows_of(Run.open(variant).records()) != rows_of(records)
+    assert rows_of(Run.open(variant).rows) != rows_of(records)
     assert main([*AUDIT, *options[:2], "--out", str(folder), "--resume"]) == 2, "another request"
     assert (
         open_folder(str(folder)).models[0].stages[0].surrogate_passes == stage["surrogate_passes"]

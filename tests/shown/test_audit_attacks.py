@@ -14,7 +14,7 @@ from _synthetic_runs import from_analysis, write_rows, write_run
 from brinell.reports import html
 from brinell.reports.csv import csv_files
 from brinell.reports.values import Curve, Figures, Table
-from brinell.studies.audit.run import open_result
+from brinell.studies.register import open_folder
 
 INF = np.inf
 SEPARATE = "The attacks, each by itself"
@@ -56,7 +56,7 @@ def test_each_by_itself_by_hand(tmp_path):
     """Success is of the five that are right; the rows' queries are 2 to 4 for those broken, and 100
     for failures."""
     run = write_separate(tmp_path / "run")
-    report = open_result(run).report()
+    report = open_folder(run).report()
     table = blocks(report)[SEPARATE]
     assert CASCADE not in blocks(report) and table.terminal and not table.folded
     assert column(table, "samples") == [5, 5]
@@ -89,7 +89,7 @@ def column_names(table: Table) -> list[str]:
 def test_several_models(tmp_path):
     """Each model has its rows and its figure."""
     run = write_separate(tmp_path / "run", ("net", "two"))
-    sections = blocks(open_result(run).report())
+    sections = blocks(open_folder(run).report())
     assert column(sections[SEPARATE], "model") == ["net", "net", "two", "two"]
     curves = sections["Success over queries, each attack by itself"]
     assert isinstance(curves, Figures) and [figure.title for figure in curves.figures] == [
@@ -103,7 +103,7 @@ def test_cascade_by_hand(tmp_path):
     distances = np.array([[0, 0.05, 0.15, INF, INF, INF], [0, 0.05, 0.15, 0.15, INF, INF]])
     labels = np.arange(6) % 2
     run = write_run(tmp_path / "run", {"net": distances}, labels, [0.2], ["cat", "dog"])
-    sections = blocks(open_result(run).report())
+    sections = blocks(open_folder(run).report())
     table = sections[CASCADE]
     assert SEPARATE not in sections
     assert column(table, "samples attacked") == [5, 3]
@@ -159,7 +159,7 @@ def test_nothing_right(tmp_path):
     manifest = synthetic.manifest(["net"], [0.1], 4, ["cat", "dog"])
     for stage in manifest["stages"]:
         stage["turn"] = {"alone": True}
-    sections = blocks(open_result(write_rows(tmp_path / "run", {"net": rows}, manifest)).report())
+    sections = blocks(open_folder(write_rows(tmp_path / "run", {"net": rows}, manifest)).report())
     assert (
         SEPARATE not in sections and "2 further stages had nothing to do" in sections[CASCADE].text
     )

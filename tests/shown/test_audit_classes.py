@@ -14,7 +14,7 @@ from brinell.reports import html
 from brinell.reports.csv import csv_files
 from brinell.reports.numbers import main_text
 from brinell.reports.values import Detail, Points, Table
-from brinell.studies.audit.run import open_result
+from brinell.studies.register import open_folder
 
 INF = np.inf
 GOLDEN = from_analysis("test_per_class_study")
@@ -55,7 +55,7 @@ def study(tmp_path_factory):
     labels = np.repeat(np.arange(10), GOLDEN.SAMPLES)
     names = [f"class {index}" for index in range(10)]
     path = write_run(tmp_path_factory.mktemp("study") / "run", breaks, labels, GOLDEN.EPS, names)
-    return open_result(path)
+    return open_folder(path)
 
 
 def test_by_hand(tmp_path):
@@ -68,7 +68,7 @@ def test_by_hand(tmp_path):
     labels = np.array([0] * 4 + [1] * 4)
     breaks = {"net": np.stack([distances, distances])}
     run = write_run(tmp_path / "run", breaks, labels, [0.1, 0.2], ["cat", "dog"])
-    report = open_result(run).report()
+    report = open_folder(run).report()
     table = tables(report)["Class by class over the budgets"]
     nbsp = "\u00a0"
     assert list(table.columns) == ["eps", "all", "mean drop", "cat", "dog"]
@@ -137,7 +137,7 @@ def test_plain_count(tmp_path):
             distance = np.where(rng.random(n) < 0.1, 0, 0.1 * rng.lognormal(size=n))
             breaks[name] = np.stack([distance, distance])
         names = [f"c{index}" for index in range(classes)]
-        report = open_result(write_run(tmp_path / f"{seed}", breaks, labels, eps, names)).report()
+        report = open_folder(write_run(tmp_path / f"{seed}", breaks, labels, eps, names)).report()
 
         def accuracy(model, members, budget, breaks=breaks):
             right = [breaks[model][0][i] > budget for i in members]
@@ -182,7 +182,7 @@ def test_odd_names_and_many_classes(tmp_path):
     labels = np.arange(1010) % 1000
     distance = np.where(labels < 3, 0.05, INF)
     breaks = {"net": np.stack([distance] * 2), "two": np.stack([distance] * 2)}
-    report = open_result(write_run(tmp_path / "run", breaks, labels, [0.1], names)).report()
+    report = open_folder(write_run(tmp_path / "run", breaks, labels, [0.1], names)).report()
     table = tables(report)["Class by class over the budgets"]
     assert list(table.columns[4:7]) == [long, hebrew, emoji] and len(table.columns) == 24
     assert "Of 1\u202f000 classes the 20 lowest; tables/class_steps.csv has all" in table.text
@@ -203,7 +203,7 @@ def test_what_cannot_be_shown_is_said(tmp_path):
     """One class, one budget, no correct sample, one sample of a class."""
     labels = np.zeros(8, int)
     wrong = {"net": np.zeros((2, 8)), "two": np.zeros((2, 8))}
-    report = open_result(
+    report = open_folder(
         write_run(tmp_path / "wrong", wrong, labels, [0.1], ["cat", "dog"])
     ).report()
     table = tables(report)["Class by class over the budgets"]
@@ -216,7 +216,7 @@ def test_what_cannot_be_shown_is_said(tmp_path):
         "two": np.tile([0.05] * 3 + [INF] * 3 + [0.05], (2, 1)),
     }
     run = write_run(tmp_path / "apart", breaks, labels, [0.1], ["cat", "dog", "eel"])
-    result = open_result(run)
+    result = open_folder(run)
     assert result.drops.left_out == ["eel"]
     parts = result.drops.decomposition
     assert (parts.classes.value, parts.models.value, parts.interaction.value) == (1, 0, 0)
@@ -224,7 +224,7 @@ def test_what_cannot_be_shown_is_said(tmp_path):
     assert "One sample only, and so in no share: eel." in tables(result.report())[title].text
 
     alike = {name: np.full((2, 8), 0.05) for name in ("net", "two")}
-    report = open_result(
+    report = open_folder(
         write_run(tmp_path / "alike", alike, np.arange(8) % 2, [0.1], ["cat", "dog"])
     ).report()
     assert any("show no variation by class or model" in text for text in report.sentences[:3])
@@ -242,7 +242,7 @@ def test_weakest_class_with_all_that_tie(tmp_path):
     )
     names = ["ant", "bee", "cow", "dog", "eel"]
     breaks = {"net": np.stack([distance] * 2)}
-    result = open_result(write_run(tmp_path / "run", breaks, labels, [0.1], names))
+    result = open_folder(write_run(tmp_path / "run", breaks, labels, [0.1], names))
     sentence = result.report().sentences[1]
     assert "the weakest are ant (class 0) and bee (class 1) with 5.0" in sentence
     assert "cow (class 2) may be as weak" in sentence
@@ -270,7 +270,7 @@ def test_parameters_and_time_beside_the_models(tmp_path):
             name: synthetic.records(name, labels, [0.1], distances, classes=2)
             for name, distances in models.items()
         }
-        result = open_result(write_rows(tmp_path / f"sized-{most}", rows, manifest))
+        result = open_folder(write_rows(tmp_path / f"sized-{most}", rows, manifest))
         table = tables(result.report())["The models side by side"]
         assert list(table.columns[-2:]) == ["parameters", "seconds"]
         assert [row[-2] for row in table.rows] == [1000 * size for size in sizes[:most]]

@@ -22,7 +22,7 @@ from brinell.core.outward import printable
 from brinell.reports import html, terminal
 from brinell.reports.csv import csv_files
 from brinell.reports.values import Table
-from brinell.studies.audit.run import open_result
+from brinell.studies.register import open_folder
 
 WIDTHS = (60, 80, 120, 200)
 INF = np.inf
@@ -59,7 +59,7 @@ AUDITS = {
 
 
 def audit_report(case: str, folder: Path):
-    return open_result(write_audit(folder / "run", **AUDITS[case])).report()
+    return open_folder(write_audit(folder / "run", **AUDITS[case])).report()
 
 
 def compare_report(case: str, folder: Path):

@@ -43,7 +43,7 @@ def small_plan(**settings):
 
 
 def same_run(expected, actual):
-    assert_same_rows(expected.records(), actual.records())
+    assert_same_rows(expected.rows, actual.rows)
     for model in expected.manifest["models"]:
         for stage in expected.manifest["stages"]:
             ids = range(expected.manifest["data"]["n"])

@@ -24,7 +24,7 @@ def audit(tmp_path_factory):
     run = run_audit(
         out, Recorder(threshold(0.5)), X, y, eps="0.05,0.1,0.15,0.2", attack=(FGSM, BIM)
     )
-    return run.manifest, dict(zip((CLEAN, FGSM, BIM), run.parts(), strict=True))
+    return run.manifest, {stage: run.of_stage("recorder", stage) for stage in (CLEAN, FGSM, BIM)}
 
 
 def violations(audit, stage, part=None, **manifest):
@@ -32,7 +32,7 @@ def violations(audit, stage, part=None, **manifest):
     something else."""
     own, honest = audit
     parts = honest | ({} if part is None else {stage: part})
-    faults = find_violations({**own, **manifest}, parts.values())
+    faults = find_violations({**own, **manifest}, rows.concatenate(list(parts.values())))
     return [
         (fault.description, fault.samples.tolist())
         for fault in faults
@@ -52,9 +52,7 @@ def test_an_honest_run_breaks_none(audit):
 
 
 CLEAN_ROWS = [
-    ("model", "x", "another model"),
-    ("attack", "x", "another model"),
-    ("distance", "l2", "another model"),
+    ("distance", "l2", "another distance"),
     ("outcome", "survived", "contradicts its other values"),
     ("outcome", "unmet", "contradicts its other values"),
     ("outcome", "misclassified", "contradicts its other values"),
@@ -197,6 +195,24 @@ def test_there_is_at_most_one_row_for_each_sample(audit):
         "who is attacked is for brinell verify"
     )
     assert violations(audit, FGSM, changed(part, "sample_id", n - 1, 99))
+
+
+def test_rows_are_those_of_models_and_stages_in_their_order(audit):
+    manifest, parts = audit
+    clean, fgsm, bim = parts.values()
+    last = len(fgsm) - 1
+    orders = {
+        "of another model": [clean, changed(fgsm, "model", last, "x"), bim],
+        "of another stage": [clean, fgsm, changed(bim, "attack", 0, "x")],
+        "moved": [clean, bim, fgsm],
+        "torn": [rows.take(clean, slice(2)), fgsm, rows.take(clean, slice(2, None)), bim],
+    }
+    for name, order in orders.items():
+        (fault,) = find_violations(manifest, rows.concatenate(order))
+        assert fault.description == "they are not of its models and stages, in this order", name
+    (fault, *_) = find_violations(manifest, rows.concatenate([rows.take(clean, slice(4)), fgsm]))
+    assert "not one for each sample of the run" in fault.description
+    assert list(find_violations(manifest, rows.concatenate([clean, bim]))) == []
 
 
 def test_what_the_manifest_says_decides(audit):

@@ -14,7 +14,7 @@ from brinell.core.record import COLUMNS, SCHEMA_VERSION, Outcome, Records
 from brinell.store import parquet, rows
 from brinell.store.files import write_atomically, write_text
 from brinell.store.parts import Parts, PieceResult
-from brinell.store.run import LAYOUT, Run, holders_of, merge_attacks
+from brinell.store.run import LAYOUT, Run, holders_of, merge_attacks, save_arrays
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 VALUES = {
@@ -56,18 +56,6 @@ def some_records(n=3, **columns):
     return rows.build(Records, n, **(defaults | columns))
 
 
-@pytest.fixture
-def run(tmp_path):
-    return Run(
-        tmp_path / "run",
-        {
-            "data": {"domain": {"shape": [2]}},
-            "models": [{"name": "m"}],
-            "stages": [{"name": "fgsm"}],
-        },
-    )
-
-
 # Tables
 
 
@@ -75,8 +63,8 @@ def run(tmp_path):
 @given(records())
 def test_round_trip(tmp_path_factory, records):
     file = tmp_path_factory.mktemp("t") / "part.parquet"
-    parquet.write(file, records)
-    reread = parquet.read(file)
+    parquet.write_table(file, parquet.to_table(records))
+    reread = parquet.load_rows(Records, file)
     assert len(reread) == len(records)
     for name, column in COLUMNS.items():
         written, reread_column = getattr(records, name), getattr(reread, name)
@@ -90,12 +78,12 @@ def test_a_file_cut_short(tmp_path_factory, subtests):
         with subtests.test(str((keep,))):
             tmp_path = tmp_path_factory.mktemp("row")
             file = tmp_path / "part.parquet"
-            parquet.write(file, some_records())
+            parquet.write_table(file, parquet.to_table(some_records()))
             file.write_bytes(file.read_bytes()[:keep])
             with pytest.raises(
                 RequestError, match="part.parquet is damaged .*: restore it from a copy"
             ) as error:
-                parquet.read(file)
+                parquet.load_rows(Records, file)
             assert "\n" not in str(error.value)
 
 
@@ -103,12 +91,7 @@ def test_a_file_of_another_schema(tmp_path):
     file = tmp_path / "part.parquet"
     pq.write_table(pa.table({"x": [1]}), file)
     with pytest.raises(RequestError, check=refused("store.parquet.check_schema")):
-        parquet.read(file)
-    parquet.write(file, some_records())
-    newer = pq.read_table(file).replace_schema_metadata({"brinell.schema": str(SCHEMA_VERSION + 1)})
-    pq.write_table(newer, file)
-    with pytest.raises(RequestError, match=f"schema {SCHEMA_VERSION + 1}"):
-        parquet.read(file)
+        parquet.load_rows(Records, file)
 
 
 @settings(max_examples=20)
@@ -179,11 +162,11 @@ def test_what_is_written_is_on_disk_before_it_is_seen(tmp_path, monkeypatch):
 # The folder
 
 
-def test_groups_become_a_part(run, monkeypatch):
+def test_arrays_of_groups_become_those_of_a_stage(tmp_path, monkeypatch):
     """Two attacks broke sample 1, the second at a smaller budget; the part keeps the closer input,
     whose rows and arrays are whole.
     """
-    parts = Parts(run.path)
+    parts = Parts(tmp_path)
     monkeypatch.setattr("brinell.store.run.PART_BYTES", 20)
     broken = {"outcome": str(Outcome.BROKEN), "forwards": 3}
     first_input, closer_input = np.float32([0.1, 0.2]), np.float32([0.3, 0.4])
@@ -206,35 +189,34 @@ def test_groups_become_a_part(run, monkeypatch):
         assert holders_of(order) == dict.fromkeys(range(7), "k1") | {1: "k2"}
     for key, group in groups.items():
         assert rows_of(parts.read(key, Records).rows) == rows_of(group)
-    assert not run.has_part("m", "fgsm") and not len(run.part("m", "fgsm"))
     merged = merge_attacks(list(groups.values()))
-    run.save_arrays("m", "fgsm", groups, {key: parts.arrays_file(key) for key in groups})
-    run.save_rows("m", "fgsm", merged)
-    assert run.has_part("m", "fgsm")
-    assert rows_of(run.part("m", "fgsm")) == rows_of(merged)
+    sources = {key: parts.arrays_file(key) for key in groups}
+    save_arrays(tmp_path, "1-01-fgsm", groups, sources, size=8)
     assert (
         merged.attacked.tolist() == [0.2] * 7 and merged.broken.tolist() == [0.2, 0.1] + [0.2] * 5
     )
     assert merged.forwards.tolist() == [3, 6] + [3] * 5 and merged.l2.tolist() == pytest.approx(
         merged.broken.tolist()
     )
-    assert len(list((run.path / "arrays").glob("*"))) == 4
+    assert len(list((tmp_path / "arrays").glob("*"))) == 4
+    manifest = {"models": [{"name": "m"}], "stages": [{"name": "fgsm"}]}
+    run = Run(path=tmp_path, manifest=manifest, rows=merged)
     examples = run.adversarial("m", "fgsm", [1, 0, 6, 9])
     assert sorted(examples) == [0, 1, 6] and run.stored("m", "fgsm") == set(range(7))
     for sample, x in examples.items():
         np.testing.assert_array_equal(x, closer_input if sample == 1 else first_input)
         assert x.dtype == np.float32
     assert run.adversarial("m", "pgd", [0]) == run.adversarial("other", "fgsm", [0]) == {}
-    file = next(iter((run.path / "arrays").iterdir()))
+    file = next(iter((tmp_path / "arrays").iterdir()))
     file.write_bytes(file.read_bytes()[:20])
     with pytest.raises(RequestError, check=refused("store.files.damaged")):
         run.adversarial("m", "fgsm", range(7))
 
 
-def test_a_damaged_answer_is_made_again(run):
+def test_a_damaged_answer_is_made_again(tmp_path):
     """A cut file of rows or a cut record is no answer, and nothing of it is left."""
     parts, answer = (
-        Parts(run.path),
+        Parts(tmp_path),
         PieceResult(rows=some_records(), facts={"failed": {"3": "why"}}),
     )
     for suffix in (".parquet", ".json"):
@@ -325,7 +307,7 @@ def test_folders_that_are_no_finished_run(tmp_path, subtests):
 
 
 def test_what_a_kill_left_half_written_is_cleared_away(tmp_path):
-    half = tmp_path / "records" / ".1-01-fgsm.parquet.123.tmp"
+    half = tmp_path / "arrays" / ".1-01-fgsm-0000.safetensors.123.tmp"
     half.parent.mkdir()
     half.write_text("half")
     with LAYOUT.lock(tmp_path):

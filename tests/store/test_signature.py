@@ -15,7 +15,7 @@ from _helpers import Recorder, run_audit
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.store.signature import NAMESPACE, SIGNATURE, signers
-from brinell.studies.audit.run import write_page
+from brinell.studies.register import write_page
 
 pytestmark = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="needs ssh-keygen")
 

@@ -14,8 +14,8 @@ from brinell.core.record import Columns, column
 from brinell.engine.piece import Piece
 from brinell.store import rows
 from brinell.store.folder import PAGE
-from brinell.studies.kit import Study
 from brinell.studies.pieces import Driver, as_cut
+from brinell.studies.result import FolderResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +92,8 @@ def test_a_page_that_was_not_written_is_written_by_the_resumed_call(
 ):
     """A full disk may leave a complete folder without its page, and success is told of none."""
 
-    def fail(study, folder):
-        raise StoppedError(f"{folder} cannot be written: the disk is full")
+    def fail(result):
+        raise StoppedError(f"{result.folder} cannot be written: the disk is full")
 
     calls = {
         brinell.corrupt: {"kind": "contrast", "severity": 1},
@@ -104,7 +104,7 @@ def test_a_page_that_was_not_written_is_written_by_the_resumed_call(
         out = tmp_path / call.__name__
         work = partial(call, patterns.model, patterns.data, out=out, **settings)
         with monkeypatch.context() as context:
-            context.setattr(Study, "write_page", fail)
+            context.setattr(FolderResult, "write", fail)
             with pytest.raises(StoppedError):
                 work()
         assert not (out / PAGE).exists()

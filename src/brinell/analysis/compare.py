@@ -30,22 +30,26 @@ class Side:
     model: str
 
 
-def model_names(folder: Path) -> list[str]:
-    """The names of the models of a run."""
-    return [model["name"] for model in Run.open(folder, thresholds=True).manifest["models"]]
+def side(
+    folder: Path, model: str | None, *, thresholds: bool = False, falls_back: bool = False
+) -> Side:
+    """One model of a run; of several one must be named.
 
-
-def side(folder: Path, model: str | None, *, thresholds: bool = False) -> Side:
-    """One model of a run; of several one must be named. `thresholds` is that of `Run.open`."""
+    Args:
+        folder: the run.
+        model: the name of the model.
+        thresholds: that of `Run.open`.
+        falls_back: whether a name that the run does not hold counts as none.
+    """
     run = Run.open(folder, thresholds=thresholds)
-    names = model_names(folder)
+    names = [entry["name"] for entry in run.manifest["models"]]
+    if falls_back and model not in names:
+        model = None
     if model is None and len(names) > 1:
         raise RequestError(f"{folder} holds several models: name one of {', '.join(names)}")
     if model is not None and model not in names:
         raise RequestError(f"{folder} holds no model {model!r}, only {', '.join(names)}")
-    return Side(
-        run=str(folder), manifest=run.manifest, records=run.records(), model=model or names[0]
-    )
+    return Side(run=str(folder), manifest=run.manifest, records=run.rows, model=model or names[0])
 
 
 @dataclass(frozen=True, kw_only=True)

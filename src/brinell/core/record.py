@@ -11,7 +11,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 """An array of any type and shape."""
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 CLEAN = "clean"
 """The value of `attack` in the row of the first check, one per model and sample."""
 

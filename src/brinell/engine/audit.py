@@ -21,19 +21,27 @@ from brinell.engine.model_audit import ModelAudit
 from brinell.engine.piece import Piece, PieceAnswer, make_alone
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.stage_run import Attacker
+from brinell.store import rows
 from brinell.store.parts import PieceResult
+from brinell.store.run import ACCUMULATED, NO_ROWS
 
 
 def audit_pieces(
-    plan: Plan, manifest: dict[str, Any], make_audit: Callable[..., ModelAudit]
-) -> Generator[Sequence[Piece], PieceAnswer, None]:
-    """The pieces of an audit, model after model; fills the manifest.
+    plan: Plan, make_audit: Callable[..., ModelAudit]
+) -> Generator[Sequence[Piece], PieceAnswer, PieceResult]:
+    """The pieces of an audit, model after model; returns its rows, and the entries of its manifest
+    that were found.
 
     Args:
         plan: the plan.
-        manifest: the manifest, which ends with what was found of each model.
-        make_audit: `(plan, source, model, surrogates) -> ModelAudit`.
+        make_audit: `(plan, source, model, found=, surrogates=) -> ModelAudit`.
     """
+    warnings = [
+        {"code": remark.code, "model": None, "text": remark.text}
+        for remark in plan.dataset.info.remarks
+    ]
+    found: dict[str, Any] = {key: {} for key in ACCUMULATED} | {"warnings": warnings}
+    parts = [NO_ROWS]
     for number, source in enumerate(plan.models, 1):
         start = time.perf_counter()
         with ExitStack() as sessions:
@@ -42,15 +50,18 @@ def audit_pieces(
             piece = Piece(name="answers", key=f"once-answers-{number}", make=make)
             answer = yield from make_alone(piece)
             for kind, entries in answer.facts.items():
-                manifest[kind] |= entries
+                found[kind] |= entries
 
-            model, surrogates = as_logits(plan, networks, manifest)
-            failures = yield from make_audit(plan, source, model, surrogates=surrogates).pieces()
+            model, surrogates = as_logits(plan, networks, found)
+            audit = make_audit(plan, source, model, found=found, surrogates=surrogates)
+            failures = yield from audit.pieces()
 
-        manifest["warnings"] += [
+        parts.append(audit.audited.all_rows())
+        warnings += [
             {"code": code, "model": source.name, "text": text} for code, text in failures.items()
         ]
-        manifest["seconds"][source.name] = time.perf_counter() - start
+        found["seconds"][source.name] = time.perf_counter() - start
+    return PieceResult(rows=rows.concatenate(parts), facts=found)
 
 
 def open_networks(plan: Plan, source: ModelSource, sessions: ExitStack) -> list[Model]:
@@ -141,10 +152,6 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
         for model in plan.models
         for name, reason in model.skipped.items()
     ]
-    warnings = [
-        {"code": remark.code, "model": None, "text": remark.text}
-        for remark in plan.dataset.info.remarks
-    ]
     criterion = (plan.targeting or plan.threshold or MISCLASSIFIED).describe()
     if plan.request.reject_class is not None:
         criterion = {"name": NotRejected.name}  # the class is with the facts of each model
@@ -167,7 +174,6 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
         "recommended": plan.recommended,
         "stages": stages,
         "skipped": skipped,
-        "warnings": warnings,
     }
 
 

@@ -1,20 +1,23 @@
-"""A model under audit: its plan, run folder and batch size, and its entries in the manifest."""
+"""A model under audit: its plan, folder and batch size, and what is found of it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from brinell.core.contracts import Remark
 from brinell.core.model import Model
-from brinell.core.record import Array, Records
+from brinell.core.record import CLEAN, Array, Records
 from brinell.engine.batch_sizer import BatchSizer
+from brinell.engine.piece import Piece, PieceAnswer
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Progress
 from brinell.engine.time_limit import TimeLimit
 from brinell.store import rows
-from brinell.store.parts import Parts
-from brinell.store.run import NO_ROWS, Run
+from brinell.store.parts import Parts, PieceResult
+from brinell.store.run import NO_ROWS
+from brinell.store.run_manifest import file_name
 
 FAILED = "failed-samples"
 """The code of the warning that samples could not be judged."""
@@ -25,7 +28,16 @@ MEMORY, OF_MODEL = "memory", "model"
 class AuditedModel:
     """State that all parts of one model's audit share.
 
-    The manifest records each reduction of the batch size.
+    Args:
+        plan: the plan.
+        source: where the model comes from.
+        model: the model.
+        folder: the folder of the audit.
+        found: entries of the manifest by key and model, which are filled.
+        progress: told what goes on.
+        sizer: the batch size; each of its reductions is a remark.
+        surrogates: the networks whose gradients some stages follow.
+        limit: the time in which the audit ends; None for no limit.
     """
 
     def __init__(
@@ -33,7 +45,8 @@ class AuditedModel:
         plan: Plan,
         source: ModelSource,
         model: Model,
-        run: Run,
+        folder: Path,
+        found: dict[str, Any],
         progress: Progress,
         sizer: BatchSizer | None = None,
         surrogates: tuple[Model, ...] = (),
@@ -41,9 +54,9 @@ class AuditedModel:
     ) -> None:
         self.plan, self.source = plan, source
         self.model, self.surrogates = model, surrogates
-        self.run, self.progress = run, progress
+        self.folder, self.found, self.progress = folder, found, progress
         self.limit = limit or TimeLimit()
-        self.parts = Parts(run.path)
+        self.parts = Parts(folder)
         self.rows: dict[str, Records] = {}
         """Rows of the first check and of the stages so far, by name."""
         self.shortages: list[Remark] = []
@@ -70,6 +83,29 @@ class AuditedModel:
     def key(self, name: str) -> str:
         """The key of a piece of this model."""
         return f"{self.plan.models.index(self.source) + 1}-{name}"
+
+    def file(self, stage: str) -> str:
+        """The name of the files of a stage, or of the first check."""
+        names = [CLEAN, *(entry.name for entry in self.plan.stages)]
+        return file_name(self.plan.models.index(self.source), names.index(stage), stage)
+
+    def kept(
+        self, stage: str, key: str, pieces: Generator[Sequence[Piece], PieceAnswer, PieceResult]
+    ) -> Generator[Sequence[Piece], PieceAnswer, PieceResult]:
+        """The result of a stage: one that an interrupted run kept, or that of its pieces, whose
+        answers are left over then.
+        """
+        answer = self.parts.read(key, Records)
+        if answer is not None:
+            self.take(stage, answer.facts)
+        else:
+            answer = yield from pieces
+            if "cut" in answer.facts or self.plan.grows:
+                return answer  # whoever goes on makes it from what its pieces left
+            if len(answer.rows):
+                answer = self.parts.write(key, answer)
+        self.parts.drop(f"{key}~")
+        return answer
 
     def note(self, stage: str, remarks: Iterable[Remark]) -> None:
         """Record remarks in the manifest, each code once."""
@@ -115,9 +151,7 @@ class AuditedModel:
 
     def section(self, key: str) -> dict[str, Any]:
         """The entry of this model in a table of the manifest."""
-        section: dict[str, Any] = self.run.manifest.setdefault(key, {}).setdefault(
-            self.source.name, {}
-        )
+        section: dict[str, Any] = self.found.setdefault(key, {}).setdefault(self.source.name, {})
         return section
 
 

@@ -17,22 +17,22 @@ from brinell.engine.checks import check_answers
 from brinell.engine.group_attack import column_or_null, make_criterion, predict
 from brinell.engine.piece import Piece, PieceAnswer, make_alone
 from brinell.engine.portions import FAILURES, Portions
-from brinell.engine.stage_run import unfinished_key
 from brinell.engine.state import is_open
 from brinell.store import rows
 from brinell.store.parts import PieceResult
 from brinell.store.run import NO_ROWS
 
 
-def clean_pieces(audited: AuditedModel) -> Generator[Sequence[Piece], PieceAnswer, Records]:
-    """Have all clean inputs predicted, group after group, and write their rows; returns them,
-    samples ascending.
-    """
-    plan, run, name = audited.plan, audited.run, audited.source.name
-    file = run.name_of(name, CLEAN)
+def clean_pieces(
+    audited: AuditedModel,
+) -> Generator[Sequence[Piece], PieceAnswer, PieceResult]:
+    """Have all clean inputs predicted, group after group; returns their rows, samples ascending."""
+    plan = audited.plan
+    waiting = len(plan.ids)
+    audited.progress.stage(audited.source.name, CLEAN, waiting, waiting * plan.eot)
+    file = audited.file(CLEAN)
     answers: list[PieceResult] = []
     open_samples = 0
-    waiting = len(plan.ids)
     groups = [
         positions[start : start + plan.group_size]
         for positions in plan.wave_positions
@@ -55,14 +55,7 @@ def clean_pieces(audited: AuditedModel) -> Generator[Sequence[Piece], PieceAnswe
 
     records: Records = rows.concatenate([NO_ROWS, *(answer.rows for answer in answers)])
     records = rows.take(records, np.argsort(records.sample_id, kind="stable"))
-    audited.parts.write(file, PieceResult(facts=merge_facts(answer.facts for answer in answers)))
-    if plan.grows:
-        audited.parts.write(unfinished_key(file), PieceResult())
-    # The rows come last: with them the check is complete, and its groups are left over.
-    run.save_rows(name, CLEAN, records)
-    if not plan.grows:
-        audited.parts.drop(f"{file}~")
-    return records
+    return PieceResult(rows=records, facts=merge_facts(answer.facts for answer in answers))
 
 
 def _predict_group(audited: AuditedModel, group: Array) -> PieceResult:

@@ -4,6 +4,8 @@ the budgets.
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +22,11 @@ from brinell.engine.piece import Piece, PieceAnswer
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.probe_ahead import AHEAD
 from brinell.engine.progress import Progress
-from brinell.engine.stage_run import StageRun, unfinished_key
+from brinell.engine.stage_run import StageRun
 from brinell.engine.state import State, draw_shares, spared_samples
 from brinell.engine.time_limit import TimeLimit
-from brinell.store.run import NO_ROWS, Run
+from brinell.store.parts import PieceResult
+from brinell.store.run import NO_ROWS, save_clean
 
 MAX_LISTED = 4
 GALLERY_BYTES = 64 * 2**20
@@ -38,7 +41,8 @@ class ModelAudit:
         plan: the plan.
         source: where the model comes from.
         model: the model.
-        run: the folder, with a manifest that is filled.
+        folder: the folder of the audit.
+        found: entries of the manifest, which are filled.
         progress: told what goes on.
         surrogates: the networks whose gradients some stages follow.
         spread: the number of groups over which a stage is spread; above 1, workers attack them.
@@ -50,16 +54,17 @@ class ModelAudit:
         plan: Plan,
         source: ModelSource,
         model: Model,
-        run: Run,
+        folder: Path,
+        found: dict[str, Any],
         progress: Progress,
         surrogates: tuple[Model, ...] = (),
         spread: int = 1,
         limit: TimeLimit | None = None,
     ) -> None:
         self.plan, self.source, self.spread = plan, source, spread
-        self.run, self.progress = run, progress
+        self.progress = progress
         self.audited = AuditedModel(
-            plan, source, model, run, progress, surrogates=surrogates, limit=limit
+            plan, source, model, folder, found, progress, surrogates=surrogates, limit=limit
         )
         self.limit = self.audited.limit
         self._left: list[str] = []
@@ -87,7 +92,7 @@ class ModelAudit:
             self.limit.lift()
             if self.plan.grows and not self._left:
                 # Further waves follow, and then the checks of what all have left.
-                self.run.manifest.setdefault("left", {})[self.source.name] = []
+                self.audited.found.setdefault("left", {})[self.source.name] = []
                 return failed
             self._keep_gallery()
             if self._left:
@@ -105,10 +110,9 @@ class ModelAudit:
     def _check_clean(self) -> Generator[Sequence[Piece], PieceAnswer, State]:
         """Have the clean inputs answered; returns the state of their samples."""
         n = len(self.plan.ids)
-        clean = self._stored_rows(CLEAN)
-        if clean is None:
-            self.progress.stage(self.source.name, CLEAN, n, n * self.plan.eot)
-            clean = yield from clean_pieces(self.audited)
+        pieces = clean_pieces(self.audited)
+        answer = yield from self.audited.kept(CLEAN, self.audited.file(CLEAN), pieces)
+        clean = answer.rows
         self.audited.rows[CLEAN] = clean
         state = State.from_clean(clean, self.plan.levels, targeted=self.plan.targeting is not None)
 
@@ -138,13 +142,13 @@ class ModelAudit:
 
     def _note_left_stages(self) -> dict[str, str]:
         """Record the stages for which there was no time; returns the warning, by its code."""
-        self.run.manifest.setdefault("left", {})[self.source.name] = self._left
+        self.audited.found.setdefault("left", {})[self.source.name] = self._left
         titles = list(dict.fromkeys(map(self.audited.short_name, self._left)))
         more = f" and {len(titles) - MAX_LISTED} more" if len(titles) > MAX_LISTED else ""
         text = (
             f"the time was up before {'; '.join(titles[:MAX_LISTED])}{more}: what was found so far "
             f"is an upper bound; go on with brinell audit {option('resume')} "
-            f"{option('out', str(self.run.path))}"
+            f"{option('out', str(self.audited.folder))}"
         )
         self.progress.warn(f"{self.source.name}: {text}")
         return {TIME_UP: text}
@@ -172,7 +176,8 @@ class ModelAudit:
         samples = [int(ids[row]) for _, _, row in sorted(turns)[:limit]]
         if samples:
             inputs = self.plan.dataset.load(samples).numpy()
-            self.run.save_clean(self.source.name, dict(zip(samples, inputs, strict=True)))
+            arrays = dict(zip(samples, inputs, strict=True))
+            save_clean(self.audited.folder, self.audited.file(CLEAN), arrays)
 
     def _run_stage(self, stage: Stage, state: State) -> Checks:
         """Run a stage, or load its rows, and update the state.
@@ -207,15 +212,22 @@ class ModelAudit:
     def _stage_rows(
         self, stage: Stage, state: State
     ) -> Generator[Sequence[Piece], PieceAnswer, Records]:
-        """The rows of a stage: none, those that are stored, or those of its pieces."""
+        """The rows of a stage; none of one that does not fit the model."""
         if stage.name in self.source.skipped:
             return NO_ROWS
-        if (stored := self._stored_rows(stage.name)) is not None:
-            return stored
-        if self.limit.is_up:
-            self._left += [stage.name] if not self.checks.waits(stage) else []
-            return NO_ROWS
+        key, pieces = self.audited.file(stage.name), self._stage_pieces(stage, state)
+        answer = yield from self.audited.kept(stage.name, key, pieces)
+        self._left += [stage.name] if "cut" in answer.facts else []
+        records: Records = answer.rows
+        return records
 
+    def _stage_pieces(
+        self, stage: Stage, state: State
+    ) -> Generator[Sequence[Piece], PieceAnswer, PieceResult]:
+        """Have a stage begun and made, if there is time."""
+        if self.limit.is_up:
+            is_left = not self.checks.waits(stage)
+            return PieceResult(rows=NO_ROWS, facts={"cut": True} if is_left else {})
         before = self._state_before(stage, state)
         followed = self.checks.gradient_models.get(stage.gradient, self.audited.model)
         # What checks built stays in this process.
@@ -223,24 +235,7 @@ class ModelAudit:
         spared = self._spared_samples(stage, before)
         run = StageRun(self.audited, stage, before, spared, followed, spread=spread)
         self._announce_stage(stage, len(run.samples), before)
-        records = yield from run.pieces()
-        self._left += [stage.name] if run.is_cut else []
-        return records
-
-    def _stored_rows(self, stage: str) -> Records | None:
-        """The rows of a stage that an interrupted run completed; its groups may be left over."""
-        if not self.run.has_part(self.source.name, stage):
-            return None
-        file = self.run.name_of(self.source.name, stage)
-        if self.audited.parts.read(unfinished_key(file)) is not None:
-            for path in self.run.stage_files(self.source.name, stage):
-                path.unlink()
-            self.audited.parts.drop(unfinished_key(file))
-            return None
-        answer = self.audited.parts.read(file)
-        self.audited.take(stage, {} if answer is None else answer.facts)
-        self.audited.parts.drop(f"{file}~")
-        return self.run.part(self.source.name, stage)
+        return (yield from run.pieces())
 
     def _state_before(self, stage: Stage, state: State) -> State:
         """The state that a stage begins with: one that runs alone takes no notice of what others

@@ -47,6 +47,7 @@ from brinell.engine.state import State
 from brinell.engine.surrogates import mean_of
 from brinell.store import rows
 from brinell.store.parts import PieceResult
+from brinell.store.run import array_files, read_inputs
 
 CheckResult = tuple[Sequence[Finding], int, int]
 """Findings, and the forwards and backwards that they cost."""
@@ -66,7 +67,7 @@ class ModelChecks:
 
     def __init__(self, audited: AuditedModel) -> None:
         self.audited, self.plan, self.source = audited, audited.plan, audited.source
-        self.model, self.run, self.progress = audited.model, audited.run, audited.progress
+        self.model, self.progress = audited.model, audited.progress
         self._sizer = audited.sizer
         self._seeks_scores = self.plan.threshold is None
         """True if scores may take the place of the shown ones: they have the model's class, but
@@ -135,20 +136,20 @@ class ModelChecks:
         """Keep findings in the manifest in the place of earlier ones of the same code, and add
         their cost.
         """
-        manifest, name = self.run.manifest, self.source.name
-        records = manifest.setdefault("checks", {}).setdefault(name, [])
+        found, name = self.audited.found, self.source.name
+        records = found["checks"].setdefault(name, [])
         codes = {finding["code"] for finding in findings}
         records[:] = [record for record in records if record["code"] not in codes] + [*findings]
 
-        total = manifest.setdefault("probes", {}).setdefault(name, dict.fromkeys(costs, 0))
+        total = found["probes"].setdefault(name, dict.fromkeys(costs, 0))
         for kind, count in costs.items():
             total[kind] += count
 
     @property
     def _known(self) -> dict[str, Mapping[str, Any]]:
         """The findings so far by code."""
-        records = self.run.manifest["checks"].get(self.source.name, ())
-        return {str(record["code"]): record for record in records}
+        findings = self.audited.found["checks"].get(self.source.name, ())
+        return {str(record["code"]): record for record in findings}
 
     def _failures(self, codes: Collection[str] = tuple(Code)) -> dict[str, str]:
         """The failed ones among some checks by code, each with its text, of which the run warns."""
@@ -362,7 +363,8 @@ class ModelChecks:
         for attack in np.unique(records.attack[places].astype(str)):
             of_attack = places[records.attack[places] == attack]
             ids = records.sample_id[of_attack].tolist()
-            examples |= self.run.adversarial(self.source.name, str(attack), ids)
+            files = array_files(self.audited.folder, self.audited.file(str(attack)))
+            examples |= read_inputs(files, ids)
         if not examples:
             none = torch.zeros(0, *self.plan.dataset.domain.shape, device=self.plan.device)
             return none, none
@@ -562,7 +564,7 @@ class ModelChecks:
             figure = repaired.disagreement
             record["way"] = repaired.substitute
             record["disagreement"] = figure if math.isfinite(figure) else None
-        self.run.manifest.setdefault("repairs", {})[self.source.name] = record
+        self.audited.found.setdefault("repairs", {})[self.source.name] = record
         return repaired
 
     def _follow_deciding_scores(self, model: Model, state: State) -> None:
@@ -582,7 +584,7 @@ class ModelChecks:
 
         self._repair_record["from_start"] = True
         self._repair_record["forwards"] += len(index)
-        self.run.manifest["repairs"][self.source.name] = self._repair_record
+        self.audited.found["repairs"][self.source.name] = self._repair_record
 
 
 def _climbs_margin(stage: Stage) -> bool:

@@ -6,6 +6,7 @@ and those with an answer in the run folder are not attacked again (design/0002-r
 design/0003-sweep.md).
 """
 
+import math
 from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
@@ -29,16 +30,11 @@ from brinell.engine.portions import FAILURES, Portions
 from brinell.engine.state import State
 from brinell.store import rows
 from brinell.store.parts import PieceResult
-from brinell.store.run import merge_attacks
+from brinell.store.run import merge_attacks, save_arrays
 
 SMALLEST = 8
 """Samples of the smallest group that is cut while others are under way: tasks of fewer cost more
 than they save."""
-
-
-def unfinished_key(file: str) -> str:
-    """The key of the note that the rows of a stage are not all; its files have this name."""
-    return f"{file}-unfinished"
 
 
 @dataclass
@@ -197,7 +193,7 @@ class StageRun:
         prefix: str = "",
     ) -> None:
         plan = audited.plan
-        self.audited, self.plan, self.run, self.name = audited, plan, audited.run, stage.name
+        self.audited, self.plan, self.name = audited, plan, stage.name
         self.samples = np.flatnonzero(state.correct & ~spared & (state.broken > 0))
         """Positions of the samples that the stage begins on."""
         self._stage, self._state, self._spared = stage, state, spared
@@ -211,7 +207,8 @@ class StageRun:
         )
         self._attacker = Attacker(self._setting, audited.sizer, audited.shortages)
         self._is_shared = spread > 1
-        self._file = prefix + self.run.name_of(audited.source.name, stage.name)
+        self.key = prefix + audited.file(stage.name)
+        """The key of what comes of the stage, with which those of its groups begin."""
         self._answers: dict[str, PieceResult] = {}
         """The answers of the groups, by key, in the order in which they came."""
         self.is_cut = False
@@ -220,9 +217,9 @@ class StageRun:
         self._spread = spread
         self.queue = GroupQueue(self.samples, state.broken, plan.group_size)
 
-    def pieces(self) -> Generator[Sequence[Piece], PieceAnswer, Records]:
-        """Have the waves attacked, one after another, and write the rows of the stage; returns
-        them.
+    def pieces(self) -> Generator[Sequence[Piece], PieceAnswer, PieceResult]:
+        """Have the waves attacked, one after another, and write the arrays of the stage; returns
+        its rows.
         """
         for positions in self.plan.wave_positions:
             samples = self.samples[np.isin(self.samples, positions)]
@@ -236,10 +233,12 @@ class StageRun:
             if self.is_cut:
                 break
 
-        records = self._rows()
-        if self._answers:
-            self._save(records)
-        return records
+        groups = {key: answer.rows for key, answer in self._answers.items()}
+        files = {key: self.audited.parts.arrays_file(key) for key in groups}
+        size = 4 * math.prod(self.plan.dataset.domain.shape)
+        save_arrays(self.audited.folder, self.audited.file(self.name), groups, files, size)
+        facts = merge_facts(answer.facts for answer in self._answers.values())
+        return PieceResult(rows=self._rows(), facts=facts | ({"cut": True} if self.is_cut else {}))
 
     def _attack_wave(self) -> Generator[Sequence[Piece], PieceAnswer, None]:
         """Have group after group attacked until no sample of the wave is open."""
@@ -258,31 +257,15 @@ class StageRun:
                 self.is_cut = True
                 break
             self._take(under_way.pop(piece.key), piece, answer)
+            self.is_cut = "cut" in answer.facts
             if self.is_cut:
                 break
-
-    def _save(self, records: Records) -> None:
-        """Write the rows of the stage, and let go of its groups, unless a resumed run needs them."""
-        parts = self.audited.parts
-        is_unfinished = self.is_cut or self.plan.grows
-        if is_unfinished:
-            # It comes first: whoever finds the rows knows that they are not all.
-            parts.write(unfinished_key(self._file), PieceResult())
-        groups = {key: answer.rows for key, answer in self._answers.items()}
-        files = {key: parts.arrays_file(key) for key in groups}
-        self.run.save_arrays(self.audited.source.name, self.name, groups, files)
-        facts = merge_facts(answer.facts for answer in self._answers.values())
-        parts.write(self._file, PieceResult(facts=facts))
-        self.run.save_rows(self.audited.source.name, self.name, records)
-        if not is_unfinished:
-            # The rows came last: with them the stage is complete, and its groups are left over.
-            parts.drop(f"{self._file}~")
 
     def _key(self, group: OpenGroup) -> str:
         """The key of a group: that of its samples and their budgets."""
         ids = self.plan.ids[group.index].tolist()
         is_own = self._setting.model is self.audited.model  # else a check may build another
-        return f"{self._file}~{content_hash(columns=[ids, group.level.tolist()], own=is_own)}"
+        return f"{self.key}~{content_hash(columns=[ids, group.level.tolist()], own=is_own)}"
 
     def _piece(self, key: str, group: OpenGroup) -> Piece:
         task = self._task(group)
@@ -305,7 +288,7 @@ class StageRun:
             target=None if state.target is None else state.target[index],
             clean_pred=state.clean_pred[index],
             clean_confidence=state.clean_confidence[index],
-            answers=self.run.manifest.get("answers", {}),
+            answers=self.audited.found["answers"],
         )
 
     def _take(self, group: OpenGroup, piece: Piece, answer: PieceResult) -> None:
@@ -317,8 +300,7 @@ class StageRun:
             forwards = int(records.forwards.sum())
             self.audited.progress.count_passes(forwards, int(records.backwards.sum()))
 
-        self.is_cut = "cut" in answer.facts
-        if self.is_cut:
+        if "cut" in answer.facts:
             return
         smallest = np.searchsorted(levels, np.ma.getdata(records.broken))
         broken = np.where(has_broken(records), smallest, len(levels))

@@ -217,21 +217,19 @@ class Layout:
                 f"(it holds {entries[0]})"
             )
 
-    def save(self, path: Path, manifest: Mapping[str, Any]) -> dict[str, str]:
-        """Write the manifest, with the verb and the schema version as its first keys.
-
-        Returns:
-            The inventory that it holds: the digest of each file.
+    def save(self, path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """Write the manifest, with the verb and the schema version as its first keys; returns it as
+        `read` would.
         """
-        files = inventory.take_inventory(path, self._beside)
         content = self.head | dict(manifest)
         if "request" in manifest:
             content[trust.MARK] = trust.make_mark(path, trust.request_text(manifest))
-        content[inventory.FILES] = files
+        content[inventory.FILES] = inventory.take_inventory(path, self._beside)
 
         text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
         write_text(path / MANIFEST, text)
-        return files
+        copy: dict[str, Any] = json.loads(text)
+        return copy
 
     @contextmanager
     def lock(self, path: Path) -> Iterator[None]:

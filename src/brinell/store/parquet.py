@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError
-from brinell.core.record import SCHEMA_VERSION, Array, RecordColumn, Records, columns_of
+from brinell.core.record import Array, RecordColumn, columns_of
 from brinell.store.files import damaged, write_atomically
 
 Rows = TypeVar("Rows")
@@ -89,23 +89,18 @@ def check_size(path: Path, metadata: Any, length: int) -> None:
 
 
 def check_schema(path: Path, actual: Any, schema: Any) -> None:
-    """Refuse a file whose columns, their types or schema version differ from the expected `schema`."""
-    if not actual.equals(schema, check_metadata=False) or _version(actual) != _version(schema):
+    """Refuse a file whose columns or their types differ from the expected `schema`."""
+    if not actual.equals(schema, check_metadata=False):
         raise RequestError(
-            f"{path} was written by another version of brinell (schema "
-            f"{_version(actual)}): read it with that version"
+            f"{path} was written by another version of brinell: read it with that version"
         )
 
 
-def _version(schema: Any) -> str:
-    return (schema.metadata or {}).get(b"brinell.schema", b"none").decode()  # type: ignore[no-any-return]
-
-
-def to_table(rows: Any, metadata: Mapping[str, str] | None = None) -> Any:
+def to_table(rows: Any) -> Any:
     """The Arrow table of a dataclass of records."""
     schema = schema_of(columns_of(rows))
     arrays = [_arrow(getattr(rows, field.name), field) for field in schema]
-    return pa.Table.from_arrays(arrays, schema=schema.with_metadata(metadata))
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _arrow(column: Array, field: Any) -> Any:
@@ -182,17 +177,6 @@ def _bits(buffer: Any, offset: int, n: int) -> Array:
         return np.zeros(0, bool)
     octets = np.frombuffer(buffer, np.uint8)
     return np.unpackbits(octets, bitorder="little")[offset : offset + n].astype(bool)
-
-
-def write(path: Path, records: Records, *, durable: bool = True) -> None:
-    """Write an audit's rows as one Parquet file."""
-    write_table(path, to_table(records, {"brinell.schema": str(SCHEMA_VERSION)}), durable=durable)
-
-
-def read(path: Path) -> Records:
-    """Read an audit's rows; errors are those of `read_table`."""
-    schema = schema_of(columns_of(Records)).with_metadata({"brinell.schema": str(SCHEMA_VERSION)})
-    return from_table(Records, read_table(path, schema=schema))
 
 
 def load_rows(of: type[Rows], path: Path) -> Rows:

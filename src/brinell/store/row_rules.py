@@ -8,12 +8,15 @@ at the smallest budget. Outcomes follow from the other values; values lie within
 meanings.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from brinell.core.record import CLEAN, Array, Outcome, Records, columns_of, has_broken
+from brinell.store import rows
+from brinell.store.run_manifest import stages_of
+from brinell.store.table import Violation
 
 SIZES = ("linf", "l2", "l1", "l0")
 SUCCESS_COLUMNS = (
@@ -28,34 +31,42 @@ SUCCESS_COLUMNS = (
 COSTS = ("forwards", "backwards", "judge_forwards", "surrogate_passes")
 
 
-class Violation(NamedTuple):
-    """A rule that rows break."""
+def find_violations(manifest: Mapping[str, Any], records: Records) -> Iterator[Violation]:
+    """The rules that the rows of a run break."""
+    parts = _parts_of(records)
+    places = {place: number for number, place in enumerate(stages_of(manifest))}
+    order = [places.get(place, -1) for place, _ in parts]
+    if order != sorted({*order} - {-1}):
+        description = "they are not of its models and stages, in this order"
+        yield Violation("rows", description, np.zeros(0, np.int64))
+        return
 
-    location: str
-    """The model and the stage."""
-    description: str
-    samples: Array
-    """Ids of the samples of these rows, ascending, without repetition."""
-
-
-def find_violations(manifest: Mapping[str, Any], parts: Iterable[Records]) -> Iterator[Violation]:
-    """The rules that the rows of a run break; `parts` are its rows by model and stage, in the order
-    of the manifest.
-    """
-    records = iter(parts)
+    by_place = dict(parts)
+    nothing = rows.take(records, slice(0))
     for model in manifest["models"]:
-        clean = next(records)
-        nothing = np.full(len(clean), np.inf)
-        yield from _Part(manifest, model, {"name": CLEAN}, clean, clean, nothing).violations()
+        clean = by_place.get((model["name"], CLEAN), nothing)
+        before = np.full(len(clean), np.inf)
+        yield from _Part(manifest, model, {"name": CLEAN}, clean, clean, before).violations()
 
-        before = nothing.copy()
         for stage in manifest["stages"]:
-            rows = next(records)
-            violations = list(_Part(manifest, model, stage, rows, clean, before).violations())
+            part = by_place.get((model["name"], stage["name"]), nothing)
+            violations = list(_Part(manifest, model, stage, part, clean, before).violations())
             yield from violations
             if not violations:
-                index = np.searchsorted(clean.sample_id, rows.sample_id)
-                before[index] = np.minimum(before[index], np.ma.filled(rows.broken, np.inf))
+                index = np.searchsorted(clean.sample_id, part.sample_id)
+                before[index] = np.minimum(before[index], np.ma.filled(part.broken, np.inf))
+
+
+def _parts_of(records: Records) -> list[tuple[tuple[str, str], Records]]:
+    """Consecutive rows of a model and a stage, with the names of both."""
+    changes = records.model[1:] != records.model[:-1]
+    changes |= records.attack[1:] != records.attack[:-1]
+    starts = [0, *(np.flatnonzero(changes) + 1).tolist()] if len(records) else []
+    ends = [*starts[1:], len(records)]
+    return [
+        ((records.model[start], records.attack[start]), rows.take(records, slice(start, end)))
+        for start, end in zip(starts, ends, strict=False)
+    ]
 
 
 class _Part:
@@ -65,7 +76,7 @@ class _Part:
         manifest: the manifest of the run.
         model: the model, as the manifest has it.
         stage: the stage, likewise.
-        rows: the rows of the stage.
+        part: the rows of the stage.
         clean: the rows of the first check, samples ascending.
         before: (n,) the smallest budgets broken by the stages before, for the samples of `clean`.
     """
@@ -75,26 +86,27 @@ class _Part:
         manifest: Mapping[str, Any],
         model: Mapping[str, Any],
         stage: Mapping[str, Any],
-        rows: Records,
+        part: Records,
         clean: Records,
         before: Array,
     ) -> None:
         self.manifest, self.model, self.stage = manifest, model, stage
-        self.rows, self.clean, self.before = rows, clean, before
+        self.clean, self.before = clean, before
         self.criterion: Mapping[str, Any] = manifest.get("criterion", {})
         self.is_targeted = self.criterion.get("name") == "targeted"
-        self.ids = rows.sample_id
-        self.column = {name: np.ma.getdata(getattr(rows, name)) for name in columns_of(rows)}
-        self.present = {name: ~np.ma.getmaskarray(getattr(rows, name)) for name in self.column}
+        self.ids = part.sample_id
+        self.column = {name: np.ma.getdata(getattr(part, name)) for name in columns_of(part)}
+        self.present = {name: ~np.ma.getmaskarray(getattr(part, name)) for name in self.column}
         reasons = manifest.get("failed", {}).get(model["name"], {}).get(str(stage["name"]), {})
         self.failed = np.isin(self.ids, sorted(map(int, reasons)))
-        self.broken = has_broken(rows)
+        self.broken = has_broken(part)
 
     def violations(self) -> Iterator[Violation]:
         """The rules that these rows break, each with the samples of the rows."""
         location = f"{self.model['name']} {self.stage['name']}"
+        is_whole = self.stage["name"] != CLEAN or len(self.ids) == self.manifest["data"]["n"]
         is_ascending = bool((np.diff(self.ids) > 0).all())
-        if not is_ascending or not np.isin(self.ids, self.clean.sample_id).all():
+        if not is_whole or not is_ascending or not np.isin(self.ids, self.clean.sample_id).all():
             description = "the rows are not one for each sample of the run, ascending"
             yield Violation(location, description, np.zeros(0, np.int64))
             return
@@ -112,20 +124,18 @@ class _Part:
         rules[
             "the row's outcome contradicts its other values, or the manifest's reasons of failures"
         ] = self.column["outcome"].astype(str) != expected
-        for description, rows in rules.items():
-            if rows.any():
-                yield Violation(location, description, self.ids[rows])
+        for description, breaks in rules.items():
+            if breaks.any():
+                yield Violation(location, description, self.ids[breaks])
 
     def _rules_of_all(self) -> dict[str, Array]:
         """Rules of the rows of any stage, by description: (n,) bool, the rows that break each."""
         column, present = self.column, self.present
-        is_other = column["model"] != self.model["name"]
-        is_other |= column["attack"] != self.stage["name"]
-        is_other |= column["distance"] != self.manifest["distance"]
+        is_other = column["distance"] != self.manifest["distance"]
         is_negative = [present[name] & (column[name] < 0) for name in SIZES]
         is_refund = [column[name] < 0 for name in (*COSTS, "seconds")]
         rules = {
-            "the row belongs to another model, attack or distance": is_other,
+            "the row belongs to another distance": is_other,
             "the row has a target class, or lacks one": ~self.failed
             & (present["target"] != self.is_targeted),
             "a size is negative": np.any(is_negative, axis=0),

@@ -53,6 +53,6 @@ def concatenate(parts: Sequence[Rows]) -> Rows:
     return type(parts[0])(**filled)
 
 
-def take(rows: Rows, selection: Array) -> Rows:
-    """The rows that `selection` (bool or indices) selects."""
+def take(rows: Rows, selection: Array | slice) -> Rows:
+    """The rows that `selection` (bool, indices or a slice) selects."""
     return type(rows)(**{name: getattr(rows, name)[selection] for name in columns_of(rows)})

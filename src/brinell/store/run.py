@@ -1,22 +1,22 @@
-"""One run's folder: what was run, row by row, and the adversarial inputs behind the rows
-(design/0002-run-folder.md).
+"""The folder of an audit (design/0002-run-folder.md): its rows in `rows.parquet`, and in `arrays`
+the adversarial inputs behind them.
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from brinell.core.errors import RequestError, option
-from brinell.core.record import CLEAN, SCHEMA_VERSION, Array, Outcome, Records
-from brinell.store import parquet, rows
+from brinell.core.record import SCHEMA_VERSION, Array, Outcome, Records
+from brinell.store import rows
 from brinell.store.files import names_of_arrays, read_arrays, write_arrays
 from brinell.store.folder import MANIFEST, Layout, fitting, read_json
 from brinell.store.row_rules import find_violations
-from brinell.store.run_manifest import RunManifest, stage_files, stages_of
+from brinell.store.run_manifest import RunManifest, stage_files
+from brinell.store.table import Folder, Table
 
 PART_BYTES = 8 * 2**20
 """About how much one file of arrays holds, so that a stage's inputs never have to be in memory
@@ -40,23 +40,11 @@ SUMS = ("forwards", "backwards", "judge_forwards", "surrogate_passes", "seconds"
 ACCUMULATED = ("answers", "checks", "probes", "remarks", "extras", "failed", "traffic", "seconds")
 """Keys of the manifest, by model, that are filled while a run goes on."""
 
-LAYOUT = Layout(verb="audit", noun="run", version=SCHEMA_VERSION, manifest=RunManifest)
-
 
 def threshold_of(manifest: Mapping[str, Any]) -> str | None:
     """The criterion of a run as its user wrote it; None if the predicted class decides."""
     text = (manifest.get("criterion") or {}).get("text")
     return None if text is None else str(text)
-
-
-def refuse_threshold(manifest: Mapping[str, Any], path: str) -> None:
-    """Refuse a run with a criterion of probability where robust accuracy is meant."""
-    if (criterion := threshold_of(manifest)) is not None:
-        raise RequestError(
-            f"{path} states the share of inputs that do not meet {criterion}, "
-            "which is not robust accuracy: name the run of an "
-            f"audit without {option('criterion')}"
-        )
 
 
 def inner_folder(run: Path, name: str) -> Path | None:
@@ -84,19 +72,11 @@ def inner_folder(run: Path, name: str) -> Path | None:
     return folder
 
 
-class Run:
-    """A run folder.
-
-    A stage that attacked a sample has one file of rows, `records/STAGE.parquet`, and the closest
-    adversarial inputs in `arrays/STAGE-NNNN.safetensors`; a stage with nothing to do has none.
-    While the run goes on, there is no manifest yet (`store.parts`).
+@dataclass(frozen=True, kw_only=True)
+class Run(Folder[Records]):
+    """The content of the folder of an audit: its manifest, its rows in the order of models and
+    stages, and what is read when it is asked for, such as adversarial inputs.
     """
-
-    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
-        self.path, self.manifest = path, manifest
-        self._files = stage_files(manifest)
-        self._records: Records | None = None
-        """The rows, once they are read."""
 
     @classmethod
     def open(cls, path: Path | str, *, thresholds: bool = False) -> "Run":
@@ -107,51 +87,25 @@ class Run:
             thresholds: whether a run with a criterion of probability will do, whose figures are no
                 robust accuracy.
         """
-        run = cls(Path(path), LAYOUT.open(Path(path)))
-        if not thresholds:
-            refuse_threshold(run.manifest, str(path))
+        run = cls(**vars(TABLE.read(path)))
+        if not thresholds and (criterion := threshold_of(run.manifest)) is not None:
+            raise RequestError(
+                f"{path} states the share of inputs that do not meet {criterion}, "
+                "which is not robust accuracy: name the run of an "
+                f"audit without {option('criterion')}"
+            )
         return run
 
-    # Reading
-
-    def records(self) -> Records:
-        """All rows, in the order of the manifest, which are read and checked once."""
-        if self._records is not None:
-            return self._records
-
-        parts = self.parts()
-        for location, description, samples in find_violations(self.manifest, parts):
-            ids = ", ".join(map(str, samples[:5].tolist()))
-            listing = (
-                f" (samples {ids}{' ...' if len(samples) > 5 else ''})" if len(samples) else ""
-            )
-            raise RequestError(
-                f"{self.path} was forged or damaged: {location}: "
-                f"{description}{listing}: make it again"
-            )
-        self._records = rows.concatenate([NO_ROWS, *parts])
-        return self._records
-
-    def parts(self) -> list[Records]:
-        """The rows of each model and stage, in the order of the manifest."""
-        return [self.part(model, stage) for model, stage in stages_of(self.manifest)]
-
-    def has_part(self, model: str, stage: str) -> bool:
-        """True if a stage, or the first check `CLEAN`, is complete and has rows."""
-        return self._records_file(model, stage).exists()
-
-    def part(self, model: str, stage: str) -> Records:
-        """The rows of a stage; none where it attacked nothing."""
-        path = self._records_file(model, stage)
-        is_listed = path.relative_to(self.path).as_posix() in (self.manifest.get("files") or {})
-        return parquet.read(path) if is_listed or path.exists() else NO_ROWS
+    def of_stage(self, model: str, stage: str) -> Records:
+        """The rows of a stage, or of the first check; none where it attacked nothing."""
+        is_of_stage = (self.rows.model == model) & (self.rows.attack == stage)
+        return rows.take(self.rows, is_of_stage)
 
     def adversarial(self, model: str, attack: str, ids: Sequence[int]) -> dict[int, Array]:
         """The closest adversarial input of a stage, for those of `ids` that have one: float32,
         shape of the domain.
         """
-        arrays = self._read_arrays(model, attack, ids, inputs=True)
-        return {int(name): array for name, array in arrays.items()}
+        return read_inputs(self.array_files(model, attack), ids)
 
     def stored(self, model: str, attack: str) -> set[int]:
         """The samples of which a stage keeps an adversarial input."""
@@ -167,12 +121,7 @@ class Run:
         """
         if not self.legend(model, attack):
             return {}
-
-        extras: dict[int, dict[str, Array]] = {}
-        for name, array in self._read_arrays(model, attack, ids, inputs=False).items():
-            sample, _, key = name.partition("/")
-            extras.setdefault(int(sample), {})[key] = array
-        return extras
+        return read_extras(self.array_files(model, attack), ids)
 
     def legend(self, model: str, attack: str) -> dict[str, Any]:
         """Meaning of the numbers in the extras of a stage; empty if it has no extras."""
@@ -183,85 +132,86 @@ class Run:
         files = sorted((self.path / "arrays").glob("*-clean-inputs.safetensors"))
         return {int(name): array for path in files for name, array in read_arrays(path).items()}
 
-    def _read_arrays(
-        self, model: str, attack: str, ids: Sequence[int], *, inputs: bool
-    ) -> dict[str, Array]:
-        """Arrays of samples by name: `7` is an input, `7/patches` an extra array of the attack."""
-        samples = {str(int(sample)) for sample in ids}
-
-        def is_wanted(name: str) -> bool:
-            sample, slash, _ = name.partition("/")
-            return sample in samples and bool(slash) != inputs
-
-        files = self.array_files(model, attack)
-        return {
-            name: array for path in files for name, array in read_arrays(path, is_wanted).items()
-        }
-
-    def _records_file(self, model: str, stage: str) -> Path:
-        return self.path / "records" / f"{self._files[model, stage]}.parquet"
-
-    def stage_files(self, model: str, stage: str) -> list[Path]:
-        """The files of the rows, inputs and extras of a stage; none where it attacked nothing."""
-        return [
-            *filter(Path.exists, [self._records_file(model, stage)]),
-            *self.array_files(model, stage),
-        ]
-
     def array_files(self, model: str, stage: str) -> list[Path]:
         """The files of the inputs and extras of a stage."""
-        name = self._files.get((model, stage))
-        if name is None:
-            return []
-        return sorted((self.path / "arrays").glob(f"{name}-[0-9]*.safetensors"))
+        name = stage_files(self.manifest).get((model, stage))
+        return [] if name is None else array_files(self.path, name)
 
-    def name_of(self, model: str, stage: str) -> str:
-        """The name of the files of a stage, such as 1-02-apgd-ce."""
-        return self._files[model, stage]
 
-    # Writing
+LAYOUT = Layout(verb="audit", noun="run", version=SCHEMA_VERSION, manifest=RunManifest)
+TABLE = Table(LAYOUT, Records, find_violations)
 
-    def save_clean(self, model: str, arrays: Mapping[int, Array]) -> None:
-        """Keep some clean inputs for the gallery."""
-        entries = {str(sample): array for sample, array in arrays.items()}
-        write_arrays(
-            self.path / "arrays" / f"{self._files[model, CLEAN]}-inputs.safetensors", entries
-        )
 
-    def save_arrays(
-        self, model: str, stage: str, groups: Mapping[str, Records], files: Mapping[str, Path]
-    ) -> None:
-        """Write the inputs and extras of a stage from those of its groups.
+# The arrays of a stage, by the name of its files
 
-        Args:
-            model: the model.
-            stage: the stage.
-            groups: the rows of each group, by key.
-            files: the file of the arrays of each group, which exists if it has any.
-        """
-        holders = holders_of(groups)
-        present = {key for key, file in files.items() if file.exists()}
-        samples = [sample for sample in sorted(holders) if holders[sample] in present]
-        size = 4 * math.prod(self.manifest["data"]["domain"]["shape"])
-        per_part = max(1, min(PART_SAMPLES, PART_BYTES // size))
-        for number, start in enumerate(range(0, len(samples), per_part)):
-            arrays: dict[str, Array] = {}
-            members = samples[start : start + per_part]
-            for key in sorted({holders[sample] for sample in members}):
-                names = {str(sample) for sample in members if holders[sample] == key}
 
-                def is_wanted(name: str, names: set[str] = names) -> bool:
-                    return name.partition("/")[0] in names
+def array_files(folder: Path, name: str) -> list[Path]:
+    """The files of the inputs and extras of the stage whose files have this name."""
+    return sorted((folder / "arrays").glob(f"{name}-[0-9]*.safetensors"))
 
-                arrays |= read_arrays(files[key], is_wanted)
-            if arrays:
-                name = f"{self._files[model, stage]}-{number:04d}.safetensors"
-                write_arrays(self.path / "arrays" / name, arrays)
 
-    def save_rows(self, model: str, stage: str, records: Records) -> None:
-        """Write the rows of a stage, which is complete with them."""
-        if len(records):
-            parquet.write(self._records_file(model, stage), records)
+def read_inputs(files: Sequence[Path], ids: Sequence[int]) -> dict[int, Array]:
+    """The adversarial inputs of a stage, for those of `ids` that have one."""
+    names = {str(int(sample)) for sample in ids}
+    return {
+        int(name): array
+        for path in files
+        for name, array in read_arrays(path, names.__contains__).items()
+    }
+
+
+def read_extras(files: Sequence[Path], ids: Sequence[int]) -> dict[int, dict[str, Array]]:
+    """The arrays that an attack stored besides, by sample and name: `7/patches` is of sample 7."""
+    samples = {f"{int(sample)}/" for sample in ids}
+
+    def is_wanted(name: str) -> bool:
+        sample, slash, _ = name.partition("/")
+        return sample + slash in samples
+
+    extras: dict[int, dict[str, Array]] = {}
+    for path in files:
+        for name, array in read_arrays(path, is_wanted).items():
+            sample, _, key = name.partition("/")
+            extras.setdefault(int(sample), {})[key] = array
+    return extras
+
+
+def save_clean(folder: Path, name: str, arrays: Mapping[int, Array]) -> None:
+    """Keep some clean inputs for the gallery, under the name of the files of the first check."""
+    entries = {str(sample): array for sample, array in arrays.items()}
+    write_arrays(folder / "arrays" / f"{name}-inputs.safetensors", entries)
+
+
+def save_arrays(
+    folder: Path, name: str, groups: Mapping[str, Records], files: Mapping[str, Path], size: int
+) -> None:
+    """Write the inputs and extras of a stage from those of its groups.
+
+    Args:
+        folder: the folder of the audit.
+        name: the name of the files of the stage.
+        groups: the rows of each group, by key.
+        files: the file of the arrays of each group, which exists if it has any.
+        size: the bytes of an input.
+    """
+    for file in array_files(folder, name):
+        file.unlink()  # of a run that was stopped
+    holders = holders_of(groups)
+    present = {key for key, file in files.items() if file.exists()}
+    samples = [sample for sample in sorted(holders) if holders[sample] in present]
+    per_part = max(1, min(PART_SAMPLES, PART_BYTES // size))
+    for number, start in enumerate(range(0, len(samples), per_part)):
+        arrays: dict[str, Array] = {}
+        members = samples[start : start + per_part]
+        for key in sorted({holders[sample] for sample in members}):
+            names = {str(sample) for sample in members if holders[sample] == key}
+
+            def is_wanted(array: str, names: set[str] = names) -> bool:
+                return array.partition("/")[0] in names
+
+            arrays |= read_arrays(files[key], is_wanted)
+        if arrays:
+            write_arrays(folder / "arrays" / f"{name}-{number:04d}.safetensors", arrays)
 
 
 def merge_attacks(attacks: Sequence[Records]) -> Records:

@@ -14,7 +14,6 @@ from brinell.manifest import (
     Claimed,
     Content,
     Count,
-    DataFacts,
     GrowingManifest,
     Listing,
     ModelFacts,
@@ -25,6 +24,7 @@ from brinell.manifest import (
     abbreviate,
     misfit,
 )
+from brinell.store.table import ROWS
 
 REMARKS = Claimed("remarks of attacks, which may be about samples that were not drawn")
 ARRAYS = re.compile(r"arrays/(.+)-(inputs|\d{4,})\.safetensors")
@@ -180,12 +180,8 @@ class RunWarning(Content):
 class RunManifest(GrowingManifest):
     """Manifest of an audit."""
 
-    cell: str
-    """The hash of all that the rows depend on."""
     seed: Count
     """The seed of every random number."""
-    data: DataFacts
-    """The data."""
     models: Listing[RunModel]
     """The models."""
     surrogates: Listing[ModelFacts] = []
@@ -251,22 +247,16 @@ class RunManifest(GrowingManifest):
         return self
 
     def _check_files(self) -> None:
-        """Check that the files are those of the stages: rows of each first check, and of stages
-        rows and arrays.
-        """
+        """Check that the files are the rows and the arrays of stages."""
         facts = {
             "models": [{"name": model.name} for model in self.models],
             "stages": [{"name": stage.name} for stage in self.stages],
         }
-        files = stage_files(facts)
-        allowed = {f"records/{name}.parquet" for name in files.values()}
-        for name in self.files:
-            match = ARRAYS.fullmatch(name)
-            if match is not None and match[1] in files.values():
-                allowed.add(name)
+        stages = set(stage_files(facts).values())
+        arrays = [(name, ARRAYS.fullmatch(name)) for name in self.files]
+        allowed = {name for name, match in arrays if match is not None and match[1] in stages}
 
-        first = {f"records/{files[model.name, CLEAN]}.parquet" for model in self.models}
-        if wrong := sorted((self.files.keys() - allowed) | (first - self.files.keys())):
+        if wrong := sorted((self.files.keys() - allowed) ^ {ROWS}):
             raise misfit(
                 f"lists {abbreviate(wrong[0])} in files, or lacks it, and its "
                 "models and stages say otherwise"
@@ -282,14 +272,19 @@ def stages_of(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def stage_files(manifest: Mapping[str, Any]) -> dict[tuple[str, str], str]:
-    """By model and stage the name of its files: the numbers of both and the attack, as in
-    `1-02-apgd-ce`.
-    """
+    """By model and stage the name of its files."""
     stages = len(manifest["stages"]) + 1
     return {
-        (model, stage): f"{number // stages + 1}-{number % stages:02d}-{_slug(stage)}"
+        (model, stage): file_name(number // stages, number % stages, stage)
         for number, (model, stage) in enumerate(stages_of(manifest))
     }
+
+
+def file_name(model: int, number: int, stage: str) -> str:
+    """The name of the files of a stage: the place of the model, from 1, that of the stage, after
+    the first check, and the attack, as in `1-02-apgd-ce`.
+    """
+    return f"{model + 1}-{number:02d}-{_slug(stage)}"
 
 
 def _slug(stage: str) -> str:

@@ -1,10 +1,12 @@
 """Folders of studies that are written at once: a manifest and one table of rows."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from brinell.core.errors import RequestError
+from brinell.core.record import Array
 from brinell.core.user_files import user_path
 from brinell.store import parquet
 from brinell.store.folder import Layout
@@ -39,6 +41,22 @@ class Folder(Generic[Rows]):
         }
 
 
+class Violation(NamedTuple):
+    """A rule that rows break."""
+
+    location: str
+    """The subject of the rows, such as a model and a stage."""
+    description: str
+    samples: Array
+    """Ids of the samples of these rows, ascending, without repetition."""
+
+    def __str__(self) -> str:
+        ids = ", ".join(map(str, self.samples[:5].tolist()))
+        more = " ..." if len(self.samples) > 5 else ""
+        listing = f" (samples {ids}{more})" if ids else ""
+        return f"{self.location}: {self.description}{listing}"
+
+
 @dataclass(frozen=True)
 class Table(Generic[Rows]):
     """The folders of one verb."""
@@ -47,19 +65,31 @@ class Table(Generic[Rows]):
     """The format of the folders."""
     of: type[Rows]
     """The dataclass of the rows."""
+    rules: Callable[[Mapping[str, Any], Rows], Iterator[Violation]] = lambda manifest, rows: iter(
+        ()
+    )
+    """The rules that the rows of a manifest break, whatever its models and data are."""
 
     def write(self, path: Path, manifest: Mapping[str, Any], rows: Rows) -> Folder[Rows]:
-        """Write the rows and then the manifest, so that a folder with a manifest is complete.
+        """Write the rows and then the manifest, so that a folder with a manifest is complete;
+        returns what `read` would.
 
         Write other files before.
         """
-        parquet.write_table(path / ROWS, parquet.to_table(rows))
-        self.layout.save(path, manifest)
-        return Folder(path=path, manifest=manifest, rows=rows)
+        table = parquet.to_table(rows)
+        parquet.write_table(path / ROWS, table)
+        content = self.layout.save(path, manifest)
+        return Folder(path=path, manifest=content, rows=parquet.from_table(self.of, table))
 
     def read(self, path: Path | str) -> Folder[Rows]:
-        """The manifest and the rows of a folder."""
+        """The manifest and the rows of a folder; refuses rows that break a rule."""
         path = user_path(path)
-        return Folder(
-            path=path, manifest=self.layout.open(path), rows=parquet.load_rows(self.of, path / ROWS)
-        )
+        manifest = self.layout.open(path)
+        rows = self.read_rows(path)
+        for violation in self.rules(manifest, rows):
+            raise RequestError(f"{path} was forged or damaged: {violation}: make it again")
+        return Folder(path=path, manifest=manifest, rows=rows)
+
+    def read_rows(self, path: Path) -> Rows:
+        """The rows of a folder, whatever its manifest says."""
+        return parquet.load_rows(self.of, path / ROWS)

@@ -1,6 +1,5 @@
 """Audits in their folders, by themselves and as parts of other studies."""
 
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,8 +11,8 @@ from brinell.engine.model_audit import ModelAudit
 from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress
 from brinell.engine.time_limit import TimeLimit
-from brinell.store.run import ACCUMULATED, LAYOUT, Run
-from brinell.studies.job import Job, open_folder
+from brinell.store.run import LAYOUT, TABLE, Run
+from brinell.studies.job import Job, filled
 from brinell.studies.pieces import Driver, ServedDriver
 
 
@@ -37,26 +36,13 @@ def run_audit(
     if isinstance(pool, Channel):
         ServedDriver(out, pool).serve(AuditWorker(plan).piece)
     facts = plan_facts(plan)
+    for note in (*facts["data"]["notes"], *plan.notes):
+        progress.note(str(note))
 
     job = Job(LAYOUT, out, plan.request, cell=facts["cell"], command=command)
-    with open_folder(job, resume=resume) as is_complete:
-        manifest = (
-            LAYOUT.head
-            | provenance.start_record(plan.request, command)
-            | json.loads(json.dumps(facts))
-            | provenance.machine_facts(plan.device)
-            | {key: {} for key in ACCUMULATED}
-        )
-        notes = () if is_complete else (*manifest["data"]["notes"], *plan.notes)
-        for note in notes:
-            progress.note(str(note))
-
-        if not is_complete:
-            spread = 1 if pool is None else pool.spread
-            make_audit = partial(
-                audit, run=Run(out, manifest), progress=progress, spread=spread, limit=limit
-            )
-            driver = Driver(out, pool, limit)
-            driver.carry_out(audit_pieces(plan, manifest, make_audit))
-            LAYOUT.save(out, manifest | {"finished": provenance.timestamp()})
-    return Run.open(out, thresholds=True)
+    spread = 1 if pool is None else pool.spread
+    make_audit = partial(audit, folder=out, progress=progress, spread=spread, limit=limit)
+    pieces, driver = audit_pieces(plan, make_audit), Driver(out, pool, limit)
+    about = facts | provenance.machine_facts(plan.device)
+    with filled(job, TABLE, driver, pieces, about, resume=resume) as content:
+        return Run(**vars(content))

@@ -200,10 +200,6 @@ class Repetition(Protocol):
         """The statements of the repetition, once the folders are compared."""
 
 
-Fault = tuple[str, str, Sequence[int]]
-"""A rule of a study that rows break: the model and the stage, what is wrong, and the samples."""
-
-
 def size_of_data(manifest: Mapping[str, Any]) -> float:
     """The smallest distance between the bounds of the data of a folder, at most 1."""
     data = manifest.get("data")

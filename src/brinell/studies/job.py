@@ -1,4 +1,4 @@
-"""The folder of an audit or study: begun or resumed, filled, finished."""
+"""The folder of a study: record or resumed, filled, finished."""
 
 import json
 import shutil
@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError, option
 from brinell.core.version import VERSION
-from brinell.engine import toml
+from brinell.engine import provenance, toml
 from brinell.engine.request import IN_MEMORY, BaseRequest
 from brinell.store import trust
 from brinell.store.files import write_text
@@ -24,6 +24,10 @@ from brinell.store.folder import (
     read_json,
     with_article,
 )
+from brinell.store.table import Folder, Table
+from brinell.studies.pieces import Driver, Pieces
+
+Rows = TypeVar("Rows")
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,40 @@ class Job:
     command: str
     ignored: tuple[str, ...] = ("batch_size", "device")
     """Settings that do not affect the rows, so that a resumed run may change them."""
+
+
+@contextmanager
+def filled(
+    job: Job,
+    table: Table[Rows],
+    driver: Driver,
+    pieces: Pieces,
+    about: Mapping[str, Any],
+    *,
+    resume: bool,
+) -> Iterator[Folder[Rows]]:
+    """Have made what a folder lacks, and lock it while the block writes what follows from its
+    content.
+
+    Args:
+        job: the work.
+        table: the format of the folder.
+        driver: has the pieces made.
+        pieces: return a `PieceResult`: all rows, and the entries of the manifest that were found.
+        about: the entries that were known before.
+        resume: whether the folder may hold a part of the work.
+    """
+    with open_folder(job, resume=resume) as is_complete:
+        if is_complete:
+            pieces.close()
+            yield table.read(job.path)
+            return
+
+        record = provenance.start_record(job.request, job.command)
+        answer = driver.carry_out(pieces)
+        manifest = {**record, "cell": job.cell, **about, **answer.facts}
+        manifest["finished"] = provenance.timestamp()
+        yield table.write(job.path, manifest, answer.rows)
 
 
 @contextmanager

@@ -90,12 +90,12 @@ class Study:
     does everything. The module `run` may hold more:
 
     - `make_plan`: `(Call) -> Plan`, in place of the kit's.
+    - `LAYOUT`, `open_result`: the `store.folder.Layout` of a folder without rows, and its result.
     - `repeat`: `(Call, folder) -> anything`, carries the call of a folder out again for
       verification, where `run` would be too dear. It may take from the folder what `claimed` lists.
     - `repetition`: `(Call, folder, Comparison) -> studies.differences.Repetition`, in place of
       `repeat`, for a study that is not carried out again on all samples.
-    - `faults`: `(folder, manifest) -> [studies.differences.Fault]`, rules of its rows that a folder
-      breaks.
+    - `faults`: `(folder, manifest) -> [store.table.Violation]`, rules that a folder breaks.
     - `sources`: `(folder, manifest) -> folders` from which the folder is made, named in its
       manifest by digest: verification verifies them, and writes the texts again from a copy of the
       folder; `write_page` then takes where that lay, too.
@@ -127,8 +127,9 @@ class Study:
     run: Reference = ""
     """`(Call) -> result`: carries a call out. Default: the kit's with `rows`, else
     `run:carry_out`."""
-    folder: str = ""
-    """Module with `LAYOUT`, `open_result` and `write_page` of a folder that is not the kit's."""
+    table_of: Reference | None = None
+    """The `store.table.Table` of its folders, where others than the kit know it, too. Default: made
+    from request, rows and facts."""
     examples: tuple[str, ...]
     """Commands as one types them, for the help."""
     claimed: tuple[tuple[str, str], ...] = ()
@@ -173,9 +174,9 @@ class Study:
         return getattr(import_module(f"{self.package}.run"), name, None)
 
     def table(self) -> Any:
-        """The format of a folder of the kit: rows, and a manifest with the request and the facts of
-        this study.
-        """
+        """The format of a folder with rows."""
+        if self.table_of is not None:
+            return self.resolve(self.table_of)
         from pydantic import create_model
 
         from brinell.manifest import FolderManifest
@@ -206,38 +207,36 @@ class Study:
     @property
     def leaves_folder(self) -> bool:
         """True if there is a format of its folder."""
-        return self.rows is not None or bool(self.folder)
+        if self.rows is not None or self.output is not Output.FOLDER:
+            return self.rows is not None
+        return self.function("LAYOUT") is not None
 
     @property
     def layout(self) -> Any:
         """The `store.folder.Layout` of its folder."""
-        return (
-            self.table().layout if self.rows is not None else self.resolve(f"{self.folder}:LAYOUT")
-        )
+        return self.function("LAYOUT") if self.rows is None else self.table().layout
 
-    def open(self, folder: Path) -> Any:
-        """The result of a folder, from its records alone."""
-        if self.folder:
-            return self.resolve(f"{self.folder}:open_result")(folder)
-        content, facts = (
-            self.table().read(folder),
-            self.resolve(self.result).model_fields.get("facts"),
-        )
-        request = self.request.model_validate(content.manifest["request"])
-        values = (
-            None if facts is None else facts.annotation.model_validate(content.manifest["facts"])
-        )
+    def open(self, folder: Path, *place: Path) -> Any:
+        """The result of a folder, from its records alone; `place` is where a folder without rows lay
+        before it was copied.
+        """
+        if self.rows is None:
+            return self.function("open_result")(folder, *place)
+        return self.summarise(self.table().read(folder))
+
+    def summarise(self, content: Any) -> Any:
+        """The result of the content of a folder, a `store.table.Folder`."""
+        manifest = content.manifest
+        request = self.request.model_validate(manifest["request"])
+        facts = self.resolve(self.result).model_fields.get("facts")
+        values = None if facts is None else facts.annotation.model_validate(manifest["facts"])
         return self.resolve("result:summarise")(replace(content, request=request, facts=values))
 
     def write_page(self, folder: Path, *place: Path) -> Path:
         """Write page, tables and what else follows from the records again; returns the path of the
         page.
         """
-        page: Path = (
-            self.resolve(f"{self.folder}:write_page")(folder, *place)
-            if self.folder
-            else self.open(folder).write()
-        )
+        page: Path = self.open(folder, *place).write()
         return page
 
     def printed(self) -> dict[str, Any]:

@@ -40,10 +40,11 @@ from brinell.engine.time_limit import TimeLimit
 from brinell.reports.numbers import counted, listed
 from brinell.store import rows
 from brinell.store.folder import MANIFEST, PAGE
+from brinell.store.parts import PieceResult
 from brinell.store.table import Table
-from brinell.studies.job import Job, open_folder
+from brinell.studies.job import Job, filled
 from brinell.studies.kit import Call, Piece, Plan, Study
-from brinell.studies.pieces import Driver, ServedDriver, as_cut
+from brinell.studies.pieces import Driver, Pieces, ServedDriver, as_cut
 
 
 def open_plan(
@@ -158,35 +159,12 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
     study, request = call.study, call.request
     plan: Plan = (study.function("make_plan") or open_plan)(call)
     table: Table[Any] = study.table()
-    digest, data, derived_from = (
-        plan.dataset.digest(),
-        request.data or plan.dataset.name,
-        _named_folders(request, study.ignored),
-    )
-    facts = {} if plan.facts is None else {"facts": plan.facts.model_dump(mode="json")}
-    models = {
-        key: [{"name": name, **model_facts(model)} for name, model in group.items()]
-        for key, group in (("models", plan.models), ("more_models", plan.more_models))
-    }
-    hashed = content_hash(
-        layout=table.layout.version,
-        brinell=VERSION,
-        request=request.model_dump(mode="json", exclude=set(study.ignored)),
-        data=digest,
-        ids=plan.ids.tolist(),
-        models={
-            key: [[entry["name"], entry["digest"]] for entry in entries]
-            for key, entries in models.items()
-        },
-        identity=plan.identity,
-        derived_from=derived_from,
-        **facts,
-    )
+    about = _known_facts(plan, call)
     job = Job(
         table.layout,
-        call.folder(data),
+        call.folder(about["data"]["spec"]),
         request,
-        cell=hashed,
+        cell=_hash_of(table, plan, call, about),
         command=call.command,
         ignored=study.ignored,
     )
@@ -199,10 +177,11 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
             pieces = _pieces(study, ready, call, pieces_of)
             worker.serve(pieces.__getitem__)
 
-    with open_folder(job, resume=call.resume) as is_complete, ExitStack() as stack:
-        if not is_complete:
-            limit = TimeLimit(getattr(call.options, "minutes", None))
-            driver = Driver(job.path, pool, limit)
+    limit = TimeLimit(getattr(call.options, "minutes", None))
+    driver = Driver(job.path, pool, limit)
+
+    def make_pieces() -> Pieces:
+        with ExitStack() as stack:  # the models are done with after the last piece
             ready, answer_facts = _ready(plan, driver, stack)
             faults = driver.make_once("fit", partial(find_faults, ready, call))
             for name, text in faults.items():
@@ -211,33 +190,67 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
             limit.begin_share(1)
             pieces = _pieces(study, ready, call, pieces_of)
             try:
-                answers = driver.carry_out(as_cut(pieces, table.of, call.progress.note))
+                answers = yield from as_cut(pieces, table.of, call.progress.note)
             except TimeUpError:
                 raise StoppedError("the time is up; what was computed is kept") from None
-            stack.close()  # the models are done with
+        parts = [answer.rows for answer in answers if answer.rows is not None]
+        seconds = float(sum(answer.seconds for answer in answers))
+        facts = {**answer_facts, **({"fit": faults} if faults else {}), "seconds": seconds}
+        return PieceResult(rows=rows.concatenate(parts), facts=facts)
 
-            manifest = {
-                **provenance.start_record(request, call.command),
-                **provenance.machine_facts(plan.device),
-                "cell": hashed,
-                "data": provenance.data_facts(
-                    data, plan.dataset, digest, len(plan.ids), plan.selection.method
-                ),
-                **models,
-                "derived_from": derived_from,
-                **answer_facts,
-                **({"fit": faults} if faults else {}),
-                **plan.about,
-                **facts,
-                "finished": provenance.timestamp(),
-                "seconds": float(sum(answer.seconds for answer in answers)),
-            }
-            parts = [answer.rows for answer in answers if answer.rows is not None]
-            table.write(job.path, manifest, rows.concatenate(parts))
+    with filled(job, table, driver, make_pieces(), about, resume=call.resume) as content:
+        result = study.summarise(content)
         if not (job.path / PAGE).exists():
             # The page comes last: a full disk may have left a complete folder without one.
-            study.write_page(job.path)
-    return study.open(job.path)
+            result.write()
+    return result
+
+
+def _known_facts(plan: Plan, call: Call) -> dict[str, Any]:
+    """The entries of the manifest that follow from the plan."""
+    request = call.request
+    groups = {"models": plan.models, "more_models": plan.more_models}
+    models = {
+        key: [{"name": name, **model_facts(model)} for name, model in group.items()]
+        for key, group in groups.items()
+    }
+    data = provenance.data_facts(
+        request.data or plan.dataset.name,
+        plan.dataset,
+        plan.dataset.digest(),
+        len(plan.ids),
+        plan.selection.method,
+    )
+    facts = {} if plan.facts is None else {"facts": plan.facts.model_dump(mode="json")}
+    return {
+        **provenance.machine_facts(plan.device),
+        "data": data,
+        **models,
+        "derived_from": _named_folders(request, call.study.ignored),
+        **plan.about,
+        **facts,
+    }
+
+
+def _hash_of(table: Table[Any], plan: Plan, call: Call, about: Mapping[str, Any]) -> str:
+    """The hash of all that the rows of a plan depend on."""
+    ignored = set(call.study.ignored)
+    models = {
+        key: [[entry["name"], entry["digest"]] for entry in about[key]]
+        for key in ("models", "more_models")
+    }
+    facts = {"facts": about["facts"]} if "facts" in about else {}
+    return content_hash(
+        layout=table.layout.version,
+        brinell=VERSION,
+        request=call.request.model_dump(mode="json", exclude=ignored),
+        data=about["data"]["digest"],
+        ids=plan.ids.tolist(),
+        models=models,
+        identity=plan.identity,
+        derived_from=about["derived_from"],
+        **facts,
+    )
 
 
 def _pieces(

@@ -106,7 +106,7 @@ def test_an_interrupted_claim_begins_again_and_another_one_is_refused(copied):
 def test_what_makes_no_claim_is_refused(audit_run, certify_run, models_run, tmp_path):
     for folder, settings, message in (
         (audit_run, {"eps": "0.3"}, "eps 0.3 is none"),
-        (certify_run, {}, "made by brinell certify, and a claim is made of a run"),
+        (certify_run, {}, "is no run folder: its verb is 'certify'"),
         (tmp_path, {}, "is no run folder"),
         (models_run, {}, "name one by --model"),
     ):

@@ -108,7 +108,7 @@ def test_each_sample_is_attacked_within_its_budget(tmp_path):
     brinell.epsilon(data, out=tmp_path / "advice", norm="linf")
     eps = f"recommended:{tmp_path / 'advice'}"
     run = run_audit(tmp_path / "run", model, x, y, eps=eps, attack=("pgd",))
-    records, budgets = run.records(), np.array([0.15, 0.19, 0.19, 0.0, 0.0])
+    records, budgets = run.rows, np.array([0.15, 0.19, 0.19, 0.0, 0.0])
     np.testing.assert_allclose(records.unit, budgets[records.sample_id], rtol=1e-5)
     table = dense_table(records, run.manifest)
     states = dict(
@@ -140,7 +140,7 @@ def test_each_sample_is_attacked_within_its_budget(tmp_path):
     assert "multiples of the eps recommended by" in page and "2 samples without a sound eps" in page
     plain = run_audit(tmp_path / "plain", model, x, y, eps="0.25,1", attack=("pgd",))
     sides = [
-        Side(run="", manifest=audited.manifest, records=audited.records(), model="recorder")
+        Side(run="", manifest=audited.manifest, records=audited.rows, model="recorder")
         for audited in (run, plain)
     ]
     with pytest.raises(RequestError, match="differ in their budgets by sample"):

@@ -53,7 +53,7 @@ def table(path):
 
 def test_csv_holds_every_row(run, tmp_path):
     brinell.export(run.path, "csv", out=tmp_path)
-    rows, records = table(tmp_path / "rows.csv"), run.records()
+    rows, records = table(tmp_path / "rows.csv"), run.rows
     assert list(rows[0]) == list(COLUMNS) and len(rows) == len(records)
     assert [row["outcome"] for row in rows] == records.outcome.tolist()
     masked = np.ma.getmaskarray(np.ma.asarray(records.margin))

@@ -55,7 +55,7 @@ from brinell.engine.state import State, is_open, spared_samples
 from brinell.store import rows
 from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, PARTS
-from brinell.store.run import ACCUMULATED, NO_ROWS, Run
+from brinell.store.run import ACCUMULATED, NO_ROWS, Run, array_files, read_extras
 from brinell.studies.audits import run_audit
 from brinell.studies.differences import (
     DERIVED,
@@ -170,9 +170,8 @@ class RepeatedRun:
         recorded = self.run.manifest
         self._check_plan()
         make_audit, command = partial(RepeatedAudit, self), str(recorded["command"])
-        repeated = run_audit(
-            self.plan, folder, SilentProgress(), command=command, audit=make_audit
-        ).manifest
+        run = run_audit(self.plan, folder, SilentProgress(), command=command, audit=make_audit)
+        repeated = dict(run.manifest)
 
         for audit in self.audits:
             if audit.is_random or not self.is_exact:
@@ -189,11 +188,10 @@ class RepeatedRun:
     def _check_plan(self) -> None:
         """Stop at a manifest or samples that are not those of the plan."""
         facts = json.loads(json.dumps(plan_facts(self.plan)))
-        del facts["warnings"]  # to which an audit adds
         stated = {key: self.run.manifest.get(key) for key in facts}
         compare_json(MANIFEST, stated, facts, self.comparison, self.comparison.claims.manifest)
         for source in () if self.comparison.differences else self.plan.models:
-            if self.run.part(source.name, CLEAN).sample_id.tolist() != self.plan.ids.tolist():
+            if self.run.of_stage(source.name, CLEAN).sample_id.tolist() != self.plan.ids.tolist():
                 self.comparison.note(
                     f"{source.name} clean", "the rows are not one for each sample in order"
                 )
@@ -309,6 +307,15 @@ class Pair(NamedTuple):
     """(rows,) bool: where rounding does not explain both."""
 
 
+class Attempt(NamedTuple):
+    """The result of a stage on some samples."""
+
+    rows: Records
+    facts: Mapping[str, Any]
+    files: Sequence[Path]
+    """The files of its arrays."""
+
+
 class RepeatedAudit(ModelAudit):
     """The audit of one model on the drawn samples, from the recorded rows of all."""
 
@@ -380,20 +387,17 @@ class RepeatedAudit(ModelAudit):
             self.repetition.comparison.note(f"{self.name} {stage}", description, samples.tolist())
 
     def _accept(self, stage: str) -> None:
-        """Put the recorded rows and inputs of a stage, and its words about samples, into the
-        repetition.
-        """
-        for file in self.recorded.stage_files(self.name, stage):
-            place = self.run.path / file.relative_to(self.recorded.path)
-            place.parent.mkdir(exist_ok=True)
+        """Put the recorded inputs of a stage, and its words about samples, into the repetition."""
+        for file in self.recorded.array_files(self.name, stage):
+            place = self.audited.folder / file.relative_to(self.recorded.path)
+            place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, place)
         for key in ("failed", "extras") if stage != CLEAN else ():
             if stage in self.recorded.manifest[key].get(self.name, {}):
-                entry = self.recorded.manifest[key][self.name][stage]
-                self.run.manifest[key].setdefault(self.name, {})[stage] = entry
+                self.audited.section(key)[stage] = self.recorded.manifest[key][self.name][stage]
 
     def _check_clean(self) -> Generator[Sequence[Piece], PieceAnswer, State]:
-        recorded = self.recorded.part(self.name, CLEAN)
+        recorded = self.recorded.of_stage(self.name, CLEAN)
         readable = recorded.sample_id[recorded.outcome != Outcome.FAILED]
         self.is_random = self._answers_at_random(readable[:PROBES])
         self._draw(recorded)
@@ -428,7 +432,7 @@ class RepeatedAudit(ModelAudit):
         """How many samples are drawn where nobody says it: so many that the change is found which
         a verification has to find.
         """
-        states = worst_case(grid(self.recorded.records(), self.recorded.manifest, self.name))
+        states = worst_case(grid(self.recorded.rows, self.recorded.manifest, self.name))
         states = states[:, -len(self.plan.levels) :]
         robust, judged = (states == RIGHT).sum(0), (states != UNJUDGED).sum(0)
         change = min(self.attacked, change_to_see(robust.tolist(), judged.tolist()))
@@ -488,17 +492,17 @@ class RepeatedAudit(ModelAudit):
         """
         if stage.name in self.source.skipped:
             return NO_ROWS
-        recorded = self.recorded.part(self.name, stage.name)
+        recorded = self.recorded.of_stage(self.name, stage.name)
         before = self._state_before(stage, state)
         idle = self._check_turn(stage, before, recorded)
 
-        repetition = yield from self._attack(stage, before, idle | ~self.drawn)
-        pair = self._compare(stage, recorded, repetition, before)
+        attempt = yield from self._attack(stage, before, idle | ~self.drawn)
+        pair = self._compare(recorded, attempt.rows, before)
         if pair.deviates.any() and not self.is_random:
             # Rounding depends on the size of the batch: again in the company that the run had.
-            repetition = yield from self._attack(stage, before, idle)
-            pair = self._compare(stage, recorded, repetition, before)
-        self._judge_drawn(stage, repetition, pair)
+            attempt = yield from self._attack(stage, before, idle)
+            pair = self._compare(recorded, attempt.rows, before)
+        self._judge_drawn(stage, attempt, pair)
 
         broken = np.flatnonzero(has_broken(recorded))
         for index in _chunks(broken):
@@ -535,35 +539,29 @@ class RepeatedAudit(ModelAudit):
 
     def _attack(
         self, stage: Stage, before: State, idle: Array
-    ) -> Generator[Sequence[Piece], PieceAnswer, Run]:
-        """A hidden folder with the rows of a stage on the samples that are not spared."""
+    ) -> Generator[Sequence[Piece], PieceAnswer, Attempt]:
+        """Attack the samples that are not spared, in a hidden folder."""
         self._attempts += 1
-        name = self.audited.key(f"again-{self._attempts}")
-        scratch = Run(
-            self.run.path / PARTS / name,
-            {
-                **self.run.manifest,
-                **{key: {} for key in ACCUMULATED},
-                "answers": self.run.manifest["answers"],
-            },
-        )
+        parent, name = self.audited, self.audited.key(f"again-{self._attempts}")
         audited = AuditedModel(
             self.plan,
             self.source,
-            self.audited.model,
-            scratch,
+            parent.model,
+            parent.folder / PARTS / name,
+            {key: {} for key in ACCUMULATED} | {"answers": parent.found["answers"]},
             self.progress,
-            self.audited.sizer,
-            self.audited.surrogates,
+            parent.sizer,
+            parent.surrogates,
         )
-        audited.parts = self.audited.parts
-        followed = self.checks.gradient_models.get(stage.gradient, self.audited.model)
-        yield from StageRun(audited, stage, before, idle, followed, prefix=f"{name}-").pieces()
-        return scratch
+        audited.parts = parent.parts
+        followed = self.checks.gradient_models.get(stage.gradient, parent.model)
+        run = StageRun(audited, stage, before, idle, followed, prefix=f"{name}-")
+        answer = yield from audited.kept(stage.name, run.key, run.pieces())
+        files = array_files(audited.folder, audited.file(stage.name))
+        return Attempt(answer.rows, answer.facts, files)
 
-    def _compare(self, stage: Stage, recorded: Records, repetition: Run, before: State) -> "Pair":
+    def _compare(self, recorded: Records, repeated: Records, before: State) -> "Pair":
         """The rows of the drawn samples that a run and its repetition attacked."""
-        repeated = repetition.part(self.name, stage.name)
         common = np.intersect1d(_attacked_ids(recorded), _attacked_ids(repeated))
         common = np.intersect1d(common, self.plan.ids[self.drawn])
         recorded = rows.take(recorded, np.isin(recorded.sample_id, common))
@@ -580,7 +578,7 @@ class RepeatedAudit(ModelAudit):
         ]
         return Pair(recorded, repeated, margins, np.any(differs, axis=0))
 
-    def _judge_drawn(self, stage: Stage, repetition: Run, pair: "Pair") -> None:
+    def _judge_drawn(self, stage: Stage, attempt: Attempt, pair: "Pair") -> None:
         """Note the drawn rows that differ by more than is explained, and other stored extras or
         reasons of failures.
         """
@@ -604,11 +602,12 @@ class RepeatedAudit(ModelAudit):
         self.repetition.comparison.boundary += int(excused.sum())
         self._note(stage.name, "the attack comes out differently", ids[pair.deviates & ~excused])
 
-        place, first, second = (self.name, stage.name), self.recorded, repetition
-        if len(ids) and first.legend(*place) != second.legend(*place):
+        legend = self.recorded.legend(self.name, stage.name)
+        if len(ids) and legend != attempt.facts.get("legend", {}):
             self._note(stage.name, "what the stored numbers mean comes out differently", ids[:1])
         alike = ids[~pair.deviates].tolist()
-        arrays, counterparts = first.extras(*place, alike), second.extras(*place, alike)
+        arrays = self.recorded.extras(self.name, stage.name, alike)
+        counterparts = read_extras(attempt.files, alike)
         odd = [
             sample
             for sample in alike
@@ -619,7 +618,8 @@ class RepeatedAudit(ModelAudit):
             )
         ]
         self._note(stage.name, "what the attack stores comes out differently", np.array(odd))
-        reasons, repetitions = _failures(first, place), _failures(second, place)
+        reasons = self.recorded.manifest["failed"].get(self.name, {}).get(stage.name, {})
+        repetitions = attempt.facts.get("failed", {})
         odd = [
             sample
             for sample in ids.tolist()
@@ -715,12 +715,6 @@ class RepeatedAudit(ModelAudit):
 def _attacked_ids(records: Records) -> Array:
     """The samples that a stage attacked."""
     return np.asarray(records.sample_id[records.outcome != Outcome.SPARED])
-
-
-def _failures(run: Run, place: tuple[str, str]) -> dict[str, str]:
-    """Why a stage could not judge samples of a model, by sample."""
-    reasons: dict[str, str] = run.manifest["failed"].get(place[0], {}).get(place[1], {})
-    return reasons
 
 
 def _same_extras(stated: Mapping[str, Array], found: Mapping[str, Array], scale: float) -> bool:

@@ -11,15 +11,18 @@ import numpy as np
 from pydantic import PrivateAttr
 
 from brinell.analysis.curve import dense_table
+from brinell.analysis.proofs import with_proofs
 from brinell.analysis.results import AuditResult, ClassResult, Rate
+from brinell.analysis.robust_accuracy import summarise as count_figures
 from brinell.core.errors import RequestError
-from brinell.core.record import Array, has_broken
+from brinell.core.record import Array, Records, has_broken
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.texts import eps_text
 from brinell.reports.values import Cell, Code, Points, Report
 from brinell.store import parquet
 from brinell.store.folder import PAGE
 from brinell.store.run import Run
+from brinell.store.table import Folder
 from brinell.studies.audit.report import report
 from brinell.studies.result import ReportedResult, provenance
 
@@ -78,7 +81,7 @@ class Audit(ReportedResult, AuditResult):
             *provenance(run.manifest),
         )
         return replace(
-            report(run, run.records(), self), request=run.manifest["request"], provenance=facts
+            report(run, run.rows, self), request=run.manifest["request"], provenance=facts
         )
 
     def class_columns(self, model: str) -> Mapping[str, Mapping[str, Cell]]:
@@ -157,7 +160,7 @@ class Audit(ReportedResult, AuditResult):
             if eps is None
             else _rate_at(result.eps, result.eps, result.eps_text, eps) * (1 + 1e-6)
         )
-        rows = run.records()
+        rows = run.rows
         selected = (
             (rows.model == result.model)
             & has_broken(rows)
@@ -206,9 +209,9 @@ class Audit(ReportedResult, AuditResult):
             ) from None
         if table is None and dense:
             run = self._open_run()
-            return pandas.DataFrame(dense_table(run.records(), run.manifest))
+            return pandas.DataFrame(dense_table(run.rows, run.manifest))
         if table is None:
-            return parquet.to_table(self._open_run().records()).to_pandas()
+            return parquet.to_table(self._open_run().rows).to_pandas()
         file = self._open_run().path / "tables" / f"{table.removesuffix('.csv')}.csv"
         if not file.is_file():
             tables = sorted(path.stem for path in file.parent.glob("*.csv"))
@@ -227,6 +230,18 @@ class Audit(ReportedResult, AuditResult):
         if model is not None and model not in names:
             raise RequestError(f"the run has no model {model!r}; it has {', '.join(names)}")
         return 0 if model is None else names.index(model)
+
+
+def summarise(content: Folder[Records]) -> Audit:
+    """The figures of a run and of the folders in it, from its rows."""
+    from brinell.studies.audit import detection, distances  # they bring other studies
+
+    run = Run(**vars(content))
+    figures = count_figures(run.manifest, run.rows, str(run.path))
+    if len(figures.models) == 1:
+        figures = figures.model_copy(update={"models": [with_proofs(figures.models[0], run.path)]})
+    figures = detection.with_detectors(figures, run.path)
+    return Audit.of(distances.with_distances(figures, run.path), run)
 
 
 def _rate_at(

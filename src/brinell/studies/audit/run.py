@@ -5,23 +5,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from brinell.analysis.proofs import with_proofs
-from brinell.analysis.robust_accuracy import summarise
+import numpy as np
+
 from brinell.core.errors import RequestError, option
 from brinell.core.record import has_broken
 from brinell.engine.executor import Channel
 from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress, SilentProgress
 from brinell.engine.time_limit import TimeLimit
-from brinell.store.row_rules import find_violations
-from brinell.store.run import LAYOUT as LAYOUT
-from brinell.store.run import Run
+from brinell.store.run import LAYOUT, TABLE, Run
 from brinell.store.run_manifest import stages_of
+from brinell.store.table import Violation
 from brinell.studies.audit import detection, distances, dry_run, waves
 from brinell.studies.audit.plan import plan_audit
-from brinell.studies.audit.result import Audit
+from brinell.studies.audit.result import Audit, summarise
 from brinell.studies.audits import run_audit
-from brinell.studies.differences import Comparison, Fault, Repetition
+from brinell.studies.differences import Comparison, Repetition
 from brinell.studies.kit import Call
 
 
@@ -53,7 +52,7 @@ def carry_out(call: Call) -> Audit | dry_run.PlanResult:
         detection.measure(call, plan, folder)
     if options.epsilon:
         distances.keep(call, folder)
-    audit = _result(run)
+    audit = summarise(run)
     audit.write()
     return audit
 
@@ -68,7 +67,7 @@ def _carry_out_waves(call: Call, plan: Plan, folder: Path) -> Run:
     def audit_wave(part: Plan, resume: bool) -> Run:
         progress = SilentProgress() if part.grows else call.progress
         run = audit(part, progress=progress, resume=resume)
-        _result(run).write()
+        summarise(run).write()
         return run
 
     return waves.run_waves(plan, audit_wave, call.progress, resume=call.resume)
@@ -85,7 +84,8 @@ def repetition(call: Call, folder: Path, comparison: Comparison) -> Repetition:
     """The audit of a folder, which is carried out again on drawn samples."""
     from brinell.studies.audit.repetition import RepeatedRun  # only verification needs it
 
-    run, stated = Run(folder, LAYOUT.read(folder)), [model.name for model in call.models()]
+    run = Run(path=folder, manifest=LAYOUT.read(folder), rows=TABLE.read_rows(folder))
+    stated = [model.name for model in call.models()]
     if run.manifest.get("left"):
         raise RequestError(
             f"{folder} was stopped before its stages were done, so that it cannot be repeated",
@@ -103,32 +103,12 @@ def repetition(call: Call, folder: Path, comparison: Comparison) -> Repetition:
     return RepeatedRun(run, plan, comparison)
 
 
-def faults(folder: Path, manifest: Mapping[str, Any]) -> Iterator[Fault]:
+def faults(folder: Path, manifest: Mapping[str, Any]) -> Iterator[Violation]:
     """Rules that the rows of a folder break, and inputs that no row speaks of or that are missing."""
-    run = Run(folder, dict(manifest))
-    parts = run.parts()
-    for location, description, samples in find_violations(manifest, parts):
-        yield location, description, samples.tolist()
-    for (model, stage), rows in zip(stages_of(manifest), parts, strict=True):
+    run = Run(path=folder, manifest=manifest, rows=TABLE.read_rows(folder))
+    yield from TABLE.rules(manifest, run.rows)
+    for model, stage in stages_of(manifest):
+        rows = run.of_stage(model, stage)
         if odd := set(rows.sample_id[has_broken(rows)].tolist()) ^ run.stored(model, stage):
             description = "an input is stored, and no row says so, or the other way round"
-            yield f"{model} {stage}", description, sorted(odd)
-
-
-def write_page(folder: Path) -> Path:
-    """Write tables and page of a run from its records."""
-    return open_result(folder).write()
-
-
-def open_result(folder: Path) -> Audit:
-    """The result of a run folder, computed from its records."""
-    return _result(Run.open(folder, thresholds=True))
-
-
-def _result(run: Run) -> Audit:
-    """The result of a run, whose rows are read once: its report and its answers take them, too."""
-    figures = summarise(run.manifest, run.records(), str(run.path))
-    if len(figures.models) == 1:
-        figures = figures.model_copy(update={"models": [with_proofs(figures.models[0], run.path)]})
-    figures = detection.with_detectors(figures, run.path)
-    return Audit.of(distances.with_distances(figures, run.path), run)
+            yield Violation(f"{model} {stage}", description, np.array(sorted(odd)))

@@ -90,5 +90,5 @@ def run_waves(
 def robust_rate(run: Run) -> Rate:
     """Robust accuracy of the model of a run at its largest eps."""
     name = run.manifest["models"][0]["name"]
-    rates = summarise_model(run.manifest, run.records(), str(run.path), name).robust_accuracy
+    rates = summarise_model(run.manifest, run.rows, str(run.path), name).robust_accuracy
     return rates[-1]

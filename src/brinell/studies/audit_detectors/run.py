@@ -144,7 +144,7 @@ def examine(
     """The rows of a detector on a model: clean inputs, those that the run stored within its largest
     budget, adaptive attacks.
     """
-    records = plan.run.records()
+    records = plan.run.rows
     records = rows.take(records, records.model == model)
     clean = rows.take(records, records.attack == CLEAN)
     order = np.argsort(clean.sample_id)[:MEASURED]

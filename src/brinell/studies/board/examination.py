@@ -69,10 +69,10 @@ def _examine(path: Path, level: str, trust: Path | None) -> list[Figures]:
         "attacked": result.attacked,
         "drawn": selection_of(study.layout.read(path)),
     }
-    if study.verb != "audit":
+    if hasattr(study.resolve(study.result), "rates"):
         return [_of_rates(study, path, known)]
     run = Run.open(path)
-    records = run.records()
+    records = run.rows
     models = summarise(run.manifest, records, str(path)).models
     if max(run.manifest["eps"]) <= 0:
         raise RequestError("it has no budget above 0, and a board compares robust accuracy")

@@ -26,7 +26,7 @@ from brinell.studies.kit import Call
 
 SITE = ".board"
 """File that says that a folder is a site."""
-RUN_FOLDERS = frozenset({"records", "arrays", "tables"})
+RUN_FOLDERS = frozenset({"arrays", "tables"})
 """Folders of a run that hold no run."""
 
 

@@ -387,7 +387,7 @@ def read_attacks(run: Run, model: str, ids: Array, budgets: int) -> Attacked:
     """The finds of the attacks of an audit on some of its samples, at its largest budgets, which
     are all above 0.
     """
-    cells = grid(run.records(), run.manifest, model)
+    cells = grid(run.rows, run.manifest, model)
     positions = np.searchsorted(cells.ids, ids)
     states = worst_case(cells)[positions][:, -budgets:]
     wrong, right = states == STATE_WRONG, cells.clean[positions] == RIGHT
@@ -404,7 +404,7 @@ def read_attacks(run: Run, model: str, ids: Array, budgets: int) -> Attacked:
 
 def _nearest(run: Run, model: str) -> dict[int, Array]:
     """The nearest stored adversarial input of each sample."""
-    records, nearest, sizes = run.records(), dict[int, Array](), dict[int, float]()
+    records, nearest, sizes = run.rows, dict[int, Array](), dict[int, float]()
     column = getattr(records, str(run.manifest["request"]["norm"]))
     for stage in run.manifest["stages"]:
         name = str(stage["name"])

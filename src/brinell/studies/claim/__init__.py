@@ -29,7 +29,6 @@ STUDY = Study(
     verb="claim",
     request=ClaimRequest,
     result="result:ClaimResult",
-    folder="run",
     positional=("run",),
     memory=(),
     examples=(

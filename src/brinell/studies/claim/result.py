@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from markupsafe import escape
@@ -27,6 +28,7 @@ from brinell.reports.values import (
     Step,
     Table,
 )
+from brinell.store.files import write_text
 from brinell.store.folder import PAGE
 from brinell.studies.claim import ClaimRequest
 from brinell.studies.result import ReportedResult
@@ -257,6 +259,12 @@ class ClaimResult(ReportedResult, ClaimingResult):
         """The paths of the page and of the model card."""
         yield from super().places()
         yield f"model card: {self.folder}/{CARD}"
+
+    def write(self) -> Path:
+        """Write the page, its tables and the files beside it; returns the path of the page."""
+        for name, text in self.texts().items():
+            write_text(Path(self.folder) / name, text)
+        return super().write()
 
     def texts(self) -> dict[str, str]:
         """The content of the files beside the page."""

@@ -15,8 +15,6 @@ from brinell.core.user_files import user_path
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.toml import parse_request
 from brinell.manifest import Command, Content, Manifest
-from brinell.reports import html
-from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, Layout
 from brinell.store.run import Run
 from brinell.studies import register
@@ -76,11 +74,6 @@ def carry_out(call: Call) -> ClaimResult:
     """
     request: ClaimRequest = call.request
     path = user_path(request.run)
-    if (path / MANIFEST).is_file() and (verb := register.study_of(path).verb) != "audit":
-        raise RequestError(
-            f"{path} was made by brinell {verb}, and a claim is made of a run: "
-            "name the run of an audit"
-        )
     _figures(request, path)
     folder = call.within(request.run).folder(request.run)
     settings = {
@@ -95,8 +88,9 @@ def carry_out(call: Call) -> ClaimResult:
                 f"choose another {option('out')}"
             )
         LAYOUT.save(folder, settings | {"command": call.command})
-        write_page(folder)
-    return open_result(folder)
+        result = open_result(folder)
+        result.write()
+    return result
 
 
 def open_result(folder: Path, place: Path | None = None) -> ClaimResult:
@@ -128,23 +122,13 @@ def sources(folder: Path, manifest: Mapping[str, Any]) -> list[Path]:
     )
 
 
-def write_page(folder: Path, place: Path | None = None) -> Path:
-    """Write the page of a claim, its tables and the files beside it; arguments as for
-    `open_result`.
-    """
-    result = open_result(folder, place)
-    for name, text in result.texts().items():
-        write_text(folder / name, text)
-    return html.write(folder, result.report())
-
-
 def _figures(request: ClaimRequest, path: Path) -> tuple[Run, ModelResult, int]:
     """A run, the figures of the model, and the position of the budget of the claim."""
     run = Run.open(path)
     names = [str(entry["name"]) for entry in run.manifest["models"]]
     if request.model not in (None, *names) or (request.model is None and len(names) > 1):
         raise RequestError(f"{path} holds {', '.join(names)}: name one by {option('model')}")
-    result = summarise_model(run.manifest, run.records(), str(path), request.model or names[0])
+    result = summarise_model(run.manifest, run.rows, str(path), request.model or names[0])
     result = result if len(names) > 1 else with_proofs(result, path)
     positions = [k for k, eps in enumerate(result.eps) if eps > 0]
     if not positions:

@@ -52,7 +52,6 @@ STUDY = Study(
     verb="compare",
     request=CompareRequest,
     result="result:Comparison",
-    folder="run",
     positional=("run",),
     memory=("data",),
     claimed_keys=(

@@ -1,6 +1,7 @@
 """Audits the models of a comparison if there are any, opens all runs, and writes the folder."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from brinell.analysis.compare import Side
@@ -15,8 +16,8 @@ from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, REQUEST
 from brinell.store.run import Run
 from brinell.studies.audit.plan import plan_audit
+from brinell.studies.audit.result import summarise as summarise_audit
 from brinell.studies.audit.run import note_models
-from brinell.studies.audit.run import write_page as write_audit_page
 from brinell.studies.audits import run_audit
 from brinell.studies.compare import CompareRequest
 from brinell.studies.compare.result import LAYOUT, Comparison, summarise
@@ -39,7 +40,8 @@ def carry_out(call: Call) -> Comparison:
     request: CompareRequest = call.request
     _budget(request)
     runs, plan = _runs(request), _plan(call)
-    manifests = [Run.open(user_path(run)).manifest for run in runs if run != AUDIT]
+    runs_by_name = {run: Run.open(user_path(run)) for run in runs if run != AUDIT}
+    manifests = [run.manifest for run in runs_by_name.values()]
     names = [
         *(plan.request.model if plan else ()),
         *(model["name"] for manifest in manifests for model in manifest["models"]),
@@ -58,11 +60,11 @@ def carry_out(call: Call) -> Comparison:
     if plan is not None:
         place = _path(AUDIT, folder)
         note_models(plan, call.progress)
-        run_audit(
+        runs_by_name[AUDIT] = run_audit(
             plan, place, call.progress, command=call.command, resume=call.resume, pool=call.pool()
         )
-        write_audit_page(place)
-    result = _compare(request, folder)
+        summarise_audit(runs_by_name[AUDIT]).write()
+    result = _compare(request, folder, runs_by_name)
     facts = {
         "request": request.model_dump(mode="json"),
         "command": call.command,
@@ -80,12 +82,7 @@ def open_result(folder: Path) -> Comparison:
     for run, value in _digests(request, folder).items():
         if manifest["runs"].get(run) != value:
             raise RequestError(f"{run} has changed since {folder} was made: compare the runs again")
-    return _compare(request, folder)
-
-
-def write_page(folder: Path) -> Path:
-    """Write the tables and the page again, from the records of the runs."""
-    return open_result(folder).write()
+    return _compare(request, folder, {})
 
 
 def _runs(request: CompareRequest) -> list[str]:
@@ -139,14 +136,13 @@ def _digests(request: CompareRequest, folder: Path) -> dict[str, str]:
     return {name: digest(_path(name, folder) / MANIFEST) for name in _runs(request)}
 
 
-def _compare(request: CompareRequest, folder: Path) -> Comparison:
+def _compare(request: CompareRequest, folder: Path, runs_by_name: Mapping[str, Run]) -> Comparison:
     """Compare all models of all runs."""
     sides: list[Side] = []
     for name in _runs(request):
-        run = Run.open(_path(name, folder))
-        records, manifest = run.records(), run.manifest
+        run = runs_by_name.get(name) or Run.open(_path(name, folder))
         sides += [
-            Side(run=name, manifest=manifest, records=records, model=model["name"])
-            for model in manifest["models"]
+            Side(run=name, manifest=run.manifest, records=run.rows, model=model["name"])
+            for model in run.manifest["models"]
         ]
     return summarise(sides, str(folder), eps=_budget(request))

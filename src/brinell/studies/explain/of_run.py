@@ -31,7 +31,7 @@ class AdversarialDataset:
             dataset.info,
         )
         self.labels, self.digest = dataset.labels, dataset.digest  # the manifest also names the run
-        records = run.records()
+        records = run.rows
         rows = np.flatnonzero((records.model == model) & has_broken(records))
         rows = rows[np.argsort(records.broken[rows], kind="stable")]
         ids, first = np.unique(records.sample_id[rows], return_index=True)

@@ -91,7 +91,7 @@ def carry_out(call: Call) -> ExportAnswer:
 def _files(request: ExportRequest) -> tuple[dict[str, str], list[str]]:
     """Files of a run by path, and notes."""
     run = Run.open(request.run)
-    records = run.records()
+    records = run.rows
     result = summarise(run.manifest, records, request.run)
     if request.to == "csv":
         return csv_files(run, records, result)

@@ -4,14 +4,14 @@ import math
 from pathlib import Path
 
 from brinell.analysis import gate as rules
-from brinell.analysis.compare import compare, model_names, side
+from brinell.analysis.compare import compare, side
 from brinell.analysis.gate import GateResult
 from brinell.analysis.proofs import with_proofs
 from brinell.analysis.robust_accuracy import summarise_model, with_classes
 from brinell.core.errors import RequestError, option
 from brinell.engine.eps_grid import parse_eps
 from brinell.store.folder import MANIFEST, fitting
-from brinell.store.run import Run, threshold_of
+from brinell.store.run import threshold_of
 from brinell.studies import register
 from brinell.studies.gate import GateRequest
 from brinell.studies.kit import Call, Study
@@ -45,20 +45,14 @@ def carry_out(call: Call) -> GateResult:
     folder = Path(request.run)
     with fitting(folder):
         study = register.study_of(folder) if (folder / MANIFEST).is_file() else None
-        other = (
-            study is not None
-            and study.verb != "audit"
-            and hasattr(study.resolve(study.result), "rates")
-        )
-        return (
-            _gate_rates(request, study, minima, eps)
-            if study is not None and other
-            else _gate(request, minima, eps)
-        )
+        if study is not None and hasattr(study.resolve(study.result), "rates"):
+            return _gate_rates(request, study, minima, eps)
+        return _gate(request, minima, eps)
 
 
 def _gate(request: GateRequest, minima: dict[str, float], eps: float | None) -> GateResult:
-    manifest = Run.open(request.run, thresholds=True).manifest
+    tested = side(Path(request.run), request.model, thresholds=True)
+    manifest = tested.manifest
     criterion = threshold_of(manifest)
     rules.check_metrics(minima, criterion, request.run)
     if criterion is not None and request.baseline is not None:
@@ -67,7 +61,6 @@ def _gate(request: GateRequest, minima: dict[str, float], eps: float | None) -> 
             f"{option('baseline')} compares robust accuracy: demand "
             f"{option('unmet')} in its place"
         )
-    tested = side(Path(request.run), request.model, thresholds=criterion is not None)
     rules.check_codes(
         request.allow, {str(warning["code"]) for warning in manifest.get("warnings", [])}
     )
@@ -85,8 +78,7 @@ def _gate(request: GateRequest, minima: dict[str, float], eps: float | None) -> 
         result = with_classes(result, positions[0] if positions else len(result.eps) - 1)
     checks = rules.against_thresholds(rules.rates_of(result), minima, eps, rules.names_of(result))
     if request.baseline is not None:
-        baseline = Path(request.baseline)
-        before = side(baseline, request.model if request.model in model_names(baseline) else None)
+        before = side(Path(request.baseline), request.model, falls_back=True)
         earlier = summarise_model(before.manifest, before.records, before.run, before.model)
         checks += rules.against_baseline(
             result, earlier, compare(tested, before), request.max_drop, eps

@@ -170,7 +170,7 @@ def _load_pairs(
         raise RequestError(
             f"{run.path} was made from other data than {dataset.name}: give the data of the run"
         )
-    records, changed = run.records(), dict[int, Array]()
+    records, changed = run.rows, dict[int, Array]()
     for row in rng.permutation(np.flatnonzero(has_broken(records))):
         sample = int(records.sample_id[row])
         if len(changed) < request.trials - equal and sample not in changed:

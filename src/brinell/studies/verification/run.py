@@ -373,7 +373,7 @@ def _check_files(study: Study, folder: Path, comparison: Comparison) -> None:
     find_faults = study.function("faults")
     if find_faults is not None and not comparison.differences:
         for location, description, samples in find_faults(folder, manifest):
-            comparison.note(location, description, samples)
+            comparison.note(location, description, samples.tolist())
 
 
 def _check_texts(folder: Path, comparison: Comparison) -> None:
