@@ -34,13 +34,13 @@ def audit_pieces(
 
     Args:
         plan: the plan.
-        make_audit: `(plan, source, model, found=, surrogates=) -> ModelAudit`.
+        make_audit: `(plan, source, model, entries=, surrogates=) -> ModelAudit`.
     """
     warnings = [
         {"code": remark.code, "model": None, "text": remark.text}
         for remark in plan.dataset.info.remarks
     ]
-    found: dict[str, Any] = {key: {} for key in ACCUMULATED} | {"warnings": warnings}
+    entries: dict[str, Any] = {key: {} for key in ACCUMULATED} | {"warnings": warnings}
     parts = [NO_ROWS]
     for number, source in enumerate(plan.models, 1):
         start = time.perf_counter()
@@ -49,19 +49,19 @@ def audit_pieces(
             make = partial(_recognise_answers, plan, networks)
             piece = Piece(name="answers", key=f"once-answers-{number}", make=make)
             answer = yield from make_alone(piece)
-            for kind, entries in answer.facts.items():
-                found[kind] |= entries
+            for kind, values in answer.facts.items():
+                entries[kind] |= values
 
-            model, surrogates = as_logits(plan, networks, found)
-            audit = make_audit(plan, source, model, found=found, surrogates=surrogates)
+            model, surrogates = as_logits(plan, networks, entries)
+            audit = make_audit(plan, source, model, entries=entries, surrogates=surrogates)
             failures = yield from audit.pieces()
 
         parts.append(audit.audited.all_rows())
         warnings += [
             {"code": code, "model": source.name, "text": text} for code, text in failures.items()
         ]
-        found["seconds"][source.name] = time.perf_counter() - start
-    return PieceResult(rows=rows.concatenate(parts), facts=found)
+        entries["seconds"][source.name] = time.perf_counter() - start
+    return PieceResult(rows=rows.concatenate(parts), facts=entries)
 
 
 def open_networks(plan: Plan, source: ModelSource, sessions: ExitStack) -> list[Model]:

@@ -33,7 +33,7 @@ class AuditedModel:
         source: where the model comes from.
         model: the model.
         folder: the folder of the audit.
-        found: entries of the manifest by key and model, which are filled.
+        entries: entries of the manifest by key and model, which are filled.
         progress: told what goes on.
         sizer: the batch size; each of its reductions is a remark.
         surrogates: the networks whose gradients some stages follow.
@@ -46,7 +46,7 @@ class AuditedModel:
         source: ModelSource,
         model: Model,
         folder: Path,
-        found: dict[str, Any],
+        entries: dict[str, Any],
         progress: Progress,
         sizer: BatchSizer | None = None,
         surrogates: tuple[Model, ...] = (),
@@ -54,7 +54,7 @@ class AuditedModel:
     ) -> None:
         self.plan, self.source = plan, source
         self.model, self.surrogates = model, surrogates
-        self.folder, self.found, self.progress = folder, found, progress
+        self.folder, self.entries, self.progress = folder, entries, progress
         self.limit = limit or TimeLimit()
         self.parts = Parts(folder)
         self.rows: dict[str, Records] = {}
@@ -89,7 +89,7 @@ class AuditedModel:
         names = [CLEAN, *(entry.name for entry in self.plan.stages)]
         return file_name(self.plan.models.index(self.source), names.index(stage), stage)
 
-    def kept(
+    def resume_stage(
         self, stage: str, key: str, pieces: Generator[Sequence[Piece], PieceAnswer, PieceResult]
     ) -> Generator[Sequence[Piece], PieceAnswer, PieceResult]:
         """The result of a stage: one that an interrupted run kept, or that of its pieces, whose
@@ -151,7 +151,7 @@ class AuditedModel:
 
     def section(self, key: str) -> dict[str, Any]:
         """The entry of this model in a table of the manifest."""
-        section: dict[str, Any] = self.found.setdefault(key, {}).setdefault(self.source.name, {})
+        section: dict[str, Any] = self.entries.setdefault(key, {}).setdefault(self.source.name, {})
         return section
 
 

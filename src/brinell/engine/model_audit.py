@@ -42,7 +42,7 @@ class ModelAudit:
         source: where the model comes from.
         model: the model.
         folder: the folder of the audit.
-        found: entries of the manifest, which are filled.
+        entries: entries of the manifest, which are filled.
         progress: told what goes on.
         surrogates: the networks whose gradients some stages follow.
         spread: the number of groups over which a stage is spread; above 1, workers attack them.
@@ -55,7 +55,7 @@ class ModelAudit:
         source: ModelSource,
         model: Model,
         folder: Path,
-        found: dict[str, Any],
+        entries: dict[str, Any],
         progress: Progress,
         surrogates: tuple[Model, ...] = (),
         spread: int = 1,
@@ -64,7 +64,7 @@ class ModelAudit:
         self.plan, self.source, self.spread = plan, source, spread
         self.progress = progress
         self.audited = AuditedModel(
-            plan, source, model, folder, found, progress, surrogates=surrogates, limit=limit
+            plan, source, model, folder, entries, progress, surrogates=surrogates, limit=limit
         )
         self.limit = self.audited.limit
         self._left: list[str] = []
@@ -111,7 +111,7 @@ class ModelAudit:
         """Have the clean inputs answered; returns the state of their samples."""
         n = len(self.plan.ids)
         pieces = clean_pieces(self.audited)
-        answer = yield from self.audited.kept(CLEAN, self.audited.file(CLEAN), pieces)
+        answer = yield from self.audited.resume_stage(CLEAN, self.audited.file(CLEAN), pieces)
         clean = answer.rows
         self.audited.rows[CLEAN] = clean
         state = State.from_clean(clean, self.plan.levels, targeted=self.plan.targeting is not None)
@@ -142,7 +142,7 @@ class ModelAudit:
 
     def _note_left_stages(self) -> dict[str, str]:
         """Record the stages for which there was no time; returns the warning, by its code."""
-        self.audited.found.setdefault("left", {})[self.source.name] = self._left
+        self.audited.entries.setdefault("left", {})[self.source.name] = self._left
         titles = list(dict.fromkeys(map(self.audited.short_name, self._left)))
         more = f" and {len(titles) - MAX_LISTED} more" if len(titles) > MAX_LISTED else ""
         text = (
@@ -216,7 +216,7 @@ class ModelAudit:
         if stage.name in self.source.skipped:
             return NO_ROWS
         key, pieces = self.audited.file(stage.name), self._stage_pieces(stage, state)
-        answer = yield from self.audited.kept(stage.name, key, pieces)
+        answer = yield from self.audited.resume_stage(stage.name, key, pieces)
         self._left += [stage.name] if "cut" in answer.facts else []
         records: Records = answer.rows
         return records

@@ -136,19 +136,19 @@ class ModelChecks:
         """Keep findings in the manifest in the place of earlier ones of the same code, and add
         their cost.
         """
-        found, name = self.audited.found, self.source.name
-        records = found["checks"].setdefault(name, [])
+        entries, name = self.audited.entries, self.source.name
+        records = entries["checks"].setdefault(name, [])
         codes = {finding["code"] for finding in findings}
         records[:] = [record for record in records if record["code"] not in codes] + [*findings]
 
-        total = found["probes"].setdefault(name, dict.fromkeys(costs, 0))
+        total = entries["probes"].setdefault(name, dict.fromkeys(costs, 0))
         for kind, count in costs.items():
             total[kind] += count
 
     @property
     def _known(self) -> dict[str, Mapping[str, Any]]:
         """The findings so far by code."""
-        findings = self.audited.found["checks"].get(self.source.name, ())
+        findings = self.audited.entries["checks"].get(self.source.name, ())
         return {str(record["code"]): record for record in findings}
 
     def _failures(self, codes: Collection[str] = tuple(Code)) -> dict[str, str]:
@@ -564,7 +564,7 @@ class ModelChecks:
             figure = repaired.disagreement
             record["way"] = repaired.substitute
             record["disagreement"] = figure if math.isfinite(figure) else None
-        self.audited.found.setdefault("repairs", {})[self.source.name] = record
+        self.audited.entries.setdefault("repairs", {})[self.source.name] = record
         return repaired
 
     def _follow_deciding_scores(self, model: Model, state: State) -> None:
@@ -584,7 +584,7 @@ class ModelChecks:
 
         self._repair_record["from_start"] = True
         self._repair_record["forwards"] += len(index)
-        self.audited.found["repairs"][self.source.name] = self._repair_record
+        self.audited.entries["repairs"][self.source.name] = self._repair_record
 
 
 def _climbs_margin(stage: Stage) -> bool:

@@ -288,7 +288,7 @@ class StageRun:
             target=None if state.target is None else state.target[index],
             clean_pred=state.clean_pred[index],
             clean_confidence=state.clean_confidence[index],
-            answers=self.audited.found["answers"],
+            answers=self.audited.entries["answers"],
         )
 
     def _take(self, group: OpenGroup, piece: Piece, answer: PieceResult) -> None:

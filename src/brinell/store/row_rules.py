@@ -42,14 +42,14 @@ def find_violations(manifest: Mapping[str, Any], records: Records) -> Iterator[V
         return
 
     by_place = dict(parts)
-    nothing = rows.take(records, slice(0))
+    no_rows = rows.take(records, slice(0))
     for model in manifest["models"]:
-        clean = by_place.get((model["name"], CLEAN), nothing)
+        clean = by_place.get((model["name"], CLEAN), no_rows)
         before = np.full(len(clean), np.inf)
         yield from _Part(manifest, model, {"name": CLEAN}, clean, clean, before).violations()
 
         for stage in manifest["stages"]:
-            part = by_place.get((model["name"], stage["name"]), nothing)
+            part = by_place.get((model["name"], stage["name"]), no_rows)
             violations = list(_Part(manifest, model, stage, part, clean, before).violations())
             yield from violations
             if not violations:

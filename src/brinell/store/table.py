@@ -52,8 +52,8 @@ class Violation(NamedTuple):
 
     def __str__(self) -> str:
         ids = ", ".join(map(str, self.samples[:5].tolist()))
-        more = " ..." if len(self.samples) > 5 else ""
-        listing = f" (samples {ids}{more})" if ids else ""
+        ending = " ..." if len(self.samples) > 5 else ""
+        listing = f" (samples {ids}{ending})" if ids else ""
         return f"{self.location}: {self.description}{listing}"
 
 

@@ -548,7 +548,7 @@ class RepeatedAudit(ModelAudit):
             self.source,
             parent.model,
             parent.folder / PARTS / name,
-            {key: {} for key in ACCUMULATED} | {"answers": parent.found["answers"]},
+            {key: {} for key in ACCUMULATED} | {"answers": parent.entries["answers"]},
             self.progress,
             parent.sizer,
             parent.surrogates,
@@ -556,7 +556,7 @@ class RepeatedAudit(ModelAudit):
         audited.parts = parent.parts
         followed = self.checks.gradient_models.get(stage.gradient, parent.model)
         run = StageRun(audited, stage, before, idle, followed, prefix=f"{name}-")
-        answer = yield from audited.kept(stage.name, run.key, run.pieces())
+        answer = yield from audited.resume_stage(stage.name, run.key, run.pieces())
         files = array_files(audited.folder, audited.file(stage.name))
         return Attempt(answer.rows, answer.facts, files)
 
