@@ -92,7 +92,7 @@ class ModelAudit:
             self.limit.lift()
             if self.plan.grows and not self._left:
                 # Further waves follow, and then the checks of what all have left.
-                self.audited.found.setdefault("left", {})[self.source.name] = []
+                self.audited.entries.setdefault("left", {})[self.source.name] = []
                 return failed
             self._keep_gallery()
             if self._left:
