@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from brinell.core.errors import RequestError
 from brinell.core.settings import MOST_COUNT
-from brinell.core.suggestions import suggestion
+from brinell.core.suggestions import nearest_name, suggestion
 from brinell.core.user_files import PREFIX, hash_code, import_file, is_windows_path
 
 FOLDERS = {
@@ -157,8 +157,10 @@ def load(kind: str, name: str) -> type[Any]:
 def _unknown_option(kind: str, name: str, key: str, fields: Iterable[str]) -> RequestError:
     """The error about an option that a plugin does not have."""
     options_text = ", ".join(sorted(fields)) or "none"
+    nearest = nearest_name(key, fields)
     return RequestError(
-        f"{kind} {name} has no option {key!r}{suggestion(key, fields)}; it has: {options_text}"
+        f"{kind} {name} has no option {key!r}{suggestion(key, fields)}; it has: {options_text}",
+        instead=(f"{key}=", f"{nearest}=") if nearest else None,
     )
 
 

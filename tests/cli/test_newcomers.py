@@ -5,6 +5,7 @@ is refused. Its pattern finds the line in the message, and what follows it is ca
 """
 
 import re
+import shlex
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -488,3 +489,28 @@ def follow_line(name: str, capsys: Any) -> None:
     assert match is not None, message
     following = kind.follow(shop, match)
     assert cli(following) == 0, (message, following, capsys.readouterr().err)
+
+
+def test_mistakes_about_data_and_model_are_listed_at_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shop = Shop(np.random.default_rng(8))
+    save_forest(shop)
+    for number in range(4):
+        shop.save(f"large{number}", x=np.round(shop.x * 254) + 1.0)
+        data = f"{shop.spoilt(f'large{number}')}.npz"
+        model, rest = (
+            ("FILE.skops", ["--attack", "square?steps=5", "--eps", "0.05", "--samples", "4"]),
+            (f"model.py:{shop.spoilt('any_size')}?args=channels=1", audit()[5:]),
+        )[number % 2]
+        assert cli(["audit", "--data", data, "--model", model, *rest]) == 2
+        message = capsys.readouterr().err
+        # The path, then what the file holds, and the model at the same time.
+        for text in ("3 mistakes", "there is no file", "?divide=255", "did you mean 'large"):
+            assert text in message, message
+        line = re.search(r"type brinell (.*)$", message, re.MULTILINE)
+        assert line is not None and cli(shlex.split(line[1])) == 0, message
+
+    shop.save("shifted", x=shop.x * 255, y=shop.y + 1)
+    assert cli(audit("shifted.npz")) == 2
+    message = capsys.readouterr().err
+    assert "2 mistakes" in message and "take 1 from labels" in message and "type" not in message

@@ -48,7 +48,7 @@ def test_a_path_of_each_kind_is_named(tmp_path):
         ("model", "forest.joblib", "a pickle runs code"),
         ("model", "net.h5", "TensorFlow"),
     ):
-        assert evidence in str(mistake_of_path(kind, tmp_path / path)), path
+        assert evidence in mistake_of_path(kind, tmp_path / path), path
     for kind, path in (
         ("dataset", "x.npz"),
         ("dataset", "x.csv"),
@@ -56,7 +56,7 @@ def test_a_path_of_each_kind_is_named(tmp_path):
         ("model", "a.skops"),
         ("model", "a.py"),
     ):
-        assert mistake_of_path(kind, Path(path)) is None
+        assert not mistake_of_path(kind, Path(path))
 
 
 # Stored values

@@ -76,15 +76,23 @@ class BrinellError(Exception):
         reason: why it happened, if `problem` does not say it.
         remedy: what to do about it.
         option: the option at fault, as a Python keyword; empty where it is none.
+        instead: words of a spec that are wrong, and the right ones; None where none are sure.
     """
 
     exit_code = 2
 
     def __init__(
-        self, problem: str = "", reason: str = "", remedy: str = "", *, option: str = ""
+        self,
+        problem: str = "",
+        reason: str = "",
+        remedy: str = "",
+        *,
+        option: str = "",
+        instead: tuple[str, str] | None = None,
     ) -> None:
         super().__init__(problem, reason, remedy)
         self.problem, self.reason, self.remedy, self.option = problem, reason, remedy, option
+        self.instead = instead
         self.code = _place_of(self)
         """The code names the place of the refusal as module.function: it stays the same when the
         wording changes."""

@@ -63,6 +63,12 @@ def path_hint(path: str | os.PathLike[str]) -> str:
     if os.sep == "/" and "\\" in text:
         return f"; paths have slashes here: write {text.replace(chr(92), '/')}"
 
+    nearest = nearest_path(text)
+    return f", did you mean {nearest!r}?" if nearest else ""
+
+
+def nearest_path(text: str) -> str:
+    """The most similar path that exists; empty if none is like it."""
     # The first part of the path that does not exist, among its neighbours.
     missing = Path(text)
     while missing.parent != missing and not missing.parent.exists():
@@ -78,7 +84,7 @@ def path_hint(path: str | os.PathLike[str]) -> str:
         return ""
     remainder = Path(text).relative_to(missing)
     suggestion = nearest_name(missing.name, sorted(entries))
-    return f", did you mean {str(folder / suggestion / remainder)!r}?" if suggestion else ""
+    return str(folder / suggestion / remainder) if suggestion else ""
 
 
 def existing_path(path: str, kind: Literal["file", "folder"], spec: str) -> Path:
@@ -87,8 +93,10 @@ def existing_path(path: str, kind: Literal["file", "folder"], spec: str) -> Path
         raise RequestError(f"no {kind} was named: write {spec}")
     location = Path(path).expanduser()
     if not (location.is_file() if kind == "file" else location.is_dir()):
+        nearest = nearest_path(str(location))
         raise RequestError(
-            f"there is no {kind} {location}: check the path in {spec}{path_hint(location)}"
+            f"there is no {kind} {location}: check the path in {spec}{path_hint(location)}",
+            instead=(path, nearest) if nearest else None,
         )
     return location
 

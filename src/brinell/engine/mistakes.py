@@ -17,17 +17,6 @@ from brinell.core.errors import RequestError
 from brinell.core.file_content import PICKLE, PROGRAM, TENSORS, content_of
 from brinell.datasets._arrays import BoundsError, looks_like_signals
 
-
-class Mistake(NamedTuple):
-    """A mistake that fits."""
-
-    evidence: str
-    line: str
-
-    def __str__(self) -> str:
-        return f"{self.evidence}: {self.line}"
-
-
 # Paths
 
 TORCH = (".pt", ".pth", ".ckpt", ".bin", ".pth.tar", ".safetensors")
@@ -128,15 +117,15 @@ PATHS = (
 )
 
 
-def mistake_of_path(kind: str, path: Path) -> Mistake | None:
-    """The mistake that keeps a path from being the data, or the model."""
+def mistake_of_path(kind: str, path: Path) -> str:
+    """The mistake that keeps a path from being the data or the model, and the line to type; empty
+    for none.
+    """
     for row in PATHS:
         if row.kind == kind and path.name.lower().endswith(row.endings) and row.holds(path):
-            return Mistake(
-                row.evidence,
-                row.line.format(path=path, stem=path.parent / path.name.partition(".")[0]),
-            )
-    return None
+            stem = path.parent / path.name.partition(".")[0]
+            return f"{row.evidence}: {row.line.format(path=path, stem=stem)}"
+    return ""
 
 
 # Stored values outside their bounds
@@ -162,6 +151,11 @@ class Values(NamedTuple):
         """The largest absolute value."""
         return max(-self.low, self.high)
 
+    @property
+    def twice(self) -> float:
+        """Twice the largest absolute value, to one digit."""
+        return float(f"{2 * self.top:.0e}")
+
 
 class ValueRow(NamedTuple):
     """A mistake about stored values."""
@@ -184,8 +178,8 @@ VALUES = (
         "they look like signals in their own unit",
         lambda v: {
             "kind": "signal",
-            "low": -_twice(v.top) if v.low < 0 else 0,
-            "high": _twice(v.top),
+            "low": -v.twice if v.low < 0 else 0,
+            "high": v.twice,
         },
     ),
     ValueRow(
@@ -236,10 +230,6 @@ VALUES = (
 )
 
 
-def _twice(top: float) -> float:
-    return float(f"{2 * top:.0e}")
-
-
 def explain(error: BoundsError, write: Callable[[Mapping[str, Any]], str]) -> RequestError:
     """The refusal of values outside their bounds, with the mistakes that explain it.
 
@@ -249,12 +239,18 @@ def explain(error: BoundsError, write: Callable[[Mapping[str, Any]], str]) -> Re
     is_wave = looks_like_signals(error.x, error.kind) and error.x.dtype.kind != "u"
     values = Values(facts.minimum, facts.maximum, facts.integral, error.kind, is_wave)
 
-    lines = []
+    lines, remedy = list[str](), ""
     for row in VALUES:
         if not row.fits(values):
             continue
         options = row.options(values)
         texts = {name: v if name == "kind" else f"{v:.6g}" for name, v in options.items()}
-        line = row.line.format(options=write(texts))
+        remedy = write(texts)
+        line = row.line.format(options=remedy)
         lines.append(f"{row.evidence.format(high=values.high)}: {line}")
-    return RequestError(error.problem, remedy="; or ".join(lines[:2])) if lines else error
+    instead = ("", remedy) if len(lines) == 1 else None
+    return (
+        RequestError(error.problem, remedy="; or ".join(lines[:2]), instead=instead)
+        if lines
+        else error
+    )

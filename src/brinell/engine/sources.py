@@ -49,7 +49,10 @@ def open_data(spec: str, *, truth: bool = False) -> Dataset:
         def write(options: Mapping[str, Any]) -> str:
             return f"npz:{path}?{'&'.join(f'{key}={value}' for key, value in (given | dict(options)).items())}"
 
-        raise explain(error, write) from None
+        refusal = explain(error, write)
+        if refusal.instead is not None:
+            refusal.instead = spec, refusal.instead[1]
+        raise refusal from None
     if not truth:
         check_labelled(dataset)
     return dataset if region is None else restrict(dataset, region)

@@ -72,7 +72,7 @@ def _check_name(kind: Kind, body: str) -> None:
     """Refuse a text that is meant as a path, and is none of a file that is read."""
     suffix = Path(body).suffix.lower()
     if mistake := mistake_of_path(kind, Path(body)):
-        raise _unreadable(kind, body, str(mistake))
+        raise _unreadable(kind, body, mistake)
     if suffix and os.path.isfile(body):
         endings = ", ".join(FILES[kind])
         raise _unreadable(kind, body, f"it ends with {suffix}, and not with one of {endings}")

@@ -9,32 +9,32 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-class Step(NamedTuple):
+class ShapeStep(NamedTuple):
     """A change of inputs x, and the expression that makes it."""
 
     code: str
     apply: Callable[[Tensor], Tensor]
 
 
-def _resized(size: int) -> Step:
+def _resized(size: int) -> ShapeStep:
     code = f"torch.nn.functional.interpolate(x, ({size}, {size}), mode='bilinear')"
-    return Step(code, lambda x: F.interpolate(x, (size, size), mode="bilinear"))
+    return ShapeStep(code, lambda x: F.interpolate(x, (size, size), mode="bilinear"))
 
 
-NOTHING = Step("", lambda x: x)
+NOTHING = ShapeStep("", lambda x: x)
 CHANNELS = (
     NOTHING,
-    Step("x.expand(-1, 3, -1, -1)", lambda x: x.expand(-1, 3, -1, -1)),
-    Step("x.mean(1, keepdim=True)", lambda x: x.mean(1, keepdim=True)),
+    ShapeStep("x.expand(-1, 3, -1, -1)", lambda x: x.expand(-1, 3, -1, -1)),
+    ShapeStep("x.mean(1, keepdim=True)", lambda x: x.mean(1, keepdim=True)),
 )
 SIZES = (NOTHING, *map(_resized, (28, 32, 64, 96, 128, 160, 224, 299)))
 LAYOUTS = (
     NOTHING,
-    Step("x.flatten(1)", lambda x: x.flatten(1)),
-    Step("x.squeeze(1)", lambda x: x.squeeze(1)),
-    Step("x.unsqueeze(1)", lambda x: x.unsqueeze(1)),
-    Step("x.movedim(1, -1)", lambda x: x.movedim(1, -1)),
-    Step("x.double()", lambda x: x.double()),
+    ShapeStep("x.flatten(1)", lambda x: x.flatten(1)),
+    ShapeStep("x.squeeze(1)", lambda x: x.squeeze(1)),
+    ShapeStep("x.unsqueeze(1)", lambda x: x.unsqueeze(1)),
+    ShapeStep("x.movedim(1, -1)", lambda x: x.movedim(1, -1)),
+    ShapeStep("x.double()", lambda x: x.double()),
 )
 FORMS = sorted(
     itertools.product(CHANNELS, SIZES, LAYOUTS),

@@ -203,10 +203,12 @@ def _load(file: Path, content: bytes, trusted: tuple[str, ...]) -> Any:
         raise RequestError(f"{file} cannot be read ({one_line(error)}): it{reason}") from None
 
     if unlisted := [type_name for type_name in untrusted if type_name not in trusted]:
+        types = "+".join([*trusted, *unlisted])
         raise RequestError(
             f"{file} holds types that skops does not trust by default "
             f"({', '.join(unlisted)}): if you know the origin of the "
-            f"file, write {file}?trusted={'+'.join([*trusted, *unlisted])}"
+            f"file, write {file}?trusted={types}",
+            instead=(str(file), f"{file}?trusted={types}"),
         )
     try:
         with warnings.catch_warnings():

@@ -23,7 +23,7 @@ from brinell.core.detection import BoxForm
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Model
-from brinell.core.suggestions import suggestion
+from brinell.core.suggestions import nearest_name, suggestion
 from brinell.core.torch_settings import kept_defaults
 from brinell.core.user_files import failure_text, folder_on_path, hash_code, import_file
 from brinell.models._answers import Kind, LogitModel
@@ -120,7 +120,11 @@ def _make(file: Path, factory: str, arguments: Mapping[str, str]) -> nn.Module:
             if getattr(value, "__module__", "") == scope.__name__
         )
         hint = suggestion(factory, names, f"it has {', '.join(names) or 'none'}")
-        raise RequestError(f"{file} has no function {factory!r}{hint}")
+        nearest = nearest_name(factory, names)
+        raise RequestError(
+            f"{file} has no function {factory!r}{hint}",
+            instead=(f":{factory}", f":{nearest}") if nearest else None,
+        )
 
     try:
         with folder_on_path(file):

@@ -9,8 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from brinell.core.errors import BrinellError, MemoryShortError, RequestError, one_line, option
-from brinell.studies.kit import Call, Output
+from brinell.core.errors import (
+    BrinellError,
+    MemoryShortError,
+    ModelError,
+    RequestError,
+    one_line,
+    option,
+)
+from brinell.studies.kit import Call, Output, command_of
 from brinell.studies.register import write_page
 
 LACKS = re.compile(
@@ -43,6 +50,8 @@ def carry_out(call: Call) -> Any:
                 write_neighbours(folder)
             return result
         except Exception as error:
+            if isinstance(error, BrinellError) and not folders:
+                _list_mistakes(call, error)
             changes, text = _other_way(call, error)
             can_go_on = not folders or call.study.resume or call.study.output is not Output.FOLDER
             if not changes or not can_go_on:
@@ -77,6 +86,21 @@ def write_neighbours(folder: Path) -> None:
 def _begin(call: Call, folders: list[Path], path: Path) -> None:
     folders.append(path)
     call.begin(path)
+
+
+def _list_mistakes(call: Call, error: BrinellError) -> None:
+    """Raise one error for all mistakes about data and models, if there are more than one."""
+    if not isinstance(error, RequestError | ModelError):
+        return
+    from brinell.engine.mending import all_mistakes, joined
+
+    errors, settings = all_mistakes(error, call.request)
+    if len(errors) > 1:
+        command = ""
+        if settings:
+            request = type(call.request).model_validate(settings)
+            command = command_of(request, call.study)
+        raise joined(errors, command) from error
 
 
 def _check_region(call: Call) -> None:
