@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
@@ -100,6 +101,17 @@ def test_slurm_and_a_scheduler_that_ends_the_job(tmp_path, by_one):
     answers = [process.communicate() for process in resumed]
     assert [process.returncode for process in resumed] == [0, 0], answers
     assert answers[1][0] == "" and facts_of(tmp_path / "run") == by_one
+
+
+@pytest.mark.slow
+def test_ray(tmp_path, by_one):
+    """The rows of a cluster of Ray that the command starts on this machine."""
+    if find_spec("ray") is None:
+        pytest.skip("Ray is not installed")
+    process = start(["--on", "ray", *AUDIT, "--out", str(tmp_path / "run")])
+    _, error = process.communicate()
+    assert process.returncode == 0, error
+    assert facts_of(tmp_path / "run") == by_one
 
 
 @pytest.mark.slow

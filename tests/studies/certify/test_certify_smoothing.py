@@ -12,6 +12,7 @@ from brinell.core.errors import RequestError
 from brinell.core.intervals import clopper_pearson_low
 from brinell.store.folder import PAGE
 from brinell.store.proofs import TABLE
+from brinell.studies.certify.smoothing import Smoothing
 
 SIGMA = 0.5
 
@@ -149,3 +150,43 @@ def test_a_gate_judges_the_proven_share(linear, tmp_path):
     ):
         assert brinell.gate(folder, certified=share, eps=0.25).passed is passed
     assert "has no robust accuracy" in brinell.gate(folder, robust=0.1).checks[0].text
+
+
+def test_draws_end_once_the_radius_is_decided(linear, tmp_path):
+    """The same samples are certified as by a fixed plan where the radius is clearly smaller than the
+    distance, or larger; no radius is too large.
+    """
+    net, data, distance, _ = linear
+    eps = 0.5
+    smooth(net, data, draws=4000, eps=str(eps), samples=60, out=tmp_path / "fixed")
+    smooth(net, data, draws=4000, eps=str(eps), samples=60, early="true", out=tmp_path / "early")
+    fixed, early = (TABLE.read(tmp_path / name).rows for name in ("fixed", "early"))
+    is_clear = np.repeat(np.abs(distance - eps) > 0.2, 2) & np.repeat(distance > 0.2, 2)
+    assert is_clear.sum() > 60 and (fixed.outcome == early.outcome)[is_clear].all()
+    radius = np.nan_to_num(early.proven_at.reshape(60, 2)[:, 0])
+    assert (radius > distance + 1e-9).sum() <= 1
+
+
+def test_how_many_draws_decide():
+    """Draws by a known probability: a twentieth of the plan on the mean of clear inputs, and a wrong
+    proof at most as often as alpha says.
+    """
+    rng = np.random.default_rng(0)
+
+    def count_with(share):
+        return lambda noisy: np.array([k := rng.binomial(len(noisy), share), len(noisy) - k])
+
+    method = Smoothing(sigma=SIGMA, draws=10_000, early=True, alpha=0.05, first=10)
+    x = torch.zeros(3)
+    radius = 0.25
+    limit = stats.norm.cdf(radius / SIGMA)
+    draws = [
+        method.bound(count_with(limit + change), x, 0, 0, (0.0, radius)).draws
+        for change in (0.2, 0.25, 0.3)
+        for _ in range(20)
+    ]
+    assert np.mean(draws) < 10_000 / 20
+    few = Smoothing(sigma=SIGMA, draws=500, early=True, alpha=0.05, first=10)
+    bounds = [few.bound(count_with(limit), x, 0, 0, (radius,)) for _ in range(200)]
+    assert sum(few.radius(bound.low) >= radius for bound in bounds) <= 200 * 0.05 + 10
+    assert few.largest < Smoothing(sigma=SIGMA, draws=500, alpha=0.05).largest

@@ -53,7 +53,8 @@ class CertifyRequest(BaseRequest):
     that the draws allow."""
     method: tuple[Annotated[str, Names("bound")], ...] = ("crown", "alpha-crown")
     """A method of proof: interval, crown-ibp, crown, alpha-crown or beta-crown?parts=200, each
-    on what is still open; or, by itself, smoothing?sigma=0.25&draws=10000&first=100&alpha=0.001."""
+    on what is still open; or, by itself, smoothing?sigma=0.25&draws=10000&first=100&alpha=0.001.
+    With &early=true draws end once the radii of --eps are decided."""
     attack: tuple[AttackSpec, ...] = ("fast",)
     """The attacks, as for brinell audit. For a query by default APGD on its slack, then Square."""
     solver: tuple[File, ...] = ()

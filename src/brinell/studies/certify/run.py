@@ -229,11 +229,13 @@ def smooth(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes:
     count = counter(model, plan.dataset.domain, plan.device, request.batch_size)
     ids = plan.ids[part].tolist()
     samples = zip(ids, plan.dataset.load(ids), strict=True)
-    bounds = [smoothing.bound(count, x, request.seed, sample) for sample, x in samples]
-    predictions, low = (np.array(values) for values in zip(*bounds, strict=True))
+    radii = (0.0, *plan.levels)
+    bounds = [smoothing.bound(count, x, request.seed, sample, radii) for sample, x in samples]
+    predictions = np.array([bound.prediction for bound in bounds])
+    low = np.array([bound.low for bound in bounds])
     radius = np.array([smoothing.radius(value) for value in low.tolist()])
     outcome = np.where(
-        (radius[:, None] > 0) & (np.array((0.0, *plan.levels)) <= radius[:, None]), CERTIFIED, OPEN
+        (radius[:, None] > 0) & (np.array(radii) <= radius[:, None]), CERTIFIED, OPEN
     )
     outcome[(radius > 0) & (predictions != plan.labels[part])] = WRONG
     return _rows(

@@ -13,15 +13,16 @@ Deviations:
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from brinell.analysis.sequences import ValueCounts, log_wealth, lower_end
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, option
 from brinell.core.intervals import clopper_pearson_low
@@ -30,11 +31,25 @@ from brinell.core.record import Array
 from brinell.core.settings import Checked, Count, Positive, Range
 from brinell.core.streams import token
 
+FIRST_LOOK, LOOK_GROWTH = 32, 1.5
+"""Draws before the first look where draws end early, and the factor from look to look."""
+GIVE_UP = 0.01
+"""Probability that a radius is given up that more draws would prove: it costs a proof and is never
+a false one."""
 CHUNK, LEAST = 2**20, 16
 """Numbers that are drawn together, and the least number of noisy inputs; both fix the noise,
 whatever the size of a batch."""
 Counter = Callable[[Tensor], Array]
 """(classes,) counts of the predicted classes of noisy inputs (n, *shape)."""
+
+
+class Bound(NamedTuple):
+    """A lower bound of the probability of a class under noise."""
+
+    prediction: int
+    low: float
+    draws: int
+    """Noisy inputs behind the bound, without those that chose the class."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +66,9 @@ class Smoothing(Checked):
     """Other noisy inputs, by which the class is chosen."""
     alpha: Annotated[float, Range("(0, 0.5)")] = 0.001
     """Largest probability that a radius is too large, for each sample."""
+    early: bool = False
+    """Whether draws end once each radius that is asked for is decided, most often after some
+    dozens; `draws` are then the most. Its bound holds at every look (a confidence sequence)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,6 +82,8 @@ class Smoothing(Checked):
     @property
     def largest(self) -> float:
         """The largest radius that the draws allow."""
+        if self.early:
+            return self.radius(float(lower_end(ValueCounts(0, 0, self.draws), self.alpha)))
         return self.radius(self.alpha ** (1 / self.draws))
 
     def radius(self, low: float) -> float:
@@ -83,13 +103,38 @@ class Smoothing(Checked):
                 "leave larger radii out"
             )
 
-    def bound(self, count: Counter, x: Tensor, seed: int, sample: int) -> tuple[int, float]:
+    def bound(
+        self, count: Counter, x: Tensor, seed: int, sample: int, radii: Sequence[float] = (0.0,)
+    ) -> Bound:
         """The most frequent class of a sample (*shape) under noise, and a lower bound of its
-        probability (Clopper-Pearson).
+        probability: the exact one (Clopper-Pearson), or with `early` a confidence sequence that
+        ends once the `radii` are decided.
         """
         prediction = int(self._counts(count, x, f"{seed} first {sample}", self.first).argmax())
-        later = int(self._counts(count, x, f"{seed} later {sample}", self.draws)[prediction])
-        return prediction, clopper_pearson_low(later, self.draws, self.alpha)
+        if not self.early:
+            hits = int(self._counts(count, x, f"{seed} later {sample}", self.draws)[prediction])
+            return Bound(prediction, clopper_pearson_low(hits, self.draws, self.alpha), self.draws)
+
+        hits = 0
+        n = 0
+        end = FIRST_LOOK
+        while n < self.draws and not self._are_decided(hits, n, radii):
+            end = min(end, self.draws)
+            counts = self._counts(count, x, f"{seed} look {n} {sample}", end - n)
+            hits += int(counts[prediction])
+            n = end
+            end = int(end * LOOK_GROWTH)
+        return Bound(prediction, float(lower_end(ValueCounts(n - hits, 0, hits), self.alpha)), n)
+
+    def _are_decided(self, hits: int, n: int, radii: Sequence[float]) -> bool:
+        """True if `hits` among `n` draws prove each radius or make it hopeless."""
+        if not n:
+            return False
+        counts = ValueCounts(n - hits, 0, hits)
+        shares = np.array([NormalDist().cdf(radius / self.sigma) for radius in radii])
+        is_proven = log_wealth(counts, shares) >= -math.log(self.alpha)
+        is_hopeless = log_wealth(counts.mirrored(), 1 - shares) >= -math.log(GIVE_UP)
+        return bool((is_proven | is_hopeless).all())
 
     def _counts(self, count: Counter, x: Tensor, key: str, draws: int) -> Array:
         """(classes,) counts of the predicted classes."""
