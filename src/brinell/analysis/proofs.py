@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from pydantic import Field
 
 from brinell.analysis.curve import eps_index
 from brinell.analysis.folder_result import Result
@@ -22,7 +23,7 @@ class Band(Result):
     certified: list[Rate]
     """Share of samples that are proven robust: never above the truth. A verification repeats these
     proofs."""
-    with_verifiers: list[Rate] = []
+    with_verifiers: list[Rate] = Field(default=[], exclude_if=lambda rates: not rates)
     """The share with the proofs of outside verifiers, which no verification repeats; empty without
     any."""
     robust: list[Rate]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
 from brinell.analysis.folder_result import Result
 from brinell.analysis.proofs import Band, band_of, of_tools, rate_of, without_tools
@@ -62,7 +63,7 @@ class SampleBudgets(OfClass):
     proven: float | None
     """The largest budget at which it is proven robust; null if it is wrong without a change, or
     its class is not told."""
-    with_verifiers: float | None = None
+    with_verifiers: float | None = Field(default=None, exclude_if=lambda eps: eps is None)
     """The same with the proofs of outside verifiers; null without any."""
     broken: float | None
     """The smallest budget at which it is broken; 0 if it is wrong without a change, null if

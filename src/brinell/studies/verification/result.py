@@ -122,13 +122,14 @@ class VerifyResult(ReportedResult):
             ("verified", self.verified_claims),
             ("not verified", self.unverified_claims),
         )
-        coverage = self.coverage or f"Nothing was repeated: {self.refusal}"
+        refusal = self.refusal and f"Nothing was repeated: {self.refusal}"
+        coverage = f"{self.coverage or refusal}."
         reason = f" Not decided: {self.undecided}." if self.undecided and not self.problems else ""
         return Report(
             verb="verify",
             title="Verification",
             subject=self.run,
-            sentences=[f"{coverage}.", f"{ENDINGS[self.status][1]}.{reason}"],
+            sentences=[*[coverage] * (coverage != "."), f"{ENDINGS[self.status][1]}.{reason}"],
             blocks=[
                 Table(
                     title="What was verified",
