@@ -13,7 +13,8 @@ distance (`capped`).
 
 The setting of RLAB's papers: ImageNet networks, patches of 8 x 8 on 224 x 224, the first
 photographs that the network gets right. noise, signed-patch, blur, brightness, dead-pixel and
-mixture are RLAB with these distortions and its default policy. A query is one image shown to the
+mixture are RLAB with these distortions and its default policy; noise-learned adds content that
+follows the linear model. A query is one image shown to the
 network, the check of the clean image included.
 
 Without a limit RLAB goes on until the queries are spent. square and sparse-rs place the same noise
@@ -51,6 +52,7 @@ DEVIATION = torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
 """By which the networks' inputs are divided, channel by channel."""
 DISTORTIONS = {
     "noise": "gaussian-noise",
+    "noise-learned": "gaussian-noise&learned=true",
     "signed-patch": "signed-patch",
     "blur": "gaussian-blur",
     "brightness": "brightness",

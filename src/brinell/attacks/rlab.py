@@ -87,7 +87,7 @@ class RLAB(EveryKind):
     memory: bool | float = False
     """Fit a small network to the answers about all samples, which are attacked as one group, and
     follow it like a surrogate, with `learned` content. The share of the queries that its fits may
-    show to it; true is 0.5. It is off below 200 samples, where it saves no queries."""
+    show to it; true is 0.5. It is off below 500 samples, where it saves none."""
 
     access = Access.SCORES
     distances = frozenset({"l2", "linf"})
@@ -287,6 +287,8 @@ class RLAB(EveryKind):
         grid = self.grid(threat.domain)
         variants = self.variants(threat.domain)
         names = public_names(self.placed(threat.domain))
+        # Learned content has no severity of its own, and the number behind the variants.
+        learned = [LEARNED] * (self.learned or self.learns_across)
 
         legend = {
             "kind": "patches",
@@ -295,16 +297,16 @@ class RLAB(EveryKind):
                 "patch": list(grid.patch),
                 "stride": list(grid.steps),
             },
-            "distortions": list(names.values()),
+            "distortions": [*names.values(), *learned],
             "variants": [
-                [names[id(variant.distortion)], variant.severity, variant.draw]
-                for variant in variants
+                *(
+                    [names[id(variant.distortion)], variant.severity, variant.draw]
+                    for variant in variants
+                ),
+                *([name, 1, 0] for name in learned),
             ],
         }
 
-        if results.content.shape[1:] == batch.x.shape[1:]:
-            legend["distortions"].append(LEARNED)
-            legend["variants"].append([LEARNED, 1, 0])
         arrays = {"patches": results.closest, "map": results.map, "way": results.way}
         remarks = [*self._remarks(threat.domain.kind), *rare_success(results, threat.eps)]
         if self.learns_across:

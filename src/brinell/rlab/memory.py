@@ -28,8 +28,9 @@ from brinell.rlab.networks import FORMS, SmallNetwork, fitting, initialised
 from brinell.rlab.refine import CleanUp
 from brinell.rlab.search import run_episodes
 
-FEWEST = 200
-"""Samples below which a memory saves no queries, so that there is none."""
+FEWEST = 500
+"""Samples below which there is no memory: of 300 images a first query along it fools as rarely as one
+in a random direction."""
 FIRST_WAVE = 64
 """Samples of the first wave at most; each later one is as large as all before it."""
 PASSES = 100
@@ -149,7 +150,7 @@ class Memory:
         rate = RATES[len(x) > 0]
         optimizer = torch.optim.AdamW(module.parameters(), rate, weight_decay=DECAY)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps)
-        deviation = module[0].deviation  # type: ignore[operator,index]
+        deviation = module[0].deviation  # type: ignore[index]
         clean = centred(self.clean)
         others = centred(answers)
         scale = clean.square().mean().sqrt().clamp_min(1e-12)
