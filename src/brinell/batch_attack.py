@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from brinell.core.data import Remark
 from brinell.core.domain import Domain, Kind
 from brinell.core.errors import BrinellWarning, RequestError, in_python, short
+from brinell.core.torch_settings import float32_tensors
 from brinell.core.user_files import expand_home
 from brinell.core.values import as_array, as_tensor
 from brinell.datasets._memory import ArrayDataset, from_arrays
@@ -179,8 +180,9 @@ def attack(
         "output": output,
     }
 
-    # Neither autocast nor inference mode of the caller may change figures.
-    with torch.inference_mode(False), torch.autocast(inputs.x.device.type, enabled=False):
+    # Neither autocast, nor inference mode, nor a default type of the caller may change figures.
+    no_autocast = torch.autocast(inputs.x.device.type, enabled=False)
+    with torch.inference_mode(False), no_autocast, float32_tensors():
         clean = inputs.x.clone()
         models = models_of(model, inputs.dataset, "", in_order=False, **options)
         if len(models) != 1:

@@ -24,6 +24,7 @@ from brinell.core.errors import (
 )
 from brinell.core.model import Model
 from brinell.core.settings import is_text
+from brinell.core.torch_settings import float32_tensors
 from brinell.core.user_files import expand_home, user_path
 from brinell.engine.progress import Progress, SilentProgress
 from brinell.engine.texts import settings_texts
@@ -47,7 +48,12 @@ def call_of(study: Study) -> Callable[..., Any]:
     keywords = parameters_of(study)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        with one_line_errors(), torch.inference_mode(False), ExitStack() as contexts:
+        with (
+            one_line_errors(),
+            torch.inference_mode(False),
+            float32_tensors(),
+            ExitStack() as contexts,
+        ):
             check_keys(kwargs, keywords)
             arguments = signature.bind(*args, **kwargs).arguments
             settings = arguments.pop("settings", {})

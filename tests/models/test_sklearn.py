@@ -123,7 +123,7 @@ def test_the_decision_function_and_labels_alone(saved, tmp_path):
     repetition = Sklearn(path=str(tmp_path / "model.skops"))(DOMAIN)
     assert model.digest() == repetition.digest() != labels.digest()
     with pytest.raises(
-        RequestError, match=r"model cannot take the data, arrays of shape \(n, 5\) .*features"
+        RequestError, match=r"model cannot take the data, arrays of shape \(n, 5\).*features"
     ):
         Sklearn(path=str(tmp_path / "model.skops"))(Domain(kind="vector", shape=(5,)))
 

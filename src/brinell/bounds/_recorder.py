@@ -206,8 +206,10 @@ class Recorder(TorchDispatchMode):
         if name in PAIRED:
             changed, layouts = self._read_pair(bound, value)
             bound |= changed
-        elif len(value) == BATCH and any(
-            self._layouts[id(item)] == BatchLayout(tuple(item.shape)) for item in tensors
+        elif (
+            value.dim()
+            and len(value) == BATCH
+            and any(self._layouts[id(item)] == BatchLayout(tuple(item.shape)) for item in tensors)
         ):
             layouts = {BatchLayout(tuple(value.shape))}
 

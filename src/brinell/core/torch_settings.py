@@ -36,3 +36,11 @@ def kept_defaults() -> Iterator[None]:
         # Naming the processor would leave a mode of torch's own on, which slows each call down.
         torch.set_default_device(None if device == torch.device("cpu") else device)
         torch.set_grad_enabled(gradients)
+
+
+@contextmanager
+def float32_tensors() -> Iterator[None]:
+    """Context whose new tensors are of float32, whatever default the caller set."""
+    with kept_defaults():
+        torch.set_default_dtype(torch.float32)
+        yield

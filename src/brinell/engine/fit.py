@@ -247,6 +247,7 @@ class FormSearch:
         if candidates:
             best = candidates[0]
             gain = best.right - base.right
+
             by_answers, by_losses = self._probabilities(base, best)
             is_better = (gain >= LEAST_GAIN * n and 2 * by_answers <= self._limit) or (
                 gain >= CLEAR_GAIN * n and 2 * by_losses <= self._limit

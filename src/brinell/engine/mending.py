@@ -58,6 +58,7 @@ def _errors_of(settings: Mapping[str, Any]) -> Iterator[BrinellError]:
             dataset = open_data(text, truth=True)
         except BrinellError as error:
             yield error
+
     for text in specs["model"]:
         try:
             if dataset is None:

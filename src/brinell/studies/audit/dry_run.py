@@ -61,7 +61,8 @@ class PlanResult(ReportedResult):
 
     def report(self) -> Report:
         """The cost of each model and attack."""
-        sentences, notes = [], []
+        sentences, notes = list[str](), list[Note]()
+
         runs = [cell for cell in self.cells if not cell.skipped]
         for model in dict.fromkeys(cell.model for cell in self.cells):
             cells = [cell for cell in self.cells if cell.model == model]
@@ -140,6 +141,8 @@ def _cells(plan: Plan, source: ModelSource) -> Iterator[PlannedCell]:
             start = time.perf_counter()
             predict(model, x, plan.request.batch_size)
             pace = (time.perf_counter() - start) / max(1, len(x))
+
+    # Stages that an alarm starts for certain are no surprise.
     plain = {stage.name for stage in plan.stages if not stage.waits}
     certain = conditions(
         (),
@@ -147,6 +150,7 @@ def _cells(plan: Plan, source: ModelSource) -> Iterator[PlannedCell]:
         repaired=None,
         labels_only=source.facts["access"] == "labels",
     )
+
     for stage in plan.stages:
         forwards, backwards = plan.cost(source, stage)
         waits = stage.gradient != "own" or stage.turn.when not in (None, *certain)
