@@ -24,7 +24,7 @@ from brinell.engine.progress import SilentProgress
 from brinell.engine.texts import settings_texts
 from brinell.store.folder import MANIFEST, PAGE
 from brinell.studies import register
-from brinell.studies.kit import Study
+from brinell.studies.kit import WORK, Study
 from brinell.testing import form
 
 
@@ -57,7 +57,7 @@ def check_record(study: Study) -> None:
     references = {name: getattr(study, name) for name in ("run", "result", "rows")}
     if study.rows is not None:
         references["summary"] = "result:summarise"
-    if study.run.endswith(":carry_out") and study.run.startswith("brinell.studies.work"):
+    if study.run == f"{WORK}:carry_out":
         references["pieces"] = "run:pieces"
     for name, reference in references.items():
         is_there = reference is None or _resolves(study, reference)
