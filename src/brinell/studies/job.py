@@ -12,6 +12,7 @@ from brinell.core import bounded
 from brinell.core.errors import RequestError, option
 from brinell.core.version import VERSION
 from brinell.engine import provenance, toml
+from brinell.engine.piece import Pieces
 from brinell.engine.request import IN_MEMORY, BaseRequest
 from brinell.store import trust
 from brinell.store.files import write_text
@@ -25,7 +26,7 @@ from brinell.store.folder import (
     with_article,
 )
 from brinell.store.table import Folder, Table
-from brinell.studies.pieces import Driver, Pieces
+from brinell.studies.pieces import Driver
 
 Rows = TypeVar("Rows")
 

@@ -26,6 +26,7 @@ from brinell.engine.cells import content_hash
 from brinell.engine.class_counts import check_classes
 from brinell.engine.executor import Channel
 from brinell.engine.group_attack import predict
+from brinell.engine.piece import Pieces
 from brinell.engine.plan import (
     check_names,
     choose_device,
@@ -44,7 +45,7 @@ from brinell.store.parts import PieceResult
 from brinell.store.table import Table
 from brinell.studies.job import Job, filled
 from brinell.studies.kit import Call, Piece, Plan, Study
-from brinell.studies.pieces import Driver, Pieces, ServedDriver, as_cut
+from brinell.studies.pieces import Driver, ServedDriver, as_cut
 
 
 def open_plan(
