@@ -82,7 +82,7 @@ def test_nothing_that_a_foreign_folder_names_is_opened(honest, tmp_path):
     result = brinell.verify(folder)
     assert not result.passed and "was not made by you" in result.refusal and not mark.exists()
     result = brinell.verify(folder, trust=folder)
-    assert result.status == "consistent" and "runs apart" in result.refusal
+    assert not result.passed
 
 
 def test_audits_before_and_after_a_training_are_not_exchanged(harden_run, tmp_path):

@@ -42,4 +42,4 @@ def confine(folder: Path) -> bool:
         libc.syscall(ADD_RULE, rules, BELOW_PATH, rule, 0)
         os.close(descriptor)
     libc.prctl(SET_NO_NEW_RIGHTS, 1, 0, 0, 0)
-    return libc.syscall(RESTRICT, rules, 0) == 0
+    return bool(libc.syscall(RESTRICT, rules, 0) == 0)

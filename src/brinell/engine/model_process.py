@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import _get_current_function_mode_stack
+from torch.overrides import _get_current_function_mode_stack as _mode_stack
 
 from brinell import plugins
 from brinell.core import errors
@@ -83,6 +83,8 @@ def running(place: Code) -> Iterator[list[str]]:
     models that it opens in processes apart.
     """
     specs: list[str] = []
+    if place == Code.MODELS_APART and not hasattr(os, "fork"):
+        place = Code.TOGETHER  # the user's own code, on Windows
     token = _place.set((place, specs))
     try:
         with plugins.refusing_code() if place == Code.APART else ExitStack():
@@ -132,7 +134,7 @@ class ModelElsewhere:
 
         self.name, self.classes = str(facts["name"]), int(facts["classes"])
         self.access = Access(facts["access"])
-        self._facts = {
+        self._facts: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value
             for key, value in facts["info"].items()
         }
@@ -168,9 +170,7 @@ class ModelElsewhere:
                 self._ask({"do": "leave"})
 
     def _answer(self, do: str, x: Tensor) -> Tensor:
-        recorders = [
-            mode for mode in _get_current_function_mode_stack() if isinstance(mode, Recorder)
-        ]
+        recorders = [mode for mode in _mode_stack() if isinstance(mode, Recorder)]
         question = {
             "do": do,
             "device": str(x.device),
@@ -197,7 +197,7 @@ class ModelElsewhere:
         del self._dropped[: len(dropped)]
         if "error" in facts:
             name, text = facts["error"]
-            kind = getattr(errors, name, None) or getattr(builtins, name, None)
+            kind: Any = getattr(errors, name, None) or getattr(builtins, name, None)
             is_known = isinstance(kind, type) and issubclass(kind, Exception)
             raise (kind if is_known else type(name, (RuntimeError,), {}))(text)
         if shared := facts.get("shared"):

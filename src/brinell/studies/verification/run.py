@@ -60,7 +60,9 @@ def _walk(call: Call, places: set[Path]) -> VerifyResult:
     places.add(folder.resolve())
     study = study_of(folder)
     result, manifest = _verify_alone(call, folder), study.layout.read(folder)
-    parts = [(place.name, place) for place in _inner_folders(study, folder)]
+    parts: list[tuple[str, Path | None]] = [
+        (place.name, place) for place in _inner_folders(study, folder)
+    ]
     parts += _origins(call, study, folder, manifest)
     for name, place in parts:
         if result.problems or (place is not None and place.resolve() in places):
