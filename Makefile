@@ -41,6 +41,7 @@ test: $(TOOLS_READY) ## Run the tests, but for the slow ones
 	$(PYTEST) -m "not slow and not nightly" $(ARGS)
 
 slow: $(TOOLS_READY) ## Run the slow tests: guides, pages in a browser, processes that are killed
+	@test -x /usr/bin/chromium || echo "no chromium at /usr/bin: the tests of pages are skipped"
 	$(PYTEST) -m "slow and not nightly" $(ARGS)
 
 nightly: $(TOOLS_READY) server extras ## Run the rest: thousands of cases, simulations, the inference server, further packages

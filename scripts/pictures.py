@@ -1,8 +1,8 @@
-"""Makes the pictures of README.md by its own commands; with --check, tells whether they show the
-pages of today.
+"""Makes the pictures of README.md and of the guides by their own commands; with --check, tells
+whether they show the pages of today.
 
-The commands run in a fresh folder with the files that README.md shows. A picture is a screen of a
-page in chromium. Beside it is the text of that page, without dates and times: `--check` makes the
+The commands run in a fresh folder with the files that README.md shows. A picture is a part of a page
+in chromium. Its text file holds the text of that page, without dates and times: `--check` makes the
 runs again and compares it, which needs no browser.
 """
 
@@ -16,29 +16,87 @@ import shlex
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+from sklearn.datasets import load_digits
 
 from brinell.cli import run
 
 ROOT = Path(__file__).resolve().parent.parent
-PICTURES = ("audit", "benchmark")
-"""Pictures, each named like its command in README.md."""
+
+
+class Picture(NamedTuple):
+    """A page, or a part of it."""
+
+    document: str
+    """The document that shows it, from the root."""
+    command: str
+    """The beginning of the command that makes the page, as the document has it."""
+    part: str = ""
+    """The selector of the part; empty for the first screen."""
+    address: str = ""
+    """What is opened on the page."""
+
+
+GUIDES = "docs/guides"
+HERO, CARD = "#verdict", "section >> nth=0"
+PICTURES = {
+    "audit": Picture("README.md", "audit"),
+    "benchmark": Picture("README.md", "benchmark"),
+    "samples": Picture(f"{GUIDES}/first-audit.md", "audit", "#sample-by-sample", "#eps=0.1"),
+    "attacks": Picture(f"{GUIDES}/attacks.md", "audit", "#class-by-class"),
+    "compare": Picture(f"{GUIDES}/across-models.md", "compare", HERO),
+    "certify": Picture(f"{GUIDES}/certify.md", "certify", HERO),
+    "claim": Picture(f"{GUIDES}/claims.md", "claim", HERO),
+    "explain": Picture(f"{GUIDES}/explanations.md", "explain", "figure.example"),
+    "epsilon": Picture(f"{GUIDES}/which-eps.md", "epsilon", CARD),
+    "gate": Picture(f"{GUIDES}/ci-gate.md", "audit", "#class-by-class-over-the-budgets"),
+    "region": Picture(
+        f"{GUIDES}/models-and-data.md", 'audit --data "digits?region', "figure.example"
+    ),
+}
+"""Pictures by name."""
 SIZE = {"width": 1280, "height": 860}
 CHROMIUM = "/usr/bin/chromium"
 LINES = 60
 """Lines of a page's text that are kept."""
 
 
-def make_page(name: str, readme: str) -> Path:
-    """Run the command of a picture in the working folder; returns its page."""
-    blocks = re.findall(r"^```python\n(.*?)^```", readme, flags=re.MULTILINE | re.DOTALL)
+def make_page(name: str, picture: Picture) -> Path:
+    """Run the commands up to that of a picture in a folder of its own; returns its page."""
+    folder = Path(name)
+    folder.mkdir()
+    with contextlib.chdir(folder):
+        write_files()
+        text = (ROOT / picture.document).read_text(encoding="utf-8")
+        blocks = re.findall(r"(?:^    brinell .*\n)+", text, flags=re.MULTILINE)
+        start = f"    brinell {picture.command}"
+        block = next(block for block in blocks if start in block)
+        for line in block.splitlines():
+            words = shlex.split(line, comments=True)[1:]
+            is_last = line.startswith(start)
+            if is_last and "--out" not in words:
+                words += ["--out", "page"]
+            with contextlib.redirect_stdout(sys.stderr):
+                if run(words):
+                    raise SystemExit(f"{line} failed")
+            if is_last:
+                return Path(words[words.index("--out") + 1], "report.html").resolve()
+    raise AssertionError("the loop ends with the command")
+
+
+def write_files() -> None:
+    """Write the files that commands name: a model, a distortion and data."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    sources = re.findall(r"^```python\n(.*?)^```", readme, flags=re.MULTILINE | re.DOTALL)
     for file, word in (("model.py", "def factory"), ("shade.py", "class Shade")):
-        Path(file).write_text(next(block for block in blocks if word in block), encoding="utf-8")
-    (line,) = re.findall(rf"^    brinell ({name} .*)$", readme, flags=re.MULTILINE)
-    words = shlex.split(line)
-    with contextlib.redirect_stdout(sys.stderr):
-        if run(words):
-            raise SystemExit(f"brinell {line} failed")
-    return Path(words[words.index("--out") + 1], "report.html").resolve()
+        source = next(source for source in sources if word in source)
+        Path(file).write_text(source, encoding="utf-8")
+    inputs, labels = load_digits(return_X_y=True)
+    x = (inputs[:48].reshape(-1, 1, 8, 8) / 16).astype(np.float32)
+    np.savez("FILE.npz", x=x, y=labels[:48])
 
 
 def text_of(page: Path) -> str:
@@ -53,7 +111,7 @@ def text_of(page: Path) -> str:
 
 
 def take_pictures(pages: dict[str, Path], folder: Path) -> None:
-    """Write the first screen of each page as a PNG."""
+    """Write each picture as a PNG of 256 colours."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as tool:
@@ -62,8 +120,12 @@ def take_pictures(pages: dict[str, Path], folder: Path) -> None:
         )
         for name, page in pages.items():
             view = browser.new_page(viewport=SIZE, color_scheme="light")
-            view.goto(page.as_uri())
-            view.screenshot(path=folder / f"{name}.png")
+            picture = PICTURES[name]
+            view.goto(page.as_uri() + picture.address)
+            shown = view.locator(picture.part).first if picture.part else view
+            file = folder / f"{name}.png"
+            file.write_bytes(shown.screenshot())
+            Image.open(file).convert("RGB").quantize(256).save(file, optimize=True)
         browser.close()
 
 
@@ -78,14 +140,11 @@ def main() -> int:
         help="change nothing; exit 1 if a page differs from its picture",
     )
     check = parser.parse_args().check
-    readme, folder, stale = (
-        (ROOT / "README.md").read_text(encoding="utf-8"),
-        ROOT / "docs" / "pictures",
-        False,
-    )
+    folder = ROOT / "docs" / "pictures"
+    stale = False
     os.environ.pop("COLUMNS", None)
     with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):
-        pages = {name: make_page(name, readme) for name in PICTURES}
+        pages = {name: make_page(name, picture) for name, picture in PICTURES.items()}
         texts = {name: text_of(page) for name, page in pages.items()}
         for name, text in texts.items():
             path = folder / f"{name}.txt"

@@ -81,7 +81,7 @@ def test_every_figure_stands_where_it_belongs(make):
             assert outcomes.count("passed") == sum(check.passed is True for check in m.checks)
         (samples,) = [block for block in report.blocks if isinstance(block, Samples)]
         links = re.findall(r'href="#([^"]+)"', html.page(report))
-        assert samples.views and set(links) <= {"provenance"}
+        assert samples.draw() and set(links) <= {"provenance"}
         assert rng is not None and result.report() == report
 
 
@@ -107,7 +107,7 @@ def test_what_is_said_where_nothing_and_where_all_is_broken(make):
     labels = np.arange(40) % 2
     report = open_folder(make({"net": np.full((2, 40), INF)}, labels, [0.1], ["a", "b"])).report()
     (samples,) = [block for block in report.blocks if isinstance(block, Samples)]
-    assert samples.text == "All 40 samples. No adversarial input was found." and not samples.views
+    assert samples.text == "All 40 samples. No adversarial input was found." and not samples.draw()
     models = {"net": np.full((2, 40), 0.01), "two": np.full((2, 40), 0.01)}
     report = open_folder(make(models, labels, [0.1, 0.2], ["a", "b"])).report()
     assert report.sentences[0].startswith(

@@ -64,7 +64,7 @@ def draw_views(report: Report) -> dict[str, str]:
     """The pictures of the samples of a report as HTML."""
     example = getattr(environment().get_template("blocks.html").module, "example")  # noqa: B009  the name is the template's
     blocks = [block for block in report.blocks if isinstance(block, Samples)]
-    return {key: str(example(view)) for block in blocks for key, view in block.views.items()}
+    return {key: str(example(view)) for block in blocks for key, view in block.draw().items()}
 
 
 def neighbours(folder: Path) -> list[Link]:

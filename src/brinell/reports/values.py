@@ -6,7 +6,7 @@ A study returns a `Report`; nothing else of it knows HTML, SVG, CSV, Markdown or
 terminal.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -248,8 +248,8 @@ class Samples:
     """Says which samples are held, and which have pictures."""
     content: Mapping[str, Any]
     """Models, classes, attacks, budgets and rows as JSON values (`reports.samples`)."""
-    views: Mapping[str, Example]
-    """Pictures by `MODEL/SAMPLE`, the model by its number."""
+    draw: Callable[[], Mapping[str, Example]] = field(compare=False)
+    """Draws the pictures by `MODEL/SAMPLE`, the model by its number: only a page needs them."""
 
 
 Block = Table | Curve | Figures | Gallery | Samples | Facts | Prose

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from brinell.analysis.robust_accuracy import class_name, class_names, sizes
 from brinell.core.record import CLEAN, Array, Outcome, Records, has_broken
 from brinell.reports.examples import TEXT, closest_rows, draw_examples
 from brinell.reports.numbers import counted, distance, whole
-from brinell.reports.values import Samples
+from brinell.reports.values import Example, Samples
 from brinell.store.rows import take
 from brinell.store.run import Run
 
@@ -50,21 +51,15 @@ def samples_block(run: Run, records: Records, models: Sequence[str]) -> Samples:
     held = _most_telling(records)
     total = len(np.unique(records.sample_id))
     kept = take(records, np.flatnonzero(np.isin(records.sample_id, held)))
-    clean = {sample: x for sample, x in run.clean().items() if sample in held}
+    clean = sorted(run.clean())
 
-    rows, drawn = [], []
+    rows, pictured = [], []
     for number, model in enumerate(models):
         of_model = take(kept, np.flatnonzero(kept.model == model))
         closest = take(of_model, closest_rows(of_model, model, str(manifest["distance"])))
         rows += _rows_of(manifest, number, of_model, closest)
-        pictured = np.flatnonzero(np.isin(closest.sample_id, list(clean)))
-        drawn.append(draw_examples(run, take(closest, pictured), model, clean))
-    views = {
-        f"{number}/{sample}": examples[sample]
-        for sample in held.tolist()
-        for number, examples in enumerate(drawn)
-        if sample in examples
-    }
+        pictured.append(take(closest, np.isin(closest.sample_id, clean)))
+    pictures = sum(map(len, pictured))
 
     text = f"All {counted(total, 'sample')}."
     if total > len(held):
@@ -72,8 +67,8 @@ def samples_block(run: Run, records: Records, models: Sequence[str]) -> Samples:
             f"{whole(len(held))} of {counted(total, 'sample')}: of each class those that break at "
             "the smallest budget first, then those that hold."
         )
-    if views:
-        share = f"{whole(len(views))} of {counted(len(rows), 'answer')}"
+    if pictures:
+        share = f"{whole(pictures)} of {counted(len(rows), 'answer')}"
         text += f" Pictures: {share}, of broken samples whose clean input the run keeps. "
         text += TEXT[manifest["data"]["domain"]["kind"]]
     else:
@@ -91,7 +86,27 @@ def samples_block(run: Run, records: Records, models: Sequence[str]) -> Samples:
         "columns": ROWS,
         "rows": rows,
     }
-    return Samples(title="Sample by sample", text=text, content=content, views=views)
+    return Samples(
+        title="Sample by sample",
+        text=text,
+        content=content,
+        draw=partial(_draw, run, pictured, held),
+    )
+
+
+def _draw(run: Run, pictured: Sequence[Records], held: Array) -> dict[str, Example]:
+    """The pictures of the chosen rows of each model, in the order of the held samples."""
+    clean = {sample: x for sample, x in run.clean().items() if sample in held}
+    drawn = [
+        draw_examples(run, rows, str(entry["name"]), clean)
+        for entry, rows in zip(run.manifest["models"], pictured, strict=True)
+    ]
+    return {
+        f"{number}/{sample}": examples[sample]
+        for sample in held.tolist()
+        for number, examples in enumerate(drawn)
+        if sample in examples
+    }
 
 
 def _most_telling(records: Records) -> Array:
