@@ -5,14 +5,16 @@ and large pictures lie beside it.
 import base64
 import json
 import re
+from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
 
 from brinell.analysis.curve import RIGHT, UNJUDGED, WRONG, grid, worst_case
 from brinell.reports import html
+from brinell.reports.numbers import is_proportion
 from brinell.reports.samples import where
-from brinell.reports.values import Samples
+from brinell.reports.values import Detail, Samples, Table
 from brinell.store.run import Run
 from brinell.studies.audit import samples
 from brinell.studies.register import open_folder
@@ -139,3 +141,40 @@ def test_names_of_any_script_act_nowhere(make):
 def test_addresses_keep_any_name():
     assert where(**{"class": 3}, eps="4/255") == "class=3&eps=4/255"
     assert where(model="a+b=c&class=0#x") == "model=a%2Bb%3Dc%26class%3D0%23x"
+
+
+def count_of(rows: list[dict], content, choice: dict[str, str]) -> tuple[int, int]:
+    """How many samples the page lists for a choice, and of how many."""
+    pool = [
+        row
+        for row in rows
+        if ("class" not in choice or row["class"] == int(choice["class"]))
+        and ("model" not in choice or content["models"][row["model"]] == choice["model"])
+    ]
+    if choice.get("outcome") == "wrong":
+        return sum(row["state"] == "wrong" for row in pool), len(pool)
+    eps = content["eps"].index(choice["eps"])
+    broken = [row for row in pool if any(level <= eps for _, level in row["broken"])]
+    return sum(row["state"] == "wrong" for row in pool) + len(broken), len(pool)
+
+
+def test_a_cell_opens_the_samples_that_its_rate_counts_as_lost(make):
+    """Property over all tables of random runs: n - k of each rate are listed."""
+    for seed in range(10):
+        report = open_result(random_run(make, seed, NAMES)).report()
+        (block,) = [b for b in report.blocks if isinstance(b, Samples)]
+        rows = [
+            dict(zip(block.content["columns"], row, strict=True)) for row in block.content["rows"]
+        ]
+        checked = 0
+        for table in [b for b in report.blocks if isinstance(b, Table) and b.opens]:
+            assert len(table.opens) == len(table.rows)
+            for cells, texts in zip(table.rows, table.opens, strict=True):
+                for cell, text in zip(cells, texts, strict=False):
+                    rate = cell.value if isinstance(cell, Detail) else cell
+                    choice = dict(parse_qsl(text))
+                    if is_proportion(rate) and {"eps", "outcome"} & choice.keys():
+                        lost, pool = count_of(rows, block.content, choice)
+                        assert (lost, pool) == (rate.n - rate.k, rate.n), (seed, table.title, text)
+                        checked += 1
+        assert checked
