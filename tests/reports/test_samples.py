@@ -161,7 +161,7 @@ def count_of(rows: list[dict], content, choice: dict[str, str]) -> tuple[int, in
 def test_a_cell_opens_the_samples_that_its_rate_counts_as_lost(make):
     """Property over all tables of random runs: n - k of each rate are listed."""
     for seed in range(10):
-        report = open_result(random_run(make, seed, NAMES)).report()
+        report = open_folder(random_run(make, seed, NAMES)).report()
         (block,) = [b for b in report.blocks if isinstance(b, Samples)]
         rows = [
             dict(zip(block.content["columns"], row, strict=True)) for row in block.content["rows"]
