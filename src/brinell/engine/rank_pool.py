@@ -155,7 +155,7 @@ class Mail:
 
 def _open_store(place: Place, *, hosts: bool) -> Any:
     """The store of a job: opened here, on the address of the launcher alone, or reached."""
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch names it so
 
     settings: dict[str, Any] = {"wait_for_workers": False}
     if hosts:
@@ -235,7 +235,11 @@ class Session:
         self._opened = 0
         """The number of the pool that the worker is of."""
         self._ended = Event()
-        self._facts = {"command": command, "brinell": VERSION, "torch": torch.__version__}
+        self._facts: dict[str, Any] = {
+            "command": command,
+            "brinell": VERSION,
+            "torch": torch.__version__,
+        }
 
     def serve(self) -> None:
         """Answer tasks until rank 0 needs no more; an interruption gives the task back."""
