@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from _helpers import load_network
 from brinell.core.checks import Code
-from brinell.core.domain import Domain
+from brinell.core.domain import Column, Domain
 from brinell.core.model import Model
 from brinell.datasets.digits import Digits
 from brinell.datasets.npz import Npz
@@ -193,6 +193,27 @@ def test_no_form_is_proposed_where_the_data_say_nothing(digits):
         fit = FormSearch(model, inputs, classes).run()
         finding = judge(model, fit.base.pred, classes, fit)
         assert not fit.best and text in finding.text and finding.passed is not True, finding.text
+
+
+@pytest.mark.parametrize("scale", ["standardised", "from 0 to 1"])
+def test_columns_of_any_range_are_named_by_the_form_that_the_network_wants(scale):
+    rng = np.random.default_rng(5)
+    low = rng.uniform(-300, 300, 6)
+    high = low + rng.uniform(1, 500, 6)
+    columns = tuple(Column(f"c{k}", low[k], high[k]) for k in range(6))
+    x = torch.from_numpy(rng.random((200, 6), dtype=np.float32))
+    wanted = (x - x.mean(0)) / x.std(0) if scale == "standardised" else x
+    weight = torch.from_numpy(rng.normal(size=(6, 4))).float()
+    offset = -(wanted @ weight).mean(0)
+    labels = (wanted @ weight + offset).argmax(1).numpy()
+
+    network = nn.Linear(6, 4)
+    network.weight.data, network.bias.data = weight.T, offset
+    domain = Domain(kind="vector", shape=(6,), columns=columns)
+    model = TorchModel(network.eval(), domain, 4, name="network")
+    fit = FormSearch(model, x, labels).run()
+    assert fit.is_better and fit.best[0].right == 200, (fit.base.right, fit.best)
+    assert scale in fit.best[0].title
 
 
 def test_inputs_that_drown_the_noise_of_a_model_are_no_better_form(digits):

@@ -417,17 +417,22 @@ SIGNALS = (
 
 def table_forms(domain: Domain, x: Tensor) -> Iterator[InputForm]:
     """The forms of the columns of a table: standardised, or from 0 to 1."""
-    zero, unit = x.new_zeros(x.shape[1]), x.new_ones(x.shape[1])
+    zero, width = x.new_zeros(x.shape[1]), x.new_ones(x.shape[1])
     if domain.columns:
         zero = x.new_tensor([column.zero for column in domain.columns])
-        unit = x.new_tensor([column.unit for column in domain.columns])
+        width = x.new_tensor([column.unit for column in domain.columns]) - zero
+
+    def undone(values: Tensor) -> Tensor:
+        # The model turns its inputs into the units of the table first (`Domain.in_units`).
+        return (values - zero) / width
+
     mean, std = x.mean(0), x.std(0).clamp_min(1e-8)
     code = "(x - mean) / std, with mean and std of the columns of the training data"
     title = "standardised column by column"
-    yield InputForm((FormStep(title, code, lambda x: ((x - mean) / std - zero) / unit),))
+    yield InputForm((FormStep(title, code, lambda x: undone((x - mean) / std)),))
     if domain.columns:
         code = "(x - low) / (high - low), with the bounds of the columns"
-        yield InputForm((FormStep("with columns from 0 to 1", code, lambda x: (x - zero) / unit),))
+        yield InputForm((FormStep("with columns from 0 to 1", code, undone),))
 
 
 def forms_of(
