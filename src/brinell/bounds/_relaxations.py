@@ -169,9 +169,11 @@ class Planes:
 
     @property
     def roundings(self) -> int:
-        """Roundings of one coefficient on the way back."""
+        """Roundings of one coefficient on the way back, at most."""
         if not self.product.matrices:
+            # Those of its product, and of the sum and the half of its centre.
             return 3
+        # A product of matrices sums along one of its sides.
         longest: int = max(*self.first.shape[-2:], *self.second.shape[-2:])
         return longest
 

@@ -157,14 +157,15 @@ class Domain:
         if self.is_free:
             return self
         positions = self._movable
-        grid = self.shape[1:] if self.region is None else self.region.shape
+        moved_axes = self.shape[1:] if self.region is None else self.region.shape
+        # No column is fixed, or there are none: the region alone restricts the shape.
         if len(positions) == len(self.columns):
-            return replace(self, shape=(self.shape[0], *grid), region=None)
+            return replace(self, shape=(self.shape[0], *moved_axes), region=None)
 
         return replace(
             self,
             region=None,
-            shape=(len(positions), *grid),
+            shape=(len(positions), *moved_axes),
             low=_bound_at(self.low, positions),
             high=_bound_at(self.high, positions),
             columns=tuple(self.columns[index] for index in positions),

@@ -65,10 +65,10 @@ class Pipe(NamedTuple):
         """The ends of whoever asks, who never waits for more than a deadline, and those of whoever
         answers.
         """
-        to_other, writer = os.pipe()
-        reader, from_other = os.pipe()
-        os.set_blocking(writer, False)
-        return cls(reader, writer), cls(to_other, from_other)
+        question_reader, question_writer = os.pipe()
+        answer_reader, answer_writer = os.pipe()
+        os.set_blocking(question_writer, False)
+        return cls(answer_reader, question_writer), cls(question_reader, answer_writer)
 
     def close(self) -> None:
         """Close both ends."""

@@ -13,6 +13,7 @@ import zipfile
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -59,6 +60,23 @@ NUMBER_BYTES = 10_000
 """Maximum size of an array of one number in bytes, its header included."""
 NUMBERS = ("fs", "r_index", "divide")
 """Single numbers that an archive may hold."""
+
+
+class _Arrays(NamedTuple):
+    """What is read from an archive."""
+
+    x_name: str
+    y_name: str
+    x: Array
+    y: Array
+    names: Array | None
+    """Names of the classes."""
+    groups: Array | None
+    """The group of each input."""
+    beat_intervals: list[Array]
+    """Intervals before and after each beat, or nothing."""
+    numbers: dict[str, float]
+    """Single numbers by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,43 +133,12 @@ class Npz(Checked):
     def __call__(self) -> Dataset:
         """Open the archive."""
         file = existing_path(self.path, "file", "npz:FILE")
-        try:
-            with zipfile.ZipFile(file) as archive:
-                names_in_archive = [
-                    name.removesuffix(".npy")
-                    for name in archive.namelist()
-                    if name.endswith(".npy")
-                ]
-                # The names in an archive decide which of them are read, and only these are.
-                pick = partial(_pick, names=names_in_archive, file=file)
-                small = partial(_small, archive, file=file)
-                x_name, y_name = pick(self.x, INPUTS, option="x"), pick(self.y, LABELS, option="y")
-                x = npz_array(archive, x_name, file)
-                y, most = small(y_name, most_rows=len(x)), max(len(x), MOST_CLASSES)
-                names = small("classes", most_rows=most) if "classes" in names_in_archive else None
-                groups = (
-                    small(pick(self.groups, (), option="groups"), most_rows=most)
-                    if self.groups
-                    else None
-                )
-                intervals = [
-                    small(pick(name, (), option="rhythm"), most_rows=most) for name in self.rhythm
-                ]
-                numbers: dict[str, float] = {
-                    name: _number(archive, name, file)
-                    for name in NUMBERS
-                    if name in names_in_archive
-                }
-        except RequestError:
-            raise
-        except Exception as error:
-            # Of a damaged archive the library raises whatever comes its way.
-            raise read_error(file, error) from None
+        arrays = self._read(file)
+        x, groups, numbers = arrays.x, arrays.groups, arrays.numbers
 
-        inputs = f"array {x_name} of {file}"
-        has_rate = "fs" in numbers or bool(
-            set(x_name.lower().replace("-", "_").split("_")) & SIGNALS
-        )
+        inputs = f"array {arrays.x_name} of {file}"
+        words = set(arrays.x_name.lower().replace("-", "_").split("_"))
+        has_rate = "fs" in numbers or bool(words & SIGNALS)
         arrangement = arrange(
             x.shape,
             kind=self.kind,
@@ -160,8 +147,9 @@ class Npz(Checked):
             named_signal=has_rate,
             subject=inputs,
         )
-        y, class_texts, notes = encode_labels(y, None if names is None else names.tolist())
-        labels = check_labels(y, len(x), f"array {y_name} of {file}")
+        names = None if arrays.names is None else arrays.names.tolist()
+        y, class_texts, notes = encode_labels(arrays.y, names)
+        labels = check_labels(y, len(x), f"array {arrays.y_name} of {file}")
 
         divide = numbers.get("divide") if self.divide is None else self.divide
         if divide is not None and not divide > 0:
@@ -180,14 +168,14 @@ class Npz(Checked):
 
         rows = None if groups is None else self._rows(groups, len(x), file)
         fixed_channels = None
-        if intervals and groups is not None:
+        if arrays.beat_intervals and groups is not None:
             if arrangement.kind != "signal":
                 raise RequestError(
                     f"{inputs} holds {arrangement.kind}s; a rhythm is for "
                     "signals: give the option kind=signal"
                 )
             # Before groups are chosen: a recording's median is that of all its beats.
-            before, after = intervals
+            before, after = arrays.beat_intervals
             fixed_channels = rhythm(
                 before, after, groups, f"rhythm={'+'.join(self.rhythm)} of {file}"
             )[rows]
@@ -205,6 +193,40 @@ class Npz(Checked):
             info=DataInfo(sampling=self._sampling(arrangement, numbers, file), notes=notes),
             fixed_channels=fixed_channels,
         )
+
+    def _read(self, file: Path) -> _Arrays:
+        """The arrays of the archive that the options name, and no others."""
+        try:
+            with zipfile.ZipFile(file) as archive:
+                entries = [name for name in archive.namelist() if name.endswith(".npy")]
+                names_in_archive = [name.removesuffix(".npy") for name in entries]
+                pick = partial(_pick, names=names_in_archive, file=file)
+                small = partial(_small, archive, file=file)
+
+                x_name = pick(self.x, INPUTS, option="x")
+                y_name = pick(self.y, LABELS, option="y")
+                x = npz_array(archive, x_name, file)
+                y = small(y_name, most_rows=len(x))
+                most = max(len(x), MOST_CLASSES)
+
+                names = small("classes", most_rows=most) if "classes" in names_in_archive else None
+                groups = None
+                if self.groups:
+                    groups = small(pick(self.groups, (), option="groups"), most_rows=most)
+                beat_intervals = [
+                    small(pick(name, (), option="rhythm"), most_rows=most) for name in self.rhythm
+                ]
+                numbers = {
+                    name: _number(archive, name, file)
+                    for name in NUMBERS
+                    if name in names_in_archive
+                }
+        except RequestError:
+            raise
+        except Exception as error:
+            # Of a damaged archive the library raises whatever comes its way.
+            raise read_error(file, error) from None
+        return _Arrays(x_name, y_name, x, y, names, groups, beat_intervals, numbers)
 
     def _rows(self, groups: Array, n: int, file: Path) -> Array:
         """The rows of the groups in use, in the order in which groups take turns."""

@@ -238,21 +238,23 @@ class FormSearch:
         """Name the best form, if it is better, and one that is as good."""
         n, base = len(self.x), trials[0]
         candidates = [trial for trial in trials[1:] if self._may_be_better(base, trial)]
-        top = max((trial.right for trial in candidates), default=0)
-        candidates = sorted(
-            (trial for trial in candidates if trial.right >= top - max(1, LEAST_GAIN * n / 2)),
-            key=lambda trial: trial.score,
-        )
+        most_right = max((trial.right for trial in candidates), default=0)
+        close = max(1, LEAST_GAIN * n / 2)
+        candidates = [trial for trial in candidates if trial.right >= most_right - close]
+        candidates.sort(key=lambda trial: trial.score)
+
         is_better = False
         if candidates:
             best = candidates[0]
             gain = best.right - base.right
 
             by_answers, by_losses = self._probabilities(base, best)
+            # Times 2, because either of two tests may say so.
             is_better = (gain >= LEAST_GAIN * n and 2 * by_answers <= self._limit) or (
                 gain >= CLEAR_GAIN * n and 2 * by_losses <= self._limit
             )
             alike = [trial for trial in candidates[1:] if self._is_alike(best, trial)]
+            # A mixed form is named only where it is the best, never as the other one.
             candidates = [best, *(trial for trial in alike if trial.form.factor < MIXED)][:2]
         return Fit(base, candidates, is_better, trials, self.forms, self.forwards)
 

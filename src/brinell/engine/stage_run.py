@@ -57,17 +57,17 @@ class GroupQueue:
     and does it again. The same groups come of it when a group is cut as soon as the queue holds a
     full one, and answers are taken in in the order of the groups: what is put to the end of a queue
     changes nothing at its front. So several groups can be attacked at once. Samples that do not
-    fill a group wait until fewer than `spare` groups are under way (1 for one process): counted
+    fill a group wait until fewer than `min_under_way` groups are under way (1 for one process): counted
     when answers are taken in, and so the same whoever is faster. `broken` holds the smallest level
     at which each sample of the run was broken before.
     """
 
-    def __init__(self, samples: Array, broken: Array, size: int, spare: int = 1) -> None:
+    def __init__(self, samples: Array, broken: Array, size: int, min_under_way: int = 1) -> None:
         self.broken = broken.copy()
         self.groups: deque[OpenGroup] = deque()
         """Groups that are cut and whose answers are not taken in, in order."""
         self._queue = np.asarray(samples)
-        self._size, self._spare = size, spare
+        self._size, self._min_under_way = size, min_under_way
 
     @property
     def open_samples(self) -> int:
@@ -101,7 +101,7 @@ class GroupQueue:
         under_way = len(self.groups)
         return (
             waiting >= self._size
-            or (waiting >= SMALLEST and under_way < self._spare)
+            or (waiting >= SMALLEST and under_way < self._min_under_way)
             or bool(waiting and not under_way)
         )
 

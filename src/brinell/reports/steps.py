@@ -38,6 +38,8 @@ def next_steps(manifest: Mapping[str, Any], model: ModelResult, index: int) -> l
 def _steps(manifest: Mapping[str, Any], model: ModelResult, index: int) -> Iterator[Step]:
     failed = {Code(check.code) for check in model.checks if check.passed is False}
     last, missing = model.robust_accuracy[-1], not_made(model.checks)
+    # Else rates are of inputs that miss a threshold.
+    is_accuracy = model.meaning is None
     if Code.CLEAN in failed:
         yield Step(
             "Compare the order of classes and the preparation of inputs with "
@@ -81,14 +83,14 @@ def _steps(manifest: Mapping[str, Any], model: ModelResult, index: int) -> Itera
             "The samples are too few to tell classes apart, or for some checks.",
             f"{AGAIN} --samples {samples}",
         )
-    if model.meaning is None:
+    if is_accuracy:
         yield from _improvements(manifest, model, index)
     name = f" --model {shlex.quote(model.model)}" if len(manifest["models"]) > 1 else ""
     floors = [at for at, rate in enumerate(model.robust_accuracy) if rate.eps > 0 and floor(rate)]
     if floors:
         at = index if index in floors else floors[-1]
         rate, text = model.robust_accuracy[at], model.eps_text[at]
-        metric = "robust" if model.meaning is None else "unmet"
+        metric = "robust" if is_accuracy else "unmet"
         yield Step(
             f"Keep later models from falling below today's interval at {text}.",
             f"brinell gate FOLDER{name} --{metric} {floor(rate):g} --eps {text}",

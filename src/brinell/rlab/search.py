@@ -249,14 +249,16 @@ class PatchSearch:
     def reset(self, mask: Tensor) -> Observation:
         """Put the next samples into the slots where `mask` holds, as long as there are any."""
         alive = self.alive.cpu().clone()
-        waiting = (mask.cpu() & ~alive).nonzero()[:, 0]
-        while len(waiting) and self.waiting:
+        free_slots = (mask.cpu() & ~alive).nonzero()[:, 0]
+        while len(free_slots) and self.waiting:
+            # One pass fills slots up to the end of the batch; the next restart begins behind it.
             restart, sample = divmod(self._next, len(self._batch))
-            rows = waiting[: len(self._batch) - sample]
-            remainder = waiting[len(self._batch) - sample :]
+            rows = free_slots[: len(self._batch) - sample]
+            remainder = free_slots[len(self._batch) - sample :]
             alive[rows] = self._begin(rows, torch.arange(sample, sample + len(rows)), restart)
             self._next += len(rows)
-            waiting = torch.cat([rows[~alive[rows]], remainder])
+            # Samples that cannot pay a query leave their slot free.
+            free_slots = torch.cat([rows[~alive[rows]], remainder])
         self._set_alive(alive)
         return self._observation()
 

@@ -163,11 +163,11 @@ class Posterior:
         self._learned[rows] = learned + surprise[:, None] * gain
         if self.slopes.shape[1]:
             prediction = (self._prior[rows] * projection).sum(1, keepdim=True)
-            # What the prior expects is taught the same answer, in units.
+            # The expected state is the learned one and units of that of the prior (`_expect`), so
+            # both are taught the same answer.
             self._prior[rows] -= prediction * gain
 
-        # The answer takes v v' from the covariance, with v = cov
-        # sqrt(variance).
+        # The answer takes v v' from the covariance, with v = covariance / sqrt(total).
         self._keep(rows, covariance / total.sqrt()[:, None])
         # The unit is learned as the ratio of squares to their expected values.
         self._squares[rows] += effect.square() / expected
@@ -400,7 +400,10 @@ class Predictions:
         patches: Tensor,
         chance: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """(m, k): as `choose`, of patches that all exist and few enough to compare together."""
+        """(m, k): as `choose`, of patches that all exist and few enough to compare together.
+
+        `price` (m,) is that of a squared length, of `standing`.
+        """
         posterior = self.posterior
         members, valid = patch_places(self.grid, rows.device)
         all_rows = torch.arange(len(rows), device=rows.device)
@@ -423,19 +426,19 @@ class Predictions:
             new = new * real[:, None]
             old = old * real[:, None]
             energy = energy * real
-        new = self._legal(new, radius)
-        old = self._legal(old, radius)
-        change = new - old
+        new_change = self._legal(new, radius)
+        old_change = self._legal(old, radius)
+        change = new_change - old_change
 
         # What the mean gradient predicts, less the price of the length that is added.
         slope = self._gather(posterior.mean, rows, places)[..., None]
         gain = (change * slope).sum((1, 2))
-        longer = new.square_().sum((1, 2)) - old.square().sum((1, 2))
+        longer = new_change.square_().sum((1, 2)) - old_change.square().sum((1, 2))
         cost = price[:, None, None] * longer
 
         # Thompson sampling: the deviation of the prediction times a random number.
-        turned = (posterior.covariance.T @ change.flatten(2)).view_as(change)
-        variance = turned.mul_(change).sum(1).mul_(energy).sum(1).clamp_min_(0)
+        covaried = (posterior.covariance.T @ change.flatten(2)).view_as(change)
+        variance = covaried.mul_(change).sum(1).mul_(energy).sum(1).clamp_min_(0)
         doubt = variance.div_((1 + visits.gather(1, patches))[:, :, None]).sqrt_()
         score = gain - cost + self.temperature * posterior.unit[rows, None, None] * doubt * chance
 

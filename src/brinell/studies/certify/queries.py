@@ -162,6 +162,7 @@ class CaseModel:
 
     def __init__(self, cases: list[Case], network: FlatNetwork) -> None:
         self._cases, self._network = cases, network
+        # All cases are of one box, which attacks see as the unit cube.
         self._low, self._high = (
             torch.from_numpy(end).float() for end in (cases[0].low, cases[0].high)
         )

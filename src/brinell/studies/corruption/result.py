@@ -474,14 +474,19 @@ def _error(values: Array | None) -> Error:
     return Error(value=estimate.value, low=low, high=high)
 
 
-def _class(errors: _Errors, number: int, index: int, names: list[str]) -> ClassLoss:
-    members = errors.labels == index
+def _class(errors: _Errors, model: int, label: int, names: list[str]) -> ClassLoss:
+    """The accuracy of a model on a class, clean and in the mean of the corruptions that change
+    anything.
+    """
+    members = errors.labels == label
+    n = int(members.sum())
+    accuracy = None
+    if errors.active:
+        accuracy = float(1 - errors.wrong[model, errors.active][..., members].mean())
     return ClassLoss(
-        class_=index,
-        name=class_name(names, index),
-        n=int(members.sum()),
-        clean=rate(int((~errors.clean[number, members]).sum()), int(members.sum())),
-        accuracy=float(1 - errors.wrong[number, errors.active][..., members].mean())
-        if errors.active
-        else None,
+        class_=label,
+        name=class_name(names, label),
+        n=n,
+        clean=rate(int((~errors.clean[model, members]).sum()), n),
+        accuracy=accuracy,
     )

@@ -30,8 +30,10 @@ from brinell.studies.review.result import ANSWERS, PAIRS, ReviewResult, Trials
 from brinell.studies.work import carry_out as make_folder
 from brinell.studies.work import open_plan
 
-EQUAL = 0.2
+UNCHANGED = 0.2
 """Share of pairs without a change."""
+STREAM = 0xB12
+"""The number of the review's random numbers beside those of other studies of the same seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,36 +65,39 @@ def make_plan(call: Call) -> ReviewPlan:
             f"{dataset.name} contains {dataset.domain.kind}s: a review shows "
             "pictures with one or three channels"
         )
-    rng = np.random.default_rng(np.random.SeedSequence([request.seed, 0xB12]))
-    equal = min(max(round(request.trials * EQUAL), 1), request.trials - 1)
+    rng = np.random.default_rng(np.random.SeedSequence([request.seed, STREAM]))
+    unchanged_count = min(max(round(request.trials * UNCHANGED), 1), request.trials - 1)
     ids, x, y = (
-        _load_pairs(request, dataset, equal, rng)
+        _load_pairs(request, dataset, unchanged_count, rng)
         if request.run
-        else _make_pairs(request, plan, labels, equal, rng)
+        else _make_pairs(request, plan, labels, unchanged_count, rng)
     )
-    # As a screen shows them: uint8 (n, H, W, C).
     low, high = dataset.domain.bounds(x)
-    levels = (
-        (pictures - low).div(high - low).mul(255).round().clamp(0, 255).to(torch.uint8)
-        for pictures in (x, y)
-    )
-    clean, changed = (pixels.movedim(1, -1).contiguous().numpy() for pixels in levels)
-    delta, span = (
-        (changed.astype(np.float64) - clean).reshape(len(clean), -1) / 255,
-        float((high - low).max()),
-    )
+    span = float((high - low).max())
+    clean = _on_screen(x, low, high)
+    changed = _on_screen(y, low, high)
+
+    # Sizes are those of what the screen shows.
+    delta = (changed.astype(np.float64) - clean).reshape(len(clean), -1) / 255
     eps = span * (np.abs(delta).max(1) if request.norm == "linf" else np.sqrt((delta**2).sum(1)))
-    if not request.run and (eps == 0).sum() > equal:
+    if not request.run and (eps == 0).sum() > unchanged_count:
         raise RequestError(
             f"{option('eps')} {request.eps}: the smallest changes nothing on a "
             f"screen of 256 levels, which shows {span / 255:.2g}"
         )
+
     order = rng.permutation(len(ids))
     columns = {"sample_id": ids[order], "label": labels[ids][order], "eps": eps[order]}
     trials = rows.build(Trials, len(ids), **columns, changed_left=rng.random(len(ids)) < 0.5)
     pairs = {"clean": clean[order], "changed": changed[order]}
     unique_ids = np.unique(ids)
     return replace(plan, ids=unique_ids, labels=labels[unique_ids], trials=trials, pairs=pairs)
+
+
+def _on_screen(x: Tensor, low: Tensor, high: Tensor) -> Array:
+    """Pictures (n, C, H, W) as a screen shows them: uint8 (n, H, W, C)."""
+    levels = (x - low).div(high - low).mul(255).round().clamp(0, 255).to(torch.uint8)
+    return levels.movedim(1, -1).contiguous().numpy()
 
 
 def pieces(plan: ReviewPlan, call: Call) -> list[Piece]:
@@ -123,9 +128,13 @@ def repeat(call: Call, folder: Path) -> None:
 
 
 def _make_pairs(
-    request: ReviewRequest, plan: Plan, labels: Array, equal: int, rng: np.random.Generator
+    request: ReviewRequest,
+    plan: Plan,
+    labels: Array,
+    unchanged_count: int,
+    rng: np.random.Generator,
 ) -> tuple[Array, Tensor, Tensor]:
-    """Draw samples, and change all but `equal` of them; returns their positions and both pictures."""
+    """Draw samples, and change all but `unchanged_count` of them; returns their positions and both pictures."""
     budgets = np.array([value for value in parse_eps(request.eps).values if value > 0])
     if not len(budgets):
         raise RequestError(
@@ -144,7 +153,7 @@ def _make_pairs(
     turn, group = np.divmod(np.arange(request.trials), len(groups))
     ids = np.array([groups[g][t % len(groups[g])] for t, g in zip(turn, group, strict=True)])
     eps = budgets[(turn + rng.integers(len(budgets))) % len(budgets)]
-    eps[request.trials - equal :] = 0
+    eps[request.trials - unchanged_count :] = 0
     x = plan.dataset.load(ids.tolist())
     others = x[[rng.choice(np.flatnonzero(group != g)) for g in group]]
     direction = (
@@ -160,9 +169,9 @@ def _make_pairs(
 
 
 def _load_pairs(
-    request: ReviewRequest, dataset: Dataset, equal: int, rng: np.random.Generator
+    request: ReviewRequest, dataset: Dataset, unchanged_count: int, rng: np.random.Generator
 ) -> tuple[Array, Tensor, Tensor]:
-    """Draw adversarial inputs that an audit stored, and equal pairs of the same samples; returns
+    """Draw adversarial inputs that an audit stored, and unchanged pairs of the same samples; returns
     positions and both pictures.
     """
     run = Run.open(str(request.run))
@@ -173,11 +182,11 @@ def _load_pairs(
     records, changed = run.rows, dict[int, Array]()
     for row in rng.permutation(np.flatnonzero(has_broken(records))):
         sample = int(records.sample_id[row])
-        if len(changed) < request.trials - equal and sample not in changed:
+        if len(changed) < request.trials - unchanged_count and sample not in changed:
             changed |= run.adversarial(str(records.model[row]), str(records.attack[row]), [sample])
     if not changed:
         raise RequestError(f"{run.path} stored no adversarial input: audit with larger budgets")
-    ids = np.array([*changed, *rng.choice(np.array([*changed]), size=equal)])
+    ids = np.array([*changed, *rng.choice(np.array([*changed]), size=unchanged_count)])
     x = dataset.load(ids.tolist())
     y = torch.stack(
         [
