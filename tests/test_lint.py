@@ -104,7 +104,7 @@ def test_a_sentence_that_compares_is_built_by_statements_alone(root, tmp_path):
     """Whatever the word, the form and the room; elsewhere, and in other forms, nothing is found."""
     words = script(root, "check_words")
     rng = random.Random(0)
-    caught = 0
+    failure = 0
     for number in range(60):
         package = tmp_path / f"{number}"
         word = rng.choice(COMPARING)
@@ -121,8 +121,8 @@ def test_a_sentence_that_compares_is_built_by_statements_alone(root, tmp_path):
         is_place &= f"{room}/{name}" not in words.SPEAKERS
         places = words.compared_texts(package)
         assert [place.line for place in places] == [2] * is_place, (room, name, line)
-        caught += is_place
-    assert 10 < caught < 50
+        failure += is_place
+    assert 10 < failure < 50
     assert not words.compared_texts(root / "src" / "brinell")
 
 

@@ -81,9 +81,9 @@ def test_outputs_that_cannot_be_written_are_refused_before_any_work(tmp_path, su
 
             def begin(out, study=study):
                 """The refusal of a call with this output."""
-                with pytest.raises(RequestError) as caught:
+                with pytest.raises(RequestError) as failure:
                     Call(study=study, request=None, command="", progress=None, out=out)
-                return str(caught.value)
+                return str(failure.value)
 
             file, full = folder / "File", folder / "Full"
             full.mkdir(parents=True)
@@ -124,10 +124,10 @@ def test_paths_of_windows_are_refused_wherever_a_path_is_named(tmp_path, subtest
                 if request.names_of(field).kind in ("file", "folder")
             }
             for request, field in names:
-                with pytest.raises(ValidationError) as caught:
+                with pytest.raises(ValidationError) as failure:
                     request(**{field: path})
                 assert any(
-                    "there is no file or folder" in error["msg"] for error in caught.value.errors()
+                    "there is no file or folder" in error["msg"] for error in failure.value.errors()
                 ), (request, field)
             with pytest.raises(BrinellError, match="there is no file or folder"):
                 brinell.audit("digits-cnn", "digits", samples=2, out=path)
@@ -168,11 +168,11 @@ def test_drive_letters_begin_paths(subtests):
     ]
     for kind, spec, message in rows:
         with subtests.test(kind=kind):
-            with pytest.raises(BrinellError) as caught:
+            with pytest.raises(BrinellError) as failure:
                 brinell.audit(
                     **{"model": "digits-cnn", "data": "digits", kind: spec}, samples=2, eps=0.1
                 )
-            assert message in str(caught.value).replace("\\\\", "\\"), caught.value
+            assert message in str(failure.value).replace("\\\\", "\\"), failure.value
 
 
 def test_files_with_drive_letters_are_found():

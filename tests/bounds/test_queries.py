@@ -204,9 +204,9 @@ def test_what_cannot_be_read_is_refused(tmp_path):
     box = "\n".join(f"(assert {text_of(part, 1)})" for part in BOX)
     for text, message in REFUSED.items():
         path.write_text(f"{declarations(1)}\n{box}\n{text}\n")
-        with pytest.raises(RequestError) as caught:
+        with pytest.raises(RequestError) as failure:
             read_query(path)
-        assert message in str(caught.value) and "\n" not in str(caught.value)
+        assert message in str(failure.value) and "\n" not in str(failure.value)
 
 
 WORDS = [

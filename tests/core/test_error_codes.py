@@ -29,9 +29,9 @@ def test_the_code_is_the_place():
         (UnreachableError, ("no", "one", "there")),
         (Own, (3,)),
     ):
-        with pytest.raises(kind) as caught:
+        with pytest.raises(kind) as failure:
             refuse(kind, *arguments)
-        assert caught.value.code == f"{__name__}.refuse"
+        assert failure.value.code == f"{__name__}.refuse"
     with pytest.raises(RequestError, check=refused(f"{__name__}.refuse")):
         Refusing().refuse()
     with pytest.raises(RequestError, check=refused("engine.eps_grid._number")):
@@ -39,9 +39,9 @@ def test_the_code_is_the_place():
 
 
 def test_a_code_survives_a_copy():
-    with pytest.raises(RequestError) as caught:
+    with pytest.raises(RequestError) as failure:
         refuse(RequestError, "no")
-    assert copy.copy(caught.value).code == caught.value.code
+    assert copy.copy(failure.value).code == failure.value.code
 
 
 def test_the_check_notices_another_place_and_another_option():

@@ -110,9 +110,9 @@ def test_folders_that_are_refused(folder):
     ]
     for arrays, spec, words in rows:
         save(folder, **arrays)
-        with pytest.raises(BrinellError, match=words) as caught:
+        with pytest.raises(BrinellError, match=words) as failure:
             open_data(f"masks:{folder}{spec}", truth=True)
-        assert "\n" not in str(caught.value)
+        assert "\n" not in str(failure.value)
 
 
 def test_a_folder_without_its_parts(folder):

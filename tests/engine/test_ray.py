@@ -82,9 +82,9 @@ def test_what_does_not_start_is_the_environment(monkeypatch):
         ("ray", 3, "may be too busy"),
         ("ray:ray://nowhere:1", 2, "correct the address"),
     ):
-        with pytest.raises(brinell.BrinellError, match=words) as caught:
+        with pytest.raises(brinell.BrinellError, match=words) as failure:
             RayPool(on, lambda channel: None, device="cpu")
-        assert caught.value.exit_code == code
+        assert failure.value.exit_code == code
     assert len(stopped) == 2
 
 

@@ -178,6 +178,6 @@ def test_models_whose_name_is_nearly_right(workspace):
         ),
         ("nt.onnx", "did you mean 'net.onnx'?"),
     ]:
-        with pytest.raises(RequestError) as caught:
+        with pytest.raises(RequestError) as failure:
             open_model(spec)
-        assert advice in str(caught.value)
+        assert advice in str(failure.value)

@@ -237,9 +237,9 @@ def test_a_name_without_a_folder_asks_the_hub_once(tmp_path, monkeypatch, absent
         lambda *arguments, **options: pytest.fail("fetched"),
     )
     reason = "has no such repository" if absent else r"cannot be reached \(ConnectionError\)"
-    with pytest.raises(RequestError, match=f"there is no such folder, .* Hub {reason}") as caught:
+    with pytest.raises(RequestError, match=f"there is no such folder, .* Hub {reason}") as failure:
         HuggingFace(path="nofolder")(IMAGE)
-    assert "\n" not in str(caught.value) and len(requests) == 1 and requests[0] <= 2
+    assert "\n" not in str(failure.value) and len(requests) == 1 and requests[0] <= 2
     monkeypatch.setattr(
         "huggingface_hub.try_to_load_from_cache", lambda *arguments, **options: "config.json"
     )

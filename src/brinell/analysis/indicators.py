@@ -103,9 +103,11 @@ def summary(checks: Sequence[CheckResult]) -> str:
     if failed:
         parts.append(f"{len(failed)} failed ({join_codes([check.code for check in failed])})")
     if missing:
-        ((reason, count), *others) = Counter(check.reason for check in missing).most_common()
+        ((reason, count), *further_reasons) = Counter(
+            check.reason for check in missing
+        ).most_common()
         parts.append(
-            f"{len(missing)} not made: {f'for {count} of them ' if others else ''}{reason}"
+            f"{len(missing)} not made: {f'for {count} of them ' if further_reasons else ''}{reason}"
         )
     return ", ".join(parts)
 

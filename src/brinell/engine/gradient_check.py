@@ -134,8 +134,10 @@ class GradientCheck:
         of which most do not change visibly. Costs 7 forwards and a backward on each sample.
         """
         rows = self._take_gradients(len(self._batch))
-        found = self._disagreement(rows, STEPS[0], draws=1)
-        return bool((found > WRONG).any()) or 2 * int(found.isnan().sum()) > len(found)
+        differences = self._disagreement(rows, STEPS[0], draws=1)
+        return bool((differences > WRONG).any()) or 2 * int(differences.isnan().sum()) > len(
+            differences
+        )
 
     def full_check(self) -> Agreement:
         """The agreement at the step size at which it is best for each sample.

@@ -42,11 +42,11 @@ UNDECIDED = "no attack has ended yet"
 
 
 def check_plateaus(
-    model: Model, batch: Batch, threat: Threat, others: Batch, rng: Streams, batch_size: int
+    model: Model, batch: Batch, threat: Threat, right_inputs: Batch, rng: Streams, batch_size: int
 ) -> tuple[Finding, int, int]:
     """The finding on robust samples, with ids 0 to n-1, and the forwards and backwards that it cost.
 
-    `others` are right inputs of all classes, from which the way to another class is taken.
+    `right_inputs` are of all classes, from which the way to another class is taken.
     """
     if model.access < Access.GRADIENTS:
         raise NotMadeError(f"the model gives {model.access.name.lower()} only")
@@ -60,7 +60,7 @@ def check_plateaus(
     k = 0
     if len(ids):
         answer = ledger.oracle().gradient(ids, ledger.movable(ledger.strongest)[ids])
-        k = int(are_flat(threat, batch.select(ids), answer.grad, answer.loss, others).sum())
+        k = int(are_flat(threat, batch.select(ids), answer.grad, answer.loss, right_inputs).sum())
 
     finding = Finding.of_share(
         Code.PLATEAU,
@@ -88,20 +88,22 @@ def first_look(context: CheckContext) -> Finding:
     return Finding(code=Code.PLATEAU, passed=True, text=text, figure=0.0, limit=LIMIT)
 
 
-def are_flat(threat: Threat, batch: Batch, grad: Tensor, margin: Tensor, others: Batch) -> Tensor:
+def are_flat(
+    threat: Threat, batch: Batch, grad: Tensor, margin: Tensor, right_inputs: Batch
+) -> Tensor:
     """(n,) bool: which samples lie on a plateau, by gradients (n, *shape) and margins (n,) there."""
     slope = (grad * threat.distance.ascent(grad)).flatten(1).sum(1).nan_to_num(0.0)
-    return slope * way_to_others(threat, batch.x, batch.y, others) < FLAT * -margin
+    return slope * way_to_others(threat, batch.x, batch.y, right_inputs) < FLAT * -margin
 
 
-def way_to_others(threat: Threat, x: Tensor, y: Tensor, others: Batch) -> Tensor:
-    """(n,): distance of inputs (n, *shape) from the nearest of `others` of another class than theirs
+def way_to_others(threat: Threat, x: Tensor, y: Tensor, right_inputs: Batch) -> Tensor:
+    """(n,): distance of inputs (n, *shape) from the nearest of `right_inputs` of another class than theirs
     (n,); where there is none, to the farthest corner of the bounds.
     """
     low, high = threat.domain.bounds(x)
     way = size(threat.distance, torch.where(x - low > high - x, low, high), x)
     for row in range(len(x)):
-        rivals = others.x[others.y != y[row]]
+        rivals = right_inputs.x[right_inputs.y != y[row]]
         if len(rivals):
             way[row] = size(threat.distance, rivals, x[row].expand_as(rivals)).amin()
     return way

@@ -226,8 +226,8 @@ def mistakes_of_boxes(
 
     shares = []
     for boxes, of_class, least, _, _ in changes if count >= FEWEST else ():
-        found = form.decode(torch.cat((boxes, of_class), -1).flatten(1), least)
-        outcomes = [judge(*pair).objects for pair in zip(found, objects, strict=True)]
+        detections = form.decode(torch.cat((boxes, of_class), -1).flatten(1), least)
+        outcomes = [judge(*pair).objects for pair in zip(detections, objects, strict=True)]
         shares.append(sum(int((outcome == HIT).sum()) for outcome in outcomes) / count)
 
     # The first change is none.

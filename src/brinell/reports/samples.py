@@ -48,15 +48,15 @@ def take_out(views: Mapping[str, str]) -> tuple[dict[str, str], dict[str, bytes]
         files[path] = content
         return path
 
-    def draw(found: re.Match[str]) -> str:
-        kind, markup, title = found.groups()
+    def draw(match: re.Match[str]) -> str:
+        kind, markup, title = match.groups()
         head = '<svg xmlns="http://www.w3.org/2000/svg" '
         styled = f"{head}{markup}".replace(">", f"><style>{STYLE}</style>", 1)
         source = name("svg", styled.encode())
         return f'<img class="{kind}" alt="{title}" src="{source}">'
 
-    left = {
-        key: SVG.sub(draw, PNG.sub(lambda found: name("png", base64.b64decode(found[1])), view))
+    shortened = {
+        key: SVG.sub(draw, PNG.sub(lambda match: name("png", base64.b64decode(match[1])), view))
         for key, view in views.items()
     }
-    return left, files
+    return shortened, files

@@ -205,11 +205,11 @@ def test_an_answer_that_does_not_count_is_silent(tmp_path, monkeypatch, subtests
 def test_an_answer_that_does_not_count_leaves_samples_open(subject, tmp_path):
     certify(subject, tmp_path / "before", eps="0.05")
     wrong = tool(tmp_path, "echo sat; echo '((X_0 0.5) (X_1 99))'")
-    with pytest.warns(BrinellWarning, match="no counterexample, as the model answers") as caught:
+    with pytest.warns(BrinellWarning, match="no counterexample, as the model answers") as failure:
         result = certify(subject, tmp_path / "run", eps="0.05", solver=wrong)
     assert outcomes(tmp_path / "run") == outcomes(tmp_path / "before")
     assert len(result.faults) == 1 and "solver:tool" not in result.closed
-    assert sum(issubclass(warning.category, BrinellWarning) for warning in caught) == 1
+    assert sum(issubclass(warning.category, BrinellWarning) for warning in failure) == 1
 
 
 def test_no_nonsense_is_an_answer(subtests):

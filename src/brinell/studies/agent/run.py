@@ -81,8 +81,8 @@ def other_data(spec: str) -> str:
     """
     if plugins.parse(spec).options.get("split") == "train":
         return plugins.with_options(spec, {"split": None})
-    kind, _, rest = spec.partition(":")
-    path, mark, query = rest.partition("?")
+    kind, _, address = spec.partition(":")
+    path, mark, query = address.partition("?")
     test = Path(path).with_name(Path(path).name.replace("train", "test")) if path else Path()
     return (
         f"{kind}:{test}{mark}{query}"

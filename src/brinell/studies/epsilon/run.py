@@ -241,7 +241,7 @@ def pieces(plan: EpsilonPlan, call: Call) -> list[Piece]:
     shows.
     """
     search = Search(plan, call.request)
-    first, *others = call.request.norm
+    first, *further_norms = call.request.norm
     return [
         Piece(
             name=f"nearest neighbours in {first}",
@@ -250,7 +250,7 @@ def pieces(plan: EpsilonPlan, call: Call) -> list[Piece]:
         ),
         *(
             Piece(name=f"nearest neighbours in {norm}", make=partial(search.measure, norm))
-            for norm in others
+            for norm in further_norms
         ),
         Piece(
             name="mean distances between classes",
