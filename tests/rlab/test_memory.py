@@ -232,11 +232,25 @@ def test_work_of_the_fits_is_a_share_of_the_queries():
         assert any(not torch.equal(old, new) for old, new in zip(before, after, strict=True))
 
         oracle = memory.attend(Ledger(model, batch_of(x, y), threat_of(1.0, n=128)).oracle())
-        for _ in range(5):
-            oracle.scores(torch.arange(128), x)
-        memory.fit()
-        assert memory.cost.passes <= most + share * 5 * 128
-        assert memory.cost.answers == 6 * 128
+        for rounds, answers in ((5, 128), (26, 32 * 128)):
+            for _ in range(rounds):
+                oracle.scores(torch.arange(128), x)
+            memory.fit()
+            assert memory.cost.answers == answers, "a quarter of the first fit, or none"
+        assert memory.cost.passes <= most + share * 31 * 128
+
+
+def test_only_so_many_inputs_are_held(monkeypatch):
+    monkeypatch.setattr(module, "HELD", 100 * 4 * WIDTH)
+    model = Bent()
+    x, y = samples(model, 40)
+    memory = Memory(x, model.predict(x), VECTOR, 0.5, Streams.of(0, torch.arange(40)))
+    oracle = memory.attend(Ledger(model, batch_of(x, y), threat_of(1.0, n=40)).oracle())
+    for _ in range(30):
+        oracle.scores(torch.arange(40), x)
+        assert sum(len(held) for held, _ in memory._asked) <= 200
+    memory.fit()
+    assert 40 + 50 <= memory.cost.answers <= 40 + 100
 
 
 def test_a_model_that_answers_at_random_teaches_nothing_and_breaks_nothing(monkeypatch):

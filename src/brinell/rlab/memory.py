@@ -1,8 +1,8 @@
 """Memory of a run: a small network that is fitted to all answers so far, as one more surrogate.
 
 The clean answers of all samples come first; an attack asks for them anyway. The network is fitted
-to them, then the samples are attacked in waves, and before each wave it is fitted again to the
-answers about those before. It never sees the model: a black-box attacker has the same answers.
+to them, then the samples are attacked in waves, and before a wave it is fitted again to the answers
+about those before, where they are many. It never sees the model: a black-box attacker has the same answers.
 
 QueryNet (Chen et al. 2021, arXiv 2105.15010) learns from the answers of a run in this way. Its
 surrogates choose among Square's proposals; here their gradients are one more term of the linear
@@ -35,6 +35,9 @@ FIRST_WAVE = 64
 """Samples of the first wave at most; each later one is as large as all before it."""
 PASSES = 100
 """Inputs for each sample, times the share, that the first fit shows to the network."""
+REFIT = 0.25
+"""Share of the steps of the first fit from which a later one is made: short ones disturb more than
+they teach."""
 BATCH = 64
 """Inputs of a step of the fit."""
 RATES = (4e-3, 2e-3)
@@ -45,7 +48,8 @@ SHIFT = 10
 JITTER = 0.1
 """Noise that is added to clean inputs besides that of the network, in deviations of the data."""
 HELD = 2**28
-"""Bytes of the inputs that are held; of more every second one is dropped."""
+"""Bytes of the inputs that are held, and at most twice as many for a while; of more some are
+dropped, evenly."""
 
 
 class Fitting(NamedTuple):
@@ -99,6 +103,8 @@ class Memory:
         self._share = share
         self._asked: list[tuple[Tensor, Tensor]] = []
         self._unlearned = PASSES * len(x)
+        self._least = 0.0
+        self._held = 0
         self.cost = Fitting(0, 0, 0.0)
 
         # One seed for all: the samples have a fixed order.
@@ -116,6 +122,9 @@ class Memory:
             answers = oracle.scores(ids, x)
             self._asked.append((x.clone(), answers.clone()))
             self._unlearned += len(x)
+            self._held += x.numel() * x.element_size()
+            if self._held > 2 * HELD:
+                self._pairs()
             return answers
 
         return replace(oracle.follow([self.network]), scores=scores)
@@ -127,17 +136,21 @@ class Memory:
         x = torch.cat([x for x, _ in self._asked])
         answers = torch.cat([answers for _, answers in self._asked])
         stride = -(-x.numel() * x.element_size() // HELD)
-        self._asked = [(x[::stride], answers[::stride])]
+        # Copies, or the rows that are dropped would stay in memory.
+        self._asked = [(x[::stride].clone(), answers[::stride].clone())]
+        self._held = self._asked[0][0].numel() * x.element_size()
         return self._asked[0]
 
     def fit(self) -> None:
-        """Fit the network to the clean answers and to those since."""
+        """Fit the network to the clean answers and to those since, once they allow enough steps."""
+        steps = int(self._share * self._unlearned) // BATCH
+        if not steps or steps < self._least:
+            return
         start = time.process_time()
         x, answers = self._pairs()
-        steps = int(self._share * self._unlearned) // BATCH
+        self._train(x, answers, steps)
+        self._least = self._least or REFIT * steps
         self._unlearned = 0
-        if steps:
-            self._train(x, answers, steps)
 
         seconds = self.cost.seconds + time.process_time() - start
         passes = self.cost.passes + steps * BATCH
