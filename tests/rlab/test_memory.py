@@ -82,14 +82,17 @@ def test_the_first_query_along_the_right_gradient_fools_just_beyond_the_exact_ma
 
 
 def test_content_of_a_misleading_surrogate_costs_next_to_nothing():
-    baseline, misled = [], []
+    baseline, misguided_queries = [], []
     for seed in range(4):
         weight = direction(seed)
-        for surrogate, costs in ((direction(90 + seed), misled), (None, baseline)):
+        for surrogate, costs in ((direction(90 + seed), misguided_queries), (None, baseline)):
             models = () if surrogate is None else (victim(surrogate),)
             _, ledger, *_ = episodes(victim(weight), models, eps=0.6, seed=seed)
             costs.append(queries_of(ledger).mean())
-    assert torch.stack(misled).mean() < 1.15 * torch.stack(baseline).mean(), (misled, baseline)
+    assert torch.stack(misguided_queries).mean() < 1.15 * torch.stack(baseline).mean(), (
+        misguided_queries,
+        baseline,
+    )
 
 
 def test_an_assignment_with_its_content_is_the_input_that_was_asked_about():
@@ -119,18 +122,18 @@ def test_an_assignment_with_its_content_is_the_input_that_was_asked_about():
 
 def test_a_new_proposal_changes_no_patch_that_stands():
     draw = torch.Generator().manual_seed(3)
-    placed = variants((Plus(), Minus()), SIGNAL, (1, 3), 1)
+    variant_list = variants((Plus(), Minus()), SIGNAL, (1, 3), 1)
     grid = PatchGrid((1, PLACES), (4,), (2,))
     for seed in range(5):
         n = 4
         rows, x = torch.arange(n), torch.rand(n, 1, PLACES, generator=draw)
-        inputs = DistortedInputs(n, SIGNAL, placed, x.device, learned=True)
+        inputs = DistortedInputs(n, SIGNAL, variant_list, x.device, learned=True)
         inputs.put(rows, x, Streams.of(seed, rows))
-        variant = torch.randint(-1, len(placed), (n, len(grid)), generator=draw)
+        variant = torch.randint(-1, len(variant_list), (n, len(grid)), generator=draw)
         for _ in range(3):
             inputs.propose(rows, torch.rand(n, 1, PLACES, generator=draw))
-            taken = torch.rand(n, len(grid), generator=draw) < 0.3
-            variant = torch.where(taken, inputs.proposed, variant)
+            choice = torch.rand(n, len(grid), generator=draw) < 0.3
+            variant = torch.where(choice, inputs.proposed, variant)
             full = inputs.render(rows, variant, grid)
             variant = inputs.settle(rows, variant, full)
             inputs.propose(rows, torch.zeros_like(x))
@@ -248,7 +251,7 @@ def test_only_so_many_inputs_are_held(monkeypatch):
     oracle = memory.attend(Ledger(model, batch_of(x, y), threat_of(1.0, n=40)).oracle())
     for _ in range(30):
         oracle.scores(torch.arange(40), x)
-        assert sum(len(held) for held, _ in memory._asked) <= 200
+        assert sum(len(inputs) for inputs, _ in memory._asked) <= 200
     memory.fit()
     assert 40 + 50 <= memory.cost.answers <= 40 + 100
 
@@ -281,8 +284,8 @@ def test_a_wave_that_misleads_loses_its_weight(monkeypatch):
         self.network.module[-1].bias.neg_()
 
     monkeypatch.setattr(Memory, "_train", mislead)
-    misled = queries_of(attacked(64, memory="true"), 101)
-    assert misled.mean() < 1.3 * plain.mean(), (misled.mean(), plain.mean())
+    misguided_queries = queries_of(attacked(64, memory="true"), 101)
+    assert misguided_queries.mean() < 1.3 * plain.mean(), (misguided_queries.mean(), plain.mean())
 
 
 @pytest.mark.parametrize("memory", ["2", "-0.1"])
