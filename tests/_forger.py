@@ -57,6 +57,18 @@ class Forger:
         """The name of the files of an attack of the first model."""
         return stage_files(self.manifest)[self.manifest["models"][0]["name"], attack]
 
+    def sort(self):
+        """Put the rows into the order that a run has: models, stages, samples."""
+        models = [entry["name"] for entry in self.manifest["models"]]
+        stages = ["clean", *(stage["name"] for stage in self.manifest["stages"])]
+        self.rows.sort(
+            key=lambda row: (
+                models.index(row["model"]),
+                stages.index(row["attack"]),
+                row["sample_id"],
+            )
+        )
+
     def first(self, attack="fgsm", outcome="broken"):
         return next(self.select(attack, outcome))
 
@@ -95,16 +107,16 @@ def whitewash(forger, samples, costs):
     """Make samples robust in every stage, with the rows of attacks that fail at the largest budget
     at these costs by stage."""
     largest = max(forger.manifest["eps"])
-    names = ["clean", *(stage["name"] for stage in forger.manifest["stages"])]
     for stage in forger.manifest["stages"]:
         rows = list(forger.select(attack=stage["name"]))
         for sample in samples if rows else ():
             row = next((row for row in rows if row["sample_id"] == sample), None)
             if row is None:
-                row = dict(next(forger.select(samples=[sample], attack=names[1])))
+                first = forger.manifest["stages"][0]["name"]
+                row = dict(next(forger.select(samples=[sample], attack=first)))
                 forger.rows.append(row)
             survive(row)
             row |= {"attack": stage["name"], "attacked": largest, "seconds": 0.0} | costs(
                 stage["name"]
             )
-    forger.rows.sort(key=lambda row: (row["model"], names.index(row["attack"]), row["sample_id"]))
+    forger.sort()

@@ -49,28 +49,22 @@ def forge_failure_without_input(forger):
 
 
 def remove_stage(forger):
-    stem = forger.stem(forger.manifest["stages"][-1]["name"])
+    name = forger.manifest["stages"][-1]["name"]
+    stem = forger.stem(name)
     forger.manifest["stages"].pop()
-    for file in list(forger.rows):
-        if file.stem == stem:
-            del forger.rows[file]
-            file.unlink()
+    forger.rows = [row for row in forger.rows if row["attack"] != name]
     for file in (forger.path / "arrays").glob(f"{stem}*"):
         file.unlink()
 
 
 def add_part(forger):
-    """Add a second file beside a part, with the same samples, all robust."""
-    file, rows = next(
-        (file, rows)
-        for file, rows in forger.rows.items()
-        if any(row["outcome"] == "broken" for row in rows)
-    )
-    twin = file.with_stem(f"{file.stem}-x")
-    forger.files[twin], forger.rows[twin] = forger.files[file], [dict(row) for row in rows]
-    for row in forger.rows[twin]:
+    """Add a second part of a stage behind the rows, with the same samples, all robust."""
+    attack = forger.first()["attack"]
+    twins = [dict(row) for row in forger.select(attack)]
+    for row in twins:
         if row["outcome"] == "broken":
             survive(row)
+    forger.rows += twins
 
 
 def state_randomness(forger):
@@ -92,17 +86,13 @@ def fail_checks(forger):
 def exchange_audits(forger):
     """Give every second sample the rows of another, so that all sums stay."""
     first, second = sorted({row["sample_id"] for row in forger.select("fgsm", "broken")})[:2]
-    for rows in forger.rows.values():
-        for row in rows:
-            row["sample_id"] = {first: second, second: first}.get(
-                row["sample_id"], row["sample_id"]
-            )
-        rows.sort(key=lambda row: row["sample_id"])
+    for row in forger.rows:
+        row["sample_id"] = {first: second, second: first}.get(row["sample_id"], row["sample_id"])
+    forger.sort()
 
 
 def remove_rows(forger):
-    for rows in forger.rows.values():
-        rows[:] = [row for row in rows if row["sample_id"] != 3]
+    forger.rows = [row for row in forger.rows if row["sample_id"] != 3]
 
 
 def change_request_and_manifest(forger):
