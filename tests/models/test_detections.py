@@ -11,6 +11,7 @@ from brinell.core.detection import BoxForm
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Access
+from brinell.models._detections import check_corners
 from brinell.models._torch_model import TorchModel
 from brinell.models.onnx import Onnx
 from brinell.models.torch import TorchModule
@@ -77,20 +78,34 @@ def test_a_raw_output_with_a_function(inputs, tmp_path):
 def test_candidates_of_another_form_are_refused():
     rows = [
         (
-            lambda boxes: torch.cat((boxes[..., :4] / 16, boxes[..., 4:]), 2),
-            "as fractions: multiply them",
-        ),
-        (
             lambda boxes: torch.cat((boxes[..., :4], 1 + boxes[..., 4:]), 2),
             "return scores from 0 to 1",
         ),
         (lambda boxes: boxes * torch.nan, "NaN or infinity"),
-        (lambda boxes: boxes[..., [2, 3, 0, 1, 4, 5, 6]], "100 % are no corners .* since x1 < x0"),
         (lambda boxes: boxes.repeat(1, 3, 1).mT, "along its last axis: return answer.transpose"),
     ]
     for change, message in rows:
         with pytest.raises(RequestError, match=message):
             TorchModel(Changed(change), DOMAIN, data_classes=3)
+
+
+def test_corners_are_judged_on_real_pictures_where_they_are_shown(inputs):
+    rows = [
+        (
+            lambda boxes: torch.cat((boxes[..., :4] / 16, boxes[..., 4:]), 2),
+            "as fractions: multiply them",
+        ),
+        (lambda boxes: boxes[..., [2, 3, 0, 1, 4, 5, 6]], "% are no corners .* since x1 < x0"),
+    ]
+    for change, message in rows:
+        model = TorchModel(Changed(change), DOMAIN, data_classes=3, name="net")
+        candidates = model.info.output.unflatten(model.predict(inputs))
+        with pytest.raises(RequestError, match=message):
+            check_corners(candidates, 16, "net", 0.05)
+
+        # A detector that shows none of them is no worse for it.
+        faint = torch.cat((candidates[..., :4], 0.003 * candidates[..., 4:]), 2)
+        check_corners(faint, 16, "net", 0.05)
 
 
 def test_a_list_with_a_class_that_the_data_lack_is_refused(inputs):

@@ -33,7 +33,12 @@ from brinell.core.segmentation import (
     TargetMap,
     confusion,
 )
-from brinell.models._detections import UNSUPPRESSED, box_form, mistakes_of_boxes
+from brinell.models._detections import (
+    UNSUPPRESSED,
+    box_form,
+    check_corners,
+    mistakes_of_boxes,
+)
 from brinell.models._maps import MapModel, holds_probabilities, mistakes_of_maps
 
 SEA = "sea"
@@ -450,7 +455,7 @@ def open_boxes(
             "write one, such as missed:0.5"
         )
 
-    check_boxes(model, dataset, first, device)
+    check_boxes(model, dataset, first, device, shown)
     return BoxTask(model=model, dataset=dataset, text=text, device=device, ends=ends, shown=shown)
 
 
@@ -497,8 +502,12 @@ def _entries(boxes: Array, labels: Array, values: Sequence[Any]) -> list[list[An
     ]
 
 
-def check_boxes(model: Model, dataset: Dataset, first: Sequence[int], device: torch.device) -> None:
-    """Check the answers of a detector."""
+def check_boxes(
+    model: Model, dataset: Dataset, first: Sequence[int], device: torch.device, shown: float
+) -> None:
+    """Check the answers of a detector to the samples `first`, by the boxes with scores above
+    `shown`.
+    """
     form = model.info.output
     if not isinstance(form, BoxForm):
         raise RequestError(
@@ -516,8 +525,9 @@ def check_boxes(model: Model, dataset: Dataset, first: Sequence[int], device: to
 
     with model.info.session(device), torch.no_grad():
         answer = model.predict(dataset.load(first).to(device))
-    final = form.limit == UNSUPPRESSED
-    box_form(form.unflatten(answer), 1, max(dataset.domain.shape[1:]), model.name, final=final)
+    candidates = form.unflatten(answer)
+    box_form(candidates, len(first), model.name, final=form.limit == UNSUPPRESSED)
+    check_corners(candidates, max(dataset.domain.shape[1:]), model.name, shown)
 
 
 def read_box_criterion(text: str) -> tuple[dict[Error, float], float]:

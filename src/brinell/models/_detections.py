@@ -99,7 +99,7 @@ def pad_boxes(answer: Sequence[Mapping[str, Any]], classes: int, x: Tensor, name
     return candidates
 
 
-def box_form(candidates: Any, n: int, side: int, name: str, *, final: bool = False) -> BoxForm:
+def box_form(candidates: Any, n: int, name: str, *, final: bool = False) -> BoxForm:
     """The form of a detector's answers, after a check of those to n inputs."""
     if (
         not isinstance(candidates, Tensor)
@@ -118,7 +118,7 @@ def box_form(candidates: Any, n: int, side: int, name: str, *, final: bool = Fal
             "for each class, or name a function that does so by decode=FILE.py:FUNCTION"
         )
 
-    boxes, scores = candidates[..., :4].detach(), candidates[..., 4:].detach()
+    scores = candidates[..., 4:].detach()
     if not bool(torch.isfinite(candidates.detach()).all()):
         raise RequestError(
             f"{name} answers candidates with NaN or infinity: look for an overflow in it"
@@ -138,24 +138,30 @@ def box_form(candidates: Any, n: int, side: int, name: str, *, final: bool = Fal
             f"to {float(scores.max()):.3g}: {remedy}"
         )
 
-    turned = ((boxes[..., 2:] < boxes[..., :2]).any(-1) & (scores.amax(-1) > 0)).float().mean()
-    if float(turned) > MOST_TURNED:
+    limit = {"limit": UNSUPPRESSED} if final else {}
+    return BoxForm(candidates=candidates.shape[1], classes=candidates.shape[2] - 4, **limit)
+
+
+def check_corners(candidates: Tensor, side: int, name: str, shown: float) -> None:
+    """Refuse boxes (n, K, 4 + C) that are no corners in pixels, by those that the model shows on real
+    pictures, at scores above `shown`; what it answers where it sees nothing says nothing.
+    """
+    boxes = candidates[..., :4][candidates[..., 4:].amax(-1) > shown]
+    if not len(boxes):
+        return
+
+    turned = float((boxes[:, 2:] < boxes[:, :2]).any(-1).float().mean())
+    if turned > MOST_TURNED:
         raise RequestError(
-            f"{name} answers boxes of which {100 * float(turned):.0f} % are no "
-            "corners x0, y0, x1, y1, since x1 < x0 or "
-            "y1 < y0: if they are centre and sides, return centre - sides / 2 "
-            "and centre + sides / 2; if a corner and sides, "
-            "return x, y, x + width, y + height"
+            f"{name} answers boxes of which {100 * turned:.0f} % are no corners x0, y0, x1, y1, "
+            "since x1 < x0 or y1 < y0: if they are centre and sides, return centre - sides / 2 "
+            "and centre + sides / 2; if a corner and sides, return x, y, x + width, y + height"
         )
-    # Final boxes may be none, and then all corners are 0.
-    if not final and side > 8 and float(boxes.abs().max()) <= 2.0:
+    if side > 8 and float(boxes.abs().max()) <= 2.0:
         raise RequestError(
             f"{name} answers corners up to {float(boxes.max()):.3g}, as "
             "fractions: multiply them by the picture's sides"
         )
-
-    limit = {"limit": UNSUPPRESSED} if final else {}
-    return BoxForm(candidates=candidates.shape[1], classes=candidates.shape[2] - 4, **limit)
 
 
 def _are_scores(scores: Tensor) -> bool:

@@ -281,9 +281,7 @@ class TorchModel:
                 "logits (n, classes, height, width) before argmax"
             )
         elif is_image and answer.ndim == 3 and sides[1] > 4:
-            self._map = box_form(
-                answer, len(answer), max(self.domain.shape[1:]), self.name, final=self._is_final
-            )
+            self._map = box_form(answer, len(answer), self.name, final=self._is_final)
             if self._is_final:
                 self._notes += (
                     f"{self.name} answers final boxes, without gradients: attacks "
