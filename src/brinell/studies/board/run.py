@@ -17,6 +17,7 @@ from brinell.reports.csv import csv_files
 from brinell.reports.html import page
 from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, REQUEST, verb_of
+from brinell.store.table import ROWS
 from brinell.studies import register
 from brinell.studies.board import BoardRequest
 from brinell.studies.board.arrangement import Figures, arrange, told_apart
@@ -120,7 +121,7 @@ def _walk(folder: Path) -> Iterator[Path]:
         names[:] = sorted(
             name for name in names if name not in RUN_FOLDERS and not name.startswith(".")
         )
-        if not {MANIFEST, REQUEST} & set(files) and not (path / "records").is_dir():
+        if not {MANIFEST, REQUEST, ROWS} & set(files):
             continue
         verb = verb_of(path)
         if path == folder or verb is None or verb in PLACED or verb not in register.studies():
