@@ -39,7 +39,7 @@ FIRST_LOOK = 32
 """Samples after which nothing more is asked of a model that is right on nearly all of them."""
 SAMPLES = 200
 """Most samples on which forms are tried, spread over the classes."""
-ROUNDS = ((16, 10), (64, 4))
+ROUNDS = ((16, 8), (64, 3))
 """Samples of a round, and the forms that go on; the last are asked on all samples."""
 JOINT_SAMPLES, JOINT_KEPT = 40, 3
 """Samples of each form where the order of the classes is not known either, and the forms that go
