@@ -1,9 +1,7 @@
-"""Attacks without gradients side by side: success after so many queries, or, with --labels, the
-distance reached.
+"""Attacks without gradients side by side: success after so many queries.
 
     python benchmarks/black_box.py [--norm l2] [--eps 1] [--attacks square simba] [--samples 60]
-    [--skip 60] python benchmarks/black_box.py --labels [--norm l2] [--samples 30] [--budgets 1000
-    2500]
+    [--skip 60]
 
 All get the same network, which answers nothing but scores, and the first test images that it gets
 right, without the first `--skip`, on which settings were chosen. A query is one image shown to the
@@ -12,25 +10,16 @@ agree. A rate is that over all samples, the median that of the queries with fail
 each is the mean over the seeds, with the smallest and the largest in brackets. `over` is processor
 time of the whole attack over that inside the network. Attacks are named as on the command line,
 settings included (`square?steps=999`), so your own attack can be compared with them.
-
-With --labels, HopSkipJump is compared with that of foolbox and of ART, if they are installed: the
-median over all samples of the distance of the closest misclassified input that was shown to the
-network within the budget, infinite where there was none. Theirs run on one image at a time, from
-their own starts, with their defaults, until the budget is spent.
 """
 
 import contextlib
-import importlib.util
-import io
-import math
 import statistics
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import measure
-import numpy as np
 import torch
 from measure import mean_spread
 from torch import Tensor, nn
@@ -169,128 +158,6 @@ def curves(bench: Bench, options: Namespace) -> None:
         table.add(spec, *rates, median, f"{statistics.median(over for _, over in runs):.2f}")
 
 
-# --- labels alone
-# ------------------------------------------------------------------------------------------
-
-
-class BudgetSpent(Exception):
-    """The budget is spent."""
-
-
-@dataclass
-class RecordingModel:
-    """A model that records, for the attack on one image, the closest misclassified input within
-    each budget.
-    """
-
-    module: nn.Module
-    x: Tensor
-    y: int
-    norm: float
-    budgets: list[int]
-    queries: int = 1
-    """Inputs shown; the first check is one of them."""
-    closest: dict[int, float] = field(default_factory=dict)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """The network's answer, noted."""
-        x = x.float()  # ART hands on float64
-        logits: Tensor = self.module(x)
-        size = torch.linalg.vector_norm((x - self.x).flatten(1), ord=self.norm, dim=1)
-        in_bounds = ((x >= -1e-6) & (x <= 1 + 1e-6)).flatten(1).all(1)
-        size = torch.where((logits.argmax(1) != self.y) & in_bounds, size, torch.inf)
-        counts = self.queries + torch.arange(1, len(x) + 1)
-        for budget in self.budgets:
-            sizes = [*size[counts <= budget].tolist(), math.inf]
-            self.closest[budget] = min(self.closest.get(budget, math.inf), *sizes)
-        self.queries += len(x)
-        if self.queries >= max(self.budgets):
-            raise BudgetSpent
-        return logits
-
-
-class Forward(nn.Module):
-    """A module around a function, as the libraries want it."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The function's answer; only the labels of it are used."""
-        with torch.no_grad():
-            return self.function(x)
-
-
-def foolbox(model: nn.Module, x: Tensor, y: Tensor, norm: str) -> None:
-    """HopSkipJump of foolbox."""
-    from foolbox import PyTorchModel, attacks
-
-    attack = attacks.HopSkipJumpAttack(constraint=norm)
-    try:
-        attack(PyTorchModel(model.eval(), bounds=(0, 1), device="cpu"), x, y, epsilons=None)
-    except ValueError as error:
-        if "init_attack" not in str(
-            error
-        ):  # it found no start, which counts as a distance of infinity
-            raise
-
-
-def art(model: nn.Module, x: Tensor, y: Tensor, norm: str) -> None:
-    """HopSkipJump of ART; its starts hold one input of noise at a time."""
-    classifier = measure.art_classifier(model.eval(), x)
-    from art.attacks.evasion import HopSkipJump
-
-    attack = HopSkipJump(classifier, norm=2 if norm == "l2" else np.inf, max_iter=64, verbose=False)
-    attack.generate(x.numpy().copy(), np.eye(10, dtype=np.float32)[y.numpy()])
-
-
-PEERS = {"foolbox": foolbox, "art": art}
-
-
-def reach(name: str, bench: Bench, norm: str, budgets: list[int], seed: int) -> Tensor:
-    """(budgets, samples): the distance that an implementation reached on each image."""
-    if name == "ours":
-        return torch.stack(
-            [
-                bench.fight("hop-skip-jump", norm, 1e3, budget - 1, seed)[0].best.distance
-                for budget in budgets
-            ]
-        )
-    np.random.seed(seed)  # noqa: NPY002, TID251
-    torch.manual_seed(seed)  # noqa: TID251
-    distances = []
-    for x, y in zip(bench.x.split(1), bench.y.split(1), strict=True):
-        recorder = RecordingModel(bench.module, x, int(y), 2 if norm == "l2" else math.inf, budgets)
-        with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(BudgetSpent):
-            PEERS[name](Forward(recorder), x, y, norm)
-        distances.append([recorder.closest.get(budget, math.inf) for budget in budgets])
-    return torch.tensor(distances).T
-
-
-def distances(bench: Bench, options: Namespace) -> None:
-    """The distance reached with labels alone."""
-    budgets = sorted(options.budgets or (1000, 2500))
-    title = (
-        f"HopSkipJump: median {options.norm} after so many queries, "
-        f"{bench.subject.name}, {len(bench.y)} samples"
-    )
-    table = measure.Table(
-        title, ["implementation", *(f"@{budget}" for budget in budgets), "without a start"]
-    )
-    for name in ("ours", *(name for name in PEERS if importlib.util.find_spec(name))):
-        reached = [reach(name, bench, options.norm, budgets, seed) for seed in options.seeds]
-        medians = [
-            mean_spread([statistics.median(by_seed[row].tolist()) for by_seed in reached], 3)
-            for row in range(len(budgets))
-        ]
-        table.add(
-            name,
-            *medians,
-            mean_spread([float(by_seed[-1].isinf().sum()) for by_seed in reached], 0),
-        )
-
-
 def main() -> None:
     """One table."""
     lists = {"attacks": [], "budgets": [0], "seeds": [0, 1, 2]}
@@ -302,11 +169,9 @@ def main() -> None:
         samples=60,
         skip=0,
         model="resnet20",
-        labels=False,
     )
     options.budgets = [budget for budget in options.budgets if budget]
-    bench = Bench.of(options.model, options.samples, options.skip)
-    (distances if options.labels else curves)(bench, options)
+    curves(Bench.of(options.model, options.samples, options.skip), options)
 
 
 if __name__ == "__main__":

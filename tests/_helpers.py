@@ -107,6 +107,21 @@ def threshold(boundary: float, steep: float = 10.0) -> Any:
     return logits
 
 
+def sphere(features: int, seed: int, samples: int = 3) -> tuple[Any, Tensor, Tensor]:
+    """Logits of a model that says class 1 outside of a sphere around 0, inputs inside of it, and
+    their L2 margins.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(samples, features, generator=generator)
+    x *= (0.5 + 0.4 * torch.rand(samples, 1, generator=generator)) / x.norm(dim=1, keepdim=True)
+
+    def logits(points: Tensor) -> Tensor:
+        gap = points.flatten(1).norm(dim=1) - 1
+        return torch.stack([-gap, gap], 1)
+
+    return logits, x, 1 - x.norm(dim=1)
+
+
 def mlp(features: int = 6, classes: int = 3, seed: int = 0) -> nn.Module:
     """A small network with weights from a separate generator, undecided at the middle of the unit
     cube."""

@@ -227,6 +227,7 @@ ROWS = {
     "boundary-walk": Row({"steps": 4, "restarts": 4}),
     "fab": Row({"steps": 12}, {"linf": 1.02, "l2": 1.02, "l1": 1.02}),
     "fmn": Row({"steps": 30}, {"linf": 1.02, "l2": 1.02, "l1": 1.02}),
+    "cgba": Row({"steps": 8, "samples": 60, "frequencies": 1}, {"l2": 1.2}),
     "hop-skip-jump": Row({"steps": 5, "samples": 100}, {"linf": 1.3, "l2": 1.2}),
     "pgd": Row({"steps": 15}),
     "pgd-estimated": Row({"steps": 10, "pairs": 8}),

@@ -9,6 +9,7 @@ import torch
 
 from _helpers import Recorder, run_attack, slope
 from brinell.attacks import simba
+from brinell.attacks._shared import cosines
 from brinell.attacks.simba import SimBA
 from brinell.core.domain import Domain
 from brinell.core.streams import Streams
@@ -80,7 +81,7 @@ def test_every_direction_is_taken_with_the_sign_that_helps(subtests):
 def test_cosines_are_orthonormal(subtests):
     for side in [1, 2, 7, 32]:
         with subtests.test(side=side):
-            waves = simba._cosines(side)
+            waves = cosines(side)
             torch.testing.assert_close(waves @ waves.T, torch.eye(side), atol=1e-5, rtol=0)
             assert ((waves[:, 1:] * waves[:, :-1]) < 0).sum(1).tolist() == list(
                 range(side)
@@ -95,7 +96,7 @@ def test_low_frequencies_come_first():
     assert (blocks[:4, :4] == 0).all() and (blocks == 0).sum() == 16
     assert blocks[4, 0] == 1 and blocks[2, 4] == 1 and blocks[31, 0] == 28 and blocks[5, 9] == 6
     domain = Domain(kind="image", shape=(1, 32, 32))
-    waves = simba._cosines(32)
+    waves = cosines(32)
     x, calls = queries_of(domain, "l2", 1.0, 16, basis="dct")
     spectrum = waves @ (calls - x)[:, :, 0] @ waves.T
     assert (

@@ -17,6 +17,7 @@ FILE = Path(__file__).parent / "values.json"
 IMAGE, SIGNAL = Domain(kind="image", shape=(2, 5, 6)), Domain(kind="signal", shape=(2, 30))
 SHORT = {
     "boundary-walk": {"steps": 2, "restarts": 2},
+    "cgba": {"steps": 2, "samples": 6},
     "hop-skip-jump": {"steps": 2, "samples": 6},
     "pgd-estimated": {"steps": 3, "pairs": 2},
     "rlab": {"steps": "12", "draws": "1"},

@@ -23,11 +23,13 @@ SHORTER = {
     "simba": {"steps": 40},
     "pgd-estimated": {"steps": 12, "pairs": 2},
     "sparse-rs": {"steps": 40},
+    "cgba": {"steps": 2, "samples": 10, "starts": 10},
     "hop-skip-jump": {"steps": 2, "samples": 10, "starts": 10, "gamma": 20.0},
     "ray-s": {"steps": 40},
 }
 SLOW = {
     *(
+        "cgba",
         "ddn",
         "hop-skip-jump",
         "pgd-estimated",

@@ -31,6 +31,7 @@ SHORT = {
     "square": {"steps": 12},
     "simba": {"steps": 10},
     "sparse-rs": {"steps": 10},
+    "cgba": {"steps": 1, "samples": 6, "starts": 4},
     "hop-skip-jump": {"steps": 1, "samples": 6, "starts": 4},
     "boundary-walk": {"steps": 3, "restarts": 1},
 }

@@ -108,3 +108,12 @@ def noise_squares(domain: Domain, rng: Streams, trial: int, reference: Tensor) -
 def cosine(first: float, last: float, share: float) -> float:
     """Cosine annealing (Loshchilov & Hutter 2017): from `first` at share 0 to `last` at 1."""
     return last + 0.5 * (first - last) * (1 + math.cos(math.pi * share))
+
+
+def cosines(side: int) -> Tensor:
+    """(side, side): row f is the wave of frequency f of the orthonormal DCT-II."""
+    place = torch.arange(side, dtype=torch.float64)
+    frequency = torch.arange(side, dtype=torch.float64)[:, None]
+    waves = torch.cos(torch.pi / side * (place + 0.5) * frequency) * math.sqrt(2 / side)
+    waves[0] = side**-0.5
+    return waves.float()

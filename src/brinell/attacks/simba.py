@@ -28,7 +28,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from brinell.attacks._shared import EveryKind, still_active
+from brinell.attacks._shared import EveryKind, cosines, still_active
 from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
@@ -130,7 +130,7 @@ class _Directions:
         self._grid = domain.grid
         self._waves: list[Tensor] = []
         if basis == "dct":
-            self._waves = [_cosines(side).to(keys.device) for side in self._grid]
+            self._waves = [cosines(side).to(keys.device) for side in self._grid]
             # Low frequencies first, each block of them in a random order.
             channels = math.prod(domain.shape) // math.prod(self._grid)
             keys += _blocks(self._grid).to(keys.device).repeat(channels)
@@ -161,15 +161,6 @@ class _Directions:
         rows = torch.arange(n, device=directions.device)
         gains.view(n, -1, places)[rows, directions[:, 0] // places] = wave
         return gains.reshape(n, *self._shape)
-
-
-def _cosines(side: int) -> Tensor:
-    """(side, side): row f is the wave of frequency f of the orthonormal DCT-II."""
-    place = torch.arange(side, dtype=torch.float64)
-    frequency = torch.arange(side, dtype=torch.float64)[:, None]
-    waves = torch.cos(torch.pi / side * (place + 0.5) * frequency) * math.sqrt(2 / side)
-    waves[0] = side**-0.5
-    return waves.float()
 
 
 def _blocks(grid: tuple[int, ...]) -> Tensor:

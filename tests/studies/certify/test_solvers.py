@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import brinell
-from brinell.bounds import _verifiers
+from brinell.bounds import _abcrown, _verifiers
 from brinell.bounds._queries import read_query
 from brinell.bounds._verifiers import PROOF, SILENT, WITNESS
 from brinell.core.errors import BrinellWarning, RequestError
@@ -277,3 +277,163 @@ def check_marks(result, folder):
     brinell.board(folder / "run", out=folder / "site", level="rows")
     figures = examine(folder / "run", "rows", None)["figures"]
     assert [rate["k"] for rate in figures[0]["certified"]] == counts[1:]
+
+
+# alpha-beta-CROWN in memory: a stand-in of its package, which looks at a grid
+
+
+PACKAGE = '''
+"""The names of the package that are used, over a solver that evaluates a grid of two inputs."""
+
+from types import SimpleNamespace
+
+import torch
+
+print("a banner of the package")
+
+
+class ConfigBuilder:
+    @classmethod
+    def from_defaults(cls):
+        return cls()
+
+    def set(self, **settings):
+        assert settings == {"general__device": "cpu", "bab__timeout": 60.0}
+        return self
+
+
+class VerificationSpec:
+    @classmethod
+    def build_spec(cls, *, lower, upper, clauses):
+        spec = cls()
+        spec.lower, spec.upper, (spec.errors,) = lower.float(), upper.float(), clauses
+        assert spec.lower.shape == spec.upper.shape == (1, 2) and (lower < upper).all()
+        return spec
+
+
+class ABCrownSolver:
+    def __init__(self, spec, computing_graph, *, config):
+        assert isinstance(config, ConfigBuilder)
+        assert any(isinstance(part, torch.nn.Linear) for part in computing_graph.modules())
+        self.spec, self.module = spec, computing_graph
+
+    def solve(self):
+        print("progress")
+        torch.rand(3)
+        ANSWER
+        share = torch.cartesian_prod(*[torch.linspace(0, 1, 41)] * 2)
+        x = self.spec.lower + share * (self.spec.upper - self.spec.lower)
+        scores = self.module(x).detach().double()
+        errors = torch.zeros(len(x), dtype=torch.bool)
+        for rows, limits in self.spec.errors:
+            errors |= (scores @ rows.double().T <= limits).all(1)
+        if errors.any():
+            found = x[errors][:1][None]
+            return SimpleNamespace(status="unsafe-pgd", stats={"attack_examples": found})
+        return SimpleNamespace(status="safe-incomplete", stats={})
+'''
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Puts the stand-in, with a line of its own before each answer, where it can be imported."""
+
+    def write(answer="pass"):
+        folder = tmp_path / "packages"
+        folder.mkdir(exist_ok=True)
+        (folder / "abcrown.py").write_text(PACKAGE.replace("ANSWER", answer))
+        monkeypatch.syspath_prepend(folder)
+        monkeypatch.delitem(sys.modules, "abcrown", raising=False)
+
+    yield write
+    sys.modules.pop("abcrown", None)
+
+
+@pytest.mark.slow
+def test_it_closes_what_is_open_and_its_proofs_are_marked(subject, tmp_path, install, capsys):
+    before = certify(subject, tmp_path / "before")
+    install()
+    state = torch.random.get_rng_state()
+    result = certify(subject, tmp_path / "run", solver="abcrown")
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert "banner" not in capsys.readouterr().out
+    assert sum(rate.k for rate in before.open) > 5
+    assert result.closed["solver:abcrown"] > 0
+    stated = [a.k - b.k for a, b in zip(result.with_verifiers, result.certified, strict=True)]
+    assert [rate.k for rate in result.open] == stated, "only it closes what is open"
+    check_marks(result, tmp_path)
+
+    # Its counterexamples are inputs that the model gets wrong within the budget.
+    net, x, y = subject
+    stored = read_arrays(tmp_path / "run" / "counterexamples-0.safetensors")
+    broken = [
+        key for key, (outcome, _) in outcomes(tmp_path / "run").items() if outcome == "broken"
+    ]
+    assert broken
+    for sample, eps in broken:
+        example = torch.as_tensor(stored[str(sample)])
+        assert int(net(example[None]).argmax()) != y[sample]
+        assert float((example - x[sample]).abs().max()) <= eps * 1.001
+
+    # A verification takes the answers from the folder, without the package.
+    (tmp_path / "packages" / "abcrown.py").unlink()
+    sys.modules.pop("abcrown")
+    data = brinell.data(x.numpy(), y.numpy(), kind="vector")
+    verified = brinell.verify(tmp_path / "run", net, data)
+    assert verified.passed, verified.problems
+    assert any("outside verifiers" in claim for claim in verified.unverified_claims)
+
+
+ANSWERS = {
+    'return SimpleNamespace(status="verified", stats={})': (PROOF, ""),
+    'return SimpleNamespace(status="safe-mip", stats={})': (PROOF, ""),
+    'return SimpleNamespace(status="unknown", stats={})': (SILENT, "it answered unknown"),
+    'return SimpleNamespace(status="unsafe-bab", stats={})': (
+        SILENT,
+        "it answered unsafe without an input",
+    ),
+    'raise MemoryError("no memory")': (SILENT, "it failed .*no memory.*"),
+    'return SimpleNamespace(status="unsafe-bab", stats={"attack_examples": self.spec.lower})': (
+        WITNESS,
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_what_it_answers_is_a_proof_an_input_or_nothing(answer, install):
+    install(answer)
+    module = torch.nn.Sequential(torch.nn.Linear(2, 3))
+    solver = _abcrown.Solver(module, 3, torch.device("cpu"), 60.0)
+    low = np.array([0.1, 0.2])
+    result = solver.ask(low, low + 0.3, 1)
+    verdict, reason = ANSWERS[answer]
+    assert result.verdict == verdict
+    assert re.fullmatch(reason, result.reason)
+    if verdict == WITNESS:
+        assert result.x == pytest.approx((0.1, 0.2))
+
+
+def test_a_box_in_float32_holds_that_in_float64():
+    generator = np.random.default_rng(0)
+    bound = generator.uniform(0, 1, 1000)
+    assert (_abcrown._beyond(bound, -np.inf).double().numpy() <= bound).all()
+    assert (_abcrown._beyond(bound, np.inf).double().numpy() >= bound).all()
+    gap = _abcrown._beyond(bound, np.inf) - _abcrown._beyond(bound, -np.inf)
+    assert gap.max() <= 2**-23
+
+
+def test_a_false_proof_is_refused(subject, tmp_path, install):
+    install('return SimpleNamespace(status="verified", stats={})')
+    with pytest.warns(BrinellWarning, match="abcrown: it proves what a stored counterexample"):
+        result = certify(subject, tmp_path / "run", solver="abcrown")
+    assert "solver:abcrown" not in result.closed and len(result.faults) == 1
+
+
+def test_without_its_package_the_name_is_a_program_s(subject, tmp_path, install):
+    with pytest.raises(RequestError, match="names 'abcrown', and there is no such program"):
+        certify(subject, tmp_path / "run", solver="abcrown")
+    install()
+    with pytest.raises(RequestError, match="a ball in l2 is not a box"):
+        certify(subject, tmp_path / "run", solver="abcrown", norm="l2")
+    assert not (tmp_path / "run").exists()

@@ -59,8 +59,9 @@ class CertifyRequest(BaseRequest):
     """The attacks, as for brinell audit. For a query by default APGD on its slack, then Square."""
     solver: tuple[File, ...] = ()
     """The command of an outside verifier of VNN-LIB 2.0, which is asked about what the methods
-    leave open in linf, as TOOL verify QUERY.vnnlib --network N=MODEL.onnx --timeout S. Its
-    proofs carry its name; its counterexamples are checked by the model."""
+    leave open in linf, as TOOL verify QUERY.vnnlib --network N=MODEL.onnx --timeout S; or
+    abcrown, where the package of alpha-beta-CROWN is installed, which takes the module in memory.
+    Its proofs carry its name; its counterexamples are checked by the model."""
     timeout: float = Field(default=60.0, gt=0, le=1e6)
     """The seconds that an outside verifier may take for one question, and brinell itself for a
     query."""

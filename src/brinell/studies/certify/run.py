@@ -149,7 +149,8 @@ def make_plan(call: Call) -> CertifyPlan:
     specs = request.method if smoothing is None else ()
     methods = tuple((spec, plugins.build("bound", *plugins.parse(spec)[::2])) for spec in specs)
     for command in request.solver if options.answers is None else ():
-        solvers.find_tool(command)
+        if not solvers.is_in_memory(command):
+            solvers.find_tool(command)
     audit = None if options.run is None else digest(options.run / MANIFEST)
     facts = CertifyFacts(eps=[0.0, *texts], eps_text=["0", *texts.values()], run=audit)
     fields: dict[str, Any] = {
@@ -167,7 +168,8 @@ def make_plan(call: Call) -> CertifyPlan:
     x = plan.dataset.load(plan.ids[:COMPARED].tolist())
     graph = read_network(model, x)
     if request.solver:
-        solvers.network_bytes(Prover.of(graph, plan.dataset.domain, request.norm), x)
+        prover = Prover.of(graph, plan.dataset.domain, request.norm)
+        solvers.check_question(prover, x, request.solver if options.answers is None else ())
     return plan
 
 
@@ -267,7 +269,14 @@ def certify(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes
             return int(predict(model, x.to(plan.device), 1).argmax(1)) != label
 
         questions = solvers.Questions(
-            ids=ids, x=x, labels=labels, levels=plan.levels, prover=on_processor, is_wrong=is_wrong
+            ids=ids,
+            x=x,
+            labels=labels,
+            levels=plan.levels,
+            prover=on_processor,
+            is_wrong=is_wrong,
+            model=model,
+            device=plan.device,
         )
         ask_tools(plan, call, questions, proofs, attacked, VERDICTS.format(number))
     write_arrays(

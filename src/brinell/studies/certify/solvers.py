@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from brinell.bounds import _abcrown
 from brinell.bounds._onnx_file import onnx_bytes
 from brinell.bounds._proofs import Proofs, Prover
 from brinell.bounds._verifiers import (
@@ -28,6 +29,7 @@ from brinell.bounds._verifiers import (
     run_tool,
 )
 from brinell.core.errors import RequestError, option
+from brinell.core.model import Model
 from brinell.core.record import Array
 from brinell.models._onnx_session import session_of
 from brinell.store.files import write_text
@@ -43,16 +45,27 @@ Ask = Callable[[int, int], ToolAnswer]
 """The answer about a sample at a budget, both by position."""
 
 
-def network_bytes(prover: Prover, x: Tensor) -> bytes:
-    """The network as a file of ONNX, whose answers to inputs (n, *shape) by ONNX Runtime are those
-    of the network.
-    """
+def is_in_memory(command: str) -> bool:
+    """True if a tool is called on the module in memory, and needs no program and no file."""
+    return command == _abcrown.PACKAGE and _abcrown.is_installed()
+
+
+def check_question(prover: Prover, x: Tensor, commands: Sequence[str]) -> None:
+    """Refuse balls and networks that the tools cannot be asked about; x (n, *shape) are inputs."""
     if prover.norm != "linf":
         raise RequestError(
             f"{option('solver')} is asked by queries in VNN-LIB, whose inputs lie "
             f"in boxes, and a ball in {prover.norm} is not a "
             f"box: leave {option('solver')} out, or certify in linf"
         )
+    if not all(map(is_in_memory, commands)):
+        network_bytes(prover, x)
+
+
+def network_bytes(prover: Prover, x: Tensor) -> bytes:
+    """The network as a file of ONNX, whose answers to inputs (n, *shape) by ONNX Runtime are those
+    of the network.
+    """
     rows = x.detach().cpu().float()
     try:
         content = onnx_bytes(prover.coarse, rows[:1])
@@ -103,6 +116,9 @@ class Questions:
     prover: Prover
     is_wrong: Callable[[Tensor, int], bool]
     """True if the model gets an input (1, *shape) of a class wrong."""
+    model: Model
+    device: torch.device
+    """The device on which a tool in memory computes."""
 
     def box(self, sample: int, level: int) -> tuple[Array, Array]:
         """The least and largest values (*shape) float64 of the inputs that a proof is about."""
@@ -127,7 +143,9 @@ class Questions:
         return None if float((projection[0] - x).abs().max()) > NEAR * eps else projection
 
     def asked(self, command: str, folder: Path, seconds: float) -> Ask:
-        """A tool that is asked by files in a folder."""
+        """A tool that is asked by files in a folder, or in memory."""
+        if is_in_memory(command):
+            return self._asked_in_memory(seconds)
         words, network, query = find_tool(command), folder / "model.onnx", folder / "query.vnnlib"
         network.write_bytes(network_bytes(self.prover, self.x))
         names = [f"X[{','.join(map(str, (0, *index)))}]" for index in np.ndindex(*self.x.shape[1:])]
@@ -143,6 +161,16 @@ class Questions:
             )
             write_text(query, text)
             return run_tool(words, query, f"{NETWORK}={network}", seconds, names)
+
+        return ask
+
+    def _asked_in_memory(self, seconds: float) -> Ask:
+        """alpha-beta-CROWN on the module of the model."""
+        module = _abcrown.PredictedModule(self.model).to(self.device)
+        solver = _abcrown.Solver(module, self.prover.graph.classes, self.device, seconds)
+
+        def ask(sample: int, level: int) -> ToolAnswer:
+            return solver.ask(*self.box(sample, level), int(self.labels[sample]))
 
         return ask
 
