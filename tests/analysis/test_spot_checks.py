@@ -36,6 +36,11 @@ def test_a_change_by_the_width_of_the_interval_is_found(n):
     assert miss_probability(n, draws - 1, change) > MISSED
 
 
+def test_draws_are_those_that_the_reference_states():
+    for n, robust, draws in ((59, 20, 11), (1000, 50, 101), (10_000, 5000, 151)):
+        assert draws_to_see(n, change_to_see([n, robust], [n, n])) == draws
+
+
 @pytest.mark.parametrize("turning", [0.0, 0.01, 0.1, 0.3])
 def test_ten_forged_of_a_hundred_random_samples_are_found_or_nothing_is_decided(turning):
     samples, forged = 100, 10
