@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -71,9 +71,23 @@ def find_sources(folders: Sequence[Path]) -> tuple[str, list[Source]]:
         folder: {str(entry["digest"]): str(entry["name"]) for entry in manifest.get("models", [])}
         for folder, (_, manifest) in manifests.items()
     }
+    digest, order = _shared_model(names), list(STUDIES)
+
+    sources = [
+        Source(folder, verb, manifest, names[folder].get(digest, ""))
+        for folder, (verb, manifest) in manifests.items()
+    ]
+    known = [source for source in sources if source.verb in order]
+    known.sort(key=lambda source: order.index(source.verb))
+    return digest, [*known, *(source for source in sources if source.verb not in order)]
+
+
+def _shared_model(names: Mapping[Path, Mapping[str, str]]) -> str:
+    """The digest of the first model that all folders share; those without models are of the data."""
     first = next((folder for folder in names if names[folder]), None)
     if first is None:
-        raise RequestError(f"{folders[0]} is of no model: name folders of one model")
+        raise RequestError(f"{next(iter(names))} is of no model: name folders of one model")
+
     shared = list(names[first])
     for folder, models in names.items():
         shared = [digest for digest in shared if digest in models or not models]
@@ -82,15 +96,7 @@ def find_sources(folders: Sequence[Path]) -> tuple[str, list[Source]]:
                 f"{folder} is of {listed(list(models.values()))} and {first} of "
                 f"{listed(list(names[first].values()))}: name folders of one model"
             )
-
-    digest, order = shared[0], list(STUDIES)
-    sources = [
-        Source(folder, verb, manifest, names[folder].get(digest, ""))
-        for folder, (verb, manifest) in manifests.items()
-    ]
-    known = [source for source in sources if source.verb in order]
-    known.sort(key=lambda source: order.index(source.verb))
-    return digest, [*known, *(source for source in sources if source.verb not in order)]
+    return shared[0]
 
 
 def _description(folder: Path) -> dict[str, Any]:
@@ -125,21 +131,12 @@ def dossier(digest: str, sources: Sequence[Source], place: Path) -> Report:
     missing = list(_missing(sources))
     blocks: list[Block] = [_class_table(sources, results)]
     for source in sources:
-        report = reports[source.folder]
-        made = str(source.manifest["created"])[:10]
-        sentences = [*report.sentences[:MOST_SENTENCES], f"{report.subject}; {made}."]
-        title = titles[source.folder]
-        blocks.append(Prose(title=title, sentences=sentences, folded=False))
-        curves = [block for block in report.blocks if isinstance(block, Curve)]
-        blocks += [replace(curve, title=f"{title}, {curve.title}") for curve in curves[:1]]
+        blocks += _study_blocks(titles[source.folder], reports[source.folder], source)
     if missing:
-        blocks.append(
-            Table(
-                title="What is missing",
-                columns=("study", "answers", "type"),
-                rows=[(verb, answer, Code(command)) for verb, answer, command in missing],
-            )
-        )
+        rows = [(verb, answer, Code(command)) for verb, answer, command in missing]
+        columns = ("study", "answers", "type")
+        blocks.append(Table(title="What is missing", columns=columns, rows=rows))
+
     name = next(source.model for source in sources if source.model)
     return Report(
         verb="report",
@@ -148,9 +145,28 @@ def dossier(digest: str, sources: Sequence[Source], place: Path) -> Report:
         sentences=[reports[source.folder].sentences[0] for source in sources],
         blocks=blocks,
         notes=list(_disagreements(sources)),
-        steps=[Step(f"Measure {answer}.", command) for _, answer, command in missing[:1]],
+        steps=[_next_step(missing, sources)],
         links=list(links.values()),
     )
+
+
+def _next_step(missing: Sequence[tuple[str, str, str]], sources: Sequence[Source]) -> Step:
+    """The first study that is missing; where none is, the verification of the first folder."""
+    for _, answer, command in missing:
+        return Step(f"Measure {answer}.", command)
+    folder = shlex.quote(str(sources[0].folder))
+    return Step("Have the figures made again before you pass them on.", f"brinell verify {folder}")
+
+
+def _study_blocks(title: str, report: Report, source: Source) -> Iterator[Block]:
+    """The sentences of a study, its subject with the date, and its first curve."""
+    made = str(source.manifest["created"])[:10]
+    sentences = [*report.sentences[:MOST_SENTENCES], f"{report.subject}; {made}."]
+    yield Prose(title=title, sentences=sentences, folded=False)
+
+    curves = [block for block in report.blocks if isinstance(block, Curve)]
+    for curve in curves[:1]:
+        yield replace(curve, title=f"{title}, {curve.title}")
 
 
 def _path_from(place: Path, path: Path) -> str:
@@ -165,6 +181,7 @@ def _class_table(sources: Sequence[Source], results: dict[Path, ReportedResult])
         for column, cells in results[source.folder].class_columns(source.model).items():
             title = column if column not in columns else f"{column} ({source.folder.name})"
             columns[title] = dict(cells)
+
     classes = [name for source in sources for name in source.manifest["data"]["classes"]]
     present = {name for cells in columns.values() for name in cells}
     names = [name for name in dict.fromkeys(classes) if name in present]
@@ -184,6 +201,7 @@ def _missing(sources: Sequence[Source]) -> Iterator[tuple[str, str, str]]:
     data = str(first.manifest["data"]["spec"])
     if IN_MEMORY in f"{spec}{data}":
         spec, data = "MODEL", "DATA"
+
     audit = next((str(s.folder) for s in sources if s.verb == "audit"), "RUN")
     words = {
         "data": f"--data {shlex.quote(data)}",
