@@ -97,7 +97,8 @@ def _mask_of(region: Any, domain: Domain) -> "np.ndarray[Any, Any]":
             f"{FORMS[domain.kind]}, the last ones excluded",
             option="region",
         )
-    mask[(..., *(slice(start, stop) for start, stop in ends))] = True
+    box: tuple[Any, ...] = (..., *(slice(start, stop) for start, stop in ends))
+    mask[box] = True
     return mask
 
 
