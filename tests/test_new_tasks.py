@@ -3,13 +3,16 @@ an installed package, and nothing is edited."""
 
 import shutil
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 import brinell
-from brinell.core.errors import BrinellError
+from brinell import plugins
+from brinell.cli import run
+from brinell.core.errors import BrinellError, ContractError
 
 GRADES, EPS = 10, (0.05, 0.1)
 
@@ -60,9 +63,12 @@ def installed(tmp_path, root, monkeypatch):
     )
     (distribution / "entry_points.txt").write_text(
         "[brinell.task]\nordinal = brinell_ordinal:TASK\n"
+        "[brinell.dataset]\nordered-digits = brinell_ordinal.run:OrderedDigits\n"
     )
     monkeypatch.syspath_prepend(str(site))
-    yield
+    plugins._installed.cache_clear()
+    yield site
+    plugins._installed.cache_clear()
     for name in [name for name in sys.modules if name.startswith("brinell_ordinal")]:
         del sys.modules[name]
 
@@ -107,3 +113,36 @@ def test_a_transfer_takes_the_task_and_a_benchmark_says_why_not(data, tmp_path):
         brinell.benchmark(Scale(), data, out=tmp_path / "set")
     with pytest.raises(BrinellError, match="write a number of steps"):
         brinell.audit(Scale(), data, eps=0.1, criterion="near", out=tmp_path / "b")
+
+
+@pytest.mark.parametrize("way", ["file", "entry point"])
+def test_the_command_takes_the_task_by_a_spec_of_its_data(installed, tmp_path, capsys, way):
+    small = ["--samples", "4", "--eps", "0.1", "--attack", "pgd?steps=2", "--model", "digits-cnn"]
+    file = installed / "brinell_ordinal" / "run.py"
+    spec = "ordered-digits" if way == "entry point" else f"{file}:OrderedDigits"
+
+    assert run(["audit", "--data", spec, *small, "--out", str(tmp_path / "a")]) == 0
+    assert "stay near enough" in capsys.readouterr().out
+    two = [*small, "--model", "digits-cnn?width=8"]
+    assert run(["transfer", "--data", spec, *two, "--out", str(tmp_path / "t")]) == 0
+    audit = brinell.audit(
+        "digits-cnn", spec, samples=4, eps=0.1, attack="pgd?steps=2", out=tmp_path / "b"
+    )
+    assert audit.robust_accuracy == brinell.open(tmp_path / "a").robust_accuracy
+
+
+def test_an_audit_refuses_a_margin_that_its_answers_deny(data, tmp_path, monkeypatch):
+    from brinell_ordinal.run import FarOff
+
+    right = FarOff.margin
+    breaks = (
+        lambda self, logits, y, x: -right(self, logits, y, x),
+        lambda self, logits, y, x: right(replace(self, steps=0), logits, y, x),
+        lambda self, logits, y, x: right(self, logits, y, x) + 50,
+    )
+    for number, wrong in enumerate(breaks):
+        monkeypatch.setattr(FarOff, "margin", wrong)
+        folder = tmp_path / str(number)
+        with pytest.raises(ContractError, match="`wrong` must agree"):
+            brinell.audit(Scale(), data, eps=list(EPS), attack="pgd?steps=5", out=folder)
+        assert not folder.exists()

@@ -8,13 +8,18 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from pydantic import BaseModel
 
 from _refusals import refused
+from brinell import calls
 from brinell.core.errors import ContractError, RequestError
+from brinell.engine.progress import SilentProgress
+from brinell.engine.request import BaseRequest, DataSpec, SampleCount
 from brinell.studies import register
-from brinell.studies.kit import Study
+from brinell.studies.kit import Call, Study
+from brinell.studies.work import open_plan
 from brinell.testing import check_study
 from brinell.testing import studies as checker
 
@@ -200,3 +205,59 @@ def test_a_command_with_other_rows_and_of_another_schema(run, tmp_path, monkeypa
     )
     with pytest.raises(ContractError, check=refused("testing.form.demand")):
         checker.check_command(replace(run, parent=tmp_path / "rows"))
+
+
+# What a refusal leaves
+
+
+def refusing(number):
+    """The pieces of the example, of which one is refused: None for all, before the first."""
+    pieces = part("run").pieces
+
+    def refuse():
+        raise RequestError("this cannot be done")
+
+    def some(plan, call):
+        if number is None:
+            refuse()
+        return [
+            replace(piece, make=refuse) if place == number else piece
+            for place, piece in enumerate(pieces(plan, call))
+        ]
+
+    return some
+
+
+def test_a_refusal_before_the_first_piece_is_done_leaves_nothing(tally, monkeypatch, tmp_path):
+    call = calls.call_of(tally)
+    for number in (None, 0):
+        monkeypatch.setattr(part("run"), "pieces", refusing(number))
+        new, there, own = (tmp_path / f"{name}-{number}" for name in ("new", "there", "own"))
+        there.mkdir()
+        own.mkdir()
+        (own / "run.toml").write_text("# of the user\n")
+        for folder in (new, there, own) if number is None else (new,):
+            with pytest.raises(RequestError, match="this cannot be done"):
+                call(**EXAMPLE, out=folder)
+        assert not new.exists() and not list(there.iterdir()) and (own / "run.toml").exists()
+        monkeypatch.undo()
+
+    monkeypatch.setattr(part("run"), "pieces", refusing(1))
+    with pytest.raises(RequestError, match="this cannot be done"):
+        call(**EXAMPLE, out=tmp_path / "begun")
+    monkeypatch.undo()
+    assert call(**EXAMPLE, out=tmp_path / "begun", resume=True).levels
+
+
+class Seedless(BaseRequest):
+    """A request without a seed."""
+
+    data: DataSpec = "digits"
+    samples: SampleCount = 8
+
+
+def test_a_request_needs_no_seed(tally):
+    call = Call(study=tally, request=Seedless(), command="", progress=SilentProgress())
+    with_seed = call.study.request(samples=8, seed=0)
+    plans = [open_plan(dataclasses.replace(call, request=r)) for r in (Seedless(), with_seed)]
+    assert len(plans[0].ids) == 8 and np.array_equal(plans[0].ids, plans[1].ids)

@@ -3,16 +3,17 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.criterion import Loss, TwoClasses
+from brinell.core.criterion import TINY, Loss, TwoClasses
 from brinell.core.data import Dataset, Truth
 from brinell.core.errors import RequestError
 from brinell.core.model import Model
+from brinell.datasets.digits import Digits
 from brinell.engine.tasks import Task, Use
 
 
@@ -41,6 +42,18 @@ class Ordered:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OrderedDigits:
+    """The digits, whose classes are grades."""
+
+    split: Literal["test", "train"] = "test"
+    """Part of the data."""
+
+    def __call__(self) -> Dataset:
+        """Read the digits."""
+        return Ordered(Digits(split=self.split)())
+
+
+@dataclass(frozen=True, kw_only=True)
 class FarOff(TwoClasses):
     """Met where the answer is more than `steps` classes away from the true one."""
 
@@ -63,9 +76,11 @@ class FarOff(TwoClasses):
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
         """The largest logit of a class that is too far, minus that of one near enough."""
         far = self._is_far()
-        return logits.masked_fill(~far, -torch.inf).amax(1) - logits.masked_fill(
-            far, -torch.inf
-        ).amax(1)
+        near = logits.masked_fill(far, -torch.inf).amax(1)
+        lead = logits.masked_fill(~far, -torch.inf).amax(1) - near
+        # Of equal logits the first leads, as in `columns`.
+        is_wrong = far.gather(1, logits.argmax(1, keepdim=True))[:, 0]
+        return torch.where(is_wrong, lead.clamp_min(TINY), lead)
 
     def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
         """0 and the margin, in which the first class is the true one."""

@@ -27,7 +27,7 @@ DenseTask = Literal["segmentation", "detection"]
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """The truth about parts of inputs: a mask for each picture, or its objects.
+    """The truth of a task: a mask for each picture, its objects, or what another package answers.
 
     The labels of such data are all 0.
     """
@@ -36,7 +36,7 @@ class Truth:
     """segmentation, detection, or a task of another package (`studies.tasks`)."""
     load: Callable[[Sequence[int]], Any]
     """For segmentation the masks (n, h, w) uint8 of some samples, 255 where a pixel has no
-    class; for detection a list."""
+    class; for detection a list; for another task what its criterion reads."""
 
 
 @dataclass(frozen=True, kw_only=True)

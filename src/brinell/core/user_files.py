@@ -165,8 +165,9 @@ def folder_on_path(file: Path) -> Iterator[None]:
         sys.path[:] = path
         for name in sys.modules.keys() - earlier:
             module = sys.modules[name]
-            # A package without a file of its own has folders.
-            folders = iter(getattr(module, "__path__", ()))
+            # A package without a file of its own has folders. Attributes of a module may be made
+            # when they are asked for, whatever their name, as by torch.classes.
+            folders = iter(getattr(module, "__dict__", {}).get("__path__", ()))
             origin = getattr(module, "__file__", None) or next(folders, "")
             is_below = os.path.realpath(origin).startswith(folder + os.sep)
             if is_below and "site-packages" not in origin:

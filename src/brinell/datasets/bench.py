@@ -58,6 +58,12 @@ class Bench:
     """adversarial, clean, or a multiple of the adversarial example's L2 distance that the set
     holds, such as 4."""
 
+    @property
+    def holds_truth(self) -> bool:
+        """True if its inputs have masks or boxes, by its manifest."""
+        folder = existing_path(self.path, "folder", "bench:FOLDER")
+        return task_of(manifest_of(folder)) is not None
+
     def __call__(self) -> Dataset:
         """Open the folder."""
         folder = existing_path(self.path, "folder", "bench:FOLDER")

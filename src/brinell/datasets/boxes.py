@@ -11,7 +11,7 @@ shares of objects leave them out.
 
 import json
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -35,6 +35,8 @@ class Boxes(Checked):
     side: Annotated[int, Range(f"[0, {MOST_SIDE}]")] = 0
     """Height and width in pixels to which pictures and boxes are stretched; 0 keeps them, which
     must have one size."""
+
+    holds_truth: ClassVar[bool] = True
 
     def __call__(self) -> Dataset:
         """Read the annotations, and the size of each picture."""

@@ -10,7 +10,7 @@ high and wide by bicubic interpolation, masks by the nearest pixel.
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from PIL import Image
@@ -48,6 +48,8 @@ class Masks(Checked):
     must have one size."""
     split: str = ""
     """Use the pictures of this split alone, by the array `split` of masks.npz; by default all."""
+
+    holds_truth: ClassVar[bool] = True
 
     def __call__(self) -> Dataset:
         """Read the masks, and the size of each picture."""

@@ -271,8 +271,9 @@ class Request(BaseRequest):
     has less than 0.1) or "class=cat>0.9" (inputs of other classes with more than 0.9 for cat).
     The run then states the share of inputs that do not meet it, which is not robust accuracy.
     For masks pixels:0.5, iou:0.3, gone:CLASS or target:CLASS; for boxes missed:0.5, false:20,
-    mislabelled, misplaced, joined by +, with @0.6 for the score of shown boxes. Default:
-    misclassification, all pixels, or all four errors of boxes."""
+    mislabelled, misplaced, joined by +, with @0.6 for the score of shown boxes. The task of
+    another package says what it takes. Default: misclassification, all pixels, all four errors
+    of boxes, or the usual one of the task."""
     expect: Expect = None
     until: str | None = None
     """End early: at a half-width of the interval of robust accuracy at the largest eps, such as

@@ -6,18 +6,16 @@ from typing import Any
 from brinell import plugins
 from brinell.core.data import Dataset
 from brinell.core.errors import RequestError
-from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import BoundsError
 from brinell.datasets._region import restrict
-from brinell.datasets.bench import manifest_of, task_of
 from brinell.engine.mistakes import explain
 from brinell.engine.request import IN_MEMORY
 from brinell.engine.spelling import expand_spec
 
 REGION = "region"
 """The option by which a spec of any data says which part of inputs attacks may change."""
-DENSE = ("masks", "boxes")
-"""Plugins of data with a mask or with objects for each picture."""
+OWN = "brinell.datasets."
+"""Where the data sets of the package are, which say by `holds_truth` what they hold."""
 
 
 def build_source(kind: str, spec: str) -> Any:
@@ -32,13 +30,8 @@ def build_source(kind: str, spec: str) -> Any:
 
 
 def open_data(spec: str, *, truth: bool = False) -> Dataset:
-    """The data set that a spec names; `truth` says that the truth about parts of inputs is
-    understood.
-    """
-    expanded = expand_spec("dataset", spec)
-    region = plugins.parse(expanded).options.get(REGION)
-    if region is not None:
-        expanded = plugins.with_options(expanded, {REGION: None})
+    """The data set that a spec names; `truth` says that the truth of a task is understood."""
+    expanded, region = _without_region(spec)
     try:
         dataset: Dataset = build_source("dataset", expanded)()
     except BoundsError as error:
@@ -58,18 +51,35 @@ def open_data(spec: str, *, truth: bool = False) -> Dataset:
     return dataset if region is None else restrict(dataset, region)
 
 
+def _without_region(spec: str) -> tuple[str, str | None]:
+    """The full spec of data without the part that attacks may change, and that part."""
+    expanded = expand_spec("dataset", spec)
+    region = plugins.parse(expanded).options.get(REGION)
+    return expanded if region is None else plugins.with_options(expanded, {REGION: None}), region
+
+
 def has_truth(data: Any) -> bool:
-    """True for data with a mask or with objects for each picture: a spec or a data set."""
+    """True for data with the truth of a task: a spec, or what was given in memory.
+
+    The data sets of the package declare it by `holds_truth`. Those of others need not: then the
+    data are opened, and `info.truth` says it.
+    """
     if not isinstance(data, str) or data.startswith(f"{IN_MEMORY}:"):
         return isinstance(data, Dataset) and data.info.truth is not None
-    name, path, _ = plugins.parse(expand_spec("dataset", data))
-    if name == "bench" and path:
-        return task_of(manifest_of(existing_path(path, "folder", "bench:FOLDER"))) is not None
-    return name in DENSE
+
+    expanded, _ = _without_region(data)
+    try:
+        source = build_source("dataset", expanded)
+        if hasattr(source, "holds_truth") or type(source).__module__.startswith(OWN):
+            return bool(getattr(source, "holds_truth", False))
+        return source().info.truth is not None
+    except RequestError:
+        # The study opens the data as well, and lists all mistakes of its request at once.
+        return False
 
 
 def check_labelled(dataset: Dataset) -> None:
-    """Refuse data whose truth is about parts of inputs, where one class for each input is expected."""
+    """Refuse data with the truth of a task, where one class for each input is expected."""
     truth = dataset.info.truth
     if truth is not None:
         subjects = {"segmentation": "a mask", "detection": "objects"}

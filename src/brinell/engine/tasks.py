@@ -20,7 +20,7 @@ from brinell.core.boxes import ERRORS, FALSE, LEAST, Detections, Objects, judge
 from brinell.core.checks import Code
 from brinell.core.contracts import Dataset
 from brinell.core.detection import BoxCriterion, BoxForm, Error, Scene
-from brinell.core.errors import RequestError, option
+from brinell.core.errors import ContractError, RequestError, option
 from brinell.core.losses import predicted_classes
 from brinell.core.model import Access, Model
 from brinell.core.record import Array
@@ -110,6 +110,36 @@ class Task(ABC):
         """Answers to inputs of these samples as the columns `valid`, `wrong` and `answer`; with the
         objects for `truth`.
         """
+
+    def meets(self, columns: Mapping[str, Any], aim: str = "") -> Array | None:
+        """(n,) bool: whether rows with these columns meet the criterion of an aim, by `valid` and
+        `wrong` alone: here where all units are wrong. None where the columns do not tell.
+        """
+        valid = np.asarray(columns["valid"])
+        return np.asarray((valid > 0) & (np.asarray(columns["wrong"]) >= valid))
+
+    def check_rows(
+        self, columns: Mapping[str, Any], answers: Tensor, ids: Sequence[int], aim: str
+    ) -> None:
+        """Refuse a criterion whose margin says another thing than the columns of the same answers.
+
+        Raises:
+            ContractError: a margin is positive where the columns mean no success, or the reverse.
+        """
+        expected = self.meets(columns, aim)
+        if expected is None:
+            return
+
+        y = torch.zeros(len(ids), dtype=torch.int64, device=answers.device)
+        margin = self.criterion(ids, aim).margin(answers, y, answers).cpu().numpy()
+        if len(different := np.flatnonzero((margin > 0) != expected)):
+            row = different[0]
+            raise ContractError(
+                f"task {self.kind}: the margin of {self.text} is {margin[row]:.3g} for sample "
+                f"{ids[row]}, of which {columns['wrong'][row]} of {columns['valid'][row]} "
+                f"{self.unit}s are wrong: a margin above 0 is a success, and `wrong` must agree "
+                "with it (brinell.testing.check_task looks for such mistakes)"
+            )
 
     def smooth(self, ids: Sequence[int]) -> Callable[[Tensor], Tensor]:
         """A function of answers with a slope, whose gradient attacks follow: here the margin."""
@@ -256,6 +286,12 @@ class MapTask(Task):
                 predicted_classes(self._maps(answers)), self._masks(ids), self.model.output.classes
             )
         )
+
+    def meets(self, columns: Mapping[str, Any], aim: str = "") -> Array | None:
+        if self.name != "pixels":
+            return None
+        needed = np.ceil(self.value * columns["valid"] - 1e-6).clip(1)
+        return np.asarray(columns["wrong"] >= needed)
 
     def smooth(self, ids: Sequence[int]) -> Callable[[Tensor], Tensor]:
         criterion = PixelShare(masks=self._masks(ids), classes=self.model.output.classes)
@@ -422,6 +458,9 @@ class BoxTask(Task):
         return object_columns(
             self.form.decode(answers, LEAST), self.truth(ids), self.shown, truth=truth
         )
+
+    def meets(self, columns: Mapping[str, Any], aim: str = "") -> Array | None:
+        return None
 
     def mistakes(self, answers: Tensor, ids: Sequence[int]) -> list[str]:
         return mistakes_of_boxes(

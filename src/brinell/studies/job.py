@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from brinell.core import bounded
-from brinell.core.errors import RequestError, option
+from brinell.core.errors import BrinellError, RequestError, StoppedError, option
 from brinell.core.version import VERSION
 from brinell.engine import provenance, toml
 from brinell.engine.piece import Pieces
@@ -90,12 +90,12 @@ def open_folder(job: Job, *, resume: bool) -> Iterator[bool]:
     """
     layout, path = job.layout, job.path
     previous, plan = layout.begin(path, resume=resume), path / PLAN
+    is_new = not path.exists()
 
     with layout.lock(path):
-        if all(file == plan or file.name.startswith("once-") for file in plan.parent.glob("*")):
-            shutil.rmtree(
-                plan.parent, ignore_errors=True
-            )  # it stopped before anything was computed
+        if _has_no_piece(path):
+            # It stopped before anything was computed.
+            shutil.rmtree(plan.parent, ignore_errors=True)
         if previous or plan.exists():
             record = previous or read_record(plan)
             if record.get("cell") != job.cell:
@@ -107,15 +107,42 @@ def open_folder(job: Job, *, resume: bool) -> Iterator[bool]:
                     f"with it, or choose another {option('out')}"
                 )
         is_complete = bool(previous) and not previous.get("left")
-        if not is_complete:
-            # A folder without a manifest is unfinished, whatever stopped it.
-            (path / MANIFEST).unlink(missing_ok=True)
-            write_text(path / REQUEST, settings_text(layout, job.request, job.command, path))
-            request = job.request.model_dump(mode="json")
-            write_text(plan, json.dumps({"brinell": VERSION, "cell": job.cell, "request": request}))
-        yield is_complete
+        with _leaving_nothing(path, is_new=is_new):
+            if not is_complete:
+                # A folder without a manifest is unfinished, whatever stopped it.
+                (path / MANIFEST).unlink(missing_ok=True)
+                write_text(path / REQUEST, settings_text(layout, job.request, job.command, path))
+                request = job.request.model_dump(mode="json")
+                record = {"brinell": VERSION, "cell": job.cell, "request": request}
+                write_text(plan, json.dumps(record))
+            yield is_complete
         if is_complete or not read_json(path / MANIFEST).get("left"):
             shutil.rmtree(path / PARTS, ignore_errors=True)
+
+
+def _has_no_piece(path: Path) -> bool:
+    """True if nothing was computed in a folder yet."""
+    files = (path / PARTS).glob("*")
+    return all(file == path / PLAN or file.name.startswith("once-") for file in files)
+
+
+@contextmanager
+def _leaving_nothing(path: Path, *, is_new: bool) -> Iterator[None]:
+    """Delete what the block writes to a folder, if it is refused before its first piece is done."""
+    had_request = (path / REQUEST).exists()
+    try:
+        yield
+    except StoppedError:
+        raise
+    except BrinellError:
+        if (path / MANIFEST).exists() or not _has_no_piece(path):
+            raise
+        if is_new:
+            shutil.rmtree(path, ignore_errors=True)
+        elif not had_request:
+            shutil.rmtree(path / PARTS, ignore_errors=True)
+            (path / REQUEST).unlink(missing_ok=True)
+        raise
 
 
 def read_record(file: Path) -> dict[str, Any]:

@@ -59,8 +59,8 @@ def open_plan(
     """A plan over the samples and models that a call gives or names.
 
     Args:
-        call: its request has data; model and device are optional, samples too, with seed; without
-            them all are taken.
+        call: its request has data; model and device are optional, samples too, without which
+            all are taken; seed is 0 where there is none.
         truth: whether the study understands data with masks or boxes.
         usual_samples: number of samples where the request names none, or all; by default 1000.
         usual_method: how samples of data that are no published test set are selected where the
@@ -81,7 +81,8 @@ def open_plan(
             request = request.model_copy(
                 update={"samples": count_samples(usual_samples, len(dataset))}
             )
-        selection = choose_samples(request.samples, request.seed, dataset, default=usual_method)
+        seed = getattr(request, "seed", 0)
+        selection = choose_samples(request.samples, seed, dataset, default=usual_method)
     unreadable = unreadable_samples(dataset, selection.ids.tolist())
     for sample, reason in unreadable.items():
         call.progress.warn(f"sample {sample} is left out: {reason}")

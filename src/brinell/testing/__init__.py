@@ -12,6 +12,7 @@ from brinell.testing.explainers import check_explainer
 from brinell.testing.linear import LinearModel, linear_problem
 from brinell.testing.others import check_dataset, check_distance, check_model
 from brinell.testing.studies import check_study
+from brinell.testing.tasks import check_task
 
 __all__ = [
     "LinearModel",
@@ -25,5 +26,6 @@ __all__ = [
     "check_explainer",
     "check_model",
     "check_study",
+    "check_task",
     "linear_problem",
 ]

@@ -208,6 +208,8 @@ def attack_pictures(plan: PicturesPlan, ids: Array, file: str) -> AttackRows:
 
     met = torch.stack([search.met for search in searches]).any(0).cpu().numpy()
     columns = task.columns(answers, samples, truth=True)
+    for aim in task.aims:
+        task.check_rows(columns, answers, samples, aim)
     place = {"sample_id": ids, "aim": "", "attack": CLEAN, "eps": 0.0, "met": met}
     parts = [rows.build(AttackRows, len(ids), **place, distance=0.0, forwards=1, **columns)]
     strongest: dict[str, Tensor] = {}
@@ -287,6 +289,9 @@ class _Search:
 
         margin, found = ledger.best.margin, ledger.strongest
         seconds = (time.perf_counter() - begin) / n
+        answers = self.task.ask(found, plan.batch_size)
+        columns = self.task.columns(answers, samples.tolist())
+        self.task.check_rows(columns, answers, samples.tolist(), self.aim)
 
         improved = margin > self.margin[index]
         self.best[index[improved]] = found[improved]
@@ -305,5 +310,5 @@ class _Search:
             forwards=ledger.costs.forwards.cpu().numpy(),
             backwards=ledger.costs.backwards.cpu().numpy(),
             seconds=seconds,
-            **self.task.columns(self.task.ask(found, plan.batch_size), samples.tolist()),
+            **columns,
         )
