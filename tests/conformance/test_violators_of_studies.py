@@ -232,15 +232,16 @@ def test_a_refusal_before_the_first_piece_is_done_leaves_nothing(tally, monkeypa
     call = calls.call_of(tally)
     for number in (None, 0):
         monkeypatch.setattr(part("run"), "pieces", refusing(number))
-        new, there, own = (tmp_path / f"{name}-{number}" for name in ("new", "there", "own"))
+        new = tmp_path / str(number)
+        with pytest.raises(RequestError, match="this cannot be done"):
+            call(**EXAMPLE, out=new)
+        assert not new.exists()
+        there = tmp_path / f"there-{number}"
         there.mkdir()
-        own.mkdir()
-        (own / "run.toml").write_text("# of the user\n")
-        for folder in (new, there, own) if number is None else (new,):
-            with pytest.raises(RequestError, match="this cannot be done"):
-                call(**EXAMPLE, out=folder)
-        assert not new.exists() and not list(there.iterdir()) and (own / "run.toml").exists()
+        with pytest.raises(RequestError, match="this cannot be done"):
+            call(**EXAMPLE, out=there)
         monkeypatch.undo()
+        assert call(**EXAMPLE, out=there).levels
 
     monkeypatch.setattr(part("run"), "pieces", refusing(1))
     with pytest.raises(RequestError, match="this cannot be done"):

@@ -113,8 +113,9 @@ def open_folder(job: Job, *, resume: bool) -> Iterator[bool]:
                 (path / MANIFEST).unlink(missing_ok=True)
                 write_text(path / REQUEST, settings_text(layout, job.request, job.command, path))
                 request = job.request.model_dump(mode="json")
-                record = {"brinell": VERSION, "cell": job.cell, "request": request}
-                write_text(plan, json.dumps(record))
+                write_text(
+                    plan, json.dumps({"brinell": VERSION, "cell": job.cell, "request": request})
+                )
             yield is_complete
         if is_complete or not read_json(path / MANIFEST).get("left"):
             shutil.rmtree(path / PARTS, ignore_errors=True)
@@ -128,20 +129,13 @@ def _has_no_piece(path: Path) -> bool:
 
 @contextmanager
 def _leaving_nothing(path: Path, *, is_new: bool) -> Iterator[None]:
-    """Delete what the block writes to a folder, if it is refused before its first piece is done."""
-    had_request = (path / REQUEST).exists()
+    """Delete a folder that is new, if the block is refused before its first piece is done."""
     try:
         yield
-    except StoppedError:
-        raise
-    except BrinellError:
-        if (path / MANIFEST).exists() or not _has_no_piece(path):
-            raise
-        if is_new:
+    except BrinellError as error:
+        # What stopped is resumed by the settings in the folder.
+        if is_new and not isinstance(error, StoppedError) and _has_no_piece(path):
             shutil.rmtree(path, ignore_errors=True)
-        elif not had_request:
-            shutil.rmtree(path / PARTS, ignore_errors=True)
-            (path / REQUEST).unlink(missing_ok=True)
         raise
 
 

@@ -4,8 +4,8 @@ A criterion that is wrong makes a model look robust, and no attack says so. So a
 which many are right, wrong or tied, and each must be judged alike by margin, rows and attacks.
 """
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,23 +39,22 @@ def check_task(data: str, model: str, criterion: str | None = None) -> None:
     dataset = open_data(data, truth=True)
     form.demand(f"data {dataset.name}", dataset.info.truth is not None, "has no info.truth")
     ids = list(range(min(len(dataset), SAMPLES)))
-    opened = model_opener(model, dataset)()
     device = torch.device("cpu")
 
-    task = open_task(dataset, opened, criterion, ids[:1], device, "audit")
-    name = f"task {task.kind}"
-    with form.contained(name), task.model.info.session(device):
+    task = open_task(
+        dataset, model_opener(model, dataset)(), criterion, ids[:1], device, use="audit"
+    )
+    with form.contained(f"task {task.kind}"), task.model.info.session(task.device):
         clean = task.ask(dataset.load(ids), len(ids))
         for aim in task.aims:
             _check_verdicts(task, ids, aim, clean)
             if task.model.access == Access.GRADIENTS:
-                _check_slopes(task, ids, aim, clean)
+                _check_slopes(task, task.criterion(ids, aim), clean)
 
 
 def _drawn(clean: Tensor) -> Iterator[Tensor]:
     """Answers shaped as the clean ones: these, those of other samples, random ones, and ties."""
-    yield clean
-    for number in range(1, len(clean)):
+    for number in range(len(clean)):
         yield clean.roll(number, 0)
 
     streams = Streams.of(0, torch.arange(len(clean)))
@@ -68,7 +67,6 @@ def _drawn(clean: Tensor) -> Iterator[Tensor]:
 
 def _check_verdicts(task: Task, ids: list[int], aim: str, clean: Tensor) -> None:
     """Rows, margin and what attacks are shown say the same of each answer."""
-    demand = partial(form.demand, f"task {task.kind}:")
     criterion = task.criterion(ids, aim)
     y = torch.zeros(len(ids), dtype=torch.int64)
     order = torch.arange(len(ids)).flip(0)
@@ -77,36 +75,52 @@ def _check_verdicts(task: Task, ids: list[int], aim: str, clean: Tensor) -> None
     for answers in _drawn(clean):
         task.check_rows(task.columns(answers, ids), answers, ids, aim)
         margin = criterion.margin(answers, y, answers)
-        is_met = margin > 0
-        demand(not bool(margin.isnan().any()), "a margin is not a number")
-        is_hidden = bool((is_met & ~criterion.attackable).any())
-        demand(not is_hidden, "attackable is False for a sample on which an answer is a success")
-
+        met = margin > 0
         shown = criterion.logits_for_attack(answers, y).argmax(1) != 0
-        demand(torch.equal(shown, is_met), "logits_for_attack shows attacks another verdict")
         selected = criterion.select(order).margin(answers[order], y, answers[order])
-        demand(torch.equal(selected, margin[order]), "select gives samples the truth of others")
-        verdicts.append(is_met)
+        rules = {
+            "a margin is not a number": not margin.isnan().any(),
+            "attackable is False for a sample on which an answer is a success": not (
+                met & ~criterion.attackable
+            ).any(),
+            "logits_for_attack shows attacks another verdict": torch.equal(shown, met),
+            "select gives samples the truth of others": torch.equal(selected, margin[order]),
+        }
+        _demand(task, rules)
+        verdicts.append(met[criterion.attackable])
 
-    met = torch.stack(verdicts)[:, criterion.attackable]
-    demand(bool(met.any()), "no drawn answer is a success: choose another criterion to check")
-    demand(not bool(met.all()), "every drawn answer is a success: choose another criterion")
+    verdict = torch.cat(verdicts)
+    _demand(
+        task,
+        {
+            "no drawn answer is a success: choose another criterion to check": verdict.any(),
+            "every drawn answer is a success: choose another criterion to check": not verdict.all(),
+        },
+    )
 
 
-def _check_slopes(task: Task, ids: list[int], aim: str, clean: Tensor) -> None:
+def _check_slopes(task: Task, criterion: Any, clean: Tensor) -> None:
     """Gradients reach the margin, and those of the loss lead the same way."""
-    demand = partial(form.demand, f"task {task.kind}:")
-    criterion = task.criterion(ids, aim)
-    y = torch.zeros(len(ids), dtype=torch.int64)
+    y = torch.zeros(len(clean), dtype=torch.int64)
     leaf = clean.clone().requires_grad_()
     margin = criterion.margin(leaf, y, leaf)
-    demand(margin.requires_grad, "the margin has no gradient")
-    rows = criterion.attackable & (margin <= 0)
+    _demand(task, {"the margin has no gradient": margin.requires_grad})
 
+    rows = criterion.attackable & (margin <= 0)
     (rise,) = torch.autograd.grad(margin[rows].sum(), leaf, retain_graph=True)
-    lengths = rise[rows].norm(dim=1)
-    has_slope = bool(((lengths > 0) & lengths.isfinite()).all())
-    demand(has_slope, "the margin of an answer has no finite gradient, which attacks follow")
     loss = criterion.loss(losses.margin, leaf, y)
     (slope,) = torch.autograd.grad(loss[rows].sum(), leaf)
-    demand(bool(((rise * slope).sum(1)[rows] > 0).all()), "the loss falls where the margin rises")
+    length = rise[rows].norm(dim=1)
+    rules = {
+        "the margin of an answer has no finite gradient, which attacks follow": (
+            (length > 0) & length.isfinite()
+        ).all(),
+        "the loss falls where the margin rises": ((rise * slope).sum(1)[rows] > 0).all(),
+    }
+    _demand(task, rules)
+
+
+def _demand(task: Task, rules: Mapping[str, Any]) -> None:
+    """Demand that no mistake was made, each of which stands beside whether it was avoided."""
+    for mistake, is_avoided in rules.items():
+        form.demand(f"task {task.kind}:", bool(is_avoided), mistake)
