@@ -8,7 +8,9 @@ from importlib import import_module
 import pytest
 import torch
 
+from _pictures import write_pictures
 from brinell.core.errors import ContractError
+from brinell.core.segmentation import PixelShare
 from brinell.studies import tasks
 from brinell.testing import check_task
 
@@ -106,3 +108,14 @@ def test_data_without_a_truth_and_answers_that_never_succeed_are_refused():
         check_task("digits", MODEL)
     with pytest.raises(ContractError, match="no drawn answer is a success"):
         check_task(DATA, MODEL, "9")
+
+
+def test_masks_pass_and_half_a_margin_does_not(tmp_path, monkeypatch):
+    data, model = write_pictures(tmp_path)
+    for criterion in ("pixels:0.5", "iou:0.4"):
+        check_task(data, model, criterion)
+
+    right = PixelShare.margins
+    monkeypatch.setattr(PixelShare, "margins", lambda self, maps: right(self, maps) - 0.2)
+    with pytest.raises(ContractError, match="pixels are wrong"):
+        check_task(data, model, "pixels:0.5")
