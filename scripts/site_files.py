@@ -28,6 +28,7 @@ BESIDE = (
     "examples/**/*.ipynb",
     "examples/**/*.py",
     "examples/papers/*.toml",
+    "examples/clusters/*",
     "examples/publish/*.yml",
     "benchmarks/**/*.py",
 )
