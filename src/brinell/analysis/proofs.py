@@ -47,7 +47,8 @@ def band_of(table: Outcomes, levels: Array) -> Band:
 
 def of_tools(table: Outcomes) -> Array:
     """(rows,) bool: proofs of outside verifiers."""
-    return (table.outcome == CERTIFIED) & np.char.startswith(table.method.astype(str), TOOL)
+    is_of_tool = np.char.startswith(table.method.astype(str), TOOL)
+    return np.asarray((table.outcome == CERTIFIED) & is_of_tool)
 
 
 def without_tools(table: Outcomes) -> Outcomes:

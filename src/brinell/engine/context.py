@@ -54,7 +54,9 @@ class FetchRecorder(Recorder):
     def __init__(self) -> None:
         super().__init__()
         self.fetched = False
-        self._hooks = torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, self._fetch)
+        self._hooks: Any = torch.autograd.graph.saved_tensors_hooks(
+            lambda tensor: tensor, self._fetch
+        )
 
     def _fetch(self, saved: Tensor) -> Tensor:
         self.fetched = True

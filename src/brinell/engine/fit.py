@@ -593,8 +593,9 @@ def judge(
     low, _ = wilson(k, n) or (0.0, 1.0)
     # Half of the way from chance to always right.
     is_low, error_rate = exact_test(n - k, n, (1 - limit) / 2)
-    best = [] if fit is None or is_random else fit.best
-    forms = [describe(fit, trial, model, spec) for trial in best]
+    forms = []
+    if fit is not None and not is_random:
+        forms = [describe(fit, trial, model, spec) for trial in fit.best]
     faults = _faults(pred, labels, limit, is_chance=low <= limit and is_low)
     faults += _excluded(k, n, expect, fit)
     if faults or (fit is not None and fit.is_better):

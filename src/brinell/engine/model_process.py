@@ -170,7 +170,8 @@ class ModelElsewhere:
                 self._ask({"do": "leave"})
 
     def _answer(self, do: str, x: Tensor) -> Tensor:
-        recorders = [mode for mode in _mode_stack() if isinstance(mode, Recorder)]
+        modes: list[Any] = _mode_stack()  # type: ignore[no-untyped-call]
+        recorders = [mode for mode in modes if isinstance(mode, Recorder)]
         question = {
             "do": do,
             "device": str(x.device),
@@ -181,7 +182,8 @@ class ModelElsewhere:
         # What is done with the arrays of the pipe is no part of the model.
         with torch._C.DisableTorchFunction():
             facts: dict[str, Any] = {}
-            answer, *arrays = _Question.apply(x, self, question, facts)
+            answers: tuple[Tensor, ...] = _Question.apply(x, self, question, facts)
+            answer, *arrays = answers
             for mode, outcome in zip(recorders, facts["outcomes"], strict=True):
                 count = outcome.pop("arrays")
                 mode.accept(outcome, arrays[:count], answer)
@@ -232,7 +234,7 @@ class _Question(torch.autograd.Function):
         return answers
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         question = {"do": "gradient", "graph": ctx.graph.number}
         return ctx.model._ask(question, gradients)[1][0].to(ctx.device), None, None, None
