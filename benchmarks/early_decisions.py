@@ -15,6 +15,8 @@ from brinell.analysis.sequences import ValueCounts, log_wealth
 from brinell.core.record import Array
 from brinell.engine.waves import wave_ends
 
+GROUP = "checks"
+RUNS = {"": "--repetitions 20"}
 ERROR = 0.025
 """The probability of a wrong decision on each side."""
 

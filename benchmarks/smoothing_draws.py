@@ -15,6 +15,7 @@ from brinell.core.intervals import wilson
 from brinell.models._torch_model import TorchModel
 from brinell.studies.certify.smoothing import Smoothing, counter
 
+GROUP = "proofs"
 RUNS = {"": "--cases cnn_wide_kw:0.25:0.25 --samples 2 --draws 100"}
 COLUMNS = (
     "model, sigma, radius, samples, certified by the fixed plan, certified early, decided otherwise, "

@@ -13,6 +13,7 @@ import measure
 
 import brinell
 
+GROUP = "sweeps"
 RUNS = {"": "--subjects cnn4_pgd --thresholds 0.2 --samples 24 --steps 2"}
 COLUMNS = "model, eps, threshold, samples attacked, of, robust accuracy, decided"
 

@@ -178,7 +178,8 @@ def test_a_fall_says_what_was_lost_and_how_far(synthetic):
     assert (robust.observed, robust.required) == (pytest.approx(-0.03), -0.02)
     words = "-3.0 points, a fall more than allowed (same 100 samples, 0 gained and 3 lost, p = 0.25"
     assert robust.text.startswith(words)
-    assert robust.low == compare(after, before).robust[-1].low
+    # The interval of a condition holds for all conditions of the gate together.
+    assert robust.low < compare(after, before).robust[-1].low
 
 
 def test_each_budget_of_either_run_is_compared_or_fails(synthetic):

@@ -532,6 +532,7 @@ def check_fit(
     device: torch.device,
     *,
     spec: str = "",
+    batch_size: int = 128,
     expect: float | None = None,
 ) -> Finding | None:
     """Check clean accuracy on some of the samples `ids` (n,) of data, whose classes are `labels`;
@@ -543,7 +544,7 @@ def check_fit(
 
     def search(rows: Array) -> FormSearch:
         x = dataset.load(ids[rows].tolist()).to(device)
-        return FormSearch(model, x, labels[rows], dataset.classes)
+        return FormSearch(model, x, labels[rows], dataset.classes, batch_size)
 
     base = search(index[:FIRST_LOOK]).base()
     if expect is None and base.right >= CLEARLY_RIGHT * len(base.pred):

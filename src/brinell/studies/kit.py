@@ -171,7 +171,14 @@ class Study:
 
     def function(self, name: str) -> Any:
         """What the module `run` of the study may hold under a name; None if it does not."""
-        return getattr(import_module(f"{self.package}.run"), name, None)
+        module = f"{self.package}.run"
+        try:
+            return getattr(import_module(module), name, None)
+        except ModuleNotFoundError as error:
+            # A study that names its function need not have the module.
+            if error.name != module:
+                raise
+            return None
 
     def table(self) -> Any:
         """The format of a folder with rows."""

@@ -272,6 +272,7 @@ def find_faults(plan: Plan, call: Call) -> dict[str, str]:
     if not is_asked or info.distorted or not len(plan.ids):
         return faults
 
+    batch_size = min(getattr(call.request, "batch_size", 128), 128)
     specs = getattr(call.request, "model", ())
     specs = (specs,) if isinstance(specs, str) else specs
     for model, spec in itertools.zip_longest(plan.models.values(), specs[: len(plan.models)]):
@@ -282,6 +283,7 @@ def find_faults(plan: Plan, call: Call) -> dict[str, str]:
             plan.labels,
             plan.device,
             spec=spec or "",
+            batch_size=batch_size,
             expect=call.options.expect,
         )
         if finding is not None and finding.passed is False:
