@@ -22,7 +22,7 @@ from brinell.engine.piece import Piece, PieceAnswer, make_alone
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.stage_run import Attacker
 from brinell.store import rows
-from brinell.store.parts import PieceResult
+from brinell.store.parts import ONCE, PieceResult
 from brinell.store.run import ACCUMULATED, NO_ROWS
 
 
@@ -47,7 +47,7 @@ def audit_pieces(
         with ExitStack() as sessions:
             networks = open_networks(plan, source, sessions)
             make = partial(_recognise_answers, plan, networks)
-            piece = Piece(name="answers", key=f"once-answers-{number}", make=make)
+            piece = Piece(name="answers", key=f"{ONCE}answers-{number}", make=make)
             answer = yield from make_alone(piece)
             for kind, values in answer.facts.items():
                 entries[kind] |= values

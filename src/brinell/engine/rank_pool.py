@@ -218,7 +218,7 @@ class Session:
         place: the rank.
         token: the token of the job.
         command: tells the command of this process from others.
-        command_of: `values -> command`, the command of a worker for a call of the driver.
+        make_command: `values -> command`, the command of a worker for a call of the driver.
     """
 
     def __init__(
@@ -226,9 +226,9 @@ class Session:
         place: Place,
         token: bytes,
         command: str,
-        command_of: Callable[[Mapping[str, Any]], Callable[[Channel], object]],
+        make_command: Callable[[Mapping[str, Any]], Callable[[Channel], object]],
     ) -> None:
-        self._place, self._command_of = place, command_of
+        self._place, self._make_command = place, make_command
         self._mail = Mail(place, token)
         self._name = f"{place.rank}-{secrets.token_hex(8)}"
         self._worker: Worker | None = None
@@ -290,7 +290,7 @@ class Session:
                 self._worker.close()
             call = unpack(message.content)
             self._opened = message.values["pool"]
-            self._worker = Worker(self._command_of(call["values"]), call["shared"])
+            self._worker = Worker(self._make_command(call["values"]), call["shared"])
         if kind == "task" and self._worker is not None:
             content = _answer(self._worker, message.content)
             values = {"session": self._name, "number": message.values["number"]}
@@ -320,7 +320,7 @@ class Crew:
     """The ranks of a job, as rank 0 knows them; rank 0 is one of them.
 
     Args:
-        place, token, command, command_of: as for a `Session`.
+        place, token, command, make_command: as for a `Session`.
         warn: told of ranks that are refused.
     """
 
@@ -329,7 +329,7 @@ class Crew:
         place: Place,
         token: bytes,
         command: str,
-        command_of: Callable[[Mapping[str, Any]], Callable[[Channel], object]],
+        make_command: Callable[[Mapping[str, Any]], Callable[[Channel], object]],
         warn: Callable[[str], object],
     ) -> None:
         self.mail = Mail(place, token, hosts=not place.has_store)
@@ -345,7 +345,7 @@ class Crew:
         self._last_look = -BEAT
         self._strangers: set[str] = set()
         """Sessions whose messages have another token."""
-        member = Session(place, token, command, command_of)
+        member = Session(place, token, command, make_command)
         self._thread = Thread(target=self._serve, args=(member,), daemon=True)
         self._thread.start()
 

@@ -18,6 +18,9 @@ from brinell.store import parquet
 from brinell.store.files import write_arrays, write_text
 from brinell.store.folder import PARTS
 
+ONCE = "once-"
+"""The beginning of the keys of answers that are made once for all pieces, before any."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PieceResult:

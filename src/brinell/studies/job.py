@@ -25,6 +25,7 @@ from brinell.store.folder import (
     read_json,
     with_article,
 )
+from brinell.store.parts import ONCE
 from brinell.store.table import Folder, Table
 from brinell.studies.pieces import Driver
 
@@ -122,9 +123,11 @@ def open_folder(job: Job, *, resume: bool) -> Iterator[bool]:
 
 
 def _has_no_piece(path: Path) -> bool:
-    """True if nothing was computed in a folder yet."""
+    """True if no piece of a folder is done: its plan, and answers that are made before any piece, bind
+    it to no request.
+    """
     files = (path / PARTS).glob("*")
-    return all(file == path / PLAN or file.name.startswith("once-") for file in files)
+    return all(file == path / PLAN or file.name.startswith(ONCE) for file in files)
 
 
 @contextmanager

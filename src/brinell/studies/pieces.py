@@ -22,7 +22,7 @@ from brinell.engine.piece import Piece, PieceAnswer, Pieces
 from brinell.engine.time_limit import TimeLimit
 from brinell.reports.live_progress import duration
 from brinell.store.files import write_atomically
-from brinell.store.parts import Parts, PieceResult
+from brinell.store.parts import ONCE, Parts, PieceResult
 
 
 class Driver:
@@ -48,7 +48,7 @@ class Driver:
 
     def make_once(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """JSON values that are made once for all pieces, in the driver."""
-        key = f"once-{name}"
+        key = f"{ONCE}{name}"
         answer = self.parts.read(key) or self.parts.write(key, PieceResult(facts=make()))
         values = dict(answer.facts)
         self._shared[name] = values

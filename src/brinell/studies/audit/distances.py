@@ -39,7 +39,7 @@ def check(call: Call, plan: Plan) -> None:
         )
 
 
-def keep(call: Call, folder: Path) -> None:
+def copy_into(call: Call, folder: Path) -> None:
     """Copy the study into the folder of a finished audit."""
     study, copy, manifest = Path(call.options.epsilon), folder / FOLDER, _open(call)
     if copy.resolve() == study.resolve():

@@ -124,7 +124,7 @@ class RepeatedRun:
         if has_differences:
             unverified.append("every figure, since something is false")
         for audit in self.audits:
-            if audit.attacked > audit.drawn.sum() == 0:
+            if audit.attacked and not audit.drawn.any():
                 unverified.append(
                     f"{audit.name}: the attacked samples, since none was to be repeated"
                 )

@@ -42,16 +42,18 @@ def carry_out(call: Call) -> Audit | dry_run.PlanResult:
         detection.check(call, plan)
     if options.epsilon:
         distances.check(call, plan)
+
     call.say_samples(plan)
     folder = call.folder(plan.request.data, plan.request.norm)
     note_models(plan, call.progress)
     run = _carry_out_waves(call, plan, folder)
+
     if options.certify:
         certification.certify(call, plan, folder)
     if options.detector:
         detection.measure(call, plan, folder)
     if options.epsilon:
-        distances.keep(call, folder)
+        distances.copy_into(call, folder)
     audit = summarise(run)
     audit.write()
     return audit
