@@ -15,11 +15,17 @@ from brinell.models._torch_model import TorchModel
 from brinell.store import parquet
 from brinell.store.parts import Parts
 
-# 0.08 or 0.12 from the boundary, and a budget of 0.1: the lead at its end is +0.4 or -0.4.
-X = np.array(
-    [[0.42, 0.1 + 0.02 * i] for i in range(8)] + [[0.38, 0.1 + 0.02 * i] for i in range(8)],
-    dtype=np.float32,
-)
+
+def make_inputs(n):
+    """n inputs at 0.08 from the boundary, and n at 0.12: with a budget of 0.1 the lead ends at +0.4
+    or -0.4.
+    """
+    return np.array(
+        [[first, 0.1 + 0.02 * i] for first in (0.42, 0.38) for i in range(n)], dtype=np.float32
+    )
+
+
+X = make_inputs(8)
 Y = np.zeros(16, dtype=int)
 EPS = 0.1
 NOISE = 0.4
@@ -164,21 +170,28 @@ def test_a_random_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("place", ["logits", "input"])
 def test_a_random_run_is_verified_by_the_mean(tmp_path, place):
-    """Verification notices a shifted boundary in spite of noisy answers."""
+    """Verification notices a shifted boundary in spite of noisy answers; of few samples it decides
+    nothing, since a sign test does not see a tenth of them.
+    """
     settings = {"eps": "0.05:0.2:4", "attack": ("bim?steps=4&eot=20",)}
-    run = run_audit(tmp_path / "run", Noisy(place), X, Y, **settings)
+    run = run_audit(tmp_path / "few", Noisy(place), X, Y, **settings)
     result = verify(run, plan_of(Noisy(place), X, Y, **settings))
-    assert result.passed
-    problems = verify(run, plan_of(Noisy(place, level=0.6), X, Y, **settings)).problems
+    assert not result.problems and result.undecided
+
+    x, y = make_inputs(24), np.zeros(48, dtype=int)
+    run = run_audit(tmp_path / "run", Noisy(place), x, y, **settings)
+    result = verify(run, plan_of(Noisy(place), x, y, **settings))
+    assert result.passed, result
+    problems = verify(run, plan_of(Noisy(place, level=0.6), x, y, **settings)).problems
     assert [
         problem.count
         for problem in problems
         if problem.description == "the stored input is no success"
-    ] == [16]
-    problems = verify(run, plan_of(Noisy(place, level=0.3), X, Y, **settings)).problems
+    ] == [48]
+    problems = verify(run, plan_of(Noisy(place, level=0.3), x, y, **settings)).problems
     assert [
         problem.count for problem in problems if "column clean_pred" in problem.description
-    ] == [16]
+    ] == [48]
 
 
 # The stage and the plan

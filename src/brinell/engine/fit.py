@@ -616,7 +616,7 @@ def judge(
     elif low <= limit:
         passed, reason, text = None, TOO_FEW, f"{TOO_FEW}: {text}"
     elif is_random:
-        text += "; its answers differ from time to time, so that no other form was judged"
+        text += "; asked again, in other batches, it answers otherwise, so no other form was judged"
     elif is_low and fit is not None:
         text += f"; that is low, and none of {fit.forms} other forms is better"
     return Finding(

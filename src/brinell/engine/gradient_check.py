@@ -64,8 +64,9 @@ class Agreement(NamedTuple):
     """Agreement of the gradient with actual changes."""
 
     disagreement: float
-    """Mean over the samples. 0: every change is as predicted. 1: predictions are zero or unrelated.
-    2: every change has the opposite sign. NaN: no visible change."""
+    """Mean over the samples. 0: every change is as predicted. 1: predictions are zero. Up to 1 where
+    they are unrelated, and up to 2 where every change has the opposite sign, since an error counts
+    from `MINOR` on. NaN: no visible change."""
     wrong: int
     """Samples with a disagreement above `WRONG` at every step size at which they change visibly."""
     samples: int

@@ -21,11 +21,14 @@ from runs import ATTACKS, EPS
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory, audit_run, certify_run, patterns):
-    """The audits of two models, and proofs of the first."""
+def runs(tmp_path_factory, audit_run, patterns):
+    """The audits of two models, one from elsewhere, and proofs of the first, made here, since they
+    need the layers of the model.
+    """
     folder = tmp_path_factory.mktemp("board") / "runs"
     copy(audit_run, folder / "m0")
-    copy(certify_run, folder / "proofs")
+    proofs = {"eps": EPS, "method": ["crown"], "attack": ["fgsm"], "out": folder / "proofs"}
+    brinell.certify(patterns.model, patterns.data, **proofs)
     brinell.audit(patterns.models[1], patterns.data, eps=EPS, attack=ATTACKS, out=folder / "m1")
     return folder
 

@@ -19,7 +19,7 @@ def test_the_nearest_input_of_all_stages_is_taken():
     records = SimpleNamespace(attack=stages, sample_id=samples, linf=linf, l2=linf[::-1])
     run = SimpleNamespace(
         manifest={"request": {"norm": "linf"}, "stages": [{"name": "fgsm"}, {"name": "pgd"}]},
-        records=lambda: records,
+        rows=records,
         stored=lambda model, stage: set(sizes[stage]),
         adversarial=lambda model, stage, ids: {sample: (stage, sample) for sample in ids},
     )
