@@ -326,6 +326,6 @@ def verify(
     run: Folder, model: Models | None = None, data: Data | None = None, y: Labels | None = None, *,
     preprocessing: Any = None, mean: Any = None, std: Any = None, answers: str | None = None,
     output: str | int | None = None, trust: File | None = None, digest: str | Sequence[str] = (),
-    replay: int | None = None, signed_by: File | None = None,
+    replay: int | None = None, signed_by: File | None = None, field: File | None = None,
 ) -> VerifyResult:
     """Recompute the claims of a run: rows, classes, adversarial inputs, costs, checks, tables, and some of its robust samples."""

@@ -224,6 +224,30 @@ def test_the_field_for_programs_follows_its_schema_and_names_the_rows_by_digest(
     assert "40.0" in section and "<script" not in section
 
 
+def test_a_field_that_says_more_than_its_run_is_refused(tmp_path):
+    run = tmp_path / "run"
+    brinell.audit("digits-cnn", "digits", samples=6, eps="0.1", attack="fgsm", out=run)
+    brinell.export(run, "hub", out=tmp_path)
+    (path,) = (tmp_path / "robustness").glob("*.json")
+    field = json.loads(path.read_text(encoding="utf-8"))
+    honest = field | {"address": "example.org/run"}
+    path.write_text(json.dumps(honest))
+    answer = brinell.verify(run, field=path)
+    assert answer.passed and any(path.name in text for text in answer.verified_claims)
+
+    for key, value in {
+        "robust_accuracy": [rate | {"value": 1.0, "k": 6} for rate in field["robust_accuracy"]],
+        "failed_checks": ["invented"],
+        "model": "another",
+        "award": "best of all",
+    }.items():
+        path.write_text(json.dumps(honest | {key: value}))
+        answer = brinell.verify(run, field=path)
+        (problem,) = answer.problems
+        assert not answer.passed and repr(key) in problem.description
+        assert problem.location == path.name
+
+
 def test_nothing_is_sent_unless_a_repository_is_named(run, tmp_path, hub):
     answer = brinell.export(run.path, "hub", out=tmp_path / "kept")
     assert answer.pushed is None and not hub.sent

@@ -30,7 +30,7 @@ class ExportAnswer(Result):
 
     printed: ClassVar[dict[str, str]] = {
         "export": "run:ExportAnswer",
-        "robustness": "hub:RobustnessField",
+        "robustness": "brinell.analysis.robustness_field:RobustnessField",
     }
 
     run: str

@@ -30,6 +30,9 @@ class VerifyRequest(BaseRequest):
     """A file of allowed signers, or of public SSH keys: a folder that none of them has signed is
     refused."""
 
+    field: File | None = None
+    """A file that brinell export --to hub wrote of a run: refused if RUN says otherwise."""
+
 
 STUDY = Study(
     verb="verify",
@@ -38,5 +41,9 @@ STUDY = Study(
     result="result:VerifyResult",
     positional=("run",),
     output=Output.ANSWER_ONLY,
-    examples=("brinell verify RUN", "brinell verify RUN --signed-by signers"),
+    examples=(
+        "brinell verify RUN",
+        "brinell verify RUN --signed-by signers",
+        "brinell verify RUN --field robustness/net.json",
+    ),
 )

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from brinell.analysis.robust_accuracy import summarise
+from brinell.analysis.robustness_field import differing_keys, field_of
 from brinell.core import bounded
 from brinell.core.errors import BrinellError, RequestError, option
 from brinell.core.record import Records, claimed_columns
@@ -19,6 +21,7 @@ from brinell.engine.request import IN_MEMORY
 from brinell.engine.toml import parse_request
 from brinell.plugins import ForeignCodeError
 from brinell.store.folder import MANIFEST, REQUEST, fitting, read_json
+from brinell.store.run import Run
 from brinell.store.signature import signers
 from brinell.store.trust import MARK, check_directory, find_origin, refusal, request_text
 from brinell.studies.differences import (
@@ -26,6 +29,7 @@ from brinell.studies.differences import (
     DERIVED,
     Claims,
     Comparison,
+    Difference,
     Repetition,
     Statements,
     compare_folders,
@@ -51,7 +55,27 @@ def carry_out(call: Call) -> VerifyResult:
 
     Models and data that the call names replace those of the folder.
     """
-    return _walk(call, set())
+    result = _walk(call, set())
+    return result if call.request.field is None else _with_field(call, result)
+
+
+def _with_field(call: Call, result: VerifyResult) -> VerifyResult:
+    """The result of a run with that of a field about one of its models."""
+    run = Run.open(call.request.run)
+    audit = summarise(run.manifest, run.rows, call.request.run)
+    path = Path(call.request.field)
+    field = read_json(path)
+    fields = [field_of(model, run.manifest) for model in audit.models]
+    expected = next((one for one in fields if one.model == field.get("model")), fields[0])
+
+    if keys := differing_keys(field, expected):
+        text = f"{', '.join(map(repr, keys))} {'is' if len(keys) == 1 else 'are'} not what the run says"
+        problem = Difference(location=path.name, description=text)
+        return result.model_copy(
+            update={"problems": [*result.problems, problem], "verified_claims": []}
+        )
+    claims = [*result.verified_claims, f"{path.name} says what the run says"]
+    return result.model_copy(update={"verified_claims": claims if result.verified_claims else []})
 
 
 def _walk(call: Call, places: set[Path]) -> VerifyResult:
