@@ -29,6 +29,9 @@ from brinell.engine.plan import Plan
 from brinell.engine.progress import SilentProgress
 from brinell.engine.request import Request
 from brinell.models.torch import TorchModule
+from brinell.reports.examples import closest_rows, draw_examples
+from brinell.reports.values import Example
+from brinell.store.rows import take
 from brinell.store.run import Run
 from brinell.studies import audits
 from brinell.studies.audit.plan import plan_audit
@@ -186,6 +189,14 @@ def run_audit(
     out: Any, models: Any, x: Any, y: Any, *, resume: bool = False, **request: Any
 ) -> Run:
     return run_plan(plan_of(models, x, y, **request), out, resume=resume)
+
+
+def draw_closest(run: Run, model: str) -> dict[int, Example]:
+    """The closest adversarial example of every sample whose clean input the run keeps."""
+    clean, records = run.clean(), run.rows
+    closest = take(records, closest_rows(records, model, str(run.manifest["distance"])))
+    pictured = take(closest, np.isin(closest.sample_id, list(clean)))
+    return draw_examples(run, pictured, model, clean)
 
 
 def verify(run: Run, plan: Plan) -> VerifyResult:

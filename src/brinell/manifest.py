@@ -262,6 +262,8 @@ class FolderManifest(GrowingManifest):
     """The models."""
     more_models: Listing[ModelFacts] = []
     """Further models, which were asked and not studied."""
+    expect: Share | None = None
+    """The clean accuracy that the author of the models states, if it was given."""
     fit: TableOf[str] = {}
     """What is wrong with models that the data do not fit, by model."""
     derived_from: TableOf[str] = {}

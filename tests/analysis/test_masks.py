@@ -9,13 +9,13 @@ import pytest
 import torch
 from PIL import Image
 
-from _helpers import Recorder, run_audit
+from _helpers import Recorder, draw_closest, run_audit
 from brinell.analysis.masks import PlacedDistortion, PlacedDistortions, placements_of
 from brinell.attacks.rlab import RLAB
 from brinell.core.contracts import Extras
 from brinell.core.domain import Domain
 from brinell.core.errors import ContractError
-from brinell.reports.examples import COLOURS, examples
+from brinell.reports.examples import COLOURS
 
 SHAPES = {"image": (1, 6, 6), "signal": (1, 12), "video": (1, 2, 4, 4)}
 
@@ -78,7 +78,9 @@ def test_the_mask_is_what_changed(tmp_path, image_run, kind):
             changed_places.standing[0].distortion in ("brightness", "dead-pixel")
             and 1 <= changed_places.standing[0].severity <= 5
         )
-    for _, example in examples(run, run.rows, model):
+    drawn = draw_closest(run, model)
+    assert sorted(drawn) == [0, 1, 2]
+    for example in drawn.values():
         assert (
             example.pictures[-1].caption == "where distortions are placed"
             and "1 of " in example.caption
@@ -105,7 +107,8 @@ def test_other_attacks_say_nothing(tmp_path):
         and not run.legend(model, attack)
     )
     assert placements_of(run, model, attack, [0, 1]) == {}
-    assert all(not example.legend for _, example in examples(run, run.rows, model))
+    drawn = draw_closest(run, model)
+    assert sorted(drawn) == [0, 1] and not any(example.legend for example in drawn.values())
 
 
 def test_overlap_and_ragged_edges_by_hand():
@@ -126,7 +129,7 @@ def test_overlap_and_ragged_edges_by_hand():
 def test_each_filter_has_its_colour(image_run):
     """Of the picture that is shown, the pixels of the patch are of the hue of the distortion that
     stands there."""
-    (_, example), *_ = examples(image_run, image_run.rows, stage(image_run)[0])
+    example = draw_closest(image_run, stage(image_run)[0])[0]
     ((key, text),) = example.legend
     colour = COLOURS[("brightness", "dead-pixel").index(text.split()[0])]
     assert key == f"rgb{colour}"

@@ -129,7 +129,7 @@ def test_a_function_that_cannot_be_asked():
         ),
         (
             lambda x: x.reshape(len(x), 7),
-            r"cannot take the data, arrays of shape \(n, 3, 4, 5\) \(with tensors "
+            r"cannot take the data, arrays of shape \(n, 3, 4, 5\): with tensors "
             r"with gradients: Run",
         ),
     ]

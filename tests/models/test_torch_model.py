@@ -118,7 +118,7 @@ def test_a_module_fits_or_is_refused_in_one_line() -> None:
         (lambda x: (x, x), "answers with a tuple"),
         (
             lambda x: x.reshape(7),
-            r"cannot take the data, images of shape \(3, 4, 4\) \(RuntimeError: shape '\[7\]'",
+            r"cannot take the data, images of shape \(3, 4, 4\): RuntimeError: shape '\[7\]'",
         ),
         (lambda x: x.nothing, "AttributeError"),
     ):

@@ -10,11 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 from PIL import Image
 
+from _helpers import draw_closest
 from brinell.analysis.masks import PlacedDistortion, PlacedDistortions
 from brinell.reports import examples as shown
 from brinell.reports import pictures
-from brinell.reports.values import Example
-from brinell.store.rows import take
 from brinell.store.run import Run
 
 DOMAIN = {
@@ -38,21 +37,13 @@ def images(markup: str) -> list[np.ndarray]:
     return [np.asarray(Image.open(io.BytesIO(base64.b64decode(text)))) for text in encoded]
 
 
-def draw_closest(run: Run, model: str = "net") -> dict[int, Example]:
-    """The closest adversarial example of every sample whose clean input the run keeps."""
-    clean, records = run.clean(), run.rows
-    closest = take(records, shown.closest_rows(records, model, "linf"))
-    pictured = take(closest, np.isin(closest.sample_id, list(clean)))
-    return shown.draw_examples(run, pictured, model, clean)
-
-
 def test_an_example_says_what_its_record_says(make):
     """Of all the attacks on a sample the closest input counts."""
     distances = np.full((2, 24), np.inf)
     distances[0, [4, 8, 12]] = 0.25, 0.05, 0.1
     distances[1, 6] = 0.2
     run = Run.open(make({"net": distances}, np.arange(24) % 3, [0.1, 0.3], ["ant", "bee", "cow"]))
-    examples = draw_closest(run)
+    examples = draw_closest(run, "net")
     assert {sample: example.caption for sample, example in examples.items()} == {
         8: "Sample 8, true class cow: broken within 26/255 by apgd-ce; Linf 0.05",
         12: "Sample 12, true class ant: broken within 26/255 by apgd-ce; Linf 0.1",
@@ -89,7 +80,7 @@ def test_every_kind_of_input_has_its_views(make):
                 shape=shape,
             )
         )
-        examples = draw_closest(run)
+        examples = draw_closest(run, "net")
         assert sorted(examples) == [0, 2, 4]
         for example in examples.values():
             assert len(example.pictures) == views and ("touched: " in example.caption) == (

@@ -54,3 +54,11 @@ def test_a_model_that_is_fed_the_wrong_way_is_named(verb, network, tmp_path):
     assert "fit" not in json.loads((tmp_path / "right" / "manifest.json").read_text())
     with pytest.warns(BrinellWarning, match="points more than the 50.0 % stated"):
         call(model=network, out=tmp_path / "expect", expect=0.5, **settings)
+    manifests = [
+        json.loads((tmp_path / name / "manifest.json").read_text()) for name in ("right", "expect")
+    ]
+    asked = [sum(cost["forwards"] for cost in one["probes"].values()) for one in manifests]
+    assert manifests[1]["expect"] == 0.5 and asked[0] < asked[1]
+    for name in ("right", "expect"):
+        verified = brinell.verify(tmp_path / name, model=network, data=data)
+        assert not verified.problems and not verified.refusal

@@ -534,9 +534,10 @@ def check_fit(
     spec: str = "",
     batch_size: int = 128,
     expect: float | None = None,
-) -> Finding | None:
+) -> tuple[Finding | None, int]:
     """Check clean accuracy on some of the samples `ids` (n,) of data, whose classes are `labels`;
-    None where a first look shows that the model is right.
+    return the finding, None where a first look shows that the model is right, and the number of
+    forwards.
 
     The answers of the model are logits.
     """
@@ -546,15 +547,17 @@ def check_fit(
         x = dataset.load(ids[rows].tolist()).to(device)
         return FormSearch(model, x, labels[rows], dataset.classes, batch_size)
 
-    base = search(index[:FIRST_LOOK]).base()
+    first = search(index[:FIRST_LOOK])
+    base = first.base()
     if expect is None and base.right >= CLEARLY_RIGHT * len(base.pred):
-        return None
+        return None, first.forwards
     fit = search(index).run()
     pred = fit.base.pred
     is_random = (pred[: len(base.pred)] != base.pred).mean() > LEAST_GAIN
-    return judge(
+    finding = judge(
         model, pred, labels[index], fit, spec=spec, expect=expect, is_random=bool(is_random)
     )
+    return finding, first.forwards + fit.forwards
 
 
 def fit_data(

@@ -185,8 +185,8 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
     def make_pieces() -> Pieces:
         with ExitStack() as stack:  # the models are done with after the last piece
             ready, answer_facts = _ready(plan, driver, stack)
-            faults = driver.make_once("fit", partial(find_faults, ready, call))
-            for name, text in faults.items():
+            facts = driver.make_once("fit", partial(_check_fit, ready, call, answer_facts))
+            for name, text in facts.get("fit", {}).items():
                 call.progress.warn(f"{name}: {text}")
 
             limit.begin_share(1)
@@ -197,8 +197,7 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
                 raise StoppedError("the time is up; what was computed is kept") from None
         parts = [answer.rows for answer in answers if answer.rows is not None]
         seconds = float(sum(answer.seconds for answer in answers))
-        facts = {**answer_facts, **({"fit": faults} if faults else {}), "seconds": seconds}
-        return PieceResult(rows=rows.concatenate(parts), facts=facts)
+        return PieceResult(rows=rows.concatenate(parts), facts={**facts, "seconds": seconds})
 
     with filled(job, table, driver, make_pieces(), about, resume=call.resume) as content:
         result = study.summarise(content)
@@ -265,18 +264,23 @@ def _pieces(
     return pieces if isinstance(pieces, Generator) else list(pieces)
 
 
-def find_faults(plan: Plan, call: Call) -> dict[str, str]:
-    """What is wrong with the models of a study that the data do not fit, by model."""
-    info, faults = plan.dataset.info, dict[str, str]()
-    is_asked = isinstance(call.options, FitOptions) and info.truth is None
+def _check_fit(plan: Plan, call: Call, answer_facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts about the models' answers with what is wrong with models that the data do not fit,
+    with the accuracy that their author states, and with the cost of looking.
+    """
+    info, options, facts = plan.dataset.info, call.options, dict(answer_facts)
+    is_asked = isinstance(options, FitOptions) and info.truth is None
     if not is_asked or info.distorted or not len(plan.ids):
-        return faults
+        return facts
 
+    faults, probes = dict[str, str](), dict(facts.get("probes", {}))
+    facts |= {} if options.expect is None else {"expect": options.expect}
     batch_size = min(getattr(call.request, "batch_size", 128), 128)
     specs = getattr(call.request, "model", ())
     specs = (specs,) if isinstance(specs, str) else specs
-    for model, spec in itertools.zip_longest(plan.models.values(), specs[: len(plan.models)]):
-        finding = fit.check_fit(
+    models = plan.models.items()
+    for (name, model), spec in itertools.zip_longest(models, specs[: len(models)]):
+        finding, forwards = fit.check_fit(
             model,
             plan.dataset,
             plan.ids,
@@ -284,11 +288,13 @@ def find_faults(plan: Plan, call: Call) -> dict[str, str]:
             plan.device,
             spec=spec or "",
             batch_size=batch_size,
-            expect=call.options.expect,
+            expect=options.expect,
         )
+        cost = probes.get(name, {"forwards": 0, "backwards": 0})
+        probes[name] = {**cost, "forwards": cost["forwards"] + forwards}
         if finding is not None and finding.passed is False:
-            faults[model.name] = finding.text
-    return faults
+            faults[name] = finding.text
+    return {**facts, "probes": probes, **({"fit": faults} if faults else {})}
 
 
 def _named_folders(request: BaseRequest, ignored: Collection[str]) -> dict[str, str]:

@@ -253,8 +253,8 @@ def test_the_folder_holds_what_the_figures_are_made_of(transfer_result, tmp_path
 
 
 def test_no_more_passes_than_needed(tmp_path):
-    """Each model predicts each clean input and each example once; the attack adds the costs that it
-    reports.
+    """Each model predicts each clean input and each example once; the attack and the check of clean
+    accuracy add the costs that they report.
     """
     models = [near_model(), far_model()]
     for model in models:
@@ -262,7 +262,10 @@ def test_no_more_passes_than_needed(tmp_path):
     result = brinell.transfer(
         model=models, data=(X, Y), eps=0.15, attack="mi-fgsm?steps=4", out=tmp_path / "t"
     )
-    assert sum(model.queries for model in models) == 2 * (5 + 2 * 5) + 2 * 5 * 5
+    checks = [cost["forwards"] for cost in result.manifest["probes"].values()]
+    assert len(checks) == 2 and min(checks) >= 5
+    asked = sum(model.queries for model in models)
+    assert asked == sum(checks) + 2 * (5 + 2 * 5) + 2 * 5 * 5
     assert [(source.forwards, source.backwards) for source in result.sources] == [(25, 20)] * 2
 
 

@@ -66,7 +66,7 @@ def _certification(call: Call, plan: Plan, folder: Path | None) -> Call:
             batch_size=request.batch_size,
             device=request.device,
         ),
-        options=AuditedRun(folder),
+        options=AuditedRun(run=folder),
         out=None if folder is None else folder / PROOFS,
         begin=lambda path: None,
     )

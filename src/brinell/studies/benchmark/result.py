@@ -102,7 +102,7 @@ class BenchmarkResult(FolderResult):
     outcomes: dict[str, int]
     """Samples by outcome: reached, not_reached, misclassified, already, own_class."""
     queries: int
-    """All forwards of the model, with those that recognise the kind of its answers."""
+    """All forwards of the model, with those of the checks before the search."""
     median_queries_to_success: float | None
     """Median forwards until the first adversarial example, over the samples that have one."""
     median_l2: float | None
@@ -146,7 +146,7 @@ class BenchmarkResult(FolderResult):
                 f"patches, and took {short(self.median_queries_to_success)} queries to find."
             )
         sentences.append(
-            f"The search took {self.queries:,} queries; the training of its "
+            f"Search and checks took {self.queries:,} queries; the training of the "
             f"policy took {facts.training_queries:,}."
         )
         return Report(

@@ -27,7 +27,7 @@ from brinell.engine.eps_grid import parse_eps
 from brinell.engine.group_attack import predict
 from brinell.engine.plan import make_plan as plan_audit
 from brinell.engine.progress import SilentProgress
-from brinell.engine.request import IN_MEMORY, Request
+from brinell.engine.request import IN_MEMORY, BaseRequest, FitOptions, Request
 from brinell.store import rows
 from brinell.store.files import write_arrays, write_text
 from brinell.store.folder import MANIFEST
@@ -76,8 +76,7 @@ class CertifyPlan(Plan):
     """The noise of a smoothed model, which is proven in place of the model."""
 
 
-@dataclass(frozen=True)
-class AuditedRun:
+class AuditedRun(BaseRequest):
     """Options of the certification of an audit."""
 
     run: Path | None = None
@@ -85,6 +84,10 @@ class AuditedRun:
     answers: Path | None = None
     """In a repetition the folder that is repeated, whose answers of outside verifiers are taken
     as they are."""
+
+
+class RepeatedProofs(AuditedRun, FitOptions):
+    """Options of a repetition of what belongs to no audit."""
 
 
 def carry_out(call: Call) -> CertifyResult | QueryResult:
@@ -119,7 +122,11 @@ def repeat(call: Call, folder: Path) -> CertifyResult:
             f"{folder} holds proofs beside another audit than the one in {run}: "
             "put it back into its run"
         )
-    result: CertifyResult = work.carry_out(replace(call, options=AuditedRun(run, answers=folder)))
+    if run is None:
+        options: AuditedRun = RepeatedProofs(answers=folder, expect=call.options.expect)
+    else:
+        options = AuditedRun(run=run, answers=folder)
+    result: CertifyResult = work.carry_out(replace(call, options=options))
     return result
 
 

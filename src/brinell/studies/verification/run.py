@@ -17,7 +17,7 @@ from brinell.core.record import Records, claimed_columns
 from brinell.core.version import VERSION
 from brinell.engine.model_process import Code, running
 from brinell.engine.progress import SilentProgress
-from brinell.engine.request import IN_MEMORY
+from brinell.engine.request import IN_MEMORY, FitOptions
 from brinell.engine.toml import parse_request
 from brinell.plugins import ForeignCodeError
 from brinell.store.folder import MANIFEST, REQUEST, fitting, read_json
@@ -236,11 +236,15 @@ def _verify_study(
         coverage = "it was made again, whole, from the folders that it names"
         return _result(folder, comparison, Statements(verified=[DERIVED], coverage=coverage))
 
+    # Of the options, what was expected of the models decides what the folder says.
+    options = study.options and study.options()
+    if isinstance(options, FitOptions):
+        options = options.model_copy(update={"expect": recorded.get("expect")})
     repeated_call = replace(
         call,
         study=study,
         request=request,
-        options=study.options and study.options(),
+        options=options,
         command=str(recorded.get("command")),
         progress=SilentProgress(),
     )
