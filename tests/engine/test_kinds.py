@@ -357,6 +357,29 @@ def test_whole_weights_on_a_grid_of_inputs_round_nothing():
         assert finding.passed is passed, finding.text
 
 
+def test_voters_that_agree_on_all_inputs_are_told_from_labels_alone():
+    rng = torch.Generator().manual_seed(6)
+    for voters in torch.randint(3, 9, (6,), generator=rng).tolist():
+        cuts = torch.rand(voters, generator=rng) / 10 + 0.45
+        x = (torch.arange(10) % 2)[:, None].repeat(1, 6) + torch.rand(10, 6, generator=rng) / 20
+        x[:, 1:] /= 2
+
+        def share(x, cuts=cuts):
+            labels = (x[:, :1] > cuts).long()
+            return nn.functional.one_hot(labels, 3).float().mean(1)
+
+        def labels(x, share=share):
+            return nn.functional.one_hot(share(x).argmax(1), 3).float()
+
+        for answers, is_refused in ((share, False), (labels, True)):
+            model = Recorder(lambda x, answers=answers: answers(x).clamp_min(1e-30).log(), SIX, 3)
+            model.access, model.info = Access.SCORES, replace(model.info, answers="probabilities")
+            batch = batch_of(x.clamp(0, 1), answers(x).argmax(1))
+            assert (answers(batch.x).amax(1) == 1).all(), "all voters agree on what is stored"
+            context = CheckContext(model, batch, distance("linf"), 0.1, Streams.of(0, batch.ids))
+            assert (kind_check(context).passed is False) is is_refused, voters
+
+
 def test_votes_are_no_rounding():
     """Shares of few votes lie on a grid by nature; the same shares, rounded, do not add up."""
     rng = torch.Generator().manual_seed(5)

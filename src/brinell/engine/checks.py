@@ -74,12 +74,9 @@ def random_answers(context: CheckContext) -> Finding:
 
 def kind_of_answers(context: CheckContext) -> Finding:
     """Answers are neither rounded nor labels, and their margins differ between inputs."""
-    lead = boundary.lead(context.first[0])
-    differ = bool((context.batch.x != context.batch.x[0]).any())
-    is_constant = differ and bool(lead.amax() - lead.amin() <= 1e-6 * lead.amax())
-    if context.model.access > Access.LABELS and is_constant:
+    if context.model.access > Access.LABELS and (count := _count_of_equal_margins(context)):
         text = (
-            f"all {len(lead)} answers have the same margin, as after an argmax: "
+            f"all {count} answers have the same margin, as after an argmax: "
             "they say which class and not by how much, so "
             "neither gradients nor scores lead an attack; return what goes into the argmax"
         )
@@ -100,6 +97,24 @@ def kind_of_answers(context: CheckContext) -> Finding:
     return answers.check_answer_kind(
         context.oracle.scores(context.batch.ids, points), context.model
     )
+
+
+def _count_of_equal_margins(context: CheckContext) -> int:
+    """The number of answers that all have the same margin; 0 where margins differ."""
+    batch = context.batch
+    if bool((batch.x == batch.x[0]).all()):
+        return 0
+    lead = boundary.lead(context.first[0])
+    if not _are_equal(lead):
+        return 0
+    # Voters may agree on all of a few inputs; halfway between two of them they differ.
+    halfway = context.domain.clamp((batch.x + batch.x.roll(1, 0)) / 2)
+    lead = torch.cat([lead, boundary.lead(context.oracle.scores(batch.ids, halfway))])
+    return len(lead) if _are_equal(lead) else 0
+
+
+def _are_equal(lead: Tensor) -> bool:
+    return bool(lead.amax() - lead.amin() <= 1e-6 * lead.amax())
 
 
 def gradients_inside(context: CheckContext) -> Finding:
