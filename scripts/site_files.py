@@ -14,6 +14,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from markdown.extensions.toc import slugify
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -108,7 +109,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             start, *sections = re.split(r"^## ", markdown, flags=re.MULTILINE)
             parts = [section.partition("\n") for section in sections[1:]]
             folded = [
-                f'<details markdown="1"><summary>{name}</summary>\n{text}\n</details>\n'
+                f'<details markdown="1" id="{slugify(name, "-")}"><summary>{name}</summary>\n'
+                f"{text}\n</details>\n"
                 for name, _, text in parts
             ]
             markdown = "\n".join([start, *(f"## {section}" for section in sections[:1]), *folded])
