@@ -31,7 +31,7 @@ CEILINGS = {
     ("models", "datasets"): 4_790,  # goal 4,600
     ("rlab",): 2_370,  # goal 2,100
     ("training",): 890,  # goal 800
-    ("engine",): 5_720,  # goal 3,300
+    ("engine",): 5_730,  # goal 3,300
     ("store",): 1_030,  # goal 950
     ("analysis",): 2_450,  # goal 1,900
     ("reports",): 1_900,

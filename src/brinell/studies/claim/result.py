@@ -252,7 +252,8 @@ class ClaimResult(ReportedResult, ClaimingResult):
         yield "findings of failed checks", failures or "none"
         yield "model", Code(self.model_digest)
         yield "data", Code(self.data.digest)
-        yield "run", Code(f"{self.request.run}, {self.run_digest}")
+        yield "run", Code(self.run_digest)
+        yield "folder of the run", Claimed(self.request.run)
         yield "finished", Claimed(self.date)
 
     def places(self) -> Iterator[str]:

@@ -113,6 +113,10 @@ def sources(folder: Path, manifest: Mapping[str, Any]) -> list[Path]:
     digest that the claim holds.
     """
     origin = manifest["source"]
+    if origin["path"] != manifest["request"]["run"]:
+        raise RequestError(
+            f"{folder} is asked for one run and names another as its source: one of both was changed"
+        )
     for place in (folder.absolute().parent, user_path(origin["path"])):
         if (place / MANIFEST).is_file() and digest(place / MANIFEST) == origin["manifest"]:
             return [place]
