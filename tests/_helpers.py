@@ -181,8 +181,9 @@ def plan_of(models: Any, x: Any, y: Any, *, domain: Domain | None = None, **requ
     )
 
 
-def run_plan(plan: Plan, out: Any, *, resume: bool = False) -> Run:
-    return audits.run_audit(plan, out, SilentProgress(), command="from a test", resume=resume)
+def run_plan(plan: Plan, out: Any, *, resume: bool = False, progress: Any = None) -> Run:
+    progress = progress or SilentProgress()
+    return audits.run_audit(plan, out, progress, command="from a test", resume=resume)
 
 
 def run_audit(

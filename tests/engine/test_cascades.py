@@ -1,10 +1,12 @@
 """Stages by name, and stages that are kept to the samples near the boundary."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
 
-from _helpers import Recorder, cells_of, run_audit, states_of, threshold
+from _helpers import Recorder, cells_of, plan_of, run_audit, run_plan, states_of, threshold
 from brinell.core.checks import Code
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
@@ -12,6 +14,7 @@ from brinell.core.model import Access
 from brinell.engine.adaptive import MASKING
 from brinell.engine.attack_names import CASCADES, PRESETS
 from brinell.engine.cascade import Turn, build_stages
+from brinell.engine.progress import SilentProgress
 
 R, B = "robust", "broken"
 
@@ -201,3 +204,63 @@ def test_turns_that_make_no_sense_are_refused():
     ):
         with pytest.raises(RequestError, match=spec.partition("=")[0]):
             build_stages((f"pgd?{spec}",))
+
+
+class Lines(SilentProgress):
+    """Keeps the notes of a run."""
+
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+def linear_model(rng):
+    """A linear network of some classes on five values."""
+    classes = int(rng.integers(2, 5))
+    weights = torch.from_numpy(rng.normal(size=(classes, 5))).float()
+    domain = Domain(kind="vector", shape=(5,))
+    return Recorder(lambda x: (x - 0.5) @ weights.T, domain, classes)
+
+
+def test_who_stops_at_eps_breaks_as_small_budgets_as_who_does_not(tmp_path, subtests):
+    rng = np.random.default_rng(5)
+    for number, attack in enumerate(("ray-s?steps=400", "fab?steps=30", "boundary-walk?steps=6")):
+        with subtests.test(attack):
+            model = linear_model(rng)
+            x = rng.uniform(size=(12, 5)).astype(np.float32)
+            labels = model.predict(torch.from_numpy(x)).argmax(1).numpy()
+            broken = []
+            for stops in ("false", "true"):
+                run = run_audit(
+                    tmp_path / f"{number}{stops}",
+                    model,
+                    x,
+                    labels,
+                    eps="0.05,0.1,0.2,0.4,0.8",
+                    attack=(f"{attack}&stop_at_eps={stops}",),
+                )
+                rows = run.rows.attack != "clean"
+                broken.append(np.ma.filled(run.rows.broken[rows], np.inf))
+            assert (broken[0] == broken[1]).all() and len(np.unique(broken[0])) > 2
+
+
+def test_a_run_says_at_its_start_what_it_costs_at_most(tmp_path, subtests):
+    rng = np.random.default_rng(6)
+    for number in range(4):
+        attacks = ("fgsm", "apgd-ce?steps=5", "square?steps=20&when=masked", "ray-s?steps=50")
+        chosen = tuple(rng.permutation(attacks)[: rng.integers(1, 5)])
+        with subtests.test(str(chosen)):
+            model, progress = linear_model(rng), Lines()
+            x = rng.uniform(size=(9, 5)).astype(np.float32)
+            labels = model.predict(torch.from_numpy(x)).argmax(1).numpy()
+            labels[0] = (labels[0] + 1) % model.classes
+            plan = plan_of(model, x, labels, eps="0.1,0.3", attack=chosen)
+            run = run_plan(plan, tmp_path / str(number), progress=progress)
+            (line,) = [note for note in progress.notes if "the attacks cost" in note]
+            said = [int(text.replace(",", "")) for text in re.findall(r"([\d,]+) passes", line)]
+            attacked = run.rows.attack != "clean"
+            spent = run.rows.forwards[attacked].sum() + run.rows.backwards[attacked].sum()
+            assert spent <= said[-1] and said == sorted(said)
+            assert len(said) == 1 + any("when" in attack for attack in chosen)

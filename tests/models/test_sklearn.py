@@ -21,7 +21,7 @@ from brinell.core.errors import RequestError
 from brinell.core.model import Access
 from brinell.engine.sources import build_source
 from brinell.engine.spelling import expand_spec
-from brinell.models.sklearn import FORESTS, Sklearn, forest_probabilities
+from brinell.models.sklearn import FORESTS, Answering, Sklearn, forest_probabilities
 from brinell.testing import check_model
 
 skops = library("skops.io")
@@ -91,6 +91,8 @@ def test_trees_that_are_asked_directly_answer_like_their_forest(kind):
         rows = rng.normal(size=(30, 5))
         assert f"{kind.__module__}.{kind.__name__}" in FORESTS
         assert (forest_probabilities(forest, rows) == forest.predict_proba(rows)).all()
+        places = Answering(forest, "predict", lambda values: values)(rows)
+        assert (forest.classes_[places] == forest.predict(rows)).all()
 
 
 def test_two_classes_of_one_score(saved):

@@ -56,8 +56,8 @@ class BoundaryWalk(EveryKind):
     restarts: Count = 8
     """Walks of each sample: the first from noise, the others towards one class after another."""
     stop_at_eps: bool = False
-    """Let go of a sample once it is fooled within eps, instead of looking for its closest
-    adversarial input."""
+    """Let go of a sample once it is fooled within the smallest eps, instead of looking for its
+    closest adversarial input."""
 
     access = Access.GRADIENTS
     distances = frozenset({"linf", "l2", "l1"})

@@ -66,8 +66,8 @@ class FAB(EveryKind):
     beta: Portion = 0.9
     """Step back: from an adversarial point go on at this share of its way from the clean input."""
     stop_at_eps: bool = False
-    """Let go of a sample once it is fooled within eps, instead of looking for its closest
-    adversarial input."""
+    """Let go of a sample once it is fooled within the smallest eps, instead of looking for its
+    closest adversarial input."""
 
     access = Access.GRADIENTS
     distances = frozenset({"linf", "l2", "l1"})

@@ -19,7 +19,7 @@ Deviations:
 - L2, which the paper does not have: signs are scaled to Euclidean length 1. The shortest L2
   perturbation is seldom of equal size everywhere, so it finds less there.
 - After the last stage, at which each block is one value, that stage is repeated, as in the authors'
-  code.
+  code, until no block of it comes nearer. Whatever followed would be asked again.
 """
 
 import math
@@ -46,8 +46,8 @@ class RayS(EveryKind):
     steps: Count = 10_000
     """Queries of each sample."""
     stop_at_eps: bool = False
-    """Stop at the first adversarial example within eps; otherwise a fooled sample goes on, to
-    come closer."""
+    """Stop at the first adversarial example within the smallest eps; otherwise a fooled sample
+    goes on, to come closer."""
 
     access = Access.LABELS
     distances = frozenset({"linf", "l2"})
@@ -65,7 +65,8 @@ class RayS(EveryKind):
         """
         search = _RaySearch(batch, threat)
         for _ in range(self.steps):
-            if not search.keep(oracle.active(search.batch.ids, self.stop_at_eps)):
+            is_open = oracle.active(search.batch.ids, self.stop_at_eps)
+            if not search.keep(is_open & ~search.has_ended):
                 return
             search.update(oracle.labels(search.batch.ids, search.proposals()) != search.batch.y)
 
@@ -100,6 +101,13 @@ class _RaySearch:
         self._stage = torch.zeros(n, dtype=torch.int64, device=device)
         self._block = torch.full((n,), -1, dtype=torch.int64, device=device)
         """Block whose signs are flipped; -1 while the first direction, all ones, is tried."""
+        self._vain = torch.zeros(n, dtype=torch.int64, device=device)
+        """Blocks of the last stage in succession that came no nearer."""
+
+    @property
+    def has_ended(self) -> Tensor:
+        """(n,) bool: samples of which every block of the last stage came no nearer."""
+        return self._vain >= self._d
 
     def keep(self, active: Tensor) -> bool:
         """Drop the samples that are not active (n,) bool; returns False if none is left."""
@@ -117,6 +125,7 @@ class _RaySearch:
                 "_bisecting",
                 "_stage",
                 "_block",
+                "_vain",
                 "_resolution",
             ):
                 setattr(self, name, getattr(self, name)[active])
@@ -149,6 +158,8 @@ class _RaySearch:
         self._best = torch.where(nearer[:, None], self._direction, self._best)
         self._radius = torch.where(nearer, self._upper, self._radius)
         self._bisecting = bisected & ~complete
+        is_last = complete & (self._block >= 0) & (self._stage == self._last_stage)
+        self._vain = torch.where(nearer, 0, self._vain + is_last.long())
         self._advance(complete.nonzero()[:, 0])
 
     def _advance(self, rows: Tensor) -> None:

@@ -58,7 +58,8 @@ class SigmaZero(EveryKind):
     threshold_step: Portion = 0.01
     """By how much the threshold rises or falls, as a share of the step size."""
     stop_at_eps: bool = False
-    """Let go of a sample once it is fooled within eps, instead of looking for fewer changes."""
+    """Let go of a sample once it is fooled within the smallest eps, instead of looking for fewer
+    changes."""
 
     access = Access.GRADIENTS
     distances = frozenset({"l0", "pixels"})

@@ -8,6 +8,8 @@ which asks without being an attack, gets a ledger whose questions may go anywher
 
 from collections.abc import Callable, Sequence
 
+from torch import Tensor
+
 from brinell.core.contracts import Attack, Extras, reach_of
 from brinell.core.eot import Precision
 from brinell.core.errors import TimeUpError
@@ -34,6 +36,7 @@ def attack(
     precision: Precision = "float32",
     strongest: bool = False,
     surrogates: Sequence[Model] = (),
+    least: Tensor | None = None,
     on_pass: OnPass | None = None,
 ) -> tuple[Ledger, Extras]:
     """Attack a batch by a method; return the ledger, which judged it, and what the method says
@@ -51,6 +54,7 @@ def attack(
         precision: precision of gradients away from the boundary.
         strongest: whether to keep the inputs of the largest margins (`Ledger.strongest`).
         surrogates: networks whose gradients the attack may follow.
+        least: (n,) the smallest budgets of interest, where a minimal attack that stops at eps stops.
         on_pass: told of each batch of queries; a TimeUpError that it raises ends the attack, and
             what was found so far stands in the ledger.
 
@@ -71,6 +75,7 @@ def attack(
         precision=precision,
         strongest=strongest,
         surrogates=surrogates,
+        least=least,
         on_pass=on_pass,
     )
 

@@ -104,6 +104,8 @@ class Ledger:
         strongest: whether to keep, of samples without a success, the input of the largest margin;
             it costs a copy of what improves.
         surrogates: networks whose gradients the attack may follow.
+        least: (n,) the smallest budgets of interest, by default those of the threat: a minimal
+            attack that stops at eps stops there.
         on_pass: called with (forwards, backwards) after each batch, for progress.
     """
 
@@ -122,6 +124,7 @@ class Ledger:
         precision: Precision = "float32",
         strongest: bool = False,
         surrogates: Sequence[Model] = (),
+        least: Tensor | None = None,
         on_pass: Callable[[int, int], None] | None = None,
     ) -> None:
         n, device = len(batch), batch.x.device
@@ -135,6 +138,8 @@ class Ledger:
             criterion=threat.criterion.select(torch.arange(n, device=device)),
         )
         self._limit = self._threat.eps + self._threat.tolerance()
+        lowest = self._threat if least is None else replace(self._threat, eps=least)
+        self._least = lowest.eps + lowest.tolerance()
         self._slack = threat.domain.slack
         self._domain = threat.domain
         self._is_free = threat.domain.is_free
@@ -258,6 +263,8 @@ class Ledger:
         if self._minimal and not stop_at_eps:
             return self.affordable(ids)
         robust = self.best.first_success[ids] == 0
+        if self._minimal:
+            robust = self.best.distance[ids] > self._least[ids]
         return robust if self._queries is None else robust & self.affordable(ids)
 
     def _remaining(self, ids: Tensor, stop_at_eps: bool = False) -> Tensor | None:

@@ -1,6 +1,15 @@
-"""Numbers as people type them."""
+"""Numbers as people type them, and durations as people read them."""
 
 from fractions import Fraction
+
+NBSP = "\u00a0"
+
+
+def seconds(value: float) -> str:
+    """A duration in seconds, minutes or hours, as `7.5 min`."""
+    if value < 60:
+        return f"{value:.1f}{NBSP}s"
+    return f"{value / 60:.1f}{NBSP}min" if value < 3600 else f"{value / 3600:.1f}{NBSP}h"
 
 
 def parse_decimal(text: str) -> float:

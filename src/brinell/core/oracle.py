@@ -91,7 +91,7 @@ class Oracle:
     active: Callable[..., Tensor]
     """`active(ids, stop_at_eps=False)`: (n,) bool, which samples are still worth a query: with
     budget left and not yet fooled. A minimal attack goes on with the fooled ones, to come
-    closer, unless it says that it stops at eps."""
+    closer, unless it says that it stops at eps: then until they are within the smallest budget."""
     remaining: Callable[..., Tensor | None]
     """`remaining(ids, stop_at_eps=False)`: the rows (m,) int64 that are active, None where all
     are. It reads nothing back from a device as long as no sample was fooled since the last call

@@ -107,6 +107,7 @@ def run_attack(
         eot=stage.eot,
         precision=plan.request.precision,
         surrogates=setting.surrogates if follows_surrogates(stage.attack) else (),
+        least=levels[:, 0],
         on_pass=setting.on_pass,
     )
     # A minimal attack found the smallest budget itself.

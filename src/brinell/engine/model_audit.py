@@ -22,6 +22,7 @@ from brinell.engine.piece import Piece, PieceAnswer
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.probe_ahead import AHEAD
 from brinell.engine.progress import Progress
+from brinell.engine.stage_costs import cost_text, costs_of
 from brinell.engine.stage_run import StageRun
 from brinell.engine.state import State, draw_shares, spared_samples
 from brinell.engine.time_limit import TimeLimit
@@ -78,6 +79,7 @@ class ModelAudit:
         self.checks.begin()
         try:
             state = yield from self._check_clean()
+            self._say_cost(state)
             self.limit.begin_share(len(self.plan.models) - self.plan.models.index(self.source))
             failed = yield from self.checks.failed_checks(state)
             self._note_skipped_stages()
@@ -126,6 +128,19 @@ class ModelAudit:
             )
             self.audited.note(CLEAN, [Remark("rejected", text)])
         return state
+
+    def _say_cost(self, state: State) -> None:
+        """Say what the attacks cost at most, at the pace of the clean inputs."""
+        clean = self.audited.rows[CLEAN]
+        paces = clean.seconds[clean.forwards > 0] / clean.forwards[clean.forwards > 0]
+        if not len(paces):
+            return
+        # The first group may wait for files and for the device.
+        pace = float(paces.min())
+        right = replace(self.plan, ids=self.plan.ids[state.correct])
+        text = cost_text(list(costs_of(right, self.source, pace)))
+        share = " on one worker" if self.spread > 1 else ""
+        self.progress.note(f"{self.source.name}: the attacks cost {text}{share}")
 
     def _note_skipped_stages(self) -> None:
         """Say which stages cannot run on this model, once for each reason."""

@@ -147,8 +147,9 @@ class Answering:
         """Scores, or the place of the predicted class among the classes."""
         kind = type(self.estimator)
         is_forest = f"{kind.__module__}.{kind.__name__}" in FORESTS
-        if is_forest and self.method == "predict_proba" and np.isfinite(rows).all():
-            return forest_probabilities(self.estimator, rows)
+        if is_forest and np.isfinite(rows).all():
+            scores = forest_probabilities(self.estimator, rows)
+            return scores.argmax(1) if self.method == "predict" else scores
         with warnings.catch_warnings():
             # scikit-learn warns of rows without names where it was fitted with some; they are
             # matched when the model is opened.

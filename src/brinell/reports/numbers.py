@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from brinell.analysis.inference import Rank
+from brinell.core.numbers import seconds
 from brinell.reports.values import (
     Claimed,
     Code,
@@ -59,15 +60,6 @@ def short(value: float | None) -> str:
     if value is None:
         return NONE
     return whole(round(value)) if abs(value) >= 1000 else f"{value:.3g}".replace("-", "−")
-
-
-def seconds(value: float | None) -> str:
-    """A duration in seconds, minutes or hours."""
-    if value is None:
-        return NONE
-    if value < 60:
-        return f"{value:.1f}{NBSP}s"
-    return f"{value / 60:.1f}{NBSP}min" if value < 3600 else f"{value / 3600:.1f}{NBSP}h"
 
 
 def p_value(value: float | None) -> str:
@@ -173,7 +165,7 @@ WRITERS: dict[type, Callable[[Any], str]] = {
     Rank: _rank,
     Span: lambda value: interval(value.low, value.high),
     PValue: lambda value: p_value(value.value),
-    Seconds: lambda value: seconds(value.value),
+    Seconds: lambda value: NONE if value.value is None else seconds(value.value),
     Claimed: lambda value: f"{value.text}{NBSP}†",
     Link: lambda value: value.text,
     Code: lambda value: value.text,

@@ -3,20 +3,18 @@ few passes.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from brinell.analysis.folder_result import Result
-from brinell.engine.adaptive import conditions
 from brinell.engine.group_attack import predict
 from brinell.engine.plan import ModelSource, Plan
-from brinell.reports.numbers import counted, distance, listed, seconds, whole
+from brinell.engine.stage_costs import Cost, cost_text, costs_of
+from brinell.reports.numbers import counted, distance, listed
 from brinell.reports.values import Note, Report, Seconds, Table
 from brinell.studies.result import ReportedResult
 
 PASSES = 64
 """Samples whose answers show the pace of a model."""
-BACKWARD = 2.0
-"""The time of a backward evaluation, in forward ones."""
 
 
 class PlannedCell(Result):
@@ -39,6 +37,12 @@ class PlannedCell(Result):
     """True if the stage waits for an alarm that is not certain beforehand."""
     skipped: str | None
     """Why the attack cannot run on this model; null where it can."""
+
+    @property
+    def cost(self) -> Cost:
+        """Its cost."""
+        passes = self.forwards_at_most + self.backwards_at_most
+        return Cost(passes, self.seconds_at_most, self.waits)
 
 
 class PlanResult(ReportedResult):
@@ -67,11 +71,7 @@ class PlanResult(ReportedResult):
         for model in dict.fromkeys(cell.model for cell in self.cells):
             cells = [cell for cell in self.cells if cell.model == model]
             own = [cell for cell in runs if cell.model == model]
-            certain = [cell for cell in own if not cell.waits]
-            sentence = f"{model}: at most {_cost(certain)}"
-            if len(own) > len(certain):
-                sentence += f", up to {_cost(own)} if a check fails, as where gradients are missing"
-            sentences.append(f"{sentence}.")
+            sentences.append(f"{model}: {cost_text([cell.cost for cell in own])}.")
             for reason in dict.fromkeys(
                 cell.skipped for cell in cells if cell.skipped and not cell.waits
             ):
@@ -109,13 +109,6 @@ class PlanResult(ReportedResult):
         )
 
 
-def _cost(cells: Sequence[PlannedCell]) -> str:
-    """The passes and the time of attacks at most."""
-    most = sum(cell.forwards_at_most + cell.backwards_at_most for cell in cells)
-    times = [cell.seconds_at_most for cell in cells if cell.seconds_at_most is not None]
-    return f"{whole(most)} passes{f', {seconds(sum(times))}' if times else ''}"
-
-
 def estimate_plan(plan: Plan) -> PlanResult:
     """The plan and its cost."""
     return PlanResult(
@@ -142,25 +135,15 @@ def _cells(plan: Plan, source: ModelSource) -> Iterator[PlannedCell]:
             predict(model, x, plan.request.batch_size)
             pace = (time.perf_counter() - start) / max(1, len(x))
 
-    # Stages that an alarm starts for certain are no surprise.
-    plain = {stage.name for stage in plan.stages if not stage.waits}
-    certain = conditions(
-        (),
-        incomplete=bool(plain & source.skipped.keys()),
-        repaired=None,
-        labels_only=source.facts["access"] == "labels",
-    )
-
-    for stage in plan.stages:
+    for stage, cost in zip(plan.stages, costs_of(plan, source, pace), strict=True):
         forwards, backwards = plan.cost(source, stage)
-        waits = stage.gradient != "own" or stage.turn.when not in (None, *certain)
         yield PlannedCell(
             model=source.name,
             attack=stage.name,
             label=stage.short,
             forwards_at_most=forwards,
             backwards_at_most=backwards,
-            seconds_at_most=None if pace is None else pace * (forwards + BACKWARD * backwards),
-            waits=waits,
+            seconds_at_most=cost.seconds,
+            waits=cost.waits,
             skipped=source.skipped.get(stage.name),
         )

@@ -29,9 +29,10 @@ from brinell.analysis.results import (
 )
 from brinell.analysis.robust_accuracy import rate, share, summarise_model, with_classes
 from brinell.analysis.statements import Statement
+from brinell.core.numbers import seconds
 from brinell.core.record import Array, Columns, column
 from brinell.manifest import Amount, Count, DataFacts, Facts
-from brinell.reports.numbers import counted, distance, percent, seconds, whole
+from brinell.reports.numbers import counted, distance, percent, whole
 from brinell.reports.statements import changes_sentence, class_sentence, losses_sentence, sentence
 from brinell.reports.values import (
     Claimed,

@@ -5,8 +5,9 @@ between pixels does.
 from pydantic import Field
 
 from brinell.analysis.results import Share
+from brinell.core.numbers import seconds
 from brinell.reports.distances import class_distances, nearness_sentence
-from brinell.reports.numbers import counted, seconds
+from brinell.reports.numbers import counted
 from brinell.reports.values import Measure, Note, Report, Step, Table
 from brinell.studies.result import ReportedResult
 
