@@ -1,4 +1,4 @@
-"""What the stages of an audit cost a model at most, said before they are run."""
+"""The cost of the stages of an audit at most, said before they are run."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
