@@ -143,10 +143,10 @@ def test_causes_are_told_where_they_are_known():
             failed(findings) == {Code.BATCH, Code.MODE}
             and "the model, net, net.0 and 4 more" in findings[Code.MODE].text
         )
-        assert (
-            "batch norm in training mode" in findings[Code.BATCH].text
-            and "--batch-size 1" in findings[Code.BATCH].text
-        )
+        text = findings[Code.BATCH].text
+        assert "batch norm in training mode" in text and "fails on one alone" in text
+    text = probe(BatchNormed(mlp(6, 3)))[0][Code.BATCH].text
+    assert "batch norm without statistics" in text and "evaluation mode" not in text
     assert "it normalises by the batch" not in probe(Median(mlp(6, 3)))[0][Code.BATCH].text
 
     def strict(net, x):
@@ -156,6 +156,7 @@ def test_causes_are_told_where_they_are_known():
 
     findings, _ = probe(other(strict)(mlp(6, 3)))
     assert failed(findings) == {Code.BATCH} and "fails on one alone" in findings[Code.BATCH].text
+    assert "--batch-size" not in findings[Code.BATCH].text, "which would ask for one alone"
 
 
 def test_healthy_models_pass_and_cost_little():

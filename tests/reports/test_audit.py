@@ -147,11 +147,12 @@ def test_checks_are_one_sentence_and_one_note(make, synthetic):
     assert [row[0] for row in tables(report)["checks"].rows[:2]] == list(failed)
 
 
-def steps(make, robust, *, n=200, total=200, weak=None, checks=(), **changes):
+def steps(make, robust, *, n=200, total=200, weak=None, checks=(), access="gradients", **changes):
     """The commands of a model with these counts of robust samples at two budgets, of 200 in three
     classes."""
     run = Run.open(make({"net": breaks(60, 0)}, np.arange(60) % 3, [0.1, 0.2], CLASSES, **changes))
     run.manifest["data"]["total"] = total
+    run.manifest["models"][0]["access"] = access
     model = open_folder(run.path).models[0]
     rates = [rate(k, n, eps=eps) for k, eps in zip(robust, (0.1, 0.2), strict=True)]
     model = model.model_copy(
@@ -196,6 +197,15 @@ def test_the_next_step_is_what_changes_most(make):
         "a floor can fail"
     )
     assert steps(make, (0, 0)) == [f"{harden} 26/255"], "no gate that can never fail"
+    labels = [CheckResult(code="kind-of-answers", passed=False, text="t")]
+    assert steps(make, (150, 90), checks=labels)[:2] == [
+        f"{repetition} --attack plus",
+        f"{harden} 51/255",
+    ]
+    assert steps(make, (150, 90), checks=labels, access="labels") == [
+        f"{repetition} --attack hop-skip-jump",
+        f"{gate} {floors[2]:g} --eps 51/255",
+    ], "nothing that needs gradients"
 
 
 def test_classes_that_are_alike_are_not_said_to_differ(make):

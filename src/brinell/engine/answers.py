@@ -110,7 +110,8 @@ def check_answer_kind(logits: Tensor, model: Model) -> Finding:
     """
     if model.access == Access.LABELS:
         text = (
-            "answers are labels alone, so how near another class comes does not show: return scores"
+            "answers are labels alone, so how near another class comes does not show: return scores "
+            "if there are any"
         )
         return Finding(
             code=Code.ANSWERS, passed=False, text=text, cause="the answers are labels alone"

@@ -147,15 +147,15 @@ def answers_by_batch(context: CheckContext) -> Finding:
     # In other batches and rows, and some of them alone.
     first = context.answers[0]
     second = context.regrouped
-    cause = ": it normalises by the batch (batch norm in training mode)" if repeat.by_batch else ""
-    remedy = (
-        "; put the model in evaluation mode, or ask for one input at a time with --batch-size 1"
-    )
+    training = context.model.info.training
+    mode = "in training mode" if training is not None and training() else "without statistics"
+    cause = f": it normalises by the batch (batch norm {mode})" if repeat.by_batch else ""
     try:
         sample, single = context.singles
     except ModelError as error:
         text = (
-            f"the model answers inputs in company and fails on one alone ({error}){cause}{remedy}"
+            f"the model answers inputs in company and fails on one alone ({error}){cause}; it has "
+            "no answer to one input, which an attack changes"
         )
         return Finding(code=Code.BATCH, passed=False, text=text)
 
@@ -174,7 +174,7 @@ def answers_by_batch(context: CheckContext) -> Finding:
             f"({changed} class{'' if changed == 1 else 'es'} changed), and "
             f"{int((single_difference > limit).sum())} of {len(sample)} alone{cause}; "
             "what an attack reaches depends on the batch size and on which "
-            f"samples are left{remedy}"
+            "samples are left; ask for one input at a time with --batch-size 1"
         )
     return Finding(code=Code.BATCH, passed=figure <= limit, text=text, figure=figure, limit=limit)
 

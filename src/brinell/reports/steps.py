@@ -3,7 +3,7 @@ change.
 """
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from brinell.analysis.indicators import not_made
@@ -63,6 +63,11 @@ def _steps(manifest: Mapping[str, Any], model: ModelResult, index: int) -> Itera
             "Attack by labels alone: the scores do not lead to the boundary.",
             f"{AGAIN} --attack 'ray-s?steps=100000'",
         )
+    elif last.k and failed & BROKEN.keys() and _entry(manifest, model)["access"] == "labels":
+        yield Step(
+            "Attack by labels in another way: the model gives no scores.",
+            f"{AGAIN} --attack hop-skip-jump",
+        )
     elif last.k and failed & BROKEN.keys():
         yield Step(
             "Attack harder: the failed checks say that attacks were misled.",
@@ -119,11 +124,10 @@ def _improvements(manifest: Mapping[str, Any], model: ModelResult, index: int) -
         for rate, text in zip(model.robust_accuracy, model.eps_text, strict=True)
         if rate.eps > 0 and (rate.value or 0.0) < half
     ]
-    spec, data = (
-        str(next(m["spec"] for m in manifest["models"] if m["name"] == model.model)),
-        str(manifest["data"]["spec"]),
-    )
-    if broken and model.distance in ("linf", "l2") and not (spec + data).count(IN_MEMORY):
+    entry, data = _entry(manifest, model), str(manifest["data"]["spec"])
+    spec = str(entry["spec"])
+    trains = model.distance in ("linf", "l2") and entry["access"] == "gradients"
+    if broken and trains and not (spec + data).count(IN_MEMORY):
         norm = "" if model.distance == "linf" else " --norm l2"
         train = " --train TRAINING_DATA" if ":" in data else ""
         command = (
@@ -135,6 +139,12 @@ def _improvements(manifest: Mapping[str, Any], model: ModelResult, index: int) -
             "of its accuracy is left.",
             command,
         )
+
+
+def _entry(manifest: Mapping[str, Any], model: ModelResult) -> Mapping[str, Any]:
+    """The entry of a model in the manifest."""
+    entries: Sequence[Mapping[str, Any]] = manifest["models"]
+    return next(entry for entry in entries if entry["name"] == model.model)
 
 
 def floor(rate: Rate) -> float:
