@@ -326,3 +326,41 @@ def test_a_loop_without_an_end_is_ended(tmp_path, monkeypatch, turns):
         else:
             with pytest.raises(RequestError, match="a loop without an end"):
                 Onnx(path=str(tmp_path / "m.onnx"))(IMAGE)
+
+
+def test_a_batch_of_one_inside_is_asked_sample_by_sample(tmp_path, subtests):
+    """Reshapes drawn at random: those that hold a batch of one work and say so, others say
+    nothing.
+    """
+    rng = np.random.default_rng(4)
+    for number in range(8):
+        holds, inner = bool(number % 2), rng.choice([2, 5, 10])
+        first = 1 if holds else rng.choice([-1, 0])
+        sides = [first, 60 // inner, inner if first < 0 or rng.integers(2) else -1]
+        shape = np.array(sides, dtype=np.int64)
+        back = np.array([1 if holds and rng.integers(2) else 0, -1], dtype=np.int64)
+        with subtests.test(str((sides, back.tolist()))):
+            graph = helper.make_graph(
+                [
+                    helper.make_node("Reshape", ["x", "shape"], ["parts"]),
+                    helper.make_node("Reshape", ["parts", "back"], ["flat"]),
+                    helper.make_node("MatMul", ["flat", "weight"], ["logits"]),
+                ],
+                "graph",
+                [helper.make_tensor_value_info("x", FLOAT, ("n", 3, 4, 5))],
+                [helper.make_tensor_value_info("logits", FLOAT, None)],
+                [
+                    onnx.numpy_helper.from_array(array, name)
+                    for name, array in (("shape", shape), ("back", back), ("weight", WEIGHT))
+                ],
+            )
+            opsets = [helper.make_opsetid("", 17)]
+            path = tmp_path / f"{number}.onnx"
+            onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+            for gradients in (False, True):
+                model = Onnx(path=str(path), gradients=gradients)(IMAGE)
+                assert torch.allclose(model.predict(X), LOGITS, atol=1e-5)
+                if not gradients:
+                    assert any("sample by sample" in note for note in model.info.notes) == holds
+                else:
+                    assert model.access == Access.GRADIENTS

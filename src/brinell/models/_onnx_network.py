@@ -94,6 +94,7 @@ def convert(model: FunctionModel, file: Path, preprocessing: Mapping[str, Any]) 
         return _compared(model, module, preprocessing)
     except Exception:
         # A reshape in it may hold the number of inputs that the file was exported for.
+        size = size or source.batch
         if size is None:
             raise
         return _compared(model, FixedBatch(module, size), preprocessing)

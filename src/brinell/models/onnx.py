@@ -5,14 +5,15 @@ become possible. If the converted network does not give the answers of ONNX Runt
 inputs, a note says so, and the scores remain.
 
 The file takes one array of numbers, with the samples along its first axis. If that axis has a fixed
-length, inputs are sent in batches of that length, the last one filled up with copies. If the file
-takes flattened inputs, (784,) or (784, 1) for (1, 28, 28), they are sent in row order. Notes report
-both.
+length, inputs are sent in batches of that length, the last one filled up with copies; one by one
+where something inside, such as a Reshape, holds a batch of one. If the file takes flattened inputs,
+(784,) or (784, 1) for (1, 28, 28), they are sent in row order. Notes report all of this.
 """
 
 import ast
 import json
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -27,7 +28,7 @@ from brinell.core.file_content import check_graph
 from brinell.core.model import Model
 from brinell.core.settings import Checked, Range
 from brinell.core.user_files import existing_path
-from brinell.models._answers import Kind, LogitModel
+from brinell.models._answers import Kind, LogitModel, random_inputs
 from brinell.models._class_order import names_of_json
 from brinell.models._detections import Decoder, decode_raw, open_decoder
 from brinell.models._function import ARRAYS, FunctionModel
@@ -150,6 +151,11 @@ class Network:
             self.notes += (
                 f"{name} was exported for batches of {self.batch}, and is asked in such batches",
             )
+        elif self._holds_one(random_inputs(domain, 2).numpy()):
+            self.batch = 1
+            self.notes += (
+                f"{name} holds a batch of one inside, as in a Reshape, and is asked sample by sample",
+            )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Network":
         """The function around a second session of the same network."""
@@ -164,15 +170,28 @@ class Network:
         twin.session = type(self.session)(content, options, providers=self.session.get_providers())
         return twin
 
-    def __call__(self, x: Array) -> Any:
-        """The scores; whole numbers beside them, such as labels, are left out."""
+    def _holds_one(self, pair: Array) -> bool:
+        """True if the file answers one input and not two, whatever it declares."""
+        try:
+            return any(len(array) != len(pair) for array in self._arrays(pair))
+        except RequestError:
+            raise
+        except Exception:
+            with suppress(Exception):
+                return all(len(array) == 1 for array in self._arrays(pair[:1]))
+        return False
+
+    def _arrays(self, x: Array) -> list[Array]:
+        """The outputs for inputs in the layout of the data."""
         rows = np.ascontiguousarray(np.moveaxis(x, 1, -1) if self.last else x, self.dtype)
         rows = rows if self.sides is None else rows.reshape(len(rows), *self.sides)
-        arrays = in_batches(
+        return in_batches(
             lambda part: run_session(self.session, self.outputs, self.input, part), rows, self.batch
         )
 
-        pairs = zip(self.outputs, arrays, strict=True)
+    def __call__(self, x: Array) -> Any:
+        """The scores; whole numbers beside them, such as labels, are left out."""
+        pairs = zip(self.outputs, self._arrays(x), strict=True)
         scores = {
             name: array
             for name, array in pairs
