@@ -14,7 +14,9 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from scipy.special import ndtr
+from torch import nn
 
 from benchmarks.simulation import MEASURES, draw_uniform
 from brinell.analysis.compare import paired
@@ -29,7 +31,11 @@ from brinell.analysis.robust_accuracy import rate, share
 from brinell.analysis.standing import leading, standing
 from brinell.analysis.statements import KindName, Statement
 from brinell.analysis.total_drops import decompose
+from brinell.core.domain import Domain
 from brinell.core.record import Array
+from brinell.engine.fit import Fit, FormSearch
+from brinell.models._torch_model import TorchModel
+from brinell.studies.doctor.run import compare_forms
 
 SIZES = 10, 100, 1000, 10_000
 """Samples of each class, or of each model."""
@@ -478,6 +484,44 @@ def _changes(levels: Array, n: int, rng: np.random.Generator) -> Array:
     return -(margins < levels[:, None]).astype(float)
 
 
+# Forms of inputs and labels
+
+
+def simulate_forms(repetitions: int, rng: np.random.Generator) -> Iterator[Cell]:
+    """A network in the right form, whose labels are right or drawn at random; and one that wants
+    other inputs.
+    """
+    for n in (10, 50, 200):
+        false: list[bool] = []
+        power: list[bool] = []
+        for _ in range(repetitions // 3):
+            share_right = rng.choice([0.0, 0.3, 0.6, 0.9])
+            statement = compare_forms(_search(n, share_right, 0.0, 1.0, rng))
+            false.append(statement is not None and statement.supported)
+            statement = compare_forms(_search(n, 0.9, 0.5, 0.25, rng))
+            power.append(statement is not None and statement.supported)
+        yield Cell("fits", f"{n} samples", _percent(false), _percent(power))
+
+
+def _search(
+    n: int, share_right: float, centre: float, width: float, rng: np.random.Generator
+) -> Fit:
+    """What the forms show of a random network of five classes that wants inputs less a centre,
+    divided by a width; the other labels are drawn at random.
+    """
+    network = nn.Sequential(nn.Flatten(), nn.Linear(48, 5, bias=False))
+    weights: Any = network[1].weight
+    weights.data = torch.from_numpy(rng.normal(size=(5, 48))).float()
+    domain = Domain(kind="image", shape=(3, 4, 4))
+    model = TorchModel(network.eval(), domain, 5, name="network")
+    x = torch.from_numpy(rng.random((n, 3, 4, 4), dtype=np.float32))
+
+    with torch.no_grad():
+        answers = model.predict((x - centre) / width).argmax(1).numpy()
+    labels = np.where(rng.random(n) < share_right, answers, rng.integers(5, size=n))
+    return FormSearch(model, x, labels).run()
+
+
 SIMULATIONS: Mapping[Callable[[int, np.random.Generator], Iterator[Cell]], tuple[KindName, ...]] = {
     simulate_classes: ("weakest", "strongest"),
     simulate_alike: ("alike",),
@@ -490,6 +534,7 @@ SIMULATIONS: Mapping[Callable[[int, np.random.Generator], Iterator[Cell]], tuple
     simulate_families: ("rose", "fell"),
     simulate_evasions: ("evades",),
     simulate_drops: ("matters",),
+    simulate_forms: ("fits",),
 }
 """Each simulation with the kinds that it has rows for."""
 

@@ -172,8 +172,8 @@ def test_a_fall_says_what_was_lost_and_how_far(synthetic):
     before, after = side(synthetic, broken=20), side(synthetic, broken=23)
     clean, robust = against_baseline(result(after), result(before), compare(after, before), 0.02)
     assert (clean.name, robust.name) == (
-        "clean accuracy not worse than the baseline",
-        "robust accuracy at eps 26/255 not worse than the baseline",
+        "clean accuracy against the baseline",
+        "robust accuracy at eps 26/255 against the baseline",
     )
     assert (robust.observed, robust.required) == (pytest.approx(-0.03), -0.02)
     words = "-3.0 points, a fall more than allowed (same 100 samples, 0 gained and 3 lost, p = 0.25"

@@ -10,12 +10,38 @@ import tomllib
 from importlib import metadata
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
+from _lazy import library
+from brinell.analysis.statements import Statement
 from brinell.cli import run as cli
+from brinell.datasets.digits import Digits
+from brinell.models.digits_cnn import DigitsCnn
+from brinell.reports.statements import sentence
 from brinell.studies.doctor import run as doctor
 
+stats = library("scipy.stats")
+WRONG_FORM = """
+from torch import nn
+from brinell.datasets.digits import Digits
+from brinell.models.digits_cnn import DigitsCnn
+
+
+class Widened(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.network = DigitsCnn()(Digits()().domain).module
+
+    def forward(self, x):
+        return self.network(x * 0.25 + 0.5)
+
+
+def net():
+    return Widened().eval()
+"""
+"""A network that wants inputs less 0.5, divided by 0.25."""
 GPUS = (("V100", 16, 7), ("H100", 80, 9))
 SUMS = {"all", "dev"}
 """Extras that are sums of others, or for developers."""
@@ -131,3 +157,35 @@ def test_versions(monkeypatch):
             package.ready for package in doctor.find_packages() if package.name == "torch"
         )
     assert ready == versions
+
+
+@pytest.mark.parametrize("n", [12, 200])
+def test_a_better_form_is_a_statement_on_the_test_that_decides(n, tmp_path, capsys):
+    """It is shown with 200 samples and may be chance with 12; the counts are those of the model."""
+    (tmp_path / "model.py").write_text(WRONG_FORM)
+    data = Digits()()
+    rows = np.random.default_rng(n).permutation(len(data))[:n].tolist()
+    x, labels = data.load(rows), np.asarray(data.labels())[rows]
+    np.savez(tmp_path / "data.npz", x=x.numpy(), y=labels)
+    network = DigitsCnn()(data.domain).module
+    with torch.no_grad():
+        right, base = [
+            network(inputs).argmax(1).numpy() == labels for inputs in (x, x * 0.25 + 0.5)
+        ]
+
+    options = ["--data", str(tmp_path / "data.npz"), "--model", f"{tmp_path / 'model.py'}:net"]
+    code = cli(["doctor", *options, "--json"])
+    (fit,) = json.loads(capsys.readouterr().out)["fits"]
+    statement = Statement.model_validate(fit["statement"])
+    assert (statement.kind, statement.n) == ("fits", n)
+    assert statement.against[0].k == base.sum() and statement.subjects[0].k >= right.sum() - 1
+    wins, defeats = int((right & ~base).sum()), int((base & ~right).sum())
+    by_answers = stats.binom.sf(wins - 1, wins + defeats, 0.5)
+    assert statement.family == fit["forms_tried"] > 10
+    assert statement.supported == (statement.p <= 0.001) == (n == 200) == bool(code)
+    if statement.supported:
+        assert statement.p <= 2 * statement.family * by_answers * (1 + 1e-9)
+    assert cli(["doctor", *options]) == code
+    text = " ".join(capsys.readouterr().out.split())
+    assert sentence(statement) in text
+    assert ("shown to be better" in text) is statement.supported

@@ -319,7 +319,7 @@ def against_baseline(
             checks.append(
                 Check(
                     code=BASELINE,
-                    name=f"{name} not worse than the baseline",
+                    name=f"{name} against the baseline",
                     passed=False,
                     text=text,
                 )
@@ -350,7 +350,7 @@ def _against(name: str, pair: PairedRate, statement: Statement, max_drop: float 
     )
     return Check(
         code=BASELINE,
-        name=f"{name} not worse than the baseline",
+        name=f"{name} against the baseline",
         passed=not reasons,
         observed=difference,
         low=statement.low,

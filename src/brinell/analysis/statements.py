@@ -1,9 +1,16 @@
 """Statements: what is said of a result where something is compared, as values.
 
-Page, terminal, board, claim, gate and JSON show the same object; `reports.statements` says it in a
-sentence. Whoever names a weakest class, a leader or a change builds a statement, so that it has a
-test, and a family of comparisons for which it is corrected. `KINDS` lists what may be said;
-docs/results/inference.md holds how often each kind is false where nothing is there.
+A statement names the weakest class, the model that leads, a rate that rose or another result of a
+comparison. Page, terminal, board, claim, gate and JSON show the same object, which holds the rates
+with their intervals, the corrected p-value, and `supported`. It is supported if the p-value is at
+most 5 %, or if the kind's own test says so where the table names another level; otherwise the
+sentence says that the order or the change may be chance, and no decision should rest on it.
+
+The p-value is corrected for all comparisons that were looked at together. With fewer samples than
+`least n`, of each class, model or comparison, a statement is never supported.
+
+A kind is an entry of `KINDS` with a sentence in `reports.statements` and a row of false statements
+in docs/results/inference.md; no other file builds a sentence that compares.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -28,6 +35,7 @@ KindName = Literal[
     "faithful",
     "evades",
     "matters",
+    "fits",
 ]
 
 
@@ -39,7 +47,7 @@ class Kind(NamedTuple):
     test: str
     family: str
     least_n: int
-    """Samples below which it is not made: of each class, model or comparison."""
+    """Samples of each class, model or comparison below which it is never supported."""
 
 
 CLASSES = (
@@ -52,7 +60,7 @@ CLASSES = (
 MEANS = (
     "groups of samples are independent draws, and each object is measured on the same ones",
     "t and Hall's test of the paired differences, the larger p-value of both",
-    "all pairs (Holm 1979; of explanations Bonferroni)",
+    "all pairs (Holm 1979; for explanations Bonferroni)",
 )
 LOSSES = (
     "the samples of a class are independent draws of it",
@@ -64,8 +72,8 @@ MODELS = "samples are independent draws, and each model is judged on the same on
 PAIRED = (
     "McNemar's exact test; the interval of the difference is Newcombe's (1998, method 10), and ends "
     "at 0 where the test says otherwise",
-    "one; of several classes or changes of the inputs all of them (Holm 1979), of budgets as for "
-    "crosses; intervals hold together (Bonferroni)",
+    "nothing where it is alone; for all classes or changes of the inputs that are compared (Holm "
+    "1979), for budgets as in `crosses`; intervals hold together (Bonferroni)",
 )
 KINDS: dict[KindName, Kind] = {
     "weakest": Kind("the class with the lowest rate, and those that may be as weak", *CLASSES, 5),
@@ -74,8 +82,8 @@ KINDS: dict[KindName, Kind] = {
     ),
     "alike": Kind("all classes have the same rate on these samples", *CLASSES, 5),
     "leads": Kind(
-        "the model with the highest rate at a budget that the samples choose, and those that may "
-        "be as robust",
+        "the model with the highest rate at one budget, and those that may be as robust; by default "
+        "the largest budget at which a tenth of the clean accuracy is left",
         MODELS,
         "McNemar's exact test",
         "all pairs of models at the budget (Holm 1979)",
@@ -119,15 +127,15 @@ KINDS: dict[KindName, Kind] = {
         MODELS,
         "the lower end of the exact interval (Clopper & Pearson 1934), one-sided at 2.5 %; against "
         "a baseline as for crosses",
-        "every class must pass by itself, so that no correction is needed; against a baseline clean "
-        "inputs and all budgets together",
+        "nothing against a threshold, since every class must pass by itself; against a baseline for "
+        "clean inputs and all budgets together",
         1,
     ),
     "fails": Kind(
         "the lower end is below the threshold, or a rate has fallen from a baseline",
         MODELS,
         "as for passes",
-        "as for passes",
+        "as in `passes`",
         1,
     ),
     "faithful": Kind(
@@ -151,8 +159,15 @@ KINDS: dict[KindName, Kind] = {
         "ones",
         "percentiles of the difference of both shares of the variation over samples drawn again "
         "within their classes (Efron 1979), at 98 %",
-        "one",
+        "nothing: it is one comparison",
         4,
+    ),
+    "fits": Kind(
+        "a model is right more often in another form of inputs or labels than in the given one",
+        "samples are independent draws, and each form is tried on the same ones",
+        "McNemar's exact test of the right answers, and of the smaller losses, one-sided at 0.1 %",
+        "both tests and all forms tried (Bonferroni)",
+        11,
     ),
 }
 """What may be said."""

@@ -133,8 +133,8 @@ class Fit:
     best: Sequence[Trial]
     """The forms in which the model is better, the best first, with one that is as good;
     empty without any."""
-    is_better: bool
-    """True if the best is better beyond chance; False if it only may be."""
+    p: float
+    """P-value of the best form's gain, corrected for both tests and all forms; 1 without one."""
     trials: Sequence[Trial]
     """The forms that were tried on all samples, the given one included."""
     forms: int
@@ -145,6 +145,11 @@ class Fit:
     def n(self) -> int:
         """Number of samples."""
         return len(self.base.pred)
+
+    @property
+    def is_better(self) -> bool:
+        """True if the best is better beyond chance; False if it only may be."""
+        return self.p <= ERROR_RATE
 
     def as_good(self) -> list[Trial]:
         """The other forms that are as good as the given one; none if another is better."""
@@ -243,25 +248,21 @@ class FormSearch:
         candidates = [trial for trial in candidates if trial.right >= most_right - close]
         candidates.sort(key=lambda trial: trial.score)
 
-        is_better = False
+        p = 1.0
         if candidates:
             best = candidates[0]
-            gain = best.right - base.right
-
-            by_answers, by_losses = self._probabilities(base, best)
-            # Times 2, because either of two tests may say so.
-            is_better = (gain >= LEAST_GAIN * n and 2 * by_answers <= self._limit) or (
-                gain >= CLEAR_GAIN * n and 2 * by_losses <= self._limit
-            )
+            p = self._corrected(base, best)
             alike = [trial for trial in candidates[1:] if self._is_alike(best, trial)]
             # A mixed form is named only where it is the best, never as the other one.
             candidates = [best, *(trial for trial in alike if trial.form.factor < MIXED)][:2]
-        return Fit(base, candidates, is_better, trials, self.forms, self.forwards)
+        return Fit(base, candidates, p, trials, self.forms, self.forwards)
 
-    @property
-    def _limit(self) -> float:
-        """The error rate of one form, so that of all forms together is that of a check."""
-        return ERROR_RATE / max(1, self.forms)
+    def _corrected(self, base: Trial, trial: Trial) -> float:
+        """The p-value of a form, corrected for both tests and all forms; 1 for too small a gain."""
+        gain = (trial.right - base.right) / len(self.x)
+        tests = zip(self._probabilities(base, trial), (LEAST_GAIN, CLEAR_GAIN), strict=True)
+        smallest = min((p for p, least in tests if gain >= least), default=1.0)
+        return min(1.0, 2 * max(1, self.forms) * smallest)
 
     def _may_be_better(self, base: Trial, trial: Trial) -> bool:
         """True if a form shows more than chance, and is better, if not yet beyond all doubt."""
@@ -614,14 +615,14 @@ def judge(
     if faults:
         passed, text = False, f"{summary}: {'; or '.join(faults)}"
     elif forms:
-        passed, reason = None, "another form may be better"
-        text = f"{summary}; {TOO_FEW}, but another form may be better: {'; or '.join(forms)}"
+        passed, reason = None, "more right answers in another form may be chance"
+        text = f"{summary}; {TOO_FEW}, since {reason}: {'; or '.join(forms)}"
     elif low <= limit:
         passed, reason, text = None, TOO_FEW, f"{TOO_FEW}: {text}"
     elif is_random:
         text += "; asked again, in other batches, it answers otherwise, so no other form was judged"
     elif is_low and fit is not None:
-        text += f"; that is low, and none of {fit.forms} other forms is better"
+        text += f"; that is low, and no other of {fit.forms} forms is shown to be right more often"
     return Finding(
         code=Code.CLEAN,
         passed=passed,

@@ -342,6 +342,18 @@ def _evades(statement: Statement) -> str:
     )
 
 
+def _fits(statement: Statement) -> str:
+    better = statement.subjects[0]
+    given = statement.against[0]
+    end = "this form may be better, or it is chance"
+    if statement.supported:
+        end = f"this form is shown to be better, corrected for all {statement.family} forms tried"
+    return (
+        f"{capital(better.name)} the model is right on {better.k} of {statement.n} samples, and "
+        f"{given.name} on {given.k}: {end}."
+    )
+
+
 def leader_count(count: int) -> str:
     """In how many tasks of several a model leads others, as a clause."""
     return f"shown to be the most robust in {count or 'none'} of them"
@@ -365,5 +377,6 @@ SENTENCES: Mapping[KindName, Callable[[Statement], str]] = {
     "faithful": _faithful,
     "evades": _evades,
     "matters": _matters,
+    "fits": _fits,
 }
 """The sentence of each kind."""

@@ -42,7 +42,7 @@ MOST_SURROGATES = 8
 OWN = "policy"
 """The agent among the players of its validation."""
 CURES = {
-    "strength": "the distortions at their strongest do not fill the budget: name others, or "
+    "strength": "the distortions in full strength do not fill the budget: name others, or "
     "higher severities",
     "eps": "most failures used up the budget: train at a larger eps",
     "queries": "most failures had budget left: allow more queries",

@@ -477,7 +477,7 @@ def strength_remarks(names: Sequence[str], factors: Tensor, fills: Tensor) -> li
     ]
     if weak:
         text = (
-            "distortions that at their strongest, on the whole input, do not fill "
+            "distortions that in full strength, on the whole input, do not fill "
             f"eps: {', '.join(weak)} of it"
         )
         remarks.append(f"{text}; name others, or a smaller eps")

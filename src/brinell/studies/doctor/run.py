@@ -12,13 +12,19 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from brinell.analysis.folder_result import Result
+from brinell.analysis.statements import Statement, Subject, state
 from brinell.core.errors import RequestError, option
 from brinell.core.version import VERSION
 from brinell.engine.request import IN_MEMORY
+from brinell.reports.statements import sentence
 from brinell.studies.doctor import DoctorRequest
 from brinell.studies.kit import Call
+
+if TYPE_CHECKING:
+    from brinell.engine.fit import Fit
 
 PURPOSES = {
     "onnx": "networks in ONNX",
@@ -91,6 +97,8 @@ class ModelFit(Result):
     are too few to tell."""
     text: str
     """The answer in one line."""
+    statement: Statement | None
+    """How often the model is right in the best other form; null if none promises more."""
     as_good: list[str]
     """Forms in which the model is right as often as in the given one, up to 1 % of the samples."""
     forms_tried: int
@@ -138,6 +146,8 @@ class DoctorResult(Result):
         """The result line by line: of models and data, or of the installation."""
         for fit in self.fits:
             yield f"{fit.model}: {fit.text}"
+            if fit.statement is not None:
+                yield sentence(fit.statement)
             if fit.as_good:
                 yield f"As good on these samples: {' or '.join(fit.as_good)}."
             yield ""
@@ -242,12 +252,36 @@ def find_fits(call: Call) -> list[ModelFit]:
                 n=shown.n,
                 passed=finding.passed,
                 text=finding.text,
+                statement=compare_forms(shown),
                 as_good=[trial.title for trial in shown.as_good()],
                 forms_tried=shown.forms,
                 forms=rows,
             )
         )
     return fits
+
+
+def compare_forms(fit: "Fit") -> Statement | None:
+    """The statement on the best other form; None if none promises more right answers."""
+    if not fit.best:
+        return None
+    best, base = [
+        Subject(name=trial.title, value=trial.right / fit.n, k=trial.right, n=fit.n)
+        for trial in (fit.best[0], fit.base)
+    ]
+    return state(
+        "fits",
+        subjects=[best],
+        against=[base],
+        quantity="clean accuracy",
+        eps_text="",
+        n=fit.n,
+        compared=1,
+        difference=best.value - base.value,
+        p=fit.p,
+        supported=fit.is_better,
+        family=fit.forms,
+    )
 
 
 def find_packages() -> list[Package]:

@@ -275,7 +275,7 @@ class HardenResult(FolderResult):
                         "difference, points",
                         "lost",
                         "won",
-                        "McNemar's p",
+                        "p, corrected",
                     ),
                     rows=[
                         (text, *_values(pair), pair.only_b, pair.only_a, PValue(pair.p))
@@ -283,8 +283,9 @@ class HardenResult(FolderResult):
                     ],
                     text=f"Before: {self.before.verdict} After: {self.after.verdict} "
                     "Lost samples are right before the training "
-                    "only, won ones after it only. P-values are corrected for all rows together "
-                    "(Westfall & Young), and the intervals of the differences hold together.",
+                    "only, won ones after it only. P-values are by exchanges of both models' "
+                    "answers, corrected for all rows together (Westfall & Young), and the intervals "
+                    "of the differences hold together.",
                     name="comparison",
                     terminal=True,
                 ),
@@ -296,7 +297,7 @@ class HardenResult(FolderResult):
                         "before",
                         "after",
                         "difference, points",
-                        "McNemar's p",
+                        "p, corrected",
                     ),
                     rows=[
                         (row.name, row.seen, *_values(row.pair), PValue(row.pair.p))
@@ -305,8 +306,8 @@ class HardenResult(FolderResult):
                     text="Accuracy on the same samples: every applicable distortion "
                     f"at severity {SEVERITY} of 5, PGD in both norms, at budgets of about the same "
                     "difficulty, and RLAB in L2 at twice that of PGD. "
-                    "P-values are corrected for the number of rows (Holm), and the intervals of "
-                    "the differences hold for all rows together.",
+                    "P-values are McNemar's, corrected for the number of rows (Holm), and the "
+                    "intervals of the differences hold for all rows together.",
                     name="unseen",
                 ),
                 Table(

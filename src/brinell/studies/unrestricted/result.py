@@ -328,7 +328,7 @@ def _warnings(facts: UnrestrictedFacts, results: list[VariantResult]) -> Iterato
     clear = min(result.total.clear.value or 0.0 for result in results)
     if clear < FEW_CLEAR:
         which = f"Only {percent(clear)} of the plain samples are" if clear else "No plain sample is"
-        yield f"{which} clear: train a better generator for more meaningful results."
+        yield f"{which} clear: train the generator longer for more meaningful results."
 
 
 def _witnesses(result: UnrestrictedResult) -> str:

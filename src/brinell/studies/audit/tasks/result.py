@@ -363,7 +363,7 @@ class PicturesResult(FolderResult):
                 for stage in self.stages
             ],
             text=f"Each attack by itself, on the {words.sample}s that it attacked. They run in "
-            "this order, each from the strongest input so far where it can.",
+            "this order, each from the worst input so far where it can.",
             name="stages",
             folded=True,
         )

@@ -131,8 +131,8 @@ class TaskTransferResult(FolderResult):
             columns=("figure", "found on", *self.models),
             rows=rows,
             text="Below each figure: its interval and its change by the inputs, whose interval is "
-            f"paired by {words.sample} (95 %, jackknife). Inputs are those that were strongest on "
-            "their source: on other models the figures are no upper bounds of robustness.",
+            f"paired by {words.sample} (95 %, jackknife). Inputs are the worst ones of their "
+            "source: on other models the figures are no upper bounds of robustness.",
             name="figures",
             terminal=True,
         )
