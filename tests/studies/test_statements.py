@@ -24,12 +24,16 @@ from brinell.reports.statements import (
 from brinell.studies import register
 
 __all__ = ["finished"]
-STATING = [
-    verb
-    for verb in EXAMPLES
-    if verb in register.schemas() and "Statement" in str(register.schema(verb))
-]
-"""Studies whose JSON holds statements."""
+SCHEMAS = {
+    name.replace("-", " ")
+    for name in register.schemas()
+    if "Statement" in register.schema(name).get("$defs", {})
+}
+"""Verbs whose JSON holds statements."""
+STATING = [verb for verb in EXAMPLES if verb in SCHEMAS]
+"""Those that leave a folder."""
+ANSWERS = {"doctor", "gate"}
+"""Those that answer alone, which test_doctor.py and a test below compare."""
 COMPARING = re.compile(
     r"\b(?:weakest|strongest|leads|more than chance|most robust|worse|better|highest|lowest"
     r"|loses? (?:most|least)|rose from|fell from|fell significantly|evade|matters more|shown to)\b"
@@ -57,6 +61,10 @@ def renderings(statements):
     texts = [sentence(entry) for entry in statements]
     texts += [class_sentence(statements), changes_sentence(statements), losses_sentence(statements)]
     return [text.rstrip(".").lower() for text in texts if text]
+
+
+def test_every_verb_that_compares_is_tested():
+    assert set(STATING) | ANSWERS == SCHEMAS and len(STATING) > 7
 
 
 @pytest.mark.slow
