@@ -34,8 +34,8 @@ from brinell.reports.values import Example
 from brinell.store.rows import take
 from brinell.store.run import Run
 from brinell.studies import audits
-from brinell.studies.audit.plan import plan_audit
 from brinell.studies.audit.repetition import RepeatedRun
+from brinell.studies.audits import plan_audit
 from brinell.studies.differences import Comparison
 from brinell.studies.register import study_of
 from brinell.studies.verification.result import VerifyResult

@@ -12,8 +12,8 @@ from brinell.core.model import Access
 from brinell.engine import toml
 from brinell.engine.attack_names import CASCADES, PRESETS
 from brinell.engine.cascade import build_stages
-from brinell.engine.cells import content_hash
 from brinell.engine.plan import choose_device, make_plan
+from brinell.engine.provenance import content_hash
 from brinell.engine.request import Request
 
 X = np.full((6, 2), 0.4, dtype=np.float32)

@@ -10,7 +10,7 @@ from _helpers import Recorder, cells_of, mlp, plan_of, run_audit, run_plan, thre
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, Records, has_broken
-from brinell.engine.cells import plan_hash
+from brinell.engine.audit import plan_hash
 from brinell.models._torch_model import TorchModel
 from brinell.store import parquet
 from brinell.store.parts import Parts

@@ -13,7 +13,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.datasets._memory import from_arrays
 from brinell.datasets.digits import Digits
-from brinell.engine.cells import plan_hash
+from brinell.engine.audit import plan_hash
 from brinell.engine.request import Request
 from brinell.engine.selection import choose_samples, stratified_order
 from brinell.models._torch_model import TorchModel

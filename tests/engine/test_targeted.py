@@ -14,7 +14,7 @@ from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, Outcome
 from brinell.core.streams import Streams
 from brinell.datasets._memory import from_arrays
-from brinell.engine.targeting import attackable_samples, parse_targeting
+from brinell.engine.criteria import attackable_samples, parse_targeting
 from brinell.studies.register import write_page
 
 X = np.array([[0.50, 0.5], [0.45, 0.5], [0.55, 0.5], [0.1, 0.5]], dtype=np.float32)
@@ -153,5 +153,5 @@ def test_rules_for_classes_by_hand():
         2,
         3,
     ]
-    with pytest.raises(RequestError, check=refused("engine.targeting.attackable_samples")):
+    with pytest.raises(RequestError, check=refused("engine.criteria.attackable_samples")):
         attackable_samples(np.array([2, 2]), parse_targeting("a", names))

@@ -15,7 +15,7 @@ from _forger import Forger, survive
 from brinell.core.criterion import MISCLASSIFIED, TopK, WrittenProbability
 from brinell.core.errors import RequestError
 from brinell.core.intervals import clopper_pearson_low
-from brinell.engine.thresholds import parse_threshold
+from brinell.engine.criteria import parse_threshold
 
 STEEP = 20.0
 BUDGETS = (0.05, 0.1, 0.15, 0.2)

@@ -43,10 +43,10 @@ class Interrupted(Exception):
 def audit(folder, until="0.0", pool=None, kill_at=None, resume=False):
     looks = []
 
-    def audit_wave(part, resumed):
+    def audit_wave(part, progress, resume):
         if kill_at is not None and len(looks) == kill_at:
             raise Interrupted
-        run = run_audit(part, folder, SilentProgress(), command="a test", resume=resumed, pool=pool)
+        run = run_audit(part, folder, progress, command="a test", resume=resume, pool=pool)
         looks.append(len(part.ids))
         return run
 

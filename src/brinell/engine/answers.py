@@ -2,6 +2,7 @@
 clean samples.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,18 @@ def with_logits(
             "answers=logit or answers=probability"
         )
     return converted
+
+
+def all_with_logits(
+    named: Iterable[tuple[str, Model]],
+    dataset: Dataset,
+    manifest: dict[str, Any],
+    device: torch.device,
+) -> list[Model]:
+    """Models, each with the name of its entries in the manifest, with their answers converted to
+    logits, as by `with_logits`.
+    """
+    return [with_logits(model, dataset, manifest, device, name=name) for name, model in named]
 
 
 def _spread_samples(dataset: Dataset) -> list[int]:

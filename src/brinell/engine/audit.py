@@ -5,36 +5,50 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from brinell.core.contracts import Filed
 from brinell.core.criterion import MISCLASSIFIED, NotRejected
-from brinell.core.data import Remark
 from brinell.core.model import Model
+from brinell.core.record import SCHEMA_VERSION
+from brinell.core.version import VERSION
 from brinell.engine import provenance
-from brinell.engine.answers import with_logits
-from brinell.engine.batch_sizer import BatchSizer
-from brinell.engine.cells import plan_hash
+from brinell.engine.answers import all_with_logits
+from brinell.engine.audited_model import AuditedModel
 from brinell.engine.group_attack import AttackSetting, GroupTask
 from brinell.engine.model_audit import ModelAudit
 from brinell.engine.piece import Piece, PieceAnswer, make_alone
 from brinell.engine.plan import ModelSource, Plan
-from brinell.engine.stage_run import Attacker
+from brinell.engine.progress import Progress, SilentProgress
+from brinell.engine.stage_run import attack_group
+from brinell.engine.time_limit import TimeLimit
 from brinell.store import rows
 from brinell.store.parts import ONCE, PieceResult
 from brinell.store.run import ACCUMULATED, NO_ROWS
 
 
 def audit_pieces(
-    plan: Plan, make_audit: Callable[..., ModelAudit]
+    plan: Plan,
+    folder: Path,
+    progress: Progress,
+    *,
+    spread: int = 1,
+    limit: TimeLimit | None = None,
+    audit: Callable[[AuditedModel, int], ModelAudit] = ModelAudit,
 ) -> Generator[Sequence[Piece], PieceAnswer, PieceResult]:
     """The pieces of an audit, model after model; returns its rows, and the entries of its manifest
     that were found.
 
     Args:
         plan: the plan.
-        make_audit: `(plan, source, model, entries=, surrogates=) -> ModelAudit`.
+        folder: the folder of the audit.
+        progress: told what goes on.
+        spread: the number of groups over which a stage is spread; above 1, workers attack them.
+        limit: the time in which the audit ends; None for no limit.
+        audit: makes the audit of a model from its state and `spread`.
     """
     warnings = [
         {"code": remark.code, "model": None, "text": remark.text}
@@ -52,11 +66,11 @@ def audit_pieces(
             for kind, values in answer.facts.items():
                 entries[kind] |= values
 
-            model, surrogates = as_logits(plan, networks, entries)
-            audit = make_audit(plan, source, model, entries=entries, surrogates=surrogates)
-            failures = yield from audit.pieces()
+            models = all_with_logits(networks, plan.dataset, entries, plan.device)
+            audited = AuditedModel(plan, source, models, folder, entries, progress, limit=limit)
+            failures = yield from audit(audited, spread).pieces()
 
-        parts.append(audit.audited.all_rows())
+        parts.append(audited.all_rows())
         warnings += [
             {"code": code, "model": source.name, "text": text} for code, text in failures.items()
         ]
@@ -64,33 +78,21 @@ def audit_pieces(
     return PieceResult(rows=rows.concatenate(parts), facts=entries)
 
 
-def open_networks(plan: Plan, source: ModelSource, sessions: ExitStack) -> list[Model]:
-    """A model and the surrogates of a plan, ready to be called until `sessions` end."""
-    networks = [source.open(), *(surrogate.open() for surrogate in plan.surrogates)]
-    for network in networks:
+def open_networks(plan: Plan, source: ModelSource, sessions: ExitStack) -> list[tuple[str, Model]]:
+    """A model, then the surrogates of a plan, ready to be called until `sessions` end, each with the
+    name under which the manifest states the kind of its answers.
+    """
+    networks = [(source.name, source.open())]
+    networks += [(f"surrogate {followed.name}", followed.open()) for followed in plan.surrogates]
+    for _, network in networks:
         sessions.enter_context(network.info.session(plan.device))
     return networks
 
 
-def as_logits(
-    plan: Plan, networks: Sequence[Model], manifest: dict[str, Any]
-) -> tuple[Model, tuple[Model, ...]]:
-    """A model and the surrogates with answers as logits; the manifest keeps the kinds of their
-    answers.
-    """
-    model, *followed = networks
-    names = [f"surrogate {source.name}" for source in plan.surrogates]
-    surrogates = [
-        with_logits(surrogate, plan.dataset, manifest, plan.device, name=name)
-        for name, surrogate in zip(names, followed, strict=True)
-    ]
-    return with_logits(model, plan.dataset, manifest, plan.device), tuple(surrogates)
-
-
-def _recognise_answers(plan: Plan, networks: Sequence[Model]) -> PieceResult:
+def _recognise_answers(plan: Plan, networks: Sequence[tuple[str, Model]]) -> PieceResult:
     """The kinds of the answers of models, and what it cost to recognise them."""
-    kinds: dict[str, Any] = {"answers": {}, "probes": {}}
-    as_logits(plan, networks, kinds)
+    kinds: dict[str, Any] = {}
+    all_with_logits(networks, plan.dataset, kinds, plan.device)
     return PieceResult(facts=kinds)
 
 
@@ -100,7 +102,7 @@ class AuditWorker:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._sessions = ExitStack()
-        self._source: ModelSource | None = None
+        self._audited: AuditedModel | None = None
 
     def piece(self, task: Mapping[str, Any]) -> Piece:
         """The piece that attacks a group, from the fields of its task, with ids as its index."""
@@ -111,23 +113,17 @@ class AuditWorker:
     def _attack(self, task: GroupTask) -> PieceResult:
         """Attack a group, with its model open from the group before if that is the same."""
         plan = self._plan
-        if self._source is None or self._source.name != task.model:
+        if self._audited is None or self._audited.source.name != task.model:
             self._sessions.close()
-            self._source = next(source for source in plan.models if source.name == task.model)
-            networks = open_networks(plan, self._source, self._sessions)
-            kinds = {"answers": dict(task.answers), "probes": {}}
-            self._model, self._surrogates = as_logits(plan, networks, kinds)
-            self._shortages: list[Remark] = []
-            self._sizer = BatchSizer(plan.request.batch_size, self._shortages.append)
+            source = next(source for source in plan.models if source.name == task.model)
+            networks = open_networks(plan, source, self._sessions)
+            entries = {"answers": dict(task.answers)}
+            models = all_with_logits(networks, plan.dataset, entries, plan.device)
+            self._audited = AuditedModel(plan, source, models, Path(), entries, SilentProgress())
 
-        setting = AttackSetting(
-            plan=plan,
-            source=self._source,
-            model=self._model,
-            stage=next(stage for stage in plan.stages if stage.name == task.stage),
-            surrogates=self._surrogates,
-        )
-        return Attacker(setting, self._sizer, self._shortages).attack(task)
+        stage = next(stage for stage in plan.stages if stage.name == task.stage)
+        setting = AttackSetting(audited=self._audited, stage=stage, model=self._audited.model)
+        return attack_group(setting, task)
 
 
 def plan_facts(plan: Plan) -> dict[str, Any]:
@@ -180,3 +176,40 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
 def _entry(source: ModelSource) -> dict[str, Any]:
     """A model or a surrogate as the manifest has it."""
     return {"name": source.name, "spec": source.spec, **source.facts}
+
+
+def plan_hash(plan: Plan) -> str:
+    """Hash of everything that decides the rows of an audit."""
+    request = plan.request
+    criterion = None if plan.threshold is None else plan.threshold.describe()
+    distance: Any = plan.distance.name
+    if isinstance(plan.distance, Filed):
+        distance = [plan.distance.name, plan.distance.digest()]
+    stages = [
+        [
+            stage.name,
+            stage.plugin,
+            stage.settings(),
+            asdict(stage.turn),
+            stage.eot,
+            stage.gradient,
+        ]
+        for stage in plan.stages
+    ]
+
+    return provenance.content_hash(
+        schema=SCHEMA_VERSION,
+        brinell=VERSION,
+        models=[[source.name, source.facts["digest"], source.reject] for source in plan.models],
+        surrogates=[source.facts["digest"] for source in (*plan.surrogates, *plan.brought)],
+        data=plan.data_digest,
+        ids=plan.all_ids.tolist(),
+        waves=plan.request.until is not None,
+        domain=list(plan.dataset.domain.to_json().values()),
+        criterion=[request.targeted, criterion],
+        stages=stages,
+        distance=distance,
+        eps=plan.levels.tolist(),
+        units=None if plan.recommended is None else plan.units.tolist(),
+        settings=[request.seed, request.queries, request.precision],
+    )

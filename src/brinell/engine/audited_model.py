@@ -31,12 +31,11 @@ class AuditedModel:
     Args:
         plan: the plan.
         source: where the model comes from.
-        model: the model.
+        models: the model, then the surrogates whose gradients some stages follow.
         folder: the folder of the audit.
         entries: entries of the manifest by key and model, which are filled.
         progress: told what goes on.
         sizer: the batch size; each of its reductions is a remark.
-        surrogates: the networks whose gradients some stages follow.
         limit: the time in which the audit ends; None for no limit.
     """
 
@@ -44,16 +43,15 @@ class AuditedModel:
         self,
         plan: Plan,
         source: ModelSource,
-        model: Model,
+        models: Sequence[Model],
         folder: Path,
         entries: dict[str, Any],
         progress: Progress,
         sizer: BatchSizer | None = None,
-        surrogates: tuple[Model, ...] = (),
         limit: TimeLimit | None = None,
     ) -> None:
         self.plan, self.source = plan, source
-        self.model, self.surrogates = model, surrogates
+        self.model, *self.surrogates = models
         self.folder, self.entries, self.progress = folder, entries, progress
         self.limit = limit or TimeLimit()
         self.parts = Parts(folder)

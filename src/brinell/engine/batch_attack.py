@@ -23,9 +23,9 @@ from brinell.core.threat import Distance, Threat, extent, size
 from brinell.core.values import as_array, as_tensor
 from brinell.engine.cascade import Stage, build_stages
 from brinell.engine.class_counts import check_output
+from brinell.engine.criteria import parse_targeting
 from brinell.engine.eps_grid import check_budgets, parse_eps
 from brinell.engine.plan import skip_reason
-from brinell.engine.targeting import parse_targeting
 from brinell.engine.texts import eps_text
 
 KINDS: dict[int, Kind] = {2: "vector", 3: "signal", 4: "image", 5: "video"}

@@ -12,11 +12,11 @@ from brinell.core import losses
 from brinell.core.record import CLEAN, Array, Outcome, Records
 from brinell.core.streams import Streams
 from brinell.engine.audited_model import AuditedModel, facts_of, merge_facts
-from brinell.engine.cells import content_hash
 from brinell.engine.checks import check_answers
 from brinell.engine.group_attack import column_or_null, make_criterion, predict
 from brinell.engine.piece import Piece, PieceAnswer, make_alone
 from brinell.engine.portions import FAILURES, Portions
+from brinell.engine.provenance import content_hash
 from brinell.engine.state import is_open
 from brinell.store import rows
 from brinell.store.parts import PieceResult

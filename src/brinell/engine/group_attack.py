@@ -1,7 +1,7 @@
 """One attack on one group of samples, each at its own eps, from the oracle to the rows."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,9 +22,10 @@ from brinell.core.oracle import Batch
 from brinell.core.record import Array, Outcome, Records
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, size, tolerance
+from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
 from brinell.engine.deciding import DecidingModel
-from brinell.engine.plan import ModelSource, Plan
+from brinell.engine.plan import Plan
 from brinell.engine.quantise import quantise
 from brinell.store import rows
 
@@ -33,18 +34,21 @@ from brinell.store import rows
 class AttackSetting:
     """The settings that all groups of a stage share."""
 
-    plan: Plan
-    source: ModelSource
-    model: Model
-    """The model that the attack asks."""
+    audited: AuditedModel
     stage: Stage
-    surrogates: tuple[Model, ...] = ()
-    """The networks of the run that have gradients to follow."""
-    on_pass: Callable[[int, int], None] | None = None
+    model: Model
+    """The model that the attack asks: that under audit, or one that a check built around it."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the audit."""
+        return self.audited.plan
 
     def criterion(self, target: Array | None) -> Criterion:
         """The criterion of samples with these target classes (n,), or without any."""
-        return make_criterion(target, self.plan.device, self.source.reject, self.plan.threshold)
+        return make_criterion(
+            target, self.plan.device, self.audited.source.reject, self.plan.threshold
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +76,7 @@ class GroupTask:
 
 
 def run_attack(
-    setting: AttackSetting, task: GroupTask, batch_size: int
+    setting: AttackSetting, task: GroupTask
 ) -> tuple[Records, dict[str, Array], Extras | None]:
     """Attack a group, shrink its adversarial examples to the smallest budgets that they fit, judge
     them, and build the rows.
@@ -82,7 +86,8 @@ def run_attack(
         `7/patches` an extra array of the attack; and what the attack says besides, None if its time
         was up before it was done: then only samples that it broke have rows.
     """
-    plan, stage, device = setting.plan, setting.stage, setting.plan.device
+    audited, plan, stage = setting.audited, setting.plan, setting.stage
+    device = plan.device
     ids = plan.ids[task.index]
     units = plan.units[task.index]
     x = plan.dataset.load(ids.tolist()).to(device)
@@ -103,12 +108,12 @@ def run_attack(
         stage.attack,
         Streams.of(plan.request.seed, torch.as_tensor(ids, device=device)).fold(stage.name),
         queries=plan.request.queries,
-        batch_size=batch_size,
+        batch_size=audited.sizer.size,
         eot=stage.eot,
         precision=plan.request.precision,
-        surrogates=setting.surrogates if follows_surrogates(stage.attack) else (),
+        surrogates=audited.surrogates if follows_surrogates(stage.attack) else (),
         least=levels[:, 0],
-        on_pass=setting.on_pass,
+        on_pass=audited.count_passes,
     )
     # A minimal attack found the smallest budget itself.
     if stage.attack.family != "minimal":
@@ -118,7 +123,7 @@ def run_attack(
     fooled = level < len(plan.levels)
     index = np.flatnonzero(fooled)
     eps = plan.levels[level[index]] * units[index]
-    judgement = _judge(setting, task, ledger, x, index, eps, batch_size) if len(index) else {}
+    judgement = _judge(setting, task, ledger, x, index, eps) if len(index) else {}
     columns = _costs(ledger, start)
     columns["judge_forwards"][index] += judgement.pop("judge_forwards", 0)
     for name, values in judgement.items():
@@ -218,7 +223,6 @@ def _judge(
     clean: Tensor,
     fooled: Array,
     eps: Array,
-    batch_size: int,
 ) -> dict[str, Array]:
     """Columns of the adversarial examples: the prediction that the ledger recorded, that of the
     stored input, and all norms.
@@ -230,9 +234,9 @@ def _judge(
         clean: (n, *shape) the clean inputs of the group.
         fooled: (m,) places in the group of the samples with an adversarial example.
         eps: (m,) the smallest budget that each fits into.
-        batch_size: the most inputs shown to the model at once.
     """
     distance, domain, eot = setting.plan.distance, setting.plan.dataset.domain, setting.stage.eot
+    batch_size = setting.audited.sizer.size
     index = torch.as_tensor(fooled, device=clean.device)
     x = ledger.best.closest[index]
     x0 = clean[index]
@@ -307,7 +311,7 @@ def make_rows(
     return rows.build(
         Records,
         len(index),
-        model=setting.source.name,
+        model=setting.audited.source.name,
         sample_id=plan.ids[index],
         label=plan.labels[index],
         target=column_or_null(task.target, len(index)),

@@ -4,28 +4,23 @@ the budgets.
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from brinell.core.checks import TIME_UP
 from brinell.core.contracts import Remark
 from brinell.core.errors import option
-from brinell.core.model import Access, Model
+from brinell.core.model import Access
 from brinell.core.record import CLEAN, Array, Records, has_broken
 from brinell.engine.audited_model import OF_MODEL, AuditedModel, facts_of
 from brinell.engine.cascade import Stage
 from brinell.engine.clean_run import clean_pieces
 from brinell.engine.model_checks import Checks, ModelChecks
 from brinell.engine.piece import Piece, PieceAnswer
-from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.probe_ahead import AHEAD
-from brinell.engine.progress import Progress
 from brinell.engine.stage_costs import cost_text, costs_of
 from brinell.engine.stage_run import StageRun
 from brinell.engine.state import State, draw_shares, spared_samples
-from brinell.engine.time_limit import TimeLimit
 from brinell.store.parts import PieceResult
 from brinell.store.run import NO_ROWS, save_clean
 
@@ -39,38 +34,17 @@ class ModelAudit:
     """Runs the plan on one model.
 
     Args:
-        plan: the plan.
-        source: where the model comes from.
-        model: the model.
-        folder: the folder of the audit.
-        entries: entries of the manifest, which are filled.
-        progress: told what goes on.
-        surrogates: the networks whose gradients some stages follow.
+        audited: the state of its audit.
         spread: the number of groups over which a stage is spread; above 1, workers attack them.
-        limit: the time in which the audit ends; None for no limit.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        source: ModelSource,
-        model: Model,
-        folder: Path,
-        entries: dict[str, Any],
-        progress: Progress,
-        surrogates: tuple[Model, ...] = (),
-        spread: int = 1,
-        limit: TimeLimit | None = None,
-    ) -> None:
-        self.plan, self.source, self.spread = plan, source, spread
-        self.progress = progress
-        self.audited = AuditedModel(
-            plan, source, model, folder, entries, progress, surrogates=surrogates, limit=limit
-        )
-        self.limit = self.audited.limit
+    def __init__(self, audited: AuditedModel, spread: int = 1) -> None:
+        self.audited, self.spread = audited, spread
+        self.plan, self.source = audited.plan, audited.source
+        self.progress, self.limit = audited.progress, audited.limit
         self._left: list[str] = []
         """Names of the stages for which there was no time, the one that was cut first."""
-        self.checks = ModelChecks(self.audited)
+        self.checks = ModelChecks(audited)
 
     def pieces(self) -> Checks:
         """The pieces of the whole audit, one stage after another; returns the failed checks, by

@@ -28,6 +28,14 @@ from brinell.core.record import Array
 from brinell.core.threat import COUNTS, Distance, Threat
 from brinell.engine.cascade import Stage, attacks_title, build_stages
 from brinell.engine.class_counts import check_classes
+from brinell.engine.criteria import (
+    Targeting,
+    attackable_samples,
+    check_threshold,
+    parse_reject_class,
+    parse_targeting,
+    resolve_threshold,
+)
 from brinell.engine.eps_grid import Budgets, BudgetsBySample, check_budgets, parse_eps
 from brinell.engine.model_process import open_model
 from brinell.engine.request import Request
@@ -35,14 +43,7 @@ from brinell.engine.selection import Select, Selection, choose_samples, missing_
 from brinell.engine.sources import build_source, open_data
 from brinell.engine.spelling import expand_spec
 from brinell.engine.surrogates import check_class_names, check_gradients, surrogate_notes
-from brinell.engine.targeting import (
-    Targeting,
-    attackable_samples,
-    parse_reject_class,
-    parse_targeting,
-)
 from brinell.engine.texts import norm_advice
-from brinell.engine.thresholds import check_threshold, resolve_threshold
 from brinell.engine.waves import draw_waves
 from brinell.models._answers import count_classes
 from brinell.models._class_order import in_order_of

@@ -1,5 +1,9 @@
-"""Provenance of a run for its manifest: time, machine, versions and data."""
+"""Provenance of a run for its manifest: time, machine, versions, data, and the hash of what its rows
+depend on.
+"""
 
+import hashlib
+import json
 import os
 import platform
 import subprocess
@@ -28,6 +32,12 @@ def start_record(request: BaseModel, command: str) -> dict[str, Any]:
         "command": command,
         "request": request.model_dump(mode="json"),
     }
+
+
+def content_hash(**content: Any) -> str:
+    """24 hex digits that change whenever any of `content` (JSON values) does."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
 def timestamp() -> str:

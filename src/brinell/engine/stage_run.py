@@ -9,7 +9,7 @@ design/0003-sweep.md).
 import math
 from collections import deque
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,12 +21,11 @@ from brinell.core.errors import TimeUpError
 from brinell.core.model import Model
 from brinell.core.record import Array, Outcome, Records, has_broken
 from brinell.engine.audited_model import AuditedModel, facts_of, merge_facts
-from brinell.engine.batch_sizer import BatchSizer
 from brinell.engine.cascade import Stage
-from brinell.engine.cells import content_hash
 from brinell.engine.group_attack import AttackSetting, GroupTask, make_rows, run_attack
 from brinell.engine.piece import Piece, PieceAnswer
 from brinell.engine.portions import FAILURES, Portions
+from brinell.engine.provenance import content_hash
 from brinell.engine.state import State
 from brinell.store import rows
 from brinell.store.parts import PieceResult
@@ -106,61 +105,52 @@ class GroupQueue:
         )
 
 
-@dataclass
-class Attacker:
-    """Attacks groups in one process, with the batch size that fits its memory."""
+def attack_group(setting: AttackSetting, task: GroupTask) -> PieceResult:
+    """Attack a group, in smaller portions where memory is short or the model fails."""
+    audited, plan = setting.audited, setting.plan
+    records = list[Records]()
+    arrays: dict[str, Array] = {}
+    remarks = list[Remark]()
+    legend: dict[str, Any] = {}
+    failed: dict[str, str] = {}
+    is_cut = False
+    portions = Portions(
+        np.arange(len(task.index)),
+        audited.sizer,
+        setting.model,
+        plan.device,
+        whole=learns_across(setting.stage.attack),
+    )
 
-    setting: AttackSetting
-    sizer: BatchSizer
-    shortages: list[Remark] = field(default_factory=list)
-    """Remarks of the sizer on reductions."""
+    for portion in portions:
+        part = task.select(portion)
+        try:
+            part_rows, part_arrays, extras = run_attack(setting, part)
+        except FAILURES as error:
+            if portions.comes_again(portion, error):
+                continue
+            failed[str(plan.ids[part.index[0]])] = str(error)
+            attacked = plan.levels[part.level]
+            part_rows = make_rows(setting, part, str(Outcome.FAILED), attacked=attacked)
+            part_arrays, extras = {}, Extras()
+        records.append(part_rows)
+        arrays |= part_arrays
+        is_cut = extras is None
+        if extras is None:
+            break
+        remarks += extras.remarks
+        legend = legend or dict(extras.legend)
 
-    def attack(self, task: GroupTask) -> PieceResult:
-        """Attack a group, in smaller portions where memory is short or the model fails."""
-        setting = self.setting
-        records = list[Records]()
-        arrays: dict[str, Array] = {}
-        remarks = list[Remark]()
-        legend: dict[str, Any] = {}
-        failed: dict[str, str] = {}
-        is_cut = False
-        portions = Portions(
-            np.arange(len(task.index)),
-            self.sizer,
-            setting.model,
-            setting.plan.device,
-            whole=learns_across(setting.stage.attack),
-        )
-
-        for portion in portions:
-            part = task.select(portion)
-            try:
-                part_rows, part_arrays, extras = run_attack(setting, part, self.sizer.size)
-            except FAILURES as error:
-                if portions.comes_again(portion, error):
-                    continue
-                failed[str(setting.plan.ids[part.index[0]])] = str(error)
-                attacked = setting.plan.levels[part.level]
-                part_rows = make_rows(setting, part, str(Outcome.FAILED), attacked=attacked)
-                part_arrays, extras = {}, Extras()
-            records.append(part_rows)
-            arrays |= part_arrays
-            is_cut = extras is None
-            if extras is None:
-                break
-            remarks += extras.remarks
-            legend = legend or dict(extras.legend)
-
-        facts = facts_of(
-            setting.model,
-            self.shortages,
-            task.stage,
-            remarks=remarks,
-            failed=failed,
-            legend=legend,
-            cut=is_cut,
-        )
-        return PieceResult(rows=rows.concatenate(records), arrays=arrays, facts=facts)
+    facts = facts_of(
+        setting.model,
+        audited.shortages,
+        task.stage,
+        remarks=remarks,
+        failed=failed,
+        legend=legend,
+        cut=is_cut,
+    )
+    return PieceResult(rows=rows.concatenate(records), arrays=arrays, facts=facts)
 
 
 class StageRun:
@@ -197,15 +187,7 @@ class StageRun:
         self.samples = np.flatnonzero(state.correct & ~spared & (state.broken > 0))
         """Positions of the samples that the stage begins on."""
         self._stage, self._state, self._spared = stage, state, spared
-        self._setting = AttackSetting(
-            plan=plan,
-            source=audited.source,
-            model=followed,
-            stage=stage,
-            surrogates=audited.surrogates,
-            on_pass=audited.count_passes,
-        )
-        self._attacker = Attacker(self._setting, audited.sizer, audited.shortages)
+        self._setting = AttackSetting(audited=audited, stage=stage, model=followed)
         self._is_shared = spread > 1
         self.key = prefix + audited.file(stage.name)
         """The key of what comes of the stage, with which those of its groups begin."""
@@ -272,7 +254,7 @@ class StageRun:
         return Piece(
             name=self.name,
             key=key,
-            make=partial(self._attacker.attack, task),
+            make=partial(attack_group, self._setting, task),
             rows=Records,
             task=vars(task) | {"index": self.plan.ids[group.index]} if self._is_shared else None,
         )

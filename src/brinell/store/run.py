@@ -2,6 +2,7 @@
 the adversarial inputs behind them.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -106,6 +107,38 @@ class Run(Folder[Records]):
         shape of the domain.
         """
         return read_inputs(self.array_files(model, attack), ids)
+
+    def closest(
+        self, model: str, *, within: float = math.inf, attack: str | None = None
+    ) -> Records:
+        """The row of each sample that attacks broke, ascending: that of its smallest budget, of
+        several stages that of the first.
+
+        Args:
+            model: name of the model.
+            within: the largest budget that counts.
+            attack: the only stage that counts; by default all.
+        """
+        table = self.rows
+        counts = (table.model == model) & (np.ma.filled(table.broken, np.nan) <= within)
+        if attack is not None:
+            counts &= table.attack == attack
+
+        # Rows stand in the order of stages, which sorting keeps.
+        index = np.flatnonzero(counts)
+        order = index[np.argsort(np.ma.getdata(table.broken)[index], kind="stable")]
+        first = np.unique(table.sample_id[order], return_index=True)[1]
+        return rows.take(table, order[first])
+
+    def inputs_of(self, records: Records) -> dict[int, Array]:
+        """The adversarial inputs of rows of one model, each of another sample, as far as they are
+        stored.
+        """
+        inputs: dict[int, Array] = {}
+        for attack in dict.fromkeys(records.attack.tolist()):
+            of_stage = rows.take(records, records.attack == attack)
+            inputs |= self.adversarial(of_stage.model[0], attack, of_stage.sample_id.tolist())
+        return inputs
 
     def stored(self, model: str, attack: str) -> set[int]:
         """The samples of which a stage keeps an adversarial input."""

@@ -1,19 +1,35 @@
 """Audits in their folders, by themselves and as parts of other studies."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
+from brinell.core.contracts import Dataset
+from brinell.core.model import Model
 from brinell.engine import provenance
 from brinell.engine.audit import AuditWorker, audit_pieces, plan_facts
 from brinell.engine.executor import Channel, Pool
 from brinell.engine.model_audit import ModelAudit
-from brinell.engine.plan import Plan
+from brinell.engine.plan import Plan, make_plan
 from brinell.engine.progress import Progress
+from brinell.engine.request import Request
 from brinell.engine.time_limit import TimeLimit
 from brinell.store.run import LAYOUT, TABLE, Run
 from brinell.studies.job import Job, filled
 from brinell.studies.pieces import Driver, ServedDriver
+
+
+def plan_audit(
+    request: Request, *, dataset: Dataset | None = None, models: tuple[Model, ...] = ()
+) -> Plan:
+    """The plan of an audit, with budgets that are named and not given as numbers; arguments and
+    errors are those of `engine.plan.make_plan`.
+    """
+    if not (request.eps or "").startswith("recommended"):
+        return make_plan(request, dataset=dataset, models=models)
+    from brinell.studies.epsilon.recommended import resolve  # it brings another study
+
+    dataset, recommended = resolve(request, dataset)
+    return make_plan(request, dataset=dataset, models=models, recommended=recommended)
 
 
 def run_audit(
@@ -31,7 +47,7 @@ def run_audit(
 
     `command` is the line that repeats the run, for the manifest; `pool` the workers that attack
     groups, or the channel that this process serves as one of them; `audit` makes the audit of a
-    model; at the `limit` it stops in order, and can be resumed.
+    model of its state; at the `limit` it stops in order, and can be resumed.
     """
     if isinstance(pool, Channel):
         ServedDriver(out, pool).serve(AuditWorker(plan).piece)
@@ -39,10 +55,9 @@ def run_audit(
     for note in (*facts["data"]["notes"], *plan.notes):
         progress.note(str(note))
 
-    job = Job(LAYOUT, out, plan.request, cell=facts["cell"], command=command)
     spread = 1 if pool is None else pool.spread
-    make_audit = partial(audit, folder=out, progress=progress, spread=spread, limit=limit)
-    pieces, driver = audit_pieces(plan, make_audit), Driver(out, pool, limit)
+    pieces = audit_pieces(plan, out, progress, spread=spread, limit=limit, audit=audit)
+    job = Job(LAYOUT, out, plan.request, cell=facts["cell"], command=command)
     about = facts | provenance.machine_facts(plan.device)
-    with filled(job, TABLE, driver, pieces, about, resume=resume) as content:
+    with filled(job, TABLE, Driver(out, pool, limit), pieces, about, resume=resume) as content:
         return Run(**vars(content))

@@ -21,8 +21,7 @@ from brinell.core.model import Model
 from brinell.core.record import Array
 from brinell.core.version import VERSION
 from brinell.engine import fit, provenance
-from brinell.engine.answers import with_logits
-from brinell.engine.cells import content_hash
+from brinell.engine.answers import all_with_logits
 from brinell.engine.class_counts import check_classes
 from brinell.engine.executor import Channel
 from brinell.engine.group_attack import predict
@@ -241,7 +240,7 @@ def _hash_of(table: Table[Any], plan: Plan, call: Call, about: Mapping[str, Any]
         for key in ("models", "more_models")
     }
     facts = {"facts": about["facts"]} if "facts" in about else {}
-    return content_hash(
+    return provenance.content_hash(
         layout=table.layout.version,
         brinell=VERSION,
         request=call.request.model_dump(mode="json", exclude=ignored),
@@ -320,24 +319,17 @@ def _ready(plan: Plan, driver: Driver, stack: ExitStack) -> tuple[Plan, Mapping[
     """The plan with its models on the device and their answers as logits, and the kind of answers
     of each model.
     """
-    groups = plan.models, plan.more_models
-    for model in itertools.chain(*(group.values() for group in groups)):
+    named = [*plan.models.items(), *plan.more_models.items()]
+    for _, model in named:
         stack.enter_context(model.info.session(plan.device))
 
-    def as_logits(manifest: dict[str, Any]) -> list[dict[str, Model]]:
-        return [
-            {
-                name: with_logits(model, plan.dataset, manifest, plan.device, name=name)
-                for name, model in group.items()
-            }
-            for group in groups
-        ]
+    def recognise() -> dict[str, Any]:
+        facts: dict[str, Any] = {}
+        all_with_logits(named, plan.dataset, facts, plan.device)
+        return facts
 
-    def probe() -> dict[str, Any]:
-        manifest: dict[str, Any] = {}
-        as_logits(manifest)
-        return manifest
-
-    answer_facts = driver.make_once("answers", probe)
-    models, further = as_logits(dict(answer_facts))
+    answer_facts = driver.make_once("answers", recognise)
+    answered = all_with_logits(named, plan.dataset, dict(answer_facts), plan.device)
+    models = dict(zip(plan.models, answered, strict=False))
+    further = dict(zip(plan.more_models, answered[len(models) :], strict=True))
     return replace(plan, models=models, more_models=further, folder=driver.folder), answer_facts

@@ -24,7 +24,7 @@ from brinell.core.record import CLEAN, Outcome
 from brinell.datasets._memory import from_arrays
 from brinell.engine.request import Request
 from brinell.store.files import read_arrays
-from brinell.studies.audit.plan import plan_audit
+from brinell.studies.audits import plan_audit
 from brinell.studies.epsilon import STUDY
 from brinell.studies.register import write_page
 

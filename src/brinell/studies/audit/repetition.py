@@ -319,8 +319,8 @@ class Attempt(NamedTuple):
 class RepeatedAudit(ModelAudit):
     """The audit of one model on the drawn samples, from the recorded rows of all."""
 
-    def __init__(self, repetition: RepeatedRun, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
+    def __init__(self, repetition: RepeatedRun, audited: AuditedModel, spread: int) -> None:
+        super().__init__(audited, spread)
         self.repetition, self.recorded, self.name = repetition, repetition.run, self.source.name
         self.is_random = False
         self.change = 0
@@ -546,12 +546,11 @@ class RepeatedAudit(ModelAudit):
         audited = AuditedModel(
             self.plan,
             self.source,
-            parent.model,
+            (parent.model, *parent.surrogates),
             parent.folder / PARTS / name,
             {key: {} for key in ACCUMULATED} | {"answers": parent.entries["answers"]},
             self.progress,
             parent.sizer,
-            parent.surrogates,
         )
         audited.parts = parent.parts
         followed = self.checks.gradient_models.get(stage.gradient, parent.model)

@@ -15,11 +15,11 @@ from brinell.analysis.proofs import with_proofs
 from brinell.analysis.results import AuditResult, ClassResult, Rate
 from brinell.analysis.robust_accuracy import summarise as count_figures
 from brinell.core.errors import RequestError
-from brinell.core.record import Array, Records, has_broken
+from brinell.core.record import Array, Records
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.texts import eps_text
 from brinell.reports.values import Cell, Code, Points, Report
-from brinell.store import parquet
+from brinell.store import parquet, rows
 from brinell.store.folder import PAGE
 from brinell.store.run import Run
 from brinell.store.table import Folder
@@ -155,41 +155,19 @@ class Audit(ReportedResult, AuditResult):
         names = [stage["name"] for stage in run.manifest["stages"]]
         if attack is not None and attack not in names:
             raise RequestError(f"the run has no attack {attack!r}; it has {', '.join(names)}")
-        most = (
-            math.inf
-            if eps is None
-            else _rate_at(result.eps, result.eps, result.eps_text, eps) * (1 + 1e-6)
-        )
-        rows = run.rows
-        selected = (
-            (rows.model == result.model)
-            & has_broken(rows)
-            & (np.ma.filled(rows.broken, np.inf) <= most)
-        )
-        index = np.flatnonzero(
-            selected & np.isin(rows.attack, names if attack is None else [attack])
-        )
-        stage = np.array([names.index(str(name)) for name in rows.attack[index]], dtype=np.int64)
-        order = index[np.lexsort((stage, rows.broken[index], rows.sample_id[index]))]
-        closest = order[np.unique(rows.sample_id[order], return_index=True)[1]]
-        inputs: dict[int, Array] = {}
-        for name in names:
-            inputs |= run.adversarial(
-                result.model, name, rows.sample_id[closest[rows.attack[closest] == name]].tolist()
-            )
-        closest = closest[np.isin(rows.sample_id[closest], list(inputs))]
-        ids, shape = (
-            rows.sample_id[closest].astype(np.int64),
-            tuple(run.manifest["data"]["domain"]["shape"]),
-        )
-        return StoredInputs(
-            ids=ids,
-            x=np.stack([inputs[sample] for sample in ids.tolist()])
-            if len(ids)
-            else np.zeros((0, *shape), np.float32),
-            eps=np.asarray(rows.broken[closest], dtype=np.float64),
-            attack=tuple(rows.attack[closest].tolist()),
-        )
+        within = math.inf
+        if eps is not None:
+            within = _rate_at(result.eps, result.eps, result.eps_text, eps) * (1 + 1e-6)
+        closest = run.closest(result.model, within=within, attack=attack)
+        inputs = run.inputs_of(closest)
+        closest = rows.take(closest, np.isin(closest.sample_id, list(inputs)))
+
+        ids = closest.sample_id.astype(np.int64)
+        x = np.zeros((0, *run.manifest["data"]["domain"]["shape"]), np.float32)
+        if len(ids):
+            x = np.stack([inputs[sample] for sample in ids.tolist()])
+        eps_of = np.asarray(closest.broken, dtype=np.float64)
+        return StoredInputs(ids=ids, x=x, eps=eps_of, attack=tuple(closest.attack.tolist()))
 
     def to_pandas(self, table: str | None = None, *, dense: bool = False) -> Any:
         """The records as a data frame, one row per model, sample and stage that attacked it; or one
@@ -234,14 +212,13 @@ class Audit(ReportedResult, AuditResult):
 
 def summarise(content: Folder[Records]) -> Audit:
     """The figures of a run and of the folders in it, from its rows."""
-    from brinell.studies.audit import detection, distances  # they bring other studies
+    from brinell.studies.audit import inner  # it brings other studies
 
     run = Run(**vars(content))
     figures = count_figures(run.manifest, run.rows, str(run.path))
     if len(figures.models) == 1:
         figures = figures.model_copy(update={"models": [with_proofs(figures.models[0], run.path)]})
-    figures = detection.with_detectors(figures, run.path)
-    return Audit.of(distances.with_distances(figures, run.path), run)
+    return Audit.of(inner.with_inner(figures, run.path), run)
 
 
 def _rate_at(

@@ -11,68 +11,41 @@ from brinell.core.errors import RequestError, option
 from brinell.core.record import has_broken
 from brinell.engine.executor import Channel
 from brinell.engine.plan import Plan
-from brinell.engine.progress import Progress, SilentProgress
+from brinell.engine.progress import Progress
 from brinell.engine.time_limit import TimeLimit
 from brinell.store.run import LAYOUT, TABLE, Run
 from brinell.store.run_manifest import stages_of
 from brinell.store.table import Violation
-from brinell.studies.audit import detection, distances, dry_run, waves
-from brinell.studies.audit.plan import plan_audit
+from brinell.studies.audit import dry_run, inner, waves
 from brinell.studies.audit.result import Audit, summarise
-from brinell.studies.audits import run_audit
+from brinell.studies.audits import plan_audit, run_audit
 from brinell.studies.differences import Comparison, Repetition
 from brinell.studies.kit import Call
 
 
 def carry_out(call: Call) -> Audit | dry_run.PlanResult:
     """Run the audit of a call; with `dry_run`, say what it costs at most instead."""
-    plan, options = (
-        plan_audit(call.request, dataset=call.dataset(), models=call.models()),
-        call.options,
-    )
+    plan = plan_audit(call.request, dataset=call.dataset(), models=call.models())
     if call.request.until is not None:
         waves.parse_until(call.request.until)  # before anything is computed
-    if options.dry_run:
+    if call.options.dry_run:
         return dry_run.estimate_plan(plan)
-    if options.certify:
-        from brinell.studies.audit import certification  # it brings another study
-
-        certification.check(call, plan)
-    if options.detector:
-        detection.check(call, plan)
-    if options.epsilon:
-        distances.check(call, plan)
+    inner.check(call, plan)
 
     call.say_samples(plan)
     folder = call.folder(plan.request.data, plan.request.norm)
     note_models(plan, call.progress)
-    run = _carry_out_waves(call, plan, folder)
-
-    if options.certify:
-        certification.certify(call, plan, folder)
-    if options.detector:
-        detection.measure(call, plan, folder)
-    if options.epsilon:
-        distances.copy_into(call, folder)
-    audit = summarise(run)
-    audit.write()
-    return audit
-
-
-def _carry_out_waves(call: Call, plan: Plan, folder: Path) -> Run:
-    """Audit all samples of a plan at once, or wave after wave where it may end early."""
     pool, limit = call.pool(), TimeLimit(call.options.minutes)
     audit = partial(run_audit, out=folder, command=call.command, pool=pool, limit=limit)
     if plan.waves is None or isinstance(pool, Channel):
-        return audit(plan, progress=call.progress, resume=call.resume)
+        run = audit(plan, progress=call.progress, resume=call.resume)
+    else:
+        run = waves.run_waves(plan, audit, call.progress, resume=call.resume)
 
-    def audit_wave(part: Plan, resume: bool) -> Run:
-        progress = SilentProgress() if part.grows else call.progress
-        run = audit(part, progress=progress, resume=resume)
-        summarise(run).write()
-        return run
-
-    return waves.run_waves(plan, audit_wave, call.progress, resume=call.resume)
+    inner.fill(call, plan, folder)
+    result = summarise(run)
+    result.write()
+    return result
 
 
 def note_models(plan: Plan, progress: Progress) -> None:

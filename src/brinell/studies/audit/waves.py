@@ -16,9 +16,10 @@ from brinell.analysis.sequences import decide, share_sequence
 from brinell.core.errors import RequestError, option
 from brinell.core.numbers import parse_decimal
 from brinell.engine.plan import Plan
-from brinell.engine.progress import Progress
+from brinell.engine.progress import Progress, SilentProgress
 from brinell.store.parts import Parts
 from brinell.store.run import Run
+from brinell.studies.audit.result import summarise
 
 ROBUST = "robust:"
 
@@ -53,14 +54,12 @@ def parse_until(text: str) -> Question:
     return Question(value) if text.startswith(ROBUST) else Question(None, value)
 
 
-def run_waves(
-    plan: Plan, audit: Callable[[Plan, bool], Run], progress: Progress, *, resume: bool
-) -> Run:
+def run_waves(plan: Plan, audit: Callable[..., Run], progress: Progress, *, resume: bool) -> Run:
     """Audit wave after wave until the question of the plan is answered; returns the run.
 
     Args:
         plan: the plan of all waves.
-        audit: `(plan, resume) -> run`, audits the first waves in the folder and writes its page.
+        audit: `(plan, progress=, resume=) -> run`, audits the first waves in the folder.
         progress: told the figures after each wave.
         resume: whether the folder may hold part of the work.
     """
@@ -68,7 +67,9 @@ def run_waves(
     assert plan.waves is not None
     waves = np.unique(plan.waves).tolist()
     for wave in waves:
-        run = audit(plan.first_waves(wave + 1, grows=True), resume or wave > 0)
+        part = plan.first_waves(wave + 1, grows=True)
+        run = audit(part, progress=SilentProgress(), resume=resume or wave > 0)
+        summarise(run).write()
         left = run.manifest.get("left")
         rate = robust_rate(run)
         if not left or any(left.values()):
@@ -84,7 +85,7 @@ def run_waves(
     # The checks of the first wave knew few samples: they are made again on all.
     for number in range(1, len(plan.models) + 1):
         Parts(run.path).drop(f"{number}-checks")
-    return audit(plan.first_waves(wave + 1), True)
+    return audit(plan.first_waves(wave + 1), progress=progress, resume=True)
 
 
 def robust_rate(run: Run) -> Rate:

@@ -27,9 +27,9 @@ from brinell.core.data import DenseTask
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Access
 from brinell.core.threat import Threat, extent
+from brinell.engine.criteria import check_threshold, parse_threshold
 from brinell.engine.eps_grid import parse_budget
 from brinell.engine.plan import TRIAL_SAMPLES, model_facts
-from brinell.engine.thresholds import check_threshold, parse_threshold
 from brinell.rlab.agent import choose_policy
 from brinell.store import rows
 from brinell.store.files import write_arrays

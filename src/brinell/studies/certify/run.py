@@ -28,6 +28,7 @@ from brinell.engine.group_attack import predict
 from brinell.engine.plan import make_plan as plan_audit
 from brinell.engine.progress import SilentProgress
 from brinell.engine.request import IN_MEMORY, BaseRequest, FitOptions, Request
+from brinell.reports.examples import closest_rows
 from brinell.store import rows
 from brinell.store.files import write_arrays, write_text
 from brinell.store.folder import MANIFEST
@@ -411,25 +412,13 @@ def read_attacks(run: Run, model: str, ids: Array, budgets: int) -> Attacked:
     wrong, right = states == STATE_WRONG, cells.clean[positions] == RIGHT
     first = np.where(wrong.any(1), wrong.argmax(1), budgets)
     first[~right] = 0
-    nearest, places = _nearest(run, model), {sample: k for k, sample in enumerate(ids.tolist())}
+    nearest = rows.take(run.rows, closest_rows(run.rows, model, str(run.manifest["distance"])))
+    nearest = rows.take(nearest, np.isin(nearest.sample_id, ids))
+    places = {sample: k for k, sample in enumerate(ids.tolist())}
+    examples = {places[sample]: x for sample, x in run.inputs_of(nearest).items()}
     return Attacked(
         right=right,
         failed=(states == UNJUDGED).any(1) | (cells.clean[positions] == UNJUDGED),
         first=first,
-        examples={places[sample]: x for sample, x in nearest.items() if sample in places},
+        examples=examples,
     )
-
-
-def _nearest(run: Run, model: str) -> dict[int, Array]:
-    """The nearest stored adversarial input of each sample."""
-    records, nearest, sizes = run.rows, dict[int, Array](), dict[int, float]()
-    column = getattr(records, str(run.manifest["request"]["norm"]))
-    for stage in run.manifest["stages"]:
-        name = str(stage["name"])
-        of_stage = (records.attack.astype(str) == name) & np.isfinite(np.ma.filled(column, np.nan))
-        inputs = run.adversarial(model, name, sorted(run.stored(model, name)))
-        for sample, example in inputs.items():
-            size = min(column[of_stage & (records.sample_id == sample)].tolist(), default=np.inf)
-            if size < sizes.get(sample, np.inf):
-                nearest[sample], sizes[sample] = example, size
-    return nearest

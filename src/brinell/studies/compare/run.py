@@ -15,10 +15,9 @@ from brinell.engine.toml import parse_request
 from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, REQUEST
 from brinell.store.run import Run
-from brinell.studies.audit.plan import plan_audit
 from brinell.studies.audit.result import summarise as summarise_audit
 from brinell.studies.audit.run import note_models
-from brinell.studies.audits import run_audit
+from brinell.studies.audits import plan_audit, run_audit
 from brinell.studies.compare import CompareRequest
 from brinell.studies.compare.result import LAYOUT, Comparison, summarise
 from brinell.studies.job import settings_text

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from brinell.core.contracts import Dataset, Model
 from brinell.core.errors import RequestError
-from brinell.core.record import has_broken
 from brinell.engine.plan import make_plan
 from brinell.engine.request import Request
 from brinell.engine.toml import parse_request
+from brinell.store import rows
 from brinell.store.run import Run
 from brinell.store.trust import check_manifest
 
@@ -23,7 +23,7 @@ class AdversarialDataset:
     """
 
     def __init__(self, run: Run, dataset: Dataset, model: str) -> None:
-        self._run, self._dataset, self._model = run, dataset, model
+        self._run, self._dataset = run, dataset
         self.name, self.domain, self.classes, self.info = (
             dataset.name,
             dataset.domain,
@@ -31,15 +31,9 @@ class AdversarialDataset:
             dataset.info,
         )
         self.labels, self.digest = dataset.labels, dataset.digest  # the manifest also names the run
-        records = run.rows
-        rows = np.flatnonzero((records.model == model) & has_broken(records))
-        rows = rows[np.argsort(records.broken[rows], kind="stable")]
-        ids, first = np.unique(records.sample_id[rows], return_index=True)
-        self.ids = ids.astype(np.int64)
+        self._closest = run.closest(model)
+        self.ids = self._closest.sample_id.astype(np.int64)
         """(n,) positions of the fooled samples, ascending."""
-        self._attacks = dict(
-            zip(self.ids.tolist(), records.attack[rows[first]].tolist(), strict=True)
-        )
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -47,10 +41,11 @@ class AdversarialDataset:
     def load(self, indices: Sequence[int]) -> Tensor:
         """(len(indices), *shape): adversarial examples; clean inputs of samples without one."""
         x = self._dataset.load(indices).clone()
+        wanted = rows.take(self._closest, np.isin(self._closest.sample_id, indices))
+        examples = self._run.inputs_of(wanted)
         for place, sample in enumerate(indices):
-            if sample in self._attacks:
-                examples = self._run.adversarial(self._model, self._attacks[sample], [sample])
-                x[place] = torch.as_tensor(examples.get(sample, x[place]))
+            if sample in examples:
+                x[place] = torch.as_tensor(examples[sample])
         return x
 
 
