@@ -93,7 +93,7 @@ def with_logits(
 
 
 def all_with_logits(
-    named: Iterable[tuple[str, Model]],
+    networks: Iterable[tuple[str, Model]],
     dataset: Dataset,
     manifest: dict[str, Any],
     device: torch.device,
@@ -101,7 +101,7 @@ def all_with_logits(
     """Models, each with the name of its entries in the manifest, with their answers converted to
     logits, as by `with_logits`.
     """
-    return [with_logits(model, dataset, manifest, device, name=name) for name, model in named]
+    return [with_logits(model, dataset, manifest, device, name=name) for name, model in networks]
 
 
 def _spread_samples(dataset: Dataset) -> list[int]:

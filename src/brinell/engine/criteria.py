@@ -1,5 +1,5 @@
-"""What counts as a success where it is not any wrong class: target classes, a class by which a model
-rejects inputs, and criteria as a user writes them, such as true<0.1, class=cat>0.9 or top5.
+"""Criteria of success other than any wrong class: target classes, a class by which a model rejects
+inputs, and criteria as a user writes them, such as true<0.1, class=cat>0.9 or top5.
 """
 
 import re

@@ -108,19 +108,17 @@ class Run(Folder[Records]):
         """
         return read_inputs(self.array_files(model, attack), ids)
 
-    def closest(
-        self, model: str, *, within: float = math.inf, attack: str | None = None
-    ) -> Records:
+    def closest(self, model: str, *, limit: float = math.inf, attack: str | None = None) -> Records:
         """The row of each sample that attacks broke, ascending: that of its smallest budget, of
         several stages that of the first.
 
         Args:
             model: name of the model.
-            within: the largest budget that counts.
+            limit: the largest budget that counts.
             attack: the only stage that counts; by default all.
         """
         table = self.rows
-        counts = (table.model == model) & (np.ma.filled(table.broken, np.nan) <= within)
+        counts = (table.model == model) & (np.ma.filled(table.broken, np.nan) <= limit)
         if attack is not None:
             counts &= table.attack == attack
 

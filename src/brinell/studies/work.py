@@ -319,17 +319,17 @@ def _ready(plan: Plan, driver: Driver, stack: ExitStack) -> tuple[Plan, Mapping[
     """The plan with its models on the device and their answers as logits, and the kind of answers
     of each model.
     """
-    named = [*plan.models.items(), *plan.more_models.items()]
-    for _, model in named:
+    networks = [*plan.models.items(), *plan.more_models.items()]
+    for _, model in networks:
         stack.enter_context(model.info.session(plan.device))
 
     def recognise() -> dict[str, Any]:
         facts: dict[str, Any] = {}
-        all_with_logits(named, plan.dataset, facts, plan.device)
+        all_with_logits(networks, plan.dataset, facts, plan.device)
         return facts
 
     answer_facts = driver.make_once("answers", recognise)
-    answered = all_with_logits(named, plan.dataset, dict(answer_facts), plan.device)
+    answered = all_with_logits(networks, plan.dataset, dict(answer_facts), plan.device)
     models = dict(zip(plan.models, answered, strict=False))
     further = dict(zip(plan.more_models, answered[len(models) :], strict=True))
     return replace(plan, models=models, more_models=further, folder=driver.folder), answer_facts

@@ -49,7 +49,7 @@ def first_by(run, column, **limits):
         for sample, value, eps in zip(
             of_stage.sample_id.tolist(), getattr(of_stage, column), of_stage.broken, strict=True
         ):
-            is_broken = eps is not np.ma.masked and eps <= limits.get("within", 1.0)
+            is_broken = eps is not np.ma.masked and eps <= limits.get("limit", 1.0)
             if is_broken and (sample not in best or value < best[sample][0]):
                 best[sample] = value, stage
     return {sample: (stage, sample) for sample, (_, stage) in best.items()}
@@ -64,8 +64,8 @@ def test_the_nearest_input_of_all_stages_is_taken(run, repetition):
 @pytest.mark.parametrize("repetition", range(3))
 def test_the_input_of_the_smallest_budget_is_taken(run, repetition):
     assert run.inputs_of(run.closest("net")) == first_by(run, "broken")
-    within = run.closest("net", within=0.2)
-    assert run.inputs_of(within) == first_by(run, "broken", within=0.2)
+    within = run.closest("net", limit=0.2)
+    assert run.inputs_of(within) == first_by(run, "broken", limit=0.2)
     of_pgd = run.closest("net", attack="pgd")
     assert run.inputs_of(of_pgd) == first_by(run, "broken", stages=("pgd",))
     assert np.array_equal(of_pgd.sample_id, np.unique(of_pgd.sample_id))

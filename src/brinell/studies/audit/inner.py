@@ -79,10 +79,10 @@ def with_inner(result: AuditResult, folder: Path) -> AuditResult:
 
 def _check_plain(plan: Plan, name: str) -> None:
     """Refuse an option that does not go with other criteria, and not with budgets by sample."""
-    for other in ("targeted", "reject_class", "criterion"):
-        if getattr(plan.request, other) is not None:
+    for setting in ("targeted", "reject_class", "criterion"):
+        if getattr(plan.request, setting) is not None:
             raise RequestError(
-                f"{option(name)} does not go with {option(other)}: leave one of them out"
+                f"{option(name)} does not go with {option(setting)}: leave one of them out"
             )
     if plan.recommended is not None:
         raise RequestError(

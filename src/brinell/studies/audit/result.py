@@ -155,10 +155,10 @@ class Audit(ReportedResult, AuditResult):
         names = [stage["name"] for stage in run.manifest["stages"]]
         if attack is not None and attack not in names:
             raise RequestError(f"the run has no attack {attack!r}; it has {', '.join(names)}")
-        within = math.inf
+        limit = math.inf
         if eps is not None:
-            within = _rate_at(result.eps, result.eps, result.eps_text, eps) * (1 + 1e-6)
-        closest = run.closest(result.model, within=within, attack=attack)
+            limit = _rate_at(result.eps, result.eps, result.eps_text, eps) * (1 + 1e-6)
+        closest = run.closest(result.model, limit=limit, attack=attack)
         inputs = run.inputs_of(closest)
         closest = rows.take(closest, np.isin(closest.sample_id, list(inputs)))
 

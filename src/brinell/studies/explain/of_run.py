@@ -41,8 +41,8 @@ class AdversarialDataset:
     def load(self, indices: Sequence[int]) -> Tensor:
         """(len(indices), *shape): adversarial examples; clean inputs of samples without one."""
         x = self._dataset.load(indices).clone()
-        wanted = rows.take(self._closest, np.isin(self._closest.sample_id, indices))
-        examples = self._run.inputs_of(wanted)
+        broken = rows.take(self._closest, np.isin(self._closest.sample_id, indices))
+        examples = self._run.inputs_of(broken)
         for place, sample in enumerate(indices):
             if sample in examples:
                 x[place] = torch.as_tensor(examples[sample])
