@@ -32,7 +32,7 @@ from brinell.engine.batch_attack import (
 )
 from brinell.engine.batch_sizer import BatchSizer
 from brinell.engine.plan import open_distance
-from brinell.engine.request import AttackSpec, BaseRequest, Seed
+from brinell.engine.request import AttackSpec, BaseRequest, Seed, split_budget
 from brinell.engine.texts import norm_text, settings_texts
 from brinell.engine.toml import parse_request
 from brinell.inputs import models_of
@@ -134,7 +134,8 @@ def attack(
             (standard), each of which gets the samples that are still robust.
         eps: the budget: a number, a text such as 8/255, or one number for each sample; an attack
             that minimises the distance (fab, ddn, fmn, sigma-zero) takes none for any distance.
-        norm: linf, l2, l1 or l0, also as np.inf, 2, 1, 0; pixels; or embedding:FILE.
+        norm: linf, l2, l1 or l0, also as np.inf, 2, 1, 0; pixels; patch, whose eps is a side, or
+            patch:5; or embedding:FILE.
         targeted: a class, or one for each sample, or least-likely, or random: nothing else counts
             as a success.
         worst: use all steps for every sample, even if it is misclassified, and return the input of
@@ -167,6 +168,7 @@ def attack(
     distance_name = norm_text(norm)
     if not isinstance(distance_name, str):
         raise RequestError(f"norm is {short(norm)}: brinell.attack takes one norm")
+    distance_name, eps = split_budget(distance_name, eps)
     distance = open_distance(expand_home(distance_name))
     stages = parse_stages(settings.attack)
     inputs = _inputs(model, x, bounds, kind, layout)

@@ -48,7 +48,7 @@ Labels = Iterable[Any] | Indexed
 Eps = float | str | Iterable[Any]
 """A budget, or several: numbers, or texts such as 8/255 and 0:8/255:9."""
 Norm = float | str | Sequence[float | str]
-"""linf, l2, l1, l0, pixels, np.inf, 2, 1, 0, or embedding:FILE."""
+"""linf, l2, l1, l0, pixels, patch:5, np.inf, 2, 1, 0, or embedding:FILE."""
 Device = int | str | torch.device
 """A device by name or number."""
 File = str | os.PathLike[str]

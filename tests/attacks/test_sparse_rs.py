@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from _helpers import Recorder, run_attack, slope
+from _helpers import Recorder, mlp, run_attack, slope
 from brinell.attacks import sparse_rs
 from brinell.attacks.sparse_rs import SparseRS
 from brinell.core.domain import Domain
@@ -177,3 +177,17 @@ def test_the_best_values_of_a_linear_model_are_found():
     x, calls = queries_of(domain, 3, 500)
     gain = torch.maximum(slope(domain) * (1 - x), -slope(domain) * x).topk(3, dim=1).values.sum(1)
     torch.testing.assert_close(((calls - x) @ slope(domain)).amax(0), gain)
+
+
+def test_the_distance_patch_asks_what_a_patch_of_as_many_pixels_does():
+    """A square of side 3 holds nine pixels."""
+    domain = Domain(kind="image", shape=(2, 6, 8))
+    module = mlp(96, 3)
+    x = torch.rand(4, *domain.shape, generator=torch.Generator().manual_seed(3))
+    y = module(x).argmax(1)
+    calls = []
+    for norm, eps, form in [("patch", 3.0, "pixels"), ("pixels", 9.0, "patch")]:
+        model = Recorder(lambda z: 0.1 * module(z), domain, classes=3)
+        run_attack(SparseRS(steps=30, form=form), model, x, y, eps, norm)
+        calls.append(torch.cat(model.calls))
+    assert torch.equal(*calls) and len(calls[0]) > 10

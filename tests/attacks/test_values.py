@@ -26,7 +26,15 @@ SHORT = {
 LEADS = {"rlab": 10.0}
 """Logits by which the true class leads where none is fooled; RLAB compares probabilities, which
 rounding alone tells apart where the class leads by more."""
-EPS = {"linf": 0.15, "l2": 0.9, "l1": 4.0, "l0": 12.0, "pixels": 6.0, "embedding": 0.9}
+EPS = {
+    "linf": 0.15,
+    "l2": 0.9,
+    "l1": 4.0,
+    "l0": 12.0,
+    "pixels": 6.0,
+    "patch": 3.0,
+    "embedding": 0.9,
+}
 
 
 def queries(name):

@@ -21,6 +21,7 @@ SHORTER = {
     "sparse-pgd": {"steps": 60},
     "square": {"steps": 40},
     "simba": {"steps": 40},
+    "patch-apgd": {"candidates": 8, "places": 2, "steps": 6},
     "pgd-estimated": {"steps": 12, "pairs": 2},
     "sparse-rs": {"steps": 40},
     "cgba": {"steps": 2, "samples": 10, "starts": 10},

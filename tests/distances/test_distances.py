@@ -134,3 +134,54 @@ def test_l0_margin_of_a_linear_model_is_that_of_all_subsets():
             if int((weight @ changed).argmax()) != int(y[row]):
                 fewest = min(fewest, sum(end is not None for end in ends))
         assert margin == fewest
+
+
+# One square
+
+
+def test_a_patch_is_the_smallest_square_around_all_changes():
+    delta = torch.zeros(4, 2, 5, 7)
+    delta[1, 1, 2, 3] = -0.1
+    delta[2, 0, 1, 1] = delta[2, 1, 3, 2] = 0.5  # three rows, two columns
+    delta[3, 0, 4, 0] = delta[3, 0, 4, 6] = 1e-9
+    assert distance("patch").size(delta).tolist() == [0, 1, 3, 7]
+    assert distance("patch").size(torch.zeros(0, 2, 5, 7)).shape == (0,)
+    assert distance("patch").size(torch.tensor([[0.0, 1, 0, 0, 1, 0]])).tolist() == [4]
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 7), (3, 9), (1, 3, 4, 5)])
+def test_a_patch_keeps_the_square_of_the_largest_changes(shape):
+    """Of all squares of the side, cut where an axis is shorter, tried one by one."""
+    grid, n = shape[1:], 12
+    delta = Streams.of(4, torch.arange(n)).normal(*shape)
+    eps = torch.arange(n) % 7 + 0.5
+    projected = distance("patch").project(delta.clone(), eps)
+    assert (distance("patch").size(projected) <= eps).all()
+    for row in range(n):
+        side = int(eps[row])
+        widths = [min(side, length) for length in grid]
+        largest = 0.0
+        rooms = [range(length - width + 1) for length, width in zip(grid, widths, strict=True)]
+        for corner in itertools.product(*rooms):
+            window = tuple(slice(a, a + w) for a, w in zip(corner, widths, strict=True))
+            largest = max(largest, float(delta[row, :, *window].square().sum()))
+        assert float(projected[row].square().sum()) == pytest.approx(largest, rel=1e-5)
+        unchanged = (projected[row] == 0) | (projected[row] == delta[row])
+        assert unchanged.all()
+
+
+def test_a_patch_leaves_alone_what_lies_in_it():
+    """A tiny change beside large ones stays, although a square without it adds up to as much."""
+    delta = torch.zeros(1, 1, 1, 8)
+    delta[..., 2:5] = torch.tensor([1e-12, 1.0, 1.0])
+    projected = distance("patch").project(delta.clone(), torch.tensor([3.0]))
+    assert torch.equal(projected, delta)
+
+
+def test_a_patch_allows_no_place_more():
+    threat = threat_of(2.0, "patch", Domain(kind="image", shape=(1, 1, 4)))
+    batch = batch_of([[[[0.5, 0.5, 0.5, 0.5]]]], [0])
+    ledger = Ledger(Recorder(lambda x: x.flatten(1)[:, :2], threat.domain), batch, threat)
+    ledger.oracle().scores(batch.ids, torch.tensor([[[[0.5, 0.1, 0.9, 0.5]]]]))
+    with pytest.raises(ContractError, check=refused("core.ledger.Ledger._check_reach")):
+        ledger.oracle().scores(batch.ids, torch.tensor([[[[0.1, 0.5, 0.9, 0.5]]]]))

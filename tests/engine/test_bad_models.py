@@ -125,14 +125,13 @@ def test_the_line_and_the_exit_code(tmp_path, capsys, monkeypatch):
 def test_every_cascade_runs_on_few_classes(cascades, tmp_path_factory):
     for classes, cascade in zip(itertools.cycle([2, 3]), cascades, strict=False):
         tmp_path = tmp_path_factory.mktemp("row")
-        model = TorchModel(mlp(6, classes), Domain(kind="vector", shape=(6,)), classes)
-        x = torch.rand(6, 6, generator=torch.Generator().manual_seed(1))
+        model = TorchModel(mlp(6, classes), Domain(kind="signal", shape=(1, 6)), classes)
+        x = torch.rand(6, 1, 6, generator=torch.Generator().manual_seed(1))
         y = model.predict(x).argmax(1)
-        budgets = (
-            {"norm": "l0", "eps": "1:2:2"}
-            if cascade == "sparse"
-            else {"norm": "linf", "eps": "0.02,0.1"}
-        )
+        counts = {"sparse": "l0", "patch": "patch"}
+        budgets = {"norm": "linf", "eps": "0.02,0.1"}
+        if cascade in counts:
+            budgets = {"norm": counts[cascade], "eps": "1:2:2"}
         run = run_audit(tmp_path / "run", model, x, y, attack=(cascade,), queries=20, **budgets)
         records = run.rows
         assert not (records.outcome == Outcome.FAILED).any()

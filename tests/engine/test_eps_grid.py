@@ -107,6 +107,8 @@ def test_a_budget_that_makes_no_sense_is_refused(subtests):
         ("65", "l0", UNIT, "more than the 64 values"),
         ("0.5", "pixels", UNIT, "budgets are numbers of pixels there"),
         ("65", "pixels", UNIT, "more than the 64 pixels"),
+        ("0.02", "patch", UNIT, "budgets are numbers of places along a side there"),
+        ("9", "patch", UNIT, "more than the 8 places along a side"),
     ]:
         with subtests.test(str((text, norm, domain, line))):
             with pytest.raises(RequestError, match=re.escape(line)):

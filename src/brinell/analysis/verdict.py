@@ -47,8 +47,8 @@ LONGEST = 25
 LITTLE = 0.1
 """Share of the clean accuracy; with less at the largest budget, the verdict says where half of
 it is lost."""
-STRONG = frozenset({"fast", "standard", "autoattack", "plus"})
-"""Cascades that are as strong as `fast`, or stronger."""
+STRONG = frozenset({"fast", "standard", "autoattack", "plus", "sparse", "patch"})
+"""Cascades that are as strong as `fast`, or stronger, or that stand in its place in a norm."""
 
 
 class Detours(NamedTuple):

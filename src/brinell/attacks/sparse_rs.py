@@ -7,7 +7,8 @@ appendix for untargeted attacks.
 The paper counts pixels, which change in all channels at once, as the distance `pixels` does. L0
 counts values: of C channels, floor(eps / C) places change (`form=pixels`), or a patch (`form=patch`) of the largest
 side whose values do not exceed eps: a square, a segment of a signal or a vector, a cube of a video,
-cut where an axis is shorter. If eps is too small for one place, no query is made.
+cut where an axis is shorter. In the distance `patch`, eps is the side, whatever `form` says. If eps
+is too small for one place, no query is made.
 
 Colours are corners: each channel at one end of its range. A pixel that would get the colour that it
 has in the clean input gets the opposite one, so every place is a real change.
@@ -21,7 +22,7 @@ Deviations:
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -66,11 +67,11 @@ ROOM = 2**24
 
 @dataclass(frozen=True, kw_only=True)
 class SparseRS(EveryKind):
-    """Random search in L0: few pixels anywhere, or one patch; no gradients, one query a step."""
+    """Random search over few pixels anywhere, or one patch; no gradients, one query a step."""
 
     form: Literal["pixels", "patch"] = "pixels"
-    """Form of the perturbation: pixels (places anywhere) or patch (one square, segment or
-    block)."""
+    """Form of the perturbation in l0 and pixels: pixels (places anywhere) or patch (one square,
+    segment or block), which it is in patch."""
     steps: Count = 5000
     """Proposals; one more query is for the start."""
     p_init: Fraction | None = None
@@ -82,7 +83,7 @@ class SparseRS(EveryKind):
     """Divide alpha at the paper's shares of `steps`; otherwise at the paper's steps of 10,000."""
 
     access = Access.SCORES
-    distances = frozenset({"l0", "pixels"})
+    distances = frozenset({"l0", "pixels", "patch"})
     family = "budgeted"
 
     def cost(self, classes: int) -> tuple[int, int]:
@@ -98,10 +99,11 @@ class SparseRS(EveryKind):
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Search on all samples whose eps allows one place."""
+        search = replace(self, form="patch") if threat.distance.name == "patch" else self
         able = (_places(threat) >= 1).nonzero()[:, 0]
         for rows in torch.split(able, max(1, ROOM // math.prod(threat.domain.shape))):
             if len(rows):
-                self._run(oracle, batch.select(rows), threat.select(rows), rng.select(rows))
+                search._run(oracle, batch.select(rows), threat.select(rows), rng.select(rows))
 
     def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Algorithm 1."""
@@ -227,7 +229,10 @@ class _Patch:
         device = batch.x.device
         self._length = torch.tensor(self._grid, device=device)
 
-        self._sides = _sides(self._grid, _places(threat))
+        places = _places(threat)
+        is_side = threat.distance.name == "patch"
+        side = places[:, None].minimum(self._length)
+        self._sides = side if is_side else _sides(self._grid, places)
         self._window = tuple(int(side) for side in self._sides.amax(0))
         axes = (torch.arange(side, device=device) for side in self._window)
         self._offsets = torch.cartesian_prod(*axes).reshape(-1, len(self._window))
@@ -320,9 +325,9 @@ class _Patch:
 
 
 def _places(threat: Threat) -> Tensor:
-    """(n,) int64: how many places may change, all channels of each."""
+    """(n,) int64: how many places may change, all channels of each; in patch, along a side."""
     channels = math.prod(threat.domain.shape) // math.prod(threat.domain.grid)
-    values = 1 if threat.distance.name == "pixels" else channels
+    values = channels if threat.distance.name == "l0" else 1
     return (threat.eps / values).floor().long()
 
 

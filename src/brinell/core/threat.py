@@ -13,7 +13,7 @@ from brinell.core.criterion import MISCLASSIFIED, Criterion
 from brinell.core.domain import Domain
 from brinell.core.streams import Streams
 
-COUNTS = {"l0": "values", "pixels": "pixels"}
+COUNTS = {"l0": "values", "pixels": "pixels", "patch": "places along a side"}
 """Distances that count what changes at all, by however much, and what they count."""
 
 

@@ -1,4 +1,4 @@
-"""Euclidean projections onto the balls of the norms, around zero.
+"""Euclidean projections onto the balls of the norms, around zero; and changes of one place.
 
 `eps` is (n,), one radius per sample.
 """
@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.norms import l2, per_sample
+from brinell.core.streams import Streams
 
 
 def project_linf(delta: Tensor, eps: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -38,6 +39,28 @@ def steepest_value(grad: Tensor) -> Tensor:
     steepest = flat.abs().argmax(1, keepdim=True)
     sign = flat.gather(1, steepest).sign()
     return torch.zeros_like(flat).scatter_(1, steepest, sign).reshape(grad.shape)
+
+
+def by_place(x: Tensor) -> Tensor:
+    """(n, C, places): the channels of each place; a vector has one channel."""
+    return x[:, None] if x.ndim == 2 else x.flatten(2)
+
+
+def steepest_place(grad: Tensor) -> Tensor:
+    """A change of 1 in each channel of the place (n, *shape) with the steepest gradient."""
+    slopes = by_place(grad)
+    steepest = slopes.abs().sum(1).argmax(1)[:, None, None].expand(-1, slopes.shape[1], 1)
+    sign = slopes.gather(2, steepest).sign()
+    return torch.zeros_like(slopes).scatter_(2, steepest, sign).reshape(grad.shape)
+
+
+def single_place(rng: Streams, shape: tuple[int, ...]) -> Tensor:
+    """(n, *shape): one place, any of them, whose channels change by anything from -1 to 1."""
+    change = by_place(torch.zeros(len(rng), *shape, device=rng.keys.device))
+    channels, places = change.shape[1:]
+    place = rng.fold("place").integers(places, 1)[:, None].expand(-1, channels, 1)
+    change.scatter_(2, place, rng.uniform(channels, 1).mul_(2).sub_(1))
+    return change.reshape(-1, *shape)
 
 
 def project_l1(delta: Tensor, eps: Tensor) -> Tensor:

@@ -57,10 +57,11 @@ CASCADES: dict[str, tuple[str, ...]] = {
     ),
     "black-box": ("square?steps=5000",),
     "sparse": ("sparse-pgd?steps=100", "sparse-rs?steps=1000"),
+    "patch": ("patch-apgd", "sparse-rs?steps=1000"),
     "rand": ("apgd-ce?eot=20", "apgd-dlr?eot=20"),
 }
 """Named sequences of stages: AutoAttack's three versions, that of the per-class study,
-Brinell's, one without gradients, and one for L0 and pixels."""
+Brinell's, one without gradients, and one for L0 and pixels, and one for patches."""
 ALIASES = {"autoattack": "standard"}
 CASCADE_DESCRIPTIONS = {
     "fast": "the default: AutoAttack's verdict in a fraction of its time, and its full "
@@ -71,6 +72,7 @@ CASCADE_DESCRIPTIONS = {
     "plus": "AutoAttack's plus version: five restarts, and targeted and untargeted FAB",
     "black-box": "Square alone, for models that give scores and no gradients",
     "sparse": "for few values or pixels: sparse-PGD, then Sparse-RS on what it leaves",
+    "patch": "for one square of any content: Patch-APGD, then Sparse-RS on what it leaves",
     "rand": "AutoAttack's version for models that draw random numbers: APGD by the mean "
     "of 20 answers",
 }

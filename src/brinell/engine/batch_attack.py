@@ -222,8 +222,9 @@ class BatchAttack:
         attack = stage.attack
         if reason := skip_reason(stage, self.model, self.distance, targeted=targeted):
             raise RequestError(f"{stage.name} cannot attack {self.model.name}: {reason}")
-        if isinstance(attack, ChoosesData):
-            attack.check(self.domain)
+        for part in (self.distance, attack):
+            if isinstance(part, ChoosesData):
+                part.check(self.domain)
 
     def _stage(
         self,

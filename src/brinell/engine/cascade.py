@@ -13,6 +13,7 @@ from brinell.engine.attack_names import ALIASES, CASCADES, PRESETS, check_attack
 ATTACK_TITLES = {
     "boundary-walk": "Boundary walk",
     "hop-skip-jump": "HopSkipJump",
+    "patch-apgd": "Patch-APGD",
     "pgd-estimated": "PGD with estimates",
     "simba": "SimBA",
     "ray-s": "RayS",

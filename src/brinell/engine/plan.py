@@ -38,7 +38,7 @@ from brinell.engine.criteria import (
 )
 from brinell.engine.eps_grid import Budgets, BudgetsBySample, check_budgets, parse_eps
 from brinell.engine.model_process import open_model
-from brinell.engine.request import Request
+from brinell.engine.request import CASCADES_OF_COUNTS, Request
 from brinell.engine.selection import Select, Selection, choose_samples, missing_class_notes
 from brinell.engine.sources import build_source, open_data
 from brinell.engine.spelling import expand_spec
@@ -562,6 +562,13 @@ def _no_stage_message(
     stages: tuple[Stage, ...], skipped: dict[str, str], model: Model, distance: Distance
 ) -> str:
     """The error about a model that no stage fits: the reasons, and what would fit."""
+    cascade = CASCADES_OF_COUNTS.get(distance.name)
+    if cascade and not any(distance.name in stage.attack.distances for stage in stages):
+        return (
+            f"none of the attacks that are named works in {distance.name}: ask for "
+            f"{option('attack', cascade)}"
+        )
+
     reasons = {
         reason: [name for name in skipped if skipped[name] == reason] for reason in skipped.values()
     }

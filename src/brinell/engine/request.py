@@ -18,10 +18,11 @@ from pydantic import (
     Field,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.numbers import parse_decimal
 from brinell.core.settings import MOST_COUNT, MOST_SEED, Names, is_text, mark_of, number_type
 from brinell.core.user_files import check_foreign, expand_home
@@ -46,6 +47,8 @@ the field (`names_of`)."""
 ALL = "all"
 """A number of samples: as many as the data have."""
 METHODS = ("first", "stratified", "random")
+CASCADES_OF_COUNTS = {"l0": "sparse", "pixels": "sparse", "patch": "patch"}
+"""The cascade in place of `fast` in the distances in which none of its attacks works."""
 
 
 def _check_samples(value: Any) -> Any:
@@ -116,6 +119,23 @@ def _read_numbers(annotation: Any, value: Any) -> Any:
         return value
 
 
+def split_budget(norm: str, eps: Any) -> tuple[str, Any]:
+    """The distance and the budget that a norm such as patch:5 names together."""
+    name, colon, side = norm.partition(":")
+    if name != "patch" or not colon:
+        return norm, eps
+    if not side.isdecimal() or int(side) < 1:
+        raise RequestError(
+            f"norm {norm} names no side: write a whole number of places, such as patch:5"
+        )
+    if eps is not None:
+        raise RequestError(
+            f"norm {norm} says how large the patch is, and eps is {eps}, too: leave it out, or "
+            f"write {option('norm', 'patch')} for the sides that {option('eps')} lists"
+        )
+    return name, side
+
+
 def _check_text(text: str, *, is_path: bool) -> None:
     """Refuse a text that no file and no name can have, and a path of another system."""
     if not is_text(text):
@@ -135,6 +155,21 @@ class BaseRequest(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _settle_norm(cls, values: Any) -> Any:
+        """The budget that a norm states, and the cascade of a norm in which `fast` does not work."""
+        norm = values.get("norm")
+        if not isinstance(norm, str) or cls.names_of("norm") is None:
+            return values
+        name, eps = split_budget(norm, values.get("eps"))
+        if name != norm:
+            values = {**values, "norm": name, "eps": eps}
+        attack = cls.model_fields.get("attack")
+        if attack is not None and attack.default == ("fast",) and name in CASCADES_OF_COUNTS:
+            values = {"attack": CASCADES_OF_COUNTS[name], **values}
+        return values
 
     @field_validator("*", mode="before")
     @classmethod
@@ -239,16 +274,17 @@ class Request(BaseRequest):
     module, FILE.onnx, FILE.skops, or by name as digits-cnn, timm:NAME?weights=FILE and what
     `brinell plugins model` lists."""
     norm: DistanceSpec = "linf"
-    """The distance in which eps is measured: linf, l2, l1, l0, pixels, or
-    embedding:FILE."""
+    """The distance in which eps is measured: linf, l2, l1, l0, pixels, embedding:FILE, or patch,
+    where eps is the side of one square anywhere; patch:5 states both."""
     eps: Annotated[Budgets | None, JOINED] = None
     """The budgets: 8/255, a list 1/255,2/255, or from:to:points as in 0:8/255:9; recommended, or
     recommended:FOLDER of brinell epsilon, gives each sample its own. Default: the field's usual
     budgets for images."""
     attack: tuple[AttackSpec, ...] = ("fast",)
-    """A cascade, fast, standard (also autoattack), slides, plus, rand, black-box or sparse; or an
-    attack, such as apgd-ce or pgd?steps=50&restarts=3. They run in the order given, each on the
-    samples that are still robust. For masks sea, too."""
+    """A cascade, fast, standard (also autoattack), slides, plus, rand, black-box, sparse or patch;
+    or an attack, such as apgd-ce or pgd?steps=50&restarts=3. They run in the order given, each on
+    the samples that are still robust. For masks sea, too. Default: fast, in l0 and pixels sparse,
+    in patch patch."""
     samples: SampleCount = None
     """The number of samples, or all; behind first:, stratified: (drawn by class) or random:
     where you choose how, as in random:500. Default: 1000, or all where there are fewer, the

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from brinell.core import squares
 from brinell.core.contracts import Access, Batch, Domain, Kind, Streams
 from brinell.core.model import ModelInfo
 from brinell.core.threat import COUNTS
@@ -23,11 +24,20 @@ DUAL = {
     "l1": torch.inf,
     "l0": torch.inf,
     "pixels": torch.inf,
+    "patch": torch.inf,
     "embedding": 2.0,
 }
 """The order of the norm that is dual to each distance; in L0 that by which the gaps of the
 samples are measured out."""
-LARGEST = {"linf": 0.02, "l2": 0.1, "l1": 0.2, "l0": 2.5, "pixels": 2.5, "embedding": 0.1}
+LARGEST = {
+    "linf": 0.02,
+    "l2": 0.1,
+    "l1": 0.2,
+    "l0": 2.5,
+    "pixels": 2.5,
+    "patch": 2.5,
+    "embedding": 0.1,
+}
 """The largest margin of the samples; in L0, where it is a number of values, some two to four of
 them. An embedding without a file is the input itself."""
 
@@ -76,7 +86,7 @@ class LinearModel:
         logits = x.flatten(1) @ self.weight.T + self.bias
         gaps = logits.gather(1, y[:, None]) - logits
         if distance in COUNTS:
-            return self._places_to_change(x, y, gaps, together=distance == "pixels")
+            return self._places_to_change(x, y, gaps, distance)
 
         # The dual norm of a difference of weights: how fast a step of size 1 can close
         # the gap.
@@ -84,10 +94,11 @@ class LinearModel:
         slopes = torch.linalg.vector_norm(differences, ord=DUAL[distance], dim=2)
         return torch.where(slopes > 0, gaps / slopes, torch.inf).amin(1)
 
-    def _places_to_change(self, x: Tensor, y: Tensor, gaps: Tensor, *, together: bool) -> Tensor:
+    def _places_to_change(self, x: Tensor, y: Tensor, gaps: Tensor, distance: str) -> Tensor:
         """(n,): the fewest values by whose change another class leads; infinite where none is.
 
-        If the channels of a place change together, it counts places.
+        In pixels it counts places, whose channels change together; in patch it is the smallest side
+        of a square of places.
         """
         flat = x.flatten(1)
         low, high = self.domain.bounds(x)
@@ -97,10 +108,17 @@ class LinearModel:
         # Each value at the better end of its range, those that gain most first.
         slopes = self.weight[None] - self.weight[y][:, None]
         gains = torch.maximum(slopes * down[:, None], slopes * up[:, None])
-        if together:
-            places = math.prod(self.domain.grid)
-            gains = gains.reshape(*gains.shape[:2], -1, places).sum(2)
-        gain = gains.sort(2, descending=True).values.cumsum(2)
+        grid = self.domain.grid
+        if distance != "l0":
+            gains = gains.reshape(*gains.shape[:2], -1, math.prod(grid)).sum(2)
+        if distance == "patch":
+            per_place = gains.reshape(-1, *grid)
+            best = [
+                squares.sums(per_place, side).flatten(1).amax(1) for side in range(1, max(grid) + 1)
+            ]
+            gain = torch.stack(best, 1).reshape(*gaps.shape, -1)
+        else:
+            gain = gains.sort(2, descending=True).values.cumsum(2)
         count = 1.0 + (gain <= gaps[..., None]).sum(2)
         return torch.where(count <= gain.shape[2], count, torch.inf).amin(1)
 

@@ -48,10 +48,11 @@ def check_distance(distance: Distance) -> None:
     flat = delta.flatten(1)
     largest = flat.abs().argmax(1, keepdim=True)
     single = torch.zeros_like(flat).scatter(1, largest, 1.0) * flat.sign()
-    rivals = [
-        rival / per_sample(distance.size(rival), rival)
-        for rival in (delta, delta.sign(), single.reshape(delta.shape))
-    ]
+    rivals = [delta, delta.sign(), single.reshape(delta.shape)]
+    if name in COUNTS:  # a count is not scaled, and says nothing about how large a change is
+        rivals = [distance.project(rival.sign(), torch.ones(16)) for rival in rivals]
+    else:
+        rivals = [rival / per_sample(distance.size(rival), rival) for rival in rivals]
     rivals += [distance.direction(streams.fold(i), (3, 4, 4)) for i in range(8)]
     rise = (steepest * delta).flatten(1).sum(1)
     is_steepest = all(

@@ -7,10 +7,12 @@ smoothed model, which answers the class that is most frequent under Gaussian noi
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from brinell.core.settings import Names
 from brinell.engine.request import (
+    CASCADES_OF_COUNTS,
     JOINED,
     AttackSpec,
     BaseRequest,
@@ -83,6 +85,19 @@ class CertifyRequest(BaseRequest):
         norm = {"norm": "l2"} if smooths else {}
         attack = {"attack": QUERY_ATTACKS} if values.get("query") is not None else {}
         return {**norm, **attack, **values}
+
+    @field_validator("norm", mode="before")
+    @classmethod
+    def _refuse_counts(cls, norm: Any) -> Any:
+        """Refuse the distances that count what changes: no method proves anything in them."""
+        if str(norm).partition(":")[0] in CASCADES_OF_COUNTS:
+            raise PydanticCustomError(
+                "norm",
+                "proofs cover changes in linf and l2 alone: brinell audit --norm {norm} attacks, "
+                "and proves nothing",
+                {"norm": str(norm)},
+            )
+        return norm
 
     @property
     def is_smoothing(self) -> bool:

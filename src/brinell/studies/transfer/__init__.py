@@ -38,7 +38,7 @@ class TransferRequest(BaseRequest):
     """A model on which the examples are evaluated, as for brinell audit. Default: for digits,
     the built-in network, the same retrained, a narrower and a wider one."""
     norm: DistanceSpec = "linf"
-    """The distance in which eps is measured: linf, l2, l1, l0 or pixels."""
+    """The distance in which eps is measured: linf, l2, l1, l0, pixels or patch."""
     eps: Budgets | None = None
     """The budget of the examples that are made. Default: the largest budget that is usual in the
     field."""

@@ -199,6 +199,8 @@ def _attack_stage(
                 f"{stage.name} cannot attack {name}: {reason}; name another "
                 "attack, or sources without this model"
             )
+    if isinstance(distance, ChoosesData):
+        distance.check(plan.dataset.domain)
     if isinstance(stage.attack, ChoosesData):
         stage.attack.check(plan.dataset.domain.free)
     return stage
