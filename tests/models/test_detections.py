@@ -7,6 +7,7 @@ from torch import nn
 
 from _refusals import refused
 from _spots import Final, Spots, spots
+from brinell.core.boxes import Objects
 from brinell.core.detection import BoxForm
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
@@ -17,6 +18,11 @@ from brinell.models.onnx import Onnx
 from brinell.models.torch import TorchModule
 
 DOMAIN = Domain(kind="image", shape=(3, 16, 16))
+UNKNOWN = [
+    Objects(boxes=np.zeros((0, 4)), labels=np.zeros(0, int), crowd=np.zeros(0, bool))
+    for _ in range(2)
+]
+"""Two pictures without objects."""
 HERE = "from _spots import Final, Raw, Spots, decode\ndef fails(raw):\n    return raw[:, :1]\n"
 
 
@@ -101,11 +107,11 @@ def test_corners_are_judged_on_real_pictures_where_they_are_shown(inputs):
         model = TorchModel(Changed(change), DOMAIN, data_classes=3, name="net")
         candidates = model.info.output.unflatten(model.predict(inputs))
         with pytest.raises(RequestError, match=message):
-            check_corners(candidates, 16, "net", 0.05)
+            check_corners(candidates, UNKNOWN, (16, 16), "net", 0.05)
 
         # A detector that shows none of them is no worse for it.
         faint = torch.cat((candidates[..., :4], 0.003 * candidates[..., 4:]), 2)
-        check_corners(faint, 16, "net", 0.05)
+        check_corners(faint, UNKNOWN, (16, 16), "net", 0.05)
 
 
 def test_a_list_with_a_class_that_the_data_lack_is_refused(inputs):

@@ -56,6 +56,8 @@ BOX_FORMS = (
 )
 CHUNK = 16
 """Pictures whose truth is looked at together."""
+LOOKED_AT = 8
+"""Pictures by which a model is looked at first."""
 PIXELS, SCORES = 2, 6
 """Decimals of corners and of scores in a row; figures are made from the rows, so that they
 decide."""
@@ -544,8 +546,8 @@ def _entries(boxes: Array, labels: Array, values: Sequence[Any]) -> list[list[An
 def check_boxes(
     model: Model, dataset: Dataset, first: Sequence[int], device: torch.device, shown: float
 ) -> None:
-    """Check the answers of a detector to the samples `first`, by the boxes with scores above
-    `shown`.
+    """Check the answers of a detector to the samples `first`, by their objects and by the boxes with
+    scores above `shown`.
     """
     form = model.info.output
     if not isinstance(form, BoxForm):
@@ -555,18 +557,21 @@ def check_boxes(
             "decode=FILE.py:FUNCTION names a function that makes them of a raw output"
         )
     if form.classes != len(dataset.classes):
+        remedy = "without a class for the background and a column of objectness, by which scores are multiplied"
+        if form.classes == 2:
+            remedy = f"or, if its columns are a score and a class, return score * one_hot(class, {len(dataset.classes)})"
         raise RequestError(
             f"model {model.name} tells {form.classes} classes apart, and the "
-            f"boxes have {len(dataset.classes)}: choose the model "
-            "of this data, without a class for the background and a column of "
-            "objectness, by which scores are multiplied"
+            f"boxes have {len(dataset.classes)}: choose the model of this data, {remedy}"
         )
 
     with model.info.session(device), torch.no_grad():
-        answer = model.predict(dataset.load(first).to(device))
+        answer = torch.cat([model.predict(dataset.load([row]).to(device)) for row in first])
     candidates = form.unflatten(answer)
     box_form(candidates, len(first), model.name, final=form.limit == UNSUPPRESSED)
-    check_corners(candidates, max(dataset.domain.shape[1:]), model.name, shown)
+    assert dataset.info.truth is not None
+    objects = dataset.info.truth.load(first)
+    check_corners(candidates, objects, dataset.domain.shape[1:], model.name, shown)
 
 
 def read_box_criterion(text: str) -> tuple[dict[Error, float], float]:

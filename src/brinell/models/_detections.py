@@ -2,18 +2,22 @@
 and lists of boxes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brinell.core.boxes import HIT, MOST, Objects, judge
+from brinell.core.boxes import HIT, MATCH, MOST, Objects, judge, overlaps
+from brinell.core.checks import ERROR_RATE, exact_test
 from brinell.core.detection import BoxForm
 from brinell.core.errors import RequestError, one_line
+from brinell.core.record import Array
 from brinell.core.user_files import hash_code, import_file, path_hint
-from brinell.models._maps import explain
 
 KEYS = ("boxes", "scores", "labels")
 """The entries of torchvision's answer for one picture."""
@@ -21,9 +25,8 @@ ROUNDING = 1e-3
 """By how much a score may leave 0 to 1."""
 MOST_TURNED = 0.05
 """Share of the candidates whose corners may be in the wrong order."""
-FAINT, FEWEST = 0.05, 3
-"""A score above which a faint detector shows its boxes, and the fewest objects by which a
-mistake is told."""
+FAINT = 0.05
+"""A score above which a faint detector shows its boxes."""
 UNSUPPRESSED = 1.0
 """The limit of overlap of a model whose boxes passed its own suppression: nothing more is
 dropped."""
@@ -142,10 +145,27 @@ def box_form(candidates: Any, n: int, name: str, *, final: bool = False) -> BoxF
     return BoxForm(candidates=candidates.shape[1], classes=candidates.shape[2] - 4, **limit)
 
 
-def check_corners(candidates: Tensor, side: int, name: str, shown: float) -> None:
-    """Refuse boxes (n, K, 4 + C) that are no corners in pixels, by those that the model shows on real
-    pictures, at scores above `shown`; what it answers where it sees nothing says nothing.
+def check_corners(
+    candidates: Tensor,
+    objects: Sequence[Objects],
+    sides: tuple[int, ...],
+    name: str,
+    shown: float,
+) -> None:
+    """Refuse boxes (n, K, 4 + C) that are no corners in pixels, by the objects of n real pictures, or
+    by what the model shows there at scores above `shown`; what it answers where it sees nothing
+    says nothing.
     """
+    better = better_corners(candidates, objects, sides)
+    if better.titles:
+        mended = torch.cat((better.apply(candidates[..., :4]), candidates[..., 4:]), -1)
+        form = BoxForm(candidates=candidates.shape[1], classes=candidates.shape[2] - 4)
+        further = mistakes_of_boxes(mended, form, objects, shown)
+        raise RequestError(
+            f"{name} answers boxes {', '.join(better.titles)}, by which they lie on the objects of "
+            f"{len(objects)} pictures: {', then '.join(better.lines)}"
+            + "".join(f"; and then {line}" for line in further[:1])
+        )
     boxes = candidates[..., :4][candidates[..., 4:].amax(-1) > shown]
     if not len(boxes):
         return
@@ -157,11 +177,95 @@ def check_corners(candidates: Tensor, side: int, name: str, shown: float) -> Non
             "since x1 < x0 or y1 < y0: if they are centre and sides, return centre - sides / 2 "
             "and centre + sides / 2; if a corner and sides, return x, y, x + width, y + height"
         )
-    if side > 8 and float(boxes.abs().max()) <= 2.0:
+    if max(sides) > 8 and float(boxes.abs().max()) <= 2.0:
         raise RequestError(
             f"{name} answers corners up to {float(boxes.max()):.3g}, as "
             "fractions: multiply them by the picture's sides"
         )
+
+
+CORNERS: dict[str, tuple[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]]] = {
+    "": ("", lambda first, second: (first, second)),
+    "as centre and sides": (
+        "return centre - sides / 2 and centre + sides / 2",
+        lambda centre, sides: (centre - sides / 2, centre + sides / 2),
+    ),
+    "as a corner and sides": (
+        "return x, y, x + width, y + height",
+        lambda corner, sides: (corner, corner + sides),
+    ),
+}
+"""The pairs of numbers that people return in place of two corners: what to do, and the corners."""
+NETWORKS = (300, 320, 416, 512, 640, 800)
+"""Usual sides of the pictures that detectors work on inside."""
+MOST_MATCHED = 300
+"""Candidates of a picture, those of the highest scores, that may be of an object."""
+
+
+class CornerForm(NamedTuple):
+    """A form in which people return corners."""
+
+    titles: tuple[str, ...]
+    """What is changed, in words; empty for corners in pixels."""
+    lines: tuple[str, ...]
+    """What to do about each."""
+    apply: Callable[[Tensor], Tensor]
+    """The corners in pixels of boxes (..., 4) in this form."""
+
+
+def corner_forms(height: int, width: int) -> Iterator[CornerForm]:
+    """The forms of corners in pictures of a size, composed of a unit, an order of the axes and a
+    pair; the usual ones first.
+    """
+    units = {
+        ("", ""): (1.0, 1.0),
+        ("as fractions", f"multiply by {width} and {height}"): (width, height),
+    }
+    for side in NETWORKS:
+        words = f"in pixels of {side} x {side}", f"multiply by {width}/{side} and {height}/{side}"
+        units[words] = width / side, height / side
+
+    choices = itertools.product(CORNERS.items(), (False, True), units.items())
+    for (pair, (line, corners)), is_turned, (unit, factors) in choices:
+        turn = ("with x and y exchanged", "return x before y") if is_turned else ("", "")
+        parts = [part for part in (turn, unit, (pair, line)) if part[0]]
+        titles, lines = tuple(title for title, _ in parts), tuple(line for _, line in parts)
+        yield CornerForm(titles, lines, partial(_corners, corners, is_turned, factors))
+
+
+def _corners(
+    corners: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+    is_turned: bool,
+    factors: tuple[float, float],
+    boxes: Tensor,
+) -> Tensor:
+    """Boxes (..., 4) as corners in pixels."""
+    boxes = boxes[..., [1, 0, 3, 2]] if is_turned else boxes
+    boxes = boxes * boxes.new_tensor(factors * 2)
+    return torch.cat(corners(boxes[..., :2], boxes[..., 2:]), -1)
+
+
+def better_corners(
+    candidates: Tensor, objects: Sequence[Objects], sides: tuple[int, ...]
+) -> CornerForm:
+    """The form in which candidates (n, K, 4 + C) lie on more objects of n pictures of these sides, by
+    a paired exact test; that of corners in pixels if no other is better.
+    """
+    forms = sorted(corner_forms(*sides), key=lambda form: len(form.titles))
+    likely = candidates[..., 4:].amax(-1).topk(min(MOST_MATCHED, candidates.shape[1])).indices
+    boxes = candidates[..., :4].gather(1, likely[..., None].expand(-1, -1, 4))
+    found = np.array([_lie_on(form.apply(boxes), objects) for form in forms])
+    best = int(found.sum(1).argmax())
+    return forms[best if is_more(found[best], found[0], ERROR_RATE / len(forms)) else 0]
+
+
+def _lie_on(boxes: Tensor, objects: Sequence[Objects]) -> Array:
+    """(m,) bool: for each object of n pictures whether one of its boxes (n, K, 4) matches it."""
+    shares = [
+        overlaps(rows, picture.boxes[~picture.crowd]).max(0, initial=0.0)
+        for rows, picture in zip(boxes.double().cpu().numpy(), objects, strict=True)
+    ]
+    return np.asarray(np.concatenate(shares) >= MATCH)
 
 
 def _are_scores(scores: Tensor) -> bool:
@@ -180,62 +284,55 @@ def decode_raw(decode: Decoder, raw: Tensor, name: str) -> Any:
         ) from None
 
 
+SHIFTS = {
+    0: ("as given", ""),
+    -1: (
+        "with the class minus 1",
+        "leave out its first class, a background, or count labels from 1",
+    ),
+    1: ("with the class plus 1", "count the labels of the data from 0"),
+}
+"""Numbers added to the classes of boxes, in words, and what to do."""
+SHOWN_AT = (
+    f"at scores above {FAINT}",
+    f"end the criterion with @{FAINT}, such as missed@{FAINT}",
+)
+"""Fainter boxes in words, and what to do."""
+
+
 def mistakes_of_boxes(
     candidates: Tensor, form: BoxForm, objects: Sequence[Objects], shown: float
 ) -> list[str]:
-    """Explanations of candidates (n, K, 4 + C) that miss the objects.
+    """Explanations of candidates (n, K, 4 + C) that miss the objects, whose corners are right.
 
-    They are changes by which the boxes of the candidates find far more.
+    They are changes of classes and scores by which the boxes find far more, by a paired exact test.
     """
-    first, second, scores = candidates[..., :2], candidates[..., 2:4], candidates[..., 4:]
-    corners, count = candidates[..., :4], sum(picture.count for picture in objects)
-    less, more, from_centre = (
-        scores.roll(-1, -1),
-        scores.roll(1, -1),
-        torch.cat((first - second / 2, first + second / 2), -1),
-    )
+    corners, scores = candidates[..., :4], candidates[..., 4:]
 
-    # Each change: boxes, scores, the least score shown, its words, and what to do.
-    changes = [
-        (corners, scores, shown, "", ""),
-        (
-            from_centre,
-            scores,
-            shown,
-            "as centre and sides",
-            "return centre - sides / 2 and centre + sides / 2",
-        ),
-        (
-            torch.cat((first, first + second), -1),
-            scores,
-            shown,
-            "as a corner and sides",
-            "return x, y, x + width, y + height",
-        ),
-        (corners[..., [1, 0, 3, 2]], scores, shown, "with x and y exchanged", "return x before y"),
-        (
-            corners,
-            less,
-            shown,
-            "with the class minus 1",
-            "leave out its first class, a background, or count labels from 1",
-        ),
-        (corners, more, shown, "with the class plus 1", "count the labels of the data from 0"),
-        (
-            corners,
-            scores,
-            FAINT,
-            f"at scores above {FAINT}",
-            f"end the criterion with @{FAINT}, such as missed@{FAINT}",
-        ),
-    ]
+    def find(shift: int, least: float) -> Array:
+        """(m,) bool: the objects that are found by shifted classes and by scores above the least."""
+        answers = torch.cat((corners, scores.roll(shift, -1)), -1).flatten(1)
+        pairs = zip(form.decode(answers, least), objects, strict=True)
+        return np.concatenate([judge(*pair).objects == HIT for pair in pairs])
 
-    shares = []
-    for boxes, of_class, least, _, _ in changes if count >= FEWEST else ():
-        detections = form.decode(torch.cat((boxes, of_class), -1).flatten(1), least)
-        outcomes = [judge(*pair).objects for pair in zip(detections, objects, strict=True)]
-        shares.append(sum(int((outcome == HIT).sum()) for outcome in outcomes) / count)
+    found, changes = [find(0, shown)], [list[tuple[str, str]]()]
+    for shift, words in SHIFTS.items():
+        clear, faint = find(shift, shown), find(shift, min(shown, FAINT))
+        # Any detector finds some more by fainter boxes.
+        is_faint = bool(faint.sum() > 10 * clear.sum())
+        found.append(faint if is_faint else clear)
+        changes.append([words] * (shift != 0) + [SHOWN_AT] * is_faint)
 
-    # The first change is none.
-    mended = [(share, *change[3:]) for share, change in zip(shares[1:], changes[1:], strict=False)]
-    return explain(shares[0] if shares else 1.0, mended, "objects")
+    counts = np.array([objects_found.sum() for objects_found in found])
+    best = int(counts.argmax())
+    if counts[best] < 2 * counts[0] or not is_more(found[best], found[0], ERROR_RATE / len(found)):
+        return []
+    titles, lines = (" and ".join(texts) for texts in zip(*changes[best], strict=True))
+    total = sum(picture.count for picture in objects)
+    return [f"it finds {counts[0]} of {total} objects, and {counts[best]} {titles}: {lines}"]
+
+
+def is_more(found: Array, others: Array, rate: float) -> bool:
+    """True if more of the same objects are found (m,) bool than by others, by a paired exact test."""
+    wins, defeats = int((found & ~others).sum()), int((others & ~found).sum())
+    return exact_test(wins, wins + defeats, 0.5, rate)[0]

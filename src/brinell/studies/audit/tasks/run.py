@@ -31,7 +31,7 @@ from brinell.engine.cascade import build_stages
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import open_distance, skip_reason
 from brinell.engine.request import BaseRequest, Request
-from brinell.engine.tasks import SEA, Task, Use
+from brinell.engine.tasks import LOOKED_AT, SEA, Task, Use
 from brinell.store import rows
 from brinell.store.files import write_arrays
 from brinell.studies.audit.request import AuditOptions
@@ -46,8 +46,6 @@ BUDGETS = {"linf": "1/255,2/255,4/255,8/255", "l2": "0.25,0.5,1"}
 """Budgets if nobody names any."""
 FAST = ("fast",)
 """The attack of an audit if nobody names one: here the usual one of the task."""
-LOOKED_AT = 8
-"""Pictures whose clean answers are looked at for mistakes."""
 LOSSES, SEA_STEPS = ("masked-ce", "balanced-ce", "jensen-shannon", "masked-spherical"), "25"
 """The losses of `sea`, and the steps of each if it names no number."""
 OF_CLASSES = ("surrogate", "targeted", "reject_class", "expect", "precision", "until")
@@ -133,7 +131,8 @@ def plan_attack(
             f"{option('eps')} {request.eps} names no budget above 0: write some, "
             "such as 4/255,8/255"
         )
-    first = plan.ids[:1].tolist()
+    # One picture may show nothing.
+    first = plan.ids[:LOOKED_AT].tolist()
     task = open_task(plan.dataset, model, request.criterion, first, plan.device, use)
     distance = open_distance(request.norm)
     return PicturesPlan(
