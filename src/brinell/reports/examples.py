@@ -175,7 +175,7 @@ def compare_inputs(
         views = [
             Picture(
                 traces.overlay(
-                    clean, x, sampling, title=f"adversarial, taken for {captions[1]}, over {title}"
+                    clean, x, sampling, title=f"adversarial: {captions[1]}; over {title}"
                 )
             ),
             Picture(
@@ -201,7 +201,7 @@ def compare_inputs(
     views_of = {
         title: clean,
         f"perturbation enlarged {factor} times": (low + high) / 2 + factor * delta,
-        f"adversarial, taken for {captions[1]}": x,
+        f"adversarial: {captions[1]}": x,
     }
     texts = (
         captions[0],

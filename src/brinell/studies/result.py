@@ -1,7 +1,7 @@
 """The base of the results of studies: what was asked, what was found, and the report that says it."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ from brinell.core.outward import printable
 from brinell.reports import html, terminal
 from brinell.reports.notebook import notebook
 from brinell.reports.numbers import region_text
-from brinell.reports.values import Cell, Claimed, Code, Note, Report, Seconds
+from brinell.reports.values import Cell, Claimed, Code, Note, Picture, Report, Seconds
 from brinell.store.folder import MANIFEST, PAGE
 
 
@@ -38,6 +38,15 @@ class ReportedResult(Result):
 
         Args:
             model: the name of the model.
+        """
+        return {}
+
+    def pictures_of_samples(self, samples: Collection[int]) -> Mapping[int, Picture]:
+        """A picture of each of some samples for the page of an audit of the same model and data
+        that lies beside; none by default.
+
+        Args:
+            samples: positions in the data.
         """
         return {}
 

@@ -8,7 +8,8 @@ from brinell.analysis.robust_accuracy import rate
 from brinell.store import rows
 from brinell.store.table import Folder
 from brinell.studies.transfer import TransferRequest
-from brinell.studies.transfer.result import Answers, SourceFacts, TransferFacts, summarise
+from brinell.studies.transfer.result import summarise
+from brinell.studies.transfer.rows import Answers, SourceFacts, TransferFacts
 
 MODELS, N = ("a", "b", "c"), 14
 SOURCES = (("one", ["a"]), ("two", ["b", "c"]), ("three", []))

@@ -26,9 +26,6 @@ from brinell.store.folder import MANIFEST
 from brinell.store.table import Folder
 from brinell.studies.transfer import STUDY, TransferRequest
 from brinell.studies.transfer.result import (
-    Answers,
-    SourceFacts,
-    TransferFacts,
     TransferResult,
     budget,
     compare_cells,
@@ -36,6 +33,7 @@ from brinell.studies.transfer.result import (
     sentences,
     summarise,
 )
+from brinell.studies.transfer.rows import Answers, SourceFacts, TransferFacts
 
 TABLE = STUDY.table()
 # The first value decides the class, with a threshold of 0.5 (near) or 0.6 (far). Margins of near:

@@ -209,19 +209,20 @@
   const root = store.closest("section");
   const samples = data.rows.map(row => Object.fromEntries(data.columns.map((name, at) => [name, row[at]])));
   for (const one of samples) one.first = Math.min(data.eps.length, ...one.broken.map(([, eps]) => eps));
-  samples.sort((a, b) => a.first - b.first || (a.size ?? Infinity) - (b.size ?? Infinity) || a.sample - b.sample || a.model - b.model);
-  const DEFAULTS = { model: "", class: "", attack: "", outcome: "broken", eps: data.eps[data.eps.length - 1], sample: "" };
+  const DEFAULTS = { model: "", class: "", attack: "", outcome: data.outcome ?? "broken", eps: data.eps[data.eps.length - 1], sample: "" };
   const BATCH = 60;
   let [state, list, shown] = [DEFAULTS, [], BATCH];
-  const className = at => (at === null ? "\u2013" : data.classes[at] ?? String(at));
-  const sure = share => (share === null ? "probability not stored" : Math.round(100 * share) + "\u00a0% sure");
+  const className = at => (at === null ? "\u2013" : [at].flat().map(one => data.classes[one] ?? String(one)).join(", "));
+  const sure = share => (share === undefined ? "" : share === null ? ", probability not stored" : ", " + Math.round(100 * share) + "\u00a0% sure");
   const key = one => one.model + "/" + one.sample;
+  const viewOf = one => data.views[one.view ?? key(one)];
+  const attacked = one => one.levels?.[data.eps.indexOf(state.eps)] ?? (one.broken.length ? className(one.attacked) + sure(one.attackedSure) : "");
   const outcome = (one, eps) => {
     if (one.state === "wrong") return "wrong";
     if (one.broken.some(([, at]) => at <= eps)) return "broken";
     return one.state === "unjudged" ? "unjudged" : "robust";
   };
-  const OUTCOMES = { "": "any outcome", broken: "broken", robust: "robust", wrong: "wrong untouched", unjudged: "not judged" };
+  const OUTCOMES = { "": "any outcome", broken: "broken", robust: "robust", wrong: "wrong untouched", unjudged: "not judged", ...data.outcomes };
 
   const form = make("div", "choose", "");
   const labelled = (text, ...controls) => {
@@ -230,22 +231,22 @@
     form.append(label);
     return controls[0];
   };
-  const menu = (name, options) => {
+  const menu = (name, options, title = name) => {
     const select = Object.assign(make("select", "", ""), { name });
     select.append(...options.map(([value, text]) => new Option(text, value)));
     select.addEventListener("change", () => change({ [name]: select.value }));
-    return labelled(name, select);
+    return labelled(title, select);
   };
-  const classes = [...new Set(samples.map(one => one.class))].sort((a, b) => a - b);
-  const attacks = data.attacks.filter((_, at) => samples.some(one => one.broken.some(([attack]) => attack === at)));
+  const classes = [...new Set(samples.flatMap(one => one.class))].sort((a, b) => a - b);
+  const attacks = data.attacks.filter((_, at) => samples.some(one => one.by === at || one.broken.some(([attack]) => attack === at)));
   const menus = { class: menu("class", [["", "all classes"], ...classes.map(at => [String(at), className(at)])]) };
   if (data.models.length > 1) menus.model = menu("model", [["", "all models"], ...data.models.map(name => [name, name])]);
-  menus.attack = menu("attack", [["", "any attack"], ...attacks]);
+  menus.attack = menu("attack", [["", "any " + (data.source ?? "attack")], ...attacks], data.source);
   menus.outcome = menu("outcome", Object.entries(OUTCOMES));
   const slider = Object.assign(make("input", "", ""), { type: "range", name: "eps", min: 0, max: data.eps.length - 1, step: 1 });
   const budget = make("output", "", "");
   slider.addEventListener("input", () => change({ eps: data.eps[slider.value] }));
-  labelled("budget", slider, budget);
+  if (data.eps.length > 1) labelled("budget", slider, budget);
 
   const count = Object.assign(make("p", "count", ""), { role: "status" });
   const panel = Object.assign(make("div", "opened", ""), { tabIndex: 0, role: "group", ariaLabel: "The opened sample; arrow keys open the next" });
@@ -264,21 +265,21 @@
 
   const fragment = one => {
     const holder = document.createElement("template");
-    holder.innerHTML = data.views[key(one)] || "";  // HTML of our own, in which every name is escaped
+    holder.innerHTML = viewOf(one) || "";  // HTML of our own, in which every name is escaped
     for (const node of holder.content.querySelectorAll("[id]")) node.removeAttribute("id");
     return holder.content;
   };
   const describe = one => {
-    const facts = [["clean", className(one.clean) + ", " + sure(one.sure)]];
-    const plain = !data.views[key(one)];  // the caption of pictures says more
+    const facts = [["clean", className(one.clean) + sure(one.sure)]];
+    const plain = !viewOf(one) || one.view;  // the caption of pictures says more
     if (plain) facts.unshift(["true class", className(one.class)]);
     if (data.models.length > 1) facts.unshift(["model", data.models[one.model]]);
+    if (attacked(one)) facts.push([one.levels ? "at " + state.eps : "attacked", attacked(one)]);
     if (one.broken.length) {
-      facts.push(["attacked", className(one.attacked) + ", " + sure(one.attackedSure)]);
-      if (plain && one.size !== null) facts.push([data.distance, String(one.size)]);
-      facts.push(["queries", one.queries === null ? "not counted" : one.queries.toLocaleString("en")]);
-      facts.push(["broken within", one.broken.map(([attack, eps]) => data.eps[eps] + " by " + data.attacks[attack][1]).join("; ")]);
-    } else facts.push(["outcome", { wrong: "wrong untouched: no attack is spent on it", robust: "no attack broke it" }[outcome(one, Infinity)] || "not judged"]);
+      if (plain && one.size != null) facts.push([data.distance, String(one.size)]);
+      if (one.queries !== undefined) facts.push(["queries", one.queries === null ? "not counted" : one.queries.toLocaleString("en")]);
+      facts.push([OUTCOMES.broken + " within", one.broken.map(([attack, eps]) => data.eps[eps] + " by " + data.attacks[attack][1]).join("; ")]);
+    } else facts.push(["outcome", OUTCOMES[outcome(one, Infinity)]]);
     const listing = make("dl", "facts", "");
     listing.append(...facts.flatMap(([name, text]) => [make("dt", "", name), make("dd", "", text)]));
     return listing;
@@ -297,10 +298,9 @@
     const one = list[at];
     const head = make("div", "turn", "");
     if (!one) return panel.replaceChildren(make("p", "lead", "No such sample: widen the choice above."));
-    const place = make("span", "", "Sample " + one.sample + ", " + (at + 1) + " of " + list.length);
-    head.append(turn("\u2190", "previous sample", -1, at), place, turn("\u2192", "next sample", 1, at));
+    head.append(turn("\u2190", "previous sample", -1, at), make("span", "", `Sample ${one.sample}, ${at + 1} of ${list.length}`), turn("\u2192", "next sample", 1, at));
     const view = fragment(one);
-    const none = "The run keeps no " + (one.broken.length ? "clean input of it." : "input of it, since it was not broken.");
+    const none = data.none ?? "The run keeps no " + (one.broken.length ? "clean input of it." : "input of it, since it was not broken.");
     panel.replaceChildren(head, view.childElementCount ? view : make("p", "lead", none), describe(one));
     for (const card of cards.children) card.setAttribute("aria-pressed", card.dataset.key === key(one));
   };
@@ -309,10 +309,10 @@
       const card = push("card", "");
       card.dataset.key = key(one);
       const pictures = fragment(one).querySelectorAll("img, svg");
-      const text = className(one.clean) + (one.broken.length ? " \u2192 " + className(one.attacked) : "");
-      const below = one.first < data.eps.length ? data.eps[one.first] : one.state === "wrong" ? "wrong" : "robust";
-      if (pictures.length) card.append(pictures[pictures.length > 2 ? 2 : 0]);
-      card.append(make("span", "", text), make("small", "", "#" + one.sample + " \u00b7 " + below));
+      const text = one.levels ? attacked(one) : className(one.clean) + (one.broken.length ? " \u2192 " + className(one.attacked) : "");
+      const below = one.first < data.eps.length ? data.eps[one.first] : outcome(one, Infinity);
+      if (pictures.length) card.append(pictures[data.card] ?? pictures[0]);
+      card.append(make("span", "", text), make("small", "", "#" + one.sample + (one.levels ? "" : " \u00b7 " + below)));
       card.addEventListener("click", () => change({ sample: key(one) }));
       return card;
     }));
@@ -331,9 +331,9 @@
     const x = ticks[state.eps];
     const places = { class: x === undefined ? "axis off" : "axis now", x1: x ?? 0, x2: x ?? 0, y2: 10 };
     if (line) for (const [name, value] of Object.entries(places)) line.setAttribute(name, value);
-    const equal = choice => ["eps", "outcome"].every(name => choice[name] === state[name]) && ["class", "model"].every(name => choice[name] === state[name] || !state[name]);
+    const equal = choice => ["eps", "outcome"].every(name => choice[name] === state[name]) && ["class", "model", "attack"].every(name => choice[name] === state[name] || !state[name]);
     const chosen = Object.entries(DEFAULTS).some(([name, value]) => state[name] !== value);
-    for (const { cell, choice } of cells) cell.classList.toggle("now", chosen && cell.dataset.open.includes("eps=") && equal(choice));
+    for (const { cell, choice } of cells) cell.classList.toggle("now", chosen && /eps=|attack=/.test(cell.dataset.open) && equal(choice));
   };
   const keep = (how, choice) => {
     const parts = Object.entries(choice).filter(([name, value]) => value !== DEFAULTS[name]);
@@ -345,14 +345,14 @@
     const eps = data.eps.indexOf(state.eps);
     const attack = data.attacks.findIndex(([name]) => name === state.attack);
     const model = data.models.indexOf(state.model);
-    const pool = samples.filter(one => (model < 0 || one.model === model) && (state.class === "" || one.class === Number(state.class)));
+    const pool = samples.filter(one => (model < 0 || one.model === model) && (state.class === "" || [one.class].flat().includes(Number(state.class))));
     list = pool.filter(one => (state.outcome === "" || outcome(one, eps) === state.outcome)
-      && (attack < 0 || one.broken.some(([by, at]) => by === attack && at <= eps)));
+      && (attack < 0 || one.by === attack || one.broken.some(([by, at]) => by === attack && at <= eps)));
     for (const [name, select] of Object.entries(menus)) select.value = state[name];
     Object.assign(slider, { value: eps, ariaValueText: state.eps });
     budget.textContent = " " + state.eps;
     const at = ["broken", "robust"].includes(state.outcome) ? " at " + state.eps : "";
-    count.textContent = `${list.length.toLocaleString("en")} of ${pool.length.toLocaleString("en")} ${OUTCOMES[state.outcome]}${at}`;
+    count.textContent = `${list.length.toLocaleString("en")} of ${pool.length.toLocaleString("en")} ${state.outcome ? OUTCOMES[state.outcome] : "samples"}${at}`;
     follow();
     drawCards();
   };
@@ -373,7 +373,7 @@
   for (const { cell, choice } of cells) cell.addEventListener("click", event => event.target.closest("a, button") || open(choice));
   const openTick = at => {
     const [eps] = Object.entries(ticks).reduce((a, b) => (Math.abs(b[1] - at) < Math.abs(a[1] - at) ? b : a));
-    open({ ...state, sample: "", ...(data.eps.includes(eps) ? { outcome: "broken", eps } : { outcome: "wrong" }) });
+    open({ ...state, sample: "", ...(data.eps.includes(eps) ? { outcome: DEFAULTS.outcome, eps } : { outcome: DEFAULTS.outcome && "wrong" }) });
   };
   if (figure) {
     figure.addEventListener("click", event => openTick(new DOMPoint(event.clientX, event.clientY).matrixTransform(figure.getScreenCTM().inverse()).x));

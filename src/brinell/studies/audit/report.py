@@ -44,7 +44,7 @@ from brinell.reports.steps import next_steps
 from brinell.reports.way import run_way
 from brinell.store.run import Run
 from brinell.studies.audit.attack_tables import attack_blocks
-from brinell.studies.audit.samples import samples_block
+from brinell.studies.audit.samples import Maps, samples_block
 
 CORRELATED = 5
 """Number of models from which a correlation over models is stated."""
@@ -65,8 +65,8 @@ DEFINITIONS = (
 )
 
 
-def report(run: Run, records: Records, result: AuditResult) -> v.Report:
-    """The report of a run."""
+def report(run: Run, records: Records, result: AuditResult, maps: Maps) -> v.Report:
+    """The report of a run; `maps` finds saliency maps for the pictures of its samples."""
     audit = AuditReport(run, records, result)
     manifest, first = run.manifest, result.models[0]
     name = f"{len(result.models)} models" if audit.several else first.model
@@ -91,7 +91,7 @@ def report(run: Run, records: Records, result: AuditResult) -> v.Report:
             audit.curve(),
             audit.models_table() if audit.several else audit.budgets_table(),
             *audit.class_tables(),
-            samples_block(run, records, [model.model for model in result.models]),
+            samples_block(run, records, [model.model for model in result.models], maps),
             *run_way(run, records),
             *attack_blocks(result.models, audit.at, audit.quantity),
             audit.checks_table(),

@@ -70,6 +70,8 @@ class Audit(ReportedResult, AuditResult):
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
+        from brinell.studies.audit.maps import maps_beside  # it brings other studies
+
         run = self._open_run()
         stages = [
             (f"stage {number}", Code(stage["name"]))
@@ -81,7 +83,9 @@ class Audit(ReportedResult, AuditResult):
             *provenance(run.manifest),
         )
         return replace(
-            report(run, run.rows, self), request=run.manifest["request"], provenance=facts
+            report(run, run.rows, self, maps_beside),
+            request=run.manifest["request"],
+            provenance=facts,
         )
 
     def class_columns(self, model: str) -> Mapping[str, Mapping[str, Cell]]:

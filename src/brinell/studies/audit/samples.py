@@ -1,7 +1,8 @@
 """The samples of an audit for its page: what each answered, what broke it, and its pictures."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,10 +13,12 @@ from brinell.analysis.robust_accuracy import class_name, class_names, sizes
 from brinell.core.record import CLEAN, Array, Outcome, Records, has_broken
 from brinell.reports.examples import TEXT, closest_rows, draw_examples
 from brinell.reports.numbers import counted, distance, whole
-from brinell.reports.values import Example, Samples
+from brinell.reports.values import Example, Picture, Samples
 from brinell.store.rows import take
 from brinell.store.run import Run
 
+Maps = Callable[[Run, str, Collection[int]], Mapping[int, Picture]]
+"""Finds saliency maps of some samples of a run for the model of a digest."""
 MOST = 2000
 """Samples that a page holds."""
 ROWS = (
@@ -43,7 +46,7 @@ STATES = {
 """States without an attack other than `right`."""
 
 
-def samples_block(run: Run, records: Records, models: Sequence[str]) -> Samples:
+def samples_block(run: Run, records: Records, models: Sequence[str], maps: Maps) -> Samples:
     """The samples of a run, at most `MOST`: of each class those that break at the smallest budget
     come first.
     """
@@ -59,7 +62,9 @@ def samples_block(run: Run, records: Records, models: Sequence[str]) -> Samples:
         closest = take(of_model, closest_rows(of_model, model, str(manifest["distance"])))
         rows += _rows_of(manifest, number, of_model, closest)
         pictured.append(take(closest, np.isin(closest.sample_id, clean)))
+    rows.sort(key=partial(_first_broken, len(manifest["eps"])))
     pictures = sum(map(len, pictured))
+    kind = manifest["data"]["domain"]["kind"]
 
     text = f"All {counted(total, 'sample')}."
     if total > len(held):
@@ -70,7 +75,7 @@ def samples_block(run: Run, records: Records, models: Sequence[str]) -> Samples:
     if pictures:
         share = f"{whole(pictures)} of {counted(len(rows), 'answer')}"
         text += f" Pictures: {share}, of broken samples whose clean input the run keeps. "
-        text += TEXT[manifest["data"]["domain"]["kind"]]
+        text += TEXT[kind]
     else:
         broken = has_broken(records).any()
         text += f" {'No kept sample was broken.' if broken else 'No adversarial input was found.'}"
@@ -83,6 +88,7 @@ def samples_block(run: Run, records: Records, models: Sequence[str]) -> Samples:
         ],
         "eps": list(manifest["eps_text"]),
         "distance": distance(str(manifest["distance"])),
+        "card": 0 if kind == "signal" else 2,
         "columns": ROWS,
         "rows": rows,
     }
@@ -90,17 +96,28 @@ def samples_block(run: Run, records: Records, models: Sequence[str]) -> Samples:
         title="Sample by sample",
         text=text,
         content=content,
-        draw=partial(_draw, run, pictured, held),
+        draw=partial(_draw, run, pictured, held, maps),
     )
 
 
-def _draw(run: Run, pictured: Sequence[Records], held: Array) -> dict[str, Example]:
+def _first_broken(budgets: int, row: Sequence[Any]) -> tuple[Any, ...]:
+    """The order of rows, as `ROWS` has them: the smallest budget that breaks a sample, then its
+    distance.
+    """
+    level = min((level for _, level in row[-1]), default=budgets)
+    return level, math.inf if row[6] is None else row[6], row[1], row[0]
+
+
+def _draw(run: Run, pictured: Sequence[Records], held: Array, maps: Maps) -> dict[str, Example]:
     """The pictures of the chosen rows of each model, in the order of the held samples."""
     clean = {sample: x for sample, x in run.clean().items() if sample in held}
-    drawn = [
-        draw_examples(run, rows, str(entry["name"]), clean)
-        for entry, rows in zip(run.manifest["models"], pictured, strict=True)
-    ]
+    drawn = []
+    for entry, rows in zip(run.manifest["models"], pictured, strict=True):
+        examples = draw_examples(run, rows, str(entry["name"]), clean)
+        for sample, picture in maps(run, str(entry["digest"]), examples).items():
+            shown = examples[sample]
+            examples[sample] = replace(shown, pictures=[*shown.pictures, picture])
+        drawn.append(examples)
     return {
         f"{number}/{sample}": examples[sample]
         for sample in held.tolist()

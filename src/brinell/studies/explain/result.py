@@ -5,9 +5,10 @@ arrays/GROUP.safetensors   input/SAMPLE: (*shape) float32; truth/SAMPLE: (*place
                            map/METHOD/SAMPLE: (*places) float32
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -341,6 +342,41 @@ class ExplainResult(FolderResult):
             )
         ] * (self.request.truth is not None)
 
+    def pictures_of_samples(self, samples: Collection[int]) -> Mapping[int, Picture]:
+        """The map of each sample by the best method, or by the first where none was measured."""
+        path, data = Path(self.folder), self.manifest["data"]
+        rows = parquet.load_rows(Measured, path / ROWS)
+        method = self.best[-1].name if self.best else self.facts.methods[0].name
+        shown = sorted({*rows.sample_id.tolist()}.intersection(samples))
+        arrays = load_arrays(path, shown)
+        subject = "the attacked input" if self.request.run else "the clean input"
+        maps = {sample: self._map(rows, arrays, data, method, sample) for sample in shown}
+        return {
+            sample: replace(picture, caption=f"what counts in {subject}, {picture.caption}")
+            for sample, picture in maps.items()
+        }
+
+    def _map(
+        self,
+        rows: Measured,
+        arrays: Mapping[str, Array],
+        data: Mapping[str, Any],
+        method: str,
+        sample: int,
+    ) -> Picture:
+        """The map of a sample by a method, with its main measures."""
+        x, truth = arrays[f"input/{sample}"], arrays.get(f"truth/{sample}")
+        values = arrays[f"map/{method}/{sample}"]
+        (row,) = np.flatnonzero((rows.method == method) & (rows.sample_id == sample)).tolist()
+        area = max(1, round(AREA * values.size)) if truth is None else int((truth == 1).sum())
+        count = min(area, int((values > values.min()).sum()))
+
+        explained = class_name(self.classes, int(rows.explained[row]))
+        title = f"{method}: evidence for {explained} in sample {sample}"
+        shared = data["domain"], data.get("sampling")
+        caption = f"{method}: {_caption(rows, row)}".removesuffix(": ")
+        return Picture(draw_overlay(x, values, count, truth, *shared, title), caption)
+
     def _gallery(self) -> Gallery:
         """The first samples with a map of each method; misclassified samples come first."""
         path, data = Path(self.folder), self.manifest["data"]
@@ -365,18 +401,9 @@ class ExplainResult(FolderResult):
                 x, None, 0, truth, *shared, f"sample {sample}, {label}, predicted {prediction}"
             )
             pictures = [Picture(image, "input")] if image else []
-            for method in (method.name for method in self.facts.methods):
-                values = arrays[f"map/{method}/{sample}"]
-                index = int(np.flatnonzero((rows.method == method) & (rows.sample_id == sample))[0])
-                area = (
-                    max(1, round(AREA * values.size)) if truth is None else int((truth == 1).sum())
-                )
-                count = min(area, int((values > values.min()).sum()))
-                title = f"{method}: evidence for {explained} in sample {sample}"
-                caption = f"{method}: {_caption(rows, index)}".removesuffix(": ")
-                pictures.append(
-                    Picture(draw_overlay(x, values, count, truth, *shared, title), caption)
-                )
+            pictures += [
+                self._map(rows, arrays, data, method.name, sample) for method in self.facts.methods
+            ]
             examples.append(
                 Example(
                     pictures=pictures,

@@ -3,7 +3,7 @@ and the report.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,15 +16,17 @@ from brinell.analysis.means import EXACT_GROUPS, mean_difference, sign_flips
 from brinell.analysis.results import PairedRate, Rate, Share
 from brinell.analysis.robust_accuracy import mean, rate, share
 from brinell.analysis.statements import Statement, Subject, state
-from brinell.core.record import Array, Columns, column
-from brinell.manifest import Amount, Content, Count, Facts, Listing, Number
+from brinell.core.record import Array
 from brinell.reports.numbers import counted, distance, p_value, percent, points, short
+from brinell.reports.samples import where
 from brinell.reports.statements import sentence
 from brinell.reports.values import Detail, Note, Percent, Report, Step, Table
-from brinell.store import rows
-from brinell.store.table import Folder
+from brinell.store import parquet, rows
+from brinell.store.table import ROWS, Folder
 from brinell.studies.result import FolderResult
 from brinell.studies.transfer import TransferRequest
+from brinell.studies.transfer.rows import Answers, SourceFacts, TransferFacts
+from brinell.studies.transfer.samples import samples_block
 
 PAIRED = "paired on the same samples, corrected for all pairs"
 NO_ORDER = (
@@ -38,53 +40,6 @@ RANKS = (
     "of the ranks hold together: they follow from "
     "paired comparisons of all sources, corrected for their number."
 )
-
-
-class SourceFacts(Content):
-    """A source of adversarial examples."""
-
-    name: str
-    """The name of the source in the rows."""
-    members: Listing[str]
-    """The names of the models that the examples were made on."""
-    white_box: Listing[str]
-    """The names of the evaluated models that the examples were made on."""
-    samples: Count
-    """The number of samples, those without an example included."""
-    folder: str | None = None
-    """The folder of a benchmark set; null for examples that are made in this transfer."""
-    level: Number | None = None
-
-
-class TransferFacts(Facts):
-    """Facts that the request leaves open."""
-
-    eps: Amount
-    eps_text: str
-    """The budget as it is written."""
-    attack: str | None
-    """The attack that made examples; null if none were made."""
-    sources: Listing[SourceFacts]
-    hardened: Listing[str] = []
-    """The models whose weights are of a folder of brinell harden."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answers(Columns):
-    """The rows of a transfer as columns, each a (rows,) array."""
-
-    source: Array = column("string", "name of the source")
-    model: Array = column("string", "name of the model on which the example is evaluated")
-    sample_id: Array = column("int64", "position of the sample in its data")
-    label: Array = column("int32", "true class")
-    linf: Array = column("float32", "largest change of a value, in the units of the data")
-    l2: Array = column("float32", "Euclidean length of the change")
-    clean_pred: Array = column("int32", "class that the model predicts for the clean input")
-    pred: Array = column("int32", "class that the model predicts for the example")
-    forwards: Array = column(
-        "int64", "forward evaluations that making the example cost; 0 for a set"
-    )
-    backwards: Array = column("int64", "backward evaluations")
 
 
 class SourceResult(Result):
@@ -148,13 +103,19 @@ class TransferResult(FolderResult):
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
         attack = f"; made by {self.facts.attack}" if self.facts.attack else ""
+        answers = parquet.load_rows(Answers, Path(self.folder) / ROWS)
         size = f"{counted(len(self.sources), 'source')}, {counted(len(self.models), 'model')}"
         return Report(
             verb="transfer",
             title="Transfer of adversarial examples between models",
             subject=f"{self.data}; {budget(self)}{attack}; {size}",
             sentences=sentences(self),
-            blocks=[*_matrices(self), _sources(self.sources), _cells(self.cells)],
+            blocks=[
+                *_matrices(self),
+                samples_block(self, self.request.norm, self.facts, answers),
+                _sources(self.sources),
+                _cells(self.cells),
+            ],
             notes=[Note("coverage", "note", text) for text in self.notes],
             steps=[
                 Step(
@@ -415,6 +376,11 @@ def _matrices(result: TransferResult) -> list[Table]:
         heads != result.models
     )
 
+    opens = [
+        [where(attack=source), *(where(model=name, attack=source) for name in result.models)]
+        for source in of_source
+    ]
+
     def marked(cell: Cell, value: Rate | Share) -> Any:
         return Detail(value, "white-box") if cell.white_box else value
 
@@ -442,6 +408,7 @@ def _matrices(result: TransferResult) -> list[Table]:
             text="Accuracy of the model in the column on each source's examples, and on the clean "
             f"inputs of the first source. {white_box}",
             name="accuracy",
+            opens=[["", *(where(model=name, outcome="wrong") for name in result.models)], *opens],
             heat=True,
             terminal=True,
             intervals=True,
@@ -462,6 +429,7 @@ def _matrices(result: TransferResult) -> list[Table]:
             "whose clean inputs this model and the source "
             f"both classify correctly. {white_box} {RANKS}",
             name="success",
+            opens=opens,
             heat=True,
             reverse=True,
             terminal=True,
@@ -474,6 +442,7 @@ def _matrices(result: TransferResult) -> list[Table]:
             "Below it: the change from the clean inputs of "
             "the same samples, in points, with its interval and McNemar's exact "
             "p, corrected for the number of cells (Holm).",
+            opens=opens,
             folded=True,
         ),
     ]

@@ -32,13 +32,12 @@ from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import MANIFEST, verb_of
 from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.transfer import DIGITS, TransferRequest
-from brinell.studies.transfer.result import Answers, SourceFacts, TransferFacts, shortfalls
+from brinell.studies.transfer.result import shortfalls
+from brinell.studies.transfer.rows import SLICE, Answers, SourceFacts, TransferFacts, example_file
 from brinell.studies.work import check_alike, classes, open_plan
 
 USUAL = "mi-fgsm"
 """The attack if nobody names one."""
-SLICE = 512
-"""Samples of a piece that makes examples, which limits the memory of a ledger."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +214,7 @@ def pieces(plan: TransferPlan, call: Call) -> list[Piece]:
             name=f"source {number + 1} of {len(plan.facts.sources)}: {source.name}, "
             f"samples from {start + 1}",
             make=partial(_make_examples, plan, number, start),
-            files=(_example_file(number, start),),
+            files=(example_file(number, start),),
         )
         for number, source in enumerate(plan.facts.sources)
         if source.folder is None
@@ -229,10 +228,6 @@ def pieces(plan: TransferPlan, call: Call) -> list[Piece]:
             for model in plan.models
         ),
     ]
-
-
-def _example_file(number: int, start: int) -> str:
-    return f"examples/{number:03d}-{start:08d}.safetensors"
 
 
 def _make_examples(plan: TransferPlan, number: int, start: int) -> None:
@@ -266,9 +261,10 @@ def _make_examples(plan: TransferPlan, number: int, start: int) -> None:
         name: getattr(ledger.costs, name).cpu().numpy().astype(np.int64)
         for name in ("forwards", "backwards")
     }
-    write_arrays(
-        plan.folder / _example_file(number, start), {"x": ledger.strongest.cpu().numpy(), **costs}
-    )
+    arrays = {"x": ledger.strongest.cpu().numpy(), **costs}
+    if all(source.folder is not None for source in plan.facts.sources[:number]):
+        arrays["clean"] = clean.cpu().numpy()  # once, for the page
+    write_arrays(plan.folder / example_file(number, start), arrays)
 
 
 def _evaluate(plan: TransferPlan, name: str) -> Answers:
@@ -307,7 +303,7 @@ the examples (k, *shape), and the forward and backward evaluations that they cos
 
 def _made(plan: TransferPlan, number: int) -> Examples:
     arrays = [
-        read_arrays(plan.folder / _example_file(number, start))
+        read_arrays(plan.folder / example_file(number, start))
         for start in range(0, len(plan.ids), SLICE)
     ]
     x, forwards, backwards = (

@@ -8,6 +8,7 @@ inputs/*.safetensors   AIM-SAMPLE: the strongest input at the largest budget; as
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,16 @@ from brinell.core.checks import Code
 from brinell.core.record import CLEAN, Array, column
 from brinell.engine.request import Request
 from brinell.manifest import Amount, Facts, Listing
-from brinell.reports.numbers import capital, counted, distance, listed, percent
+from brinell.reports.numbers import capital, counted, distance, listed, percent, whole
+from brinell.reports.samples import where
 from brinell.reports.task_reports import TaskReport
 from brinell.reports.values import (
     Curve,
     Example,
-    Gallery,
     Note,
     Percent,
     Report,
+    Samples,
     Series,
     Step,
     Table,
@@ -43,8 +45,12 @@ from brinell.studies.tasks import part_of
 
 PIECE = 4
 """Pictures of a piece, which share a file of inputs."""
-MOST_PICTURES = 9
-"""Pictures that a page shows."""
+MOST_PICTURES = 500
+"""Pictures that a page holds."""
+COLUMNS = ("model", "sample", "class", "clean", "state", "levels", "broken")
+"""The columns of a picture on a page: 0, its position in the data, the classes that occur in it, what
+is right without an attack, the state without one, what is right at each budget, and pairs of attack
+and budget, by their numbers, that met the criterion."""
 
 
 def inputs_path(start: int, source: int | None = None) -> str:
@@ -222,7 +228,7 @@ class PicturesResult(FolderResult):
             blocks=[
                 self._curve(),
                 *self._budget_tables(),
-                *self._gallery(),
+                self._samples(),
                 *(table for table in tables if table.rows),
             ],
             steps=[
@@ -345,6 +351,13 @@ class PicturesResult(FolderResult):
             text=f"{self._of_class()} of each class.",
             name="per_class",
             heat=True,
+            opens=[
+                [
+                    *(where(**{"class": entry.class_}), "", "", where(**{"class": entry.class_})),
+                    *(where(**{"class": entry.class_}, eps=text) for text in self.facts.eps_text),
+                ]
+                for entry in self._by_weakness()
+            ],
         )
 
     def _stage_table(self) -> Table:
@@ -377,41 +390,98 @@ class PicturesResult(FolderResult):
             rows=[(entry.name, entry.n, entry.clean, *entry.robust) for entry in self.pictures],
             name="pictures",
             folded=True,
+            opens=[[where(sample=f"0/{entry.sample}")] for entry in self.pictures],
         )
 
-    def _gallery(self) -> list[Gallery]:
-        """The pictures that lose most, before and after."""
-        lost = {
-            number: (entry.clean - entry.robust[-1]) / entry.n
-            for number, entry in enumerate(self.pictures)
-            if entry.n
-        }
-        chosen = sorted(lost, key=lambda number: -lost[number])[:MOST_PICTURES]
-        words = self._words
+    def _samples(self) -> Samples:
+        """The pictures before and after, those that lose most first."""
+        words, pictures = self._words, self.pictures
         rows = parquet.load_rows(AttackRows, Path(self.folder) / ROWS)
         figures = pictures_of(rows, self.facts)
-        drawings, legend = words.draw(chosen, self._view, figures, self.classes, self.facts.aims)
-        examples: list[Example] = []
-        for number, pictures in zip(chosen, drawings, strict=False):
-            entry = self.pictures[number]
-            right = f"{entry.clean} of {counted(entry.n, words.unit)} right"
-            caption = f"{entry.name}: {right}, {entry.robust[-1]} at {self.facts.eps_text[-1]}"
-            examples.append(
-                Example(pictures=pictures, caption=caption, legend=() if examples else legend)
+        broken = _broken(rows, self.facts)
+        met = set(rows.sample_id[rows.met & (rows.attack == CLEAN)].tolist())
+        kept = [
+            entry.robust[-1] / entry.n if entry.n else 1.0 for entry in pictures
+        ]  # the share that stays right
+        chosen = sorted(range(self.n), key=kept.__getitem__)[:MOST_PICTURES]
+
+        one_aim = len(self.facts.aims) == 1
+        names = [
+            attack if one_aim else f"{aim}: {attack}"
+            for aim, attack in product(self.facts.aims, self.facts.attacks)
+        ]
+        sizes = {entry.class_: figures.class_sizes(entry.class_) for entry in self.per_class}
+        content = {
+            "models": self.models,
+            "classes": {str(entry.class_): entry.name for entry in self.per_class},
+            "attacks": [(name, name) for name in names],
+            "eps": self.facts.eps_text,
+            "distance": distance(self.request.norm),
+            "outcome": "",
+            "outcomes": {
+                "broken": "criterion met",
+                "robust": "criterion not met",
+                "wrong": "met untouched",
+            },
+            "none": f"No {words.sample} of these data is drawn.",
+            "card": 1 if self._words.errors else 3,
+            "columns": COLUMNS,
+            "rows": [
+                [
+                    *(0, pictures[number].sample),
+                    [label for label, size in sizes.items() if size[number]],
+                    self._right(pictures[number], pictures[number].clean),
+                    "wrong" if pictures[number].sample in met else "right",
+                    [self._right(pictures[number], right) for right in pictures[number].robust],
+                    broken.get(pictures[number].sample, []),
+                ]
+                for number in chosen
+            ],
+        }
+        held = f"{whole(len(chosen))} of " if len(chosen) < self.n else "All "
+        return Samples(
+            title="Sample by sample",
+            text=f"{held}{counted(self.n, words.sample)}, those that lose most first, before and after the attacks at "
+            f"{self.texts[-1]}.",
+            content=content,
+            draw=partial(self._draw, chosen, figures),
+        )
+
+    def _right(self, entry: PictureFigures, right: int) -> str:
+        """How much of a picture is right."""
+        return f"{whole(right)} of {counted(entry.n, self._words.unit)} right"
+
+    def _draw(self, chosen: Sequence[int], figures: Pictures) -> dict[str, Example]:
+        """The pictures before and after, by their keys on the page."""
+        drawings, legend = self._words.draw(
+            chosen, self._view, figures, self.classes, self.facts.aims
+        )
+        entries = [self.pictures[number] for number in chosen]
+        return {
+            f"0/{entry.sample}": Example(
+                pictures=pictures,
+                caption=f"{entry.name}: {self._right(entry, entry.clean)}, "
+                f"{whole(entry.robust[-1])} at {self.facts.eps_text[-1]}",
+                legend=legend,
             )
-        return [
-            Gallery(
-                title=f"{capital(words.sample)}s before and after",
-                text=f"{capital(words.sample)}s that lose most come first.",
-                examples=examples,
-                open_examples=3,
-            )
-        ][: len(examples)]
+            for entry, pictures in zip(entries, drawings, strict=False)
+        }
 
     def _view(self, number: int, name: str) -> Array:
-        """What the folder holds for the page of a picture."""
-        arrays = read_arrays(Path(self.folder) / inputs_path(number))
-        return arrays[f"{name}-{self.pictures[number].sample}"]
+        """An array that the folder holds for the page of a picture."""
+        key = f"{name}-{self.pictures[number].sample}"
+        return read_arrays(Path(self.folder) / inputs_path(number), key.__eq__)[key]
+
+
+def _broken(rows: AttackRows, facts: PicturesFacts) -> dict[int, list[tuple[int, int]]]:
+    """By picture the numbers of attack and budget of the inputs that met the criterion."""
+    attacks = list(product(facts.aims, facts.attacks))
+    broken: dict[int, list[tuple[int, int]]] = {}
+    for row in np.flatnonzero(rows.met & (rows.attack != CLEAN)).tolist():
+        attack = attacks.index((str(rows.aim[row]), str(rows.attack[row])))
+        pair = (attack, facts.eps.index(rows.eps[row]))
+        broken.setdefault(int(rows.sample_id[row]), []).append(pair)
+    return broken
 
 
 def pictures_of(rows: AttackRows, facts: PicturesFacts) -> Pictures:
