@@ -115,8 +115,8 @@ def _draw(run: Run, pictured: Sequence[Records], held: Array, maps: Maps) -> dic
     for entry, rows in zip(run.manifest["models"], pictured, strict=True):
         examples = draw_examples(run, rows, str(entry["name"]), clean)
         for sample, picture in maps(run, str(entry["digest"]), examples).items():
-            shown = examples[sample]
-            examples[sample] = replace(shown, pictures=[*shown.pictures, picture])
+            example = examples[sample]
+            examples[sample] = replace(example, pictures=[*example.pictures, picture])
         drawn.append(examples)
     return {
         f"{number}/{sample}": examples[sample]

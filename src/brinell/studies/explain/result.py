@@ -347,10 +347,10 @@ class ExplainResult(FolderResult):
         path, data = Path(self.folder), self.manifest["data"]
         rows = parquet.load_rows(Measured, path / ROWS)
         method = self.best[-1].name if self.best else self.facts.methods[0].name
-        shown = sorted({*rows.sample_id.tolist()}.intersection(samples))
-        arrays = load_arrays(path, shown)
+        ids = sorted({*rows.sample_id.tolist()}.intersection(samples))
+        arrays = load_arrays(path, ids)
         subject = "the attacked input" if self.request.run else "the clean input"
-        maps = {sample: self._map(rows, arrays, data, method, sample) for sample in shown}
+        maps = {sample: self._map(rows, arrays, data, method, sample) for sample in ids}
         return {
             sample: replace(picture, caption=f"what counts in {subject}, {picture.caption}")
             for sample, picture in maps.items()

@@ -86,18 +86,20 @@ def _draw(
     those whose clean input the folder does not keep.
     """
     sources, manifest, folder = facts.sources, result.manifest, Path(result.folder)
-    made = [number for number, source in enumerate(sources) if source.folder is None]
-    first = sources[made[0]].name if made else ""
+    numbers = [number for number, source in enumerate(sources) if source.folder is None]
+    first = sources[numbers[0]].name if numbers else ""
     is_first = (answers.source == first) & (answers.model == result.models[0])
     first_rows = take(answers, is_first)  # in the order of the files
-    load = lru_cache(2 + len(made))(read_arrays)  # the most files that one example needs, and more
+    load = lru_cache(2 + len(numbers))(
+        read_arrays
+    )  # the most files that one example needs, and more
 
     drawn = {}
-    for by, sample in examples[np.isin(examples[:, 0], made)].tolist():
+    for by, sample in examples[np.isin(examples[:, 0], numbers)].tolist():
         place = int(np.flatnonzero(first_rows.sample_id == sample)[0])
         start = place - place % SLICE
-        clean = load(folder / example_file(made[0], start)).get("clean")
-        if clean is None:  # a folder that was made before clean inputs were kept
+        clean = load(folder / example_file(numbers[0], start)).get("clean")
+        if clean is None:  # a folder that was numbers before clean inputs were kept
             return {}
         x = load(folder / example_file(by, start))["x"]
         label = class_name(result.classes, int(first_rows.label[place]))

@@ -399,11 +399,11 @@ class PicturesResult(FolderResult):
         rows = parquet.load_rows(AttackRows, Path(self.folder) / ROWS)
         figures = pictures_of(rows, self.facts)
         broken = _broken(rows, self.facts)
-        met = set(rows.sample_id[rows.met & (rows.attack == CLEAN)].tolist())
-        kept = [
+        successes = set(rows.sample_id[rows.met & (rows.attack == CLEAN)].tolist())
+        shares = [
             entry.robust[-1] / entry.n if entry.n else 1.0 for entry in pictures
         ]  # the share that stays right
-        chosen = sorted(range(self.n), key=kept.__getitem__)[:MOST_PICTURES]
+        numbers = sorted(range(self.n), key=shares.__getitem__)[:MOST_PICTURES]
 
         one_aim = len(self.facts.aims) == 1
         names = [
@@ -431,20 +431,20 @@ class PicturesResult(FolderResult):
                     *(0, pictures[number].sample),
                     [label for label, size in sizes.items() if size[number]],
                     self._right(pictures[number], pictures[number].clean),
-                    "wrong" if pictures[number].sample in met else "right",
+                    "wrong" if pictures[number].sample in successes else "right",
                     [self._right(pictures[number], right) for right in pictures[number].robust],
                     broken.get(pictures[number].sample, []),
                 ]
-                for number in chosen
+                for number in numbers
             ],
         }
-        held = f"{whole(len(chosen))} of " if len(chosen) < self.n else "All "
+        extent = f"{whole(len(numbers))} of " if len(numbers) < self.n else "All "
         return Samples(
             title="Sample by sample",
-            text=f"{held}{counted(self.n, words.sample)}, those that lose most first, before and after the attacks at "
+            text=f"{extent}{counted(self.n, words.sample)}, those that lose most first, before and after the attacks at "
             f"{self.texts[-1]}.",
             content=content,
-            draw=partial(self._draw, chosen, figures),
+            draw=partial(self._draw, numbers, figures),
         )
 
     def _right(self, entry: PictureFigures, right: int) -> str:
