@@ -101,7 +101,7 @@ class Limit:
 
 LIMITS = (
     Limit("code lines above 100 columns, %", 0.2, 0.3),
-    Limit("functions of 15 lines or more without a blank line in the body, %", 20, 33),
+    Limit("functions of 15 lines or more without a blank line in the body, %", 20),
     Limit("lines with a comment, %", 2.5, 1.2, least=True),
     Limit("assignments of several computed values, per 100 statements", 0.5, 1.2),
     Limit("names unpacked from a generator or comprehension", 10, 70),

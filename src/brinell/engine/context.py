@@ -151,6 +151,7 @@ class CheckContext:
         )
         if "first" in vars(self):
             few.first = self.first[0][rows], self.first[1]
+
         return few
 
     def ledger(self, model: Model, eps: float = math.inf, *, minimal: bool = False) -> Ledger:

@@ -481,6 +481,7 @@ class ModelChecks:
             self._streams(index).fold("probe ahead"),
             self._sizer.size,
         )
+
         return [finding], forwards, backwards
 
     @property

@@ -179,6 +179,7 @@ class ModelElsewhere:
             "leaf": torch.is_grad_enabled() and x.requires_grad,
             "recorders": [[type(mode).__name__, mode.settings()] for mode in recorders],
         }
+
         # What is done with the arrays of the pipe is no part of the model.
         with torch._C.DisableTorchFunction():
             facts: dict[str, Any] = {}
@@ -188,6 +189,7 @@ class ModelElsewhere:
                 count = outcome.pop("arrays")
                 mode.accept(outcome, arrays[:count], answer)
                 del arrays[:count]
+
         return answer
 
     def _ask(

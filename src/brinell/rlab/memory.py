@@ -235,4 +235,5 @@ def run_waves(
                 answers=memory.clean[rows],
             )
         )
+
     return EpisodeOutcomes(*(torch.cat(columns) for columns in zip(*outcomes, strict=True)))

@@ -49,6 +49,7 @@ class Ways:
         device = ids.device
         self._queries.index_add_(0, ids, queried.to(device, non_blocking=True).float())
         index = (kept & queried).nonzero()[:, 0].to(device, non_blocking=True)
+
         before = before[index]
         after = after[index]
         is_distorted = after != CLEAN

@@ -174,6 +174,7 @@ def refuse_request(job: Job, previous: Mapping[str, Any]) -> NoReturn:
     words = ", ".join(
         f"{key} was {previous.get(key)!r} and is {settings[key]!r}" for key in changed
     )
+
     fallback = (
         "the data, the weights, something else that it reads, or brinell itself has "
         "changed since it began"

@@ -433,4 +433,5 @@ def command_of(request: BaseRequest, study: Study) -> str:
         elif value != model_field.default:
             for part in value if isinstance(value, tuple) else (value,):
                 arguments += [f"--{key.replace('_', '-')}", str(part)]
+
     return shlex.join(arguments + positional)

@@ -149,6 +149,7 @@ def _read(package: str) -> Entry:
             f"the entry point {package!r} of the group {GROUP} leads to no "
             "package: reinstall what names it"
         )
+
     tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if (
@@ -163,6 +164,7 @@ def _read(package: str) -> Entry:
                         package=package,
                         help=ast.get_docstring(tree) or "",
                     )
+
     raise RequestError(
         f"{package} holds no STUDY = Study(verb='...', ...) with the verb as a "
         "literal: mend its __init__.py"

@@ -137,11 +137,13 @@ def provenance(manifest: Mapping[str, Any]) -> list[tuple[str, Cell]]:
         ("digest of the data", Code(manifest["data"]["digest"])),
         *(("data", note) for note in manifest["data"].get("notes", [])),
     ]
+
     for model in (*manifest["models"], *manifest.get("more_models", [])):
         facts += [
             (f"digest of {model['name']}", Code(model["digest"])),
             *(("model", note) for note in model.get("notes") or []),
         ]
+
     return [
         *facts,
         ("brinell", Claimed(f"{manifest['brinell']}, {manifest['revision'] or 'no revision'}")),
@@ -172,8 +174,10 @@ def _inputs(data: Mapping[str, Any]) -> str:
             f"{texts[1]} {sampling['unit']}".strip(),
             f"{sampling['rate']:g} values per second",
         ]
+
     if region := domain.get("region"):
         texts.append(f"changed only in {region_text(region)}")
     if fixed := sum(column[3] for column in domain.get("columns", [])):
         texts.append(f"{fixed} of its {len(domain['columns'])} columns or channels fixed")
+
     return ", ".join(texts)

@@ -69,6 +69,7 @@ def open_plan(
     request = call.request
     if (dataset := call.dataset(truth=truth)) is None and request.data is None:
         raise RequestError(f"no data are named: add {option('data')}")
+
     dataset = dataset or open_data(request.data, truth=truth)
     labels = np.asarray(dataset.labels(), dtype=np.int64)
     models = _open_models(call, "model", dataset, labels)
@@ -82,12 +83,14 @@ def open_plan(
             )
         seed = getattr(request, "seed", 0)
         selection = choose_samples(request.samples, seed, dataset, default=usual_method)
+
     unreadable = unreadable_samples(dataset, selection.ids.tolist())
     for sample, reason in unreadable.items():
         call.progress.warn(f"sample {sample} is left out: {reason}")
     ids = np.array(
         [sample for sample in selection.ids.tolist() if sample not in unreadable], dtype=np.int64
     )
+
     return Plan(
         dataset=dataset,
         selection=selection,
@@ -134,6 +137,7 @@ def check_alike(first: Dataset, second: Dataset) -> None:
             f"{counted(len(names), 'class', 'classes')} ({listed(list(names))})"
             for kind, shape, low, high, names in forms
         )
+
         raise RequestError(
             f"{first.name} has {one}, but {second.name} has {other}: both need "
             "inputs of one form and "
@@ -222,6 +226,7 @@ def _known_facts(plan: Plan, call: Call) -> dict[str, Any]:
         plan.selection.method,
     )
     facts = {} if plan.facts is None else {"facts": plan.facts.model_dump(mode="json")}
+
     return {
         **provenance.machine_facts(plan.device),
         "data": data,
@@ -240,6 +245,7 @@ def _hash_of(table: Table[Any], plan: Plan, call: Call, about: Mapping[str, Any]
         for key in ("models", "more_models")
     }
     facts = {"facts": about["facts"]} if "facts" in about else {}
+
     return provenance.content_hash(
         layout=table.layout.version,
         brinell=VERSION,

@@ -71,6 +71,7 @@ class AgentResult(ReportedResult):
             if self.validation is None
             else [f"{self.validation.verdict[0].upper()}{self.validation.verdict[1:]}."]
         )
+
         return Report(
             verb="train agent",
             title="Policy",

@@ -237,16 +237,19 @@ def _open_subject(
             f"no picture has what {subject.text} counts: choose another "
             f"{option('criterion')} or other data"
         )
+
     if hopeless:
         note(
             f"pictures left out: {len(hopeless)}, of which the first has nothing "
             f"that {subject.text} counts"
         )
+
     if request.surrogates:
         note(
             "surrogates are left out: they learn the class of an input, and "
             f"{dataset.name} has none"
         )
+
     return subject, ids
 
 
@@ -262,6 +265,7 @@ def _surrogates(
     reserve = positions[set_aside(len(positions)).start :]
     training = np.setdiff1d(np.arange(len(dataset)), reserve)
     unreadable = unreadable_samples(dataset, training.tolist())
+
     yield from train_surrogates(
         dataset,
         np.array(

@@ -116,6 +116,7 @@ def _separate_table(models: Sequence[ModelResult]) -> Table:
                 continue
             rows.append([*_labelled(has_column, model, stage), *_figures(entry), *_costs(stage)])
             opens.append(_openings(has_column, model, stage, first.eps_text[-1]))
+
     size = distance(first.distance)
     names = [
         "samples",
@@ -127,6 +128,7 @@ def _separate_table(models: Sequence[ModelResult]) -> Table:
         "queries, median",
         *(f"within {whole(queries)}" for queries in QUERIES),
     ]
+
     return Table(
         title="The attacks, each by itself",
         columns=[*["model"] * has_column, "attack", *names, *COSTS],
@@ -180,7 +182,9 @@ def _query_curves(models: Sequence[ModelResult]) -> Block:
                 logarithmic=True,
             )
         )
+
     if len(figures) == 1:
         return figures[0]
     text = "Share of the correctly classified samples that each attack broke by itself."
+
     return Figures(title=QUERY_CURVES, figures=figures, text=text, folded=False)

@@ -141,10 +141,12 @@ def _detection(call: Call, plan: Plan, folder: Path) -> Call:
         detector=options.detector,
         fpr=options.fpr,
     )
+
     inputs = {
         "train" if name == "detector_data" else name: dataset
         for name, dataset in call.datasets.items()
     }
+
     return replace(
         call,
         study=DETECTORS,

@@ -159,6 +159,7 @@ class RepeatedRun:
         )
         yield f"each of {successes:,} stored adversarial inputs is a success within its budget"
         yield DERIVED
+
         for audit in (audit for audit in self.audits if audit.drawn.any()):
             yield (
                 f"{audit.name}: a single forged sample is missed with probability "
@@ -552,11 +553,13 @@ class RepeatedAudit(ModelAudit):
             self.progress,
             parent.sizer,
         )
+
         audited.parts = parent.parts
         followed = self.checks.gradient_models.get(stage.gradient, parent.model)
         run = StageRun(audited, stage, before, idle, followed, prefix=f"{name}-")
         answer = yield from audited.resume_stage(stage.name, run.key, run.pieces())
         files = array_files(audited.folder, audited.file(stage.name))
+
         return Attempt(answer.rows, answer.facts, files)
 
     def _compare(self, recorded: Records, repeated: Records, before: State) -> "Pair":

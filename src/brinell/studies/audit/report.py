@@ -82,6 +82,7 @@ def report(run: Run, records: Records, result: AuditResult, maps: Maps) -> v.Rep
         "" if result.complete else "incomplete",
     ]
     leader = audit.standing.leaders(audit.standing.at)[0] if audit.standing else 0
+
     return v.Report(
         verb="audit",
         title=f"{name} on {manifest['data']['name']}",
@@ -196,6 +197,7 @@ class AuditReport:
             yield from crossings
         else:
             yield from (f"{model.model}: {model.verdict}" for model in models)
+
         if first.meaning is not None:
             yield f"{first.criterion} means that {first.meaning}."
         if first.certified is not None:
@@ -210,9 +212,11 @@ class AuditReport:
                 if proven
                 else "No sample is proven robust."
             )
+
         for model in models:
             for entry in model.detectors or ():
                 yield detector_sentence(entry, first.eps_text[-1])
+
         if self.several:
             failing = [
                 model for model in models if any(check.passed is False for check in model.checks)
@@ -244,6 +248,7 @@ class AuditReport:
                 "note",
                 f"Budgets are multiples of the eps recommended by {origin}; {without}.",
             )
+
         if surrogates := manifest.get("surrogates", []):
             passes = sum(
                 stage.surrogate_passes for model in self.result.models for stage in model.stages
@@ -263,6 +268,7 @@ class AuditReport:
                 "note",
                 text + (f" The figures of {listed(own)} are white-box." if own else ""),
             )
+
         if empty := first.classes_without_samples:
             text = (
                 f"{counted(empty, 'class', 'classes')} without a sample: nothing is "
@@ -278,6 +284,7 @@ class AuditReport:
                 "judged and are in no rate."
             )
             yield v.Note("missing", "stop", name + text)
+
         if model.verdict_notes:
             yield v.Note("checks", "warn", name + " ".join(model.verdict_notes))
         codes = {check.code for check in model.checks}
@@ -289,6 +296,7 @@ class AuditReport:
         for reason in dict.fromkeys(stage.skipped for stage in model.stages if stage.skipped):
             labels = [stage.label for stage in model.stages if stage.skipped == reason]
             yield v.Note("skipped", "note", f"{name}{listed(labels)} skipped: {reason}.")
+
         titles = {stage.attack: stage.label for stage in model.stages}
         for remark in model.remarks:
             yield v.Note(
@@ -306,6 +314,7 @@ class AuditReport:
         lines = [(model.clean_accuracy, model.robust_accuracy) for model in self.result.models]
         if proven:
             names, lines = [*names, "proven"], [*lines, (first.clean_accuracy, proven)]
+
         return v.Curve(
             title=f"{capital(self.quantity)} over eps, with 95 % intervals",
             series=[
@@ -351,6 +360,7 @@ class AuditReport:
                     v.Seconds(sum(stage.seconds for stage in model.stages)),
                 ]
             )
+
         return v.Table(
             title="The models side by side",
             columns=[
@@ -383,9 +393,11 @@ class AuditReport:
         known = [(size, value) for size, value in pairs if size is not None and value is not None]
         if len(known) < CORRELATED:
             return ""
+
         found = rank_correlation(*zip(*known, strict=True))
         if found is None:
             return ""
+
         value, p = found
         return (
             f" Spearman's correlation of robust accuracy at {self.first.eps_text[self.at]} with "
@@ -417,11 +429,13 @@ class AuditReport:
             if model.certified is not None
             else ""
         )
+
         if model.quantised_robust_accuracy is not None:
             text += (
                 " After rounding: no attack aimed at rounded inputs, so that it is no worst case."
             )
         folded = model.certified is None
+
         return v.Table(
             title="Budget by budget",
             columns=list(columns),
@@ -477,6 +491,7 @@ class AuditReport:
                     rates = [c.robust[i] for i in self.above]
                     rows.append(self.labelled(models[number], name, c.clean, *rates))
                     opens.append(self.openings(models[number], **{"class": index}))
+
             columns = self.columns("class", "clean", *self.texts)
             return v.Table(
                 columns=columns,
@@ -543,6 +558,7 @@ class AuditReport:
                             check.text.removeprefix("not made: "),
                         )
                     )
+
         probes = sum(
             int(cost.get("forwards", 0)) for cost in self.run.manifest.get("probes", {}).values()
         )
@@ -552,6 +568,7 @@ class AuditReport:
             f"prove it right. {cost}"
         )
         columns = self.columns("check", "outcome", "measured", "limit", "evidence and remedy")
+
         return v.Table(
             title="Checks for a figure that is too good",
             columns=columns,

@@ -189,15 +189,18 @@ class Audit(ReportedResult, AuditResult):
             raise RequestError(
                 "pandas is not installed, which makes data frames: pip install 'brinell[pandas]'"
             ) from None
+
         if table is None and dense:
             run = self._open_run()
             return pandas.DataFrame(dense_table(run.rows, run.manifest))
         if table is None:
             return parquet.to_table(self._open_run().rows).to_pandas()
+
         file = self._open_run().path / "tables" / f"{table.removesuffix('.csv')}.csv"
         if not file.is_file():
             tables = sorted(path.stem for path in file.parent.glob("*.csv"))
             raise RequestError(f"the run has no table {table!r}; it has {', '.join(tables)}")
+
         return pandas.read_csv(file)
 
     def _open_run(self) -> Run:

@@ -142,15 +142,18 @@ def summarise(folder: Folder[Scores]) -> DetectorsResult:
         for model in dict.fromkeys(folder.rows.model.tolist())
         for detector in dict.fromkeys(folder.rows.detector.tolist())
     ]
+
     rates = {
         index: (entry.evaded, entry.robust, entry.static, entry.adaptive)
         for index, entry in enumerate(detectors)
         if entry.adaptive is not None and entry.evaded is not None and entry.evaded.n
     }
+
     names = [f"{detectors[index].detector} in front of {detectors[index].model}" for index in rates]
     statements = evasions(names, [*rates.values()], folder.facts.eps_text)
     for index, statement in zip(rates, statements, strict=True):
         detectors[index] = detectors[index].model_copy(update={"statement": statement})
+
     return DetectorsResult(**folder.head(), detectors=detectors)
 
 

@@ -92,16 +92,19 @@ def make_plan(call: Call) -> DetectorsPlan:
         **vars(open_plan(call)), run=run, distance=distance, train=train, detectors={}
     )
     check_alike(train, plan.dataset)
+
     if train.digest() == plan.dataset.digest():
         raise RequestError(
             f"{train.name} is the data of the audit: detectors need other inputs, "
             "so use the training data"
         )
+
     detectors = {text: build(text, plan) for text in dict.fromkeys(request.detector)}
     facts = DetectorsFacts(
         eps=budgets[-1], eps_text=run.manifest["eps_text"][-1], distance=distance.name
     )
     identity = {"run": digest(run.path / MANIFEST), "train": train.digest()}
+
     return replace(plan, detectors=detectors, facts=facts, identity=identity)
 
 
@@ -114,6 +117,7 @@ def build(text: str, plan: Plan) -> Detector:
         raise RequestError(
             f"detector {text} is for {kinds}; the data has {plan.dataset.domain.kind}s"
         )
+
     for model in plan.models.values():
         if model.access < max(detector.access, Access.GRADIENTS):
             raise RequestError(
@@ -121,6 +125,7 @@ def build(text: str, plan: Plan) -> Detector:
                 f"and {model.name} gives "
                 f"{model.access.name.lower()} only: leave out {option('detector')}"
             )
+
     return detector
 
 

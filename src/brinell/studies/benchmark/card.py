@@ -86,6 +86,7 @@ def columns_text() -> str:
         columns=("name", "type", "meaning"),
         rows=[(name, *entry) for name, entry in PATCH.items()],
     )
+
     return "\n".join(
         [
             "## Columns",

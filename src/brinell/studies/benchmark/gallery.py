@@ -124,6 +124,7 @@ class _Pictures:
             f"{counted(queries, 'query', 'queries')} to the first success" if queries else "",
             further,
         ]
+
         return Example(
             pictures=pictures,
             caption="; ".join(filter(None, parts)),
@@ -145,6 +146,7 @@ class _Pictures:
             for number in drawn_levels
         ]
         missing = f" of {len(levels)}, evenly chosen" if count < len(levels) else ""
+
         return Example(
             pictures=pictures,
             caption=f"{capital(self.title(sample, levels[1.0]))} at {counted(len(drawn_levels), 'level')}{missing}",

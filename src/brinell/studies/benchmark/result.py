@@ -133,11 +133,13 @@ class BenchmarkResult(FolderResult):
                 f"have an input at which {facts.criterion}: {percent(self.success.value)} "
                 f"({detail_text(self.success)})."
             ]
+
         if left_out:
             sentences.append(
                 f"{counted(left_out, 'further sample')} {'is' if left_out == 1 else 'are'} in no "
                 "figure: there the model is wrong without a distortion, or the criterion is met."
             )
+
         if successes:
             sentences.append(
                 "In the median it lies at an L2 distance of "
@@ -145,10 +147,12 @@ class BenchmarkResult(FolderResult):
                 "distorted "
                 f"patches, and took {short(self.median_queries_to_success)} queries to find."
             )
+
         sentences.append(
             f"Search and checks took {self.queries:,} queries; the training of the "
             f"policy took {facts.training_queries:,}."
         )
+
         return Report(
             verb="benchmark",
             title=f"{self.data} against {model}, distorted by RLAB",
@@ -237,6 +241,7 @@ def _example_tables(result: BenchmarkResult) -> Iterator[Table]:
     # A share is of a mixture: of one distortion it is all.
     if "+" not in result.request.distortions:
         return
+
     rows = [
         (share.of_class or "all", share.distortion, share.patches, Percent(share.energy))
         for share in result.distortions
@@ -293,6 +298,7 @@ def summarise(folder: Folder[Samples]) -> BenchmarkResult:
         "label",
         "patches",
     ]
+
     tables = [
         parquet.read_table(file, names) for file in sorted((folder.path / "data").glob("*.parquet"))
     ]
@@ -302,6 +308,7 @@ def summarise(folder: Folder[Samples]) -> BenchmarkResult:
         )
         for name in names
     }
+
     return BenchmarkResult(
         **folder.head(),
         samples=len(samples),
@@ -330,6 +337,7 @@ def _sizes(samples: Samples, rows: dict[str, Array]) -> list[Size]:
         "queries": np.ma.compressed(samples.queries_to_success),
         "patches": np.ma.compressed(samples.patch_count),
     }
+
     return [
         Size(
             name=name,

@@ -147,6 +147,7 @@ class Form(NamedTuple):
                 _png(self.to_uint8(x)) if self.pictures else x.astype(np.float32).ravel()
             )
             cells["mask"] = _png(white) if self.pictures else mask.ravel()
+
         if (truth := row.get("truth")) is not None:
             objects = (
                 [[*line[:4], int(line[4]), int(line[5])] for line in truth.tolist()]
@@ -156,6 +157,7 @@ class Form(NamedTuple):
             cells["truth"] = (
                 _png(truth[None]) if objects is None else json.dumps(objects, separators=(",", ":"))
             )
+
         return cells
 
     def write(self, path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -170,6 +172,7 @@ class Form(NamedTuple):
             "mask": image or pa.list_(pa.bool_()),
             "truth": _IMAGE if self.task == "segmentation" else pa.string(),
         }
+
         features = {name: self._feature(column) for name, column in COLUMNS.items()}
         schema = parquet.schema_of(
             {name: column._replace(null=True) for name, column in COLUMNS.items()}, kinds
@@ -205,6 +208,7 @@ class Form(NamedTuple):
                     if self.task == "segmentation"
                     else {"dtype": "string", "_type": "Value"}
                 )
+
         return {"dtype": column.kind, "_type": "Value"}
 
 

@@ -72,6 +72,7 @@ def make_plan(call: Call) -> BenchmarkPlan:
             f"a benchmark set holds classes, masks or boxes, and {dataset.name} has the truth of "
             f"{truth.task}: audit it"
         )
+
     grid = attack.grid(domain)
     policy = choose_policy(request.policy, domain.kind)
     task: Any = None if truth is None else truth.task
@@ -85,6 +86,7 @@ def make_plan(call: Call) -> BenchmarkPlan:
         policy=f"{policy.name} ({policy.reason})",
         training_queries=sum(training.values()),
     )
+
     common: dict[str, Any] = vars(audit_plan) | {
         "facts": facts,
         "identity": {"attack": plugins.settings_of(attack)},
@@ -99,6 +101,7 @@ def make_plan(call: Call) -> BenchmarkPlan:
         form=Form(dataset.domain, dataset.classes, task),
         eps=eps,
     )
+
     plan = _with_class_criterion(plan) if truth is None else _with_dense_criterion(plan)
     x = dataset.domain.part(
         dataset.load(ids[:: max(1, len(ids) // TRIAL_SAMPLES)][:TRIAL_SAMPLES].tolist())
@@ -109,6 +112,7 @@ def make_plan(call: Call) -> BenchmarkPlan:
     )
     for line in attack.try_on(x, threat):
         call.progress.note(line)
+
     if model.access < Access.SCORES:
         raise RequestError(
             f"model {model.name} answers {model.access.name.lower()} only, but "
@@ -116,6 +120,7 @@ def make_plan(call: Call) -> BenchmarkPlan:
             "answers logits"
         )
     call.say_samples(plan)
+
     return plan
 
 
@@ -132,6 +137,7 @@ def _with_class_criterion(plan: BenchmarkPlan) -> BenchmarkPlan:
             f"criterion {threshold.text} is for brinell audit: name a threshold "
             "on a probability, or leave it out"
         )
+
     facts = model_facts(model)
     check_threshold(threshold, model.name, facts["classes"], facts["access"])
     if (wrong := threshold.wrong_class) is None:
@@ -145,11 +151,13 @@ def _with_class_criterion(plan: BenchmarkPlan) -> BenchmarkPlan:
             f"the probability of class {name}, which is not the true one, exceeds "
             f"{threshold.wrong_above:g}"
         )
+
     criterion = Probability(
         true_below=threshold.true_below,
         wrong_class=threshold.wrong_class,
         wrong_above=threshold.wrong_above,
     )
+
     return replace(
         plan,
         criterion=lambda samples: criterion,
@@ -171,6 +179,7 @@ def _with_dense_criterion(plan: BenchmarkPlan) -> BenchmarkPlan:
             f"no picture has what {subject.text} counts: choose another "
             f"{option('criterion')} or other data"
         )
+
     subject.criterion(plan.ids[eligible][:1].tolist()).check(subject.model.classes)
     return replace(
         plan,

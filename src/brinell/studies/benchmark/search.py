@@ -115,6 +115,7 @@ class Search:
             batch_size=plan.request.batch_size,
             on_pass=progress.count_passes,
         )
+
         self._oracle, self._batch, self._threat = (
             self._ledger.oracle(),
             self._ledger.batch,
@@ -151,6 +152,7 @@ class Search:
             )
         columns["adversarial"] = margin > 0
         cells = zip(*(values.tolist() for values in columns.values()), strict=True)
+
         return margin, [dict(zip(columns, row, strict=True)) for row in cells]
 
     def _run(self) -> dict[str, Any]:
@@ -160,6 +162,7 @@ class Search:
             self._batch.y,
             self._plan.task,
         )
+
         margin, self._clean = self._ask(everyone, self._batch.x)
         if task is None:
             check_answers(torch.cat(self._model.answers), self._model)
@@ -210,6 +213,7 @@ class Search:
                         findings["patch_count"][index] = len(examples[index]["patches"])
                 if task is None:
                     self._store_ways(rows[fooled], results.way[fooled], examples)
+
         return samples | findings | {"queries": self._ledger.costs.forwards.cpu().numpy()}
 
     def _store_ways(self, rows: Tensor, ways: Tensor, examples: Mapping[int, Any]) -> None:
@@ -236,6 +240,7 @@ class Search:
             self._ask(rows, x),
         )
         size = norms.l2(paths.flip() - paths.clean)
+
         for factor in ENLARGEMENTS:
             farther = self._graded(paths, factor * size)
             remaining = (
@@ -252,6 +257,7 @@ class Search:
                     for column, values in zip(example, farther, strict=True):
                         column[position] = values[position]
         valid = (margin > 0) & (norms.l2(example.x - paths.clean) > 0)
+
         return Level(example._replace(reached=valid), dict(enumerate(cells)))
 
     def _graded(self, paths: Path, distance: Tensor) -> Graded:
@@ -293,6 +299,7 @@ class Search:
                 if number == 1:
                     examples[index] = row
         self.rows.sort(key=lambda row: (row["sample_id"], row["level"]))
+
         return examples
 
     def _truth(self, index: int) -> Array | None:
@@ -340,6 +347,7 @@ class Search:
         squares = self._ledger.movable(torch.from_numpy(delta[None] ** 2))[0]
         energy = sums(squares.view(grid.channels, -1).sum(0, keepdim=True), grid)[0].tolist()
         patches = []
+
         for patch in (inputs.variant[position] != CLEAN).nonzero()[:, 0].tolist():
             placed, strength = (
                 self._plan.variants[int(inputs.variant[position, patch])],
@@ -351,6 +359,7 @@ class Search:
                 "draw": placed.draw,
             }
             patches.append({"patch": patch, **entry, "strength": strength, "energy": energy[patch]})
+
         return {
             "input": x,
             "mask": delta != 0,

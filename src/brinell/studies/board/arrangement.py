@@ -181,10 +181,12 @@ def arrange(figures: Sequence[Figures]) -> list[Task]:
                 float(f"{eps:.9g}"),
             )
             groups.setdefault(key, {}).setdefault(folder.identity, []).append((folder, position))
+
     tasks = [
         _task(repr(key), [_entry(members) for members in by_model.values()])
         for key, by_model in groups.items()
     ]
+
     return sorted(
         tasks,
         key=lambda task: (
@@ -224,6 +226,7 @@ def _task(key: str, entries: list[Entry]) -> Task:
         for entry in entries
         if entry.figures.verified and entry.figures.ids and entry.robust and entry.robust.n
     ]
+
     unranked = sorted(
         (entry for entry in entries if entry not in ranked),
         key=lambda e: (not e.figures.verified, e.figures.run),
@@ -238,6 +241,7 @@ def _task(key: str, entries: list[Entry]) -> Task:
             key=lambda entry: (entry.rank.value if entry.rank else 0.0, entry.figures.identity)
         )
     aimed = "" if folder.criterion == "misclassified" else f", {folder.criterion}"
+
     return Task(
         slug=slug(
             f"{folder.data}-{folder.distance}-{text}",
@@ -276,10 +280,12 @@ def _notes(entries: Sequence[Entry]) -> Iterator[str]:
             f"{counted(claims, 'row is a claim', 'rows are claims')}: without a "
             "repetition by the board there is no rank."
         )
+
     if len({entry.attacked.attacks for entry in entries if entry.attacked is not None}) > 1:
         yield (
             "The models were attacked differently, so that a difference may be one of the attacks."
         )
+
     sizes = {entry.robust.n for entry in entries if entry.robust is not None}
     if len(sizes) > 1:
         yield (

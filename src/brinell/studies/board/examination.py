@@ -51,6 +51,7 @@ def _examine(path: Path, level: str, trust: Path | None) -> list[Figures]:
             f"brinell {study.verb} made it, which gives no robust accuracy: name "
             "a run of brinell audit"
         )
+
     request, verb = VerifyRequest(run=str(path)), register.load("verify")
     call = Call(study=verb, request=request, command="", progress=SilentProgress(), trust=trust)
     result = verify_files(path, "the board reads files alone") if level == "rows" else verify(call)
@@ -61,6 +62,7 @@ def _examine(path: Path, level: str, trust: Path | None) -> list[Figures]:
             f"{first.location}: "
             f"{first.description}{samples}{f' and {further} more' * bool(further)}"
         )
+
     known = {
         "run": str(path),
         "verb": study.verb,
@@ -71,11 +73,13 @@ def _examine(path: Path, level: str, trust: Path | None) -> list[Figures]:
     }
     if hasattr(study.resolve(study.result), "rates"):
         return [_of_rates(study, path, known)]
+
     run = Run.open(path)
     records = run.rows
     models = summarise(run.manifest, records, str(path)).models
     if max(run.manifest["eps"]) <= 0:
         raise RequestError("it has no budget above 0, and a board compares robust accuracy")
+
     return [_of_model(run, records, model, known) for model in models]
 
 
@@ -85,6 +89,7 @@ def _of_model(run: Run, records: Records, model: ModelResult, known: dict[str, A
     states = np.column_stack([cells.clean, worst_case(cells)[:, above]])
     index = np.flatnonzero(above).tolist()
     outcomes = [check.passed for check in model.checks]
+
     return Figures(
         **known,
         model=model.model,
@@ -127,6 +132,7 @@ def _of_rates(study: Study, path: Path, known: dict[str, Any]) -> Figures:
     budget = parse_eps(request["eps"]) if request.get("eps") else None
     texts = dict(zip(budget.values, budget.texts, strict=True)) if budget else {}
     smoothed = any(str(method).startswith("smoothing") for method in request.get("method") or ())
+
     return Figures(
         **known,
         model=f"{model['name']}, smoothed" if smoothed else model["name"],

@@ -195,6 +195,7 @@ def task_report(task: Task, siblings: Sequence[Task]) -> Report:
         ]
     else:
         answer = list(map(sentence, task.statements))
+
     return Report(
         verb="board",
         title=task.name,
@@ -275,6 +276,7 @@ def model_report(folders: Sequence[Figures], tasks: Sequence[tuple[Task, Entry]]
         for task, entry in tasks
     )
     leadership = leader_count(ranks) if first.verified else "has no rank: its figures are claims"
+
     return Report(
         verb="board",
         title=first.model if first.verified else f"{first.model} (claimed)",

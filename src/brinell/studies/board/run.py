@@ -42,17 +42,20 @@ def carry_out(call: Call) -> BoardResult:
     paths, missing = find_folders([user_path(folder) for folder in request.folder])
     if not paths:
         raise RequestError(f"{missing[0].run}: {missing[0].why}")
+
     site = call.folder("board")
     if site.is_dir() and any(site.iterdir()) and not (site / SITE).is_file():
         raise RequestError(
             f"{site} is not empty and no board made it: choose another {option('out')}"
         )
+
     figures, refused = [], missing
     for number, path in enumerate(paths, 1):
         call.progress.note(f"verifying {path} ({number} of {len(paths)})")
         outcome = _examine(path, request.level, call.trust)
         figures += [Figures.model_validate(entry) for entry in outcome.get("figures", ())]
         refused += [Refusal(run=str(path), why=outcome["why"])] if "why" in outcome else []
+
     return write_site(site, request.title, figures, refused)
 
 
@@ -75,15 +78,18 @@ def write_site(
         refused=sorted(refusals, key=lambda refusal: refusal.run),
     )
     files = {SITE: "", ".nojekyll": ""}
+
     for name, report in site_reports(result, tasks, models).items():
         place = Path(name).parent
         files[f"{name}.html"] = page(report)
         files |= {(place / table).as_posix(): text for table, text in csv_files(report).items()}
+
     for name, text in files.items():
         write_text(site / name, text)
     for file in [*site.glob("tasks/*"), *site.glob("models/*")]:
         if file.relative_to(site).as_posix() not in files:
             file.unlink()
+
     return result
 
 
@@ -109,6 +115,7 @@ def find_folders(folders: Sequence[Path]) -> tuple[list[Path], list[Refusal]]:
             )
         for path in below:
             paths.setdefault(path.resolve(), path)
+
     return list(paths.values()), missing
 
 
@@ -140,12 +147,15 @@ def _examine(path: Path, level: str, trust: Path | None) -> dict[str, Any]:
         / "boards"
         / f"{hashlib.blake2b(question.encode(), digest_size=16).hexdigest()}.json"
     )
+
     with suppress(FileNotFoundError):
         known: dict[str, Any] = bounded.json_of(file)
         return known
+
     outcome = examine(path, level, trust)
     if "figures" in outcome:  # what refused it may have been mended since
         write_text(file, json.dumps(outcome))
+
     return outcome
 
 

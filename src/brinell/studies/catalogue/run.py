@@ -55,13 +55,16 @@ def carry_out(call: Call) -> PluginsResult:
         raise RequestError(
             f"there is no kind {kind!r}{suggestion(kind, kinds)}: {', '.join(kinds)}"
         )
+
     rows = []
     for folder in plugins.FOLDERS if kind is None else {kind} - {CASCADE}:
         for name in plugins.names(folder):
             summary, settings = plugins.describe(folder, name)
             rows.append(PluginResult(kind=folder, name=name, summary=summary, settings=settings))
+
     for name, stages in CASCADES.items() if kind in (None, CASCADE) else ():
         also = ", ".join(alias for alias, meant in ALIASES.items() if meant == name)
         summary = f"{capital(CASCADE_DESCRIPTIONS[name])}{also and f' (also {also})'}."
         rows.append(PluginResult(kind=CASCADE, name=name, summary=summary, stages=stages))
+
     return PluginsResult(plugins=tuple(rows))

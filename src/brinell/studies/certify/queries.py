@@ -47,15 +47,18 @@ def answer(request: CertifyRequest, progress: Progress) -> QueryResult:
         raise RequestError(
             f"{path} asks about a network, and none is named: add {option('network', 'MODEL.onnx')}"
         )
+
     stages = parse_stages(request.attack)
     with bounded.time_limit(request.timeout, path):
         query = read_query(path)
     network = open_network(request.network, query)
     open_cases, end = list(query.cases), start + request.timeout
+
     for spec in request.method:
         method: Method = plugins.build("bound", *plugins.parse(spec)[::2])
         if open_cases and time.monotonic() < end:
             open_cases = _refute(method, open_cases, network, progress)
+
     example, best = (
         _search(request.seed, stages, open_cases, network, end) if open_cases else (None, -np.inf)
     )
@@ -77,6 +80,7 @@ def answer(request: CertifyRequest, progress: Progress) -> QueryResult:
             else f"; without gradients, since the network {network.obstacle}"
         )
         reason = f"no attack found an input within {request.timeout:g} s{excluded}{blind}"
+
     return QueryResult(
         query=str(request.query),
         network=request.network,
@@ -104,6 +108,7 @@ def open_network(text: str, query: Query) -> FlatNetwork:
         raise RequestError(
             f"there is no file {str(path)!r}: name a network, such as --network MODEL.onnx"
         )
+
     _, size = digest_of(path)
     with bounded.decoding(path, size, WRONG_FORMAT):
         session = open_session(path)
@@ -116,10 +121,12 @@ def open_network(text: str, query: Query) -> FlatNetwork:
         domain = Domain(kind=KINDS[len(sides) + 1], shape=sides)
         network = FlatNetwork(Network(session, domain, Onnx(), str(path)), sides, path)
         width = network.answer(np.zeros((1, len(query.inputs)))).shape[1]
+
     if width != len(query.outputs):
         raise RequestError(
             f"{path} answers with {width} values, and the query has {len(query.outputs)} outputs"
         )
+
     return network
 
 
@@ -228,6 +235,7 @@ def _search(
     usable = [stage for stage in stages if stage.attack.access <= models[0].access]
     if not usable:
         raise RequestError(f"no attack can run, since the network {network.obstacle}: add square")
+
     best, shape = -np.inf, (STARTS, len(cases[0].low))
     start = torch.full(
         shape, 0.5
@@ -241,6 +249,7 @@ def _search(
             for stage, model in itertools.product(usable, models)
         ),
     )
+
     for model, stage, turn in attempts:
         if stage is not None:
             if time.monotonic() > end:
@@ -255,4 +264,5 @@ def _search(
         best = max(best, slack)
         if example:
             return example, best
+
     return None, best

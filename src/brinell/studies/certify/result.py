@@ -128,6 +128,7 @@ class CertifyResult(FolderResult, Band):
         )
         proven = ("proven", *([WITH_TOOLS] if self.with_verifiers else []))
         names = (*proven, *(["attacked"] if self.robust else []), "open")
+
         return Report(
             verb="certify",
             title=f"Proofs and attacks on {model}" if self.robust else f"Proofs of {model}",
@@ -200,6 +201,7 @@ class CertifyResult(FolderResult, Band):
             tools = [f"{name} {count:,}" for name, count in self.closed.items() if TOOL in name]
             steps = {name: count for name, count in self.closed.items() if TOOL not in name}
             closed = {**steps, "nothing": sum(rate.k for rate in self.open[1:])}
+
             total = max(1, sum(closed.values()))
             yield Table(
                 title="What closed the band",
@@ -246,6 +248,7 @@ class CertifyResult(FolderResult, Band):
                 f"(proofs) and {percent(high.value)} (attacks): "
                 f"{high.k - low.k} of {low.n} samples are neither proven nor broken."
             )
+
         if self.with_verifiers:
             yield f"With the proofs of outside verifiers † it is at least {percent(self.with_verifiers[-1].value)}."
         yield (
@@ -269,6 +272,7 @@ def _curve(band: Band, texts: list[str], norm: str, title: str) -> Curve:
         ("proven", band.certified),
         (WITH_TOOLS, band.with_verifiers),
     ]
+
     return Curve(
         title=title,
         series=[
@@ -292,11 +296,13 @@ def summarise(folder: Folder[Outcomes]) -> CertifyResult:
     closed = {"attacks": int((table.outcome == BROKEN).sum())} if has_attacks else {}
     clean = table.outcome[table.eps == 0]
     per_class = []
+
     for label in np.unique(table.label).tolist():
         group = rows.take(table, table.label == label)
         band = _band(group, levels, has_attacks, has_tools)
         n, name = int((group.eps == 0).sum()), class_name(head["classes"], label)
         per_class.append(ClassBand(class_=label, name=name, n=n, **band.model_dump()))
+
     return CertifyResult(
         **head,
         **_band(table, levels, has_attacks, has_tools).model_dump(),
@@ -340,6 +346,7 @@ def _samples(table: Outcomes, names: list[str]) -> Iterator[SampleBudgets]:
     for part, limits in ((without_tools(table), proven), (table, claimed)):
         held = part.outcome == CERTIFIED
         np.fmax.at(limits, index[held], np.fmax(table.eps, table.proven_at)[held])
+
     np.fmin.at(broken, index[lost], table.eps[lost])
     has_tools = bool(of_tools(table).any())
     for sample, label, most, stated, least in zip(

@@ -148,10 +148,12 @@ def make_plan(call: Call) -> CertifyPlan:
         for eps, text in zip(budgets.values, budgets.texts, strict=True)
         if eps > 0
     }
+
     if not texts:
         raise RequestError(
             f"{option('eps')} {request.eps} names no budget above 0: write one, such as 0:8/255:9"
         )
+
     if smoothing is not None:
         smoothing.check_radius(max(texts))
     specs = request.method if smoothing is None else ()
@@ -159,6 +161,7 @@ def make_plan(call: Call) -> CertifyPlan:
     for command in request.solver if options.answers is None else ():
         if not solvers.is_in_memory(command):
             solvers.find_tool(command)
+
     audit = None if options.run is None else digest(options.run / MANIFEST)
     facts = CertifyFacts(eps=[0.0, *texts], eps_text=["0", *texts.values()], run=audit)
     fields: dict[str, Any] = {
@@ -167,17 +170,20 @@ def make_plan(call: Call) -> CertifyPlan:
         "smoothing": smoothing,
         "facts": facts,
     }
+
     plan = CertifyPlan(**vars(work.open_plan(call, usual_samples=SAMPLES)) | fields)
     if smoothing is not None:
         return replace(
             plan, models={f"smoothed {name}": model for name, model in plan.models.items()}
         )
+
     (model,) = plan.models.values()
     x = plan.dataset.load(plan.ids[:COMPARED].tolist())
     graph = read_network(model, x)
     if request.solver:
         prover = Prover.of(graph, plan.dataset.domain, request.norm)
         solvers.check_question(prover, x, request.solver if options.answers is None else ())
+
     return plan
 
 
@@ -222,6 +228,7 @@ def pieces(plan: CertifyPlan, call: Call) -> list[Piece]:
         if call.request.solver
         else (EXAMPLES,)
     )
+
     return [
         Piece(
             name=f"samples {start + 1} to {min(start + size, len(plan.ids))}",
@@ -248,6 +255,7 @@ def smooth(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes:
         (radius[:, None] > 0) & (np.array(radii) <= radius[:, None]), CERTIFIED, OPEN
     )
     outcome[(radius > 0) & (predictions != plan.labels[part])] = WRONG
+
     return _rows(
         plan, part, outcome, outcome == CERTIFIED, np.full(len(ids), SMOOTHING), radius, low
     )
@@ -355,6 +363,7 @@ def ask_tools(
             verdicts += solvers.consult(
                 tool, ask, questions, proofs, attacked.first, attacked.examples
             )
+
     for line in fault_lines(verdicts):
         call.progress.warn(line)
     write_text(
@@ -391,6 +400,7 @@ def attack(plan: CertifyPlan, call: Call, x: torch.Tensor, labels: Array) -> Att
         },
     )
     dataset = from_arrays(x.numpy(), labels, plan.dataset.classes, plan.dataset.domain)
+
     with TemporaryDirectory(prefix="brinell-") as directory:
         folder = Path(directory) / "audit"
         run_audit(
@@ -416,6 +426,7 @@ def read_attacks(run: Run, model: str, ids: Array, budgets: int) -> Attacked:
     nearest = rows.take(nearest, np.isin(nearest.sample_id, ids))
     places = {sample: k for k, sample in enumerate(ids.tolist())}
     examples = {places[sample]: x for sample, x in run.inputs_of(nearest).items()}
+
     return Attacked(
         right=right,
         failed=(states == UNJUDGED).any(1) | (cells.clean[positions] == UNJUDGED),

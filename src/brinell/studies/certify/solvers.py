@@ -74,6 +74,7 @@ def network_bytes(prover: Prover, x: Tensor) -> bytes:
         raise RequestError(
             f"{option('solver')} needs onnx and onnxruntime: pip install 'brinell[onnx]'"
         ) from None
+
     answers = np.concatenate([session.run(None, {"X": row[None].numpy()})[0] for row in rows])
     expected = prover.graph.values(rows.double())[-1].numpy()
     difference = float(np.abs(answers - expected).max())
@@ -83,6 +84,7 @@ def network_bytes(prover: Prover, x: Tensor) -> bytes:
             f"by up to {difference:.3g}: its samples cannot be "
             "written as queries; the methods of brinell need none"
         )
+
     return content
 
 
@@ -240,6 +242,7 @@ def consult(
                 x = tuple(example.flatten().tolist())
         elif verdict == PROOF:
             raised[k] = level
+
         verdicts.append(
             Verdict(
                 sample_id=int(questions.ids[k]),
@@ -251,6 +254,7 @@ def consult(
                 x=list(x),
             )
         )
+
         return verdict
 
     open_samples = [k for k in range(len(first)) if first[k] - int(proofs.level[k]) > 1]

@@ -104,6 +104,7 @@ class ClaimResult(ReportedResult, ClaimingResult):
         result, k, proven = self.result, self.position, self.result.certified
         budgets = [i for i, eps in enumerate(result.eps) if eps > 0]
         lines = [("attacked", result.robust_accuracy), *([("proven", proven)] if proven else [])]
+
         return Report(
             verb="claim",
             title=f"What was shown of {result.model}, and what was not",
@@ -211,6 +212,7 @@ class ClaimResult(ReportedResult, ClaimingResult):
                 "No checks were made, so the attacks may have failed for another "
                 "reason than robustness.",
             )
+
         yield Note(
             "verification",
             "note",
@@ -250,6 +252,7 @@ class ClaimResult(ReportedResult, ClaimingResult):
             f"{passed.count(None)} not made",
         )
         yield "findings of failed checks", failures or "none"
+
         yield "model", Code(self.model_digest)
         yield "data", Code(self.data.digest)
         yield "run", Code(self.run_digest)
@@ -295,14 +298,17 @@ class ClaimResult(ReportedResult, ClaimingResult):
             }
             for name, rate in figures
         ]
+
         results = {
             "task": {"type": TASKS[self.data.domain.kind]},
             "dataset": {"name": self.data.name, "type": self.data.name},
             "metrics": metrics,
         }
+
         text = json.dumps([{"name": self.result.model, "results": [results]}], indent=1).replace(
             "<", "\\u003c"
         )
+
         return f"---\nmodel-index: {text}\n---\n\n{markdown(self.report())}"
 
     def _badge(self) -> str:
@@ -316,6 +322,7 @@ class ClaimResult(ReportedResult, ClaimingResult):
             if self.certified is None
             else f"{percent(self.certified.value)} to {figure}"
         )
+
         subject, right = (
             f"robust at {self._threat}"[:LONGEST],
             f"{span}, {self.date} †".replace("\u00a0", " ")[:LONGEST],
@@ -324,6 +331,7 @@ class ClaimResult(ReportedResult, ClaimingResult):
         label = escape(f"Brinell: {subject}: {right}; {self.result.n} samples, checks: {checks}")
         first, second = (round(LETTER * len(text)) + 16 for text in (subject, right))
         width, colour = first + second, "#7a5200" if failed else "#3d5166"
+
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="22" '
             f'viewBox="0 0 {width} 22" role="img" '
@@ -376,6 +384,7 @@ def summarise(
     if request.against is not None:
         recommended = manifest.get("recommended") is not None
         published = compare_with_entries(result, position, data, recommended=recommended)
+
     return ClaimResult(
         folder=folder,
         request=request,
@@ -410,6 +419,7 @@ def _untested(result: ModelResult, data: DataFacts) -> Iterator[str]:
             f"{result.classes_without_samples} of {len(data.classes)} classes, which "
             "have no sample in the run."
         )
+
     yield "Inputs from other sources than the test data, and drift in use."
     yield "Poisoning, privacy and extraction (NIST AI 100-2), and the system around the model."
     if not_made := [check.code for check in result.checks if check.passed is None]:

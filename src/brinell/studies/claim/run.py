@@ -80,6 +80,7 @@ def carry_out(call: Call) -> ClaimResult:
         "request": request.model_dump(mode="json"),
         "source": {"path": request.run, "manifest": digest(path / MANIFEST)},
     }
+
     with LAYOUT.lock(folder):
         previous = LAYOUT.begin(folder)
         if any(previous.get(key, value) != value for key, value in settings.items()):
@@ -90,6 +91,7 @@ def carry_out(call: Call) -> ClaimResult:
         LAYOUT.save(folder, settings | {"command": call.command})
         result = open_result(folder)
         result.write()
+
     return result
 
 
@@ -132,6 +134,7 @@ def _figures(request: ClaimRequest, path: Path) -> tuple[Run, ModelResult, int]:
     names = [str(entry["name"]) for entry in run.manifest["models"]]
     if request.model not in (None, *names) or (request.model is None and len(names) > 1):
         raise RequestError(f"{path} holds {', '.join(names)}: name one by {option('model')}")
+
     result = summarise_model(run.manifest, run.rows, str(path), request.model or names[0])
     result = result if len(names) > 1 else with_proofs(result, path)
     positions = [k for k, eps in enumerate(result.eps) if eps > 0]
@@ -142,16 +145,19 @@ def _figures(request: ClaimRequest, path: Path) -> tuple[Run, ModelResult, int]:
         )
     if request.eps is None:
         return run, result, positions[-1]
+
     values = parse_eps(request.eps).values
     matches = [
         k
         for k in positions
         if len(values) == 1 and math.isclose(result.eps[k], values[0], rel_tol=1e-6)
     ]
+
     if not matches:
         texts = ", ".join(result.eps_text[k] for k in positions)
         raise RequestError(
             f"a claim is about one budget of the run, and eps {request.eps} is "
             f"none: {path} has {texts}"
         )
+
     return run, result, matches[0]

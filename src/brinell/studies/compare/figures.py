@@ -94,6 +94,7 @@ def models_of(common: Common, standing: Standing, position: int) -> list[Compare
                 mean_drop=mean([c.total_drop for c in classes]),
             )
         )
+
     return models
 
 
@@ -118,6 +119,7 @@ def classes_of(
         for c in models[0].per_class
         if clean[:, common.labels == c.class_].sum() >= ENOUGH * k
     ]
+
     members = np.isin(common.labels, ranked)
     order = compare_groups(lost[members], common.labels[members], 0.0, k) if ranked else None
     labels = {c.class_: c.label for c in models[0].per_class}
@@ -139,6 +141,7 @@ def classes_of(
         ]
         statements = [entry.model_copy(update={"sparse": few}) for entry in statements]
     classes = []
+
     for index, c in enumerate(models[0].per_class):
         results = [models[rater].per_class[index] for rater in raters]
         rank, rivals = None, []
@@ -156,6 +159,7 @@ def classes_of(
                 rivals=rivals,
             )
         )
+
     return classes, statements
 
 
@@ -169,6 +173,7 @@ def shortfalls(models: int, classes: Sequence[ComparedClass], n: int) -> list[st
         n,
         smallest_mcnemar,
     )
+
     most = max(sizes, default=0)
     of_classes = shortfall(
         "class can be shown to lose more than another",
@@ -177,4 +182,5 @@ def shortfalls(models: int, classes: Sequence[ComparedClass], n: int) -> list[st
         most,
         smallest_rates,
     )
+
     return [claim for claim in (of_models, of_classes) if claim]

@@ -273,6 +273,7 @@ def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None) -
             f"{option('at')} is {eps:g}, which is no budget of all runs: choose "
             f"one of {', '.join(texts)}"
         )
+
     names = [side.model for side in sides]
     unique = [
         f"{side.run}: {side.model}" if names.count(side.model) > 1 else side.model for side in sides
@@ -284,6 +285,7 @@ def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None) -
     models = models_of(common, ranking, position)
     classes, losses = classes_of(models, common, position)
     p_values = [order_models(common.states[:, :, 1 + index]).p for index in range(len(common.eps))]
+
     return Comparison(
         folder=folder,
         data=str(sides[0].manifest["data"]["name"]),

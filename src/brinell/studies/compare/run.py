@@ -50,12 +50,14 @@ def carry_out(call: Call) -> Comparison:
             f"a comparison needs two models or more, and {request.run[0]} has "
             f"one, {names[0]}: name another"
         )
+
     folder = call.folder(request.data if plan else str(manifests[0]["data"]["spec"]))
     LAYOUT.begin(folder, resume=call.resume)
     if not (
         folder / REQUEST
     ).exists():  # keep the stored request of a resumed comparison, so another request is rejected
         write_text(folder / REQUEST, settings_text(LAYOUT, request, call.command, folder))
+
     if plan is not None:
         place = _path(AUDIT, folder)
         note_models(plan, call.progress)
@@ -63,6 +65,7 @@ def carry_out(call: Call) -> Comparison:
             plan, place, call.progress, command=call.command, resume=call.resume, pool=call.pool()
         )
         summarise_audit(runs_by_name[AUDIT]).write()
+
     result = _compare(request, folder, runs_by_name)
     facts = {
         "request": request.model_dump(mode="json"),
@@ -71,6 +74,7 @@ def carry_out(call: Call) -> Comparison:
     }
     LAYOUT.save(folder, facts)
     result.write()
+
     return result
 
 
@@ -110,6 +114,7 @@ def _plan(call: Call) -> Plan | None:
             f"{option(changed[0])} is for models that are audited first, and only "
             "runs are compared: leave it out"
         )
+
     return None
 
 

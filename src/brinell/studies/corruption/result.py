@@ -212,11 +212,13 @@ class CorruptResult(FolderResult):
             terminal=True,
             page=several,
         )
+
         classes = [
             (m.model, c.name, c.n, c.clean, Percent(c.accuracy))
             for m in self.per_model
             for c in m.per_class
         ]
+
         return Report(
             verb="corrupt",
             title=f"What corruptions cost on {self.data}",
@@ -259,6 +261,7 @@ class CorruptResult(FolderResult):
                 f"; mean corruption error {100 * mce.value:.1f} % ({ends}), where "
                 f"{self.request.reference} has 100 %"
             )
+
         yield f"{text}."
         for entry in model.statements:
             yield f"{model.model}: {sentence(entry)}"
@@ -281,6 +284,7 @@ class CorruptResult(FolderResult):
             )
             for kind in model.kinds
         ]
+
         return Table(
             title=f"{model.model}: accuracy, kind by severity",
             columns=("kind", *severities, "mean", *(["CE"] if with_ce else [])),
@@ -303,11 +307,13 @@ class CorruptResult(FolderResult):
                 examples.append(
                     _example(self.label(kind.kind), read_arrays(file), domain, self.classes)
                 )
+
         text = (
             f"One sample of each kind at severity {severity}, the kinds that cost "
             f"{model.model} most first: where there is one, "
             "a sample that it gets right only without the corruption."
         )
+
         return Gallery(
             title="What the corruptions look like", examples=examples, text=text, open_examples=3
         )
@@ -350,6 +356,7 @@ class _Errors:
             _positions([CLEAN, *facts.kinds], answers.kind),
         )
         order = np.lexsort((answers.sample_id, answers.severity, of_kind, of_model))
+
         shape = len(models), 1 + len(self.kinds) * len(self.severities), -1
         label, pred, length = (
             getattr(answers, name)[order].reshape(shape) for name in ("label", "pred", "l2")
@@ -397,6 +404,7 @@ def _notes(errors: _Errors, base: int | None) -> Iterator[str]:
             "the means are over the other "
             f"{len(active)} of {len(errors.kinds)} corruptions"
         )
+
     if base is None:
         return
     if perfect := [
@@ -408,6 +416,7 @@ def _notes(errors: _Errors, base: int | None) -> Iterator[str]:
             "choose another reference, or take more samples"
         )
         return
+
     missing = [kind for kind in FIFTEEN if kind not in active]
     if missing or len(errors.severities) < 5:
         scope = (
@@ -432,6 +441,7 @@ def _model(errors: _Errors, number: int, base: int | None, names: list[str]) -> 
     members = [i for i in errors.active if errors.kinds[i] in FIFTEEN]
     ordered = _order(errors, number)
     active = [short_name(errors.kinds[i], errors.kinds) for i in errors.active]
+
     return CorruptModel(
         model=errors.models[number],
         clean=rate(int((~clean).sum()), len(clean)),

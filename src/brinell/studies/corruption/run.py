@@ -43,6 +43,7 @@ def make_plan(call: Call) -> CorruptPlan:
         raise RequestError(
             f"severity is {', '.join(map(str, request.severity))}: severities are 1 to 5"
         )
+
     plan = CorruptPlan(
         **vars(work.open_plan(call)), request=request, kinds={}, severities=severities
     )
@@ -52,6 +53,7 @@ def make_plan(call: Call) -> CorruptPlan:
             f"reference is {request.reference!r}, which is not one of the models "
             f"{names}: choose one of them"
         )
+
     kinds = open_kinds(request.kind, plan.dataset)
     return replace(
         plan, kinds=kinds, facts=CorruptFacts(kinds=list(kinds), severities=list(severities))
@@ -68,6 +70,7 @@ def open_kinds(names: Sequence[str], dataset: Dataset) -> dict[str, Distortion]:
     for name, distortion in kinds.items():
         if misfit := _misfit(distortion, dataset):
             raise RequestError(f"{name} {misfit}: remove it")
+
     if kinds and not suites:
         return kinds
     order = {name: number for number, name in enumerate(FIFTEEN)}
@@ -77,10 +80,12 @@ def open_kinds(names: Sequence[str], dataset: Dataset) -> dict[str, Distortion]:
         for name, distortion in ((name, _distortion(name)) for name in every_name)
         if not _misfit(distortion, dataset)
     }
+
     members = {
         suite: [name for name in fitting if suite_of(fitting[name]) == suite]
         for suite in get_args(Suite)
     }
+
     for suite in suites:
         if not members[suite]:
             fits = ", ".join(name for name, group in members.items() if group)
@@ -89,6 +94,7 @@ def open_kinds(names: Sequence[str], dataset: Dataset) -> dict[str, Distortion]:
                 f"no {suite} distortion fits {dataset.domain.kind} data of shape "
                 f"{shape}: choose {option('kind', fits)}"
             )
+
     default = "published" if members["published"] else "calibrated"
     return kinds | {
         name: fitting[name] for suite in suites or (default,) for name in members[suite]
@@ -155,6 +161,7 @@ def pieces(plan: CorruptPlan, call: Call) -> list[Piece]:
                     next(iter(clean().values())),
                     parts[-len(plan.models)].pred,
                 )
+
         return rows.concatenate(parts)
 
     levels = ", ".join(map(str, plan.severities))
@@ -180,15 +187,18 @@ def corrupt_inputs(
         if suite_of(corruption) == "published"
         else f"distortion:{kind}"
     )
+
     rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids, device=x.device)).fold(
         f"{stream} {severity}"
     )
     size, batches = plan.request.batch_size, []
+
     for start in range(0, len(x), size):
         index = torch.arange(start, min(start + size, len(x)), device=x.device)
         batches.append(
             distorted(corruption, x[index], severity, rng.select(index), domain=plan.dataset.domain)
         )
+
     return torch.cat(batches)
 
 

@@ -165,12 +165,14 @@ class DoctorResult(Result):
             "packages  "
             f"{', '.join(f'{package.name} {package.version}' for package in needed if package.version)}"
         )
+
         for package in needed:
             if not package.ready:
                 yield (
                     f"MISSING   {package.name}>={package.needed}: pip install "
                     f"'{package.name}>={package.needed}'"
                 )
+
         for name, text in self.devices.items():
             yield f"device    {name}: {text}"
         yield f"device    --device auto takes {self.auto}"
@@ -181,6 +183,7 @@ class DoctorResult(Result):
         yield f"threads   {self.processors} processors; {limits}"
         for folder, free in self.free_bytes.items():
             yield f"disk      {folder}: {free / 2**30:.1f} GiB free"
+
         for extra, purpose in self.purposes.items():
             brought = [package for package in self.packages if package.extra == extra]
             ready = bool(brought) and all(package.ready for package in brought)
@@ -196,6 +199,7 @@ def carry_out(call: Call) -> DoctorResult:
         "runs": Path("runs") if Path("runs").is_dir() else Path(),
         "temporary files": Path(tempfile.gettempdir()),
     }
+
     return DoctorResult(
         brinell=VERSION,
         python=platform.python_version(),
@@ -269,6 +273,7 @@ def compare_forms(fit: "Fit") -> Statement | None:
         Subject(name=trial.title, value=trial.right / fit.n, k=trial.right, n=fit.n)
         for trial in (fit.best[0], fit.base)
     ]
+
     return state(
         "fits",
         subjects=[best],

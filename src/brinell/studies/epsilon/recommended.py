@@ -52,6 +52,7 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, Budgets
         raise RequestError(
             f"eps {text!r} is no budget: write numbers, recommended or recommended:FOLDER"
         )
+
     chosen: Recommended = plugins.build_class("eps", name, Recommended, options)
     build_stages(request.attack)  # refuses a misspelt attack before the measurement
     dataset = open_data(request.data) if dataset is None else dataset
@@ -62,18 +63,22 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, Budgets
             f"{path or 'brinell epsilon'} does not cover sample {missing[0]}: "
             f"select fewer by {option('samples', 'first:N')}"
         )
+
     limits = {
         str(name): limit
         for name, limit in limits_of(table, request.norm).items()
         if name in chosen.conditions
     }
+
     if not limits:
         raise RequestError(
             f"{text!r} leaves no condition that was measured: add label or interpolation"
         )
+
     with fitting(Path(path)):
         budgets = np.full(int(table.sample_id.max()) + 1, np.nan)
         budgets[table.sample_id] = budgets_by(limits, table.label, chosen.by, allow)
+
     units = budgets[ids]
     if unlimited := int((~np.isfinite(units)).sum()):
         raise RequestError(
@@ -85,6 +90,7 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, Budgets
             f"choose others, such as {text.partition('?')[0]}"
             "?conditions=label+interpolation"
         )
+
     grid = parse_eps("0:1:5")
     provenance = {
         "by": chosen.by,
@@ -98,6 +104,7 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, Budgets
         "digest": hashlib.blake2b(units.astype("<f8").tobytes(), digest_size=16).hexdigest(),
     }
     texts = tuple(f"{value}×" if value != "0" else "0" for value in grid.texts)
+
     return dataset, BudgetsBySample(Budgets(grid.values, texts), budgets, provenance)
 
 
@@ -117,6 +124,7 @@ def _load(path: str, dataset: Dataset, norm: str) -> tuple[Distances, float]:
             f"nothing is recommended for {norm}, only for {', '.join(settings.norm)}: "
             f"run brinell epsilon with {option('norm', norm)}"
         )
+
     return rows.take(content.rows, content.rows.norm == norm), settings.allow
 
 

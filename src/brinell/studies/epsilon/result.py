@@ -233,6 +233,7 @@ class EpsilonResult(FolderResult):
             for norm in self.norms
         ]
         title = "Share of the samples on which each condition breaks"
+
         return Report(
             verb="epsilon",
             title=f"Which eps for {self.data}",
@@ -308,6 +309,7 @@ class EpsilonResult(FolderResult):
                 f"{name}: audit up to {short(best.audit)}: except on at most {self._allowed} of "
                 "the samples, no change within it leads to another sample of the data."
             )
+
         for norm in self.norms:
             yield from filter(
                 None, [nearness_sentence(distance(norm.norm), self._names, norm.means)]
@@ -347,6 +349,7 @@ class EpsilonResult(FolderResult):
             name="judgement",
             terminal=True,
         )
+
         every, *rows = table.rows
         if len(rows) > MOST_CLASSES:
             yield replace(table, page=False, terminal=False)
@@ -369,6 +372,7 @@ class EpsilonResult(FolderResult):
                 for key, meaning in self._meanings().items()
             ),
         ]
+
         background, share = "the inputs have no background", self.facts.background
         limits: list[float | None] = [None] * len(self.norms)
         if share is not None:
@@ -379,6 +383,7 @@ class EpsilonResult(FolderResult):
                 "above it, a detector of changed background sees the change: "
                 f"{percent(share)} of all values are one background"
             )
+
         rows += [
             ("background", *limits, background),
             (
@@ -393,6 +398,7 @@ class EpsilonResult(FolderResult):
                 "of publications, up to the recommended one",
             ),
         ]
+
         return Table(
             title="Limits of eps, and what each means",
             columns=("limit", *(distance(norm.norm) for norm in self.norms), "meaning"),
@@ -424,6 +430,7 @@ class EpsilonResult(FolderResult):
             self.request.data,
             self.facts.evidence.get(self.norms[0].norm),
         )
+
         budget = (
             best.sound_budgets[-1]
             if best.sound_budgets
@@ -431,18 +438,21 @@ class EpsilonResult(FolderResult):
             if best.audit
             else ""
         )
+
         audit = f"brinell audit --data {spec} --norm {best.norm} --eps"
         if budget:
             yield Step(
                 "Audit up to the largest usual budget within the range, or up to its end.",
                 f"{audit} 0:{budget}:9",
             )
+
         if best.audit != 0:
             yield Step(
                 "Or audit each sample within its own "
                 f"budget{' that is sound by distance' * bool(evidence)}.",
                 f'{audit} "recommended:FOLDER{"?conditions=label+interpolation" * bool(evidence)}"',
             )
+
         if evidence and evidence.by == "noise":
             yield Step(
                 "Perceptibility was measured on random changes: ask people, then "
@@ -455,6 +465,7 @@ class EpsilonResult(FolderResult):
         spread = (
             f"from {lowest} to {highest}, half of them between {first} and {third}, median {middle}"
         )
+
         return Table(
             title=f"Eps and distances by class, {distance(norm.norm)}",
             columns=("class", "samples", "eps", *CONDITIONS.values(), *_DISTANCES),
@@ -514,6 +525,7 @@ class EpsilonResult(FolderResult):
             "is below the distance to the nearest different "
             "sample of the class. Training data count; samples outside the data may be nearer."
         ]
+
         for norm, entry in self.facts.evidence.items():
             noise = (
                 f"random changes of {entry.n} samples keep SSIM {self.request.ssim:g} "
@@ -523,6 +535,7 @@ class EpsilonResult(FolderResult):
             texts.append(
                 f"Perceptibility in {distance(norm)}: {people if entry.by == 'people' else noise}."
             )
+
         return " ".join(texts)
 
     def _name(self, label: int | None) -> str:
@@ -553,6 +566,7 @@ class EpsilonResult(FolderResult):
                 ]
                 caption = f"{condition}: sample {sample}, {first}, at eps {eps}"
                 examples.append(Example(pictures=pictures, caption=caption))
+
         if examples:
             yield Gallery(
                 title="The pairs to look at",
@@ -567,6 +581,7 @@ class EpsilonResult(FolderResult):
         first = self.norms[0]
         if first.norm != "linf" or len(first.per_class) < 2:
             return
+
         content, budgets = read_arrays(Path(self.folder) / OUTLINES), _drawn(first.overall, domain)
         if self.request.eps is not None:
             budgets = sorted({*budgets, *parse_eps(self.request.eps).values})
@@ -574,6 +589,7 @@ class EpsilonResult(FolderResult):
         low, high = float(np.min(domain["low"])), float(np.max(domain["high"]))
         changed = {f"eps {short(eps)}": _outlined(x, domain, eps) for eps in budgets}
         examples = []
+
         for number, name in enumerate(names):
             second = (number + 1) % len(names)
             inputs = {f"x₀: {name}": x[number], f"x₁: {names[second]}": x[second]}
@@ -585,6 +601,7 @@ class EpsilonResult(FolderResult):
                 for caption, array in inputs.items()
             ]
             examples.append(Example(pictures=pictures, caption=""))
+
         yield Gallery(
             title="Does the picture still show its class?",
             examples=examples,
@@ -611,6 +628,7 @@ def _curve(limits: Mapping[str, Array], norm: str, usual: Mapping[str, float]) -
     ] or [1.0]
     grid = np.geomspace(min(ends) / 1.4, max(ends) * 1.2, POINTS)
     ticks = {short(float(eps)): float(eps) for eps in np.geomspace(grid[0], grid[-1], 5)}
+
     return Curve(
         title=distance(norm),
         series=[
@@ -703,6 +721,7 @@ def _judge(table: Distances, request: EpsilonRequest) -> list[ClassJudgement]:
     groups = [(None, np.ones(len(labels), bool))]
     groups += [(label, labels == label) for label in np.unique(labels).tolist()]
     judgements = []
+
     for label, members in groups:
         own = {name: limit[members] for name, limit in limits.items()}
         common = common_budgets(own, request.allow, exact=True)
@@ -712,6 +731,7 @@ def _judge(table: Distances, request: EpsilonRequest) -> list[ClassJudgement]:
         passed = {name: eps <= limit for name, limit in common.items()}
         n = int(members.sum())
         judgements.append(ClassJudgement(class_=label, n=n, broken=broken, passed=passed))
+
     return judgements
 
 
@@ -725,6 +745,7 @@ def _recommend(
     audit = overall.sound if outline is None else outline
     usual = _usual(norm, folder.manifest["data"]["domain"])
     quantiles = np.quantile(sample_budgets(limits), [0, 0.25, 0.5, 0.75, 1], method="nearest")
+
     return NormRecommendation(
         norm=norm,
         overall=overall,
@@ -788,6 +809,7 @@ def _find_outline(folder: Folder[Distances], overall: ClassBudget) -> float | No
     x, domain = read_arrays(folder.path / OUTLINES)["x"], folder.manifest["data"]["domain"]
     if "l2" not in folder.request.norm or not overall.sound or len(x) < 2:
         return None
+
     of_l2 = common_budgets(limits_of(folder.rows, "l2"), folder.request.allow)
     within = min(of_l2[name] for name in SOUND)
     changes = {
@@ -800,4 +822,5 @@ def _find_outline(folder: Folder[Distances], overall: ClassBudget) -> float | No
         ]
     )
     eps = within / float(np.median(slopes)) if slopes.max() > 0 else overall.sound
+
     return eps if within and eps < overall.sound else None

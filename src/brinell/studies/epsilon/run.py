@@ -64,12 +64,14 @@ class Points:
                 f"some channels of {self.name} are fixed, so their distances "
                 "limit no budget: remove rhythm="
             )
+
         size = 4 * len(ids) * int(np.prod(self.domain.shape))
         if size > MOST_BYTES:
             raise RequestError(
                 f"{len(ids)} samples of {self.name} need {size / 2**30:.1f} GiB "
                 f"in memory: use fewer with {option('samples')}"
             )
+
         self.x = torch.cat(
             [dataset.load(part.tolist()) for part in np.split(ids, range(BLOCK, len(ids), BLOCK))]
         ).flatten(1)
@@ -79,6 +81,7 @@ class Points:
             if self.domain.levels == 256 and low.ndim == high.ndim == 0
             else 0.0
         )
+
         self.values: Array = self.x.numpy()
         """(n, d): bytes where the data has 256 levels, else float32."""
         if self.step:
@@ -108,15 +111,18 @@ class Points:
                 "right on all of them; correct their labels first (such as "
                 f"positions {', '.join(clash[:MOST_LISTED])})"
             )
+
         if twins := len(self.labels) - len(self.distinct):
             notes["duplicates"] = (
                 f"{twins} samples repeat a sample with the same label; the "
                 "nearest different sample counts as neighbour"
             )
+
         if len(np.unique(self.labels)) < 2:
             notes["one-class"] = (
                 "there is only one class, so nothing is known about label constancy"
             )
+
         return notes
 
 
@@ -142,6 +148,7 @@ def make_plan(call: Call) -> EpsilonPlan:
         raise RequestError(
             f"{dataset.name} has {len(plan.ids)} sample: there is no distance to measure"
         )
+
     points, domain, people = Points(plan.dataset, plan.ids), dataset.domain, open_reviews(request)
     train = call.dataset("train") or (open_data(request.train) if request.train else None)
     others = None if train is None else training_points(points, train)
@@ -151,11 +158,13 @@ def make_plan(call: Call) -> EpsilonPlan:
             f"{leaks} training samples are also in {dataset.name}: accuracy on "
             "them measures memorisation"
         )
+
     background = None
     if domain.kind in ("image", "video"):
         pictures = points.x[torch.from_numpy(subset)].reshape(-1, *domain.shape)
         _, frequency = most_frequent(pictures, domain)
         background = frequency if frequency >= SHARE else None
+
     evidence = {
         norm: Evidence(by="people", n=review.answers, folder=review.folder)
         for norm, review in people.items()
@@ -166,6 +175,7 @@ def make_plan(call: Call) -> EpsilonPlan:
             for norm in ("linf", "l2")
             if norm in request.norm
         } | evidence
+
     return EpsilonPlan(
         **vars(plan)
         | {
@@ -219,6 +229,7 @@ def open_reviews(request: EpsilonRequest) -> dict[str, ReviewResult]:
                 f"add {norm} to {option('norm')}"
             )
         reviews[norm] = review
+
     return reviews
 
 
@@ -271,6 +282,7 @@ def measure_with_pairs(search: "Search", norm: str) -> Distances:
     common = common_budgets(limits, search.request.allow, exact=True)
     shape = points.domain.shape
     arrays: dict[str, Array] = {}
+
     for name, limit in limits.items():
         finite = np.flatnonzero(np.isfinite(limit))
         nearest = finite[np.argsort(np.abs(limit[finite] - common[name]), kind="stable")][:SHOWN]
@@ -285,6 +297,7 @@ def measure_with_pairs(search: "Search", norm: str) -> Distances:
             f"{name}/eps": limit[nearest],
         }
     write_arrays(plan.folder / PAIRS, arrays)
+
     return measured
 
 
@@ -412,10 +425,12 @@ class Search:
             self.plan.subset,
             self.request,
         )
+
         if (review := self.plan.people.get(norm)) is not None:
             sizes = {entry.class_: entry.size for entry in review.per_class if entry.size}
             default = None if review.overall is None else review.overall.size
             return np.array([sizes.get(label, default) for label in labels.tolist()], np.float64)
+
         parts = []
         for part in torch.split(torch.from_numpy(subset), 128):
             x0, rng = (
@@ -427,12 +442,14 @@ class Search:
                 norm, x0, delta, domain, least_ssim=request.ssim, least_psnr=request.psnr
             )
             parts.append(limits)
+
         measured: Array = torch.cat(parts).double().numpy()
         values = np.empty(len(labels))
         for label in np.unique(labels):
             known = np.sort(measured[labels[subset] == label])
             values[labels == label] = known[int(request.allow * len(known))]
         values[subset] = measured
+
         return values
 
 
@@ -502,9 +519,11 @@ def largest_unnoticed(
         else min(2 * (values * 10 ** (-least_psnr / 10)) ** 0.5, values) * span
     )
     below, above = torch.zeros(len(x0)), torch.full((len(x0),), top)
+
     for _ in range(STEPS):
         middle = (below + above) / 2
         x = domain.clamp(x0 + norms.per_sample(middle, x0) * delta)
         unnoticed = (ssim(x0, x, span) >= least_ssim) & (psnr(x0, x, span) >= least_psnr)
         below, above = torch.where(unnoticed, middle, below), torch.where(unnoticed, above, middle)
+
     return below

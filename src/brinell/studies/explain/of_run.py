@@ -68,6 +68,7 @@ def open_adversarial(
     plan = make_plan(parse_request(Request, run.manifest["request"]), models=tuple(models))
     if plan.data_digest != run.manifest["data"]["digest"]:
         raise RequestError(f"{plan.dataset.name} is not the data of {run.path}: its digest differs")
+
     model = models[0] if models else plan.models[0].open()
     entries = run.manifest["models"]
     same = [entry["name"] for entry in entries if entry["digest"] == model.digest()]
@@ -77,4 +78,5 @@ def open_adversarial(
         raise RequestError(
             f"{run.path} contains no adversarial example to explain: no sample was fooled"
         )
+
     return adversarial, model

@@ -200,6 +200,7 @@ class ExplainResult(FolderResult):
             related,
             f"left out: {left_out}" if left_out else "",
         )
+
         return Report(
             verb="explain",
             title=f"Saliency maps of {model}",
@@ -242,6 +243,7 @@ class ExplainResult(FolderResult):
             yield sentence(best["gain"].statement)
             if gains:
                 yield f"Of the controls, which ignore the model, {listed(gains)}."
+
         if not best:
             yield f"{counted(len(self._methods()), 'method')} explained {counted(self.n, 'sample')}."
         yield from map(sentence, self.statements)
@@ -287,6 +289,7 @@ class ExplainResult(FolderResult):
                     round(method.queries) or None,
                 )
             )
+
         return Table(
             title="Methods",
             columns=(
@@ -390,6 +393,7 @@ class ExplainResult(FolderResult):
             (data["domain"], data.get("sampling")),
             [],
         )
+
         for row, sample in zip(order.tolist(), rows.sample_id[order].tolist(), strict=True):
             x, truth = arrays[f"input/{sample}"], arrays.get(f"truth/{sample}")
             label, prediction, explained = (
@@ -412,6 +416,7 @@ class ExplainResult(FolderResult):
                     wide=kind in ("signal", "video"),
                 )
             )
+
         extent = "as many as the object has" if self.request.truth else "a fifth"
         below, above = (" below", " above") if kind == "signal" else ("", "")
         text = (
@@ -420,6 +425,7 @@ class ExplainResult(FolderResult):
         )
         if self.request.truth:
             text += f" The green line{above} marks the object."
+
         return Gallery(
             title="Samples",
             examples=examples,
@@ -461,6 +467,7 @@ def summarise(folder: Folder[Measured]) -> ExplainResult:
     results = [
         _summarise_method(rows, name, None if short else faithful.get(name)) for name in names
     ]
+
     return ExplainResult(
         **folder.head(),
         n=n,
@@ -482,6 +489,7 @@ def faithful_statements(methods: Sequence[MethodResult], n: int) -> list[Stateme
     ]
     if not checked:
         return []
+
     statement = state(
         "faithful",
         subjects=subjects,
@@ -491,6 +499,7 @@ def faithful_statements(methods: Sequence[MethodResult], n: int) -> list[Stateme
         supported=bool(subjects),
         family=len(checked),
     )
+
     return [statement]
 
 
@@ -575,6 +584,7 @@ def _faithful_p_values(rows: Measured, names: list[str]) -> dict[str, float]:
             p_values[name] = max(
                 gap.p if gap is not None and gap.value > 0 else 1.0 for gap in gaps
             )
+
     return dict(zip(p_values, holm(list(p_values.values())), strict=True))
 
 

@@ -150,6 +150,7 @@ def make_plan(call: Call) -> ExplainPlan:
                 f"no sample of {len(plan.ids)} has an object and a background: "
                 f"select others with {option('samples')}"
             )
+
     return replace(
         plan,
         ids=kept,
@@ -200,6 +201,7 @@ def build_methods(
             unfit[text] = reason
         else:
             methods.append(Method(explainer=explainer, facts=facts))
+
     return methods, unfit
 
 
@@ -249,11 +251,13 @@ def explain_group(plan: ExplainPlan, ids: Array, file: str) -> Measured:
         "prediction": predicted,
         "explained": explained,
     }
+
     shared["group"] = "" if truth is None else [truth.groups[sample] for sample in ids.tolist()]
     arrays = _keyed("input", ids, x.cpu().numpy())
     if truth is not None:
         arrays |= _keyed("truth", ids, truth.masks[ids])
     content = []
+
     for method in plan.methods:
         maps, cost = compute_maps(plan, method, batch, rng.fold(method.name))
         versions = {method.name: maps}
@@ -267,6 +271,7 @@ def explain_group(plan: ExplainPlan, ids: Array, file: str) -> Measured:
             content.append(rows.build(Measured, len(ids), method=name, **shared, **measures))
         arrays |= _keyed(f"map/{method.name}", ids, maps.cpu().numpy())
     write_arrays(plan.folder / file, arrays)
+
     return rows.concatenate(content)
 
 
@@ -290,14 +295,17 @@ def compute_maps(
             f"method {method.name} returned maps of shape {tuple(maps.shape)}; "
             f"they must be finite and of shape {expected}"
         )
+
     if (
         domain.movable is not None and domain.kind == "vector"
     ):  # fixed columns have the lowest value of the map
         lowest = maps.amin(1, keepdim=True).expand(-1, *places_of(domain)).clone()
         maps = lowest.index_copy(1, domain.movable.to(maps.device), maps)
+
     forwards, backwards = (
         counts.cpu().numpy() for counts in (ledger.costs.forwards, ledger.costs.backwards)
     )
+
     return maps, {"forwards": forwards, "backwards": backwards, "seconds": np.full(len(x), seconds)}
 
 
@@ -313,6 +321,7 @@ def measure(plan: ExplainPlan, ids: Array, maps: Tensor, batch: Batch) -> dict[s
             *(saliency.at_equal_area(*pair) for pair in pairs), strict=True
         )
         measures["pointing"] = [float(saliency.pointing(*pair)) for pair in pairs]
+
     if plan.request.steps:
         steps = min(plan.request.steps, int(np.prod(values.shape[1:])))
         insertion, deletion = curves(
@@ -320,6 +329,7 @@ def measure(plan: ExplainPlan, ids: Array, maps: Tensor, batch: Batch) -> dict[s
         )
         measures["deletion"] = [saliency.area_under(curve) for curve in deletion]
         measures["insertion"] = [saliency.area_under(curve) for curve in insertion]
+
     return {"blank": blank} | {
         name: np.ma.MaskedArray(column, mask=blank) for name, column in measures.items()
     }

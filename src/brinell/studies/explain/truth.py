@@ -47,6 +47,7 @@ def open_truth(path: Path, dataset: Dataset) -> GroundTruth:
             )
     except (OSError, zipfile.BadZipFile) as error:
         raise read_error(path, error) from None
+
     expected = (len(dataset), *places_of(dataset.domain))
     if masks.shape != expected or len(groups) != len(dataset):
         raise RequestError(
@@ -58,4 +59,5 @@ def open_truth(path: Path, dataset: Dataset) -> GroundTruth:
             f"masks in {path} contain {extra[0]}: write 1 for the object, 0 for "
             "background, 255 for ignored places"
         )
+
     return GroundTruth(masks=masks.astype(np.uint8), groups=list(map(str, groups)))

@@ -35,6 +35,7 @@ def hub_entry(result: ModelResult, manifest: Mapping[str, Any]) -> tuple[str, st
                     rate,
                 )
             )
+
     for name, description, rate in figures:
         if rate.value is None or rate.low is None or rate.high is None:
             continue
@@ -56,12 +57,14 @@ def hub_entry(result: ModelResult, manifest: Mapping[str, Any]) -> tuple[str, st
             "    url: null",
             f"  notes: {notes}",
         ]
+
     missing = [
         "null because the run cannot know it: the dataset's id, which is a "
         "benchmark of the hub, and the address of the source"
     ]
     if result.caveat:
         missing.append(f"the entries do not say: {result.caveat}")
+
     return (
         f".eval_results/{result.model.replace('/', '-')}.yaml",
         "\n".join(lines) + "\n",
@@ -90,6 +93,7 @@ def robustbench_entry(
             "RobustBench counts any wrong class, and the run is "
             f"{result.criterion}: audit without {option('targeted')}"
         )
+
     name = str(manifest["data"]["name"])
     plain = name.lower().replace("-", "").replace("_", "")
     data = next(
@@ -116,12 +120,14 @@ def robustbench_entry(
         "unreliable": bool(failed),
         "footnote": None,
     }
+
     if not standard:
         fields["external"] = figure
         missing.append(
             "autoattack_acc is left out, since the attacks are not AutoAttack's: "
             "audit with --attack standard"
         )
+
     if data not in TESTED:
         missing.append(f"{data} is none of RobustBench's data sets, {', '.join(TESTED)}")
     elif result.n != TESTED[data]:
@@ -129,11 +135,13 @@ def robustbench_entry(
             f"entries for {data} are compared on {TESTED[data]:,} test images, "
             f"and this run has {result.n:,}"
         )
+
     if unknown := [key for key in PAPER if fields[key] is None]:
         missing.append(f"null because the run cannot know it: {', '.join(unknown)}; fill it in")
     if failed:
         missing.append(f"unreliable is true, since checks failed: {', '.join(failed)}")
     path = f"{data}/{THREATS[result.distance]}/{result.model.replace('/', '-')}.json"
+
     return path, json.dumps(fields, indent=2, ensure_ascii=False) + "\n", tuple(missing)
 
 

@@ -89,6 +89,7 @@ def load(path: Path) -> GenerativeModel:
         raise RequestError(
             f"there is no generator {str(path)!r}: brinell train generator --out {path} makes one"
         )
+
     try:
         texts, arrays, content = stored.read(path, 1 << 30)
         fields = json.loads(texts["brinell.generator"])
@@ -97,11 +98,13 @@ def load(path: Path) -> GenerativeModel:
         raise RequestError(
             f"{path} is no generator: name a file that brinell train generator wrote"
         ) from None
+
     if version != FORMAT:
         raise RequestError(
             f"{path} was written by another version of brinell: train it anew "
             "with brinell train generator"
         )
+
     try:
         if problem := fault(fields, Header):
             raise ValueError(problem)
@@ -131,4 +134,5 @@ def load(path: Path) -> GenerativeModel:
             f"{path} is damaged ({one_line(error, 200)}): train it anew with "
             "brinell train generator"
         ) from None
+
     return model

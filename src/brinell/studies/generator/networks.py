@@ -82,6 +82,7 @@ class Critic(nn.Module):
         self.see3 = nn.Conv2d(2 * width, 2 * width, 3, padding=1)
         self.name = nn.Linear(features, classes)
         self.real = nn.Linear(features, 1)
+
         self.bounded: tuple[nn.Linear | nn.Conv2d, ...] = (
             self.see1,
             self.see2,

@@ -54,6 +54,7 @@ def carry_out(call: Call) -> GeneratorResult:
     dataset, labels = plan.dataset, plan.labels
     if problem := fits(dataset.domain):
         raise RequestError(f"no generator can be trained on {dataset.name}: {problem}")
+
     counts = np.bincount(labels, minlength=len(dataset.classes))
     if counts.min() < FEWEST:
         raise RequestError(
@@ -61,11 +62,13 @@ def carry_out(call: Call) -> GeneratorResult:
             f"has {counts.min()} samples, too few to draw it "
             f"from: give {FEWEST} or more of each"
         )
+
     x, y = dataset.load(plan.ids.tolist()).to(plan.device), torch.from_numpy(labels).to(plan.device)
     if bool((x == x[:1]).all()):
         raise RequestError(
             f"all {len(x)} inputs of {dataset.name} are equal: there is nothing to learn from them"
         )
+
     generator, classifier, steps = train(
         x, y, dataset.domain, len(counts), request, call.progress.note
     )
@@ -78,6 +81,7 @@ def carry_out(call: Call) -> GeneratorResult:
         data_digest=dataset.digest(),
     )
     GenerativeModel(generator=generator, classifier=classifier, header=header).save(out)
+
     return GeneratorResult(
         generator=str(out),
         data=request.data,
@@ -148,6 +152,7 @@ class _Training:
                     f"{float(hinge):.2f} (2 where it cannot tell drawn from real)"
                 )
         self._recount()
+
         return step
 
     def _rows(self) -> Tensor:

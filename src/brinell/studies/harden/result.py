@@ -232,6 +232,7 @@ class HardenResult(FolderResult):
             self.facts.train,
             self.after.eps_text,
         )
+
         training = self.training
         passes = (
             f"{whole(training.forwards)} forward and {whole(training.backwards)} "
@@ -243,6 +244,7 @@ class HardenResult(FolderResult):
             for text, pair in zip(("clean", *texts), compared, strict=True)
             if pair.eps > 0 or pair is self.comparison.clean
         ]
+
         return Report(
             verb="harden",
             title=f"{model}, hardened by {self.training.recipe}",
@@ -439,6 +441,7 @@ def summarise(folder: Folder[Checks]) -> HardenResult:
     hardened = summarise_model(after.manifest, after.records, after.run, after.model)
     eps = _trained_pair(comparison, folder.facts).eps
     unseen = unseen_of(parquet.load_rows(Answers, folder.path / CHANGES))
+
     return HardenResult(
         **folder.head(),
         statements=statements_of(comparison, folder.facts, folder.request.norm),

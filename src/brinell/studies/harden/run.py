@@ -137,12 +137,14 @@ def make_plan(call: Call) -> HardenPlan:
             f"{option('augment')} {request.augment} needs images, but the data is "
             f"of kind {train.domain.kind}: leave it out"
         )
+
     eps = parse_eps(request.eps or usual_eps(dataset.domain, distance.name).split(":")[1])
     if len(eps.values) != 1 or not eps.values[0] > 0:
         raise RequestError(
             f"eps {request.eps!r} is not a single budget above 0: give the "
             "training budget, such as 8/255"
         )
+
     check_budgets(eps, distance, dataset.domain)
     budgets = request.budgets or f"0:{eps.texts[0]}:5"
     if eps.values[0] not in parse_eps(budgets).values:
@@ -157,6 +159,7 @@ def make_plan(call: Call) -> HardenPlan:
         samples=count_samples(request.samples, len(dataset)),
         **shared,
     )
+
     with seeded(request.seed):
         opened: Plan = work.open_plan(replace(call, request=audit, datasets={"data": dataset}))
     (subject,) = opened.models.values()
@@ -185,6 +188,7 @@ def make_plan(call: Call) -> HardenPlan:
         else None,
     )
     identity = {"examples": {index: stored.dataset.digest() for index, stored in examples.items()}}
+
     return HardenPlan(
         **vars(opened) | {"facts": facts, "identity": identity},
         train=train,
@@ -282,10 +286,12 @@ def open_examples(
             "recipe benchmark-set needs a path: write benchmark-set(path=FOLDER) "
             "with a folder of brinell benchmark"
         )
+
     examples, clean = open_data(spec), open_data(f"{name}:{path}?level=clean")
     for dataset in (examples, clean):
         work.check_alike(dataset, train)
         _check_disjoint(dataset, test)
+
     validating = {
         clean.info.names[index]
         for index, _ in find_duplicates(clean, train, validation_positions.tolist())
@@ -298,10 +304,12 @@ def open_examples(
         raise RequestError(
             f"every input of {path} derives from a validation sample: give a larger benchmark set"
         )
+
     distortions = plugins.split(
         str(manifest_of(Path(path)).get("request", {}).get("distortions", ""))
     )
     names = tuple(plugins.head(distortion.strip()) for distortion in distortions)
+
     return StoredExamples(dataset=examples, rows=kept, distortions=names)
 
 
@@ -349,6 +357,7 @@ def pieces(plan: HardenPlan, call: Call, trained: Path | None = None) -> list[Pi
         if trained is None
         else partial(_take_training, plan, trained)
     )
+
     return [
         Piece(name="the audit before", make=partial(_audit, plan, call, BEFORE)),
         Piece(name="the training", make=train, files=(plan.facts.weights, CHECKPOINT)),
@@ -377,6 +386,7 @@ def _audit(plan: HardenPlan, call: Call, name: str) -> None:
         specs = (spec,) if spec else specs
     if models and call.models():
         specs = (f"{IN_MEMORY}:{models[0].name}",)
+
     with seeded(plan.request.seed):
         audit = plan_audit(
             plan.audit.model_copy(update={"model": specs}), dataset=plan.dataset, models=models
@@ -426,6 +436,7 @@ def _train(plan: HardenPlan, progress: Progress) -> Checks:
             progress.note(f"{stage} takes {passes:,} passes")
             progress.forecast({stage: passes}, 0)
         weights = loop.run()
+
     state, curve = loop.state, loop.state.curve
     about = {
         "recipe": state.recipe,
@@ -433,12 +444,14 @@ def _train(plan: HardenPlan, progress: Progress) -> Checks:
         "norm": request.norm,
         "steps": state.step,
     }
+
     write(plan.folder / plan.facts.weights, weights, about)
     columns: dict[str, Any] = {name: [check[name] for check in curve] for name in curve[0]}
     columns["loss"] = np.ma.masked_invalid(
         [np.nan if loss is None else loss for loss in columns["loss"]]
     )
     columns["events"] = ["\n".join(events) for events in columns["events"]]
+
     return rows.build(Checks, len(curve), **columns)
 
 
@@ -471,6 +484,7 @@ def _change(plan: HardenPlan) -> None:
     models = {BEFORE: plan.copied(), AFTER: plan.copied(plan.folder / plan.facts.weights)}
     changes = _changes(plan)
     parts = []
+
     with ExitStack() as sessions:
         for model in models.values():
             sessions.enter_context(model.info.session(plan.device))

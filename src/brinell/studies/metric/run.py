@@ -96,6 +96,7 @@ def carry_out(call: Call) -> MetricResult:
             f"data {dataset.name} holds one value only, or NaN: there is nothing "
             "to learn a distance from"
         )
+
     layers = embedding.layers_for(dataset.domain, mean, spread)
     network = embedding.build(layers)
     parameters = sum(parameter.numel() for parameter in network.parameters())
@@ -104,6 +105,7 @@ def carry_out(call: Call) -> MetricResult:
             f"inputs of shape {dataset.domain.shape} make a network of "
             f"{parameters} weights: shrink them first"
         )
+
     initial(network, torch.Generator().manual_seed(request.seed))
     start = time.process_time()
     triplets = _train(network, x, y, request, tools, call.progress.note)
@@ -117,12 +119,14 @@ def carry_out(call: Call) -> MetricResult:
         "about": request.model_dump()
         | {"digest": dataset.digest(), "trained_on": len(x), "triplets": triplets},
     }
+
     content = save(
         {name: value.contiguous() for name, value in network.state_dict().items()},
         {"brinell": json.dumps(header)},
     )
     write_atomically(out, lambda temporary: temporary.write_bytes(content))
     trained = Embedding(path=str(out))
+
     return _judge(
         trained,
         (x, y, held_x, held_y),
@@ -185,6 +189,7 @@ def _look(y: Array, held_labels: Array) -> tuple[str, ...]:
             "the held-out samples make no pair within a class, or none between "
             f"classes: name more by {option('test')}"
         )
+
     notes = []
     if single := classes[count == 1].tolist():
         notes.append(
@@ -193,6 +198,7 @@ def _look(y: Array, held_labels: Array) -> tuple[str, ...]:
         )
     if new := sorted(set(held_labels.tolist()) - set(classes.tolist())):
         notes.append(f"held-out classes that were not learnt: {', '.join(map(str, new[:6]))}")
+
     return tuple(notes)
 
 
@@ -204,6 +210,7 @@ def _batches(y: Array, request: MetricRequest) -> Iterator[Tensor]:
     rows = [torch.from_numpy(np.flatnonzero(y == label)) for label in np.unique(y)]
     number_of_classes = min(len(rows), CLASSES_PER_BATCH, BATCH_SIZE // 2)
     per_class = BATCH_SIZE // number_of_classes
+
     for _ in range(request.steps):
         classes = torch.randperm(len(rows), generator=rng)[:number_of_classes].tolist()
         # With many samples a few draws never meet; a whole permutation for each batch would cost
@@ -230,6 +237,7 @@ def _train(
     labels = torch.from_numpy(y)
     optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=0.01)
     total = 0
+
     with torch.enable_grad():
         for step, rows in enumerate(_batches(y, request), 1):
             part = step / request.steps
@@ -243,12 +251,14 @@ def _train(
                 optimizer.step()
             if step % max(1, request.steps // REPORTS) == 0:
                 tell(f"step {step} of {request.steps}: {total} semi-hard triplets so far")
+
     if not total:
         raise RequestError(
             "no batch held a semi-hard triplet: name more samples of each class "
             f"by {option('samples')}"
         )
     network.requires_grad_(False)
+
     return total
 
 
@@ -289,6 +299,7 @@ def _judge(
             "too few held-out samples of one class to judge a distance by: name "
             f"more by {option('test')}"
         )
+
     measured = {
         name: held_points[torch.from_numpy(subset)] for name, (_, held_points) in spaces.items()
     }
@@ -296,6 +307,7 @@ def _judge(
     means = {
         name: class_means(points, labels, len(names), "l2") for name, points in measured.items()
     }
+
     return MetricResult(
         classes=names,
         means={

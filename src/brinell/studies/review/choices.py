@@ -146,16 +146,19 @@ def choice_sentences(choices: Sequence[MethodChoice]) -> Iterator[str]:
     if not measured:
         yield "No pair of maps has been judged yet."
         return
+
     best = max(measured, key=lambda choice: choice.value or 0.0)
     yield (
         f"People choose the map of {best.name} most often: in {percent(best.value)} of "
         f"{counted(best.n, 'comparison')} with another method."
     )
     texts = []
+
     for verdict in ("more", "less"):
         names = [choice.name for choice in measured if choice.verdict == verdict]
         if names:
             texts.append(f"{verdict} often than not: {listed(names, len(names))}")
+
     yield (
         f"Shown to be chosen {'; '.join(texts)}."
         if texts
@@ -173,6 +176,7 @@ def choice_tables(choices: Sequence[MethodChoice], facts: ReviewFacts) -> Iterat
         key for key in MEASURES if any(key in figures for figures in facts.methods.values())
     ]
     rows: list[list[Cell]] = []
+
     for choice in sorted(choices, key=lambda choice: -(choice.value or 0.0)):
         figures = facts.methods[choice.name]
         rows.append(
@@ -186,6 +190,7 @@ def choice_tables(choices: Sequence[MethodChoice], facts: ReviewFacts) -> Iterat
                 *(_cell(key, figures.get(key)) for key in measures),
             ]
         )
+
     yield Table(
         title="People's choice beside the measures",
         columns=(
@@ -229,6 +234,7 @@ def _agreement_table(
         ]
         figure = correlate_ranks([pair[0] for pair in pairs], [pair[1] for pair in pairs])
         rows.append([MEASURES[key], figure.n, Interval(figure.value, figure.low, figure.high)])
+
     return Table(
         title="Do the measures agree with people?",
         columns=("measure", "methods", "rank correlation"),

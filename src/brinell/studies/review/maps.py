@@ -100,6 +100,7 @@ def _draw(
     pairs = [*itertools.combinations(methods, 2)]
     # A step without a common factor leads to every sample, and a round goes on where one ended.
     step = next(k for k in itertools.count(len(pairs)) if math.gcd(k, len(samples)) == 1)
+
     for shift in range(len(samples)):
         for number in rng.permutation(len(pairs)).tolist():
             first, second = pairs[number]

@@ -80,20 +80,24 @@ def fit(sizes: Sequence[float] | Array, noticed: Sequence[bool] | Array) -> Thre
             f"{x.shape} sizes for {yes.shape} answers: they must be as many, "
             "finite and not negative"
         )
+
     changed = x > 0
     if not changed.any():
         return None
+
     first, last = np.log(x[changed].min()), np.log(x[changed].max())
     thresholds = np.linspace(first - np.log(RANGE_FACTOR), last + np.log(RANGE_FACTOR), POINTS)
     threshold, width, alarm, lapse = np.ix_(thresholds, WIDTHS, FALSE_ALARMS, LAPSES)
     # The prior is flat in log x. Careful people are likelier than careless ones: a third of the
     # weight at a false-alarm rate of 0.3 and a lapse rate of 0.05.
     log = -alarm / 0.27 - lapse / 0.045
+
     for size in np.unique(x):
         visible = expit((np.log(size) - threshold) / width) if size else 0.0
         share = alarm + (1 - alarm - lapse) * visible
         answers = yes[x == size]
         log = log + xlogy(answers.sum(), share) + xlog1py((~answers).sum(), -share)
+
     density = np.exp(log - log.max()).sum((1, 2, 3))
     area = np.concatenate(
         [[0.0], np.cumsum((density[1:] + density[:-1]) / 2)]
@@ -101,6 +105,7 @@ def fit(sizes: Sequence[float] | Array, noticed: Sequence[bool] | Array) -> Thre
     low, median, high = np.interp(
         np.array([0.025, 0.5, 0.975]) * area[-1], area, thresholds
     ).tolist()
+
     return Threshold(
         n=int(changed.sum()),
         noticed=int(yes[changed].sum()),

@@ -136,11 +136,13 @@ class ReviewResult(FolderResult):
                 part, digest, self.trials, len(self.classes), of_maps=self.of_maps
             )
         ]
+
         last = {(answer.reviewer, answer.trial): answer for answer in answers}
         content = _form(self.of_maps)(review=digest, answers=[last[key] for key in sorted(last)])
         write_text(path, content.model_dump_json())
         result: ReviewResult = STUDY.open(Path(self.folder))
         result.write()
+
         return result
 
     def write(self) -> Path:
@@ -156,6 +158,7 @@ class ReviewResult(FolderResult):
             if self.of_maps
             else self._pairs_of_changes(trials, arrays)
         )
+
         digest = self.manifest["files"][PAIRS]
         text = html.render(
             Path(__file__).parent / JUDGE,
@@ -165,6 +168,7 @@ class ReviewResult(FolderResult):
             maps=self.of_maps,
         )
         write_text(Path(self.folder) / JUDGE, text)
+
         return super().write()
 
     def _pairs_of_changes(
@@ -222,6 +226,7 @@ class ReviewResult(FolderResult):
                 steps=steps,
                 links=links,
             )
+
         return Report(
             verb="review",
             title=f"Changes that people notice on {self.data}",
@@ -244,6 +249,7 @@ class ReviewResult(FolderResult):
             answer = "Fewer than half of the largest changes were noticed: review larger ones."
         else:
             answer = "More than half of the smallest changes were noticed: review smaller ones."
+
         if overall.low:
             answer += f" Below {short(overall.low)} most changes are not noticed."
         alarms = self.false_alarms
@@ -251,6 +257,7 @@ class ReviewResult(FolderResult):
             f"{alarms.k} of {counted(alarms.n, 'equal pair')} "
             f"{'was' if alarms.n == 1 else 'were'} judged to differ; "
         )
+
         return [answer, f"{corrected}the thresholds are corrected for these false alarms."]
 
     def _blocks(self, overall: Threshold) -> list[Curve | Table]:
@@ -307,6 +314,7 @@ def load_answers(
         content = bounded.json_of(file)
     except (OSError, RequestError) as error:
         raise RequestError(f"{file} is no file of answers: {one_line(error)}") from None
+
     if reason := fault(content, form):
         raise RequestError(f"{file} is no file of answers: {reason}")
     if content["review"] != digest:
@@ -314,12 +322,14 @@ def load_answers(
             f"{file} answers other pairs than those of the review: name the "
             "folder whose page saved it"
         )
+
     answers: list[Any] = list(form.model_validate(content).answers)
     if any(
         answer.trial >= trials or (getattr(answer, "named", None) or 0) >= classes
         for answer in answers
     ):
         raise RequestError(f"{file} answers a pair or names a class that the review does not have")
+
     return answers
 
 
@@ -334,9 +344,11 @@ def summarise(folder: Folder[Trials]) -> ReviewResult:
     trial_numbers = np.array([answer.trial for answer in answers], int)
     if of_maps:
         return _summarise_maps(folder, trial_numbers, answers)
+
     size, label = trials.eps[trial_numbers], trials.label[trial_numbers]
     differs = np.array([answer.differs for answer in answers], bool)
     classes = np.array([-1 if answer.named is None else answer.named for answer in answers], int)
+
     return ReviewResult(
         **folder.head(),
         reviewers=sorted({answer.reviewer for answer in answers}),

@@ -140,6 +140,7 @@ def _make_pairs(
         raise RequestError(
             f"{option('eps')} {request.eps}: a review needs at least one size above 0"
         )
+
     groups = [
         rng.permutation(plan.ids[labels[plan.ids] == label])
         for label in np.unique(labels[plan.ids])
@@ -148,6 +149,7 @@ def _make_pairs(
         raise RequestError(
             f"{plan.dataset.name} has one class: a change leads towards a second one"
         )
+
     # Classes alternate, samples repeat only if a class has too few, and each class has all sizes
     # equally often.
     turn, group = np.divmod(np.arange(request.trials), len(groups))
@@ -159,6 +161,7 @@ def _make_pairs(
     direction = (
         others.sign() if request.norm == "linf" else normalize((others - x).flatten(1)).view_as(x)
     )
+
     return (
         ids,
         x,
@@ -179,11 +182,13 @@ def _load_pairs(
         raise RequestError(
             f"{run.path} was made from other data than {dataset.name}: give the data of the run"
         )
+
     records, changed = run.rows, dict[int, Array]()
     for row in rng.permutation(np.flatnonzero(has_broken(records))):
         sample = int(records.sample_id[row])
         if len(changed) < request.trials - unchanged_count and sample not in changed:
             changed |= run.adversarial(str(records.model[row]), str(records.attack[row]), [sample])
+
     if not changed:
         raise RequestError(f"{run.path} stored no adversarial input: audit with larger budgets")
     ids = np.array([*changed, *rng.choice(np.array([*changed]), size=unchanged_count)])
@@ -194,4 +199,5 @@ def _load_pairs(
             *x[len(changed) :],
         ]
     )
+
     return ids, x, y

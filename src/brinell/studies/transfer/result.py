@@ -105,6 +105,7 @@ class TransferResult(FolderResult):
         attack = f"; made by {self.facts.attack}" if self.facts.attack else ""
         answers = parquet.load_rows(Answers, Path(self.folder) / ROWS)
         size = f"{counted(len(self.sources), 'source')}, {counted(len(self.models), 'model')}"
+
         return Report(
             verb="transfer",
             title="Transfer of adversarial examples between models",
@@ -142,6 +143,7 @@ def summarise(folder: Folder[Answers]) -> TransferResult:
         for source in facts.sources
     ]
     impossible = shortfalls(facts.sources, models, max(source.n for source in sources))
+
     return TransferResult(
         **head,
         sources=sources,
@@ -186,6 +188,7 @@ def shortfalls(sources: Sequence[SourceFacts], models: Sequence[str], n: int) ->
             smallest_mcnemar,
         ),
     ]
+
     return [claim for claim in claims if claim]
 
 
@@ -323,16 +326,19 @@ def rank_by(
     )
     if k < 2 or len(found) < pairs(k):
         return {}
+
     difference, shown, lower = (
         np.zeros((k, k)),
         np.zeros((k, k), dtype=bool),
         np.tril_indices(k, -1),
     )
+
     difference[lower] = [value for value, _ in found]
     shown[lower] = [significant(p) for p in holm([p for _, p in found])]
     difference, shown = difference - difference.T, (shown | shown.T) & (difference != difference.T)
     behind, ahead = difference < 0, difference > 0
     others = ~np.eye(k, dtype=bool)
+
     return {
         name: (
             Rank(
@@ -457,6 +463,7 @@ def _sources(sources: Sequence[SourceResult]) -> Table:
         "Linf, largest",
         "success on others, mean",
     )
+
     return Table(
         title="The sources",
         columns=(*head, "forwards", "backwards"),
@@ -522,9 +529,11 @@ def statements_of(sources: Sequence[SourceResult], eps_text: str) -> list[Statem
     ranked = [(source, source.rank) for source in sources if source.rank is not None]
     if not ranked:
         return []
+
     first, rank = max(ranked, key=lambda entry: (entry[1].high == 1, entry[0].success or 0.0))
     if rank.low > 1:
         return []
+
     leader = state(
         "most",
         subjects=[Subject(name=first.name, value=first.success or 0.0)],
@@ -536,6 +545,7 @@ def statements_of(sources: Sequence[SourceResult], eps_text: str) -> list[Statem
         family=pairs(len(ranked)),
         supported=rank.high == 1,
     )
+
     return [leader]
 
 

@@ -67,6 +67,7 @@ def make_plan(call: Call) -> TransferPlan:
             f"{option('criterion')} is for masks and boxes, and these data have "
             "classes: leave it out"
         )
+
     sets = [text for text in request.source if (Path(text) / MANIFEST).exists()]
     dataset = call.dataset()
     if dataset is None:
@@ -74,16 +75,19 @@ def make_plan(call: Call) -> TransferPlan:
         dataset = (
             Bench(path=sets[0], level="clean")() if of_set else open_data(request.data or "digits")
         )
+
     specs = request.model or (() if call.models() else DIGITS)
     if not request.model and not call.models() and dataset.domain.shape != (1, 8, 8):
         raise RequestError(
             f"a transfer over {dataset.name} needs models: name them with {option('model')}"
         )
+
     plan = open_plan(
         replace(
             call, datasets={"data": dataset}, request=request.model_copy(update={"model": specs})
         )
     )
+
     distance = open_distance(request.norm)
     digests = {name: model_facts(model)["digest"] for name, model in plan.models.items()}
     sources = _sources(request, sets, digests, len(plan.ids))
@@ -96,9 +100,11 @@ def make_plan(call: Call) -> TransferPlan:
         raise RequestError(
             f"eps is {request.eps}, but a transfer has one budget: write for example 8/255"
         )
+
     eps = float(budgets.values[-1])
     if not eps > 0:
         raise RequestError("eps is 0: examples at budget 0 are the clean inputs; pass a larger eps")
+
     for sentence in shortfalls(sources, list(plan.models), len(plan.ids)):
         call.progress.note(sentence)
     attack = None if stage is None else stage.name
@@ -114,10 +120,12 @@ def make_plan(call: Call) -> TransferPlan:
             if is_hardened(spec)
         ],
     )
+
     identity = {
         "stage": None if stage is None else [stage.name, stage.plugin, stage.settings(), stage.eot]
     }
     fields = vars(plan) | {"facts": facts, "identity": identity}
+
     return TransferPlan(**fields, request=request, distance=distance, stage=stage)
 
 
@@ -154,6 +162,7 @@ def _sources(
             )
         )
     check_names([source.name for source in sources])
+
     return sources
 
 
@@ -191,6 +200,7 @@ def _attack_stage(
             f"attack is {request.attack}, which is a cascade: name one attack, "
             "for example mi-fgsm or apgd-ce"
         )
+
     (stage,) = stages
     for name in dict.fromkeys(members):
         if reason := skip_reason(stage, plan.models[name], distance):
@@ -198,10 +208,12 @@ def _attack_stage(
                 f"{stage.name} cannot attack {name}: {reason}; name another "
                 "attack, or sources without this model"
             )
+
     if isinstance(distance, ChoosesData):
         distance.check(plan.dataset.domain)
     if isinstance(stage.attack, ChoosesData):
         stage.attack.check(plan.dataset.domain.free)
+
     return stage
 
 
@@ -221,6 +233,7 @@ def pieces(plan: TransferPlan, call: Call) -> list[Piece]:
         for start in range(0, len(plan.ids), SLICE)
     ]
     needs = tuple(piece.name for piece in making)
+
     return [
         *making,
         *(
@@ -293,6 +306,7 @@ def _evaluate(plan: TransferPlan, name: str) -> Answers:
                 **costs,
             )
         )
+
     return rows.concatenate(parts)
 
 
@@ -310,6 +324,7 @@ def _made(plan: TransferPlan, number: int) -> Examples:
         np.concatenate([part[name] for part in arrays]) for name in ("x", "forwards", "backwards")
     )
     costs = {"forwards": forwards, "backwards": backwards}
+
     return (
         plan.dataset.load(plan.ids.tolist()),
         plan.labels,
@@ -328,10 +343,12 @@ def read_set(source: SourceFacts) -> Examples:
             f"{source.folder} holds no input at level {source.level:g} with a "
             "clean counterpart: create the set again"
         )
+
     level = "adversarial" if source.level == 1 else f"{source.level:g}"
     clean, changed = (Bench(path=source.folder, level=name)() for name in ("clean", level))
     kept, places = (np.array(positions, dtype=np.int64) for positions in zip(*pairs, strict=True))
     inputs = clean.load(list(range(len(clean))))
+
     return (
         inputs,
         np.asarray(clean.labels()),

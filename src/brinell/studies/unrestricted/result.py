@@ -256,12 +256,14 @@ def summarise(folder: Folder[Answers]) -> UnrestrictedResult:
         },
         "nearest training sample": table.l2_same < table.l2_other,
     }
+
     results = [
         _variant(table, witnesses, head["classes"], model, variant)
         for model in head["models"]
         for variant in variants(folder.request)
     ]
     warnings = list(_warnings(folder.facts, results))
+
     return UnrestrictedResult(
         **head, attempts=results[0].total.attempts, warnings=warnings, results=results
     )
@@ -280,6 +282,7 @@ def _variant(
         np.array([ends.get(attempt, start) for attempt, start in starts]),
         table.intended[plain],
     )
+
     return VariantResult(
         model=model,
         variant=variant,
@@ -320,11 +323,13 @@ def _warnings(facts: UnrestrictedFacts, results: list[VariantResult]) -> Iterato
             "optimises for, confirms the class. "
             "Add models with --judge."
         )
+
     if not facts.same_data:
         yield (
             "The generator was not trained on this data, so distances are not to its "
             "training samples."
         )
+
     clear = min(result.total.clear.value or 0.0 for result in results)
     if clear < FEW_CLEAR:
         which = f"Only {percent(clear)} of the plain samples are" if clear else "No plain sample is"
@@ -347,6 +352,7 @@ def sentences(result: UnrestrictedResult) -> Iterator[str]:
             "No plain sample is clear: no other classifier sees its intended class, "
             "so nothing can be said about the models."
         )
+
     for entry in clear:
         total = entry.total
         contested = (
@@ -365,6 +371,7 @@ def sentences(result: UnrestrictedResult) -> Iterator[str]:
             f"{counted(total.clear.k, 'clear plain sample')} while "
             f"{_witnesses(result)} the intended class{contested}{plain}."
         )
+
     if any(entry.total.adversarial.k + entry.total.contested.k for entry in clear):
         yield (
             "Whether these inputs still show their class is for a person to judge: "
@@ -489,9 +496,11 @@ def _example(result: UnrestrictedResult, table: Answers, row: int) -> Example:
         f"reference/{table.l2_same_at[row]}": f"nearest of {name}: {short(table.l2_same[row])}",
         f"reference/{table.l2_other_at[row]}": f"nearest other: {short(table.l2_other[row])}",
     }
+
     domain = result.manifest["data"]["domain"]
     bounds = float(np.min(domain["low"])), float(np.max(domain["high"]))
     arrays = read_arrays(Path(result.folder) / example_file(attempt), captions.__contains__)
+
     return Example(
         pictures=[
             Picture(

@@ -69,6 +69,7 @@ def make_plan(call: Call) -> UnrestrictedPlan:
             "--generator is missing: train one with brinell train generator "
             "--out generator.safetensors"
         )
+
     generator = load(Path(request.generator))
     opened = open_plan(call, more_models=("judge",))
     plan = UnrestrictedPlan(
@@ -76,16 +77,19 @@ def make_plan(call: Call) -> UnrestrictedPlan:
     )
     dataset, classes = plan.dataset, plan.dataset.classes
     generator.check(dataset.domain, len(classes))
+
     if missing := sorted(set(range(len(classes))) - set(plan.labels.tolist())):
         raise RequestError(
             f"class {classes[missing[0]]!r} has no sample in {dataset.name}: use "
             "data with samples of all classes"
         )
+
     for model in (*plan.models.values(), *plan.more_models.values()):
         if (outputs := count_classes(model)) != len(classes):
             raise RequestError(
                 f"model {model.name} tells {outputs} classes apart, but the data has {len(classes)}"
             )
+
     for model in plan.models.values():
         if model.access < Access.GRADIENTS:
             raise RequestError(
@@ -93,6 +97,7 @@ def make_plan(call: Call) -> UnrestrictedPlan:
                 "but a search needs gradients: "
                 f"use it as a {option('judge')}"
             )
+
     return replace(
         plan,
         intended=torch.arange(len(classes)).repeat(request.per_class),
@@ -155,6 +160,7 @@ class _Attack:
         with torch.no_grad():
             drawing = Drawing(ids, z, y, quantise(self.generator(z, y), plan.dataset.domain))
         witnesses, _, clear = self._ask_witnesses(drawing.x, y)
+
         for model in plan.models.values():
             logits = predict(model, drawing.x, self.request.batch_size)
             right = logits.argmax(1) == y
@@ -167,6 +173,7 @@ class _Attack:
             for variant, noise in variants(self.request).items() if len(searched.y) else ():
                 parts.append(self._search(model, variant, noise, searched, arrays))
         write_arrays(plan.folder / example_file(start), arrays)
+
         return rows.concatenate(parts)
 
     def _search(
@@ -181,6 +188,7 @@ class _Attack:
             "noise": noise,
             "class_probability": request.class_probability,
         }
+
         low, high = domain.bounds(start.x)
         ledger = open_questions(
             model,
@@ -193,6 +201,7 @@ class _Attack:
             batch_size=request.batch_size,
             on_pass=self.call.progress.count_passes,
         )
+
         x, z = search(
             ledger.oracle(), self.generator, self.classifier, start.z, y, domain, **settings
         )
@@ -211,6 +220,7 @@ class _Attack:
         for row in np.flatnonzero(np.isin(outcome, KEPT)).tolist():
             name = example_name(int(found.attempt[row]), model.name, variant)
             arrays |= {name: x[row].numpy(force=True), f"{name}/latent": z[row].numpy(force=True)}
+
         return found
 
     def _ask_witnesses(self, x: Tensor, y: Tensor) -> tuple[dict[str, Any], Tensor, Tensor]:
@@ -235,6 +245,7 @@ class _Attack:
             "l2_other": nearest.other_class,
             "l2_other_at": self.plan.ids[nearest.other_at],
         }
+
         return columns, aux_agrees, aux_agrees & (answers == y[:, None]).all(1)
 
     def _keep(self, arrays: dict[str, Array], answers: Answers, drawing: Drawing) -> None:

@@ -94,12 +94,14 @@ def search(
         z0.new_zeros(len(y), *domain.shape),
         z0.clone(),
     )
+
     leaves = [z0.clone().requires_grad_()]
     if noise:
         leaves.append(torch.zeros_like(last_x).requires_grad_())
     optimizer = torch.optim.Adam(
         leaves, lr=rate, betas=BETAS
     )  # each value by itself: no result depends on the batch
+
     for _ in range(steps):
         with torch.enable_grad():
             z, *change = (leaf[active] for leaf in leaves)
@@ -119,6 +121,7 @@ def search(
         active = active[~finished & oracle.affordable(active)]
         if not len(active):
             break
+
     return last_x, last_z
 
 

@@ -325,6 +325,7 @@ class PicturesResult(FolderResult):
             name="budgets",
             terminal=True,
         )
+
         if errors:
             yield Table(
                 title="Kinds of errors",
@@ -365,6 +366,7 @@ class PicturesResult(FolderResult):
         words = self._words
         right = f"{words.unit}s left right"
         texts = dict(zip(self.facts.eps, self.facts.eps_text, strict=True))
+
         return Table(
             title="Attack by attack",
             columns=("aim", "attack", "eps", f"{words.sample}s", right, "forwards", "backwards"),

@@ -122,6 +122,7 @@ def plan_attack(
             f"pictures with masks or boxes are attacked in {' or '.join(BUDGETS)}, "
             f"and norm is {request.norm}"
         )
+
     usual = BUDGETS[request.norm]
     # A transfer has one budget, usually the largest.
     budgets = parse_eps(request.eps or (usual if use == "audit" else usual.rpartition(",")[2]))
@@ -131,10 +132,12 @@ def plan_attack(
             f"{option('eps')} {request.eps} names no budget above 0: write some, "
             "such as 4/255,8/255"
         )
+
     # One picture may show nothing.
     first = plan.ids[:LOOKED_AT].tolist()
     task = open_task(plan.dataset, model, request.criterion, first, plan.device, use)
     distance = open_distance(request.norm)
+
     return PicturesPlan(
         **request.settings(PicturesPlan) | vars(plan) | {"models": {model.name: task.model}},
         task=task,

@@ -90,6 +90,7 @@ class TaskTransferResult(FolderResult):
         words: TaskReport = part_of(self.facts.task, "report")()
         crossing = [cell for cell in self.cells if cell.source is not None and not cell.white_box]
         crossing.sort(key=lambda cell: cell.figures[0].change.value or 0.0)
+
         return Report(
             verb="transfer",
             title="Do inputs found on one model harm another?",
@@ -126,6 +127,7 @@ class TaskTransferResult(FolderResult):
                 effects = [cells[source, aim, model].figures[place] for model in self.models]
                 title = words.errors.get(effect.quantity, effect.quantity)
                 rows.append((title, found_on, *(_detail(effect, words) for effect in effects)))
+
         return Table(
             title="Figures of each model on the inputs of each source",
             columns=("figure", "found on", *self.models),
