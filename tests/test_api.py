@@ -81,11 +81,11 @@ def test_the_result_is_what_the_command_line_prints(tmp_path, network, root):
     answer = result.payload()
     jsonschema.validate(answer, json.loads((root / "docs" / "schema" / "audit.json").read_text()))
     assert (
-        answer["model"] == "Network"
+        answer["models"][0]["name"] == "Network"
         and answer["n"] == 20
-        and answer["clean_accuracy"]["value"] == 1.0
+        and answer["models"][0]["clean_accuracy"]["value"] == 1.0
     )
-    robust = [rate["k"] for rate in answer["robust_accuracy"]]
+    robust = [rate["k"] for rate in answer["models"][0]["robust_accuracy"]]
     assert robust[0] == 20 and robust == sorted(robust, reverse=True) and robust[-1] < 20
     assert (tmp_path / "run" / "report.html").exists()
     run = Run.open(result.folder)

@@ -240,7 +240,7 @@ def test_labels_as_texts():
 def test_several_models_from_records_to_verification(tmp_path):
     models = {"first": NET, "second": lambda x: NET((x - 0.0) / 1.0), "other": network(2)}
     result = brinell.audit(models, X[:8], Y[:8], out=tmp_path / "run", eps=0.1, attack="fgsm")
-    assert [model_result.model for model_result in result.models] == list(models)
+    assert [model_result.name for model_result in result.models] == list(models)
     first, second, third = result.models
     assert (
         first.robust_accuracy == second.robust_accuracy

@@ -134,7 +134,7 @@ def test_an_audit_by_the_protocol(tmp_path):
         **QUICK,
     )
     assert (
-        result.models[0].model == "linear"
+        result.models[0].name == "linear"
         and result.clean().value == 1 > result.robust(eps=0.1).value
     )
 

@@ -193,12 +193,14 @@ def test_a_model_that_is_asked_otherwise_fails_a_check(
             )
             failed = {
                 check["code"]: check["text"]
-                for check in answer["checks"]
+                for check in answer["models"][0]["checks"]
                 if check["passed"] is False
             }
             assert code == 0 and line in failed["clean-accuracy"] and line in message
-            assert answer["clean_accuracy"]["value"] < 0.7
-            assert answer["verdict"].startswith(("Do not rely on", "No sample was attacked"))
+            assert answer["models"][0]["clean_accuracy"]["value"] < 0.7
+            assert answer["models"][0]["verdict"].startswith(
+                ("Do not rely on", "No sample was attacked")
+            )
             assert cli(["gate", str(tmp_path / "run"), "--robust", "0", "--without-checks"]) == 1, (
                 "a failed check fails the gate"
             )
@@ -207,14 +209,18 @@ def test_a_model_that_is_asked_otherwise_fails_a_check(
 
 def test_asked_as_it_was_trained_it_fails_none(place, tmp_path, capsys):
     code, answer, _ = audit_file(place, tmp_path, capsys, "--eps", "1/255")
-    assert code == 0 and answer["clean_accuracy"]["value"] == 1.0
-    assert {check["code"]: check["passed"] for check in answer["checks"]}["clean-accuracy"] is True
-    assert "clean" not in {check["code"] for check in answer["checks"] if check["passed"] is False}
+    assert code == 0 and answer["models"][0]["clean_accuracy"]["value"] == 1.0
+    assert {check["code"]: check["passed"] for check in answer["models"][0]["checks"]}[
+        "clean-accuracy"
+    ] is True
+    assert "clean" not in {
+        check["code"] for check in answer["models"][0]["checks"] if check["passed"] is False
+    }
 
 
 def test_a_few_samples_of_sorted_data_are_of_every_class(place, tmp_path, capsys):
     code, answer, message = audit_file(place, tmp_path, capsys, "--eps", "8/255", "--samples", "8")
-    assert code == 0 and [row["n"] for row in answer["per_class"]] == [2] * CLASSES
+    assert code == 0 and [row["n"] for row in answer["models"][0]["per_class"]] == [2] * CLASSES
     assert "8 of 80 samples, drawn stratified by class" in message
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["data"]["select"] == "stratified"
@@ -239,7 +245,7 @@ def test_a_gate_wants_the_checks_that_were_not_made_and_names_weak_attacks(place
 
 def test_budgets_that_are_given_one_by_one_are_all_audited(place, tmp_path, capsys):
     _, answer, _ = audit_file(place, tmp_path, capsys, "--eps", "8/255", "--eps", "0.1, 0.2")
-    assert answer["eps_text"] == ["8/255", "0.1", "0.2"]
+    assert answer["models"][0]["eps_text"] == ["8/255", "0.1", "0.2"]
 
 
 def test_clean_accuracy_is_always_in_the_table(place, tmp_path, capsys):
@@ -262,6 +268,7 @@ def test_what_is_broken_is_broken_on_levels_too(place, tmp_path, capsys):
     """
     _, answer, _ = audit_file(place, tmp_path, capsys, "--eps", "0.3")
     robust, quantised = (
-        answer[key][-1]["k"] for key in ("robust_accuracy", "quantised_robust_accuracy")
+        answer["models"][0][key][-1]["k"]
+        for key in ("robust_accuracy", "quantised_robust_accuracy")
     )
     assert robust < 40 and quantised <= robust + 4

@@ -51,7 +51,7 @@ def result(audit_with_warnings):
 def test_failed_checks_are_warnings_where_the_call_stands(audit_with_warnings):
     result, caught_warnings = audit_with_warnings
     failed = [
-        model_result.model
+        model_result.name
         for model_result in result.models
         for check in model_result.checks
         if check.passed is False

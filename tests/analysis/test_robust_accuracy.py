@@ -76,18 +76,20 @@ def test_json_has_the_promised_fields_and_no_nan(small, check_schema):
     rows, manifest = small
     payload = summarise(manifest, rows, "runs/x").payload()
     text = json.dumps(payload, allow_nan=False)
+    (model,) = payload["models"]
     assert {
-        "run",
+        "name",
+        "folder",
         "n",
         "clean_accuracy",
         "robust_accuracy",
         "per_class",
         "stages",
         "warnings",
-    } <= set(payload)
-    assert {"eps", "value", "low", "high", "n", "k"} <= set(payload["robust_accuracy"][0])
+    } <= set(model)
+    assert {"eps", "value", "low", "high", "n", "k"} <= set(model["robust_accuracy"][0])
     assert {"class", "name", "n", "clean", "robust", "drop", "total_drop", "certified"} == set(
-        payload["per_class"][0]
+        model["per_class"][0]
     )
     check_schema(json.loads(text))
 
@@ -100,7 +102,7 @@ def test_several_models_stand_side_by_side(small, synthetic, check_schema):
     )
     result = summarise(manifest, synthetic.join(rows, other_records), "runs/x")
     payload = result.payload()
-    assert [m["model"] for m in payload["models"]] == ["m", "o"]
+    assert [m["name"] for m in payload["models"]] == ["m", "o"]
     assert [m.robust_accuracy[-1].value for m in result.models] == pytest.approx([1 / 3, 1])
     check_schema(payload)
 
@@ -276,7 +278,7 @@ def test_each_figure_of_two_models_and_stages_is_where_it_belongs(synthetic):
     )
     for model in result.models:
         for stage in model.stages:
-            of_stage = (rows.model == model.model) & (rows.attack == stage.attack)
+            of_stage = (rows.model == model.name) & (rows.attack == stage.attack)
             assert [getattr(stage, name) for name in columns] == [
                 getattr(rows, name)[of_stage].sum() for name in columns
             ]

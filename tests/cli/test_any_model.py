@@ -60,7 +60,7 @@ def test_the_command_of_the_example_audits_a_forest_on_a_table(example, tmp_path
     assert cli([*command, "--samples", "24", "--out", str(run), "--json"]) == 0
     out, err = capsys.readouterr()
     answer = json.loads(out)
-    counts = [rate["k"] for rate in answer["robust_accuracy"]]
+    counts = [rate["k"] for rate in answer["models"][0]["robust_accuracy"]]
     assert counts[0] >= 21 and counts[-1] < counts[0] // 2, "a forest without any defence"
     assert "note: bounds are the least and the largest value in the data for mean_texture" in err
     assert "note: no attack changes mean_radius, worst_radius" in err

@@ -32,20 +32,20 @@ def test_audit(work, tmp_path, ask):
     code, answer = ask(*audit_arguments(work, tmp_path / "run"))
     assert code == 0
     assert (
-        answer["run"] == str(tmp_path / "run")
+        answer["folder"] == str(tmp_path / "run")
         and answer["n"] == 24
-        and answer["eps_text"] == EPS.split(",")
+        and answer["models"][0]["eps_text"] == EPS.split(",")
     )
     records = Run.open(tmp_path / "run").rows
-    assert answer["clean_accuracy"]["k"] == int((records.outcome == "correct").sum())
-    robust = [rate["k"] for rate in answer["robust_accuracy"]]
+    assert answer["models"][0]["clean_accuracy"]["k"] == int((records.outcome == "correct").sum())
+    robust = [rate["k"] for rate in answer["models"][0]["robust_accuracy"]]
     assert (
         robust == sorted(robust, reverse=True)
-        and robust[0] == answer["clean_accuracy"]["k"]
+        and robust[0] == answer["models"][0]["clean_accuracy"]["k"]
         and robust[-1] < robust[0]
     )
-    assert [stage["attack"] for stage in answer["stages"]] == ["fgsm", "pgd?steps=3"]
-    assert sum(stage["forwards"] for stage in answer["stages"]) == int(
+    assert [stage["attack"] for stage in answer["models"][0]["stages"]] == ["fgsm", "pgd?steps=3"]
+    assert sum(stage["forwards"] for stage in answer["models"][0]["stages"]) == int(
         records.forwards[records.attack != "clean"].sum()
     )
     files = {path.name for path in (tmp_path / "run").iterdir()}
@@ -97,7 +97,7 @@ def test_report(copy, ask):
 def test_compare(good, pair, ask, capsys, tmp_path):
     _, both = ask("audit", "--resume", "--out", pair)
     near_count, far_count = (model["robust_accuracy"][-1]["k"] for model in both["models"])
-    assert [model["model"] for model in both["models"]] == [
+    assert [model["name"] for model in both["models"]] == [
         "near",
         "far",
     ] and near_count < far_count
@@ -149,7 +149,7 @@ def test_a_figure_that_is_not_there_fails_the_gate(good, ask):
 
 def test_gate_judges_the_lower_end_of_the_interval(good, ask):
     _, answer = ask("audit", "--resume", "--out", good)
-    rate = answer["robust_accuracy"][1]
+    rate = answer["models"][0]["robust_accuracy"][1]
     low, value = clopper_pearson_low(rate["k"], rate["n"], 0.025), rate["value"]
     assert low < rate["low"] < value
     assert (
@@ -175,18 +175,18 @@ def test_checks_are_told_everywhere(work, tmp_path, ask, capsys):
     assert code == 0
     assert (
         "3 not made: for 2 of them it takes an attack without gradients, such as square"
-        in answer["caveat"]
+        in answer["models"][0]["caveat"]
     )
-    states = {check["code"]: check["passed"] for check in answer["checks"]}
+    states = {check["code"]: check["passed"] for check in answer["models"][0]["checks"]}
     assert set(states) == set(Code)
     assert states["zero-gradients"] is True and states["incomplete-optimisation"] is None
     assert ask("gate", out, "--robust", "0", "--without-checks")[0] == 0
     code, verdict = ask("gate", out, "--robust", "0")
-    assert verdict["weak"] == answer["weak"] == "FGSM"
+    assert verdict["weak"] == answer["models"][0]["weak"] == "FGSM"
     failed = [check["name"] for check in verdict["checks"] if not check["passed"]]
     assert code == 1 and failed == ["no warning black-box-better"]
     assert cli([*arguments, "--resume"]) == 0
-    assert answer["verdict"] in " ".join(capsys.readouterr().out.split())
+    assert answer["models"][0]["verdict"] in " ".join(capsys.readouterr().out.split())
 
 
 def test_export(good, tmp_path, ask, capsys):

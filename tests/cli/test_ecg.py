@@ -79,7 +79,10 @@ def test_records_to_the_page(recipe, root, tmp_path, capsys):
     distortions = "baseline-wander+mains-hum+muscle-noise+electrode-pop+dropout+gain"
     rlab = f"rlab?distortions={distortions}&steps=40&draws=2&severities=5"
     result, left_out = audit(capsys, *words, "--attack", rlab, "--attack", "apgd?steps=20")
-    assert result["clean_accuracy"]["value"] >= 0.9 and result["robust_accuracy"][-1]["value"] == 0
+    assert (
+        result["models"][0]["clean_accuracy"]["value"] >= 0.9
+        and result["models"][0]["robust_accuracy"][-1]["value"] == 0
+    )
     ((code, remark),) = left_out
     assert code is None and remark.startswith("record c has no annotations (c.atr): left out")
     manifest = Run.open(tmp_path / "run").manifest
@@ -154,7 +157,7 @@ def test_a_table_to_the_page(recipe, root, tmp_path, capsys, monkeypatch):
         "apgd?steps=10",
     )
     result, left_out = audit(capsys, *words, "--out", str(tmp_path / "run"))
-    assert [c["name"] for c in result["per_class"]] == ["N", "V"]
+    assert [c["name"] for c in result["models"][0]["per_class"]] == ["N", "V"]
     assert left_out == [
         (None, f"1 of 33 rows of {tmp_path}/beats.csv have missing values: skipped")
     ]
@@ -225,11 +228,11 @@ def test_a_rhythm_is_seen_and_not_touched(recipe, root, tmp_path, capsys):
         for word in ("--attack", f"{attack}&alone=true")
     ]
     result, _ = audit(capsys, *words, "--out", str(tmp_path / "run"), *attacks)
-    assert result["n"] == 8 and result["robust_accuracy"][-1]["value"] < 1
-    run, model_path = Run.open(tmp_path / "run"), result["model"]
+    assert result["n"] == 8 and result["models"][0]["robust_accuracy"][-1]["value"] < 1
+    run, model_path = Run.open(tmp_path / "run"), result["models"][0]["name"]
     broke = {
         stage["attack"]: run.adversarial(model_path, stage["attack"], range(8))
-        for stage in result["stages"]
+        for stage in result["models"][0]["stages"]
     }
     assert len(broke) == 3 and all(broke.values())
     for sample, array in (entry for examples in broke.values() for entry in examples.items()):
@@ -283,7 +286,7 @@ def test_real_beats_of_patients_kept_apart(recipe, root, shared, tmp_path, capsy
         "--attack",
         "rlab?distortions=electrode-pop+muscle-noise&steps=100&draws=2&severities=5&clean_up=false",
     )
-    assert result["robust_accuracy"][0]["k"] == 0 and result["n"] == 18, (
+    assert result["models"][0]["robust_accuracy"][0]["k"] == 0 and result["n"] == 18, (
         "beats that may be distorted freely all fall"
     )
 

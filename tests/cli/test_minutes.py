@@ -18,12 +18,19 @@ def test_the_command_stops_and_says_how_to_go_on(work, tmp_path, ask):
     assert code == 3 and not answer["complete"]
     (warning,) = [entry for entry in answer["warnings"] if entry["code"] == TIME_UP]
     assert f"--resume --out {folder}" in warning["text"]
-    assert all(rate["k"] == answer["clean_accuracy"]["k"] for rate in answer["robust_accuracy"])
+    assert all(
+        rate["k"] == answer["models"][0]["clean_accuracy"]["k"]
+        for rate in answer["models"][0]["robust_accuracy"]
+    )
     with pytest.raises(RequestError, check=refused("studies.audit.run.repetition")):
         study_of(tmp_path / "run").resolve("run:repetition")(
             Mock(models=tuple), tmp_path / "run", None
         )
 
     code, answer = ask("audit", "--resume", "--out", folder)
-    assert code == 0 and answer["complete"] and answer["robust_accuracy"][-1]["k"] < answer["n"]
+    assert (
+        code == 0
+        and answer["complete"]
+        and answer["models"][0]["robust_accuracy"][-1]["k"] < answer["n"]
+    )
     assert "left" not in json.loads((tmp_path / "run" / "manifest.json").read_text())

@@ -41,9 +41,9 @@ def test_a_folder_of_videos_is_audited(tmp_path: Path, capsys: pytest.CaptureFix
     answer = run_command(
         capsys, "audit", *spec(tmp_path), *attacks, "--norm", "l2", "--eps", "0:40:3", "--out", out
     )
-    assert (answer["n"], answer["clean_accuracy"]["value"]) == (6, 1) and answer["robust_accuracy"][
-        -1
-    ]["value"] < 1
+    assert (answer["n"], answer["models"][0]["clean_accuracy"]["value"]) == (6, 1) and answer[
+        "models"
+    ][0]["robust_accuracy"][-1]["value"] < 1
     assert run_command(capsys, "verify", out)["passed"]
     page = (tmp_path / "run" / "report.html").read_text()
     assert "video of shape 3 × 8 × 20 × 28" in page and 'class="strip' in page
@@ -57,7 +57,7 @@ def test_videos_that_give_no_clip_are_failed_and_the_others_go_on(
     out = str(tmp_path / "run")
     words = ["audit", *spec(tmp_path), "--attack", "apgd?steps=3", "--eps", "0:0.2:3", "--out", out]
     answer = run_command(capsys, *words)
-    rate = answer["clean_accuracy"]
+    rate = answer["models"][0]["clean_accuracy"]
     assert (rate["n"], rate["k"], rate["missing"]) == (2, 2, 4)
     (warning,) = [entry for entry in answer["warnings"] if entry["code"] == "failed-samples"]
     assert (
@@ -143,5 +143,5 @@ def test_the_example_network_on_gestures(
     answer = run_command(
         capsys, "audit", "--data", f"npz:{out / 'test.npz'}", *words, "--out", str(tmp_path / "run")
     )
-    assert answer["n"] == 4 and [c["name"] for c in answer["per_class"]]
+    assert answer["n"] == 4 and [c["name"] for c in answer["models"][0]["per_class"]]
     assert Run.open(str(tmp_path / "run")).manifest["data"]["domain"]["shape"] == [3, 16, 64, 64]

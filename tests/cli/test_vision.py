@@ -97,8 +97,8 @@ def test_photographs(
         shutil.copy(file, folder / "images")
     assert labelled(folder, weights).shape == (3, 224, 224)
     result, _ = audited(folder, weights, tmp_path / "run", capsys)
-    assert (result["n"], result["clean_accuracy"]["k"]) == (6, 5)
-    assert result["robust_accuracy"][1]["k"] < 5
+    assert (result["n"], result["models"][0]["clean_accuracy"]["k"]) == (6, 5)
+    assert result["models"][0]["robust_accuracy"][1]["k"] < 5
 
 
 @pytest.mark.slow
@@ -113,8 +113,8 @@ def test_pictures_of_another_size(
         coarse.resize((60, 48), Image.Resampling.BICUBIC).save(folder / "images" / f"{number}.png")
     assert labelled(folder, weights).shape == (3, 48, 60)
     result, run = audited(folder, weights, tmp_path / "run", capsys)
-    assert (result["n"], result["clean_accuracy"]["k"]) == (8, 7)
-    assert result["robust_accuracy"][1]["k"] < 7
+    assert (result["n"], result["models"][0]["clean_accuracy"]["k"]) == (8, 7)
+    assert result["models"][0]["robust_accuracy"][1]["k"] < 7
     model = run.manifest["models"][0]
     assert (model["name"], model["architecture"], model["access"]) == (NAME, "ResNet", "gradients")
     assert cli(["verify", str(tmp_path / "run")]) == 0, (

@@ -37,7 +37,7 @@ def test_much_distance_and_no_success_is_remarked(tmp_path):
     ]
     assert all(remark.text in write_page(run.path).read_text() for remark in model.remarks)
     assert model.remarks[0].text in write_page(run.path).read_text()
-    run.manifest["remarks"][model.model]["model"] = {
+    run.manifest["remarks"][model.name]["model"] = {
         "json": "what a model on another machine says of itself"
     }
     LAYOUT.save(run.path, run.manifest)

@@ -87,11 +87,11 @@ def test_a_stopped_run_is_an_upper_bound_and_is_resumed(whole, tmp_path, share):
     result = study.open(run.path)
     assert result.exit_code == 3
     for model in result.models:
-        assert (smallest(run, model.model) >= smallest(unstopped, model.model)).all()
-        assert model.complete == (model.model not in left)
+        assert (smallest(run, model.name) >= smallest(unstopped, model.name)).all()
+        assert model.complete == (model.name not in left)
         # Stages come in turn: those that are left are the last.
-        assert list(left.get(model.model, [])) == list(ATTACK)[-len(left.get(model.model, [])) :]
-        assert (run.of_stage(model.model, CLEAN).sample_id == np.arange(N)).all()
+        assert list(left.get(model.name, [])) == list(ATTACK)[-len(left.get(model.name, [])) :]
+        assert (run.of_stage(model.name, CLEAN).sample_id == np.arange(N)).all()
     assert TIME_UP in study.write_page(run.path).read_text()
 
     resumed = carry_out(run.path, resume=True)

@@ -80,7 +80,7 @@ def test_benchmark_of_a_victim(working_folder, name):
     assert row["outcome"] in ("reached", "not_reached") and row["queries"] > 4
     assert row["clean_prediction"] == row["label"]
     result = brinell.open("set")
-    assert result.models == [name] and result.request.distortions == "gaussian-noise"
+    assert result.names == [name] and result.request.distortions == "gaussian-noise"
     assert "8 x 8 values" in result.facts.patches
 
 

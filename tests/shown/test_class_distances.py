@@ -148,14 +148,14 @@ def test_page_files_terminal_and_json(audited):
     first = next(line for line in lines if line["class"] == "ant")
     assert first["nearest other class"] == "bee" and first["clean n"] == "4"
     assert float(first["total drop, points"]) == pytest.approx(100 * known_drops()[0])
-    printed = audited.payload()
+    (printed,) = audited.payload()["models"]
     entry = printed["per_class"][0]["nearest"]
     assert (entry["class"], entry["name"]) == (1, "bee")
     assert set(printed["distance_correlation"]) == {"n", "value", "low", "high"}
 
 
 def test_without_a_study_nothing_is_said(patterns, audit_run):
-    printed = brinell.open(audit_run).payload()
+    (printed,) = brinell.open(audit_run).payload()["models"]
     assert "distance_correlation" not in printed and "nearest" not in printed["per_class"][0]
 
 

@@ -62,7 +62,7 @@ def test_every_cell_is_a_count_with_its_interval(transfer, matrix):
     assert list(matrix.columns) == ["made on", *victims]
     assert [row[0] for row in matrix.rows] == ["clean", "patterns", "later", "lead"]
     for source, *cells in matrix.rows:
-        for model, cell in zip(transfer.models, cells, strict=True):
+        for model, cell in zip(transfer.names, cells, strict=True):
             rate = cell.value if isinstance(cell, Detail) else cell
             assert isinstance(cell, Detail) == (source == model)
             assert (rate.k, rate.n) == counts[source, model]

@@ -104,7 +104,9 @@ def test_the_weakest_class_of_a_run_is_the_same_everywhere(audit_run, tmp_path):
     position = model.eps_text.index(text)
 
     payload = json.loads(json.dumps(result.payload()))
-    assert payload["statements"] == [entry.model_dump(mode="json") for entry in statements]
+    assert payload["models"][0]["statements"] == [
+        entry.model_dump(mode="json") for entry in statements
+    ]
     assert statements == extreme_classes(model.per_class, position, text)
     words = class_sentence(statements)
     assert words in result.report().sentences
@@ -138,4 +140,4 @@ def test_who_leads_and_who_is_weakest_is_the_same_on_page_board_and_in_a_compari
     for model in result.models:
         position = model.eps_text.index(budget)
         weakest = lowest_mark(extreme_classes(model.per_class, position, budget))
-        assert " ".join(weakest.text.split()) in page, model.model
+        assert " ".join(weakest.text.split()) in page, model.name

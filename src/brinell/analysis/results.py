@@ -5,9 +5,7 @@ Rates and drops are fractions; None (null in JSON) is "no data" or "beyond what 
 field says. No field is ever NaN or infinite.
 """
 
-from typing import Any
-
-from pydantic import AliasChoices, ConfigDict, Field
+from pydantic import AliasChoices, Field
 
 from brinell.analysis.folder_result import ClaimingResult, Result
 from brinell.analysis.inference import Correlation
@@ -229,12 +227,10 @@ class DetectorResult(Result, allow_inf_nan=True):  # scores and thresholds may b
 class ModelResult(ClaimingResult):
     """All figures of one model in one run."""
 
-    model_config = ConfigDict(populate_by_name=True)
-
-    folder: str = Field(alias="run")
+    folder: str
     """The run folder."""
-    model: str
-    """Name of the model in the run."""
+    name: str
+    """Name of the model."""
     distance: str
     """Norm in which eps is measured."""
     criterion: str
@@ -307,9 +303,7 @@ class ModelResult(ClaimingResult):
 class AuditResult(ClaimingResult):
     """All models of one run side by side."""
 
-    model_config = ConfigDict(populate_by_name=True)
-
-    folder: str = Field(alias="run")
+    folder: str
     """The run folder."""
     n: int
     """Samples in the run."""
@@ -324,21 +318,6 @@ class AuditResult(ClaimingResult):
     drops: TotalDrops | None = None
     """Drops from the untouched inputs to the largest eps, over classes and models; null for one
     model, or if no sample was judged on all."""
-
-    @property
-    def reported(self) -> "ModelResult | AuditResult":
-        """What `brinell audit --json` prints: the result of the model where there is one, else of
-        all of them.
-        """
-        return self.models[0] if len(self.models) == 1 else self
-
-    def payload(self) -> dict[str, Any]:
-        """The same as JSON has it."""
-        return self.reported.model_dump(mode="json", by_alias=True)
-
-
-PrintedAudit = ModelResult | AuditResult
-"""What `brinell audit --json` prints."""
 
 
 class PairedRate(Result):

@@ -63,7 +63,7 @@ def summarise(manifest: Mapping[str, Any], records: Records, run: str) -> AuditR
 
     # What is true of one model stands in its result and here, once.
     return AuditResult(
-        run=run,
+        folder=run,
         n=int(manifest["data"]["n"]),
         complete=all(model.complete for model in models),
         models=models,
@@ -159,8 +159,8 @@ def summarise_model(
     weak = weaker_than_fast(manifest, model)
     measured = Measured(clean, robust, eps_text, checks, detours(manifest, model, stages), weak)
     return ModelResult(
-        run=run,
-        model=model,
+        folder=run,
+        name=model,
         distance=str(manifest["distance"]),
         criterion=criterion(manifest),
         meaning=None if threshold is None else meaning(manifest),

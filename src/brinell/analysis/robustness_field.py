@@ -46,10 +46,10 @@ class RobustnessField(Result):
 
 def field_of(model: ModelResult, manifest: Mapping[str, Any]) -> RobustnessField:
     """The field of a model of a run."""
-    facts = next(entry for entry in manifest["models"] if entry["name"] == model.model)
+    facts = next(entry for entry in manifest["models"] if entry["name"] == model.name)
     inventory = manifest.get("files", {})
     return RobustnessField(
-        model=model.model,
+        model=model.name,
         model_digest=facts["digest"],
         data=manifest["data"]["name"],
         data_digest=manifest["data"]["digest"],

@@ -31,7 +31,7 @@ class Classified(Protocol):
     """A model with its figures class by class."""
 
     @property
-    def model(self) -> str:
+    def name(self) -> str:
         """Its name."""
 
     @property
@@ -56,7 +56,7 @@ def step_tables(
     rows: list[list[Cell]] = []
     opens = []
     for model in models:
-        own = {"model": model.model} if has_column else {}
+        own = {"model": model.name} if has_column else {}
         for row in _steps_of(model, above, indices):
             budget = _budget(str(row[0]), model.eps_text[-1])
             rows.append([*own.values(), *row])
@@ -133,13 +133,13 @@ def _steps_file(models: Sequence[ModelResult], above: Sequence[int]) -> Table:
         drops = [None, *map(minus, values[1:], values[:-1])]
         total = minus(values[-1], values[0])
         for text, rate, drop in zip(texts, overall, drops, strict=True):
-            rows.append([model.model, None, "all", text, rate, Points(drop), Points(total)])
+            rows.append([model.name, None, "all", text, rate, Points(drop), Points(total)])
         for c in model.per_class:
             rates = [c.clean, *(c.robust[index] for index in above)]
             steps = [None, *(c.drop[index] for index in above)]
             for text, rate, drop in zip(texts, rates, steps, strict=True):
                 row = [c.class_, c.name, text, rate, Points(drop), Points(c.total_drop)]
-                rows.append([model.model, *row])
+                rows.append([model.name, *row])
     return Table(
         title="Every class at every budget",
         columns=("model", "class", "name", "eps", "accuracy", "drop, points", "total drop, points"),
@@ -174,7 +174,7 @@ def drop_tables(drops: TotalDrops, models: Sequence[Classified], eps: str) -> It
         text += f" One sample only, and so in no share: {listed(drops.left_out)}."
     table = Table(
         title=f"Total drop up to {eps}, class by model",
-        columns=["class", *(model.model for model in models), "mean over models"],
+        columns=["class", *(model.name for model in models), "mean over models"],
         rows=[*rows, means],
         name="total_drops",
         text=text,
@@ -206,7 +206,7 @@ def distance_tables(
         space: name of the distance.
     """
     several = len(models) > 1
-    names = [f"{model.model}, " * several for model in models]
+    names = [f"{model.name}, " * several for model in models]
     figures = [f"{name}{figure}" for name in names for figure in (CLEAN, TOTAL)]
     means = {drop.index: drop for drop in drops.classes} if drops else {}
     order = _by_nearness(models)
@@ -279,7 +279,7 @@ def _correlation_table(models: Sequence[ModelResult]) -> Table:
         else:
             meaning = "no relation is shown"
         value = Measure(figure.value, figure.low, figure.high) if figure else None
-        rows.append([model.model, figure.n if figure else 0, value, meaning])
+        rows.append([model.name, figure.n if figure else 0, value, meaning])
     return Table(
         title="Do near classes lose more?",
         columns=("model", "classes", "rank correlation", "meaning"),

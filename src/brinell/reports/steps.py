@@ -90,7 +90,7 @@ def _steps(manifest: Mapping[str, Any], model: ModelResult, index: int) -> Itera
         )
     if is_accuracy:
         yield from _improvements(manifest, model, index)
-    name = f" --model {shlex.quote(model.model)}" if len(manifest["models"]) > 1 else ""
+    name = f" --model {shlex.quote(model.name)}" if len(manifest["models"]) > 1 else ""
     floors = [at for at, rate in enumerate(model.robust_accuracy) if rate.eps > 0 and floor(rate)]
     if floors:
         at = index if index in floors else floors[-1]
@@ -144,7 +144,7 @@ def _improvements(manifest: Mapping[str, Any], model: ModelResult, index: int) -
 def _entry(manifest: Mapping[str, Any], model: ModelResult) -> Mapping[str, Any]:
     """The entry of a model in the manifest."""
     entries: Sequence[Mapping[str, Any]] = manifest["models"]
-    return next(entry for entry in entries if entry["name"] == model.model)
+    return next(entry for entry in entries if entry["name"] == model.name)
 
 
 def floor(rate: Rate) -> float:

@@ -28,13 +28,18 @@ class Folder(Generic[Rows]):
     facts: Any = None
     """An instance of the study's facts; None for a study without facts."""
 
+    @property
+    def models(self) -> list[str]:
+        """The names of the models."""
+        return [model["name"] for model in self.manifest["models"]]
+
     def head(self) -> dict[str, Any]:
         """The fields that all results have."""
         return {
             "folder": str(self.path),
             "data": self.manifest["data"]["name"],
             "classes": list(self.manifest["data"]["classes"]),
-            "models": [model["name"] for model in self.manifest["models"]],
+            "models": [{"name": name} for name in self.models],
             "seconds": float(self.manifest["seconds"]),
             "request": self.request,
             **({} if self.facts is None else {"facts": self.facts}),

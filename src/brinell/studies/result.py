@@ -1,7 +1,7 @@
 """The base of the results of studies: what was asked, what was found, and the report that says it."""
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -81,6 +81,13 @@ class ReportedResult(Result):
         return html.write(Path(getattr(self, "folder")), self.report())  # noqa: B009  # results with a page have one
 
 
+class NamedModel(Result):
+    """A model of a folder; studies with figures of each model add them."""
+
+    name: str
+    """Its name."""
+
+
 class FolderResult(ReportedResult, ClaimingResult):
     """A result that is counted from the rows of a folder.
 
@@ -99,10 +106,15 @@ class FolderResult(ReportedResult, ClaimingResult):
     """Name of the data."""
     classes: list[str]
     """Names of the classes."""
-    models: list[str]
-    """Names of the models."""
+    models: Sequence[NamedModel]
+    """The models."""
     seconds: float
     """Wall time of the computation."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the models."""
+        return [model.name for model in self.models]
 
     @property
     def manifest(self) -> dict[str, Any]:

@@ -39,7 +39,10 @@ def folder_of(audit):
 def test_rows_add_up(audit):
     scores, model = folder_of(audit).rows, audit.models[0]
     assert [entry.detector for entry in model.detectors] == NAMES
-    assert brinell.open(audit.folder).models == audit.models and "detectors" in audit.payload()
+    assert (
+        brinell.open(audit.folder).models == audit.models
+        and "detectors" in audit.payload()["models"][0]
+    )
     for entry in model.detectors:
         of_detector = rows.take(scores, scores.detector == entry.detector)
         assert entry.robust.n == 12 and entry.robust.k == model.robust_accuracy[-1].k

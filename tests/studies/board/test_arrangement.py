@@ -171,9 +171,9 @@ def test_counts_agree_in_number():
     for folders, verified, refused in itertools.product((0, 1, 12), repeat=3):
         refusals = [Refusal(run="r", why="w")] * refused
         counts = {
-            "models": folders,
-            "tasks": folders,
-            "folders": folders + verified,
+            "model_count": folders,
+            "task_count": folders,
+            "folder_count": folders + verified,
             "verified": verified,
         }
         report = BoardResult(folder="f", title="t", refused=refusals, **counts).report()

@@ -62,7 +62,13 @@ def rows_of(folder):
 
 def test_figures_are_those_of_the_runs_and_ranks_those_of_a_comparison(runs, site, tmp_path):
     folder, result = site
-    assert (result.models, result.tasks, result.folders, result.verified, result.refused) == (
+    assert (
+        result.model_count,
+        result.task_count,
+        result.folder_count,
+        result.verified,
+        result.refused,
+    ) == (
         2,
         2,
         3,
@@ -73,7 +79,7 @@ def test_figures_are_those_of_the_runs_and_ranks_those_of_a_comparison(runs, sit
     audits = [brinell.open(runs / name).models[0] for name in ("m0", "m1")]
     for audit in audits:
         for rate in audit.robust_accuracy:
-            row = shares[audit.model, str(rate.k), str(rate.n)]
+            row = shares[audit.name, str(rate.k), str(rate.n)]
             worst = min(c.robust[audit.eps.index(rate.eps)].value for c in audit.per_class)
             assert float(row["weakest class"]) == worst and re.match(
                 r"repeated \d+ of \d+", row["verified"]
@@ -82,7 +88,7 @@ def test_figures_are_those_of_the_runs_and_ranks_those_of_a_comparison(runs, sit
         [runs / "m0", runs / "m1"], at=EPS.split(",")[-1], out=tmp_path / "compare"
     )
     for model in compared.models:
-        row = shares[model.model, str(model.robust[-1].k), str(model.robust[-1].n)]
+        row = shares[model.name, str(model.robust[-1].k), str(model.robust[-1].n)]
         rank = [float(row[name]) for name in ("rank", "rank low", "rank high")]
         assert rank == [model.rank.value, model.rank.low, model.rank.high]
     certified = max(brinell.open(runs / "proofs").certified, key=lambda rate: rate.eps)
@@ -110,7 +116,7 @@ def test_a_board_made_again_says_what_is_there(runs, tmp_path, monkeypatch):
     brinell.board(str(folder), level="rows", out=site)
     assert pages(site) == before and list((tmp_path / "cache").rglob("*.json")) == known
     copy(runs / "m1", folder / "m1")
-    assert brinell.board(str(folder), level="rows", out=site).models == 2
+    assert brinell.board(str(folder), level="rows", out=site).model_count == 2
     shutil.rmtree(folder / "m1")
     brinell.board(str(folder), level="rows", out=site)
     assert pages(site) == before
@@ -174,7 +180,7 @@ def test_bad_folders_have_a_row_each(runs, tmp_path):
     (foreign / "manifest.json").write_text(json.dumps(forger.manifest))
     paths = [str(folder / name) for name in ("empty", "file", "missing", "other")]
     result = brinell.board([*paths, str(runs / "m1")], level="rows", out=tmp_path / "site")
-    assert [refusal.run for refusal in result.refused] == sorted(paths) and result.models == 1
+    assert [refusal.run for refusal in result.refused] == sorted(paths) and result.model_count == 1
     reasons = " ".join(refusal.why for refusal in result.refused)
     for text in ("holds no run", "it is a file", "no such folder", "schema 1|digest"):
         assert re.search(text, reasons), text

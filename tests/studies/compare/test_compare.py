@@ -135,7 +135,7 @@ def test_by_hand():
         match="at is 0.15, which is no budget of all runs: choose one of 26/255, 51/255",
     ):
         summarise(hand(A, B), "f", eps=0.15)
-    assert [m.model for m in summarise([*hand(A), *hand(B, run="s")], "f").models] == [
+    assert [m.name for m in summarise([*hand(A), *hand(B, run="s")], "f").models] == [
         "r: a",
         "s: a",
     ]
@@ -194,7 +194,7 @@ def test_runs_are_compared_opened_and_written_again(runs, tmp_path, capsys):
     words = ["compare", str(runs / "near"), str(runs / "far"), "--out", str(tmp_path / "s")]
     assert cli([*words, "--json"]) == 0
     answer = Comparison.model_validate(json.loads(capsys.readouterr().out))
-    assert [model.model for model in answer.models] == ["near", "far"]
+    assert [model.name for model in answer.models] == ["near", "far"]
     assert [rate.k for rate in answer.models[0].robust] == [5, 4, 3]
     assert cli(words) == 2 and "holds a comparison: add --resume" in capsys.readouterr().err
     assert brinell.open(tmp_path / "s") == answer

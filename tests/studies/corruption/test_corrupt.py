@@ -82,7 +82,7 @@ TWO = {
 
 def test_corruption_errors_by_hand():
     result = summarise(corruption(TWO))
-    net, ref = result.per_model
+    net, ref = result.models
     # Fog: (1 + 2) / (2 + 3); snow: (0 + 1) / (1 + 2).
     assert [kind.ce.value for kind in net.kinds] == pytest.approx([3 / 5, 1 / 3])
     assert net.mce.value == pytest.approx((3 / 5 + 1 / 3) / 2)
@@ -97,9 +97,7 @@ def test_corruption_errors_by_hand():
 
 def test_a_perfect_reference():
     result = summarise(corruption({"net": TWO["net"], "ref": answers([], [0], [1], [], [])}))
-    assert (
-        result.per_model[0].mce.value is None and result.per_model[0].kinds[0].ce.value is not None
-    )
+    assert result.models[0].mce.value is None and result.models[0].kinds[0].ce.value is not None
     assert any("are undefined; choose another reference" in note for note in result.notes)
     assert not any("of the 15 published kinds" in note for note in result.notes)
     assert "–" in page(result)
@@ -107,7 +105,7 @@ def test_a_perfect_reference():
 
 def test_without_a_reference():
     result = summarise(corruption(TWO, reference=None))
-    assert result.per_model[0].mce.value is None and "mCE" not in page(result)
+    assert result.models[0].mce.value is None and "mCE" not in page(result)
 
 
 def test_kinds_beyond_the_fifteen_are_in_no_mean():
@@ -118,7 +116,7 @@ def test_kinds_beyond_the_fifteen_are_in_no_mean():
         }
         for name, cells in TWO.items()
     }
-    assert summarise(corruption(extra, kinds=("published-fog", "published-saturate"))).per_model[
+    assert summarise(corruption(extra, kinds=("published-fog", "published-saturate"))).models[
         0
     ].mce.value == pytest.approx(3 / 5)
 
@@ -129,8 +127,8 @@ def test_a_corruption_that_changes_nothing_is_in_no_mean():
             summarise(corruption(TWO, idle_kinds=(idle_kind,))),
             {"published-fog": 1, "published-snow": 0}[idle_kind],
         )
-        reference = summarise(corruption(TWO)).per_model[0]
-        net = result.per_model[0]
+        reference = summarise(corruption(TWO)).models[0]
+        net = result.models[0]
         assert [kind.active for kind in net.kinds] == [only == 0, only == 1]
         assert (
             net.accuracy == reference.kinds[only].accuracy
@@ -190,8 +188,8 @@ def test_the_command(corruption_folder, root, tmp_path, capsys):
     assert cli([*words, "--out", str(tmp_path / "d"), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     jsonschema.validate(answer, json.loads((root / "docs/schema/corrupt.json").read_text()))
-    assert "mce" in answer["per_model"][0] and {"value", "low", "high", "n", "k"} <= set(
-        answer["per_model"][0]["kinds"][0]["levels"][0]
+    assert "mce" in answer["models"][0] and {"value", "low", "high", "n", "k"} <= set(
+        answer["models"][0]["kinds"][0]["levels"][0]
     )
 
 
@@ -201,17 +199,17 @@ def test_the_page_shows_the_kinds_that_cost_most_first(corruption_folder):
     """
     stored = STUDY.table().read(corruption_folder)
     result = brinell.open(corruption_folder)
-    accuracies = {kind.kind: kind.accuracy for kind in result.per_model[0].kinds if kind.active}
+    accuracies = {kind.kind: kind.accuracy for kind in result.models[0].kinds if kind.active}
     captions = [example.caption.partition(",")[0] for example in result.report().blocks[1].examples]
     assert captions == [result.label(kind) for kind in sorted(accuracies, key=accuracies.get)]
     for number, kind in enumerate(result.facts.kinds):
         arrays = read_arrays(corruption_folder / example_path(number))
         rows = stored.rows
-        mask = (rows.model == result.models[0]) & (rows.kind == kind) & (rows.severity == 5)
+        mask = (rows.model == result.names[0]) & (rows.kind == kind) & (rows.severity == 5)
         position = int(np.flatnonzero(rows.sample_id[mask] == arrays["sample"][0])[0])
         length = np.linalg.norm(arrays["corrupted"].astype(float) - arrays["clean"])
         assert rows.l2[mask][position] == pytest.approx(length, rel=1e-5)
-        clean = (rows.model == result.models[0]) & (rows.kind == CLEAN)
+        clean = (rows.model == result.names[0]) & (rows.kind == CLEAN)
         losses = (rows.pred[clean] == rows.label[clean]) & (rows.pred[mask] != rows.label[mask])
         assert losses[position] or not losses.any()
         assert arrays["classes"].tolist() == [

@@ -44,7 +44,7 @@ def test_classes_are_those_of_every_study(folders, tmp_path):
         assert row["drop"].value == c.total_drop
     for band in certify.per_class:
         assert by_name[band.name]["proven at 6/255"] == band.certified[-1]
-    (model,) = [entry for entry in corrupt.per_model if entry.model == audit.models[0].model]
+    (model,) = [entry for entry in corrupt.models if entry.name == audit.models[0].name]
     for loss in model.per_class:
         assert by_name[loss.name]["corrupted"].value == loss.accuracy
     for budget in epsilon.norms[0].per_class:

@@ -376,7 +376,7 @@ def test_a_model_of_labels_alone_is_a_target_and_no_source(tmp_path):
     result = brinell.transfer(
         "near", model=[near_model(), labels_only], data=(X, Y), eps=0.1, out=tmp_path / "u"
     )
-    assert result.models == ["near", "labels"] and len(result.cells) == 2
+    assert result.names == ["near", "labels"] and len(result.cells) == 2
 
 
 def test_a_source_without_rows_has_no_figures(tmp_path):

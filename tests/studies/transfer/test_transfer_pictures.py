@@ -104,7 +104,7 @@ def test_inputs_harm_a_copy_as_much_and_a_network_that_looks_elsewhere_not_at_al
             == value(result, source, "Elsewhere", "mean IoU")
             == 1
         )
-    assert all(value(result, None, model) == 1 for model in result.models)
+    assert all(value(result, None, model) == 1 for model in result.names)
     assert value(result, "Elsewhere", "Elsewhere") == 1
     assert [cell.white_box for cell in result.cells] == [False] * 3 + [
         True,

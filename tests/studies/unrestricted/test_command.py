@@ -205,7 +205,7 @@ def test_judges_contest_and_models_stand_side_by_side(generator, tmp_path):
     assert any(row["outcome"] == Outcome.UNCLEAR for row in rows)
     assert cli(words(generator, tmp_path / "b", "--model", "digits-cnn", "--model", spec)) == 0
     both = brinell.open(tmp_path / "b")
-    assert both.attempts == 30 and both.models == ["digits-cnn", "judge"]
+    assert both.attempts == 30 and both.names == ["digits-cnn", "judge"]
 
 
 BAD_REQUESTS = [

@@ -47,12 +47,12 @@ def _worked(stage: StageResult) -> bool:
 
 def _labelled(has_column: bool, model: ModelResult, stage: StageResult) -> list[Cell]:
     """The first cells of a row: the model where there are several, and the attack."""
-    return [*[model.model] * has_column, Detail(stage.label, stage.kept_to)]
+    return [*[model.name] * has_column, Detail(stage.label, stage.kept_to)]
 
 
 def _openings(has_column: bool, model: ModelResult, stage: StageResult, eps: str) -> list[str]:
     """The samples that the first cells of a row open: those that the attack broke."""
-    own = {"model": model.model} if has_column else {}
+    own = {"model": model.name} if has_column else {}
     return [where(**own, attack=stage.attack, eps=eps)] * (2 + has_column)
 
 
@@ -175,7 +175,7 @@ def _query_curves(models: Sequence[ModelResult]) -> Block:
         decades = [10**power for power in range(len(str(limit)))]
         figures.append(
             Curve(
-                title=model.model if len(models) > 1 else QUERY_CURVES,
+                title=model.name if len(models) > 1 else QUERY_CURVES,
                 series=series,
                 ticks=[(float(queries), whole(queries)) for queries in decades],
                 axis="queries of a sample",

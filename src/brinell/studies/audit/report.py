@@ -69,7 +69,7 @@ def report(run: Run, records: Records, result: AuditResult, maps: Maps) -> v.Rep
     """The report of a run; `maps` finds saliency maps for the pictures of its samples."""
     audit = AuditReport(run, records, result)
     manifest, first = run.manifest, result.models[0]
-    name = f"{len(result.models)} models" if audit.several else first.model
+    name = f"{len(result.models)} models" if audit.several else first.name
     region = manifest["data"]["domain"].get("region")
     facts = [
         counted(result.n, "sample") + SELECTIONS.get(manifest["data"].get("select", ""), ""),
@@ -134,7 +134,7 @@ class AuditReport:
     @cached_property
     def cells(self) -> list[Grid]:
         """The states of each model."""
-        return [grid(self.records, self.run.manifest, model.model) for model in self.result.models]
+        return [grid(self.records, self.run.manifest, model.name) for model in self.result.models]
 
     @cached_property
     def robust(self) -> list[Any]:
@@ -169,7 +169,7 @@ class AuditReport:
 
     def labelled(self, model: ModelResult, *cells: v.Cell) -> list[v.Cell]:
         """A row of a table; it begins with the model where there are several."""
-        return [*([model.model] if self.several else []), *cells]
+        return [*([model.name] if self.several else []), *cells]
 
     def columns(self, *names: str) -> list[str]:
         """The columns of a table of such rows."""
@@ -179,7 +179,7 @@ class AuditReport:
         """The samples that the cells of a row of a model open: its name, the clean inputs, and each
         budget.
         """
-        own = ({"model": model.model} if self.several else {}) | choice
+        own = ({"model": model.name} if self.several else {}) | choice
         budgets = [where(**own, eps=text) for text in self.texts]
         name = where(**own)
         return [*[name] * self.several, name, where(**own, outcome="wrong"), *budgets]
@@ -221,7 +221,7 @@ class AuditReport:
             failing = [
                 model for model in models if any(check.passed is False for check in model.checks)
             ]
-            yield from [f"{model.model}: {model.caveat}." for model in failing] or [
+            yield from [f"{model.name}: {model.caveat}." for model in failing] or [
                 "No check failed on any model."
             ]
         else:
@@ -233,7 +233,7 @@ class AuditReport:
         """Qualifications."""
         manifest, first = self.run.manifest, self.first
         for model in self.result.models:
-            yield from self._notes_on(model, f"{model.model}: " if self.several else "")
+            yield from self._notes_on(model, f"{model.name}: " if self.several else "")
         if recommended := manifest.get("recommended"):
             least, median, most = (short(recommended[name]) for name in ("least", "median", "most"))
             origin = (
@@ -310,7 +310,7 @@ class AuditReport:
         below.
         """
         first, proven = self.first, self.first.certified
-        names = ["attacked"] if proven else [model.model for model in self.result.models]
+        names = ["attacked"] if proven else [model.name for model in self.result.models]
         lines = [(model.clean_accuracy, model.robust_accuracy) for model in self.result.models]
         if proven:
             names, lines = [*names, "proven"], [*lines, (first.clean_accuracy, proven)]
@@ -348,7 +348,7 @@ class AuditReport:
             outcomes = [check.passed for check in model.checks]
             rows.append(
                 [
-                    model.model,
+                    model.name,
                     model.clean_accuracy,
                     *rates,
                     None
@@ -356,7 +356,7 @@ class AuditReport:
                     else " to ".join(map(str, sorted({place.low, place.high}))),
                     lost[0] if lost else f"beyond {model.eps_text[-1]}",
                     "/".join(str(outcomes.count(state)) for state in (True, False, None)),
-                    self.parameters.get(model.model),
+                    self.parameters.get(model.name),
                     v.Seconds(sum(stage.seconds for stage in model.stages)),
                 ]
             )
@@ -387,7 +387,7 @@ class AuditReport:
         `CORRELATED` models.
         """
         pairs = [
-            (self.parameters[model.model], model.robust_accuracy[self.at].value)
+            (self.parameters[model.name], model.robust_accuracy[self.at].value)
             for model in self.result.models
         ]
         known = [(size, value) for size, value in pairs if size is not None and value is not None]
@@ -504,7 +504,7 @@ class AuditReport:
             )
 
         if self.several:
-            names = [model.model for model in models]
+            names = [model.name for model in models]
             rows = []
             for index in weakest:
                 entries = [by_class[index].get(number) for number in range(len(models))]

@@ -48,7 +48,7 @@ class Audit(ReportedResult, AuditResult):
 
     page = PAGE
     printed: ClassVar[dict[str, str]] = {
-        "audit": "brinell.analysis.results:PrintedAudit",
+        "audit": "brinell.analysis.results:AuditResult",
         "plan": "dry_run:PlanResult",
     }
 
@@ -119,7 +119,7 @@ class Audit(ReportedResult, AuditResult):
         """Failed checks and warnings of a run, one line each."""
         return list(
             dict.fromkeys(
-                f"{model.model}: {warning.text}"
+                f"{model.name}: {warning.text}"
                 for model in self.models
                 for warning in model.warnings
             )
@@ -209,7 +209,7 @@ class Audit(ReportedResult, AuditResult):
         return self._run
 
     def _index(self, model: str | None) -> int:
-        names = [str(entry.model) for entry in self.models]
+        names = [str(entry.name) for entry in self.models]
         if model is None and len(names) > 1:
             raise RequestError(f"the run has several models: name one of {', '.join(names)}")
         if model is not None and model not in names:

@@ -121,7 +121,7 @@ class BenchmarkResult(FolderResult):
 
     def report(self) -> Report:
         """The report of the page, the terminal, the data card and the CSV files."""
-        facts, (model,), successes = self.facts, self.models, self.outcomes[Outcome.REACHED]
+        facts, (model,), successes = self.facts, self.names, self.outcomes[Outcome.REACHED]
         outcomes = [
             (name.replace("_", " "), count) for name, count in self.outcomes.items() if count
         ]

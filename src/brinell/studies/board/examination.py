@@ -84,7 +84,7 @@ def _examine(path: Path, level: str, trust: Path | None) -> list[Figures]:
 
 
 def _of_model(run: Run, records: Records, model: ModelResult, known: dict[str, Any]) -> Figures:
-    manifest, cells = run.manifest, grid(records, run.manifest, model.model)
+    manifest, cells = run.manifest, grid(records, run.manifest, model.name)
     above = cells.eps > 0
     states = np.column_stack([cells.clean, worst_case(cells)[:, above]])
     index = np.flatnonzero(above).tolist()
@@ -92,10 +92,8 @@ def _of_model(run: Run, records: Records, model: ModelResult, known: dict[str, A
 
     return Figures(
         **known,
-        model=model.model,
-        digest=next(
-            entry["digest"] for entry in manifest["models"] if entry["name"] == model.model
-        ),
+        model=model.name,
+        digest=next(entry["digest"] for entry in manifest["models"] if entry["name"] == model.name),
         data=manifest["data"]["name"],
         data_digest=manifest["data"]["digest"],
         distance=model.distance,

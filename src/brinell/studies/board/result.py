@@ -52,11 +52,11 @@ class BoardResult(ReportedResult):
     """The folder of the site."""
     title: str
     """The title of the site."""
-    models: int
+    model_count: int
     """Models that are shown."""
-    tasks: int
+    task_count: int
     """Tasks that are shown."""
-    folders: int
+    folder_count: int
     """Folders that are shown."""
     verified: int
     """Folders among them that were repeated with their model and data."""
@@ -70,12 +70,12 @@ class BoardResult(ReportedResult):
 
     def report(self) -> Report:
         """The verified and the refused folders: the terminal, and the frame of the first page."""
-        claims = self.folders - self.verified
+        claims = self.folder_count - self.verified
         return Report(
             verb="board",
             title=self.title,
-            subject=f"{counted(self.models, 'model')} in {counted(self.tasks, 'task')} "
-            f"from {counted(self.folders, 'folder')}",
+            subject=f"{counted(self.model_count, 'model')} in {counted(self.task_count, 'task')} "
+            f"from {counted(self.folder_count, 'folder')}",
             sentences=[
                 f"Folders: {self.verified} repeated with model and data, {claims} "
                 f"claimed, {len(self.refused)} refused.",

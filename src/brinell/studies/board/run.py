@@ -71,9 +71,9 @@ def write_site(
     result = BoardResult(
         folder=str(site),
         title=title,
-        models=len({folder.digest for folder in figures}),
-        tasks=len(tasks),
-        folders=len({folder.run for folder in figures}),
+        model_count=len({folder.digest for folder in figures}),
+        task_count=len(tasks),
+        folder_count=len({folder.run for folder in figures}),
         verified=len({folder.run for folder in figures if folder.verified}),
         refused=sorted(refusals, key=lambda refusal: refusal.run),
     )

@@ -120,7 +120,7 @@ class CertifyResult(FolderResult, Band):
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
-        (model,) = self.models
+        (model,) = self.names
         texts, norm = self.facts.eps_text, distance(self.distance)
         asked: dict[float | None, Any] = dict(zip(self.facts.eps, texts, strict=True))
         middle = min(
@@ -219,7 +219,7 @@ class CertifyResult(FolderResult, Band):
         if low.value is None:
             yield "No sample could be judged."
         elif not self.robust:
-            (model,), middle = self.models, len(self.certified) // 2
+            (model,), middle = self.names, len(self.certified) // 2
             yield (
                 f"{model[0].upper()}{model[1:]} is right on "
                 f"{percent(self.clean.value)} of {counted(self.n, 'sample')}, and "

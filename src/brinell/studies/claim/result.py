@@ -107,7 +107,7 @@ class ClaimResult(ReportedResult, ClaimingResult):
 
         return Report(
             verb="claim",
-            title=f"What was shown of {result.model}, and what was not",
+            title=f"What was shown of {result.name}, and what was not",
             subject=f"{self.data.name}, {counted(result.n, 'sample')}; {self._threat}",
             sentences=list(self._sentences()),
             notes=list(self._notes()),
@@ -179,12 +179,12 @@ class ClaimResult(ReportedResult, ClaimingResult):
     def _published_tables(self) -> Iterator[Table]:
         if self.published is not None:
             result = self.result
-            yield place_table(self.published, result.model, result.clean_accuracy, self.robust)
+            yield place_table(self.published, result.name, result.clean_accuracy, self.robust)
 
     def _sentences(self) -> Iterator[str]:
         result = self.result
         yield (
-            f"{result.model} classifies {percent(result.clean_accuracy.value)} of "
+            f"{result.name} classifies {percent(result.clean_accuracy.value)} of "
             f"{counted(result.n, 'sample')} of "
             f"{self.data.name} correctly, and at most "
             f"{percent(self.robust.value)} under attack ({result.attacks}) within "
@@ -378,7 +378,7 @@ def summarise(
         digest: digest of the run's manifest.
         repeat: the command that repeats the run.
     """
-    facts = next(entry for entry in manifest["models"] if entry["name"] == result.model)
+    facts = next(entry for entry in manifest["models"] if entry["name"] == result.name)
     data = DataFacts.model_validate(manifest["data"])
     published = None
     if request.against is not None:

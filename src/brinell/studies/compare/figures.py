@@ -24,7 +24,7 @@ count in an order of classes."""
 class ComparedModel(Result):
     """One model on the common samples."""
 
-    model: str
+    name: str
     """Name of the model, preceded by its run if two runs share it."""
     run: str
     """The run folder."""
@@ -82,7 +82,7 @@ def models_of(common: Common, standing: Standing, position: int) -> list[Compare
         ]
         models.append(
             ComparedModel(
-                model=standing.names[index],
+                name=standing.names[index],
                 run=side.run,
                 architecture=facts.get("architecture"),
                 parameters=facts.get("parameters"),

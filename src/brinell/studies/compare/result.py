@@ -97,8 +97,8 @@ class Comparison(ReportedResult, ClaimingResult):
         text, axis, two = self.eps_text[self.at], distance(self.distance), len(self.models) == 2
         baseline, *rivals = self.models
         count = len(self.pairs)
-        changes = [_points(pair, self.at, count) for pair in self.pairs if pair.b == baseline.model]
-        p_values = [PValue(pair.p_holm[self.at]) for pair in self.pairs if pair.b == baseline.model]
+        changes = [_points(pair, self.at, count) for pair in self.pairs if pair.b == baseline.name]
+        p_values = [PValue(pair.p_holm[self.at]) for pair in self.pairs if pair.b == baseline.name]
         order = sorted(
             range(len(self.classes)),
             key=lambda index: (self.classes[index].mean_drop or 0.0, index),
@@ -122,7 +122,7 @@ class Comparison(ReportedResult, ClaimingResult):
                     title="Robust accuracy over the budgets",
                     series=[
                         Series(
-                            name=m.model,
+                            name=m.name,
                             points=[
                                 (0.0, m.clean),
                                 *((rate.eps, rate) for rate in m.robust if rate.eps > 0),
@@ -139,12 +139,12 @@ class Comparison(ReportedResult, ClaimingResult):
                     title="The models",
                     columns=("model", "clean", f"robust at {text}", "rank", "change, points", "p"),
                     rows=[
-                        (model.model, model.clean, model.robust[self.at], model.rank, change, p)
+                        (model.name, model.clean, model.robust[self.at], model.rank, change, p)
                         for model, change, p in zip(
                             self.models, [None, *changes], [None, *p_values], strict=True
                         )
                     ],
-                    text=f"Changes are from {baseline.model}, which was named first. "
+                    text=f"Changes are from {baseline.name}, which was named first. "
                     "Intervals of ranks hold together with "
                     "95 %; they and p are by McNemar's test, corrected for all pairs, and so are the "
                     "intervals of changes.",
@@ -156,7 +156,7 @@ class Comparison(ReportedResult, ClaimingResult):
                     columns=(
                         "class",
                         "samples",
-                        *(m.model for m in self.models),
+                        *(m.name for m in self.models),
                         *["change, points"] * two,
                         "mean drop, points",
                         "rank",
@@ -225,7 +225,7 @@ class Comparison(ReportedResult, ClaimingResult):
                     title="Every class at every budget",
                     columns=("model", "class", "name", "eps", "robust", "drop"),
                     rows=[
-                        (model.model, c.class_, c.name, rate.eps, rate, drop)
+                        (model.name, c.class_, c.name, rate.eps, rate, drop)
                         for model in self.models
                         for c in model.per_class
                         for rate, drop in zip(c.robust, c.drop, strict=True)
@@ -237,7 +237,7 @@ class Comparison(ReportedResult, ClaimingResult):
             notes=[Note("comparison", "note", note) for note in self.notes],
             provenance=[
                 (
-                    m.model,
+                    m.name,
                     [m.run, m.architecture, m.parameters and counted(m.parameters, "parameter")],
                 )
                 for m in self.models
@@ -330,9 +330,9 @@ def _notes(sides: Sequence[Side], models: Sequence[ComparedModel], position: int
     texts: dict[str, list[str]] = {}
     for side, model in zip(sides, models, strict=True):
         if text := caveat(checks_of(side.records, side.manifest, side.model)):
-            texts.setdefault(text, []).append(model.model)
+            texts.setdefault(text, []).append(model.name)
     yield from (f"{text}, for {listed(names)}" for text, names in texts.items())
-    broken = [model.model for model in models if not model.robust[position].k]
+    broken = [model.name for model in models if not model.robust[position].k]
     if 0 < len(broken) < len(models):
         yield (
             f"no sample is robust on {listed(broken)}: the drops of its classes are "

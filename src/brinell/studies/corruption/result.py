@@ -46,7 +46,7 @@ from brinell.reports.values import (
 from brinell.store.files import read_arrays
 from brinell.store.table import Folder
 from brinell.studies.corruption import CorruptRequest
-from brinell.studies.result import FolderResult
+from brinell.studies.result import FolderResult, NamedModel
 
 CLEAN = "clean"
 PUBLISHED = "published-"
@@ -151,11 +151,9 @@ class ClassLoss(OfClass):
     """Mean accuracy over severities of the corruptions that change a sample."""
 
 
-class CorruptModel(Result):
+class CorruptModel(NamedModel):
     """One model."""
 
-    model: str
-    """Name."""
     clean: Rate
     """Accuracy on the clean inputs."""
     accuracy: float | None
@@ -177,14 +175,14 @@ class CorruptResult(FolderResult):
     facts: CorruptFacts
     n: int
     """Number of samples."""
-    per_model: list[CorruptModel]
+    models: Sequence[CorruptModel]
     """The models."""
     notes: list[str]
     """Notes on undefined figures and limits of comparisons."""
 
     def class_columns(self, model: str) -> Mapping[str, Mapping[str, Cell]]:
         """Mean accuracy over the corruptions."""
-        figures = next(entry for entry in self.per_model if entry.model == model)
+        figures = next(entry for entry in self.models if entry.name == model)
         return {"corrupted": {c.name: Percent(c.accuracy) for c in figures.per_class}}
 
     def report(self) -> Report:
@@ -193,19 +191,19 @@ class CorruptResult(FolderResult):
             self.request.reference,
             [str(severity) for severity in self.facts.severities],
         )
-        first, several = self.per_model[0], len(self.per_model) > 1
-        subject = f"{counted(self.n, 'sample')}, {counted(len(self.per_model), 'model')}"
+        first, several = self.models[0], len(self.models) > 1
+        subject = f"{counted(self.n, 'sample')}, {counted(len(self.models), 'model')}"
         models = Table(
             title="The models",
             columns=("model", "clean", "corrupted, mean", *(["mCE"] if reference else [])),
             rows=[
                 (
-                    m.model,
+                    m.name,
                     m.clean,
                     Percent(m.accuracy),
                     *([_in_percent(m.mce)] if reference else []),
                 )
-                for m in self.per_model
+                for m in self.models
             ],
             text=MCE if reference else "",
             name="models",
@@ -214,8 +212,8 @@ class CorruptResult(FolderResult):
         )
 
         classes = [
-            (m.model, c.name, c.n, c.clean, Percent(c.accuracy))
-            for m in self.per_model
+            (m.name, c.name, c.n, c.clean, Percent(c.accuracy))
+            for m in self.models
             for c in m.per_class
         ]
 
@@ -223,11 +221,11 @@ class CorruptResult(FolderResult):
             verb="corrupt",
             title=f"What corruptions cost on {self.data}",
             subject=subject + (f", reference {reference}" if reference else ""),
-            sentences=[sentence for model in self.per_model for sentence in self._sentences(model)],
+            sentences=[sentence for model in self.models for sentence in self._sentences(model)],
             blocks=[
                 models,
                 self._gallery(first, severities[-1]),
-                *(self._kinds(number, severities) for number in range(len(self.per_model))),
+                *(self._kinds(number, severities) for number in range(len(self.models))),
                 Table(
                     title="Class by class",
                     columns=("model", "class", "samples", "clean", "corrupted, mean"),
@@ -250,8 +248,8 @@ class CorruptResult(FolderResult):
         and least.
         """
         clean, corrupted, mce = percent(model.clean.value), percent(model.accuracy), model.mce
-        text = f"{model.model}: {clean} on clean inputs, {corrupted} under corruption on average"
-        if mce.value is not None and model.model != self.request.reference:
+        text = f"{model.name}: {clean} on clean inputs, {corrupted} under corruption on average"
+        if mce.value is not None and model.name != self.request.reference:
             ends = (
                 "no interval"
                 if mce.low is None or mce.high is None
@@ -264,7 +262,7 @@ class CorruptResult(FolderResult):
 
         yield f"{text}."
         for entry in model.statements:
-            yield f"{model.model}: {sentence(entry)}"
+            yield f"{model.name}: {sentence(entry)}"
 
     def label(self, kind: str) -> str:
         """The name of a corruption on the page: without its suite, where all are published ones."""
@@ -272,7 +270,7 @@ class CorruptResult(FolderResult):
 
     def _kinds(self, number: int, severities: Sequence[str]) -> Table:
         """Accuracy of a model by kind and severity."""
-        model, with_ce = self.per_model[number], self.request.reference is not None
+        model, with_ce = self.models[number], self.request.reference is not None
         rows = [
             (
                 self.label(kind.kind)
@@ -286,7 +284,7 @@ class CorruptResult(FolderResult):
         ]
 
         return Table(
-            title=f"{model.model}: accuracy, kind by severity",
+            title=f"{model.name}: accuracy, kind by severity",
             columns=("kind", *severities, "mean", *(["CE"] if with_ce else [])),
             rows=rows,
             name=f"kinds-{number + 1}",
@@ -310,7 +308,7 @@ class CorruptResult(FolderResult):
 
         text = (
             f"One sample of each kind at severity {severity}, the kinds that cost "
-            f"{model.model} most first: where there is one, "
+            f"{model.name} most first: where there is one, "
             "a sample that it gets right only without the corruption."
         )
 
@@ -380,15 +378,14 @@ def _positions(names: Sequence[str], column: Array) -> Array:
 def summarise(folder: Folder[Answers]) -> CorruptResult:
     """Figures of a folder from its rows."""
     head, facts, reference = folder.head(), folder.facts, folder.request.reference
-    errors = _Errors(head["models"], facts, folder.rows)
+    errors = _Errors(folder.models, facts, folder.rows)
     base = None if reference is None else errors.models.index(reference)
     models = [_model(errors, number, base, head["classes"]) for number in range(len(errors.models))]
     claim, n = "corruption can be shown to cost more than another", errors.clean.shape[1]
     short = shortfall(claim, pairs(len(errors.active)), "samples", n, smallest_mean)
     return CorruptResult(
-        **head,
+        **{**head, "models": models},
         n=n,
-        per_model=models,
         notes=[*_notes(errors, base), *([short] if short else [])],
     )
 
@@ -443,7 +440,7 @@ def _model(errors: _Errors, number: int, base: int | None, names: list[str]) -> 
     active = [short_name(errors.kinds[i], errors.kinds) for i in errors.active]
 
     return CorruptModel(
-        model=errors.models[number],
+        name=errors.models[number],
         clean=rate(int((~clean).sum()), len(clean)),
         accuracy=float(1 - errors.wrong[number, errors.active].mean()) if errors.active else None,
         statements=extreme_means(ordered, active, "accuracy under corruption", len(clean))[::-1],

@@ -192,7 +192,7 @@ class ExplainResult(FolderResult):
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
-        (model,) = self.models
+        (model,) = self.names
         related = f"{self.groups} groups of related samples" if self.groups != self.n else ""
         left_out = ", ".join(f"{count} {reason}" for reason, count in self.facts.left_out.items())
         parts = (

@@ -66,7 +66,7 @@ def hub_entry(result: ModelResult, manifest: Mapping[str, Any]) -> tuple[str, st
         missing.append(f"the entries do not say: {result.caveat}")
 
     return (
-        f".eval_results/{result.model.replace('/', '-')}.yaml",
+        f".eval_results/{result.name.replace('/', '-')}.yaml",
         "\n".join(lines) + "\n",
         tuple(missing),
     )
@@ -101,7 +101,7 @@ def robustbench_entry(
         name,
     )
     facts: Mapping[str, Any] = next(
-        model for model in manifest["models"] if model["name"] == result.model
+        model for model in manifest["models"] if model["name"] == result.name
     )
     standard = (
         tuple(stage["name"] for stage in manifest["stages"]) == CASCADES["standard"]

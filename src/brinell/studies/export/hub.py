@@ -35,7 +35,7 @@ def files_of(
         path, text, missing = hub_entry(model, manifest)
         field = field_of(model, manifest)
         files[path] = text
-        files[f"{FIELDS}/{model.model.replace('/', '-')}.json"] = (
+        files[f"{FIELDS}/{model.name.replace('/', '-')}.json"] = (
             json.dumps(field.payload(), indent=1, ensure_ascii=False) + "\n"
         )
         notes += missing

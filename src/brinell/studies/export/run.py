@@ -102,7 +102,7 @@ def _files(request: ExportRequest) -> tuple[dict[str, str], list[str]]:
     notes: list[str] = []
     for model in result.models:
         path, files[path], missing = robustbench_entry(model, run.manifest)
-        notes += [f"{model.model}: {note}" if len(result.models) > 1 else note for note in missing]
+        notes += [f"{model.name}: {note}" if len(result.models) > 1 else note for note in missing]
     return files, notes
 
 

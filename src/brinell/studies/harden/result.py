@@ -227,7 +227,7 @@ class HardenResult(FolderResult):
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
         (model,), facts, train, texts = (
-            self.models,
+            self.names,
             self.facts,
             self.facts.train,
             self.after.eps_text,

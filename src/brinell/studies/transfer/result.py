@@ -129,7 +129,7 @@ class TransferResult(FolderResult):
 def summarise(folder: Folder[Answers]) -> TransferResult:
     """Figures of a folder from its rows."""
     head, facts = folder.head(), folder.facts
-    models = head["models"]
+    models = folder.models
     answers = {source.name: _by_model(folder.rows, source.name, models) for source in facts.sources}
     cells = [
         _cell(source, model, answers[source.name]) for source in facts.sources for model in models
@@ -370,8 +370,7 @@ def _notes(facts: Sequence[SourceFacts], sources: Sequence[SourceResult]) -> Ite
 
 def _matrices(result: TransferResult) -> list[Table]:
     heads = [
-        f"{model} (hardened)" if model in result.facts.hardened else model
-        for model in result.models
+        f"{model} (hardened)" if model in result.facts.hardened else model for model in result.names
     ]
     of_source = {
         source.name: [cell for cell in result.cells if cell.source == source.name]
@@ -379,7 +378,7 @@ def _matrices(result: TransferResult) -> list[Table]:
     }
     hardened = " Hardened: its weights are of a folder of brinell harden."
     white_box = "White-box cells: the examples were made on this model." + hardened * (
-        heads != result.models
+        heads != result.names
     )
 
     opens = [

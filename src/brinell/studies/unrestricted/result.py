@@ -227,7 +227,7 @@ class UnrestrictedResult(FolderResult):
         """The report of the page, the terminal and the CSV files."""
         return Report(
             verb="unrestricted",
-            title=f"Generated inputs against {listed(self.models)}",
+            title=f"Generated inputs against {listed(self.names)}",
             subject=f"{counted(self.attempts, 'attempt')}; distances to {self.data}; judges: "
             f"{', '.join(self.facts.judges) or 'none'}",
             sentences=list(sentences(self)),
@@ -259,7 +259,7 @@ def summarise(folder: Folder[Answers]) -> UnrestrictedResult:
 
     results = [
         _variant(table, witnesses, head["classes"], model, variant)
-        for model in head["models"]
+        for model in folder.models
         for variant in variants(folder.request)
     ]
     warnings = list(_warnings(folder.facts, results))

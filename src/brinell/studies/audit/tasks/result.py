@@ -217,7 +217,7 @@ class PicturesResult(FolderResult):
         tables = (self._class_table(), self._stage_table(), self._picture_table())
         return Report(
             verb="audit",
-            title=f"{self.models[0]} on {self.data}",
+            title=f"{self.names[0]} on {self.data}",
             subject=f"{counted(self.n, self._words.sample)}, {distance(self.request.norm)}, "
             f"{self.facts.criterion}, {listed(list(self.request.attack))}",
             sentences=list(self._sentences()),

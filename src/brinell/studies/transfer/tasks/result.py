@@ -124,13 +124,13 @@ class TaskTransferResult(FolderResult):
                 found_on = source or "no attack"
                 if aim in words.errors:
                     found_on = f"{source}, {aim}"
-                effects = [cells[source, aim, model].figures[place] for model in self.models]
+                effects = [cells[source, aim, model].figures[place] for model in self.names]
                 title = words.errors.get(effect.quantity, effect.quantity)
                 rows.append((title, found_on, *(_detail(effect, words) for effect in effects)))
 
         return Table(
             title="Figures of each model on the inputs of each source",
-            columns=("figure", "found on", *self.models),
+            columns=("figure", "found on", *self.names),
             rows=rows,
             text="Below each figure: its interval and its change by the inputs, whose interval is "
             f"paired by {words.sample} (95 %, jackknife). Inputs are the worst ones of their "
@@ -172,7 +172,7 @@ def _detail(effect: Effect, words: TaskReport) -> Detail:
 def summarise(folder: Folder[TransferRows]) -> TaskTransferResult:
     """Figures of a folder from its rows."""
     rows, facts, head = folder.rows, folder.facts, folder.head()
-    models = head["models"]
+    models = folder.models
 
     def part(source: str, aim: str, model: str) -> Array:
         """The rows of a model on one set of inputs, by picture."""
