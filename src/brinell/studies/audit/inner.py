@@ -63,7 +63,7 @@ def with_inner(result: AuditResult, folder: Path) -> AuditResult:
         measured = DETECTORS.open(inner).detectors
         models = [
             model.model_copy(
-                update={"detectors": [entry for entry in measured if entry.model == model.model]}
+                update={"detectors": [entry for entry in measured if entry.model == model.name]}
             )
             for model in models
         ]

@@ -92,7 +92,7 @@ def report(run: Run, records: Records, result: AuditResult, maps: Maps) -> v.Rep
             audit.curve(),
             audit.models_table() if audit.several else audit.budgets_table(),
             *audit.class_tables(),
-            samples_block(run, records, [model.model for model in result.models], maps),
+            samples_block(run, records, [model.name for model in result.models], maps),
             *run_way(run, records),
             *attack_blocks(result.models, audit.at, audit.quantity),
             audit.checks_table(),
@@ -196,7 +196,7 @@ class AuditReport:
                 yield model_or_data(self.result.drops, first.eps_text[-1])
             yield from crossings
         else:
-            yield from (f"{model.model}: {model.verdict}" for model in models)
+            yield from (f"{model.name}: {model.verdict}" for model in models)
 
         if first.meaning is not None:
             yield f"{first.criterion} means that {first.meaning}."

@@ -162,7 +162,7 @@ class Audit(ReportedResult, AuditResult):
         limit = math.inf
         if eps is not None:
             limit = _rate_at(result.eps, result.eps, result.eps_text, eps) * (1 + 1e-6)
-        closest = run.closest(result.model, limit=limit, attack=attack)
+        closest = run.closest(result.name, limit=limit, attack=attack)
         inputs = run.inputs_of(closest)
         closest = rows.take(closest, np.isin(closest.sample_id, list(inputs)))
 

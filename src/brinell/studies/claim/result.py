@@ -305,7 +305,7 @@ class ClaimResult(ReportedResult, ClaimingResult):
             "metrics": metrics,
         }
 
-        text = json.dumps([{"name": self.result.model, "results": [results]}], indent=1).replace(
+        text = json.dumps([{"name": self.result.name, "results": [results]}], indent=1).replace(
             "<", "\\u003c"
         )
 

@@ -140,7 +140,7 @@ def robustbench_entry(
         missing.append(f"null because the run cannot know it: {', '.join(unknown)}; fill it in")
     if failed:
         missing.append(f"unreliable is true, since checks failed: {', '.join(failed)}")
-    path = f"{data}/{THREATS[result.distance]}/{result.model.replace('/', '-')}.json"
+    path = f"{data}/{THREATS[result.distance]}/{result.name.replace('/', '-')}.json"
 
     return path, json.dumps(fields, indent=2, ensure_ascii=False) + "\n", tuple(missing)
 
