@@ -60,7 +60,7 @@ def main() -> None:
                     for bound, label in zip(bounds, labels, strict=True)
                 ]
             )
-            draws[early] = np.array([method.first + bound.draws for bound in bounds])
+            draws[early] = np.array([bound.draws for bound in bounds])
 
         table.add(
             name,

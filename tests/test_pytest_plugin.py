@@ -117,11 +117,21 @@ def test_decided(brinell_audit, model):
 
 def test_undecidable(brinell_audit, model, data):
     brinell_audit(model, data, eps=0.1, clean=0.5, until_decided=True, {QUICK})
+
+def test_too_few(brinell_audit, model, data):
+    brinell_audit(model, data, eps=0.1, robust=0.8, until_decided=True, {QUICK})
+
+def test_open(brinell_audit, model):
+    x = np.array([[0.2, 0.2], [0.45, 0.2]], dtype="float32").repeat(20, axis=0)
+    y = np.zeros(40, dtype=int)
+    brinell_audit(model, (x, y), eps=0.1, robust=0.5, until_decided=True, {QUICK})
 """
     output, result = run_pytest(pytester, test, "-rf")
-    result.assert_outcomes(failed=2)
+    result.assert_outcomes(failed=4)
     assert "FAIL  robust accuracy" in output and "brinell-2" in output
     assert "until_decided=True needs robust" in output
+    assert "8 samples cannot decide whether robust accuracy reaches 0.8" in output
+    assert "OPEN  robust accuracy at eps 0.1: 20 of 40 samples" in output
 
 
 def test_listing_imports_neither_torch_nor_numpy(pytester, root):

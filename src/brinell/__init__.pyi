@@ -206,12 +206,22 @@ class _GateSettings(TypedDict, total=False):
     answers: str | None
     output: str | int | None
     trust: File | None
+    minutes: float | None
+    attack: str | Sequence[str]
+    baseline: Folder | None
+    max_drop: float | None
+    allow: str | Sequence[str]
+    without_checks: bool
+    norm: Norm
+    seed: int
+    device: Device
 
 def gate(
-    run: Folder, model: str | None = None, *, robust: float | None = None, worst_class: float | None = None,
-    clean: float | None = None, certified: float | None = None, unmet: float | None = None, eps: Eps | None = None,
-    baseline: Folder | None = None, max_drop: float | None = None, allow: str | Sequence[str] = (),
-    without_checks: bool = False, **settings: Unpack[_GateSettings],
+    run: Folder | None = None, model: AnyModel | None = None, data: Data | None = None, y: Labels | None = None, *,
+    robust: float | None = None, worst_class: float | None = None, clean: float | None = None,
+    certified: float | None = None, unmet: float | None = None, eps: Eps | None = None, until_decided: bool = False,
+    samples: int | str | None = None, out: File | None = None, progress: ProgressOption | None = None,
+    **settings: Unpack[_GateSettings],
 ) -> GateResult:
     """Test the lower end of each interval against thresholds, or a run against a baseline."""
 

@@ -16,7 +16,7 @@ import pytest
 
 CONDITIONS = ("robust", "worst_class", "clean", "baseline")
 """Keywords of which a test needs at least one."""
-OTHERS = ("max_drop", "allow", "without_checks")
+OTHERS = ("max_drop", "allow", "without_checks", "until_decided")
 """Keywords that are the gate's as well."""
 FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
 
@@ -27,8 +27,8 @@ def brinell_audit(tmp_path: Path) -> Callable[..., Any]:
 
     It takes what `brinell.audit` takes, and the conditions of `brinell.gate`: `robust`,
     `worst_class`, `clean`, `baseline`, `max_drop`, `allow`, `without_checks`. With
-    `until_decided=True` the audit ends once it is decided whether it reaches `robust`. It returns
-    the result of the audit.
+    `until_decided=True` the audit ends once it is decided whether it reaches `robust`; a test whose
+    samples leave it open fails, and says so. It returns the result of the audit.
     """
     numbers = count(1)
 
@@ -39,7 +39,7 @@ def brinell_audit(tmp_path: Path) -> Callable[..., Any]:
         }
         if all(conditions.get(name) is None for name in CONDITIONS):
             pytest.fail(f"brinell_audit needs a condition: {', '.join(CONDITIONS)}", pytrace=False)
-        if settings.pop("until_decided", False):
+        if conditions.get("until_decided"):
             if conditions.get("robust") is None:
                 pytest.fail("until_decided=True needs robust, a least value", pytrace=False)
             settings["until"] = f"robust:{conditions['robust']}"
@@ -67,7 +67,8 @@ def _audit(
             verdict = brinell.gate(result, **conditions)
     except brinell.BrinellError as error:
         pytest.fail(f"brinell: {error}", pytrace=False)
-    return result, [_python(line) for line in verdict.lines() if line.startswith("FAIL")]
+    lines = verdict.lines()
+    return result, [_python(line) for line in lines if line.startswith(("FAIL", "OPEN"))]
 
 
 def _python(line: str) -> str:

@@ -197,7 +197,12 @@ def test_who_is_refused(monkeypatch):
     assert all(error.exit_code == 2 for error in job.errors.values())
     assert len(job.warnings) == 3
     assert answers(RankPool(job.crew, {}), {"a": np.array([2.0])})["a"]["y"] == [4]
-    job.close()
+    # At its end rank 0 waits for none of them.
+    job.crew._size = 4
+    closing = threading.Thread(target=partial(job.crew.close, linger=600), daemon=True)
+    closing.start()
+    closing.join(60)
+    assert not closing.is_alive()
 
 
 def _keep_error(job, rank, serve):

@@ -7,8 +7,9 @@ from brinell.analysis.folder_result import Result
 from brinell.analysis.indicators import join_codes, not_made
 from brinell.analysis.judgements import change, lower_end
 from brinell.analysis.results import CheckResult, CompareResult, ModelResult, PairedRate, Rate
+from brinell.analysis.sequences import decide
 from brinell.analysis.statements import Statement, Subject, state
-from brinell.core.checks import WARNINGS, Code
+from brinell.core.checks import TIME_UP, WARNINGS, Code
 from brinell.core.errors import RequestError, option
 from brinell.core.suggestions import suggestion
 
@@ -26,6 +27,10 @@ WITHOUT_SAMPLES = "classes-without-samples"
 WARNING, COMPLETE, BASELINE = "no-warning-", "run-complete", "not-worse-than-the-baseline"
 """The beginning of the code of a check of the run, and the codes of conditions on completeness
 and on a baseline."""
+
+
+UNDECIDED = 4
+"""The exit code of a gate that neither passed nor failed."""
 
 
 class Check(Result):
@@ -68,6 +73,9 @@ class GateResult(Result):
     """The weakest and the strongest class at the budget, where the worst class was demanded."""
     weak: str | None = None
     """The attacks of the run, where they are weaker than `fast`; null otherwise."""
+    undecided: bool = False
+    """True if `until_decided` was asked for, and the samples so far leave it open whether robust
+    accuracy reaches its least value, while nothing else fails."""
 
     @property
     def failures(self) -> list[Check]:
@@ -94,7 +102,7 @@ class GateResult(Result):
         yield self._summary(len(missing))
         for check in self.failures:
             remedy = f"; {check.remedy}" if check.remedy else ""
-            yield f"FAIL  {check.name}: {check.text}{remedy}"
+            yield f"{'OPEN' if self.undecided else 'FAIL'}  {check.name}: {check.text}{remedy}"
         if verbose:
             return
 
@@ -107,7 +115,7 @@ class GateResult(Result):
 
     def _summary(self, missing: int) -> str:
         """The outcome in one line, with the number of checks that were not made."""
-        outcome = "passed" if self.passed else "failed"
+        outcome = "passed" if self.passed else "undecided" if self.undecided else "failed"
         count = f"{len(self.failures)} of {len(self.checks)}" if self.failures else len(self.checks)
         plural = "s" * (len(self.checks) != 1)
         allowed = f"; {missing} not made, which --without-checks allows" if missing else ""
@@ -116,8 +124,8 @@ class GateResult(Result):
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the command."""
-        return 0 if self.passed else 1
+        """The exit code of the command: 0 if the gate passes, 1 if it fails, 4 if it stays open."""
+        return UNDECIDED if self.undecided else int(not self.passed)
 
 
 def check_metrics(metrics: Collection[str], criterion: str | None, run: str = "the audit") -> None:
@@ -238,7 +246,7 @@ def _against_threshold(
     passed = low >= least
     verb = "reaches" if passed else "is below"
     text = (
-        f"{rate.k} of {rate.n} samples; the lower end of the exact 95 % interval, "
+        f"{rate.k} of {rate.n} samples; the lower end of the 95 % interval, "
         f"{_percent(low)}, {verb} {_percent(least)}"
     )
     if metric == "worst_class":
@@ -367,11 +375,13 @@ def gate(
     *,
     allow: Collection[str] = (),
     without_checks: bool = False,
+    until_decided: bool = False,
 ) -> GateResult:
     """The verdict: `checks`, that the run is complete, and that its own checks were made.
 
     None of them may fail outside of `allow`. With `without_checks` it passes too where checks that
-    count were not made.
+    count were not made. With `until_decided` it is undecided where more samples, or more time,
+    may let it pass.
     """
     text = "every sample was judged by every stage"
     if not result.complete:
@@ -399,15 +409,29 @@ def gate(
 
     conditions = [_of_run(check, allow, without_checks) for check in of_run]
     all_checks = [*checks, complete, *conditions]
-    passed = all(check.passed is not False for check in all_checks)
+    failed = [check for check in all_checks if check.passed is False]
+    is_short = any(warning.code == TIME_UP for warning in result.warnings)
+    is_open = all(_is_open(check, is_short=is_short) for check in failed)
     demanded = any(check.code == "worst-class" for check in checks)
     return GateResult(
         run=result.folder,
-        passed=passed,
+        passed=not failed,
         checks=all_checks,
+        undecided=until_decided and bool(failed) and is_open,
         statements=result.statements if demanded else [],
         weak=result.weak,
     )
+
+
+def _is_open(check: Check, *, is_short: bool) -> bool:
+    """True if a condition that does not hold may hold after more samples, or after more time for a
+    run that is short of it.
+    """
+    if check.code == "robust" and check.statement is not None and check.required is not None:
+        share = check.statement.subjects[0]
+        return decide(share.k or 0, share.n or 0, check.required) == "undecided"
+    is_unmade = check.code in (COMPLETE, f"{WARNING}{TIME_UP}") or check.reason is not None
+    return is_short and is_unmade
 
 
 def _of_run(check: CheckResult, allow: Collection[str], without_checks: bool) -> Check:

@@ -29,6 +29,12 @@ class Names(NamedTuple):
     """A kind of plug-in, such as model or distortion, or budgets, file, folder."""
 
 
+class NamesOfRun(Names):
+    """Marks a text field like `Names`, whose text may also be the name that a run gives, such as
+    that of one of its models: only who knows which it is expands it.
+    """
+
+
 def mark_of(hint: Any, metadata: Iterable[Any] = (), of: Any = Names) -> Any:
     """The mark of a field, from its metadata or else from its type; None without such a mark."""
     mark = next((candidate for candidate in metadata if isinstance(candidate, of)), None)

@@ -28,7 +28,7 @@ def all_mistakes(
     """
     errors, settings = [error], request.model_dump()
     specs = [text for value in _specs(settings).values() for text in value]
-    if not specs or any(text.startswith(f"{IN_MEMORY}:") for text in specs):
+    if not settings.get("data") or any(text.startswith(f"{IN_MEMORY}:") for text in specs):
         return errors, {}
 
     for _ in range(MOST_ROUNDS):

@@ -343,8 +343,8 @@ class Crew:
         self._beats: dict[str, tuple[int, float]] = {}
         """By session its count, and the time at which that was new."""
         self._last_look = -BEAT
-        self._strangers: set[str] = set()
-        """Sessions whose messages have another token."""
+        self._refused: set[str] = set()
+        """Sessions that run something else, or whose messages have another token."""
         member = Session(place, token, command, make_command)
         self._thread = Thread(target=self._serve, args=(member,), daemon=True)
         self._thread.start()
@@ -360,9 +360,9 @@ class Crew:
             session = message.values.get("session", "")
             kind = message.values.get("kind")
             if not message.is_authentic:
-                if session not in self._strangers:
+                if session not in self._refused:
                     self._warn("a rank with another token is refused")
-                self._strangers.add(session)
+                self._refused.add(session)
                 self.mail.send(f"to/{session}", kind="refuse", text="")
             elif kind == "hello":
                 self._welcome(session, message.values)
@@ -393,6 +393,7 @@ class Crew:
         advice = "start one command in one environment on all ranks"
         text = f"rank {facts['rank']} is refused: {'; '.join(texts)}: {advice}"
         self._warn(text)
+        self._refused.add(session)
         self.mail.send(f"to/{session}", kind="refuse", text=text)
 
     def present(self) -> list[str]:
@@ -414,7 +415,8 @@ class Crew:
                 for session in set(self.present()) - dismissed:
                     self.mail.send(f"to/{session}", kind="end")
                     dismissed.add(session)
-                if len(self._beats) >= self._size and not self.present():
+                is_full = len(self._beats) + len(self._refused) >= self._size
+                if is_full and not self.present():
                     break
                 time.sleep(POLL)
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from brinell import plugins
 from brinell.core.errors import RequestError
+from brinell.core.settings import NamesOfRun
 from brinell.core.user_files import (
     bound_names,
     expand_home,
@@ -94,7 +95,7 @@ def expand_specs(values: Mapping[str, Any], request: type[BaseRequest]) -> dict[
 
     for key, value in values.items():
         mark = request.names_of(key)
-        if mark is None or mark.kind not in FILES:
+        if mark is None or isinstance(mark, NamesOfRun) or mark.kind not in FILES:
             continue
         kind: Kind = "model" if mark.kind == "model" else "dataset"
         if isinstance(value, str):

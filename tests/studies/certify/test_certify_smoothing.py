@@ -8,6 +8,7 @@ from scipy import stats
 from torch import nn
 
 import brinell
+from brinell.analysis.sequences import ValueCounts, lower_end
 from brinell.core.errors import RequestError
 from brinell.core.intervals import clopper_pearson_low
 from brinell.store.folder import PAGE
@@ -190,3 +191,49 @@ def test_how_many_draws_decide():
     bounds = [few.bound(count_with(limit), x, 0, 0, (radius,)) for _ in range(200)]
     assert sum(few.radius(bound.low) >= radius for bound in bounds) <= 200 * 0.05 + 10
     assert few.largest < Smoothing(sigma=SIGMA, draws=500, alpha=0.05).largest
+
+
+def test_what_all_draws_will_hardly_prove_is_given_up():
+    """It is seldom given up where all draws prove it with even odds, and soon where the class is a
+    little too rare.
+    """
+    rng = np.random.default_rng(1)
+
+    def count_with(share):
+        return lambda noisy: np.array([k := rng.binomial(len(noisy), share), len(noisy) - k])
+
+    method = Smoothing(sigma=SIGMA, draws=2000, early=True, alpha=0.01)
+    radius = SIGMA
+    limit = stats.norm.cdf(1)
+    hits = round(method._provable(limit) * 2001)
+    for k, is_proof in ((hits, True), (hits - 1, False)):
+        low = lower_end(ValueCounts(2000 - k, 0, k), 0.01)
+        assert (low >= limit) is np.bool_(is_proof)
+
+    outcomes = {}
+    for share in (hits / 2000, limit - 0.03):
+        bounds = [
+            method.bound(count_with(share), torch.zeros(3), 0, 0, (radius,)) for _ in range(100)
+        ]
+        proven = np.array([method.radius(bound.low) >= radius for bound in bounds])
+        draws = np.array([bound.draws for bound in bounds])
+        outcomes[share] = (proven.mean(), (~proven & (draws < 2000)).mean(), draws.mean())
+    at_even_odds, too_rare = outcomes.values()
+    assert at_even_odds[1] <= 0.03 and 0.3 < at_even_odds[0] < 0.9
+    assert too_rare[0] == 0 and too_rare[1] > 0.9 and too_rare[2] < 1000
+
+
+def test_the_class_is_chosen_by_few_draws_where_it_leads():
+    rng = np.random.default_rng(2)
+    method = Smoothing(sigma=SIGMA, draws=500, early=True, first=100)
+    for share, most in ((0.95, 16), (0.75, 40), (0.5, 100)):
+        votes = [
+            method._votes(
+                lambda x, p=share: rng.multinomial(len(x), [1 - p, p]), torch.zeros(2), ""
+            )
+            for _ in range(100)
+        ]
+        sizes = np.array([count.sum() for count in votes])
+        assert sizes.min() >= 16 and sizes.max() <= 100 and sizes.mean() <= most * 1.1
+        right = np.mean([count.argmax() == 1 for count in votes])
+        assert right >= 0.96 or share == 0.5

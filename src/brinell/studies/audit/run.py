@@ -27,7 +27,8 @@ def carry_out(call: Call) -> Audit | dry_run.PlanResult:
     """Run the audit of a call; with `dry_run`, say what it costs at most instead."""
     plan = plan_audit(call.request, dataset=call.dataset(), models=call.models())
     if call.request.until is not None:
-        waves.parse_until(call.request.until)  # before anything is computed
+        # Before anything is computed.
+        waves.parse_until(call.request.until).check_samples(len(plan.ids))
     if call.options.dry_run:
         return dry_run.estimate_plan(plan)
     inner.check(call, plan)

@@ -39,6 +39,17 @@ class Question(NamedTuple):
         interval = share_sequence(k, n)
         return interval is not None and interval.high - interval.low <= 2 * self.width
 
+    def check_samples(self, n: int) -> None:
+        """Refuse a threshold that `n` samples do not reach even if all are robust."""
+        interval = share_sequence(n, n)
+        threshold = self.threshold
+        if threshold is not None and interval is not None and interval.low < threshold:
+            raise RequestError(
+                f"{n} samples cannot decide whether robust accuracy reaches {threshold:g}: even if "
+                f"all are robust, its interval begins at {interval.low:.3f}",
+                remedy=f"take more {option('samples')}, or a lower threshold",
+            )
+
 
 def parse_until(text: str) -> Question:
     """The question of the option `until`; raises RequestError for any other text."""

@@ -13,6 +13,7 @@ Deviations:
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -31,14 +32,18 @@ from brinell.core.record import Array
 from brinell.core.settings import Checked, Count, Positive, Range
 from brinell.core.streams import token
 
-FIRST_LOOK, LOOK_GROWTH = 32, 1.5
-"""Draws before the first look where draws end early, and the factor from look to look."""
-GIVE_UP = 0.01
-"""Probability that a radius is given up that more draws would prove: it costs a proof and is never
-a false one."""
 CHUNK, LEAST = 2**20, 16
 """Numbers that are drawn together, and the least number of noisy inputs; both fix the noise,
 whatever the size of a batch."""
+LOOK_GROWTH = 8
+"""Where draws end early, each look comes after an n-th of the draws before it, and at least
+`LEAST`."""
+LEAD = 8
+"""Draws by which a class leads all others where it is chosen early: of two classes with the odds 3 to
+2 the more frequent one is then chosen with a probability of 0.96."""
+GIVE_UP = 0.01
+"""Largest probability that a radius is given up that all draws would prove with even odds: it costs
+a proof and is never a false one."""
 Counter = Callable[[Tensor], Array]
 """(classes,) counts of the predicted classes of noisy inputs (n, *shape)."""
 
@@ -49,7 +54,7 @@ class Bound(NamedTuple):
     prediction: int
     low: float
     draws: int
-    """Noisy inputs behind the bound, without those that chose the class."""
+    """Noisy inputs that were drawn, also those that chose the class."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +72,9 @@ class Smoothing(Checked):
     alpha: Annotated[float, Range("(0, 0.5)")] = 0.001
     """Largest probability that a radius is too large, for each sample."""
     early: bool = False
-    """Whether draws end once each radius that is asked for is decided, most often after some
-    dozens; `draws` are then the most. Its bound holds at every look (a confidence sequence)."""
+    """Whether draws end once each radius that is asked for is proven, or will hardly be by all
+    draws, most often after some dozens; `draws` and `first` are then the most. Its bound holds at
+    every look (a confidence sequence)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -110,31 +116,52 @@ class Smoothing(Checked):
         probability: the exact one (Clopper-Pearson), or with `early` a confidence sequence that
         ends once the `radii` are decided.
         """
-        prediction = int(self._counts(count, x, f"{seed} first {sample}", self.first).argmax())
         if not self.early:
+            votes = self._counts(count, x, f"{seed} first {sample}", self.first)
+            prediction = int(votes.argmax())
             hits = int(self._counts(count, x, f"{seed} later {sample}", self.draws)[prediction])
-            return Bound(prediction, clopper_pearson_low(hits, self.draws, self.alpha), self.draws)
+            low = clopper_pearson_low(hits, self.draws, self.alpha)
+            return Bound(prediction, low, self.first + self.draws)
 
+        votes = self._votes(count, x, f"{seed} first {sample}")
+        prediction = int(votes.argmax())
+        shares = np.array([NormalDist().cdf(radius / self.sigma) for radius in radii])
+        provable = np.array([self._provable(share) for share in shares])
         hits = 0
         n = 0
-        end = FIRST_LOOK
-        while n < self.draws and not self._are_decided(hits, n, radii):
-            end = min(end, self.draws)
-            counts = self._counts(count, x, f"{seed} look {n} {sample}", end - n)
+        while n < self.draws:
+            step = min(max(LEAST, n // LOOK_GROWTH), self.draws - n)
+            counts = self._counts(count, x, f"{seed} look {n} {sample}", step)
             hits += int(counts[prediction])
-            n = end
-            end = int(end * LOOK_GROWTH)
-        return Bound(prediction, float(lower_end(ValueCounts(n - hits, 0, hits), self.alpha)), n)
+            n += step
 
-    def _are_decided(self, hits: int, n: int, radii: Sequence[float]) -> bool:
-        """True if `hits` among `n` draws prove each radius or make it hopeless."""
-        if not n:
-            return False
-        counts = ValueCounts(n - hits, 0, hits)
-        shares = np.array([NormalDist().cdf(radius / self.sigma) for radius in radii])
-        is_proven = log_wealth(counts, shares) >= -math.log(self.alpha)
-        is_hopeless = log_wealth(counts.mirrored(), 1 - shares) >= -math.log(GIVE_UP)
-        return bool((is_proven | is_hopeless).all())
+            seen = ValueCounts(n - hits, 0, hits)
+            is_proven = log_wealth(seen, shares) >= -math.log(self.alpha)
+            is_hopeless = log_wealth(seen.mirrored(), 1 - provable) >= -math.log(GIVE_UP)
+            if (is_proven | is_hopeless).all():
+                break
+        return Bound(prediction, float(lower_end(seen, self.alpha)), int(votes.sum()) + n)
+
+    def _votes(self, count: Counter, x: Tensor, key: str) -> Array:
+        """(classes,) counts of the predicted classes, until one leads clearly."""
+        votes = self._counts(count, x, f"{key} 0", min(LEAST, self.first))
+        while (n := int(votes.sum())) < self.first:
+            second, most = np.sort(votes)[-2:]
+            if most - second >= LEAD:
+                break
+            votes = votes + self._counts(count, x, f"{key} {n}", min(LEAST, self.first - n))
+        return votes
+
+    def _provable(self, share: float) -> float:
+        """The least share of the class among all draws that proves it to be at least `share`; nearly
+        1 where none does.
+        """
+
+        def wealth(hits: int) -> float:
+            return float(log_wealth(ValueCounts(self.draws - hits, 0, hits), share))
+
+        least = bisect_left(range(self.draws), -math.log(self.alpha), key=wealth)
+        return least / (self.draws + 1)
 
     def _counts(self, count: Counter, x: Tensor, key: str, draws: int) -> Array:
         """(classes,) counts of the predicted classes."""

@@ -1,6 +1,7 @@
-"""Compares a finished run with thresholds or a baseline."""
+"""Compares a finished run, or one that it makes first, with thresholds or a baseline."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 from brinell.analysis import gate as rules
@@ -10,11 +11,16 @@ from brinell.analysis.proofs import with_proofs
 from brinell.analysis.robust_accuracy import summarise_model, with_classes
 from brinell.core.errors import RequestError, option
 from brinell.engine.eps_grid import parse_eps
+from brinell.engine.toml import parse_request
 from brinell.store.folder import MANIFEST, fitting
 from brinell.store.run import threshold_of
 from brinell.studies import register
+from brinell.studies.attempts import carry_out as carry_out_study
 from brinell.studies.gate import GateRequest
-from brinell.studies.kit import Call, Study
+from brinell.studies.kit import Call, Study, command_of
+
+OF_AUDIT = ("data", "model", "eps", "samples", "attack", "norm", "seed", "device")
+"""Settings of a gate that are those of its audit."""
 
 
 def carry_out(call: Call) -> GateResult:
@@ -27,6 +33,10 @@ def carry_out(call: Call) -> GateResult:
         names = [*rules.METRICS, "baseline"]
         raise RequestError(
             f"a gate needs a condition: {', '.join(map(option, names[:-1]))} or {option(names[-1])}"
+        )
+    if request.until_decided and request.robust is None:
+        raise RequestError(
+            f"{option('until_decided')} is about a least value: add {option('robust')}"
         )
     if request.max_drop is not None and request.baseline is None:
         raise RequestError(
@@ -42,12 +52,61 @@ def carry_out(call: Call) -> GateResult:
                 f"{len(budgets.values)}: name one of them"
             )
         eps = budgets.values[0]
+
+    _check_audit(call, minima)
+    if not request.run:
+        request = request.model_copy(update={"run": _audit(call), "model": None})
     folder = Path(request.run)
     with fitting(folder):
         study = register.study_of(folder) if (folder / MANIFEST).is_file() else None
         if study is not None and hasattr(study.resolve(study.result), "rates"):
             return _gate_rates(request, study, minima, eps)
         return _gate(request, minima, eps)
+
+
+def _check_audit(call: Call, minima: dict[str, float]) -> None:
+    """Refuse settings of an audit beside a run, and an audit without them."""
+    request: GateRequest = call.request
+    if request.run:
+        names = (*OF_AUDIT, "minutes")
+        given = [name for name in names if name in request.model_fields_set - {"model", "eps"}]
+        if given or call.out is not None:
+            raise RequestError(
+                f"{request.run} is audited already: leave out {option((*given, 'out')[0])}"
+            )
+        return
+    if request.data is None or request.model is None:
+        raise RequestError(f"name a run, or {option('data')} and {option('model')} to audit first")
+    rules.check_metrics(minima, None)
+    if request.certified is not None:
+        raise RequestError(
+            f"{option('certified')} is for a run: audit with {option('certify')}, then name its folder"
+        )
+
+
+def _audit(call: Call) -> str:
+    """The folder of the audit that a gate is about, which is made now."""
+    study = register.load("audit")
+    request: GateRequest = call.request
+    values = {name: value for name in OF_AUDIT if (value := getattr(request, name))}
+    if request.until_decided:
+        values["until"] = f"robust:{request.robust!r}"
+    audit = parse_request(study.request, values)
+    assert study.options is not None
+    options = parse_request(study.options, {"minutes": request.minutes})
+
+    def begin(path: Path) -> None:
+        call.begin(path)
+        call.progress.note(
+            f"the audit is in {path}; if it is interrupted, brinell audit {option('resume')} "
+            f"{option('out', str(path))} goes on"
+        )
+
+    command = command_of(audit, study)
+    result = carry_out_study(
+        replace(call, study=study, request=audit, options=options, command=command, begin=begin)
+    )
+    return str(result.folder)
 
 
 def _gate(request: GateRequest, minima: dict[str, float], eps: float | None) -> GateResult:
@@ -83,7 +142,13 @@ def _gate(request: GateRequest, minima: dict[str, float], eps: float | None) -> 
         checks += rules.against_baseline(
             result, earlier, compare(tested, before), request.max_drop, eps
         )
-    return rules.gate(result, checks, allow=request.allow, without_checks=request.without_checks)
+    return rules.gate(
+        result,
+        checks,
+        allow=request.allow,
+        without_checks=request.without_checks,
+        until_decided=request.until_decided,
+    )
 
 
 def _gate_rates(
