@@ -213,6 +213,7 @@ def _prepare(study: Study, arguments: Mapping[str, Any], contexts: ExitStack) ->
     """The call of a study with the arguments of a Python call, which may be carried out until the
     contexts end.
     """
+    # A parameter that is None is one that the caller did not give.
     settings = {name: value for name, value in arguments.items() if value is not None}
     if "y" in settings:
         if "data" not in settings:
@@ -229,6 +230,7 @@ def _prepare(study: Study, arguments: Mapping[str, Any], contexts: ExitStack) ->
     if not isinstance(resume, bool):
         raise RequestError(f"resume is {short(resume)}: it is True or False")
     on = settings.pop("on", None)
+    # Preparation is for models in memory; the texts of a spec say their own.
     prepares = [name for name in PREPARATION if name in settings and "model" in study.in_memory()]
     preparation = {name: settings.pop(name) for name in prepares}
     settings |= _folders_of(study, settings)

@@ -150,6 +150,7 @@ def models_of(
     in_order: bool = True,
 ) -> tuple[Model, ...]:
     """Convert models given in Python, each over the domain of the data; no models for specs."""
+    # An exported program is no module, but holds one.
     models_by_name = {
         name: entry.module() if isinstance(entry, torch.export.ExportedProgram) else entry
         for name, entry in _models_by_name(model).items()

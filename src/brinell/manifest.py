@@ -304,7 +304,8 @@ def is_claimed(hint: Any, place: Sequence[str | int]) -> bool:
     """
     if not place:
         return False
-    step, rest = place[0], place[1:]
+    step = place[0]
+    rest = place[1:]
     if isinstance(hint, type) and issubclass(hint, BaseModel):
         for name, field in hint.model_fields.items():
             if step == (field.alias or name):
@@ -332,17 +333,22 @@ def misfit(text: str) -> PydanticCustomError:
 
 
 def fault(content: Any, model: type[BaseModel]) -> str | None:
-    """The first error in a content, as words that follow the name of its file; None if it is valid."""
+    """The first error in a content, as words that follow the name of its file; None if
+    it is valid.
+    """
     try:
         model.model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = "".join(
+        steps = [
             f"[{step}]"
             if isinstance(step, int)
             else f".{step if step.isidentifier() else abbreviate(step)}"
             for step in first["loc"]
-        ).removeprefix(".")[:MOST_PLACE]
+        ]
+        place = "".join(steps).removeprefix(".")[:MOST_PLACE]
+
+        # Messages of our own rules follow the name of the field without a value.
         if first["type"] == "misfit":
             return f"{place or 'it'} {first['msg']}"
         return (

@@ -92,7 +92,9 @@ def parse(text: str) -> Spec:
 
 
 def with_options(text: str, options: Mapping[str, str | None]) -> str:
-    """A plugin's text with these options in place of those of the same names; None takes one away."""
+    """A plugin's text with these options in place of those of the same names; None
+    takes one away.
+    """
     body, kept = text.partition("?")[0], {**parse(text).options, **options}
     pairs = "&".join(f"{name}={value}" for name, value in kept.items() if value is not None)
     return f"{body}?{pairs}" if pairs else body
@@ -128,6 +130,7 @@ def load(kind: str, name: str) -> type[Any]:
         return _scratch(kind, name)
     entries = [entry for entry in _installed(kind) if entry.name == name]
     built_in = name in _built_in(kind)
+    # A package may not replace a plug-in of ours, or of another package, without saying so.
     if len(entries) + built_in > 1:
         sources = [entry.value for entry in entries] + [FOLDERS[kind]] * built_in
         raise RequestError(
@@ -288,9 +291,11 @@ def settings_of(plugin: Any) -> dict[str, Any]:
     files describes their content by a method `digest`.
     """
     settings = {}
+
     for field in dataclasses.fields(plugin):
         value = getattr(plugin, field.name)
         parts = value if isinstance(value, tuple) else ()
+        # Which code a setting is follows from its file, since two classes may share a name.
         if field.metadata.get("plugin"):
             settings[field.name] = [
                 {"plugin": type(plugin_part).__qualname__, "source": source_of(type(plugin_part))}

@@ -21,10 +21,12 @@ def nearest_classes(
         nearest_samples: by class the median distance to the nearest sample of another class.
     """
     nearest = {}
+
     for label, row in enumerate(means):
         distances = {
             other: mean for other, mean in enumerate(row) if other != label and mean is not None
         }
+        # A class without a pair in the study has no nearest one.
         if distances:
             other = min(distances, key=distances.__getitem__)
             nearest[label] = NearestClass(

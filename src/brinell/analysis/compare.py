@@ -42,6 +42,7 @@ def side(
         falls_back: whether a name that the run does not hold counts as none.
     """
     run = Run.open(folder, thresholds=thresholds)
+
     names = [entry["name"] for entry in run.manifest["models"]]
     if falls_back and model not in names:
         model = None
@@ -157,6 +158,7 @@ def _left_out(sides: Sequence[Side], samples: int, budgets: int) -> list[str]:
     """Notes on the samples and budgets that are not common."""
     notes = []
     for side in sides:
+        # Samples that were judged on one side only are left out of pairs, so their number is said.
         n = len(np.unique(side.records.sample_id[side.records.model == side.model]))
         if n > samples:
             notes.append(
@@ -167,6 +169,8 @@ def _left_out(sides: Sequence[Side], samples: int, budgets: int) -> list[str]:
             notes.append(
                 f"{len(side.manifest['eps']) - budgets} of the budgets of {side.run} are left out"
             )
+
+    # Two sides of one run say the same.
     return list(dict.fromkeys(notes))
 
 

@@ -392,6 +392,7 @@ def gate(
     complete = Check(code=COMPLETE, name="run complete", passed=result.complete, text=text)
 
     # Checks of the run, and its warnings, of which some repeat a check.
+    # Checks that do not count are shown by the run, and no reason to fail the gate.
     counts = {check.code for check in not_made(result.checks)}
     codes = {check.code for check in result.checks}
     of_run = [check for check in result.checks if check.passed is not None or check.code in counts]
@@ -400,6 +401,7 @@ def gate(
         for warning in result.warnings
         if warning.code not in codes
     ]
+
     if result.classes_without_samples and any(check.code == "worst-class" for check in checks):
         problem = (
             f"{result.classes_without_samples} of the classes have no sample, so that "

@@ -21,6 +21,11 @@ NOTABLE_FOR_CERTAIN = 0.02
 RISING = 0.05
 """A gain above this share of all that the attacks gained on a sample is notable: the share that
 Pintor et al. 2022 use."""
+BETTER_WITHOUT_GRADIENTS = (
+    "gradients may be masked, and the robust accuracy too high; add steps to it, "
+    "or an adaptive attack"
+)
+"""What an attack without gradients means that breaks what gradient attacks did not."""
 NO_ROBUST_SAMPLE = "no sample is left that an attack could still break"
 ENOUGH = 1 / 3
 """The last attack on a sample is compared with those before it if those of its loss had this
@@ -46,18 +51,23 @@ def checks_of(records: Records, manifest: Mapping[str, Any], model: str) -> list
         str(check["code"]): CheckResult.model_validate(check)
         for check in manifest.get("checks", {}).get(model, [])
     }
+
     for warning in manifest.get("warnings", []):  # what attacks raised
         code = str(warning["code"])
         if (
             warning.get("model") == model
             and code in list(Code)
+            # A check that failed already says more than the warning of an attack.
             and (code not in recorded or recorded[code].passed is not False)
         ):
             recorded[code] = CheckResult(code=code, passed=False, text=str(warning["text"]))
+
+    # What the records show now goes before what the run noted: rows may have been added since.
     computed = {
         check.code: check
         for check in (_black_box(records, manifest, model), _incomplete(records, manifest, model))
     }
+    # Without two kinds of attack there is nothing to compare, so the probe's silence is no pass.
     if reason := _missing_comparison(records, manifest, model):
         computed[Code.PROBE_AHEAD] = _not_made(Code.PROBE_AHEAD, reason)
     elif Code.PROBE_AHEAD not in recorded:
@@ -85,7 +95,9 @@ def not_made(checks: Sequence[CheckResult]) -> list[CheckResult]:
 
 
 def caveat(checks: Sequence[CheckResult]) -> str | None:
-    """The summary of checks of which one failed, or one that counts was not made; None otherwise."""
+    """The summary of checks of which one failed, or one that counts was not made; None
+    otherwise.
+    """
     return (
         summary(checks)
         if not_made(checks) or any(check.passed is False for check in checks)
@@ -94,15 +106,17 @@ def caveat(checks: Sequence[CheckResult]) -> str | None:
 
 
 def summary(checks: Sequence[CheckResult]) -> str:
-    """How many checks passed, failed and were not made, which failed, and why others were not made."""
-    failed, missing = (
-        [check for check in checks if check.passed is state] for state in (False, None)
-    )
+    """How many checks passed, failed and were not made, which failed, and why others
+    were not made.
+    """
+    failed = [check for check in checks if check.passed is False]
+    missing = [check for check in checks if check.passed is None]
     passed = len(checks) - len(failed) - len(missing)
     parts = [f"{passed} check{'s' * (passed != 1)} passed"]
     if failed:
         parts.append(f"{len(failed)} failed ({join_codes([check.code for check in failed])})")
     if missing:
+        # Most missing checks share one reason, which is the only one that is said.
         ((reason, count), *further_reasons) = Counter(
             check.reason for check in missing
         ).most_common()
@@ -174,45 +188,60 @@ def _black_box(records: Records, manifest: Mapping[str, Any], model: str) -> Che
     Success is compared, whatever an attack climbs. A few finds are settled by stages that look
     harder at what is left.
     """
-    rows_of_model = records.model == model
-    n = int((rows_of_model & (records.attack == CLEAN)).sum())
-    stages = _stages(manifest, model)
-    access = [stage["access"] for stage in stages]
-    first = access.index("gradients") if "gradients" in access else len(access)
-    after = [stage["name"] for stage in stages[first:] if stage["access"] != "gradients"]
+    n = int(((records.model == model) & (records.attack == CLEAN)).sum())
     if n and not len(_robust(records, max(manifest["eps"]), model)):
         return CheckResult(code=Code.BLACK_BOX, passed=True, text=NO_ROBUST_SAMPLE)
     if reason := _missing_comparison(records, manifest, model):
         return _not_made(Code.BLACK_BOX, reason)
+
+    stages = _stages(manifest, model)
+    access = [stage["access"] for stage in stages]
+    first = access.index("gradients") if "gradients" in access else len(access)
+    after = [stage["name"] for stage in stages[first:] if stage["access"] != "gradients"]
+    gradient = [stage["name"] for stage in stages if stage["access"] == "gradients"]
+
     # A stage that tries every sample (`alone=true`) may break what others broke too: samples are
     # counted, not rows.
     broken = _broken(records, max(manifest["eps"]), model)
-    gradient = [stage["name"] for stage in stages if stage["access"] == "gradients"]
     by_gradient = records.sample_id[broken & np.isin(records.attack, gradient)]
-    k = len(np.setdiff1d(records.sample_id[broken & np.isin(records.attack, after)], by_gradient))
+    by_others = records.sample_id[broken & np.isin(records.attack, after)]
+    k = len(np.setdiff1d(by_others, by_gradient))
     observation = (
         f"{', '.join(after)}, without gradients, broke {k} of {n} samples that were "
         "robust to the gradient attacks"
     )
-    bad = (
-        "gradients may be masked, and the robust accuracy too high; add steps to it, "
-        "or an adaptive attack"
-    )
     if k <= NOTABLE * n or exact_test(k, n, NOTABLE_FOR_CERTAIN)[0]:
-        return _share(Code.BLACK_BOX, k, n, NOTABLE, observation, bad)
-    # A few finds are a reason to look harder at what is left, and what that finds settles it.
+        return _share(Code.BLACK_BOX, k, n, NOTABLE, observation, BETTER_WITHOUT_GRADIENTS)
+    return _settle_by_harder(records, model, stages, broken, k, n, observation)
+
+
+def _settle_by_harder(
+    records: Records,
+    model: str,
+    stages: Sequence[Mapping[str, Any]],
+    broken: Array,
+    k: int,
+    n: int,
+    observation: str,
+) -> CheckResult:
+    """The check if `k` of `n` samples are a reason to look harder at what is left.
+
+    What the stages of a harder look found settles it: as long as the sum is explained by chance,
+    the check passes. Without such stages the first finds decide.
+    """
     harder = [stage["name"] for stage in stages if stage.get("turn", {}).get("when") == "suspected"]
     attacked_harder = (
-        rows_of_model
+        (records.model == model)
         & np.isin(records.attack, harder)
         & np.isin(records.outcome, [str(Outcome.BROKEN), str(Outcome.SURVIVED)])
     )
     if not attacked_harder.any():
-        return _share(Code.BLACK_BOX, k, n, NOTABLE, observation, bad)
+        return _share(Code.BLACK_BOX, k, n, NOTABLE, observation, BETTER_WITHOUT_GRADIENTS)
+
     further = len(np.unique(records.sample_id[broken & np.isin(records.attack, harder)]))
     retried = len(np.unique(records.sample_id[attacked_harder]))
     observation += f"; stronger attacks on {retried} of the remaining samples broke {further} more"
-    result = _share(Code.BLACK_BOX, k + further, n, NOTABLE, observation, bad)
+    result = _share(Code.BLACK_BOX, k + further, n, NOTABLE, observation, BETTER_WITHOUT_GRADIENTS)
     update = {"passed": True, "reason": None, "text": observation}
     return result if result.passed is False else result.model_copy(update=update)
 
@@ -230,8 +259,10 @@ def _incomplete(records: Records, manifest: Mapping[str, Any], model: str) -> Ch
         for stage in _stages(manifest, model)
         if stage["access"] == "gradients" and stage["family"] == "budgeted"
     }
+
     if max(manifest["eps"]) <= 0:
         return _not_made(Code.INCOMPLETE, "no budget is above 0")
+
     robust = _robust(records, max(manifest["eps"]), model)
     gains = _last_gains(records, stages, max(manifest["eps"]), model, robust)
     if not len(robust):
@@ -241,6 +272,7 @@ def _incomplete(records: Records, manifest: Mapping[str, Any], model: str) -> Ch
             "it takes two gradient attacks on one loss, one after the other, on a robust sample"
         )
         return _not_made(Code.INCOMPLETE, _without_gradients(manifest, model) or reason)
+
     k, n = int((gains > RISING).sum()), len(gains)
     observation = (
         f"on {k} of {n} robust samples the last gradient attack gained more than 5 % "
@@ -287,11 +319,11 @@ def _last_gains(
     at_top = np.isclose(np.ma.filled(records.attacked, 0), eps)
     rows_robust = np.flatnonzero(rows_of_model & at_top & (records.outcome == Outcome.SURVIVED))
     rows_robust = rows_robust[~np.ma.getmaskarray(records.margin)[rows_robust]]
-    attack, samples = (
-        records.attack[rows_robust],
-        np.searchsorted(robust, records.sample_id[rows_robust]),
-    )
-    margin, cost = np.ma.getdata(records.margin)[rows_robust], records.backwards[rows_robust]
+    attack = records.attack[rows_robust]
+    samples = np.searchsorted(robust, records.sample_id[rows_robust])
+    margin = np.ma.getdata(records.margin)[rows_robust]
+    cost = records.backwards[rows_robust]
+
     # Of each sample what the last stage reached that attacked it, the best of those before, and
     # what those of its loss cost.
     best, last = np.full((2, len(robust)), -np.inf)
@@ -300,9 +332,14 @@ def _last_gains(
     for stage, loss in stages.items():
         rows = attack == stage
         of = samples[rows]
-        best[of], before[of] = np.maximum(best[of], last[of]), spent[loss][of]
-        last[of], steps[of] = margin[rows], cost[rows]
+        # In this order: what was the last becomes one of those before.
+        best[of] = np.maximum(best[of], last[of])
+        before[of] = spent[loss][of]
+        last[of] = margin[rows]
+        steps[of] = cost[rows]
         spent[loss][of] += cost[rows]
+
+    # A last attack that had far more steps than those before gains by them, which says nothing.
     comparable = np.flatnonzero((before > 0) & (before >= ENOUGH * steps))
     return np.asarray(
         (last[comparable] - best[comparable])

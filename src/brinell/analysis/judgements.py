@@ -119,6 +119,7 @@ def extreme_means(
     """The objects with the highest and the lowest mean; empty for fewer than two, or equal ones."""
     if len(names) < 2 or np.ptp(order.values) == 0:
         return []
+
     statements = []
     for kind, extreme in zip(kinds, (order.values.max(), order.values.min()), strict=True):
         members = np.flatnonzero(order.values == extreme).tolist()

@@ -161,9 +161,13 @@ class Pictures(ABC):
         """A figure of a set, or what it has less in `less`: value, low and high, or None."""
         value = self.value(name, index)
         replicates = self.values(name, index, self.weights)
+        # The same replicates on both sides: the difference is paired, and narrower than two
+        # intervals.
         if less is not None:
             value = value - self.value(name, less)
             replicates = replicates - self.values(name, less, self.weights)
+
+        # Boxes of no object have no largest number; the other errors are shares.
         largest = math.inf if name == FALSE else 1.0
         bounds = (0.0 if less is None else -largest, largest)
         ends = interval(value, replicates, self.pictures_with(name), bounds)

@@ -140,6 +140,7 @@ def _refusals(
             # A smaller budget breaks fewer samples.
             effect = "flatters" if ours < eps else "lowers"
             yield f"the budget is {result.eps_text[position]} in place of {text}, which {effect} it"
+
     if recommended:
         yield "the budgets differ by sample"
     if result.criterion != "misclassified":

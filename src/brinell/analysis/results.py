@@ -132,7 +132,9 @@ class StageResult(Result):
     attacked: int
     """Samples that the stage attacked."""
     separate: SeparateAttack | None = Field(default=None, exclude_if=lambda entry: entry is None)
-    """Success, distances and queries of the attack by itself; left out for a stage that runs on what those before left."""
+    """Success, distances and queries of the attack by itself; left out for a stage that runs on
+    what those before left.
+    """
     skipped: str | None = None
     """Why the stage did not run on this model; null where it ran."""
 

@@ -118,6 +118,8 @@ def drops_of(manifest: Mapping[str, Any], records: Records) -> TotalDrops | None
     first = cells[0]
     if not all(np.array_equal(of_model.ids, first.ids) for of_model in cells):
         return None
+
+    # Of each sample the outcome at the largest budget, at which everything that breaks is broken.
     clean = np.stack([of_model.clean for of_model in cells])
     robust = np.stack([worst_case(of_model)[:, -1] for of_model in cells])
     text = str(manifest["eps_text"][-1])
@@ -136,7 +138,7 @@ def summarise_model(
 
     # The rates: on clean inputs, over all stages, by class, stage by stage, and as stored.
     worst = worst_case(cells)
-    eps = [float(budget) for budget in cells.eps]
+    eps = list(map(float, cells.eps))
     clean = rates(cells.clean[:, None], [0.0], unseen, quantity)[0]
     robust = rates(worst, eps, unseen, quantity)
     classes = per_class(cells, worst, class_names(manifest), quantity)
@@ -149,13 +151,11 @@ def summarise_model(
     if manifest["data"]["domain"].get("levels") and threshold is None:
         stored = quantised(records, manifest, cells, worst, unseen)
     gaps = clean.missing + sum(rate.missing for rate in robust)
-    is_left_out = threshold is not None and manifest["criterion"].get("wrong_class") is not None
-    without_samples = max(len(manifest["data"]["classes"]) - len(classes) - is_left_out, 0)
 
     # What is said of them.
     checks = checks_of(records, manifest, model)
     warnings = [warning for warning in warnings_of(manifest) if warning.model in (None, model)]
-    eps_text = [str(text) for text in manifest["eps_text"]]
+    eps_text = list(map(str, manifest["eps_text"]))
     weak = weaker_than_fast(manifest, model)
     measured = Measured(clean, robust, eps_text, checks, detours(manifest, model, stages), weak)
     return ModelResult(
@@ -172,7 +172,7 @@ def summarise_model(
         robust_accuracy=robust,
         quantised_robust_accuracy=stored,
         per_class=classes,
-        classes_without_samples=without_samples,
+        classes_without_samples=_classes_without_samples(manifest, len(classes)),
         stages=stages,
         remarks=_remarks_of(manifest, model),
         seconds=manifest.get("seconds", {}).get(model),
@@ -182,11 +182,24 @@ def summarise_model(
         weak=weak,
         attacks=_attacks_of(manifest),
         verdict=verdict(measured) if threshold is None else statement(threshold, measured),
-        verdict_notes=[
-            *([EVERY_LOOK] if manifest.get("waves") else []),
-            *(verdict_notes(measured) if clean.k else []),
-        ],
+        verdict_notes=_notes_of(manifest, measured),
     )
+
+
+def _classes_without_samples(manifest: Mapping[str, Any], judged: int) -> int:
+    """Number of classes that no sample has; one that counts as wrong by definition can have none."""
+    has_threshold = threshold_of(manifest) is not None
+    is_left_out = has_threshold and manifest["criterion"].get("wrong_class") is not None
+    return max(len(manifest["data"]["classes"]) - judged - is_left_out, 0)
+
+
+def _notes_of(manifest: Mapping[str, Any], measured: Measured) -> list[str]:
+    """The notes below the verdict of a model."""
+    notes = [EVERY_LOOK] if manifest.get("waves") else []
+    # Without a right answer nothing was attacked, and there is no verdict to add to.
+    if measured.clean.k:
+        notes += verdict_notes(measured)
+    return notes
 
 
 def _remarks_of(manifest: Mapping[str, Any], model: str) -> list[RemarkResult]:

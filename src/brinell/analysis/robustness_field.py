@@ -1,5 +1,5 @@
-"""The robustness of a model as a field that programs read, beside its weights: `export --to hub` writes
-it, and `verify --field` compares it with the run.
+"""The robustness of a model as a field that programs read, beside its weights: `export --to hub`
+writes it, and `verify --field` compares it with the run.
 """
 
 from collections.abc import Mapping
@@ -48,6 +48,8 @@ def field_of(model: ModelResult, manifest: Mapping[str, Any]) -> RobustnessField
     """The field of a model of a run."""
     facts = next(entry for entry in manifest["models"] if entry["name"] == model.name)
     inventory = manifest.get("files", {})
+
+    # Only the rows are named: a reader who has them can compute everything else again.
     return RobustnessField(
         model=model.name,
         model_digest=facts["digest"],

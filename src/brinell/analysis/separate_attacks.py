@@ -68,10 +68,13 @@ def separate_attack(
     n = len(queries)
     if not n:
         return None
+
     successes = np.sort(queries[is_broken])
     limit = int(max(evaluations.max(initial=1), successes.max(initial=1)))
+    # A failure costs all evaluations that it took; successes end at their first one.
     counted = np.where(is_broken, queries, evaluations)
     sizes = distance[is_broken & np.isfinite(distance)]
+
     return SeparateAttack(
         n=n,
         success=[

@@ -99,10 +99,14 @@ def lower_end(counts: ValueCounts, error: float) -> Array:
     `error` is the probability that the true mean is ever below it, over all looks. It is 0 where
     nothing is refuted.
     """
+    # A mean is refuted as soon as betting against it has won 1 / error times the stake (Ville
+    # 1939).
     limit = -math.log(error)
     shape = np.broadcast(*counts).shape
     low = np.zeros(shape)
     high = np.ones(shape)
+    # The wealth against a mean falls as that mean rises, so bisection finds the end, for all at
+    # once.
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
         refuted = log_wealth(counts, middle) >= limit

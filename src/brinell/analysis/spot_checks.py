@@ -16,8 +16,8 @@ of a random model, if earlier breaks are no less probable than that."""
 
 
 def change_to_see(robust: Sequence[int], totals: Sequence[int]) -> int:
-    """How many samples make a change by the width of the printed interval of a robust accuracy: that
-    of the largest budget at which so many count as robust; else as many as do at any.
+    """How many samples make a change by the width of the printed interval of a robust accuracy:
+    that of the largest budget at which so many count as robust; else as many as do at any.
 
     Args:
         robust: samples that count as robust, at each budget in ascending order.

@@ -81,6 +81,7 @@ def standing(
     orders = [order_models(robust[:, :, budget]) for budget in range(robust.shape[2])]
     if at is None:
         at = telling_budget(clean == RIGHT, robust == RIGHT)
+
     return Standing(
         names=names, n=robust.shape[1], texts=texts, orders=orders, at=at, robust=robust
     )

@@ -173,6 +173,7 @@ def decompose(changes: Sequence[Array], eps_text: str = "") -> Decomposition | N
     cells = _Cells(*(np.stack(part, axis=1) for part in zip(*parts, strict=True)))
 
     # The first draw is the samples themselves.
+    # Resampling adds the chance of the draw to that of the samples, so it is taken off twice.
     times = np.where(np.arange(REPLICATES + 1) == 0, 1.0, 2.0)[:, None]
     variation = (_variation(cells.drops) - times * _chance(cells)).clip(min=0.0)
     total = variation.sum(axis=1)

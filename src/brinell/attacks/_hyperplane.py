@@ -48,6 +48,7 @@ def project_linf(x: Tensor, w: Tensor, gap: Tensor, low: Tensor, high: Tensor) -
     # The t of the module: all values go by it towards the plane, as far as their room is.
     normal, distance = _scaled(w, gap)
     side = normal.sign()
+
     room = _room(x, side, low, high)
     t = _solve(normal.abs_(), room, distance)
     return torch.minimum(room, per_sample(t, x), out=room).mul_(side)

@@ -1,4 +1,6 @@
-"""Adversarial inputs on their way to the clean ones by labels alone: starts, bisections, normals."""
+"""Adversarial inputs on their way to the clean ones by labels alone: starts,
+bisections, normals.
+"""
 
 import math
 from collections.abc import Callable, Iterator
@@ -42,7 +44,9 @@ class SmoothNoise:
         self._weights = (math.prod(domain.shape) // math.prod(domain.grid), *sides)
 
     def __call__(self, rng: Streams, count: int) -> Tensor:
-        """(n, count, *shape): random weights of the waves, summed up along one axis after another."""
+        """(n, count, *shape): random weights of the waves, summed up along one axis
+        after another.
+        """
         noise = rng.normal(count, *self._weights)
         for wave in self._waves:
             noise = torch.tensordot(noise, wave.to(noise.device), dims=([3], [0]))

@@ -29,6 +29,7 @@ def sides(grid: Sequence[int], fraction: float, least: int = 1) -> Sides:
     """
     volume = fraction * math.prod(grid)
     lengths = [0] * len(grid)
+
     for rank, axis in enumerate(sorted(range(len(grid)), key=lambda axis: grid[axis])):
         # Short axes first: what they cannot take goes to the longer ones.
         edge = min(grid[axis], volume ** (1 / (len(grid) - rank)))

@@ -95,6 +95,7 @@ class APGD(EveryKind):
         Targets and restarts go side by side.
         """
         target = self._rivals(oracle, batch, threat) if self.targets else batch.y[:, None]
+        # The first restart breaks most samples, so that the others run on the few that are left.
         for restarts in (range(1), range(1, self.restarts)):
             # One stream for each pair of a restart and a target.
             streams = [
@@ -102,16 +103,20 @@ class APGD(EveryKind):
                 for restart in restarts
                 for rank in range(target.shape[1])
             ]
+
             runs = len(streams)
             # One row for each sample, target and restart, in portions that keep the memory of a run
             # in bounds.
             portion = max(1, ROWS // max(1, runs))
+
             for start in range(0, len(batch) if runs else 0, portion):
                 end = min(start + portion, len(batch))
                 index = torch.arange(start, end, device=batch.ids.device)
                 index = index[oracle.active(batch.ids[index])]
                 if not len(index):
                     continue
+
+                # Side by side, one restart costs a pass and not a pass for each target.
                 rows = index.repeat_interleave(runs)
                 keys = torch.stack([stream[index] for stream in streams], dim=1).reshape(-1)
                 towards = target[index].repeat(1, len(restarts)).reshape(-1)
@@ -163,6 +168,7 @@ class APGD(EveryKind):
                 x_next = projected(state.x_max, batch.x, enlarged)
             else:
                 x_next = state.move(batch.x, enlarged, momentum=MOMENTUM if k else 1.0)
+            # What lies behind the last point is not needed: scores are cheaper than a gradient.
             if k == self.steps - 1:
                 oracle.scores(batch.ids, x_next)
                 return

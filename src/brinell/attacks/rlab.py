@@ -261,7 +261,9 @@ class RLAB(EveryKind):
         return queries + AIMS * (1 + self.steps // USUAL.patience)
 
     def variants(self, domain: Domain) -> tuple[Variant, ...]:
-        """Variants for inputs of this domain; raises an error if a distortion does not support it."""
+        """Variants for inputs of this domain; raises an error if a distortion does not
+        support it.
+        """
         return variants(self.placed(domain), domain, self.severities, self.draws)
 
     def placed(self, domain: Domain) -> tuple[Distortion, ...]:

@@ -43,7 +43,9 @@ CLOSING = 8
 
 @dataclass(frozen=True, kw_only=True)
 class SigmaZero(EveryKind):
-    """Minimal L0 by gradients: a smooth count of changes, and a threshold that undoes small ones."""
+    """Minimal L0 by gradients: a smooth count of changes, and a threshold that undoes
+    small ones.
+    """
 
     steps: Count = 300
     """Gradient steps."""
@@ -70,7 +72,9 @@ class SigmaZero(EveryKind):
         return self.steps + 1 + CLOSING, self.steps + 1 + CLOSING
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """All steps on all samples; a budget of queries, or `stop_at_eps`, ends a sample earlier."""
+        """All steps on all samples; a budget of queries, or `stop_at_eps`, ends a
+        sample earlier.
+        """
         low, high = threat.domain.bounds(batch.x)
         width = high - low
         x = batch.x

@@ -5,10 +5,10 @@ query-efficient sparse black-box adversarial attacks, Algorithms 1 to 3 with the
 appendix for untargeted attacks.
 
 The paper counts pixels, which change in all channels at once, as the distance `pixels` does. L0
-counts values: of C channels, floor(eps / C) places change (`form=pixels`), or a patch (`form=patch`) of the largest
-side whose values do not exceed eps: a square, a segment of a signal or a vector, a cube of a video,
-cut where an axis is shorter. In the distance `patch`, eps is the side, whatever `form` says. If eps
-is too small for one place, no query is made.
+counts values: of C channels, floor(eps / C) places change (`form=pixels`), or a patch
+(`form=patch`) of the largest side whose values do not exceed eps: a square, a segment of a signal
+or a vector, a cube of a video, cut where an axis is shorter. In the distance `patch`, eps is the
+side, whatever `form` says. If eps is too small for one place, no query is made.
 
 Colours are corners: each channel at one end of its range. A pixel that would get the colour that it
 has in the clean input gets the opposite one, so every place is a real change.

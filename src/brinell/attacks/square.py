@@ -192,9 +192,11 @@ class _Linf:
         clean = _at(self.x0, window, self._channels)
         change = deals.signs(step, window) * self.eps[:, None, None]
         new = self._box.clamp(clean + change, window)
+
         # A proposal that would change nothing has all its signs turned.
         idle = (new == old).flatten(1).all(1)
         new = torch.where(idle[:, None, None], self._box.clamp(clean - change, window), new)
+
         self._window = window
         self._old = old
         self._new = new

@@ -44,7 +44,9 @@ class PredictedModule(nn.Module):
 
 
 class Solver:
-    """The verifier with a module of so many classes, on a device, for so many seconds a question."""
+    """The verifier with a module of so many classes, on a device, for so many seconds a
+    question.
+    """
 
     def __init__(
         self, module: nn.Module, classes: int, device: torch.device, seconds: float

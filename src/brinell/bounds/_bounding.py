@@ -167,6 +167,7 @@ class Relaxation:
             rounding = rounding + (roundings + current.additions + EXTRA) * size
 
             for j, part in zip(spec.arguments, parts, strict=True):
+                # A value that several later nodes use gets the coefficients of all of them.
                 if j in pending:
                     part = pending[j].plus(part, self.graph.nodes[j].shape)
                 pending[j] = part
@@ -209,7 +210,9 @@ class Relaxation:
         return bounds
 
     def select(self, sample: Tensor) -> "Relaxation":
-        """The relaxation of chosen samples, each as often as it is named; its lines are made anew."""
+        """The relaxation of chosen samples, each as often as it is named; its lines are
+        made anew.
+        """
         ranges = [(low[sample], high[sample]) for low, high in self.ranges]
         arguments = {k: [ranges[j] for j in self.graph.nodes[k].arguments] for k in self.lines}
         lines = {k: _relaxed(self.graph.nodes[k].operation, ends) for k, ends in arguments.items()}

@@ -238,11 +238,13 @@ class _Reader:
         match formula:
             case ["and", *parts]:
                 clauses: list[list[Literal]] = [[]]
+                # A conjunction of disjunctions is multiplied out, which may make it much longer.
                 for part in parts:
                     clauses = self._product([clauses, self._disjunction(part)])
                 return clauses
             case ["or", *parts]:
                 return [clause for part in parts for clause in self._disjunction(part)]
+            # Everything is brought to one side, so that a literal has a constant bound.
             case [("<=" | ">=" | "<" | ">" | "=" | "==" | "!=") as relation, left, right]:
                 linear, constant = self._sum([(left, 1.0), (right, -1.0)])
                 return self._literals(relation, linear, -constant)
@@ -275,6 +277,7 @@ class _Reader:
         match expression:
             case str(token) if token in self.inputs or token in self.outputs:
                 return {token: 1.0}, 0.0
+            # Python reads inf and nan as numbers too, which no constraint may have.
             case str(token):
                 if NUMBER.fullmatch(token) is None or not isfinite(float(token)):
                     raise self.refuse(
@@ -302,6 +305,7 @@ class _Reader:
             raise self.refuse(
                 f"multiplies variables: {_text(expression)}; constraints must be linear"
             )
+
         # All factors but one are numbers.
         scale = prod(constant for coefficients, constant in factors if not coefficients)
         coefficients, constant = linear[0] if linear else ({}, 1.0)

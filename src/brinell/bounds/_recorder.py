@@ -138,6 +138,7 @@ class Recorder(TorchDispatchMode):
         result = func(*args, **kwargs)
         flat = [item for arg in args for item in (arg if isinstance(arg, list | tuple) else [arg])]
         tensors = [item for item in flat if isinstance(item, Tensor) and id(item) in self.positions]
+        # What does not depend on the input is a constant of the network.
         if not tensors:
             return result
 
@@ -150,17 +151,31 @@ class Recorder(TorchDispatchMode):
         # Tensors are known by their id, which is theirs as long as they exist.
         self._kept += [*values, *flat]
 
+        if name in MOVING and (len(tensors) > 1 or tensors[0] is not args[0]):
+            raise Unbounded(f"there is no bound for the operation {name} with these values")
+        self._record(name, func, args, kwargs, tensors, values)
+        return result
+
+    def _record(
+        self,
+        name: str,
+        func: Any,
+        args: Any,
+        kwargs: Any,
+        tensors: list[Tensor],
+        values: list[Tensor],
+    ) -> None:
+        """Record an operation by its name: a copy, a move of values, one with a reader, or its
+        parts.
+        """
         if name in FORWARDED or (name == "as_strided" and _is_same(args[0], values[0])):
             self._place(values[0], self.positions[id(args[0])], self._layouts[id(args[0])])
         elif name in MOVING:
-            if len(tensors) > 1 or tensors[0] is not args[0]:
-                raise Unbounded(f"there is no bound for the operation {name} with these values")
             self._read_moving(name, func, args, kwargs, values)
         elif name in self._readers:
             self._read(name, _bind(func, args, kwargs), tensors, values[0])
         else:
             self._decompose(name, func, args, kwargs, values)
-        return result
 
     def _read_moving(
         self, name: str, func: Any, args: Any, kwargs: Any, values: Sequence[Tensor]

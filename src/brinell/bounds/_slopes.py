@@ -88,6 +88,7 @@ def optimise(
         if step == steps or bool((best > 0).all()):
             break
 
+        # Functions that are proved already need no further ascent.
         adam.zero_grad()
         torch.autograd.backward([-lower[best <= 0].sum()])
         adam.step()

@@ -152,6 +152,7 @@ def read_answer(text: str, inputs: Sequence[str]) -> tuple[Word, str, tuple[floa
     first_words = [line.strip().lower() for line in text.splitlines()]
     verdicts = [word for word in first_words if word in WORDS]
     if not verdicts:
+        # Contradicting answers are no answer: none of them may count as a proof.
         return SILENT, "its answer is none of sat, unsat and unknown", ()
     if len({WORDS[word] for word in verdicts}) > 1:
         return SILENT, "it gave several answers", ()

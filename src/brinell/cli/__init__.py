@@ -168,6 +168,7 @@ def run(arguments: list[str]) -> int:
     0 done, 1 gate or verification failed, 2 cannot be carried out, 3 stopped, 130 interrupted, 143
     ended by a scheduler.
     """
+    # A command may run in the process of another one, such as a test, and leaves nothing to it.
     ROOT.reset()
     if not arguments:
         show(GREETING)

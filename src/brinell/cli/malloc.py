@@ -1,4 +1,6 @@
-"""Makes the allocator keep freed memory for the next tensor, in processes that belong to Brinell."""
+"""Makes the allocator keep freed memory for the next tensor, in processes that belong
+to Brinell.
+"""
 
 import ctypes
 import os

@@ -111,6 +111,7 @@ def open_questions(
         strongest: whether to keep the inputs of the largest margins.
         on_pass: told of each batch of queries.
     """
+    # A minimal ledger is one that may look beyond the budget and goes on after a success.
     return Ledger(
         model,
         batch,

@@ -167,8 +167,11 @@ def check_unpacked_size(declared: int, packed: int, file: object, floor: int | N
         file: the file, for the message.
         floor: unpacked bytes that are allowed for every file; by default IN_MEMORY.
     """
+    least = IN_MEMORY if floor is None else floor
+    most = max(least, RATIO * packed)
+
     # The unpacked size is declared by the file itself, so it is refused before memory is allocated.
-    if declared > (most := max(IN_MEMORY if floor is None else floor, RATIO * packed)):
+    if declared > most:
         raise RequestError(
             f"{file} has {size(packed)} and would become {size(declared)}, more "
             f"than the {size(most)} that such a file may: "

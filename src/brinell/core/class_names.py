@@ -59,33 +59,47 @@ def match_classes(
     model_numbers = _numbers(model_names)
     data_numbers = _numbers(data_names)
     has_words = bool(model_names) and model_numbers is None
-    by_place = Match((), _by_place_note(name, model_names, data_names))
     if has_words and data_numbers is None:
         return _by_name(name, model_names, data_names, count, used)
+
+    # Words on one side, and on the other nothing that could be compared with them.
+    in_order = Match((), _by_place_note(name, model_names, data_names))
     if data_numbers is None or (has_words and _is_count(data_numbers)):
-        return Match() if not model_names and len(data_names) == count else by_place
+        return Match() if not model_names and len(data_names) == count else in_order
 
-    # Numbers on both sides: a number of the data is looked up among those of the model.
     numbers = range(count) if model_numbers is None else model_numbers
-    place_of = {number: place for place, number in enumerate(numbers)}
-    if len(place_of) == len(numbers) and place_of.keys() >= {data_numbers[label] for label in used}:
-        places = {
-            label: place_of[number]
-            for label, number in enumerate(data_numbers)
-            if number in place_of
-        }
+    places = _places_of(numbers, data_numbers, used)
+    if places is not None:
         return _match_of(name, places, model_names, data_names, count, "number")
-
-    # Numbers that only count the classes, and the two sides of a margin, say nothing.
-    are_sides = _is_count(data_numbers) and sorted(numbers) == [-1, 1]
-    if model_numbers is None or _is_count(model_numbers) or are_sides:
-        return by_place if len(data_names) == count else Match()
+    if _is_count(numbers) or _are_sides(numbers, data_numbers):
+        return in_order if len(data_names) == count else Match()
     raise ModelError(
         f"model {name} tells the classes {_listing(model_names)} apart, and the "
         "labels of the data are "
         f"{_listing([data_names[label] for label in used])}: give the labels that "
         f"it was fitted with, or {_remedy(data_names)}"
     )
+
+
+def _places_of(
+    numbers: Sequence[int], data_numbers: Sequence[int], used: Sequence[int]
+) -> dict[int, int] | None:
+    """By label the place of its number among those of the model.
+
+    It is None if a number occurs twice, or one that a sample has does not occur.
+    """
+    place_of = {number: place for place, number in enumerate(numbers)}
+    needed = {data_numbers[label] for label in used}
+    if len(place_of) < len(numbers) or not place_of.keys() >= needed:
+        return None
+    return {
+        label: place_of[number] for label, number in enumerate(data_numbers) if number in place_of
+    }
+
+
+def _are_sides(numbers: Sequence[int], data_numbers: Sequence[int]) -> bool:
+    """True for the two sides of a margin, -1 and 1, beside labels that only count the classes."""
+    return _is_count(data_numbers) and sorted(numbers) == [-1, 1]
 
 
 def _by_name(
@@ -117,6 +131,7 @@ def _by_name(
     places: dict[int, int] = {}
     for label in (*used, *sorted(set(range(len(data_names))) - set(used))):
         title = data_names[label]
+        # Case and punctuation count where the exact name occurs, and only there.
         matches = [place for place, name_ in enumerate(model_names) if name_ == title]
         if not matches:
             matches = [place for place, key in enumerate(keys) if key == _key(title)]
@@ -124,25 +139,37 @@ def _by_name(
         if len(matches) == 1 and not rivals:
             places[label] = matches[0]
         elif label in used:
-            problem = (
-                f"model {name} tells the classes {_listing(model_names)} "
-                "apart, and those of the data are "
-                f"{_listing(data_names)}; it has no {_quoted(title)}"
-            )
-            if rivals:
-                problem = (
-                    f"two classes of the data, {_quoted(data_names[rivals[0]])} and "
-                    f"{_quoted(title)}, match one class of model {name}"
-                )
-            elif matches:
-                problem = (
-                    f"{len(matches)} classes of model {name} match {_quoted(title)}, "
-                    "a class of the data"
-                )
+            rival = data_names[rivals[0]] if rivals else None
+            problem = _mismatch(name, model_names, data_names, title, rival, len(matches))
             raise ModelError(
                 f"{problem}: choose the model made for this data, or {_remedy(data_names)}"
             )
     return _match_of(name, places, model_names, data_names, count, "name")
+
+
+def _mismatch(
+    name: str,
+    model_names: Sequence[str],
+    data_names: Sequence[str],
+    title: str,
+    rival: str | None,
+    matches: int,
+) -> str:
+    """Why a class of the data is none of the model's: another took its place, it matches several, or
+    none.
+    """
+    if rival is not None:
+        return (
+            f"two classes of the data, {_quoted(rival)} and "
+            f"{_quoted(title)}, match one class of model {name}"
+        )
+    if matches:
+        return f"{matches} classes of model {name} match {_quoted(title)}, a class of the data"
+    return (
+        f"model {name} tells the classes {_listing(model_names)} "
+        "apart, and those of the data are "
+        f"{_listing(data_names)}; it has no {_quoted(title)}"
+    )
 
 
 def _key(name: str) -> str:
@@ -235,6 +262,7 @@ def names_of_mapping(
         )
 
     names = tuple(by_number[number] for number in range(len(by_number)))
+    # Names that repeat, or an inverse of other names, leave nothing to compare.
     stated = {str(name): str(number) for name, number in (inverse or {}).items()}
     if set(stated) == set(names) and len(set(names)) == len(names):
         if wrong := [name for number, name in by_number.items() if stated[name] != str(number)]:
@@ -259,7 +287,9 @@ def check_unique(names: Sequence[str], subject: str) -> None:
 
 
 def own_order(class_names: Sequence[str], class_order: Sequence[int]) -> tuple[str, ...]:
-    """Names in the order of a model's own answers, from those in the order of the data's classes."""
+    """Names in the order of a model's own answers, from those in the order of the
+    data's classes.
+    """
     names = {
         place: name for place, name in zip(class_order, class_names, strict=True) if place != NEVER
     }
@@ -267,7 +297,9 @@ def own_order(class_names: Sequence[str], class_order: Sequence[int]) -> tuple[s
 
 
 def option_text(names: Sequence[str]) -> str:
-    """The option `class_names` of a model's spec for these names; empty if a spec cannot hold them."""
+    """The option `class_names` of a model's spec for these names; empty if a spec
+    cannot hold them.
+    """
     if len(names) > MOST_PROPOSED or any(mark in name for name in names for mark in "+&"):
         return ""
     return f"class_names={'+'.join(names)}"

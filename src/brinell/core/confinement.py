@@ -1,5 +1,5 @@
-"""Limits of a process of Linux that runs a stranger's code: it ends with the one that started it, and
-writes below one folder alone, where the system has Landlock (5.13 or newer).
+"""Limits of a process of Linux that runs a stranger's code: it ends with the one that started it,
+and writes below one folder alone, where the system has Landlock (5.13 or newer).
 
 Landlock also keeps it from reaching into the memory of processes that gave up less.
 """

@@ -164,7 +164,9 @@ def learns_across(attack: Attack) -> bool:
 
 
 def reach_of(attack: Attack, distance: str) -> float:
-    """The largest multiple of eps at which a budgeted attack may query the model, for the ledger."""
+    """The largest multiple of eps at which a budgeted attack may query the model, for
+    the ledger.
+    """
     return attack.reach(distance) if isinstance(attack, LooksBeyond) else 1.0
 
 

@@ -1,4 +1,6 @@
-"""The ledger's counters: the queries of each sample (`Costs`) and the best inputs found (`Best`)."""
+"""The ledger's counters: the queries of each sample (`Costs`) and the best inputs found
+(`Best`).
+"""
 
 import torch
 from torch import Tensor
@@ -44,6 +46,7 @@ class Best:
     def __init__(self, x: Tensor, classes: int, *, keeps_strongest: bool = False) -> None:
         n, device = len(x), x.device
         self._x, self._keeps_strongest = x, keeps_strongest
+
         self.first_success = torch.zeros(n, dtype=torch.int64, device=device)
         """(n,): the forward at which the sample was first fooled, counted from 1; 0 for never."""
         self.distance = torch.full((n,), torch.inf, device=device)
@@ -52,6 +55,9 @@ class Best:
         """(n,): largest margin of the criterion in any answer to an input within eps; -inf
         before the first. An answer in TF32 counts only if it was so far below zero that it was
         not repeated in float32."""
+
+        # The clean batch stands for the inputs until the first success, so that no copy is made for
+        # nothing.
         self.strongest = x
         """(n, *shape): for samples without a success, the input within eps of the largest
         margin, if these are kept; the clean input before the first query."""

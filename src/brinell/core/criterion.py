@@ -488,6 +488,8 @@ def _logit(p: float) -> Tensor:
 
 
 def log_odds(logits: Tensor, classes: Tensor) -> Tensor:
-    """The log-odds log p - log(1 - p) of one class per sample, (n,); exact also for p near 0 or 1."""
+    """The log-odds log p - log(1 - p) of one class per sample, (n,); exact also for p
+    near 0 or 1.
+    """
     selected = logits.gather(1, classes[:, None])[:, 0]
     return selected - logits.scatter(1, classes[:, None], -torch.inf).logsumexp(1)

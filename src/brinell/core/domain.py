@@ -101,6 +101,7 @@ class Domain:
             if isinstance(bound, tuple) and len(bound) != self.shape[0]:
                 raise ValueError(f"{len(bound)} bounds for {self.shape[0]} channels")
         # A bound beyond float32 becomes infinite here, which is no fault.
+
         with np.errstate(over="ignore"):
             low = np.asarray(self.low, dtype=np.float32)
             high = np.asarray(self.high, dtype=np.float32)
@@ -224,6 +225,9 @@ class Domain:
             "high": self.high,
         }
         fields["levels"] = self.levels
+
+        # Fields that most domains lack are left out, so that their JSON and its digest stay as they
+        # were.
         if self.columns:
             fields["columns"] = [list(column) for column in self.columns]
         if self.region is not None:

@@ -91,6 +91,7 @@ class BrinellError(Exception):
         instead: tuple[str, str] | None = None,
     ) -> None:
         super().__init__(problem, reason, remedy)
+
         self.problem, self.reason, self.remedy, self.option = problem, reason, remedy, option
         self.instead = instead
         self.code = _place_of(self)

@@ -31,6 +31,8 @@ def content_of(file: Path) -> str:
     """The kind of a file: a noun with its article; empty if its first bytes do not tell."""
     try:
         with bounded.open_regular(file) as stream, zipfile.ZipFile(stream) as archive:
+            # Both are zip archives of pickles; only TorchScript has a file of constants, and it is
+            # a program.
             names = archive.namelist()
         if any(name.endswith("/constants.pkl") for name in names):
             return PROGRAM
@@ -50,6 +52,7 @@ def content_of(file: Path) -> str:
         if start.startswith(prefix):
             return content
     is_text = all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in start)
+    # Text decodes here for sure: each byte was seen to be printable ASCII.
     return f"text that begins with {start[:20].decode()!r}" if is_text else ""
 
 

@@ -83,10 +83,13 @@ class Pipe(NamedTuple):
         """
         contents = [_content(array) for array in arrays]
         places = [[str(content.dtype), list(content.shape)] for content in contents]
+
+        # The lengths of both parts come first, so that the reader knows when a message is complete.
         head = json.dumps({"facts": facts, "arrays": places}).encode()
         body = b"".join(content.tobytes() for content in contents)
         message = memoryview(LENGTHS.pack(len(head), len(body)) + head + body)
         while message:
+            # A pipe takes what its buffer has room for: the deadline holds for each portion of it.
             if not select.select([], [self.writer], [], _seconds_to(deadline))[1]:
                 raise TimeoutError("the other side does not read")
             message = message[os.write(self.writer, message[: 2**20]) :]
@@ -199,8 +202,8 @@ class FreshProcess:
 
 
 class Nursery:
-    """A new interpreter that has imported a module and does nothing; processes are split from it, in
-    which a model answers.
+    """A new interpreter that has imported a module and does nothing; processes are split from it,
+    in which a model answers.
 
     The module gets the number of its end of a connection, and calls `nurse`.
     """
@@ -265,6 +268,8 @@ def nurse(connection: int, answer: Callable[[Pipe], object]) -> None:
         while True:
             message, ends, *_ = socket.recv_fds(line, NUMBER.size, 2)
             number = NUMBER.unpack(message)[0] if message else None
+            # A closed connection means that all children end, a message that names one that this
+            # one does.
             for child in children & {number} if message else set(children):
                 with suppress(ProcessLookupError):
                     os.killpg(child, signal.SIGKILL)
@@ -276,8 +281,12 @@ def nurse(connection: int, answer: Callable[[Pipe], object]) -> None:
                 child = os.fork()
                 if not child:
                     line.close()
+                    # A session of its own, so that a signal to the group reaches what the child
+                    # starts too.
                     os.setsid()
                     answer(Pipe(*ends))
+                    # Not sys.exit: the child has copies of the parent's buffers and exit handlers,
+                    # which would run twice.
                     os._exit(0)
                 Pipe(*ends).close()
                 children.add(child)
@@ -291,7 +300,9 @@ def nursery(module: str) -> Nursery:
 
 
 class OtherProcess:
-    """A process, split from a nursery, that answers until it is closed; what it prints is not shown."""
+    """A process, split from a nursery, that answers until it is closed; what it prints is not
+    shown.
+    """
 
     def __init__(self, origin: Nursery) -> None:
         process, self._pipe = origin.begin()
@@ -309,6 +320,7 @@ class OtherProcess:
         answer = None
         if self.close.alive:
             answer = _exchange(self._pipe, facts, arrays, seconds)
+        # A process that is late would answer the next question with this answer: it is ended.
         if answer is None:
             self.close()
             raise ModelError(

@@ -243,6 +243,7 @@ class Ledger:
         """The oracle with these surrogates."""
         return Oracle(
             scores=partial(self._scores, Access.SCORES),
+            # Labels ask for less access than scores, although the same pass gives both.
             loss=self._loss,
             labels=lambda ids, x: self._scores(Access.LABELS, ids, x).argmax(1),
             gradient=self._gradient,
@@ -524,6 +525,7 @@ class Ledger:
         margin = query.margin(logits, x) if margin is None else margin
         success, all_legal = self._find_successes(query, x, logits, distance, margin)
 
+        # The counters before this pass: a success at its first row costs one query more than these.
         before = None if success is None else self.costs.forwards[query.ids]
         forwards = torch.full_like(query.ids, times) if isinstance(times, int) else times
         self.costs.add(query.ids, forwards, backwards)
@@ -538,6 +540,8 @@ class Ledger:
 
         if success is not None and before is not None:
             self._successes += 1
+
+            # A sample that occurs several times in a batch pays for its rows one after the other.
             totals = before + (running_totals(query.ids, forwards) if query.repeats else forwards)
             rows = success.nonzero()[:, 0]
             self.best.note_successes(

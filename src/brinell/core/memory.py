@@ -1,4 +1,6 @@
-"""Shortage of memory, as the devices of torch report it: not all of them by a separate error type."""
+"""Shortage of memory, as the devices of torch report it: not all of them by a separate
+error type.
+"""
 
 import gc
 import re

@@ -96,6 +96,8 @@ class Reference:
             low, high = np.searchsorted(self._labels, [labels[row], labels[row] + 1]).tolist()
             out = -1 if itself is None or itself[row] < 0 else int(self._place[itself[row]])
             for side, spans in (("same", [(low, high)]), ("other", [(0, low), (high, m)])):
+                # The neighbour in another norm is a good first guess, which rules out most
+                # candidates.
                 guess = -1 if first is None else int(getattr(first, f"{side}_at")[row])
                 guess = int(self._place[guess]) if guess >= 0 else -1
                 size[side][row], place = search.find(row % ROWS, guess, spans, out)

@@ -51,8 +51,8 @@ class RecordColumn(NamedTuple):
     null: bool = False
     """True if the value may be null."""
     zero: bool = False
-    """True if rows without a value have 0, such as the cost of a computation that did not run, or an
-    empty text."""
+    """True if rows without a value have 0, such as the cost of a computation that did not run, or
+    an empty text."""
     measure: str = ""
     """What a difference by rounding is measured against where a row is made again: a size, a
     margin or a share; empty for a column that comes out equal."""

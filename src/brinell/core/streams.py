@@ -131,7 +131,9 @@ def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
 
 
 def initial(network: nn.Module, rng: torch.Generator) -> None:
-    """Give a network on the meta device weights on the CPU: layers as in He et al. 2015, biases 0."""
+    """Give a network on the meta device weights on the CPU: layers as in He et al.
+    2015, biases 0.
+    """
     for part in network.modules():
         for name, tensor in list(part.named_parameters(recurse=False)):
             # `to_empty` would import sympy, for most of a second.

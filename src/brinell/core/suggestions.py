@@ -1,4 +1,6 @@
-"""Spelling help: the name of a vocabulary that is nearest to one that does not exist, by `difflib`."""
+"""Spelling help: the name of a vocabulary that is nearest to one that does not exist,
+by `difflib`.
+"""
 
 import difflib
 import os
@@ -21,6 +23,7 @@ def suggestion(name: str, vocabulary: Iterable[str], list_hint: str = "") -> str
 
 def nearest_name(name: str, vocabulary: Iterable[str]) -> str:
     """The nearest name of a vocabulary, or one that begins like it; empty if none is near.
+
 
     Case, hyphens and underscores make no difference.
     """

@@ -74,6 +74,7 @@ def nearest_path(text: str) -> str:
     while missing.parent != missing and not missing.parent.exists():
         missing = missing.parent
     folder = missing.parent
+
     try:
         entries = [
             entry.name
@@ -82,6 +83,7 @@ def nearest_path(text: str) -> str:
         ]
     except OSError:
         return ""
+
     remainder = Path(text).relative_to(missing)
     suggestion = nearest_name(missing.name, sorted(entries))
     return str(folder / suggestion / remainder) if suggestion else ""

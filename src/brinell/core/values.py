@@ -100,6 +100,7 @@ def obstacle_of(x: Tensor) -> tuple[str, str] | None:
 def _numpy(x: Any, role: str) -> Array:
     """The values as NumPy converts them, in a type of NumPy."""
     if isinstance(x, Tensor):
+        # NumPy has no bfloat16 and no float8, so these become float32.
         x = x.detach().cpu()
         return np.asarray(
             x.float()
@@ -146,7 +147,9 @@ def _parts(x: Any, role: str) -> Any:
 
 
 def _part(x: Any, role: str) -> Any:
-    """An element of a list: an array of any library becomes a NumPy array; numbers and texts stay."""
+    """An element of a list: an array of any library becomes a NumPy array; numbers and
+    texts stay.
+    """
     is_plain = isinstance(x, np.generic) or type(x) is np.ndarray
     return (
         as_array(x, role)

@@ -1,4 +1,6 @@
-"""Stored arrays of inputs as a data set: order of axes, scale, bounds, and a hash of the content."""
+"""Stored arrays of inputs as a data set: order of axes, scale, bounds, and a hash of
+the content.
+"""
 
 import hashlib
 import math
@@ -115,7 +117,8 @@ def arrange(
         named_signal: likewise.
         subject: the array, for messages.
     """
-    sides, order = len(shape) - 1, tuple(range(len(shape)))
+    sides = len(shape) - 1
+    order = tuple(range(len(shape)))
     if kind is None and not 1 <= sides <= 4:
         raise RequestError(
             f"{subject} has shape {shape}; inputs need 1 to 4 axes after the one of the samples"
@@ -139,6 +142,8 @@ def _layout(shape: tuple[int, ...], kind: Kind, subject: str) -> Layout:
     """Position of the channels in arrays of this shape; refuses a shape that leaves it open."""
     first, *middle, last = shape[1:]
     if kind == "signal":
+        # A signal has a few channels and many moments; in between nothing is certain, and the first
+        # axis is the usual one.
         return "last" if ELONGATION * last <= first and last < first else "first"
     if kind == "video" and middle[0] in CHANNELS and first not in CHANNELS and last not in CHANNELS:
         raise RequestError(
@@ -168,7 +173,10 @@ def looks_like_signals(x: "Array | LazyRows", kind: Kind) -> bool:
         return kind == "signal"
 
     x = np.asarray(x[:SAMPLE], dtype=np.float64)
-    spread, low, high = float(x.std()), float(x.min()), float(x.max())
+    spread = float(x.std())
+    low = float(x.min())
+    high = float(x.max())
+    # Pictures of bytes, whatever their scale, are whole numbers.
     scaled = x * (255 if high <= 1 else 1)
     if spread == 0 or (
         low >= 0 and high <= 255 and bool((np.abs(scaled - np.round(scaled)) < 1e-3).all())
@@ -288,8 +296,10 @@ def domain_of(
     whole numbers between the bounds for integers, none otherwise; `levels` overrides this (0 for
     none).
     """
-    lower, upper = 0.0 if low is None else float(low), 1.0 if high is None else float(high)
-    facts, grid = scan(x, subject), 256
+    lower = 0.0 if low is None else float(low)
+    upper = 1.0 if high is None else float(high)
+    facts = scan(x, subject)
+    grid = 256
     if x.dtype == np.uint8 and low is None and high is None and divide is None:
         divide = 255.0
         # Such bytes may be levels of a dark image, or counts of something else.
@@ -301,7 +311,8 @@ def domain_of(
     else:
         divide = divide or 1.0
         slack = TOLERANCE * (upper - lower)
-        minimum, maximum = facts.minimum / divide, facts.maximum / divide
+        minimum = facts.minimum / divide
+        maximum = facts.maximum / divide
         if minimum < lower - slack or maximum > upper + slack:
             problem = (
                 f"{subject} holds values from {minimum:g} to {maximum:g}, outside the "
@@ -314,12 +325,8 @@ def domain_of(
                 arrangement.kind,
                 facts,
             )
-        if x.dtype.kind != "f":
-            grid = round((upper - lower) * divide) + 1 if upper > lower else 0
-        elif not (
-            arrangement.kind in ("image", "video") and facts.bytes8 and (lower, upper) == (0, 1)
-        ):
-            grid = 0
+        grid = _levels_of(x, arrangement.kind, facts, divide, (lower, upper))
+
     grid = grid if levels is None else levels
     domain = make_domain(
         subject,
@@ -330,6 +337,18 @@ def domain_of(
         levels=grid or None,
     )
     return domain, divide
+
+
+def _levels_of(
+    x: "Array | LazyRows", kind: Kind, facts: Any, divide: float, bounds: tuple[float, float]
+) -> int:
+    """Number of values that the storage tells apart between the bounds; 0 for any."""
+    lower, upper = bounds
+    if x.dtype.kind != "f":
+        return round((upper - lower) * divide) + 1 if upper > lower else 0
+    # Real numbers of pictures that all are multiples of 1/255 were bytes once.
+    are_bytes = kind in ("image", "video") and facts.bytes8 and bounds == (0, 1)
+    return 256 if are_bytes else 0
 
 
 def make_domain(subject: object, **settings: Any) -> Domain:

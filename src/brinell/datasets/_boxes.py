@@ -229,7 +229,9 @@ def _read_voc(files: Sequence[Path]) -> tuple[list[Annotation], tuple[str, ...]]
 
 
 def voc_root(file: Path) -> tree.Element:
-    """The content of a file of VOC; refuses definitions of entities, which such files never hold."""
+    """The content of a file of VOC; refuses definitions of entities, which such files
+    never hold.
+    """
     content = bounded.read(file, bounded.MOST_TEXT)
     # Entities that refer to each other grow without bound when they are read.
     if b"<!" in content.replace(b"<!--", b""):

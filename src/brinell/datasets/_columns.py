@@ -2,8 +2,8 @@
 attack changes.
 """
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,76 +36,96 @@ def vectors_of(
             `columns`. Further columns mark them, by which the model gets NaN; no attack changes
             them.
     """
-    values, parts, ends = list[Array](), list[Column](), list[tuple[float, float]]()
+    encoded: list[_Encoded] = []
     for name, column in columns.items():
-        if column.dtype.kind not in "iuf":
-            if name in bounds:
-                raise RequestError(
-                    f"bounds name {name!r} of {subject}, which holds categories: they have none"
-                )
-            categories, codes = np.unique(
-                column.astype(bool if column.dtype.kind == "b" else str), return_inverse=True
-            )
-            values.append(codes.reshape(-1))
-            parts.append(
-                Column(
-                    name,
-                    fixed=True,
-                    values=() if column.dtype.kind == "b" else tuple(map(str, categories)),
-                )
-            )
-            ends.append((0.0, float(max(1, len(categories) - 1))))
+        if column.dtype.kind in "iuf":
+            encoded.append(_scale_numbers(name, column, bounds, name in fixed, subject))
             continue
-        x = column.astype(np.float64)
-        if not np.isfinite(x).all():
+        if name in bounds:
             raise RequestError(
-                f"column {name} of {subject} holds NaN or infinity: fill those "
-                "rows or leave them out"
+                f"bounds name {name!r} of {subject}, which holds categories: they have none"
             )
-        low, high = bounds.get(name, (float(x.min()), float(x.max())))
-        if len(outside := np.flatnonzero((x < low) | (x > high))):
-            row = int(outside[0])
-            raise RequestError(
-                f"column {name} of {subject} holds {x[row]:g} in row {row + 1}, "
-                f"outside its bounds {low:g} to {high:g}: widen "
-                "them"
-            )
-        is_fixed = low == high or name in fixed
-        values.append(x if is_fixed else (x - low) / (high - low))
-        parts.append(Column(name, fixed=True) if is_fixed else Column(name, low, high))
-        ends.append((low, high if low < high else low + 1) if is_fixed else (0.0, 1.0))
+        encoded.append(_encode_categories(name, column))
 
     holes = {name: empty for name, empty in missing.items() if empty.any()}
     for name, empty in holes.items():
-        values.append(empty)
-        parts.append(Column(f"{name} is missing", fixed=True, marks=name))
-        ends.append((0.0, 1.0))
-    low_ends, high_ends = zip(*ends, strict=True)
+        mark = Column(f"{name} is missing", fixed=True, marks=name)
+        encoded.append(_Encoded(empty, mark, (0.0, 1.0)))
+    parts = tuple(entry.column for entry in encoded)
+    low_ends, high_ends = zip(*(entry.ends for entry in encoded), strict=True)
     domain = make_domain(
-        subject,
-        kind="vector",
-        shape=(len(parts),),
-        low=low_ends,
-        high=high_ends,
-        columns=tuple(parts),
+        subject, kind="vector", shape=(len(parts),), low=low_ends, high=high_ends, columns=parts
     )
-    open_, closed = (
-        [part.name for part in parts if part.fixed is fixed_] for fixed_ in (False, True)
-    )
-    scaled = [name for name in open_ if name not in bounds]
-    notes: tuple[str, ...] = (
-        (f"bounds are the least and the largest value in the data for {first_names(scaled)}",)
-        if scaled
-        else ()
-    )
-    notes += (f"no attack changes {first_names(closed)}",) if closed else ()
-    if holes:
-        count = int(np.any(list(holes.values()), axis=0).sum())
-        notes += (
-            f"{count} of {len(values[0])} rows miss values: the model gets them "
-            "as NaN, and no attack changes them",
+    values = np.stack([entry.values for entry in encoded], 1)
+    return values.astype(np.float32), domain, _notes_on(parts, bounds, holes)
+
+
+class _Encoded(NamedTuple):
+    """A column as a model is given it."""
+
+    values: Array
+    column: Column
+    ends: tuple[float, float]
+    """The smallest and the largest value."""
+
+
+def _encode_categories(name: str, column: Array) -> _Encoded:
+    """Texts or truth values as codes into their sorted values, which no attack changes."""
+    is_bool = column.dtype.kind == "b"
+    categories, codes = np.unique(column.astype(bool if is_bool else str), return_inverse=True)
+    values = () if is_bool else tuple(map(str, categories))
+    # The one code of a constant column needs a range, too.
+    ends = (0.0, float(max(1, len(categories) - 1)))
+    return _Encoded(codes.reshape(-1), Column(name, fixed=True, values=values), ends)
+
+
+def _scale_numbers(
+    name: str,
+    column: Array,
+    bounds: Mapping[str, tuple[float, float]],
+    is_named: bool,
+    subject: object,
+) -> _Encoded:
+    """Numbers scaled from their bounds to [0, 1]; in their units if no attack may change them."""
+    x = column.astype(np.float64)
+    if not np.isfinite(x).all():
+        raise RequestError(
+            f"column {name} of {subject} holds NaN or infinity: fill those rows or leave them out"
         )
-    return np.stack(values, 1).astype(np.float32), domain, notes
+    low, high = bounds.get(name, (float(x.min()), float(x.max())))
+    if len(outside := np.flatnonzero((x < low) | (x > high))):
+        row = int(outside[0])
+        raise RequestError(
+            f"column {name} of {subject} holds {x[row]:g} in row {row + 1}, "
+            f"outside its bounds {low:g} to {high:g}: widen "
+            "them"
+        )
+
+    # A constant column has no range that a budget could be a share of.
+    if low == high or is_named:
+        return _Encoded(x, Column(name, fixed=True), (low, high if low < high else low + 1))
+    return _Encoded((x - low) / (high - low), Column(name, low, high), (0.0, 1.0))
+
+
+def _notes_on(
+    parts: Sequence[Column], bounds: Mapping[str, Any], holes: Mapping[str, Array]
+) -> tuple[str, ...]:
+    """What was decided about the columns: bounds from the data, fixed ones, missing values."""
+    notes: list[str] = []
+    scaled = [part.name for part in parts if not part.fixed and part.name not in bounds]
+    if scaled:
+        notes.append(
+            f"bounds are the least and the largest value in the data for {first_names(scaled)}"
+        )
+    if closed := [part.name for part in parts if part.fixed]:
+        notes.append(f"no attack changes {first_names(closed)}")
+    if holes:
+        is_empty = np.any(list(holes.values()), axis=0)
+        notes.append(
+            f"{int(is_empty.sum())} of {len(is_empty)} rows miss values: the model gets them "
+            "as NaN, and no attack changes them"
+        )
+    return tuple(notes)
 
 
 def first_names(names: list[str]) -> str:

@@ -25,14 +25,7 @@ def check_labels(y: Array, n: int, subject: str = "the array of labels") -> Labe
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim == 2 and y.shape[1] > 1 and y.dtype.kind in "biuf" and bool(np.isin(y, (0, 1)).all()):
-        per_sample = np.count_nonzero(y, axis=1)
-        if (per_sample != 1).any():
-            raise RequestError(
-                f"{subject} gives {int(per_sample.max())} classes to some samples "
-                f"and {int(per_sample.min())} to others: "
-                f"{MULTI_LABEL}"
-            )
-        y = y.argmax(1)
+        y = _classes_of_rows(y, subject)
 
     if y.ndim != 1:
         raise RequestError(
@@ -64,6 +57,19 @@ def check_labels(y: Array, n: int, subject: str = "the array of labels") -> Labe
     return y.astype(np.int64)
 
 
+def _classes_of_rows(y: Array, subject: str) -> Array:
+    """The classes (n,) of rows of zeros and ones, of which each must hold a single one."""
+    per_sample = np.count_nonzero(y, axis=1)
+    if (per_sample != 1).any():
+        raise RequestError(
+            f"{subject} gives {int(per_sample.max())} classes to some samples "
+            f"and {int(per_sample.min())} to others: "
+            f"{MULTI_LABEL}"
+        )
+    classes: Array = y.argmax(1)
+    return classes
+
+
 def encode_labels(
     labels: Array, classes: Sequence[object] | None, named: Sequence[str] = ()
 ) -> tuple[Array, tuple[str, ...] | None, tuple[str, ...]]:
@@ -83,9 +89,7 @@ def encode_labels(
         raise RequestError(f"classes holds {short(unnamed[0])}: give each class a name")
     names = _texts(classes) if classes is not None else tuple(named) or None
     if labels.dtype.kind not in "US":
-        if labels.dtype.kind in "if" and labels.size and set(np.unique(labels).tolist()) == {-1, 1}:
-            return (labels > 0).astype(np.int64), names or ("-1", "1"), ()
-        return labels.astype(np.int64) if labels.dtype.kind == "b" else labels, names, ()
+        return *_encode_numbers(labels, names), ()
 
     texts = tuple(map(str, np.unique(labels)))
     names_in_order = names or texts
@@ -94,21 +98,25 @@ def encode_labels(
             f"there is a label {missing[0]!r}, and the classes are "
             f"{', '.join(names_in_order[:8])}: name every class"
         )
-    notes = (
-        ()
-        if names
-        else (
+    notes: tuple[str, ...] = ()
+    if not names:
+        notes = (
             "labels are texts, whose classes count in sorted order: "
             f"{', '.join(names_in_order[:8])}",
         )
-    )
-    return (
-        np.array([names_in_order.index(str(label)) for label in labels.ravel()]).reshape(
-            labels.shape
-        ),
-        names_in_order,
-        notes,
-    )
+    codes = np.array([names_in_order.index(str(label)) for label in labels.ravel()])
+    return codes.reshape(labels.shape), names_in_order, notes
+
+
+def _encode_numbers(
+    labels: Array, names: tuple[str, ...] | None
+) -> tuple[Array, tuple[str, ...] | None]:
+    """Labels that are no texts as they count from 0, and the names of the classes if known."""
+    kind = labels.dtype.kind
+    # The two sides of a margin, as estimators have them.
+    if kind in "if" and labels.size and set(np.unique(labels).tolist()) == {-1, 1}:
+        return (labels > 0).astype(np.int64), names or ("-1", "1")
+    return labels.astype(np.int64) if kind == "b" else labels, names
 
 
 def class_names(

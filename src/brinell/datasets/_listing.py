@@ -67,22 +67,17 @@ def listing_of(folder: Path, suffixes: frozenset[str], subject: str, subfolder: 
 
 def _tree(folder: Path, suffixes: frozenset[str], subject: str) -> Listing:
     """The files of a folder with one subfolder for each class."""
-    groups, hidden = dict[str, list[Path]](), list[Path]()
+    groups: dict[str, list[Path]] = {}
+    hidden: list[Path] = []
+    # Folders with numbers as names count in the order of the numbers: 10 after 9.
     for place in sorted(
         folder.glob("[!.]*"),
         key=lambda place: (len(place.name) if place.name.isdecimal() else 0, place.name),
     ):
-        files = sorted(
-            file for file in place.rglob("*") if file.suffix.lower() in suffixes and file.is_file()
-        )
-        is_hidden = [
-            any(part.startswith(".") for part in file.relative_to(place).parts) for file in files
-        ]
-        if not all(is_hidden):
-            groups[place.name] = [
-                file for file, flag in zip(files, is_hidden, strict=True) if not flag
-            ]
-            hidden += [file for file, flag in zip(files, is_hidden, strict=True) if flag]
+        visible, hidden_in_place = _files_below(place, suffixes)
+        if visible:
+            groups[place.name] = visible
+            hidden += hidden_in_place
     notes = (f"{len(hidden)} hidden files are left out, such as {hidden[0]}",) if hidden else ()
     if not groups:
         raise RequestError(
@@ -105,6 +100,17 @@ def _tree(folder: Path, suffixes: frozenset[str], subject: str) -> Listing:
     )
 
 
+def _files_below(place: Path, suffixes: frozenset[str]) -> tuple[list[Path], list[Path]]:
+    """The files below a folder in order, those that are not hidden and those that are."""
+    visible: list[Path] = []
+    hidden: list[Path] = []
+    for file in sorted(place.rglob("*")):
+        if file.suffix.lower() in suffixes and file.is_file():
+            parts = file.relative_to(place).parts
+            (hidden if any(part.startswith(".") for part in parts) else visible).append(file)
+    return visible, hidden
+
+
 def _table(folder: Path, subfolder: str) -> Listing:
     """The files that a labels.csv lists, with their labels."""
     table = folder / "labels.csv"
@@ -122,23 +128,7 @@ def _table(folder: Path, subfolder: str) -> Listing:
     files = [_listed_path(folder, row["file"], table, subfolder) for row in rows]
     texts = [row[column] or "" for row in rows]
     if all(text.strip().isdecimal() for text in texts):
-        numbers = [
-            int(text) if len(text) < LONGEST_LABEL else bounded.MOST_CLASSES for text in texts
-        ]
-        labels = np.minimum(np.array(numbers, dtype=object), bounded.MOST_CLASSES).astype(np.int64)
-        check_labels(labels, len(labels), f"column {column} of {table}")
-        names_by_label = {
-            label: row["name"]
-            for label, row in zip(labels.tolist(), rows, strict=True)
-            if row.get("name")
-        }
-        names = classes.names if classes else _fill(names_by_label, int(labels.max()) + 1)
-        # ImageNet has two cranes and two maillots.
-        return Listing(
-            files,
-            labels,
-            class_names(names, labels, f"the list of classes of {folder}", unique=False),
-        )
+        return _listing_of_numbers(files, rows, texts, classes, folder, column)
 
     classes = classes or Classes.of(sorted(set(texts)))
     if bad := [text for text in texts if not text or text not in classes.lookup]:
@@ -147,6 +137,31 @@ def _table(folder: Path, subfolder: str) -> Listing:
             "indices, or names of *classes.json"
         )
     return Listing(files, classes.labels(texts), classes.names)
+
+
+def _listing_of_numbers(
+    files: list[Path],
+    rows: Sequence[Mapping[str, str]],
+    texts: Sequence[str],
+    classes: "Classes | None",
+    folder: Path,
+    column: str,
+) -> Listing:
+    """The files of a labels.csv whose labels are numbers, with the names that it gives them."""
+    # A number of many digits is too large whatever it is, and would take long to read.
+    numbers = [int(text) if len(text) < LONGEST_LABEL else bounded.MOST_CLASSES for text in texts]
+    labels = np.minimum(np.array(numbers, dtype=object), bounded.MOST_CLASSES).astype(np.int64)
+    check_labels(labels, len(labels), f"column {column} of {folder / 'labels.csv'}")
+
+    names_by_label = {
+        label: row["name"]
+        for label, row in zip(labels.tolist(), rows, strict=True)
+        if row.get("name")
+    }
+    names = classes.names if classes else _fill(names_by_label, int(labels.max()) + 1)
+    # ImageNet has two cranes and two maillots.
+    source = f"the list of classes of {folder}"
+    return Listing(files, labels, class_names(names, labels, source, unique=False))
 
 
 def _fill(names_by_label: Mapping[int, str], classes: int) -> list[str]:

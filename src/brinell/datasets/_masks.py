@@ -23,22 +23,12 @@ def check_masks(
 
     Without names they are the numbers up to the largest class.
     """
-    largest, present = -1, set[int]()
+    largest = -1
+    present: set[int] = set()
     for number, mask in enumerate(masks):
-        if mask.dtype.kind not in "biu":
-            raise RequestError(
-                f"mask {number} of {subject} has type {mask.dtype}: a mask holds "
-                "the class of each pixel as a number"
-            )
-        values = np.unique(mask)
-        classes = values[values != IGNORED]
-        if len(classes) and (classes[0] < 0 or classes[-1] > IGNORED):
-            raise RequestError(
-                f"mask {number} of {subject} holds {classes[0]} to {classes[-1]}: "
-                "classes are 0 to 254, 255 for none"
-            )
-        largest = max(largest, int(classes[-1]) if len(classes) else -1)
-        present |= set(classes.tolist())
+        classes = _classes_in(mask, number, subject)
+        largest = max(largest, *classes, -1)
+        present |= classes
         if names is not None and largest >= len(names):
             raise RequestError(
                 f"mask {number} of {subject} holds the class {largest}, and names "
@@ -71,6 +61,23 @@ def check_masks(
             f"{len(set(names))} differ: name each class once"
         )
     return tuple(map(str, names))
+
+
+def _classes_in(mask: Array, number: int, subject: str) -> set[int]:
+    """The classes that occur in a mask."""
+    if mask.dtype.kind not in "biu":
+        raise RequestError(
+            f"mask {number} of {subject} has type {mask.dtype}: a mask holds "
+            "the class of each pixel as a number"
+        )
+    values = np.unique(mask)
+    classes = values[values != IGNORED]
+    if len(classes) and (classes[0] < 0 or classes[-1] > IGNORED):
+        raise RequestError(
+            f"mask {number} of {subject} holds {classes[0]} to {classes[-1]}: "
+            "classes are 0 to 254, 255 for none"
+        )
+    return set(classes.tolist())
 
 
 def mask_truth(masks: Array) -> Truth:

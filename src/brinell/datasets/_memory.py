@@ -192,6 +192,7 @@ def _truth_of(
         return _truth_of_objects(objects, domain, classes)
     if masks is None:
         return None, []
+
     if domain.kind != "image" or domain.shape[1:] != masks.shape[1:]:
         raise RequestError(
             f"masks have {masks.shape[2]} x {masks.shape[1]} pixels, and "
@@ -444,6 +445,7 @@ def _read(x: Any, y: Any = None) -> _Source:
         return _read_object(x)
     if hasattr(x, "dtypes") and hasattr(x, "to_numpy"):  # a data frame
         # The columns hold the values; the array stands for their number and shape.
+        # Only their number counts here.
         return _Source(np.empty(x.shape, np.float32), _labels(y), columns=_columns_of_frame(x))
     if isinstance(x, Mapping) or callable(getattr(x, "keys", None)):
         raise RequestError(

@@ -106,6 +106,7 @@ def _numbers(region: Any, domain: Domain) -> list[int]:
     """The ends of a box as they were written."""
     parts: Sequence[Any] = region.split(",") if isinstance(region, str) else list(region)
     count = 4 if domain.kind in ("image", "video") else 2
+
     try:
         numbers = [int(part) for part in parts]
     except (TypeError, ValueError):

@@ -69,7 +69,8 @@ class Bench:
         folder = existing_path(self.path, "folder", "bench:FOLDER")
         manifest = manifest_of(folder)
         _check_files(folder, manifest)
-        level, task = _level(self.level, manifest["facts"]["levels"]), task_of(manifest)
+        level = _level(self.level, manifest["facts"]["levels"])
+        task = task_of(manifest)
         rows = [
             row
             for row in _rows(folder, _KEYS if task else [*_KEYS, "label"])
@@ -83,6 +84,7 @@ class Bench:
             raise RequestError(f"{folder} holds no input at level {self.level}: choose another")
 
         data = manifest["data"]
+        # The inputs are stored as they were attacked: no rounding to levels may undo that.
         domain = Domain.from_json(data["domain"] | {"levels": None})
         sampling = data.get("sampling")
         return StoredArrays(

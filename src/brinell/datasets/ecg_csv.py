@@ -144,6 +144,7 @@ def _read(file: Path) -> _Table:
     first = first_row(file)
     if not first:
         raise RequestError(f"{file} is empty: one row holds one beat")
+    # Tools that write a table without names number its columns, from 0 or from 1.
     is_numbered = first in (
         [str(number + start) for number in range(len(first))] for start in (0, 1)
     )

@@ -151,9 +151,7 @@ class Npz(Checked):
         y, class_texts, notes = encode_labels(arrays.y, names)
         labels = check_labels(y, len(x), f"array {arrays.y_name} of {file}")
 
-        divide = numbers.get("divide") if self.divide is None else self.divide
-        if divide is not None and not divide > 0:
-            raise RequestError(f"array divide of {file} is {divide:g}: it must be above 0")
+        divide = self._divisor(numbers, file)
         domain, divisor = domain_of(
             x,
             arrangement,
@@ -176,9 +174,8 @@ class Npz(Checked):
                 )
             # Before groups are chosen: a recording's median is that of all its beats.
             before, after = arrays.beat_intervals
-            fixed_channels = rhythm(
-                before, after, groups, f"rhythm={'+'.join(self.rhythm)} of {file}"
-            )[rows]
+            source = f"rhythm={'+'.join(self.rhythm)} of {file}"
+            fixed_channels = rhythm(before, after, groups, source)[rows]
             domain = with_rhythm(domain)
 
         return StoredArrays(
@@ -193,6 +190,13 @@ class Npz(Checked):
             info=DataInfo(sampling=self._sampling(arrangement, numbers, file), notes=notes),
             fixed_channels=fixed_channels,
         )
+
+    def _divisor(self, numbers: dict[str, float], file: Path) -> float | None:
+        """The number by which values are divided: of the option, or else of the file."""
+        divide = numbers.get("divide") if self.divide is None else self.divide
+        if divide is not None and not divide > 0:
+            raise RequestError(f"array divide of {file} is {divide:g}: it must be above 0")
+        return divide
 
     def _read(self, file: Path) -> _Arrays:
         """The arrays of the archive that the options name, and no others."""

@@ -151,7 +151,9 @@ def _read(file: Path) -> pa.Table:
 
 
 def _parquet(file: Path) -> pa.Table:
-    """The content of a Parquet file after a check of its size; texts stay codes into a dictionary."""
+    """The content of a Parquet file after a check of its size; texts stay codes into a
+    dictionary.
+    """
     packed = file.stat().st_size
     with bounded.open_regular(file) as stream:
         kinds = pa.parquet.read_schema(stream)

@@ -311,17 +311,9 @@ class _Record:
             first: the first record that was used.
             table: labels by the names of records; empty if the header has the label.
         """
-        name, values = self.settings.label, []
-        for comment in self.header.comments or []:
-            key, colon, value = comment.partition(":")
-            values += [value.strip()] if colon and key.strip().casefold() == name.casefold() else []
-        label = table.get(self.name, "") if table else ",".join(values)
-        if not label or "," in label:
-            raise _UnusableRecordError(
-                self.name,
-                f"has {'several labels' if label else 'no label'} by {name} ({label or 'nothing'})",
-            )
-        rate, leads = self._rate(earlier_rate), tuple(self.signal.sig_name)
+        label = self._label(table)
+        rate = self._rate(earlier_rate)
+        leads = tuple(self.signal.sig_name)
         if first is not None and leads != first.leads:
             raise _UnusableRecordError(
                 self.name,
@@ -335,7 +327,8 @@ class _Record:
                     self.name, f"has {x.shape[1] / rate:g} s", "take fewer by seconds="
                 )
             x = x[:, :length]
-        low, high = (np.array(bound)[:, None] for bound in self.settings.bounds)
+        low = np.array(self.settings.bounds[0])[:, None]
+        high = np.array(self.settings.bounds[1])[:, None]
         # NaN, a missing value, is not inside.
         if not bool(((x >= low) & (x <= high)).all()):
             bounds = f"the bounds of {low.ravel().tolist()} to {high.ravel().tolist()} mV"
@@ -343,6 +336,22 @@ class _Record:
                 self.name, f"has missing values or leaves {bounds}", "widen them by low= and high="
             )
         return _Sample(x.astype(np.float32), label, leads), rate
+
+    def _label(self, table: Mapping[str, str]) -> str:
+        """The label of the record, from a table or else from a comment of its header."""
+        name = self.settings.label
+        values = []
+        for comment in self.header.comments or []:
+            key, colon, value = comment.partition(":")
+            if colon and key.strip().casefold() == name.casefold():
+                values.append(value.strip())
+        label = table.get(self.name, "") if table else ",".join(values)
+        if not label or "," in label:
+            raise _UnusableRecordError(
+                self.name,
+                f"has {'several labels' if label else 'no label'} by {name} ({label or 'nothing'})",
+            )
+        return label
 
     def beats(self, earlier_rate: float) -> tuple[Beats, float, str]:
         """The beats, their rate, and a message about beats that are left out, or an empty text.

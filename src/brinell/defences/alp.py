@@ -10,8 +10,8 @@ left 0.6 % of its accuracy on ImageNet. Pairing can make gradients misleading, s
 that it trained by attacks without gradients too.
 
 Deviations:
-- Examples come from PGD of Madry et al. 2018 away from the label; the paper's on ImageNet go towards
-  a target.
+- Examples come from PGD of Madry et al. 2018 away from the label; the paper's on ImageNet go
+  towards a target.
 - The squared distance is a mean over the classes, as in the authors' code, for which the paper's
   weights were chosen.
 - The network answers clean and adversarial inputs in two calls, so that batch norm sees them

@@ -31,7 +31,9 @@ from brinell.defences._steps import (
 
 @dataclass(frozen=True, kw_only=True)
 class NFGSM(OnGradients, LearnsTheWorst):
-    """Learn from one gradient step that begins at strong noise; twice the time of plain training."""
+    """Learn from one gradient step that begins at strong noise; twice the time of plain
+    training.
+    """
 
     noise: Positive = 2.0
     """The noise (k of the paper): a cube of this many times eps."""

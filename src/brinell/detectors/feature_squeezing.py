@@ -87,6 +87,7 @@ def reduce_bits(x: Tensor, bits: int, domain: Domain) -> Tensor:
     if movable is not None:
         rounded_part = reduce_bits(domain.part(x), bits, domain.free)
         return x.index_copy(1, movable.to(x.device), rounded_part)
+
     low, high = domain.bounds(x)
     levels = 2**bits - 1
     share = (x - low) / (high - low)

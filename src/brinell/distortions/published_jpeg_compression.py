@@ -1,4 +1,6 @@
-"""JPEG compression as ImageNet-C and CIFAR-10-C define it (Hendrycks & Dietterich 2019, section 3)."""
+"""JPEG compression as ImageNet-C and CIFAR-10-C define it (Hendrycks & Dietterich 2019,
+section 3).
+"""
 
 from dataclasses import dataclass
 

@@ -52,6 +52,7 @@ def conditions(
     condition cannot run on the model; `labels_only` is true for a model without scores.
     """
     failures = frozenset(failed)
+    # Random answers disturb finite differences, so what these find says nothing then.
     if Code.RANDOM in failures:
         failures -= OF_NOISE
     is_repaired = repaired is not None and repaired.disagreement <= GOOD

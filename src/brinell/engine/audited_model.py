@@ -54,6 +54,7 @@ class AuditedModel:
         self.model, *self.surrogates = models
         self.folder, self.entries, self.progress = folder, entries, progress
         self.limit = limit or TimeLimit()
+
         self.parts = Parts(folder)
         self.rows: dict[str, Records] = {}
         """Rows of the first check and of the stages so far, by name."""
@@ -94,6 +95,7 @@ class AuditedModel:
         answers are left over then.
         """
         answer = self.parts.read(key, Records)
+        # A stage of an interrupted run: its rows are kept, and its facts are taken over.
         if answer is not None:
             self.take(stage, answer.facts)
         else:
@@ -167,6 +169,7 @@ def facts_of(
     server = model.info.server
     if server is not None:
         facts["traffic"] = dict(server.traffic())
+
     by_place = {MEMORY: list(shortages), stage: remarks}
     shortages.clear()
     texts = {

@@ -88,16 +88,11 @@ def answers_drift(context: CheckContext) -> Finding:
         figure = round(alone, 6)
         return Finding(code=Code.DRIFT, passed=True, text=text, figure=figure, limit=limit)
 
-    # Answers that differ by gradients alone agree among those without, and among those with them.
-    by_gradients = False
-    if context.model.access == Access.GRADIENTS:
-        gradients = context.ce.logits
-        agree = _largest_difference(first, late[0]) <= limit and all(
-            _largest_difference(gradients, answers) <= limit for answers in early[1:]
-        )
-        by_gradients = agree and _largest_difference(first, gradients) > limit
+    gradients = context.ce.logits if context.model.access == Access.GRADIENTS else None
+    by_gradients = _differs_by_gradients(early, late[0], gradients, limit)
     spread = max(_largest_difference(first, answers) for answers in early[1:])
     is_random = not by_gradients and spread > limit
+    # A random model needs the spread of late answers too, to compare it with that between groups.
     if is_random:
         late.append(context.ask(context.rows))
         spread = max(spread, _largest_difference(late[0], late[1]))
@@ -117,6 +112,18 @@ def answers_drift(context: CheckContext) -> Finding:
             "state fixed"
         )
     return Finding(code=Code.DRIFT, passed=not drifts, text=text, figure=between, limit=limit)
+
+
+def _differs_by_gradients(
+    early: Sequence[Tensor], late: Tensor, gradients: Tensor | None, limit: float
+) -> bool:
+    """True if answers that differ by gradients alone agree among those without, and among those
+    with them; never without gradients.
+    """
+    if gradients is None or _largest_difference(early[0], late) > limit:
+        return False
+    agree = all(_largest_difference(gradients, answers) <= limit for answers in early[1:])
+    return agree and _largest_difference(early[0], gradients) > limit
 
 
 def _difference_alone(context: CheckContext) -> float:

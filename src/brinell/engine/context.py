@@ -136,6 +136,7 @@ class CheckContext:
         """
         if len(self.clean) <= FIRST:
             return None
+
         rows = torch.as_tensor(evenly_spaced(len(self.clean), FIRST), device=self.clean.x.device)
         batch = replace(self.clean.select(rows), ids=torch.arange(FIRST, device=rows.device))
         few = CheckContext(
@@ -149,9 +150,9 @@ class CheckContext:
             climbs_margins=self.climbs_margins,
             whole=self,
         )
+        # Answers that exist already cost no further query.
         if "first" in vars(self):
             few.first = self.first[0][rows], self.first[1]
-
         return few
 
     def ledger(self, model: Model, eps: float = math.inf, *, minimal: bool = False) -> Ledger:
@@ -160,6 +161,7 @@ class CheckContext:
         """
         reach = min(eps, extent(self.distance, model.domain))
         radius = torch.full((len(self.clean),), reach, device=self.clean.x.device)
+
         ledger = open_questions(
             model,
             self.clean,

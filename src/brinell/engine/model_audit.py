@@ -54,6 +54,7 @@ class ModelAudit:
         try:
             state = yield from self._check_clean()
             self._say_cost(state)
+            # Models share the time that is left: what one does not use is there for the next.
             self.limit.begin_share(len(self.plan.models) - self.plan.models.index(self.source))
             failed = yield from self.checks.failed_checks(state)
             self._note_skipped_stages()
@@ -217,12 +218,14 @@ class ModelAudit:
         if self.limit.is_up:
             is_left = not self.checks.waits(stage)
             return PieceResult(rows=NO_ROWS, facts={"cut": True} if is_left else {})
+
         before = self._state_before(stage, state)
         followed = self.checks.gradient_models.get(stage.gradient, self.audited.model)
         # What checks built stays in this process.
         spread = self.spread if followed is self.audited.model else 1
         spared = self._spared_samples(stage, before)
         run = StageRun(self.audited, stage, before, spared, followed, spread=spread)
+
         self._announce_stage(stage, len(run.samples), before)
         return (yield from run.pieces())
 

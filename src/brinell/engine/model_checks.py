@@ -469,6 +469,7 @@ class ModelChecks:
         """Compare a probe with an attack that climbs the margin; arguments as for `probe_ahead`."""
         compared_rows = np.flatnonzero(~np.isnan(reach))
         index = compared_rows[evenly_spaced(len(compared_rows), COMPARED)]
+
         finding, forwards, backwards = check_lead(
             self.gradient_models["own"],
             f"{self.audited.short_name(stage.name)}, ",
@@ -481,7 +482,6 @@ class ModelChecks:
             self._streams(index).fold("probe ahead"),
             self._sizer.size,
         )
-
         return [finding], forwards, backwards
 
     @property

@@ -189,22 +189,24 @@ class ModelElsewhere:
                 count = outcome.pop("arrays")
                 mode.accept(outcome, arrays[:count], answer)
                 del arrays[:count]
-
         return answer
 
     def _ask(
         self, question: Mapping[str, Any], arrays: Sequence[Tensor] = ()
     ) -> tuple[dict[str, Any], list[Tensor]]:
         """An answer of the other process; its errors are raised here by their names."""
+        # Graphs of answers that nobody holds any more are let go with the next question.
         dropped = self._dropped[:]
         facts, answers = self._process.ask({**question, "dropped": dropped}, arrays, PATIENCE)
         del self._dropped[: len(dropped)]
+
         if "error" in facts:
             name, text = facts["error"]
             kind: Any = getattr(errors, name, None) or getattr(builtins, name, None)
             is_known = isinstance(kind, type) and issubclass(kind, Exception)
             raise (kind if is_known else type(name, (RuntimeError,), {}))(text)
         if shared := facts.get("shared"):
+            # The watch of the audit sees what its own process opens: so it is told here.
             sys.audit("open", shared, "w", 0)
         return facts, answers
 
@@ -279,7 +281,9 @@ class _Server:
         os.chdir(directory)
         sys.path[:] = path
         os.environ.update(environment)
+        # As many threads as there: else sums would be made in another order.
         torch.set_num_threads(threads)
+
         self._seed = seed
         self._watch = Watch(began)
         self._watch.start()
@@ -352,6 +356,7 @@ class _Server:
                 "return a tensor of logits"
             )
 
+        # A graph stays in this process; the other one asks for its gradients by number.
         outcomes = [mode.outcome(answer) for mode in modes]
         arrays = [answer, *(array for _, parts in outcomes for array in parts)]
         self._count += 1

@@ -97,6 +97,7 @@ def find_place(on: str | None, environment: Mapping[str, str] = os.environ) -> P
     size = _number(environment, launcher.size)
     if rank >= max(size, 1):
         raise RequestError(f"{launcher.rank} is {rank}, and {launcher.size} is {size}: correct one")
+    # A launcher that starts one process needs no ranks.
     if size == 1 and on is None:
         return None
     return Place(

@@ -59,6 +59,7 @@ def _check_samples(value: Any) -> Any:
     method, colon, count = value.rpartition(":") if isinstance(value, str) else ("", "", value)
     if isinstance(count, str) and count.isdecimal():
         count = int(count)
+    # True is an int of Python, and no number of samples.
     is_count = isinstance(count, int) and not isinstance(count, bool) and count > 0
     if not is_count or (colon and method not in METHODS):
         raise PydanticCustomError(

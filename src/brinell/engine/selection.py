@@ -66,6 +66,7 @@ def choose_samples(
         order = np.argsort(draw, kind="stable")
     else:
         order = stratified_order(labels, draw)
+    # In the order of the data, so that a resumed run and a larger one read it the same way.
     return Selection(ids=np.sort(order[:n]), method=method)
 
 

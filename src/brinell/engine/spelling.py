@@ -56,6 +56,7 @@ def expand_spec(kind: Kind, spec: str) -> str:
         return f"torch:{source}{mark}{options}"
 
     path = Path(body)
+    # On Windows a colon stands behind the letter of a drive, too.
     if ":" in body and not is_windows_path(body):
         file, _, part = body.partition(":")
         if Path(file).suffix.lower() in FILES[kind]:

@@ -28,6 +28,7 @@ def settings_texts(settings: Mapping[str, Any]) -> dict[str, Any]:
         "norm": norm_text,
         "device": device_text,
     }
+
     return {
         name: converters.get(name, _plain)(value)
         for name, value in settings.items()

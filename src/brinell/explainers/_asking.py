@@ -127,6 +127,7 @@ def masked_values(
         (n, k, *places) masks with the (n, k) values of their answers.
     """
     step = count_rows(batch.x)
+
     for first in range(0, count, step):
         visible = masks(first, min(first + step, count))
         k = visible.shape[1]

@@ -47,6 +47,7 @@ class GradCAM(Checked):
         layers = _layers(module)
         names = (self.layer,) if self.layer else usual_layers(module)
         has_choice = bool(names) and names[0] in layers
+        # Layers of a script exist too, but no hook can be put on them; so this goes first.
         scripted = (isinstance(part, torch.jit.ScriptModule) for part in module.modules())
         if not has_choice and any(scripted):
             raise RequestError(

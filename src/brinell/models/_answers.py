@@ -146,6 +146,20 @@ def kind_of_answers(answers: Tensor) -> Kind:
     return "logits"
 
 
+def _squashes(name: str, operand: Tensor, args: Any, kwargs: Any) -> bool:
+    """True for a sigmoid, and for a softmax over the classes of (n, classes) logits."""
+    if name not in SQUASHING or name == "sigmoid":
+        return name in SQUASHING
+    axis = kwargs.get("dim", args[1] if len(args) > 1 else -1)
+    return operand.ndim == 2 and axis in (1, -1)
+
+
+def _is_increasing(name: str, args: Any) -> bool:
+    """True if a call with a number beside its operand keeps the order of values."""
+    factor = args[1] if len(args) == 2 else None
+    return isinstance(factor, int | float) and (factor > 0 or name in ("add", "sub"))
+
+
 class _Squashed(NamedTuple):
     """An answer that a flattening function gave."""
 
@@ -167,42 +181,38 @@ class SquashingInputs(Recorder):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function and record its input if it squashes logits."""
         kwargs = kwargs or {}
-        answer, name = func(*args, **kwargs), getattr(func, "__name__", "")
+        answer = func(*args, **kwargs)
+        name = getattr(func, "__name__", "")
         operand = args[0] if args else kwargs.get("input")
         if not isinstance(answer, Tensor) or not isinstance(operand, Tensor):
             return answer
 
-        inner = self._records.get(id(operand))
-        if name in SQUASHING and (
-            name == "sigmoid"
-            or (
-                operand.ndim == 2 and kwargs.get("dim", args[1] if len(args) > 1 else -1) in (1, -1)
-            )
-        ):
+        if _squashes(name, operand, args, kwargs):
             # A copy: the model may write into it, and the function's gradient needs its output.
             answer = answer.clone()
             self._records[id(answer)] = _Squashed(
                 answer, operand, SQUASHING[name], lambda: func(*args, **kwargs)
             )
-        elif inner is not None:
-            # The limit of masked classes in `ask` acts on an answer as on the input of the softmax,
-            # too.
-            neutral = name in NEUTRAL or (name == "clamp_min" and args[1:] == (MASKED,))
-            factor = args[1] if len(args) == 2 else None
-            is_increasing = isinstance(factor, int | float) and (
-                factor > 0 or name in ("add", "sub")
-            )
-            if not neutral and not (name in SCALING and is_increasing):
-                return answer
-            logits, kind = (
-                (func(inner.logits, *args[1:], **kwargs), inner.kind)
-                if neutral
-                else (inner.logits, SQUASHED)
-            )
-            self._records[id(answer)] = _Squashed(
-                answer, logits, kind, lambda: func(inner.repeat(), *args[1:], **kwargs)
-            )
+        elif (inner := self._records.get(id(operand))) is not None:
+            self._follow(inner, answer, func, name, args, kwargs)
         return answer
+
+    def _follow(
+        self, inner: _Squashed, answer: Tensor, func: Any, name: str, args: Any, kwargs: Any
+    ) -> None:
+        """Record what a function makes of a squashed answer, if it keeps the order of classes."""
+        # The limit of masked classes in `ask` acts on an answer as on the input of the softmax,
+        # too.
+        if name in NEUTRAL or (name == "clamp_min" and args[1:] == (MASKED,)):
+            logits = func(inner.logits, *args[1:], **kwargs)
+            kind = inner.kind
+        elif name in SCALING and _is_increasing(name, args):
+            logits, kind = inner.logits, SQUASHED
+        else:
+            return
+        self._records[id(answer)] = _Squashed(
+            answer, logits, kind, lambda: func(inner.repeat(), *args[1:], **kwargs)
+        )
 
     def before(self, answer: Tensor) -> tuple[Tensor, Tensor, str] | None:
         """What stands in for an answer: logits, the rows (n,) bool that they explain, and the kind.
@@ -321,7 +331,31 @@ def recognise_answers(
     """
     if model.info.answers is not None:
         return model
-    rows, kinds = [], set()
+    rows, kinds = _ask_for_kinds(model, x, on_pass)
+    if not rows or not bool(torch.isfinite(answers := torch.cat(rows)).all()) or answers.ndim != 2:
+        return model
+    if answers.shape[1] != model.classes:
+        return model
+
+    # What a squashing function shows decides before what the numbers look like.
+    kind: str = kind_of_answers(answers)
+    if kinds == {"sigmoids"}:
+        kind = "probability" if answers.shape[1] == 1 else "sigmoids"
+    elif kinds == {"probabilities"} or (kinds == {SQUASHED} and answers.shape[1] > 1):
+        (kind,) = kinds
+    return LogitModel(model, kind) if kind in CONVERSIONS or kind == SQUASHED else model
+
+
+def _ask_for_kinds(
+    model: Model, x: Tensor, on_pass: Callable[[int, int], None]
+) -> tuple[list[Tensor], set[str]]:
+    """Answers to inputs, and the kinds that squashing functions show behind them.
+
+    All inputs go at once, and one by one if the model fails on them together. Empty for a kind: no
+    such function, or one that does not explain every row.
+    """
+    rows: list[Tensor] = []
+    kinds: set[str] = set()
     with torch.no_grad():
         for batch in (x, *x.split(1)):  # type: ignore[no-untyped-call]
             with SquashingInputs() as tracer:
@@ -335,15 +369,4 @@ def recognise_answers(
             kinds.add(squashed[2] if squashed is not None and bool(squashed[1].all()) else "")
             if batch is x:
                 break
-    if not rows or not bool(torch.isfinite(answers := torch.cat(rows)).all()) or answers.ndim != 2:
-        return model
-    if answers.shape[1] != model.classes:
-        return model
-
-    # What a squashing function shows decides before what the numbers look like.
-    kind: str = kind_of_answers(answers)
-    if kinds == {"sigmoids"}:
-        kind = "probability" if answers.shape[1] == 1 else "sigmoids"
-    elif kinds == {"probabilities"} or (kinds == {SQUASHED} and answers.shape[1] > 1):
-        (kind,) = kinds
-    return LogitModel(model, kind) if kind in CONVERSIONS or kind == SQUASHED else model
+    return rows, kinds

@@ -81,39 +81,49 @@ def in_order_of(model: Model, dataset: Dataset, class_names: Sequence[str] = ())
             f"{match.note}: say what model {model.name} answers by its option "
             "answers=, such as answers=logits"
         )
-    ordered_names = [names[place] if names and place != NEVER else "" for place in match.order]
-    ordered = [*dataset.classes, *ordered_names[len(dataset.classes) :]]
     return OrderedModel(
-        model, match.order, [name or str(place) for place, name in enumerate(ordered)], match.note
+        model, match.order, _ordered_names(names, dataset.classes, match.order), match.note
     )
+
+
+def _ordered_names(names: Sequence[str], classes: Sequence[str], order: Sequence[int]) -> list[str]:
+    """The names of the data's classes, then those of the model's further ones, or their numbers."""
+    further = [names[place] if names and place != NEVER else "" for place in order]
+    ordered = [*classes, *further[len(classes) :]]
+    return [name or str(place) for place, name in enumerate(ordered)]
 
 
 def names_of_json(subject: str, content: Any) -> tuple[str, ...]:
     """The names of classes in JSON; refuses anything but a list or mapping of names."""
-    pairs: list[tuple[Any, Any]] = []
-    if isinstance(content, Mapping):
-        pairs = list(content.items())
-        if all(
-            isinstance(value, int) for value in content.values()
-        ):  # names to numbers, as class_to_idx
-            pairs = [(number, name) for name, number in pairs]
-    elif isinstance(content, list) and all(
-        isinstance(entry, Mapping) and {"index", "name"} <= entry.keys() for entry in content
-    ):
-        pairs = [(entry["index"], entry["name"]) for entry in content]
-    elif isinstance(content, list) and not any(
-        isinstance(entry, Mapping | list) for entry in content
-    ):
-        pairs = list(enumerate(content))
+    pairs = _pairs_of(content)
     if not pairs:
         raise RequestError(
             f"{subject} is no list of class names, of {{index, name}}, nor a "
             "mapping of numbers to names: correct it"
         )
+
     names_by_number = {str(number): name for number, name in pairs}
     if len(names_by_number) < len(pairs):
         raise RequestError(f"{subject} gives one number to two classes: give each its own")
     return names_of_mapping(subject, names_by_number)
+
+
+def _pairs_of(content: Any) -> list[tuple[Any, Any]]:
+    """The numbers of classes with their names, in any of the forms in which people write them."""
+    if isinstance(content, Mapping):
+        pairs = list(content.items())
+        # Names to numbers, as class_to_idx has them.
+        if all(isinstance(value, int) for value in content.values()):
+            return [(number, name) for name, number in pairs]
+        return pairs
+    if not isinstance(content, list):
+        return []
+
+    if all(isinstance(entry, Mapping) and {"index", "name"} <= entry.keys() for entry in content):
+        return [(entry["index"], entry["name"]) for entry in content]
+    if any(isinstance(entry, Mapping | list) for entry in content):
+        return []
+    return list(enumerate(content))
 
 
 def names_beside(*files: str | Path) -> tuple[str, ...]:

@@ -28,7 +28,9 @@ PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
 def unwrapped(model: Any) -> tuple[Any, tuple[str, ...]]:
-    """The module within containers, and a description of the containers; other objects unchanged."""
+    """The module within containers, and a description of the containers; other objects
+    unchanged.
+    """
     notes = []
     # Containers may hold one another.
     while True:
@@ -215,7 +217,9 @@ def _script_of(part: Any) -> Any:
 
 
 def _dense(value: Any) -> Any:
-    """A value whose quantised tensors are whole numbers with their scale, as a hash can read them."""
+    """A value whose quantised tensors are whole numbers with their scale, as a hash can
+    read them.
+    """
     if isinstance(value, Tensor) and value.is_quantized:
         return value.dequantize(), value.int_repr()
     if isinstance(value, tuple | list):

@@ -191,6 +191,7 @@ def _contents(value: Any) -> list[Any]:
         return [text, kinds, dict(value.named_parameters()), dict(value.named_buffers())]
 
     if isinstance(value, Mapping):
+        # The number first: else nested and flat contents could give the same text.
         return [f"{len(value)} pairs", *(part for pair in value.items() for part in pair)]
     if isinstance(value, list | tuple):
         return [f"{len(value)} in order", *value]
@@ -201,6 +202,7 @@ def _contents(value: Any) -> list[Any]:
         return [type(value).__name__, *parts_of(value)]
 
     if isinstance(value, types.FunctionType):
+        # Code of installed packages is known by its name; the versions are in the manifest.
         if not is_users(value):
             return [f"{value.__module__}.{value.__qualname__}"]
         return [*_definition(value), *(part for pair in global_references(value) for part in pair)]

@@ -127,6 +127,7 @@ def box_form(candidates: Any, n: int, name: str, *, final: bool = False) -> BoxF
             f"{name} answers candidates with NaN or infinity: look for an overflow in it"
         )
     if not _are_scores(scores):
+        # A common mistake: the layout of YOLO, with the candidates along the last axis.
         turned = candidates.detach().transpose(1, 2)
         remedy = (
             "the candidates are along its last axis: return answer.transpose(1, 2)"
@@ -152,8 +153,8 @@ def check_corners(
     name: str,
     shown: float,
 ) -> None:
-    """Refuse boxes (n, K, 4 + C) that are no corners in pixels, by the objects of n real pictures, or
-    by what the model shows there at scores above `shown`; what it answers where it sees nothing
+    """Refuse boxes (n, K, 4 + C) that are no corners in pixels, by the objects of n real pictures,
+    or by what the model shows there at scores above `shown`; what it answers where it sees nothing
     says nothing.
     """
     better = better_corners(candidates, objects, sides)
@@ -248,8 +249,8 @@ def _corners(
 def better_corners(
     candidates: Tensor, objects: Sequence[Objects], sides: tuple[int, ...]
 ) -> CornerForm:
-    """The form in which candidates (n, K, 4 + C) lie on more objects of n pictures of these sides, by
-    a paired exact test; that of corners in pixels if no other is better.
+    """The form in which candidates (n, K, 4 + C) lie on more objects of n pictures of these sides,
+    by a paired exact test; that of corners in pixels if no other is better.
     """
     forms = sorted(corner_forms(*sides), key=lambda form: len(form.titles))
     likely = candidates[..., 4:].amax(-1).topk(min(MOST_MATCHED, candidates.shape[1])).indices
@@ -310,7 +311,9 @@ def mistakes_of_boxes(
     corners, scores = candidates[..., :4], candidates[..., 4:]
 
     def find(shift: int, least: float) -> Array:
-        """(m,) bool: the objects that are found by shifted classes and by scores above the least."""
+        """(m,) bool: the objects that are found by shifted classes and by scores above
+        the least.
+        """
         answers = torch.cat((corners, scores.roll(shift, -1)), -1).flatten(1)
         pairs = zip(form.decode(answers, least), objects, strict=True)
         return np.concatenate([judge(*pair).objects == HIT for pair in pairs])
@@ -333,6 +336,8 @@ def mistakes_of_boxes(
 
 
 def is_more(found: Array, others: Array, rate: float) -> bool:
-    """True if more of the same objects are found (m,) bool than by others, by a paired exact test."""
+    """True if more of the same objects are found (m,) bool than by others, by a paired
+    exact test.
+    """
     wins, defeats = int((found & ~others).sum()), int((others & ~found).sum())
     return exact_test(wins, wins + defeats, 0.5, rate)[0]

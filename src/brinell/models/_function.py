@@ -129,30 +129,28 @@ class FunctionModel(TorchModel):
         )
 
     def probe(self) -> int:
-        """Number of logits; sets the form of the inputs and the part of the answers that is read."""
-        failures, x = list[str](), random_inputs(self.domain, PROBES)
+        """Number of logits; sets the form of the inputs and the part of the answers
+        that is read.
+        """
+        failures: list[str] = []
+        x = random_inputs(self.domain, PROBES)
         shape = f"(n, {', '.join(map(str, self.module.user_layout(x).shape[1:]))})"
         for form in self._forms:
-            self.module.form, differentiates = form, form == INPUT_FORMS[0]
+            differentiates = form == INPUT_FORMS[0]
             try:
-                with self.session(), torch.set_grad_enabled(differentiates):
-                    answer = self._ask(x.clone().requires_grad_(differentiates))
-                    if self.path is None and has_parts(answer):
-                        self.path = find_output(
-                            answer, self._output, PROBES, self._data_classes, self.name
-                        )
-                    numbers = self._part(answer, x)
+                numbers = self._numbers_in(form, x, differentiates)
             except BaseException as error:
                 check_exit(self.name, error)
                 failures.append(f"with {form}: {type(error).__name__}: {one_line(error, 90)}")
                 continue
+            # Otherwise it may be a function of arrays that takes tensors as well.
             if (
                 self._labels
                 or not differentiates
                 or numbers.requires_grad
                 or not numbers.is_floating_point()
             ):
-                break  # otherwise it may be a function of arrays that takes tensors as well
+                break
         else:
             raise RequestError(
                 f"{self.name} cannot take the data, arrays of shape {shape}", "; ".join(failures)
@@ -172,6 +170,18 @@ class FunctionModel(TorchModel):
         self._notes += note_of(self.path or "", self._output, self.name)
         return self._data_classes or 0 if self._labels else self.count_columns(numbers)
 
+    def _numbers_in(self, form: InputForm, x: Tensor, differentiates: bool) -> Tensor:
+        """The numbers in the answer to inputs in a form; sets the part of the answers
+        that is read.
+        """
+        self.module.form = form
+        with self.session(), torch.set_grad_enabled(differentiates):
+            answer = self._ask(x.clone().requires_grad_(differentiates))
+            if self.path is None and has_parts(answer):
+                self.path = find_output(answer, self._output, PROBES, self._data_classes, self.name)
+            numbers: Tensor = self._part(answer, x)
+        return numbers
+
     def _answers_labels(self, answer: Tensor) -> bool:
         """True if an answer holds one label for each input, and not scores."""
         single, values = answer[0].numel() == 1, answer.detach()
@@ -188,7 +198,9 @@ class FunctionModel(TorchModel):
         return single and not answer.is_floating_point()
 
     def _part(self, answer: Any, x: Tensor) -> Any:
-        """The scores in an answer as a tensor (n, ...), labels as logits that are certain of them."""
+        """The scores in an answer as a tensor (n, ...), labels as logits that are
+        certain of them.
+        """
         part = super()._part(answer, x)
         if not isinstance(part, Tensor):
             try:

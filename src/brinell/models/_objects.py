@@ -61,17 +61,24 @@ def preparation(preprocessing: Any, mean: Any, std: Any, domain: Domain) -> Any:
             f"{{'mean': ..., 'std': ..., 'axis': -3}}, or for a "
             "module of transformers its processor"
         )
+
     settings = (
         values
         if preprocessing is None
         else {str(key): value for key, value in preprocessing.items()}
     )
+    return _as_lists(settings, domain, per_channel=bool(values))
+
+
+def _as_lists(settings: dict[str, Any], domain: Domain, *, per_channel: bool) -> dict[str, Any]:
+    """The settings of foolbox's mapping with numbers as lists, or as one number without an axis."""
     numbers = {
         key: _numbers(key, settings[key])
         for key in ("mean", "std")
         if settings.get(key) is not None
     }
-    if any(value.size > 1 for value in numbers.values()) and values:
+    # Several numbers given by themselves are those of the channels, which come first.
+    if per_channel and any(value.size > 1 for value in numbers.values()):
         settings["axis"] = -len(domain.shape)
     for key in ("axis", "flip_axis"):
         if not isinstance(settings.get(key), int | None):
@@ -79,6 +86,7 @@ def preparation(preprocessing: Any, mean: Any, std: Any, domain: Domain) -> Any:
                 f"{key} of preprocessing is {short(settings[key])}: give a "
                 "negative whole number, such as -3"
             )
+
     if settings.get("axis") is not None:
         return settings | {key: value.ravel().tolist() for key, value in numbers.items()}
     return settings | {
@@ -102,26 +110,11 @@ def wrap(
     model: Any, dataset: Dataset, name: str, preparation: Any, answers: str | None, output: Output
 ) -> Model:
     """A model in memory over the domain of the data."""
-    kind, domain, classes = _kind(model), dataset.domain, len(dataset.classes)
-    if output is not None and kind not in ("torch module", "function"):
-        raise RequestError(
-            f"{name} is a {kind}, and output is for modules and functions, whose "
-            "answers may have several parts: leave it out"
-        )
-    if preparation is not None and kind not in ("torch module", "function"):
-        raise RequestError(
-            f"{name} is a {kind}, which takes inputs as they are: leave "
-            "preprocessing, mean and std out"
-        )
-    if is_processor(preparation) and kind != "torch module":
-        raise RequestError(
-            f"a processor prepares a module of transformers, and {name} is none: give mean and std"
-        )
-    if answers == "labels" and kind in ("torch module", "model by MAITE's protocol"):
-        raise RequestError(
-            f"{name} is a {kind}, which answers scores: for labels give a "
-            "function that returns them"
-        )
+    kind = _kind(model)
+    domain = dataset.domain
+    classes = len(dataset.classes)
+    _check_fit(name, kind, preparation, answers, output)
+
     match kind:
         case "pipeline":
             network, processor = unpack_pipeline(model)
@@ -167,8 +160,33 @@ def wrap(
                 labels=None if answers is None else answers == "labels",
                 output=output,
             )
+    # A model of Brinell needs nothing.
     wrapped: Model = model
     return wrapped
+
+
+def _check_fit(name: str, kind: str, preparation: Any, answers: str | None, output: Output) -> None:
+    """Refuse settings that a kind of model does not take."""
+    is_own = kind in ("torch module", "function")
+    if output is not None and not is_own:
+        raise RequestError(
+            f"{name} is a {kind}, and output is for modules and functions, whose "
+            "answers may have several parts: leave it out"
+        )
+    if preparation is not None and not is_own:
+        raise RequestError(
+            f"{name} is a {kind}, which takes inputs as they are: leave "
+            "preprocessing, mean and std out"
+        )
+    if is_processor(preparation) and kind != "torch module":
+        raise RequestError(
+            f"a processor prepares a module of transformers, and {name} is none: give mean and std"
+        )
+    if answers == "labels" and kind in ("torch module", "model by MAITE's protocol"):
+        raise RequestError(
+            f"{name} is a {kind}, which answers scores: for labels give a "
+            "function that returns them"
+        )
 
 
 def _kind(model: Any) -> str:

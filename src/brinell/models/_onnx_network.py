@@ -63,6 +63,7 @@ def convert_file(file: Path, output: str, *, before_softmax: bool) -> tuple[nn.M
             if output in node.output and node.op_type == "Softmax" and axis in (-1, 1):
                 output = str(node.input[0])
                 break
+    # Its one output is the logits: nothing behind them is converted.
     del graph.output[:]
     graph.output.append(onnx.ValueInfoProto(name=output))
 
@@ -167,7 +168,9 @@ class FlatNetwork:
             self.obstacle = one_line(error, 120)
 
     def answer(self, x: Array) -> Array:
-        """(n, outputs) float64 of inputs (n, inputs) in the type of the network, by ONNX Runtime."""
+        """(n, outputs) float64 of inputs (n, inputs) in the type of the network, by
+        ONNX Runtime.
+        """
         self.forwards += len(x)
         outputs: Array = (
             np.asarray(self._network(x.reshape(len(x), *self._shape)))

@@ -32,6 +32,7 @@ def has_parts(answer: Any) -> bool:
         return False
 
     if isinstance(answer, list):
+        # A list of lists is a batch of rows, a list of matrices an answer in parts.
         return any(
             isinstance(part, ARRAYS)
             and part.ndim > 1
@@ -102,15 +103,8 @@ def find_output(answer: Any, output: Output, n: int, classes: int | None, name: 
         return ""
     if isinstance(pick(answer, "logits"), ARRAYS):
         return "logits"
-    rows = [path for path, part in parts.items() if part.ndim == 2 and len(part) == n] or [
-        path for path, part in parts.items() if part.ndim == 1 and len(part) == n
-    ]
-    maps = [path for path, part in parts.items() if part.ndim == 4 and len(part) == n]
-    candidates = rows or [path for path in maps if path == "out"] or maps
-    fitting = [
-        path for path in candidates if parts[path].ndim > 1 and parts[path].shape[1] == classes
-    ]
-    candidates = fitting or candidates
+
+    candidates = _candidates(parts, n, classes)
     if len(candidates) == 1:
         return candidates[0]
     hint = "several may be the logits: say which by output=PART"
@@ -122,6 +116,25 @@ def find_output(answer: Any, output: Output, n: int, classes: int | None, name: 
     raise RequestError(
         f"{name} answers with a {type(answer).__name__}, {_listing(parts)}; {remedy}"
     )
+
+
+def _candidates(parts: Mapping[str, Any], n: int, classes: int | None) -> list[str]:
+    """Paths of the parts that may be logits of `n` inputs: rows before single numbers before maps.
+
+    Of several those with a column for each class, if there are any.
+    """
+
+    def of_axes(count: int) -> list[str]:
+        """Paths of the parts of so many axes with an entry for each input."""
+        return [path for path, part in parts.items() if part.ndim == count and len(part) == n]
+
+    maps = of_axes(4)
+    # Networks for segmentation of torchvision answer beside "out" an auxiliary map.
+    candidates = of_axes(2) or of_axes(1) or [path for path in maps if path == "out"] or maps
+    fitting = [
+        path for path in candidates if parts[path].ndim > 1 and parts[path].shape[1] == classes
+    ]
+    return fitting or candidates
 
 
 def _listing(parts: Mapping[str, Any]) -> str:

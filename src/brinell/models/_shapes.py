@@ -57,6 +57,7 @@ def line_that_fits(ask: Callable[[Tensor], Any], x: Tensor) -> str:
                 answer = ask(inputs)
         except Exception:
             continue
+        # Fewer axes, or another number of rows, is no answer to each input.
         if isinstance(answer, Tensor) and answer.ndim > 1 and len(answer) == len(x):
             return "; ".join(f"x = {step.code}" for step in changes)
     return ""

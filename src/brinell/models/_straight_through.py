@@ -90,6 +90,7 @@ class StraightThrough(Recorder):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+
         if func in IN_PLACE:
             return self._write(func, types, args, kwargs)
         if self._attach and func in DETACHMENTS:
@@ -101,10 +102,13 @@ class StraightThrough(Recorder):
         if func in NUMBERS:
             args = (args[0].detach(), *args[1:])
         out = func(*args, **kwargs)
+
         if not isinstance(out, Tensor) or kwargs.get("out") is not None:
             return out
         if (func in ROUNDINGS or func in SIGNS) and _floats(args[0]):
             self.changed_calls += 1
+            # The gradient of a sign is that of clamping, as in Hubara et al. 2016: none far from
+            # zero.
             identity = args[0].clamp(-1, 1) if func in SIGNS else args[0]
             return out.detach() + (identity - identity.detach())
         return self._soften_decision(func, args, kwargs, out) if self._decide else out
@@ -166,6 +170,7 @@ class StraightThrough(Recorder):
             and _floats(out)
             and (soft := self._soft_values(args[0])) is not None
         ):
+            # The value stays; the gradient is that of a mean of both branches by the soft decision.
             self.changed_calls += 1
             move = soft * (torch.as_tensor(args[1]) - torch.as_tensor(args[2])).detach().to(out)
             return out + (move - move.detach())
@@ -179,6 +184,7 @@ class StraightThrough(Recorder):
             soft = self._soft_values(arg)
             if soft is None:
                 continue
+            # Of a product with a decision the other factor is a constant for this gradient.
             factor: Any = args[1 - position] if len(args) > 1 else 1.0
             move = (
                 soft * factor.detach()

@@ -82,33 +82,22 @@ class TorchModel:
     ) -> None:
         self._parallel = parallel_over(module)
         module, containers = unwrapped(module)
-        if any(tensor.is_meta for tensor in chain(module.parameters(), module.buffers())):
-            raise RequestError(
-                f"{name} is on the meta device, where weights have no values: "
-                "load it to cpu or cuda"
-            )
-        if any(weight.is_inference() for weight in module.parameters() if not is_lazy(weight)):
-            raise RequestError(
-                f"{name} has weights of inference mode, which gradients do not "
-                "pass: make it outside of that mode"
-            )
+        _check_weights(module, name)
         self.module, self.domain, self.name, self.access = module, domain, name, Access.GRADIENTS
-        self._architecture, self._class_names, self._code = (
-            architecture or type(module).__name__,
-            class_names,
-            code,
-        )
+        self._architecture = architecture or type(module).__name__
+        self._class_names, self._code = class_names, code
 
-        self._preprocessing, self._bounds = dict(preprocessing or {}), bounds
+        self._preprocessing = dict(preprocessing or {})
+        self._bounds = bounds
         self._flip: int | None = self._preprocessing.get("flip_axis")
         self._dtype = dtype or next(
             (p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32
         )
         # Inputs are prepared in float32 at least, whatever half precision the weights have.
         precise = torch.float64 if self._dtype == torch.float64 else torch.float32
-        self._scale, self._shift = (
-            part.to(precise) for part in affine(domain, self._preprocessing, bounds)
-        )
+        scale, shift = affine(domain, self._preprocessing, bounds)
+        self._scale = scale.to(precise)
+        self._shift = shift.to(precise)
         self._identity = bool((self._scale == 1).all() and (self._shift == 0).all())
 
         self._notes = (*notes, *(f"{name} is asked {note}" for note in containers))
@@ -270,7 +259,8 @@ class TorchModel:
                 "wrap it so that it does"
             )
 
-        is_image, sides = self.domain.kind == "image", answer.shape[1:]
+        is_image = self.domain.kind == "image"
+        sides = answer.shape[1:]
         if is_image and answer.ndim == 4 and math.prod(sides[1:]) > 1:
             self._map = MapOutput(classes=sides[0], height=sides[1], width=sides[2])
         elif is_image and sides == self.domain.shape[1:] and bool((answer == answer.round()).all()):
@@ -423,3 +413,16 @@ def _along(domain: Domain, preprocessing: Mapping[str, Any], key: str, default: 
             f"inputs of shape {domain.shape}"
         ) from None
     return numbers
+
+
+def _check_weights(module: nn.Module, name: str) -> None:
+    """Refuse weights without values, and those that gradients do not pass."""
+    if any(tensor.is_meta for tensor in chain(module.parameters(), module.buffers())):
+        raise RequestError(
+            f"{name} is on the meta device, where weights have no values: load it to cpu or cuda"
+        )
+    if any(weight.is_inference() for weight in module.parameters() if not is_lazy(weight)):
+        raise RequestError(
+            f"{name} has weights of inference mode, which gradients do not "
+            "pass: make it outside of that mode"
+        )

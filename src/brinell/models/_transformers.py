@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.models._class_order import names_of_config
-from brinell.models._prepared import Prepared, View
+from brinell.models._prepared import Prepared, Scaling, View
 from brinell.models._torch_model import TorchModel
 
 SUPPORTED = frozenset(
@@ -118,49 +118,17 @@ def with_processor(network: nn.Module, processor: Any, domain: Domain, name: str
 
 def view_of(settings: Mapping[str, Any], sides: tuple[int, int], channels: int, name: str) -> View:
     """The preparation in the settings of an image processor, for images with these sides."""
-    size, resized, scaling = sides, sides, "both"
-    if settings.get("do_resize"):
-        edges: Any = settings.get("size")
-        is_short = (
-            isinstance(edges, Mapping)
-            and "shortest_edge" in edges
-            and not edges.get("longest_edge")
-        )
-        resized = (int(edges["shortest_edge"]),) * 2 if is_short else _sides(edges, "size", name)
-        scaling = "shorter" if is_short else "both"
-        height, width = (int(resized[0] * side / min(sides)) for side in sides)
-        size = (height, width) if scaling == "shorter" else resized
-    if settings.get("do_center_crop"):
-        size = _sides(settings.get("crop_size"), "crop_size", name)
-    if (
-        settings.get("crop_pct")
-        and settings.get("do_resize")
-        and "shortest_edge" in dict(settings["size"])
-    ):  # as ConvNeXt's does it
-        short = int(dict(settings["size"])["shortest_edge"])
-        size, resized = (short, short), (short, short)
-        scaling = "both" if short >= 384 else "shorter"
-        if short < 384:
-            resized = (int(short / settings["crop_pct"]),) * 2
-    factor = 255.0 * (
-        float(settings.get("rescale_factor") or 1 / 255)
-        if settings.get("do_rescale", True)
-        else 1.0
-    )
+    size, resized, scaling = _resizing(settings, sides, name)
     if settings.get("rescale_offset") or settings.get("offset"):
         raise RequestError(
             f"the processor of {name} shifts the pictures by an offset, which "
             "Brinell does not support: do it in a module"
         )
-    mean, std = [0.0], [1.0]
-    if settings.get("do_normalize"):
-        mean, std = _list(settings.get("image_mean"), 0.0), _list(settings.get("image_std"), 1.0)
-    mean, std = (values * channels if len(values) == 1 else values for values in (mean, std))
-    if not len(mean) == len(std) == channels:
-        raise RequestError(
-            f"the processor of {name} normalises {len(mean)} channels, and the data have {channels}"
-        )
-    resample = int(getattr(settings.get("resample", 2), "value", settings.get("resample", 2)))
+    mean, std = _normalisation(settings, channels, name)
+
+    # An enumeration of PIL in new versions, a number in old ones.
+    filter_ = settings.get("resample", 2)
+    resample = int(getattr(filter_, "value", filter_))
     if settings.get("do_resize") and resample not in RESAMPLING:
         raise RequestError(
             f"the processor of {name} resizes by PIL's filter {resample}; only "
@@ -169,12 +137,70 @@ def view_of(settings: Mapping[str, Any], sides: tuple[int, int], channels: int, 
     return View(
         size=size,
         resized=resized,
-        scaling="shorter" if scaling == "shorter" else "both",
+        scaling=scaling,
         mode=RESAMPLING[resample] if settings.get("do_resize") else "bilinear",
-        mean=tuple(number / factor for number in mean),
-        std=tuple(value / factor for value in std),
+        mean=mean,
+        std=std,
         reverse=bool(settings.get("do_flip_channel_order")),
     )
+
+
+def _resizing(
+    settings: Mapping[str, Any], sides: tuple[int, int], name: str
+) -> tuple[tuple[int, int], tuple[int, int], Scaling]:
+    """The sides of the network's input, those of the resized image, and which of these count."""
+    size = resized = sides
+    scaling: Scaling = "both"
+    if settings.get("do_resize"):
+        edges: Any = settings.get("size")
+        if _has_shortest_edge(edges):
+            # The whole picture in its own proportions, as long as no crop follows.
+            edge = int(edges["shortest_edge"])
+            size = (int(edge * sides[0] / min(sides)), int(edge * sides[1] / min(sides)))
+            resized = (edge, edge)
+            scaling = "shorter"
+        else:
+            size = resized = _sides(edges, "size", name)
+    if settings.get("do_center_crop"):
+        size = _sides(settings.get("crop_size"), "crop_size", name)
+
+    is_convnext = settings.get("crop_pct") and settings.get("do_resize")
+    if is_convnext and "shortest_edge" in dict(settings["size"]):
+        # ConvNeXt's processor stretches pictures to large inputs, and crops small ones.
+        short = int(dict(settings["size"])["shortest_edge"])
+        if short >= 384:
+            return (short, short), (short, short), "both"
+        return (short, short), (int(short / settings["crop_pct"]),) * 2, "shorter"
+    return size, resized, scaling
+
+
+def _has_shortest_edge(edges: Any) -> bool:
+    """True if the shorter side of a picture decides to which size it is resized."""
+    return isinstance(edges, Mapping) and "shortest_edge" in edges and not edges.get("longest_edge")
+
+
+def _normalisation(
+    settings: Mapping[str, Any], channels: int, name: str
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation of each channel, for pictures from 0 to 1."""
+    mean = [0.0]
+    std = [1.0]
+    if settings.get("do_normalize"):
+        mean = _list(settings.get("image_mean"), 0.0)
+        std = _list(settings.get("image_std"), 1.0)
+    # One number is that of every channel.
+    mean = mean * channels if len(mean) == 1 else mean
+    std = std * channels if len(std) == 1 else std
+    if not len(mean) == len(std) == channels:
+        raise RequestError(
+            f"the processor of {name} normalises {len(mean)} channels, and the data have {channels}"
+        )
+
+    # The processor takes bytes and scales them first; its numbers are for the scaled ones.
+    factor = 255.0
+    if settings.get("do_rescale", True):
+        factor *= float(settings.get("rescale_factor") or 1 / 255)
+    return tuple(value / factor for value in mean), tuple(value / factor for value in std)
 
 
 def _sides(size: Any, setting: str, name: str) -> tuple[int, int]:

@@ -92,6 +92,7 @@ def state_dict(content: Any, file: Path) -> dict[str, Tensor]:
         )
 
     state = {str(key): value for key, value in content.items()}
+    # Of DataParallel, torch.compile and others, which may be nested.
     # Containers put a prefix before every name.
     for prefix in PREFIXES:
         if all(key.startswith(prefix) for key in state):
@@ -108,18 +109,7 @@ def load_weights(
     first; a lazy layer also takes their shapes.
     """
     parameters = module.state_dict()
-    # Batch norm's counter of batches plays no part in an answer, and old checkpoints lack it.
-    missing = [
-        key for key in parameters if key not in state and not key.endswith("num_batches_tracked")
-    ]
-    unexpected = [key for key in state if key not in parameters]
-    mismatched = [
-        key
-        for key in parameters
-        if key in state
-        and not is_lazy(parameters[key])
-        and state[key].shape != parameters[key].shape
-    ]
+    missing, unexpected, mismatched = _misfits(parameters, state)
     shapes = [
         f"{key} {tuple(state[key].shape)} for {tuple(parameters[key].shape)}" for key in mismatched
     ]
@@ -152,6 +142,25 @@ def load_weights(
             for key, value in parameters.items()
         }
     module.load_state_dict(dict(state), strict=False, assign=abstract)
+
+
+def _misfits(
+    parameters: Mapping[str, Tensor], state: Mapping[str, Tensor]
+) -> tuple[list[str], list[str], list[str]]:
+    """Keys that a state dict lacks, that it has too many, and whose shapes differ."""
+    # Batch norm's counter of batches plays no part in an answer, and old checkpoints lack it.
+    missing = [
+        key for key in parameters if key not in state and not key.endswith("num_batches_tracked")
+    ]
+    unexpected = [key for key in state if key not in parameters]
+    mismatched = [
+        key
+        for key in parameters
+        if key in state
+        and not is_lazy(parameters[key])
+        and state[key].shape != parameters[key].shape
+    ]
+    return missing, unexpected, mismatched
 
 
 def _classes_of_head(

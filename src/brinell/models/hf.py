@@ -150,6 +150,7 @@ class HuggingFace:
                     "pictures and waveforms are opened here"
                 )
             kind = getattr(transformers, KINDS[input_name])
+            # Without a number of classes the head is that of the config.
             head = {"num_labels": self.classes} if self.classes else {}
             network: nn.Module = kind.from_pretrained(
                 source, use_safetensors=True, **options, **head

@@ -15,7 +15,7 @@ import re
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
@@ -229,21 +229,10 @@ class Server:
                 if isinstance(content, dict) and "error" in content
                 else response.text
             )
-            text = f"{status} {self._masked(str(reason)):.160}".strip()
-            if response.status_code in UNAUTHORISED:
-                remedy = (
-                    f"set {self._token_env or 'the variable of token_env='} to a "
-                    "bearer token that it accepts"
-                )
-                raise UnreachableError(
-                    f"{self.who} rejects the request without a valid token "
-                    f"({text}): {remedy}, then try again"
-                )
-            raise (
-                UnusableError(text)
-                if response.status_code >= 500
-                else RefusedError(f"it answers {text}")
+            raise self._failure(
+                response.status_code, f"{status} {self._masked(str(reason)):.160}".strip()
             )
+        # Metadata may repeat the token of the request, which no record may hold.
         try:
             return read(json.loads(self._masked(json.dumps(content))) if body is None else content)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -251,6 +240,21 @@ class Server:
             raise UnusableError(
                 f"it answers in another way than the protocol ({text:.160})"
             ) from None
+
+    def _failure(self, code: int, text: str) -> UnreachableError | RefusedError:
+        """What an answer with a status other than 200 means: a token, a fault there, or
+        a refusal.
+        """
+        if code in UNAUTHORISED:
+            remedy = (
+                f"set {self._token_env or 'the variable of token_env='} to a "
+                "bearer token that it accepts"
+            )
+            return UnreachableError(
+                f"{self.who} rejects the request without a valid token "
+                f"({text}): {remedy}, then try again"
+            )
+        return UnusableError(text) if code >= 500 else RefusedError(f"it answers {text}")
 
     def _masked(self, text: str) -> str:
         """A text of the server's in one line, with the token masked."""
@@ -343,6 +347,7 @@ class RemoteModel:
                     f"it answers {_first_values(output)} of shape {output.shape}, "
                     "not a row of scores for each"
                 )
+
             classes = classes or int(output.shape[1])
             self._convert(output, labels, classes)
         except RefusedError as error:
@@ -477,6 +482,27 @@ class RemoteModel:
 def _facts(options: Http, domain: Domain, metadata: Any) -> ServedModel:
     """The input and the platform in a model's metadata; the options have precedence."""
     entries = {str(entry["name"]): entry for entry in metadata.get("inputs") or ()}
+    name = _input_name(options, entries)
+    datatype = str(entries.get(name, {}).get("datatype", "FP32"))
+    if datatype not in DATATYPES:
+        raise RequestError(
+            f"input {name} has datatype {datatype}, and only numbers are sent: "
+            f"{', '.join(DATATYPES)}"
+        )
+    # The axes that the server states, -1 for any length; the first is that of the samples.
+    shape = [int(side) for side in entries.get(name, {}).get("shape") or (-1,)]
+
+    return ServedModel(
+        name,
+        datatype,
+        _sent_shape(options, domain, shape[1:]),
+        shape[0] if shape[0] > 0 else None,
+        str(metadata.get("platform") or "") or None,
+    )
+
+
+def _input_name(options: Http, entries: Mapping[str, Any]) -> str:
+    """The input that is sent: the one that was named, or the only one."""
     name = options.input or (next(iter(entries)) if len(entries) == 1 else "")
     if not name or (entries and name not in entries):
         raise RequestError(
@@ -484,39 +510,33 @@ def _facts(options: Http, domain: Domain, metadata: Any) -> ServedModel:
             f"{', '.join(entries) or 'of unknown names'}: name one by the option "
             "input=NAME"
         )
-    datatype = str(entries.get(name, {}).get("datatype", "FP32"))
-    if datatype not in DATATYPES:
-        raise RequestError(
-            f"input {name} has datatype {datatype}, and only numbers are sent: "
-            f"{', '.join(DATATYPES)}"
-        )
-    batch, *sides = [int(side) for side in entries.get(name, {}).get("shape") or (-1,)]
+    return name
 
-    # The axes that the server states, -1 for any length.
+
+def _sent_shape(options: Http, domain: Domain, sides: Sequence[int]) -> tuple[int, ...]:
+    """The axes of one input as the server takes it, which states these sides, -1 for any length."""
     sent = domain.shape if options.layout == "first" else (*domain.shape[1:], domain.shape[0])
-    if sides and (
-        len(sides) != len(sent)
-        or any(side not in (-1, length) for side, length in zip(sides, sent, strict=True))
+    is_same_count = len(sides) == len(sent)
+    if not sides or (
+        is_same_count
+        and all(side in (-1, length) for side, length in zip(sides, sent, strict=True))
     ):
-        if len(sides) == len(sent) or math.prod(sides) != math.prod(sent):
-            raise RequestError(
-                f"the server takes inputs of shape {tuple(sides)}, and the data, "
-                f"with layout={options.layout}, have {sent}: give "
-                "the other layout=, or data of its shape"
-            )
-        sent = tuple(sides)
+        return sent
 
-    return ServedModel(
-        name,
-        datatype,
-        sent,
-        batch if batch > 0 else None,
-        str(metadata.get("platform") or "") or None,
-    )
+    # As many values on fewer or more axes: the server takes them flattened.
+    if is_same_count or math.prod(sides) != math.prod(sent):
+        raise RequestError(
+            f"the server takes inputs of shape {tuple(sides)}, and the data, "
+            f"with layout={options.layout}, have {sent}: give "
+            "the other layout=, or data of its shape"
+        )
+    return tuple(sides)
 
 
 def read_output(content: Any, name: str, n: int) -> Array:
-    """The output tensor of `n` rows in the content of a response; an empty name takes the only one."""
+    """The output tensor of `n` rows in the content of a response; an empty name takes
+    the only one.
+    """
     tensors = {str(tensor["name"]): tensor for tensor in content["outputs"]}
     if name not in tensors and (name or len(tensors) != 1):
         raise ValueError(

@@ -304,6 +304,7 @@ def _arrangement(
     first, last = domain.shape, (*domain.shape[1:], domain.shape[0])
     layouts: dict[Layout, tuple[int, ...]] = {"first": first, "last": last}
     for order in (layout,) if layout else tuple(layouts)[: len(first)]:
+        # An axis without a number takes any length.
         pairs = zip(shape[1:], layouts[order], strict=False)
         if len(shape) == 1 + len(first) and all(
             side == length for side, length in pairs if isinstance(side, int)

@@ -31,6 +31,7 @@ class RobustBench:
                 "'robustbench' names no model: write robustbench:NAME, such as "
                 "robustbench:Carmon2019Unlabeled"
             )
+
         try:
             from robustbench.utils import load_model
         except Exception as error:
@@ -40,6 +41,7 @@ class RobustBench:
                 "or "
                 "write torch:FILE.py:FACTORY?weights=FILE"
             ) from error
+
         try:
             network = load_model(
                 self.path, model_dir=self.folder, dataset=self.dataset, threat_model=self.threat

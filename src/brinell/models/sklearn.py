@@ -73,6 +73,7 @@ class Sklearn:
             estimator = _load(file, content, self.trusted)
         versions = _versions(content)
         digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+
         name = self.name or file.stem
         try:
             notes = (f"{name}{versions}",) if versions else ()
@@ -105,12 +106,14 @@ def of_estimator(
     the units of their table.
     """
     answers = _choose_answers(estimator, answers, source)
+    # Processes would be started for each query, and figures must not depend on their number.
     if settings := process_settings(estimator):
         estimator.set_params(**dict.fromkeys(settings, 1))
     names = tuple(
         f"{entry:.12g}" if isinstance(entry, float | np.floating) else str(entry)
         for entry in estimator.classes_
     )
+
     model = FunctionModel(
         Answering(estimator, METHODS[answers], _frame(estimator, domain, name)),
         domain,
@@ -130,6 +133,7 @@ def of_estimator(
             f"{name} answers one input with {model.classes} scores for "
             f"{len(names)} classes: it must be a classifier of one label"
         )
+
     kind = {
         "probabilities": "probabilities",
         "decision": "logits" if len(names) > 2 else "logit",
@@ -205,6 +209,7 @@ def _load(file: Path, content: bytes, trusted: tuple[str, ...]) -> Any:
 
     if unlisted := [type_name for type_name in untrusted if type_name not in trusted]:
         types = "+".join([*trusted, *unlisted])
+        # Those that were trusted already stay in the line to type.
         raise RequestError(
             f"{file} holds types that skops does not trust by default "
             f"({', '.join(unlisted)}): if you know the origin of the "
@@ -232,6 +237,7 @@ def _versions(content: bytes) -> str:
             saved = SAVED_BY.search(archive.read("schema.json").decode("utf-8", "replace"))
     except (zipfile.BadZipFile, KeyError):
         return ""
+
     if saved is None or saved[1] == sklearn.__version__:
         return ""
     return (

@@ -75,30 +75,28 @@ class TorchModule:
                 "torch:FILE.py:FACTORY?weights=FILE"
             )
         file = Path(source).expanduser()
-        pairs = [part.partition("=") for part in self.args.split(",") if part]
-        if bad := [key for key, equals, _ in pairs if not equals or not key.isidentifier()]:
-            raise RequestError(
-                f"args={self.args}: {bad[0]!r} is no key=value; write args=key=value,key=value"
-            )
+        arguments = self._arguments()
         with kept_defaults():
-            module = _make(file, factory, {key: value for key, _, value in pairs})
+            module = _make(file, factory, arguments)
         name = self.name or factory
         if self.weights:
             load_weights_file(
                 module, self.weights, f"let {factory} in {file} end in as many outputs"
             )
             name = self.name or Path(self.weights).stem
+
+        # The digest of a model covers its code, and that of the function behind it.
         code = f"{hash_code(file)} {factory} {self.args}"
         if self.decode:
             decoder, decoder_code = open_decoder(self.decode)
-            module, code = Decoded(module, decoder), f"{code} {decoder_code}"
-        names = names_beside(self.weights or file)
+            module = Decoded(module, decoder)
+            code = f"{code} {decoder_code}"
         model = TorchModel(
             module,
             domain,
             name=name,
             code=code,
-            class_names=names,
+            class_names=names_beside(self.weights or file),
             output=self.output or None,
             data_classes=classes,
         )
@@ -107,6 +105,15 @@ class TorchModule:
                 f"decode={self.decode} gives no boxes: return (n, candidates, 4 + classes)"
             )
         return LogitModel(model, self.answers) if self.answers else model
+
+    def _arguments(self) -> dict[str, str]:
+        """The arguments of the function, as `args` names them."""
+        pairs = [part.partition("=") for part in self.args.split(",") if part]
+        if bad := [key for key, equals, _ in pairs if not equals or not key.isidentifier()]:
+            raise RequestError(
+                f"args={self.args}: {bad[0]!r} is no key=value; write args=key=value,key=value"
+            )
+        return {key: value for key, _, value in pairs}
 
 
 def _make(file: Path, factory: str, arguments: Mapping[str, str]) -> nn.Module:
@@ -130,6 +137,7 @@ def _make(file: Path, factory: str, arguments: Mapping[str, str]) -> nn.Module:
         with folder_on_path(file):
             module = entry if isinstance(entry, nn.Module) else entry(**arguments)
     except (Exception, SystemExit) as error:
+        # A factory that needs arguments is the usual reason: the remedy names them.
         pairs = ",".join(f"{name}=VALUE" for name in _missing_arguments(entry, arguments))
         raise RequestError(
             failure_text(f"{file}:{factory} failed", error, file),

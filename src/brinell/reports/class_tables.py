@@ -132,6 +132,8 @@ def _steps_file(models: Sequence[ModelResult], above: Sequence[int]) -> Table:
         values = [rate.value for rate in overall]
         drops = [None, *map(minus, values[1:], values[:-1])]
         total = minus(values[-1], values[0])
+
+        # The rows of all samples first: a reader of the file meets the whole before its parts.
         for text, rate, drop in zip(texts, overall, drops, strict=True):
             rows.append([model.name, None, "all", text, rate, Points(drop), Points(total)])
         for c in model.per_class:
@@ -140,6 +142,7 @@ def _steps_file(models: Sequence[ModelResult], above: Sequence[int]) -> Table:
             for text, rate, drop in zip(texts, rates, steps, strict=True):
                 row = [c.class_, c.name, text, rate, Points(drop), Points(c.total_drop)]
                 rows.append([model.name, *row])
+
     return Table(
         title="Every class at every budget",
         columns=("model", "class", "name", "eps", "accuracy", "drop, points", "total drop, points"),
@@ -184,6 +187,7 @@ def drop_tables(drops: TotalDrops, models: Sequence[Classified], eps: str) -> It
     if len(rows) <= MOST_CLASSES:
         yield table
         return
+    # The page shows what loses most; the file has every class, so it is a table of its own.
     page_text = f"{text} Of {whole(len(rows))} classes the {MOST_CLASSES} that lose most; the CSV file has all."
     yield replace(table, rows=[*rows[:MOST_CLASSES], means], text=page_text, name="")
     yield replace(table, page=False, terminal=False)
@@ -280,6 +284,7 @@ def _correlation_table(models: Sequence[ModelResult]) -> Table:
             meaning = "no relation is shown"
         value = Measure(figure.value, figure.low, figure.high) if figure else None
         rows.append([model.name, figure.n if figure else 0, value, meaning])
+
     return Table(
         title="Do near classes lose more?",
         columns=("model", "classes", "rank correlation", "meaning"),

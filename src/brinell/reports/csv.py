@@ -55,9 +55,12 @@ def table_csv(table: Table) -> str:
     on.
     """
     rows = table.rows[1:] if table.total else table.rows
+
+    # The first row of a table with a total repeats what the others sum up to.
     columns = [[row[index] for row in rows] for index in range(len(table.columns))]
     parts = [_parts(cells) for cells in columns]
     names = [_with_unit(name, cells) for name, cells in zip(table.columns, columns, strict=True)]
+
     head = [
         name if part in ("", "value") else f"{name} {part}"
         for name, group in zip(names, parts, strict=True)
@@ -121,17 +124,20 @@ def _value(cell: Any, part: str) -> Any:
     if part == NOTE:
         return cell.text if isinstance(cell, Detail) else None
     value = _value_of(cell)
+    is_main = part in ("", "value")
+
     if isinstance(value, PLAIN):
-        return value if part in ("", "value") else None
-    if isinstance(value, Points) and part:
-        share = getattr(value, part, None)
-        return None if share is None else round(100 * share, DIGITS)
-    if isinstance(value, PValue | Seconds):
-        return value.value if part in ("", "value") else None
-    if isinstance(value, Link | Code | Claimed):
-        return value.text if part in ("", "value") else None
+        return value if is_main else None
     if isinstance(value, list | tuple):
         return "; ".join(map(main_text, value))
-    if part and hasattr(value, "value"):
-        return getattr(value, part, None)
-    return value if part in ("", "value") else None
+    if isinstance(value, PValue | Seconds):
+        value = value.value
+    elif isinstance(value, Link | Code | Claimed):
+        value = value.text
+    elif part and hasattr(value, "value"):
+        number = getattr(value, part, None)
+        if number is None or not isinstance(value, Points):
+            return number
+        # Points are stored as shares, and their unit is in the name of the column.
+        return round(100 * number, DIGITS)
+    return value if is_main else None

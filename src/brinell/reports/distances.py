@@ -36,6 +36,7 @@ def nearness_sentence(space: str, names: Sequence[str], means: Means) -> str:
         for name, others in zip(names, nearer, strict=True)
         if others
     ]
+
     if len(names) < 2:
         return ""
     if not texts:
@@ -66,10 +67,12 @@ def class_distances(
     nearer = nearer_classes(means)
     few = len(names) <= MOST_CLASSES
     rows: list[tuple[Cell, ...]] = []
+
     for label, row in enumerate(means):
         framed = {*nearer[label]}
         cells = [Framed(mean) if k in framed else mean for k, mean in enumerate(row)]
         rows.append((names[label], *cells, [names[k] for k in nearer[label]] or None))
+
     return Table(
         title=f"Mean distance of class to class, {space}",
         columns=("class", *names, "nearer than itself"),

@@ -19,7 +19,7 @@ from brinell.core.record import Array, Records, has_broken
 from brinell.reports import traces
 from brinell.reports.film import film, frames_to_show, thumbnail
 from brinell.reports.numbers import JOINED_DASH, NBSP, counted, distance, percent, short, whole
-from brinell.reports.pictures import amplification, picture
+from brinell.reports.pictures import amplification, mean_bounds, picture
 from brinell.reports.values import Example, Picture
 from brinell.store.run import Run
 
@@ -73,6 +73,7 @@ def draw_examples(
         clean: clean inputs by sample.
     """
     drawn = {}
+
     for attack in dict.fromkeys(records.attack.tolist()):
         names = run.legend(model, attack).get("distortions", [])
         colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
@@ -110,23 +111,19 @@ def _example(
     x: Array,
     mask: Mask,
 ) -> Example:
-    names, eps = (
-        class_names(manifest),
-        dict(zip(manifest["eps"], manifest["eps_text"], strict=True)),
-    )
-    label, before, after = (
-        class_name(names, int(column[row]))
-        for column in (records.label, records.clean_pred, records.adv_pred)
-    )
+    names = class_names(manifest)
+    eps = dict(zip(manifest["eps"], manifest["eps_text"], strict=True))
+    label = class_name(names, int(records.label[row]))
+    before = class_name(names, int(records.clean_pred[row]))
+    after = class_name(names, int(records.adv_pred[row]))
     confidence = records.adv_confidence[row]
     captions = (
         f"{before}, {percent(float(records.clean_confidence[row]), 0)} sure",
         after if np.ma.is_masked(confidence) else f"{after}, {percent(float(confidence), 0)} sure",
     )
-    sample, size = (
-        int(records.sample_id[row]),
-        float(sizes(records, str(manifest["distance"]))[row]),
-    )
+
+    sample = int(records.sample_id[row])
+    size = float(sizes(records, str(manifest["distance"]))[row])
     title = f"sample {sample}, clean, {label}"
     pictures, legend, further = compare_inputs(manifest, clean, x, title, captions)
     picture, colours, cost = mask
@@ -163,39 +160,19 @@ def compare_inputs(
         title: what the clean input is, for readers who hear the page.
         captions: the answers to both.
     """
-    domain, sampling = manifest["data"]["domain"], manifest["data"].get("sampling")
-    kind, columns = str(domain["kind"]), domain.get("columns", ())
-    low, high = (float(np.mean(domain[end])) for end in ("low", "high"))
+    domain = manifest["data"]["domain"]
+    kind = str(domain["kind"])
     if kind == "signal":
-        fixed = [index for index, column in enumerate(columns) if column[3]]
-        beside = ", ".join(
-            f"{columns[index][0]} {short(float(clean[index].mean()))}" for index in fixed
-        )
-        clean, x = (np.delete(array, fixed, axis=0) for array in (clean, x))
-        views = [
-            Picture(
-                traces.overlay(
-                    clean, x, sampling, title=f"adversarial: {captions[1]}; over {title}"
-                )
-            ),
-            Picture(
-                traces.perturbation(clean, x, sampling, title=f"perturbation of {title}"),
-                "perturbation",
-            ),
-        ]
-        legend = [
-            ("var(--ref)", f"clean: {captions[0]}"),
-            ("var(--s0)", f"adversarial: {captions[1]}"),
-        ]
-        touched = f"touched: {traces.describe_change(clean, x, sampling)}"
-        return views, legend, f"{touched}; fixed: {beside}" if beside else touched
-    if columns:
+        return _compare_signals(manifest, clean, x, title, captions)
+    if domain.get("columns", ()):
         before, change, after = changes(domain, clean, x)
         return (
             [Picture(before, captions[0]), Picture(change, "change"), Picture(after, captions[1])],
             [],
             "",
         )
+
+    low, high = mean_bounds(domain)
     delta = np.asarray(x, np.float64) - np.asarray(clean, np.float64)
     factor = amplification(delta, high - low)
     views_of = {
@@ -209,7 +186,8 @@ def compare_inputs(
         captions[1],
     )
     if kind == "video":
-        frames = frames_to_show(np.square(delta).sum((0, 2, 3)))  # the same of each view
+        # The same frames in each view, so that they can be compared.
+        frames = frames_to_show(np.square(delta).sum((0, 2, 3)))
         markups = [
             film(array, low, high, title=name, frames=frames, clean=clean if array is x else None)
             for name, array in views_of.items()
@@ -219,17 +197,44 @@ def compare_inputs(
     return [Picture(markup, text) for markup, text in zip(markups, texts, strict=True)], [], ""
 
 
+def _compare_signals(
+    manifest: Mapping[str, Any], clean: Array, x: Array, title: str, captions: tuple[str, str]
+) -> tuple[list[Picture], list[tuple[str, str]], str]:
+    """`compare_inputs` for signals: both in one drawing, and their difference."""
+    sampling = manifest["data"].get("sampling")
+    columns = manifest["data"]["domain"].get("columns", ())
+    # Fixed channels, such as the rhythm of beats, are numbers and no curve.
+    fixed = [index for index, column in enumerate(columns) if column[3]]
+    beside = ", ".join(
+        f"{columns[index][0]} {short(float(clean[index].mean()))}" for index in fixed
+    )
+    clean = np.delete(clean, fixed, axis=0)
+    x = np.delete(x, fixed, axis=0)
+
+    overlay = traces.overlay(clean, x, sampling, title=f"adversarial: {captions[1]}; over {title}")
+    difference = traces.perturbation(clean, x, sampling, title=f"perturbation of {title}")
+    views = [Picture(overlay), Picture(difference, "perturbation")]
+    legend = [
+        ("var(--ref)", f"clean: {captions[0]}"),
+        ("var(--s0)", f"adversarial: {captions[1]}"),
+    ]
+    touched = f"touched: {traces.describe_change(clean, x, sampling)}"
+    return views, legend, f"{touched}; fixed: {beside}" if beside else touched
+
+
 def changes(domain: Mapping[str, Any], clean: Array, x: Array) -> list[Markup]:
     """The columns that moved most between two rows (D,) as lists in HTML: as they were, the change,
     as they are now.
     """
     columns = domain["columns"]
-    zero, unit = (
-        np.array([column[position] for column in columns], dtype=np.float64) for position in (1, 2)
-    )
+    zero = np.array([column[1] for column in columns], dtype=np.float64)
+    unit = np.array([column[2] for column in columns], dtype=np.float64)
     delta = np.asarray(x, np.float64) - np.asarray(clean, np.float64)
     changed = [int(row) for row in np.argsort(-np.abs(delta), kind="stable") if delta[row] != 0]
-    before, after = (zero + (unit - zero) * np.asarray(values, np.float64) for values in (clean, x))
+
+    # Readers know the units of the table, and not the shares of a column's range.
+    before = zero + (unit - zero) * np.asarray(clean, np.float64)
+    after = zero + (unit - zero) * np.asarray(x, np.float64)
     shown = changed[:COLUMNS]
     names = [str(columns[row][0]) for row in shown]
     views = (
@@ -237,6 +242,7 @@ def changes(domain: Mapping[str, Any], clean: Array, x: Array) -> list[Markup]:
         [f"{after[row] - before[row]:+.3g}" for row in shown],
         [f"{after[row]:.4g}" for row in shown],
     )
+
     remainder = (
         Markup("<dt>and {} more</dt>").format(len(changed) - COLUMNS)
         if len(changed) > COLUMNS
@@ -262,10 +268,12 @@ def _mask(
     """
     if placement is None:
         return None, [], ""
+
     severities: dict[str, list[int]] = {}
     for standing in placement.standing:
         severities.setdefault(standing.distortion, []).append(standing.severity)
     legend = []
+    # The distortion that covers most patches comes first.
     for name, levels in sorted(severities.items(), key=lambda entry: (-len(entry[1]), entry[0])):
         levels_text = JOINED_DASH.join(map(str, sorted({min(levels), max(levels)})))
         legend.append(
@@ -274,6 +282,7 @@ def _mask(
                 f"{name} on {counted(len(levels), 'patch', 'patches')}, severity {levels_text}",
             )
         )
+
     patches = counted(len(placement.patches), "patch", "patches")
     parts = [
         f"{whole(len(placement.standing))} of {patches}, {percent(placement.share())} of the input"
@@ -283,8 +292,7 @@ def _mask(
     queries = records.queries_to_success[row]
     if not np.ma.is_masked(queries):
         parts.append(f"{counted(int(queries), 'query', 'queries')} to the first success")
-    domain = run.manifest["data"]["domain"]
-    low, high = (float(np.mean(domain[end])) for end in ("low", "high"))
+    low, high = mean_bounds(run.manifest["data"]["domain"])
     sampling = run.manifest["data"].get("sampling")
     return (
         draw_mask(placement, np.asarray(clean, np.float64), colours, low, high, sampling),
@@ -307,6 +315,7 @@ def draw_mask(
     mask = placement.mask()
     if clean.ndim == 1:
         return None
+
     title = f"where distortions are placed, {counted(len(placement.standing), 'patch', 'patches')}"
     if mask.ndim == 1:
         marks = [
@@ -320,18 +329,22 @@ def draw_mask(
             for ends in traces.stretches(mask == index)
         ]
         return traces.draw_signal([("s0", clean)], marks, sampling, title=title)
-    if mask.ndim == 3:  # of a video the frame that bears most
+    if mask.ndim == 3:
+        # Of a video the frame that bears most.
         frame = int((mask >= 0).sum((1, 2)).argmax())
-        mask, clean, title = mask[frame], clean[:, frame], f"{title}, frame {frame + 1}"
-    grey = (
-        np.clip((clean.reshape(-1, *mask.shape) - low) / ((high - low) or 1.0), 0, 1).mean(0) - 0.5
-    ) * FADED + 0.62
+        mask = mask[frame]
+        clean = clean[:, frame]
+        title = f"{title}, frame {frame + 1}"
+
+    # Faded to grey, so that colours stand for distortions alone.
+    levels = np.clip((clean.reshape(-1, *mask.shape) - low) / ((high - low) or 1.0), 0, 1)
+    grey = (levels.mean(0) - 0.5) * FADED + 0.62
     pixels = np.repeat(np.clip(grey, 0, 1)[..., None] * 255, 3, axis=2)
     for index, standing in enumerate(placement.standing):
-        covered, density = mask == index, _density(standing.severity)
-        pixels[covered] = (1 - density) * pixels[covered] + density * np.array(
-            colours[standing.distortion]
-        )
+        covered = mask == index
+        density = _density(standing.severity)
+        colour = np.array(colours[standing.distortion])
+        pixels[covered] = (1 - density) * pixels[covered] + density * colour
     return thumbnail(Image.fromarray(np.rint(pixels).astype(np.uint8)), SIDE, title)
 
 

@@ -82,25 +82,8 @@ def draw(figure: Curve, *, small: bool = False) -> Markup:
     that coincide can be seen.
     """
     frame = SMALL if small else LARGE
-    positions = [position for position, _ in figure.ticks] + [
-        position for series in figure.series for position, _ in series.points
-    ]
-    least = min([position for position in positions if position > 0], default=1.0)
-
-    def scaled(position: float) -> float:
-        return math.log(max(position / least, 1.0)) if figure.logarithmic else position
-
-    largest = max([*map(scaled, positions), 1e-12])
-
-    def x(position: float) -> float:
-        return frame.x(scaled(position) / largest)
-
-    lines = (0.0, 0.5, 1.0) if small else (0.0, 0.25, 0.5, 0.75, 1.0)
-    unit = "" if small else " %"
-    parts = [
-        levels(frame, [(share, f"{100 * share:.0f}{unit}") for share in lines]),
-        baseline(frame),
-    ]
+    x = _horizontal(figure, frame)
+    parts = [levels(frame, _shares(small)), baseline(frame)]
     marks = spaced(frame, [(x(position), text) for position, text in figure.ticks])
     parts += [tick(frame, *mark, line=True) for mark in marks]
     if not small:
@@ -109,8 +92,10 @@ def draw(figure: Curve, *, small: bool = False) -> Markup:
         parts += areas(
             frame, [[(x(at), value) for at, value in s.points] for s in figure.series[:2]]
         )
+
     texts = dict(figure.ticks)
     for style, series in enumerate(figure.series):
+        # Marks of later series lie on top, so they are smaller.
         radius = (2.2 if small else 3.2) + 0.7 * min(len(figure.series) - 1 - style, COLOURS)
         points = [
             (x(position), texts.get(position, short(position)), value)
@@ -118,9 +103,32 @@ def draw(figure: Curve, *, small: bool = False) -> Markup:
             if _value(value) is not None
         ]
         plain = replace(series, band=series.band and not is_filled(figure))
+        # Of many points the marks would hide the line.
         parts.append(_line(frame, plain, style, points, 0.0 if len(points) > 40 else radius))
     places = {text: round(x(position), 1) for position, text in figure.ticks}
     return svg(frame, figure.title, parts, "small" if small else "large", places)
+
+
+def _horizontal(figure: Curve, frame: Frame) -> Callable[[float], float]:
+    """The function from a position on the axis of a figure to one in its frame."""
+    positions = [position for position, _ in figure.ticks]
+    for series in figure.series:
+        positions += [position for position, _ in series.points]
+    # A logarithmic axis begins at the least position above 0, where 0 stands too.
+    least = min([position for position in positions if position > 0], default=1.0)
+
+    def scaled(position: float) -> float:
+        return math.log(max(position / least, 1.0)) if figure.logarithmic else position
+
+    largest = max([*map(scaled, positions), 1e-12])
+    return lambda position: frame.x(scaled(position) / largest)
+
+
+def _shares(small: bool) -> list[tuple[float, str]]:
+    """The shares at which lines cross a figure, with their texts."""
+    if small:
+        return [(share, f"{100 * share:.0f}") for share in (0.0, 0.5, 1.0)]
+    return [(share, f"{100 * share:.0f} %") for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
 
 
 def is_filled(figure: Curve) -> bool:
@@ -165,23 +173,27 @@ def _line(
     """One line with its band, and marks of this radius where it is above 0."""
     if not points:
         return ""
-    parts = []
-    ends = [
-        (x, getattr(value, "low", None), getattr(value, "high", None)) for x, _, value in points
-    ]
-    if series.band and all(low is not None and high is not None for _, low, high in ends):
-        upper = [f"{x:.1f},{frame.y(high or 0.0):.1f}" for x, _, high in ends]
-        lower = [f"{x:.1f},{frame.y(low or 0.0):.1f}" for x, low, _ in reversed(ends)]
-        parts.append(
-            f'<polygon class="band {style_of(style)}" points="{" ".join(upper + lower)}"/>'
-        )
-    line = " ".join(f"{x:.1f},{frame.y(_value(value) or 0.0):.1f}" for x, _, value in points)
+    parts = [_band(frame, style, points)] if series.band else []
     if series.line:
+        line = " ".join(f"{x:.1f},{frame.y(_value(value) or 0.0):.1f}" for x, _, value in points)
         parts.append(f'<polyline class="line {style_of(style)}" points="{line}"/>')
     for x, text, value in points if radius else ():
         tip = f"{series.name}, {text}: {full_text(value)}"
         parts.append(mark(style, x, frame.y(_value(value) or 0.0), radius, tip))
     return "".join(parts)
+
+
+def _band(frame: Frame, style: int, points: Sequence[tuple[float, str, Any]]) -> str:
+    """The band between the ends of intervals; empty if a point has none."""
+    ends = [
+        (x, getattr(value, "low", None), getattr(value, "high", None)) for x, _, value in points
+    ]
+    if any(low is None or high is None for _, low, high in ends):
+        return ""
+    # Forth along the upper ends and back along the lower ones.
+    upper = [f"{x:.1f},{frame.y(high or 0.0):.1f}" for x, _, high in ends]
+    lower = [f"{x:.1f},{frame.y(low or 0.0):.1f}" for x, low, _ in reversed(ends)]
+    return f'<polygon class="band {style_of(style)}" points="{" ".join(upper + lower)}"/>'
 
 
 def svg(
@@ -253,6 +265,7 @@ def tick(frame: Frame, x: float, text: str, *, line: bool = False) -> str:
         if line
         else ""
     )
+
     return (
         f'{short_line}<text class="{anchor}" x="{position:.1f}" '
         f'y="{y + 4 + LINE * frame.font:.1f}">{escape(text)}</text>'
@@ -309,14 +322,17 @@ def mark(style: int, x: float, y: float, radius: float, tip: str) -> str:
     when it is pointed at.
     """
     tooltip = f"<title>{escape(tip)}</title>" if tip else ""
+
     if style % COLOURS == 0:
         return (
             f'<circle class="dot {style_of(style)}" cx="{x:.1f}" cy="{y:.1f}" '
             f'r="{radius:.1f}">{tooltip}</circle>'
         )
+    # Shapes besides colours: a reader may not tell the colours apart.
     corners = {1: (45, 135, 225, 315), 2: (270, 30, 150), 3: (0, 90, 180, 270), 4: (90, 210, 330)}[
         style % COLOURS
     ]
+
     size = radius * 1.25
     points = " ".join(
         f"{x + size * math.cos(math.radians(angle)):.1f},{y + size * math.sin(math.radians(angle)):.1f}"

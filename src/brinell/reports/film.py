@@ -57,10 +57,12 @@ def film(
     changed = (
         None if clean is None else np.abs(array - clean).max(0) > VISIBLE * ((high - low) or 1.0)
     )
+
     numbers = frames or frames_to_show(np.zeros(len(pixels)))
     stills = [
         _frame(pixels[number], None if changed is None else changed[number]) for number in numbers
     ]
+
     strip = side_by_side(stills)
     words = escape(
         f"{title}, frames {', '.join(str(number + 1) for number in numbers)} of {len(pixels)}"
@@ -84,7 +86,9 @@ def side_by_side(pictures: Sequence[Image.Image]) -> Image.Image:
 
 
 def boundary(region: Array) -> Array:
-    """(H, W) bool: the places of a region at its edge, those at the border of the picture included."""
+    """(H, W) bool: the places of a region at its edge, those at the border of the
+    picture included.
+    """
     around = np.pad(region, 1)
     return np.asarray(
         region & ~(around[:-2, 1:-1] & around[2:, 1:-1] & around[1:-1, :-2] & around[1:-1, 2:])
@@ -106,6 +110,7 @@ def _frame(pixels: Array, changed: Array | None) -> Image.Image:
     image = Image.fromarray(np.ascontiguousarray(pixels))
     if max(image.size) > SIDE:
         image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+
     if changed is None or not changed.any():
         return image
     mask = (
@@ -116,6 +121,7 @@ def _frame(pixels: Array, changed: Array | None) -> Image.Image:
         )
         > 0
     )
+
     marked = np.array(image)
     marked[boundary(mask)] = MARK
     return Image.fromarray(marked)

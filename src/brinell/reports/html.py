@@ -98,6 +98,7 @@ def render(template: str | Path, **values: Any) -> str:
         encoding="utf-8"
     )  # the policy names its digest
     digest = f"sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}"
+
     shared = environment()
     try:
         source = (
@@ -120,6 +121,7 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
     environment.globals |= {
         "content": content,
         "data_of": lambda block, views: Markup(data_of(block, views)),
@@ -150,16 +152,19 @@ def content(value: Any) -> Markup:
     if isinstance(value, Link):
         return Markup('<a href="{}">{}</a>').format(value.address, value.text)
     if isinstance(value, Span):
-        low, high = (100 * (share or 0.0) for share in (value.low, value.high))
-        kind, label = "span" if low <= high else "span back", main_text(value)
+        # A span that runs backwards has another colour.
+        low = 100 * (value.low or 0.0)
+        high = 100 * (value.high or 0.0)
+        kind = "span" if low <= high else "span back"
         rect = Markup('<rect x="{:.1f}" width="{:.1f}" height="8"/>').format(
             min(low, high), max(abs(high - low), 1)
         )
         return Markup(
             '<svg class="{}" viewBox="0 0 100 8" role="img" aria-label="{}">{}</svg>'
-        ).format(kind, label, rect)
+        ).format(kind, main_text(value), rect)
     if isinstance(value, Code):
         return Markup("<code>{}</code>").format(value.text)
+
     return escape(
         f"{main_text(value)}{NBSP}†"
         if isinstance(value, Seconds) and value.value is not None

@@ -55,6 +55,7 @@ class LiveProgress:
         self._quiet, self._verbose, self._warnings = quiet, verbose, warnings
         self._console = Console(file=stream, stderr=stream is None)
         self._live = self._console.is_terminal and not self._console.is_jupyter and not quiet
+
         title = TextColumn(
             "{task.description}",
             markup=False,
@@ -71,6 +72,7 @@ class LiveProgress:
             expand=True,
             disable=not self._live,
         )
+
         self._task = self._bar.add_task("", total=None, note="")
         self._stage = _Stage()
         self._passes = self._of_model = 0
@@ -134,14 +136,16 @@ class LiveProgress:
 
     def _refresh(self) -> None:
         """Show the current progress in the live line; elsewhere print it once a minute."""
-        moment, stage = time.monotonic(), self._stage
+        moment = time.monotonic()
+        stage = self._stage
         self._refreshed = moment
         note = (
             f"{stage.open_samples:,} open" if self._robust is None else f"{self._robust:,} robust"
         )
         if stage.passes and (self._console.width >= 100 or not self._live):
             note += f", {stage.passes / max(stage.seconds(), 1e-9):,.0f} passes/s"
-        passes, total = self._passes + stage.passes, None
+        passes = self._passes + stage.passes
+        total = None
         if self._forecast is not None and passes:
             later, models = self._forecast
             # The passes of this stage that are left, or those in proportion to the open samples if
@@ -151,6 +155,7 @@ class LiveProgress:
             remaining += models * (self._of_model + stage.passes + remaining)
             note = f"{note}, about {duration(remaining * (moment - self._start) / passes)} left"
             total = passes + remaining
+
         self._bar.update(
             self._task,
             completed=passes,

@@ -12,6 +12,7 @@ def markdown(report: Report) -> str:
     headline, *further = map(safe, report.sentences)
     parts = [f"## {safe(report.title)}", safe(report.subject), f"**{headline}**", *further]
     parts += [f"> {safe(note.text)}" for note in report.notes]
+
     for block in report.blocks:
         match block:
             case Table(folded=False, page=True):
@@ -27,6 +28,7 @@ def markdown(report: Report) -> str:
                     f"### {safe(block.title)}",
                     "\n".join(f"- {safe(sentence)}" for sentence in block.sentences),
                 ]
+
     steps = "\n".join(f"- {safe(step.text)} `{safe(step.command)}`" for step in report.steps)
     return "\n\n".join(filter(None, [*parts, steps])) + "\n"
 

@@ -134,6 +134,7 @@ def detail_text(value: Any) -> str:
         or value.high is None
     ):
         return ""
+
     if isinstance(value, Points):
         return f"{points(value.low)} to {points(value.high)}"
     if isinstance(value, Measure):

@@ -1,5 +1,8 @@
 """Inputs as pictures: images as PNG, videos as film strips, signals and vectors as lines."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from markupsafe import Markup
 from PIL import Image
@@ -10,6 +13,11 @@ from brinell.reports.traces import draw_signal
 
 THUMBNAIL = 112
 """Longest side of a picture in pixels; larger inputs are shown smaller."""
+
+
+def mean_bounds(domain: Mapping[str, Any]) -> tuple[float, float]:
+    """The lower and the upper bound of a domain as in a manifest; of several channels the mean."""
+    return float(np.mean(domain["low"])), float(np.mean(domain["high"]))
 
 
 def amplification(delta: Array, span: float) -> int:

@@ -37,6 +37,7 @@ def place_table(published: PublishedPlace, name: str, clean: Rate, figure: Rate)
             rows=[(text,) for text in published.differences],
             name="published",
         )
+
     place, above, below = published.place, published.above, published.below
     return Table(
         title=f"Among the entries of RobustBench, {DATE}",

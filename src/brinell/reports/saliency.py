@@ -15,6 +15,7 @@ from PIL import Image
 from brinell.analysis.saliency import largest
 from brinell.core.record import Array
 from brinell.reports.film import boundary, frames_to_show, side_by_side, thumbnail
+from brinell.reports.pictures import mean_bounds
 from brinell.reports.traces import Mark, draw_signal, stretches
 
 SIDE = 224
@@ -59,12 +60,14 @@ def draw_overlay(
         sampling: sampling of signals, as in a manifest, or None.
         title: description of the picture.
     """
-    kind, object_ = str(domain["kind"]), None if truth is None else truth == 1
-    low, high = (float(np.mean(domain[end])) for end in ("low", "high"))
+    kind = str(domain["kind"])
+    object_ = None if truth is None else truth == 1
+    low, high = mean_bounds(domain)
     levels = np.clip((np.asarray(x, np.float64) - low) / ((high - low) or 1.0), 0, 1)
     places = x.shape[x.ndim - {"image": 2, "video": 3}.get(kind, 1) :]
     shade = np.zeros(places) if values is None else scale_map(values)
     mask = np.zeros(places, bool) if values is None else largest(values, count)
+
     if kind == "image":
         return thumbnail(
             _draw_image(levels, None if values is None else shade, mask, object_), SIDE, title
@@ -82,12 +85,17 @@ def _draw_image(
     pixels = (
         levels if len(levels) == 3 else np.repeat(levels.mean(0, keepdims=True), 3, 0)
     ).transpose(1, 2, 0) * 255
+
+    # The input shines through in grey, so that red stands for importance alone.
     if shade is not None:
         grey = np.repeat(pixels.mean(2, keepdims=True), 3, 2) * 0.45 + 128
         weight = (0.75 * shade)[..., None]
         pixels = (1 - weight) * grey + weight * (0.35 * pixels + 0.65 * HEAT)
+
+    # Small pictures are enlarged by whole factors, since smoothing would move the outlines.
     factor = max(1, MIN_SIDE // max(mask.shape))
     enlarged = np.clip(np.rint(pixels), 0, 255).astype(np.uint8).repeat(factor, 0).repeat(factor, 1)
+
     for region, colour in ((mask, OUTLINE), (object_, OBJECT)):
         if region is not None and region.any():
             enlarged[boundary(region.repeat(factor, 0).repeat(factor, 1))] = colour
@@ -95,7 +103,9 @@ def _draw_image(
 
 
 def _draw_frames(levels: Array, shade: Array, mask: Array, object_: Array | None) -> Image.Image:
-    """Draw frames of a video (C, T, H, W) side by side: the most important frame of each quarter."""
+    """Draw frames of a video (C, T, H, W) side by side: the most important frame of
+    each quarter.
+    """
     frames = [
         _draw_image(
             levels[:, index], shade[index], mask[index], None if object_ is None else object_[index]
@@ -127,6 +137,7 @@ def _draw_signal(
         for tenth in range(1, 11)
         for first, last in stretches(tenths == tenth)
     ]
+
     for region, bar, colour in ((mask, "below", OUTLINE), (object_, "above", OBJECT)):
         if region is not None:
             fill = f'fill="rgb{colour}"'
@@ -138,6 +149,7 @@ def _list_columns(values: Array, domain: Mapping[str, Any], title: str) -> Marku
     names = [str(column[0]) for column in domain.get("columns", ())] or [
         f"value {position + 1}" for position in range(len(values))
     ]
+
     shade = scale_map(values)
     indices: Sequence[int] = np.argsort(-values, kind="stable")[:COLUMNS].tolist()
     rows = "".join(
@@ -146,6 +158,7 @@ def _list_columns(values: Array, domain: Mapping[str, Any], title: str) -> Marku
         f'background:rgb({int(HEAT[0])},{int(HEAT[1])},{int(HEAT[2])})"></i></li>'
         for index in indices
     )
+
     return Markup(
         f'<ul title="{escape(title)}" style="list-style:none;margin:0;padding:0">{rows}</ul>'
     )

@@ -56,7 +56,9 @@ def subject_names(statement: Statement) -> str:
 
 
 def lowest_mark(statements: Sequence[Statement]) -> Detail | None:
-    """The cell of the weakest class among statements about classes; all of them if they are alike."""
+    """The cell of the weakest class among statements about classes; all of them if they
+    are alike.
+    """
     entries = [entry for entry in statements if entry.kind in ("weakest", "alike")]
     return mark(entries[0]) if entries else None
 
@@ -98,11 +100,13 @@ def _extreme(statement: Statement, word: str) -> str:
             f"{len(statement.sparse)} of {total} classes have fewer than {statement.least_n} samples: "
             "too few to tell classes apart."
         )
+
     verb = "is" if len(statement.subjects) == 1 else "are"
     text = (
         f"At {statement.eps_text} the {statement.kind} {verb} {subject_names(statement)} with "
         f"{_rate(statement.subjects)}"
     )
+
     if not statement.supported:
         return f"{text}. Chance may explain the order." if word == "weak" else f"{text}."
     if statement.rivals:
@@ -137,11 +141,13 @@ def _leads(statement: Statement) -> str:
         if single:
             return f"{names}, the only model, has a {statement.quantity} of {value} at {text}."
         return f"{names} have the same {statement.quantity} at {text}: {value} of {samples}."
+
     if statement.rivals:
         return (
             f"{names} {'has' if single else 'have'} the highest {statement.quantity} at {text}, "
             f"{value}, but with {samples} {listed(statement.rivals)} may be as robust."
         )
+
     competitors = "each other model"
     correction = ", corrected for all pairs"
     if statement.family == 1:
@@ -177,6 +183,7 @@ def _end(statement: Statement) -> str:
         f"{subject_names(statement)} {verb} the {degree} {statement.quantity}, "
         f"{percent(statement.subjects[0].value)}"
     )
+
     if statement.supported:
         competitors = f"each of the other {statement.compared}"
         if statement.compared == 1:
@@ -197,12 +204,14 @@ def _loses(statement: Statement) -> str:
         f"Up to {statement.eps_text} {subject_names(statement)} {verb} {extreme}, "
         f"{100 * statement.subjects[0].value:.1f} points on average over the models"
     )
+
     rivals = listed(statement.rivals, most=MOST_NAMED)
     if len(statement.rivals) == statement.compared:
         rivals = "each other class"
     doubt = f"{rivals} may lose as {likewise}."
     if statement.supported:
         doubt = f"each other class is shown to lose {opposite}."
+
     few = listed([figure.name for figure in statement.sparse], most=MOST_NAMED)
     if few and statement.kind == "loses_most":
         doubt += (
@@ -246,6 +255,7 @@ def _change(statement: Statement) -> str:
     low = statement.low or 0.0
     high = statement.high or 0.0
     budget = f"At {statement.eps_text} the" if statement.eps_text else "The"
+
     if statement.kind == "unchanged":
         return (
             f"{budget} {statement.quantity} was {percent(after)} before and after; with "
@@ -292,6 +302,7 @@ def model_or_data(drops: TotalDrops, eps: str) -> str:
         return (
             f"Beyond what chance adds, the drops up to {eps} show no variation by class or model."
         )
+
     if min(part.high - part.low for part in (parts.classes, parts.models)) > UNKNOWN:
         return (
             f"{counted(drops.n, 'sample')} are too few to say whether the drop up to {eps} depends "

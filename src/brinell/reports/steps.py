@@ -37,96 +37,128 @@ def next_steps(manifest: Mapping[str, Any], model: ModelResult, index: int) -> l
 
 def _steps(manifest: Mapping[str, Any], model: ModelResult, index: int) -> Iterator[Step]:
     failed = {Code(check.code) for check in model.checks if check.passed is False}
-    last, missing = model.robust_accuracy[-1], not_made(model.checks)
+    # As long as figures mean nothing, no further step makes sense.
+    if (mending := _mending(model, failed)) is not None:
+        yield mending
+        return
+
+    yield from _harder_attack(manifest, model, failed)
+    yield from _more_samples(manifest, model)
     # Else rates are of inputs that miss a threshold.
-    is_accuracy = model.meaning is None
+    if model.meaning is None:
+        yield from _explaining(manifest, model)
+        yield from _hardening(manifest, model)
+    yield from _gating(manifest, model, index)
+
+
+def _mending(model: ModelResult, failed: set[Code]) -> Step | None:
+    """What has to be mended before the audit says anything; None for nothing."""
+    last = model.robust_accuracy[-1]
     if Code.CLEAN in failed:
-        yield Step(
+        return Step(
             "Compare the order of classes and the preparation of inputs with "
             "those of the training, then audit again.",
             AGAIN,
         )
-        return
     if last.value is None or last.eps == 0:
-        yield Step("Name a budget above 0.", f"{AGAIN} --eps 8/255")
-        return
-    if failed & UNSTEADY.keys():
-        yield Step("Mend what the failed checks name, then audit again.", AGAIN)
-        return
+        return Step("Name a budget above 0.", f"{AGAIN} --eps 8/255")
+    if UNSTEADY.keys() & failed:
+        return Step("Mend what the failed checks name, then audit again.", AGAIN)
+    return None
+
+
+def _harder_attack(
+    manifest: Mapping[str, Any], model: ModelResult, failed: set[Code]
+) -> Iterator[Step]:
+    """The attack that may find what the ones of the run did not."""
+    missing = not_made(model.checks)
     if Code.RANDOM in failed:
         yield Step(
             "Attack the mean of several answers: the model answers at random.",
             f"{AGAIN} --attack rand",
         )
-    elif last.k and failed & DETACHED:
+    # Where no sample is robust, a stronger attack has nothing left to break.
+    elif not model.robust_accuracy[-1].k:
+        return
+    elif DETACHED & failed:
         yield Step(
             "Attack by labels alone: the scores do not lead to the boundary.",
             f"{AGAIN} --attack 'ray-s?steps=100000'",
         )
-    elif last.k and failed & BROKEN.keys() and _entry(manifest, model)["access"] == "labels":
+    elif BROKEN.keys() & failed and _entry(manifest, model)["access"] == "labels":
         yield Step(
             "Attack by labels in another way: the model gives no scores.",
             f"{AGAIN} --attack hop-skip-jump",
         )
-    elif last.k and failed & BROKEN.keys():
+    elif BROKEN.keys() & failed:
         yield Step(
             "Attack harder: the failed checks say that attacks were misled.",
             f"{AGAIN} --attack plus",
         )
-    elif last.k and (model.weak or any(check.code in NEED_ANOTHER for check in missing)):
+    elif model.weak or any(check.code in NEED_ANOTHER for check in missing):
         yield Step("Stronger attacks may lower the figure.", f"{AGAIN} --attack fast")
-    is_small = (
-        any(check.reason == TOO_FEW for check in missing)
-        or max((c.n for c in model.per_class), default=ENOUGH) < ENOUGH
+
+
+def _more_samples(manifest: Mapping[str, Any], model: ModelResult) -> Iterator[Step]:
+    """More samples where they are too few for a check or for the classes, as far as there are any."""
+    total = manifest["data"]["total"]
+    most_of_a_class = max((c.n for c in model.per_class), default=ENOUGH)
+    is_small = most_of_a_class < ENOUGH or any(
+        check.reason == TOO_FEW for check in not_made(model.checks)
     )
-    if is_small and model.n < manifest["data"]["total"]:
-        samples = min(
-            manifest["data"]["total"],
-            max(4 * model.n, PER_CLASS * len(manifest["data"]["classes"])),
-        )
+    if is_small and model.n < total:
+        samples = min(total, max(4 * model.n, PER_CLASS * len(manifest["data"]["classes"])))
         yield Step(
             "The samples are too few to tell classes apart, or for some checks.",
             f"{AGAIN} --samples {samples}",
         )
-    if is_accuracy:
-        yield from _improvements(manifest, model, index)
-    name = f" --model {shlex.quote(model.name)}" if len(manifest["models"]) > 1 else ""
+
+
+def _gating(manifest: Mapping[str, Any], model: ModelResult, index: int) -> Iterator[Step]:
+    """A gate at the lower end of today's interval, at the budget that the page tells classes apart
+    at, or the largest one that has such an end.
+    """
     floors = [at for at, rate in enumerate(model.robust_accuracy) if rate.eps > 0 and floor(rate)]
-    if floors:
-        at = index if index in floors else floors[-1]
-        rate, text = model.robust_accuracy[at], model.eps_text[at]
-        metric = "robust" if is_accuracy else "unmet"
-        yield Step(
-            f"Keep later models from falling below today's interval at {text}.",
-            f"brinell gate FOLDER{name} --{metric} {floor(rate):g} --eps {text}",
-        )
+    if not floors:
+        return
+    at = index if index in floors else floors[-1]
+    text = model.eps_text[at]
+    name = f" --model {shlex.quote(model.name)}" if len(manifest["models"]) > 1 else ""
+    metric = "robust" if model.meaning is None else "unmet"
+    yield Step(
+        f"Keep later models from falling below today's interval at {text}.",
+        f"brinell gate FOLDER{name} --{metric} {floor(model.robust_accuracy[at]):g} --eps {text}",
+    )
 
 
-def _improvements(manifest: Mapping[str, Any], model: ModelResult, index: int) -> Iterator[Step]:
-    """Explain the class that falls behind, and harden where less than half of the clean accuracy is
-    left.
+def _explaining(manifest: Mapping[str, Any], model: ModelResult) -> Iterator[Step]:
+    """Explain the class that falls behind: the weakest one, if it is shown to be weaker than half of
+    the others or more.
     """
     weakest = [entry for entry in model.statements if entry.kind == "weakest" and entry.supported]
-    # The weakest class falls behind if it is shown to be weaker than half of the others or more.
-    if (
-        weakest
-        and len(manifest["models"]) == 1
-        and 2 * len(weakest[0].rivals) <= weakest[0].compared
-    ):
+    if not weakest or len(manifest["models"]) > 1:
+        return
+    if 2 * len(weakest[0].rivals) <= weakest[0].compared:
         yield Step(
             f"See on what {subject_names(weakest[0])} depends, which falls behind at "
             f"{weakest[0].eps_text}.",
             "brinell explain --run FOLDER",
         )
+
+
+def _hardening(manifest: Mapping[str, Any], model: ModelResult) -> Iterator[Step]:
+    """Harden at the smallest budget at which less than half of the clean accuracy is left."""
     half = (model.clean_accuracy.value or 0.0) / 2
     broken = [
         text
         for rate, text in zip(model.robust_accuracy, model.eps_text, strict=True)
         if rate.eps > 0 and (rate.value or 0.0) < half
     ]
-    entry, data = _entry(manifest, model), str(manifest["data"]["spec"])
+    entry = _entry(manifest, model)
     spec = str(entry["spec"])
+    data = str(manifest["data"]["spec"])
     trains = model.distance in ("linf", "l2") and entry["access"] == "gradients"
+    # Objects of a Python program cannot be named on a command line.
     if broken and trains and not (spec + data).count(IN_MEMORY):
         norm = "" if model.distance == "linf" else " --norm l2"
         train = " --train TRAINING_DATA" if ":" in data else ""
@@ -148,5 +180,7 @@ def _entry(manifest: Mapping[str, Any], model: ModelResult) -> Mapping[str, Any]
 
 
 def floor(rate: Rate) -> float:
-    """The lower end of a rate by which a gate judges it, rounded down to whole percent, as a share."""
+    """The lower end of a rate by which a gate judges it, rounded down to whole percent,
+    as a share.
+    """
     return int(100 * max(0.0, lower_end(rate))) / 100

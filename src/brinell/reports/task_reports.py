@@ -1,4 +1,6 @@
-"""How reports name the figures of a task, and how they draw its inputs before and after an attack."""
+"""How reports name the figures of a task, and how they draw its inputs before and after
+an attack.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar

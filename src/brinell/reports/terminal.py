@@ -68,6 +68,7 @@ def lines(
         legacy_windows=False,
         highlight=False,
     )
+
     print_report(report, console, verbose=verbose)
     yield from (line.rstrip() for line in buffer.getvalue().splitlines())
 
@@ -83,15 +84,7 @@ def print_report(report: Report, console: Console, *, verbose: bool = False) -> 
         console.print(Text(sentence))
     console.print(Text(_plain(f"{report.title}: {report.subject}"), style="dim"))
 
-    for note in report.notes:
-        if verbose or note.level != "note":
-            word, style = LEVELS[note.level]
-            console.print(Text(f"{word} {_plain(note.text)}", style=style))
-    hidden = 0 if verbose else sum(note.level == "note" for note in report.notes)
-    if hidden:
-        number = f"{hidden} note{'s' * (hidden > 1)}"
-        pronoun = "them" if hidden > 1 else "it"
-        console.print(Text(f"{number}: brinell -v shows {pronoun}", style="dim"))
+    _print_notes(report, console, verbose=verbose)
 
     for table in (block for block in report.blocks if isinstance(block, Table) and block.terminal):
         text = Text("\n").join(_table_lines(table, console))
@@ -101,6 +94,20 @@ def print_report(report: Report, console: Console, *, verbose: bool = False) -> 
     for step in report.steps:
         console.print(Text(f"next: {_plain(step.text)}"))
         console.print(Text(f"  {printable(step.command)}", style="cyan"), soft_wrap=True)
+
+
+def _print_notes(report: Report, console: Console, *, verbose: bool) -> None:
+    """Print the warnings, and with `verbose` all notes; otherwise how many are hidden."""
+    for note in report.notes:
+        if verbose or note.level != "note":
+            word, style = LEVELS[note.level]
+            console.print(Text(f"{word} {_plain(note.text)}", style=style))
+
+    hidden = 0 if verbose else sum(note.level == "note" for note in report.notes)
+    if hidden:
+        number = f"{hidden} note{'s' * (hidden > 1)}"
+        pronoun = "them" if hidden > 1 else "it"
+        console.print(Text(f"{number}: brinell -v shows {pronoun}", style="dim"))
 
 
 @dataclass(frozen=True)
@@ -241,6 +248,7 @@ def _layout(grid: TextTable, width: int, above: bool) -> ColumnBlocks | None:
     blocks: list[list[int]] = []
     free = 0
     for column in data:
+        # A column that finds no room in a block begins the next one.
         needed = least[column] + GAP
         if not blocks or needed > free:
             blocks.append([])
@@ -256,6 +264,7 @@ def _widened(least: Sequence[int], columns: Sequence[Sequence[Text]], room: int)
     """
     widths = list(least)
     words = [[[*map(cell_len, text.plain.split())] for text in texts] for texts in columns]
+
     while True:
         lines = [_count_lines(texts, width) for texts, width in zip(words, widths, strict=True)]
         for column in sorted(range(len(widths)), key=lambda k: -lines[k]):
@@ -318,11 +327,13 @@ def _grid(table: Table, intervals: bool) -> TextTable:
         for index in range(len(table.columns))
         if not any(isinstance(row[index], Span) for row in table.rows)
     ]
+
     rows = [[_cell(row[index], table, intervals) for index in columns] for row in table.rows]
     right = [
         index > 0 and any(not isinstance(row[index], str | None) for row in table.rows)
         for index in columns
     ]
+
     return TextTable(
         [Text(_plain(table.columns[index])) for index in columns],
         rows,

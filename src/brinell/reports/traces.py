@@ -140,21 +140,31 @@ def draw_signal(
     """One or two signals, each a style and values (C, T), in lanes: the channels in which they
     differ most, or are largest.
     """
-    axes, (channels, length) = Axes.of(sampling), lines[0][1].shape
-    first, last = np.asarray(lines[0][1], np.float64), np.asarray(lines[-1][1], np.float64)
+    axes = Axes.of(sampling)
+    channels, length = lines[0][1].shape
+    first = np.asarray(lines[0][1], np.float64)
+    last = np.asarray(lines[-1][1], np.float64)
     weight = np.abs(last - first * (len(lines) > 1)).sum(1)
     shown = np.sort(np.argsort(-weight, kind="stable")[:LANES])
     height = TALL if len(shown) == 1 else LANE
+
+    # All lanes have one scale, so that their heights can be compared.
     values = np.stack([np.asarray(line, np.float64)[shown] for _, line in lines])
-    least, most = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
+    least = min(float(values.min()), 0.0)
+    most = max(float(values.max()), 0.0)
     margin = 0.06 * (most - least) or 0.5
-    least, most = least - margin, most + margin
+    least -= margin
+    most += margin
+
     total_height = TOP + len(shown) * height + BELOW - 11
     size = Frame(width=WIDTH, height=total_height, left_edge=40, bottom=0, right=8, font=SMALL_FONT)
+
     ticks = _ticks(least, most, max(2, round((height - 11) / 30)))
     scale = [((value - least) / (most - least), _written(value)) for value in ticks]
+    # The left edge leaves room for the widest number.
     widest = max(size.text_width(text) for text in (axes.unit, *(text for _, text in scale)))
     size = replace(size, left_edge=max(size.left_edge, math.ceil(widest + GAP)))
+
     parts: list[str] = []
     for lane, channel in enumerate(shown.tolist()):
         top = TOP + lane * height
@@ -183,14 +193,16 @@ def _marks(frame: Frame, marks: Sequence[Mark], length: int) -> list[str]:
     for mark in marks:
         # A value stands in the middle of the room that is marked for it; the outermost have half of
         # it.
-        start, right = (
-            (min(max(edge - 0.5, 0), length - 1)) / max(length - 1, 1)
-            for edge in (mark.first, mark.last)
-        )
-        x, width = frame.x(start), max(frame.x(right) - frame.x(start), 1.0)
-        y, height = frame.y(1), frame.y(0) - frame.y(1)
+        start = _share(mark.first, length)
+        right = _share(mark.last, length)
+        x = frame.x(start)
+        width = max(frame.x(right) - x, 1.0)
+        y = frame.y(1)
+        height = frame.y(0) - y
         if mark.bar:
-            y, height = (frame.y(0) - BAR if mark.bar == "below" else y), BAR
+            y = frame.y(0) - BAR if mark.bar == "below" else y
+            height = BAR
+
         place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
         parts.append(
             f"<rect {mark.look} "
@@ -199,12 +211,19 @@ def _marks(frame: Frame, marks: Sequence[Mark], length: int) -> list[str]:
     return parts
 
 
+def _share(edge: float, length: int) -> float:
+    """The place of the edge of a value along the axis of so many values, from 0 to 1."""
+    return min(max(edge - 0.5, 0), length - 1) / max(length - 1, 1)
+
+
 def _seconds(frame: Frame, length: int, axes: Axes) -> list[str]:
-    first, last = axes.time_of(0), axes.time_of(length - 1)
+    first = axes.time_of(0)
+    last = axes.time_of(length - 1)
     ticks = [
         (frame.x((value - first) / ((last - first) or 1.0)), _written(value))
         for value in _ticks(first, last, 8)
     ]
+
     name = "seconds" if axes.rate else "position"
     label = (
         f'<text class="end label" x="{frame.x(1):.1f}" '

@@ -90,10 +90,12 @@ def draw_boxes(
     image = image.resize(
         (round(image.width * scale), round(image.height * scale)), Image.Resampling.LANCZOS
     )
+
     draw = ImageDraw.Draw(image)
     missed = [(corners, MISSED) for corners in objects.boxes[outcomes.objects == MISSED]]
     for corners, outcome in (*missed, *zip(boxes.boxes[::-1], outcomes.boxes[::-1], strict=True)):
-        low, high = np.minimum(corners[:2], corners[2:]), np.maximum(corners[:2], corners[2:])
+        low = np.minimum(corners[:2], corners[2:])
+        high = np.maximum(corners[:2], corners[2:])
         places = [float(value) * scale for value in (*low, *high)]
         draw.rectangle(places, outline=OUTCOMES[outcome][0], width=1 if outcome == MISSED else 2)
     return Picture(thumbnail(image, SIDE, caption), caption)

@@ -2,7 +2,8 @@
 
 The clean answers of all samples come first; an attack asks for them anyway. The network is fitted
 to them, then the samples are attacked in waves, and before a wave it is fitted again to the answers
-about those before, where they are many. It never sees the model: a black-box attacker has the same answers.
+about those before, where they are many. It never sees the model: a black-box attacker has the same
+answers.
 
 QueryNet (Chen et al. 2021, arXiv 2105.15010) learns from the answers of a run in this way. Its
 surrogates choose among Square's proposals; here their gradients are one more term of the linear
@@ -29,8 +30,8 @@ from brinell.rlab.refine import CleanUp
 from brinell.rlab.search import run_episodes
 
 FEWEST = 500
-"""Samples below which there is no memory: of 300 images a first query along it fools as rarely as one
-in a random direction."""
+"""Samples below which there is no memory: of 300 images a first query along it fools as rarely as
+one in a random direction."""
 FIRST_WAVE = 64
 """Samples of the first wave at most; each later one is as large as all before it."""
 PASSES = 100
@@ -218,6 +219,7 @@ def run_waves(
 
     The arguments are those of `run_episodes`, and `memory` is that of the batch.
     """
+    # Later waves go by what earlier ones were answered, so waves cannot run at once.
     outcomes = []
     everything = torch.arange(len(batch), device=batch.x.device)
     for wave in waves(len(batch)):

@@ -4,12 +4,13 @@ arXiv 2310.18626 and 2403.18985. `PatchSearch.step` is their algorithm, `run_epi
 
 | the papers | here |
 | --- | --- |
-| dual action: add to N_add patches, remove from N_remove | `Action`: branches ADD and REMOVE; `Rules.changes`, `Rules.removals` |
-| sensitivity list of patches by probes | `sensitivity.Posterior`: a linear model of all answers; no query is a probe alone |
-| probability dilution, reward per L2 | `episodes.dilution_per_l2`, of the policy `dqn`; else `rise_of_margin` |
-| distortions at severities | `distort.Variant`, made once per sample |
-| dueling DQN | `dqn.DQN` with `policy.PatchNetwork`; the default policy is greedy, since no network needed fewer queries |
-| state | `Observation`: features of each patch and of the whole input |
+| dual action: add to N_add patches, remove from N_remove | `Action`: branches ADD and REMOVE;
+`Rules.changes`, `Rules.removals` | | sensitivity list of patches by probes |
+`sensitivity.Posterior`: a linear model of all answers; no query is a probe alone | | probability
+dilution, reward per L2 | `episodes.dilution_per_l2`, of the policy `dqn`; else `rise_of_margin` | |
+distortions at severities | `distort.Variant`, made once per sample | | dueling DQN | `dqn.DQN` with
+`policy.PatchNetwork`; the default policy is greedy, since no network needed fewer queries | | state
+| `Observation`: features of each patch and of the whole input |
 
 The published method asks about every patch after every step, with queries that it does not count.
 Here each step asks about an input that may itself be adversarial, and its answer, kept or not,
@@ -28,8 +29,8 @@ Deviations from the papers:
   is kept whatever it brings, and a restart from the clean input towards another of the classes that
   came nearest.
 - With `Placement.learned` a patch may get content along the expected gradient, in which every value
-  has a separate strength. A clean input is moved along the surrogates' gradients for some steps, and
-  the result is the next query. Later proposals change no patch that stands.
+  has a separate strength. A clean input is moved along the surrogates' gradients for some steps,
+  and the result is the next query. Later proposals change no patch that stands.
 
 The host decides by its counters (`Counts`) and looks at the device three times a step: which inputs
 changed, in the ledger, and what followed from the answers. A further look follows where an episode
@@ -250,6 +251,7 @@ class PatchSearch:
         """Put the next samples into the slots where `mask` holds, as long as there are any."""
         alive = self.alive.cpu().clone()
         free_slots = (mask.cpu() & ~alive).nonzero()[:, 0]
+
         while len(free_slots) and self.waiting:
             # One pass fills slots up to the end of the batch; the next restart begins behind it.
             restart, sample = divmod(self._next, len(self._batch))
@@ -259,6 +261,7 @@ class PatchSearch:
             self._next += len(rows)
             # Samples that cannot pay a query leave their slot free.
             free_slots = torch.cat([rows[~alive[rows]], remainder])
+
         self._set_alive(alive)
         return self._observation()
 
@@ -774,7 +777,9 @@ class PatchSearch:
         self.inputs.propose(rows, x)
 
     def _aim(self, rows: Tensor, threat: Threat, weights: Tensor) -> Tensor:
-        """(m, *shape): inputs along the surrogates' gradients, from the clean ones of slots (m,)."""
+        """(m, *shape): inputs along the surrogates' gradients, from the clean ones of
+        slots (m,).
+        """
         clean = self.inputs.x[rows]
         ids = self._batch.ids[self.slots.sample[rows]]
         step = per_sample(AIM * threat.eps / AIMS, clean)

@@ -53,6 +53,8 @@ class Ways:
         before = before[index]
         after = after[index]
         is_distorted = after != CLEAN
+
+        # Counted on the device: a count on the host would wait for it at each step.
         columns = (
             self._queries[ids[index]],
             probability[index],
@@ -77,7 +79,9 @@ class Ways:
 
 
 def thinned(steps: Tensor) -> Tensor:
-    """At most `LENGTH` of the rows (k, 6) of a way, with what was added and removed between them."""
+    """At most `LENGTH` of the rows (k, 6) of a way, with what was added and removed
+    between them.
+    """
     index = torch.arange(len(steps))
     if len(steps) > LENGTH:
         # Equal ratios from one number to the next: few steps lead to the success, many come closer.

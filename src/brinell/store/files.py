@@ -1,4 +1,6 @@
-"""Atomic writes: after a kill a file holds its old content or its new content, never a part of it."""
+"""Atomic writes: after a kill a file holds its old content or its new content, never a
+part of it.
+"""
 
 import errno
 import glob
@@ -121,7 +123,9 @@ def write_text(path: Path, text: str, *, durable: bool = True) -> None:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array], *, durable: bool = True) -> None:
-    """Write arrays by name as one safetensors file, atomically; `durable` as in `write_atomically`."""
+    """Write arrays by name as one safetensors file, atomically; `durable` as in
+    `write_atomically`.
+    """
     content = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
     write_atomically(path, lambda temporary: temporary.write_bytes(content), durable=durable)
 

@@ -43,12 +43,14 @@ def list_files(folder: Path, derived: frozenset[str]) -> list[str]:
     names = []
     for parent, folders, files in os.walk(folder):
         place = Path(parent)
+        # An inventory within this one covers its own files; its manifest binds it.
         if place != folder and (MANIFEST in files or UNFINISHED in folders):
             files = [name for name in files if name == MANIFEST]
             folders.clear()
         folders[:] = [name for name in folders if not name.startswith(".")]
 
         visible = [name for name in files if not name.startswith(".")]
+        # A link could lead out of the folder, to a file that no digest covers.
         for name in [*visible, *folders]:
             if (place / name).is_symlink():
                 raise RequestError(f"{place / name} is a symbolic link: replace it by the file")

@@ -73,7 +73,9 @@ def read_table(path: Path, columns: Sequence[str] | None = None, schema: Any = N
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn errors of the block, which reads the Parquet file `path`, into one-line request errors."""
+    """Turn errors of the block, which reads the Parquet file `path`, into one-line
+    request errors.
+    """
     try:
         yield
     except (OSError, pa.ArrowException) as error:

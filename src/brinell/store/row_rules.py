@@ -94,6 +94,7 @@ class _Part:
         self.clean, self.before = clean, before
         self.criterion: Mapping[str, Any] = manifest.get("criterion", {})
         self.is_targeted = self.criterion.get("name") == "targeted"
+
         self.ids = part.sample_id
         self.column = {name: np.ma.getdata(getattr(part, name)) for name in columns_of(part)}
         self.present = {name: ~np.ma.getmaskarray(getattr(part, name)) for name in self.column}

@@ -241,9 +241,10 @@ class RunManifest(GrowingManifest):
         if not isinstance(attacks, list) or not all(isinstance(spec, str) for spec in attacks):
             raise misfit("does not list its attacks in request")
         self._check_files()
-        for by_stage in self.failed.values():
-            if not all(sample.isdecimal() for failed in by_stage.values() for sample in failed):
-                raise misfit("names a sample by something else than its number in failed")
+        # JSON has text as keys where rows have numbers.
+        of_stages = [stage for of_model in self.failed.values() for stage in of_model.values()]
+        if not all(sample.isdecimal() for failed in of_stages for sample in failed):
+            raise misfit("names a sample by something else than its number in failed")
         return self
 
     def _check_files(self) -> None:

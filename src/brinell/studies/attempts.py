@@ -63,12 +63,12 @@ def carry_out(call: Call) -> Any:
 
         release_memory()
         call.progress.warn(text)
-        request, has_folder = (
-            call.request.model_copy(update=changes),
-            folders and call.study.output is Output.FOLDER,
-        )
-        out, resume = (folders[-1], True) if has_folder else (call.out, call.resume)
-        call = replace(call, request=request, out=out, resume=resume)
+        request = call.request.model_copy(update=changes)
+        # A folder that was begun is resumed: what it holds does not depend on the batch size.
+        if folders and call.study.output is Output.FOLDER:
+            call = replace(call, request=request, out=folders[-1], resume=True)
+        else:
+            call = replace(call, request=request)
 
 
 def write_neighbours(folder: Path) -> None:
@@ -124,8 +124,10 @@ def _other_way(call: Call, error: Exception) -> tuple[dict[str, Any], str]:
     """
     from brinell.core.memory import is_memory_short
 
-    request, chain = call.request, list(_causes(error))
-    size, device = getattr(request, "batch_size", 1), getattr(request, "device", PROCESSOR)
+    request = call.request
+    chain = list(_causes(error))
+    size = getattr(request, "batch_size", 1)
+    device = getattr(request, "device", PROCESSOR)
     if any(isinstance(cause, MemoryShortError) or is_memory_short(cause) for cause in chain):
         if call.study.rows is not None and "batch_size" in call.study.ignored and size > 1:
             return {

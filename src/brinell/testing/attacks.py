@@ -221,15 +221,18 @@ def _noise(problem: LinearProblem, distance: Distance, *, factor: float, tries: 
     threat = Threat(distance=distance, eps=factor * problem.margin, domain=problem.model.domain)
     fooled = torch.zeros(len(problem.batch), dtype=torch.bool)
     streams = Streams.of(1, problem.batch.ids)
+
     # Fifty tries bound the time; more noise would only be a harder rival.
     for trial in range(min(tries, 50)):
         shape = tuple(problem.batch.x.shape[1:])
         stream = streams.fold(trial)
+        # A budget of a count cannot be sampled by scaling: it says how many values change.
         if distance.name in COUNTS:
             # As many random values as the budget allows, each moved by up to half the range.
             delta = stream.uniform(*shape).sub_(0.5)
         else:
             delta = distance.sample(stream, shape) * per_sample(threat.eps, problem.batch.x)
+
         x = threat.project(problem.batch.x + delta, problem.batch.x)
         fooled |= problem.model.predict(x).argmax(1) != problem.batch.y
     return int(fooled.sum())

@@ -70,6 +70,7 @@ def _lower(bound: Bound, graph: Graph, ball: Ball, labels: Tensor) -> Tensor:
         lower = bound(graph, ball, labels)
     expected = (len(labels), graph.classes - 1)
     is_numbers = isinstance(lower, Tensor) and lower.is_floating_point()
+
     _demand(
         bound,
         is_numbers and lower.shape == expected,

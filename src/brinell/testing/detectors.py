@@ -44,6 +44,8 @@ def check_detector(plugin: type[Any], **settings: Any) -> None:
     check_form(plugin, ("access", "domains"), SYNONYMS)
     detector: Detector = plugin(**settings)
     check_settings(detector)
+
+    # Only the kinds that it declares: a detector of images need not know signals.
     for kind in (kind for kind in KINDS if kind in detector.domains):
         _check(detector, kind)
 

@@ -58,6 +58,7 @@ def check_distortion(plugin: type[Any], **settings: Any) -> None:
     check_form(plugin, ("domains", "draws"), SYNONYMS)
     distortion = plugin(**settings)
     check_settings(distortion)
+
     for kind in (kind for kind in KINDS if kind in distortion.domains):
         for shape in SHAPES[kind]:
             _check(distortion, Domain(kind=kind, shape=shape))

@@ -97,6 +97,7 @@ def check_explainer(plugin: type[Any], *, control: bool = False, **settings: Any
     check_form(plugin, ("access", "domains"), SYNONYMS)
     explainer: Explainer = plugin(**settings)
     check_settings(explainer)
+
     for kind in (kind for kind in KINDS if kind in explainer.domains):
         _check(explainer, kind, control)
 

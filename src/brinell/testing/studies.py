@@ -40,6 +40,7 @@ def check_study(study: Study, example: Mapping[str, Any]) -> None:
         ContractError: the first rule that is broken.
     """
     check_record(study)
+
     with tempfile.TemporaryDirectory(prefix="brinell-") as directory:
         run = finish(study, example, Path(directory))
         for rule in (check_records, check_other_request, check_command):
@@ -155,6 +156,7 @@ def _same_table(first: pa.Table, second: pa.Table) -> bool:
     for name in first.column_names:
         a = first[name]
         b = second[name]
+        # Kernels differ by the size of a batch, so that real numbers are compared with a tolerance.
         if pa.types.is_floating(a.type):
             numbers = np.array([np.nan if value is None else value for value in a.to_pylist()])
             second_numbers = np.array(

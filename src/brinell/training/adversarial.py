@@ -218,6 +218,7 @@ class AdversarialBatch:
     def _fit(self, x: Tensor) -> tuple[Domain, Recipe | None]:
         """The domain of inputs like these, and the recipe for them; found once for each shape."""
         shape = tuple(x.shape[1:])
+        # Fitting opens plug-ins, so it is done once for each shape.
         if shape not in self._fitted:
             # No data of this shape were seen before.
             kind = self.kind or KINDS.get(x.ndim)
@@ -226,6 +227,7 @@ class AdversarialBatch:
                     f"x has shape {tuple(x.shape)}: say what an input is by "
                     "kind='image', for example"
                 )
+
             domain = domain_of(kind, shape, *map(float, self.bounds))
             check_budgets(self._budgets, self.distance, domain)
             recipe = None if self.recipe is None else self.recipe.fit(domain, self.distance)

@@ -41,7 +41,9 @@ Change = Callable[[Batch, Model], Changed]
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """Changes of the inputs of a domain; each draws from the seed and the numbers of the samples."""
+    """Changes of the inputs of a domain; each draws from the seed and the numbers of
+    the samples.
+    """
 
     domain: Domain
     seed: int

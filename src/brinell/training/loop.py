@@ -390,6 +390,8 @@ class Loop:
         elif not good and (overfits or state.rate_factor > SMALLEST_RATE_FACTOR):
             self._go_back(row, collapsed)
 
+        # The state is written after the decision, so that a resumed training does not go back
+        # twice.
         self._save(good)
         self._last_check = (state.step, self._share(state))
         self.on_check(state, min(1.0, self._share(state)))

@@ -224,6 +224,7 @@ def frozen_buffers(module: nn.Module) -> Iterator[None]:
         for part in module.modules()
         for name, buffer in part.named_buffers(recurse=False)
     ]
+
     try:
         yield
     finally:
@@ -267,6 +268,7 @@ class TrainedNetwork:
                 f"model {model.name} holds no torch module, so that it cannot be "
                 "trained: name one that does"
             )
+
         # A network for inference often comes with all weights frozen.
         if not any(parameter.requires_grad for parameter in module.parameters()):
             module.requires_grad_(True)

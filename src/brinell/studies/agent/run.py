@@ -50,6 +50,7 @@ def carry_out(call: Call) -> AgentResult:
     """
     record = _train(call).about or {}
     validation = record["validation"]
+
     return AgentResult(
         policy=str(call.out),
         surrogates=sum(facts["kept"] for facts in record["surrogates"]),
@@ -93,7 +94,8 @@ def other_data(spec: str) -> str:
 
 def _train(call: Call) -> Agent:
     """Train an agent, and write its file."""
-    request, out = call.request, call.file()
+    request = call.request
+    out = call.file()
 
     def tell(stage: str, figures: Mapping[str, Any]) -> None:
         values = {name: value for name, value in figures.items() if isinstance(value, int | float)}
@@ -102,7 +104,8 @@ def _train(call: Call) -> Agent:
         )
 
     check_safetensors_name(out, "a policy")
-    eps, seconds = parse_budget(request.eps), 60 * request.minutes if request.steps is None else 1e9
+    eps = parse_budget(request.eps)
+    seconds = 60 * request.minutes if request.steps is None else 1e9
     name, _, options = plugins.parse(request.attack)
     papers = options.pop("policy", DEFAULT) == PAPERS
     config = replace(CONFIG, seconds=seconds, steps=request.steps, seed=request.seed, papers=papers)
@@ -113,17 +116,15 @@ def _train(call: Call) -> Agent:
         )
     attack = plugins.build("attack", name, {"steps": EPISODE_STEPS} | options)
     plan: Plan = open_plan(call, truth=True, usual_samples=SAMPLES, usual_method="first")
-    dataset, device, (model,), ids = (
-        plan.dataset,
-        plan.device,
-        plan.models.values(),
-        plan.ids.tolist(),
-    )
+    dataset, device = plan.dataset, plan.device
+    (model,) = plan.models.values()
+    ids = plan.ids.tolist()
     if dataset.info.truth is None and request.criterion is not None:
         raise RequestError(
             f"{option('criterion')} is for masks and boxes, and {dataset.name} "
             "has one class for each input: leave it out"
         )
+
     domain = dataset.domain.free
     attack.check(domain)
     if model.access < Access.SCORES:
@@ -139,20 +140,13 @@ def _train(call: Call) -> Agent:
             rules=rules,
             learned=attack.learned,
         )
-        counted: dict[str, Any] = {}
-        subject: Task | None = None
-        if dataset.info.truth is None:
-            model = with_logits(model, dataset, counted)
-            first_looks = len(ids) + sum(
-                probe["forwards"] for probe in counted.get("probes", {}).values()
-            )
-        else:
-            subject, ids = _open_subject(request, dataset, model, ids, device, call.progress.note)
-            model, first_looks = subject.model, len(ids) + 1
-        x, y = (
-            dataset.load(ids).to(device),
-            torch.as_tensor(dataset.labels()[ids], device=device).long(),
+        model, subject, ids, first_looks = _open_model(
+            request, dataset, model, ids, device, call.progress.note
         )
+
+        # The agent learns on inputs that the model gets right: others need no distortion.
+        x = dataset.load(ids).to(device)
+        y = torch.as_tensor(dataset.labels()[ids], device=device).long()
         criterion = MISCLASSIFIED if subject is None else subject.criterion(ids)
         right = _not_met(
             model,
@@ -162,10 +156,8 @@ def _train(call: Call) -> Agent:
         )
         positions = np.asarray(ids)[right.cpu().numpy()]
         batch = Batch(ids=torch.arange(int(right.sum()), device=device), x=x[right], y=y[right])
-        budgets, distance = (
-            torch.full((len(batch),), eps, device=device),
-            plugins.build("distance", request.norm, {}),
-        )
+        budgets = torch.full((len(batch),), eps, device=device)
+        distance = plugins.build("distance", request.norm, {})
         threat = Threat(
             distance=distance, eps=budgets, domain=dataset.domain, criterion=criterion.select(right)
         )
@@ -176,16 +168,12 @@ def _train(call: Call) -> Agent:
             dataset.domain.part(batch.x[trial]), replace(threat.select(trial), domain=domain)
         ):
             call.progress.note(line)
+        trains_surrogates = request.surrogates and not papers and subject is None
         candidates = []
-        if request.surrogates and not papers and subject is None and len(positions) >= FEWEST:
+        if trains_surrogates and len(positions) >= FEWEST:
             for surrogate in _surrogates(request, dataset, positions, model.classes, eps, device):
-                tell(
-                    "surrogate",
-                    {
-                        name: surrogate.facts[name]
-                        for name in ("width", "kernel", "steps", "accuracy")
-                    },
-                )
+                names = ("width", "kernel", "steps", "accuracy")
+                tell("surrogate", {name: surrogate.facts[name] for name in names})
                 candidates.append(surrogate)
         peers = {"Square": plugins.build("attack", "square", {"steps": attack.steps})}
         settings: dict[str, Any] = {
@@ -195,6 +183,7 @@ def _train(call: Call) -> Agent:
             "peers": peers,
         }
         agent = train(model, batch, threat, placement, config, **settings)
+
     record = {
         **(agent.about or {}),
         **digests,
@@ -218,6 +207,26 @@ def _not_met(model: Model, batch: Batch, criterion: Criterion, batch_size: int) 
     return torch.cat(flags)
 
 
+def _open_model(
+    request: TrainAgentRequest,
+    dataset: Dataset,
+    model: Model,
+    ids: list[int],
+    device: torch.device,
+    note: Callable[[str], None],
+) -> tuple[Model, Task | None, list[int], int]:
+    """The model as the agent asks it, its task for masks or boxes, the samples that can be learned
+    on, and the queries that the first looks at them cost.
+    """
+    if dataset.info.truth is not None:
+        subject, ids = _open_subject(request, dataset, model, ids, device, note)
+        return subject.model, subject, ids, len(ids) + 1
+    counted: dict[str, Any] = {}
+    model = with_logits(model, dataset, counted)
+    probes = counted.get("probes", {}).values()
+    return model, None, ids, len(ids) + sum(probe["forwards"] for probe in probes)
+
+
 def _open_subject(
     request: TrainAgentRequest,
     dataset: Dataset,
@@ -237,19 +246,16 @@ def _open_subject(
             f"no picture has what {subject.text} counts: choose another "
             f"{option('criterion')} or other data"
         )
-
     if hopeless:
         note(
             f"pictures left out: {len(hopeless)}, of which the first has nothing "
             f"that {subject.text} counts"
         )
-
     if request.surrogates:
         note(
             "surrogates are left out: they learn the class of an input, and "
             f"{dataset.name} has none"
         )
-
     return subject, ids
 
 

@@ -153,7 +153,6 @@ def summarise(folder: Folder[Scores]) -> DetectorsResult:
     statements = evasions(names, [*rates.values()], folder.facts.eps_text)
     for index, statement in zip(rates, statements, strict=True):
         detectors[index] = detectors[index].model_copy(update={"statement": statement})
-
     return DetectorsResult(**folder.head(), detectors=detectors)
 
 

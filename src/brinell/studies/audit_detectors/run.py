@@ -86,13 +86,14 @@ def make_plan(call: Call) -> DetectorsPlan:
     """
     request: DetectorsRequest = call.request
     run = Run.open(request.run)
-    budgets, distance = run.manifest["eps"], open_distance(run.manifest["distance"])
+    budgets = run.manifest["eps"]
+    distance = open_distance(run.manifest["distance"])
     train = call.dataset("train") or open_data(request.train)
     plan = DetectorsPlan(
         **vars(open_plan(call)), run=run, distance=distance, train=train, detectors={}
     )
-    check_alike(train, plan.dataset)
 
+    check_alike(train, plan.dataset)
     if train.digest() == plan.dataset.digest():
         raise RequestError(
             f"{train.name} is the data of the audit: detectors need other inputs, "
@@ -104,7 +105,6 @@ def make_plan(call: Call) -> DetectorsPlan:
         eps=budgets[-1], eps_text=run.manifest["eps_text"][-1], distance=distance.name
     )
     identity = {"run": digest(run.path / MANIFEST), "train": train.digest()}
-
     return replace(plan, detectors=detectors, facts=facts, identity=identity)
 
 
@@ -112,6 +112,7 @@ def build(text: str, plan: Plan) -> Detector:
     """The detector that a spec names, checked against data and models."""
     spec = plugins.parse(text)
     detector: Detector = plugins.build("detector", spec.name, spec.options)
+
     if plan.dataset.domain.kind not in detector.domains:
         kinds = ", ".join(sorted(detector.domains))
         raise RequestError(
@@ -125,7 +126,6 @@ def build(text: str, plan: Plan) -> Detector:
                 f"and {model.name} gives "
                 f"{model.access.name.lower()} only: leave out {option('detector')}"
             )
-
     return detector
 
 
@@ -153,16 +153,12 @@ def examine(
     records = rows.take(records, records.model == model)
     clean = rows.take(records, records.attack == CLEAN)
     order = np.argsort(clean.sample_id)[:MEASURED]
-    ids, labels, right = (
-        clean.sample_id[order],
-        clean.label[order].astype(np.int64),
-        clean.outcome[order] == Outcome.CORRECT,
-    )
-    x, eps, domain = (
-        plan.dataset.load(ids.tolist()).to(plan.device),
-        plan.run.manifest["eps"][-1],
-        plan.dataset.domain,
-    )
+    ids = clean.sample_id[order]
+    labels = clean.label[order].astype(np.int64)
+    right = clean.outcome[order] == Outcome.CORRECT
+    x = plan.dataset.load(ids.tolist()).to(plan.device)
+    eps = plan.run.manifest["eps"][-1]
+    domain = plan.dataset.domain
     suspicion, threshold = _fit(plan, request.seed, request.fpr, model, detector)
     criterion = Undetected(suspicion, threshold)
 
@@ -180,6 +176,7 @@ def examine(
         )
 
     parts = [score(CLEAN, np.arange(len(ids)), x, fooled=~right)]
+    # Of the stored examples those within the largest budget: others are not what was measured.
     broken = np.ma.filled(records.broken, np.inf) <= eps * (1 + 1e-9)
     for stage in [entry["name"] for entry in plan.run.manifest["stages"]]:
         stored = plan.run.adversarial(
@@ -201,7 +198,8 @@ def examine(
     attackable = np.flatnonzero(right)
     for attack, start in product(attacks, range(0, len(attackable), CHUNK)):
         position = attackable[start : start + CHUNK]
-        index, n = torch.as_tensor(position, device=plan.device), len(position)
+        index = torch.as_tensor(position, device=plan.device)
+        n = len(position)
         batch = Batch.of(x[index], torch.as_tensor(labels[position], device=plan.device))
         budget = torch.full((n,), eps, device=plan.device)
         threat = Threat(distance=plan.distance, eps=budget, domain=domain, criterion=criterion)
@@ -242,10 +240,10 @@ def _fit(
     train = plan.train
     order = np.random.default_rng(seed).permutation(len(train))[: 2 * FIT]
     x = train.load(order.tolist()).to(plan.device)
-    y, half = (
-        torch.as_tensor(np.asarray(train.labels())[order], device=plan.device),
-        len(order) // 2,
-    )
+    y = torch.as_tensor(np.asarray(train.labels())[order], device=plan.device)
+    half = len(order) // 2
+
+    # The threshold is of inputs that the detector has not seen: on its own ones it is too sure.
     suspicion = plan.detectors[detector].fit(x[:half], y[:half], plan.models[model])
     return suspicion, float(np.quantile(_scores(suspicion, x[half:]), 1 - fpr, method="higher"))
 

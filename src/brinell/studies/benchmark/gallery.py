@@ -118,6 +118,7 @@ class _Pictures:
         pictures, legend, further = self._compare(sample, levels, 1.0)
         names = Counter(patch["distortion"] for patch in row["patches"]).most_common()
         placed = ", ".join(f"{name} on {count}" for name, count in names)
+
         parts = [
             f"{capital(self.title(sample, row))}: L2 {short(row['l2'])}, Linf {short(row['linf'])}",
             f"{counted(len(row['patches']), 'patch', 'patches')}: {placed}",
@@ -141,6 +142,7 @@ class _Pictures:
         ]
         # The adversarial signal is drawn over the clean one, which needs no picture of its own.
         drawn_levels = numbers[1:] if self._kind == "signal" else numbers
+
         pictures = [
             Picture(self._view(sample, levels, number), self._level_text(levels[number]))
             for number in drawn_levels

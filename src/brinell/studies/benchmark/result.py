@@ -121,10 +121,14 @@ class BenchmarkResult(FolderResult):
 
     def report(self) -> Report:
         """The report of the page, the terminal, the data card and the CSV files."""
-        facts, (model,), successes = self.facts, self.names, self.outcomes[Outcome.REACHED]
+        facts = self.facts
+        (model,) = self.names
+        successes = self.outcomes[Outcome.REACHED]
         outcomes = [
             (name.replace("_", " "), count) for name, count in self.outcomes.items() if count
         ]
+
+        # Samples that the agent never got say nothing of its search, and are in no share.
         left_out = self.samples - self.success.n
         sentences = ["The agent had no sample to distort."]
         if self.success.n:
@@ -139,7 +143,6 @@ class BenchmarkResult(FolderResult):
                 f"{counted(left_out, 'further sample')} {'is' if left_out == 1 else 'are'} in no "
                 "figure: there the model is wrong without a distortion, or the criterion is met."
             )
-
         if successes:
             sentences.append(
                 "In the median it lies at an L2 distance of "
@@ -147,7 +150,6 @@ class BenchmarkResult(FolderResult):
                 "distorted "
                 f"patches, and took {short(self.median_queries_to_success)} queries to find."
             )
-
         sentences.append(
             f"Search and checks took {self.queries:,} queries; the training of the "
             f"policy took {facts.training_queries:,}."
@@ -229,6 +231,7 @@ def _example_tables(result: BenchmarkResult) -> Iterator[Table]:
     """Distances and costs of the adversarial examples, and the share of each distortion in them."""
     if not result.sizes:
         return
+
     yield Table(
         title="The adversarial examples",
         columns=("", "mean", "median", "largest"),
@@ -241,7 +244,6 @@ def _example_tables(result: BenchmarkResult) -> Iterator[Table]:
     # A share is of a mixture: of one distortion it is all.
     if "+" not in result.request.distortions:
         return
-
     rows = [
         (share.of_class or "all", share.distortion, share.patches, Percent(share.energy))
         for share in result.distortions
@@ -267,6 +269,7 @@ def beside_papers(domain: Mapping[str, Any], l2: Size) -> str:
     is_photograph = domain["kind"] == "image" and channels == 3 and min(sides) >= PHOTOGRAPH
     if not is_photograph or bounds != {0.0, 1.0}:
         return ""
+
     figures = ", ".join(
         f"{name} {short(value / DEVIATION)}"
         for name, value in (("mean", l2.mean), ("median", l2.median), ("largest", l2.largest))
@@ -287,6 +290,8 @@ def summarise(folder: Folder[Samples]) -> BenchmarkResult:
     samples, facts = folder.rows, folder.facts
     outcomes = samples.outcome.tolist()
     probes = sum(probe["forwards"] for probe in folder.manifest.get("probes", {}).values())
+
+    # Only what the figures need is read: the inputs are most of the file.
     names = [
         "level",
         "reached",
@@ -298,7 +303,6 @@ def summarise(folder: Folder[Samples]) -> BenchmarkResult:
         "label",
         "patches",
     ]
-
     tables = [
         parquet.read_table(file, names) for file in sorted((folder.path / "data").glob("*.parquet"))
     ]

@@ -149,6 +149,8 @@ class Form(NamedTuple):
             cells["mask"] = _png(white) if self.pictures else mask.ravel()
 
         if (truth := row.get("truth")) is not None:
+            # Corners stay fractions; class and crowd are whole numbers, which JSON shows without a
+            # point.
             objects = (
                 [[*line[:4], int(line[4]), int(line[5])] for line in truth.tolist()]
                 if self.task == "detection"
@@ -173,11 +175,14 @@ class Form(NamedTuple):
             "truth": _IMAGE if self.task == "segmentation" else pa.string(),
         }
 
+        # Every column may be empty: a level that was not reached has no input.
         features = {name: self._feature(column) for name, column in COLUMNS.items()}
         schema = parquet.schema_of(
             {name: column._replace(null=True) for name, column in COLUMNS.items()}, kinds
         )
         schema = schema.with_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+
+        # Small groups of rows, so that a viewer of the set needs to fetch few bytes for a picture.
         cells = [self.encode(row) for row in rows]
         arrays = [pa.array([row[field.name] for row in cells], field.type) for field in schema]
         parquet.write_table(path, pa.Table.from_arrays(arrays, schema=schema), row_group_size=256)
@@ -190,6 +195,7 @@ class Form(NamedTuple):
                     name: {"dtype": kind, "_type": "Value"} for name, (kind, _) in PATCH.items()
                 }
                 return {"feature": fields, "_type": "List"}
+            # The datasets library refuses two classes of one name.
             case "label":
                 shared = Counter(self.classes)
                 names = [
@@ -197,18 +203,19 @@ class Form(NamedTuple):
                     for index, name in enumerate(self.classes)
                 ]
                 return {"names": names, "_type": "ClassLabel"}
+
             case "input" | "mask" if not self.pictures:
                 dtype = "float32" if column.kind == "input" else "bool"
                 return {"feature": {"dtype": dtype, "_type": "Value"}, "_type": "List"}
             case "input" | "mask":
                 return {"_type": "Image"}
+
             case "truth":
                 return (
                     {"_type": "Image"}
                     if self.task == "segmentation"
                     else {"dtype": "string", "_type": "Value"}
                 )
-
         return {"dtype": column.kind, "_type": "Value"}
 
 

@@ -26,6 +26,7 @@ from brinell.core.criterion import Probability, WrittenProbability
 from brinell.core.data import DenseTask
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Access
+from brinell.core.record import Array
 from brinell.core.threat import Threat, extent
 from brinell.engine.criteria import check_threshold, parse_threshold
 from brinell.engine.eps_grid import parse_budget
@@ -53,29 +54,24 @@ MAX_LEVELS = 1000
 def make_plan(call: Call) -> BenchmarkPlan:
     """Resolve a request, and check that it fits before any query."""
     request: BenchmarkRequest = call.request
-    levels, eps = (
-        parse_levels(request.levels),
-        None if request.eps is None else parse_budget(request.eps),
-    )
-    settings = {
-        name: getattr(request, name)
-        for name in ("distortions", "policy", "patch", "steps", "refine")
-    }
-    if request.distortions == "default":
-        del settings["distortions"]
-    attack: RLAB = plugins.build("attack", "rlab", settings)
+    levels = parse_levels(request.levels)
+    eps = None if request.eps is None else parse_budget(request.eps)
+    attack = _open_attack(request)
     audit_plan = open_plan(call, truth=True)
-    dataset, ids, (model,) = audit_plan.dataset, audit_plan.ids, audit_plan.models.values()
-    domain, truth = dataset.domain.free, dataset.info.truth
-    if truth is not None and truth.task not in get_args(DenseTask):
+    dataset = audit_plan.dataset
+    (model,) = audit_plan.models.values()
+    truth = dataset.info.truth
+    task: Any = None if truth is None else truth.task
+    if task is not None and task not in get_args(DenseTask):
         raise RequestError(
             f"a benchmark set holds classes, masks or boxes, and {dataset.name} has the truth of "
-            f"{truth.task}: audit it"
+            f"{task}: audit it"
         )
 
+    # An attack places distortions on the values that may change.
+    domain = dataset.domain.free
     grid = attack.grid(domain)
     policy = choose_policy(request.policy, domain.kind)
-    task: Any = None if truth is None else truth.task
     shapes = (" x ".join(map(str, numbers)) for numbers in (grid.lattice, grid.patch))
     training = (attack.agent(domain.kind).about or {}).get("training_queries", {})
     facts = BenchmarkFacts(
@@ -86,7 +82,6 @@ def make_plan(call: Call) -> BenchmarkPlan:
         policy=f"{policy.name} ({policy.reason})",
         training_queries=sum(training.values()),
     )
-
     common: dict[str, Any] = vars(audit_plan) | {
         "facts": facts,
         "identity": {"attack": plugins.settings_of(attack)},
@@ -101,18 +96,11 @@ def make_plan(call: Call) -> BenchmarkPlan:
         form=Form(dataset.domain, dataset.classes, task),
         eps=eps,
     )
-
     plan = _with_class_criterion(plan) if truth is None else _with_dense_criterion(plan)
-    x = dataset.domain.part(
-        dataset.load(ids[:: max(1, len(ids) // TRIAL_SAMPLES)][:TRIAL_SAMPLES].tolist())
-    )
-    distance = plugins.build("distance", "l2", {})
-    threat = Threat(
-        distance=distance, eps=torch.full((len(x),), eps or extent(distance, domain)), domain=domain
-    )
-    for line in attack.try_on(x, threat):
-        call.progress.note(line)
 
+    # The attack is tried on a few samples: what it cannot do shows before the first query.
+    for line in _try_attack(plan, audit_plan.ids):
+        call.progress.note(line)
     if model.access < Access.SCORES:
         raise RequestError(
             f"model {model.name} answers {model.access.name.lower()} only, but "
@@ -120,15 +108,38 @@ def make_plan(call: Call) -> BenchmarkPlan:
             "answers logits"
         )
     call.say_samples(plan)
-
     return plan
+
+
+def _open_attack(request: BenchmarkRequest) -> RLAB:
+    """The attack of a request; the default distortions are those of the attack itself."""
+    settings = {
+        name: getattr(request, name)
+        for name in ("distortions", "policy", "patch", "steps", "refine")
+    }
+    if request.distortions == "default":
+        del settings["distortions"]
+    attack: RLAB = plugins.build("attack", "rlab", settings)
+    return attack
+
+
+def _try_attack(plan: BenchmarkPlan, ids: Array) -> list[str]:
+    """What the attack says of a few samples, spread over all of them."""
+    domain = plan.dataset.domain
+    chosen = ids[:: max(1, len(ids) // TRIAL_SAMPLES)][:TRIAL_SAMPLES]
+    x = domain.part(plan.dataset.load(chosen.tolist()))
+    distance = plugins.build("distance", "l2", {})
+    eps = torch.full((len(x),), plan.eps or extent(distance, domain.free))
+    threat = Threat(distance=distance, eps=eps, domain=domain.free)
+    return plan.attack.try_on(x, threat)
 
 
 def _with_class_criterion(plan: BenchmarkPlan) -> BenchmarkPlan:
     """The plan with the criterion of classes, under which the agent sees the model's own answers,
     which the rows hold.
     """
-    (model,), classes = plan.models.values(), plan.dataset.classes
+    (model,) = plan.models.values()
+    classes = plan.dataset.classes
     threshold = parse_threshold(plan.request.criterion, classes)
     if threshold is None:
         return plan
@@ -157,7 +168,6 @@ def _with_class_criterion(plan: BenchmarkPlan) -> BenchmarkPlan:
         wrong_class=threshold.wrong_class,
         wrong_above=threshold.wrong_above,
     )
-
     return replace(
         plan,
         criterion=lambda samples: criterion,
@@ -170,8 +180,11 @@ def _with_dense_criterion(plan: BenchmarkPlan) -> BenchmarkPlan:
     """The plan with the criterion of masks or boxes, the model fitted to them, and the samples that
     can meet it.
     """
-    (model,), dataset = plan.models.values(), plan.dataset
+    (model,) = plan.models.values()
+    dataset = plan.dataset
     subject = open_task(dataset, model, plan.request.criterion, plan.ids[:1].tolist(), plan.device)
+
+    # Nothing is searched for a picture that has nothing of what the criterion counts.
     hopeless = subject.hopeless(plan.ids.tolist())
     eligible = np.array([sample not in hopeless for sample in plan.ids.tolist()], dtype=bool)
     if not eligible.any():
@@ -212,6 +225,8 @@ def pieces(plan: BenchmarkPlan, call: Call) -> list[Piece]:
         f"at most {len(plan.ids) * plan.request.steps:,} queries, "
         f"{plan.request.steps:,} for each sample"
     )
+
+    # A piece is at most so many samples and so many bytes: a file of data/ holds its inputs.
     size = max(1, min(PIECE_SAMPLES, PIECE_BYTES // (4 * math.prod(plan.form.domain.shape))))
     starts = range(0, len(plan.ids), size)
     return [

@@ -95,14 +95,17 @@ class Search:
         self.arrays: dict[str, Array] = {}
         """Inputs and masks, by name."""
         self.ids: Array = plan.ids[span]
-        self._plan, domain, ids = plan, plan.dataset.domain, self.ids.tolist()
+        self._plan, domain = plan, plan.dataset.domain
+        ids = self.ids.tolist()
         x = self._rounded(plan.dataset.load(ids).to(plan.device))
-        device, y = x.device, torch.as_tensor(plan.labels[span], device=x.device)
+        device = x.device
+        y = torch.as_tensor(plan.labels[span], device=device)
         (model,) = plan.models.values()
-        self._model, criterion = Read(model), plan.criterion(ids)
-        self._rng = Streams.of(plan.request.seed, torch.as_tensor(self.ids, device=device)).fold(
-            "benchmark"
-        )
+        self._model = Read(model)
+        criterion = plan.criterion(ids)
+        streams = Streams.of(plan.request.seed, torch.as_tensor(self.ids, device=device))
+        self._rng = streams.fold("benchmark")
+
         distance = plugins.build("distance", "l2", {})
         # Without a cap, every input within the bounds is allowed.
         eps = torch.full((len(x),), plan.eps or extent(distance, domain), device=device)
@@ -115,12 +118,8 @@ class Search:
             batch_size=plan.request.batch_size,
             on_pass=progress.count_passes,
         )
-
-        self._oracle, self._batch, self._threat = (
-            self._ledger.oracle(),
-            self._ledger.batch,
-            self._ledger.threat,
-        )
+        self._oracle = self._ledger.oracle()
+        self._batch, self._threat = self._ledger.batch, self._ledger.threat
         self.samples = self._run()
         """The columns of the samples by name."""
 
@@ -139,10 +138,12 @@ class Search:
         their columns.
         """
         self._model.answers = []
-        scores, y = self._oracle.scores(self._batch.ids[rows], x), self._batch.y[rows]
+        scores = self._oracle.scores(self._batch.ids[rows], x)
+        y = self._batch.y[rows]
         margin = self._threat.criterion.margin(scores, y, self._batch.x[rows])
         if self._plan.task is None:
-            probabilities, prediction = scores.softmax(1), scores.argmax(1)
+            probabilities = scores.softmax(1)
+            prediction = scores.argmax(1)
             columns = {"label": y, "prediction": prediction, "confidence": probabilities.amax(1)}
             columns["true_probability"] = probabilities.gather(1, y[:, None])[:, 0]
             columns |= {"valid": torch.ones_like(y), "wrong": (prediction != y).long()}
@@ -150,27 +151,22 @@ class Search:
             columns = self._plan.task.columns(
                 torch.cat(self._model.answers), self.ids[rows.cpu().numpy()].tolist()
             )
+
         columns["adversarial"] = margin > 0
         cells = zip(*(values.tolist() for values in columns.values()), strict=True)
-
         return margin, [dict(zip(columns, row, strict=True)) for row in cells]
 
     def _run(self) -> dict[str, Any]:
         """Ask about the clean inputs, search adversarial examples, and build the rows."""
-        everyone, y, task = (
-            torch.arange(len(self.ids), device=self._batch.x.device),
-            self._batch.y,
-            self._plan.task,
-        )
-
+        y, task = self._batch.y, self._plan.task
+        everyone = torch.arange(len(self.ids), device=self._batch.x.device)
         margin, self._clean = self._ask(everyone, self._batch.x)
         if task is None:
             check_answers(torch.cat(self._model.answers), self._model)
-        wrong, outcome = (
-            np.array([row["wrong"] for row in self._clean]),
-            np.full(len(y), "", dtype=object),
-        )
+
         # What the clean inputs decide; empty for samples that the agent must distort.
+        wrong = np.array([row["wrong"] for row in self._clean])
+        outcome = np.full(len(y), "", dtype=object)
         outcome[(margin > 0).cpu().numpy()] = Outcome.ALREADY
         if task is None:
             outcome[wrong > 0] = Outcome.MISCLASSIFIED
@@ -181,40 +177,41 @@ class Search:
             {} if task else {"label": "label", "clean_prediction": "prediction"}
         )
         samples |= {column: [row[name] for row in self._clean] for column, name in names.items()}
+
         findings = {
             name: np.ma.MaskedArray(np.zeros(len(self.ids), kind), mask=True)
             for name, kind in (("queries_to_success", int), ("l2", float), ("patch_count", int))
         }
         searched = np.flatnonzero(outcome == "")
         if len(searched):
-            rows = torch.as_tensor(searched, device=y.device)
             outcome[searched] = Outcome.NOT_REACHED
-            results = self._plan.attack.run_episodes(self._oracle, *self._select(rows))
-            fooled = results.success.nonzero()[:, 0]
-            if len(fooled):
-                grid, variants = self._plan.grid, self._plan.variants
-                paths = path(
-                    *self._select(rows[fooled]),
-                    grid=grid,
-                    variants=variants,
-                    results=results.select(fooled),
-                )
-                examples = self._grade(
-                    rows[fooled], paths, self._final_examples(rows[fooled], paths)
-                )
-                for index, steps in zip(
-                    rows[fooled].tolist(), results.steps[fooled].tolist(), strict=True
-                ):
-                    if index in examples:
-                        outcome[index] = Outcome.REACHED
-                        # The first check, the agent's query of the clean input, and its steps.
-                        findings["queries_to_success"][index] = 2 + steps
-                        findings["l2"][index] = examples[index]["l2"]
-                        findings["patch_count"][index] = len(examples[index]["patches"])
-                if task is None:
-                    self._store_ways(rows[fooled], results.way[fooled], examples)
-
+            self._search(torch.as_tensor(searched, device=y.device), outcome, findings)
         return samples | findings | {"queries": self._ledger.costs.forwards.cpu().numpy()}
+
+    def _search(self, rows: Tensor, outcome: Array, findings: Mapping[str, Any]) -> None:
+        """Let the agent distort the samples `rows` (k,), and note what it found."""
+        results = self._plan.attack.run_episodes(self._oracle, *self._select(rows))
+        fooled = results.success.nonzero()[:, 0]
+        if not len(fooled):
+            return
+
+        found = rows[fooled]
+        paths = path(
+            *self._select(found),
+            grid=self._plan.grid,
+            variants=self._plan.variants,
+            results=results.select(fooled),
+        )
+        examples = self._grade(found, paths, self._final_examples(found, paths))
+        for index, steps in zip(found.tolist(), results.steps[fooled].tolist(), strict=True):
+            if index in examples:
+                outcome[index] = Outcome.REACHED
+                # The first check, the agent's query of the clean input, and its steps.
+                findings["queries_to_success"][index] = 2 + steps
+                findings["l2"][index] = examples[index]["l2"]
+                findings["patch_count"][index] = len(examples[index]["patches"])
+        if self._plan.task is None:
+            self._store_ways(found, results.way[fooled], examples)
 
     def _store_ways(self, rows: Tensor, ways: Tensor, examples: Mapping[int, Any]) -> None:
         """Store how the agent came to each of the examples, whose queries are all that were asked
@@ -234,13 +231,13 @@ class Search:
         bits.
         """
         strength = paths.fraction()[:, None] * (paths.standing != CLEAN)
-        x, everyone = self._rounded(paths.flip()), torch.ones_like(rows, dtype=torch.bool)
-        example, (margin, cells) = (
-            Graded(x, everyone, paths.standing.clone(), strength),
-            self._ask(rows, x),
-        )
-        size = norms.l2(paths.flip() - paths.clean)
+        x = self._rounded(paths.flip())
+        everyone = torch.ones_like(rows, dtype=torch.bool)
+        example = Graded(x, everyone, paths.standing.clone(), strength)
+        margin, cells = self._ask(rows, x)
 
+        # Rounding to 8 bits may undo what the agent found: then the change is enlarged a little.
+        size = norms.l2(paths.flip() - paths.clean)
         for factor in ENLARGEMENTS:
             farther = self._graded(paths, factor * size)
             remaining = (
@@ -256,8 +253,9 @@ class Search:
                     cells[position], margin[position] = answer, 1
                     for column, values in zip(example, farther, strict=True):
                         column[position] = values[position]
-        valid = (margin > 0) & (norms.l2(example.x - paths.clean) > 0)
 
+        # Clean-up may take everything away, and an unchanged input is no adversarial example.
+        valid = (margin > 0) & (norms.l2(example.x - paths.clean) > 0)
         return Level(example._replace(reached=valid), dict(enumerate(cells)))
 
     def _graded(self, paths: Path, distance: Tensor) -> Graded:
@@ -275,7 +273,8 @@ class Search:
             level = example if number == 1 else self._evaluate(rows, paths, valid, number, size)
             for position in valid.nonzero()[:, 0].tolist():
                 index = int(rows[position])
-                sample, truth = int(self.ids[index]), self._truth(index)
+                sample = int(self.ids[index])
+                truth = self._truth(index)
                 row: dict[str, Any] = {
                     "sample_id": sample,
                     "level": number,
@@ -298,8 +297,8 @@ class Search:
                 self.rows.append(row)
                 if number == 1:
                     examples[index] = row
-        self.rows.sort(key=lambda row: (row["sample_id"], row["level"]))
 
+        self.rows.sort(key=lambda row: (row["sample_id"], row["level"]))
         return examples
 
     def _truth(self, index: int) -> Array | None:
@@ -327,6 +326,7 @@ class Search:
             clean = torch.full_like(paths.standing, CLEAN)
             inputs = Graded(paths.clean, valid, clean, torch.zeros_like(clean, dtype=torch.float32))
             return Level(inputs, dict(enumerate(self._clean[row] for row in rows.tolist())))
+
         inputs = self._graded(paths, number * size)
         inputs = inputs._replace(reached=inputs.reached & valid)
         index = inputs.reached.nonzero()[:, 0]
@@ -338,21 +338,19 @@ class Search:
         batch.
         """
         ids = self._batch.ids[index : index + 1]
-        x, clean = (
-            self._ledger.full_inputs(ids, value[None])[0].cpu().numpy()
-            for value in (inputs.x[position], self._batch.x[index])
-        )
+        x = self._ledger.full_inputs(ids, inputs.x[position][None])[0].cpu().numpy()
+        clean = self._ledger.full_inputs(ids, self._batch.x[index][None])[0].cpu().numpy()
         delta = x.astype(np.float64) - clean
+
+        # What a patch costs is counted over the values that may change.
         grid = self._plan.grid
         squares = self._ledger.movable(torch.from_numpy(delta[None] ** 2))[0]
         energy = sums(squares.view(grid.channels, -1).sum(0, keepdim=True), grid)[0].tolist()
-        patches = []
 
+        patches = []
         for patch in (inputs.variant[position] != CLEAN).nonzero()[:, 0].tolist():
-            placed, strength = (
-                self._plan.variants[int(inputs.variant[position, patch])],
-                float(inputs.strength[position, patch]),
-            )
+            placed = self._plan.variants[int(inputs.variant[position, patch])]
+            strength = float(inputs.strength[position, patch])
             entry = {
                 "distortion": self._plan.names[id(placed.distortion)],
                 "severity": placed.severity,

@@ -142,8 +142,8 @@ class Task:
 
 
 def told_apart(figures: Sequence[Figures]) -> list[Figures]:
-    """The figures with a part of its digest in the name of each model that looks like another one, or
-    that has letters of other scripts or odd blanks.
+    """The figures with a part of its digest in the name of each model that looks like another one,
+    or that has letters of other scripts or odd blanks.
     """
     models: dict[str, set[tuple[str, str]]] = {}
     for folder in figures:
@@ -171,6 +171,7 @@ def arrange(figures: Sequence[Figures]) -> list[Task]:
     groups: dict[
         tuple[str, str, str, str, float], dict[tuple[str, ...], list[tuple[Figures, int]]]
     ] = {}
+
     for folder in figures:
         for position, eps in enumerate(folder.eps):
             key = (
@@ -178,6 +179,7 @@ def arrange(figures: Sequence[Figures]) -> list[Task]:
                 folder.distance,
                 folder.criterion,
                 folder.unit,
+                # Budgets that differ by rounding alone are one.
                 float(f"{eps:.9g}"),
             )
             groups.setdefault(key, {}).setdefault(folder.identity, []).append((folder, position))
@@ -186,7 +188,6 @@ def arrange(figures: Sequence[Figures]) -> list[Task]:
         _task(repr(key), [_entry(members) for members in by_model.values()])
         for key, by_model in groups.items()
     ]
-
     return sorted(
         tasks,
         key=lambda task: (
@@ -212,6 +213,7 @@ def _entry(members: Sequence[tuple[Figures, int]]) -> Entry:
         for f, i in members
         if f.certified
     ]
+
     *_, position, folder = max(attacked, key=lambda entry: entry[:-1], default=(0, None))
     *_, place, proofs = max(proven, key=lambda entry: entry[:-1], default=(0, None))
     return Entry(folder, position, proofs, place)
@@ -226,14 +228,14 @@ def _task(key: str, entries: list[Entry]) -> Task:
         for entry in entries
         if entry.figures.verified and entry.figures.ids and entry.robust and entry.robust.n
     ]
-
     unranked = sorted(
         (entry for entry in entries if entry not in ranked),
         key=lambda e: (not e.figures.verified, e.figures.run),
     )
     first = (ranked or unranked)[0]
     position = first.position if first.attacked is not None else first.certified_position
-    folder, text = first.figures, first.figures.eps_text[position]
+    folder = first.figures
+    text = first.figures.eps_text[position]
     order = _standing(ranked, text) if ranked else None
     if order is not None:
         ranked = [replace(entry, rank=order.rank(index)) for index, entry in enumerate(ranked)]
@@ -285,7 +287,6 @@ def _notes(entries: Sequence[Entry]) -> Iterator[str]:
         yield (
             "The models were attacked differently, so that a difference may be one of the attacks."
         )
-
     sizes = {entry.robust.n for entry in entries if entry.robust is not None}
     if len(sizes) > 1:
         yield (

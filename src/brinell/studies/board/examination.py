@@ -33,6 +33,7 @@ def examine(path: Path, level: str, trust: Path | None) -> dict[str, Any]:
         `figures`, a list of `Figures` as JSON, or `why`, the reason of a refusal.
     """
     try:
+        # A folder that is refused is shown with the reason: so it is caught here, whatever it is.
         with fitting(path):
             return {
                 "figures": [
@@ -51,12 +52,13 @@ def _examine(path: Path, level: str, trust: Path | None) -> list[Figures]:
             f"brinell {study.verb} made it, which gives no robust accuracy: name "
             "a run of brinell audit"
         )
-
-    request, verb = VerifyRequest(run=str(path)), register.load("verify")
+    request = VerifyRequest(run=str(path))
+    verb = register.load("verify")
     call = Call(study=verb, request=request, command="", progress=SilentProgress(), trust=trust)
     result = verify_files(path, "the board reads files alone") if level == "rows" else verify(call)
     if result.problems:
-        first, further = result.problems[0], len(result.problems) - 1
+        first = result.problems[0]
+        further = len(result.problems) - 1
         samples = f" (samples {', '.join(map(str, first.samples))})" if first.samples else ""
         raise RequestError(
             f"{first.location}: "
@@ -71,20 +73,20 @@ def _examine(path: Path, level: str, trust: Path | None) -> list[Figures]:
         "attacked": result.attacked,
         "drawn": selection_of(study.layout.read(path)),
     }
+
     if hasattr(study.resolve(study.result), "rates"):
         return [_of_rates(study, path, known)]
-
     run = Run.open(path)
     records = run.rows
     models = summarise(run.manifest, records, str(path)).models
     if max(run.manifest["eps"]) <= 0:
         raise RequestError("it has no budget above 0, and a board compares robust accuracy")
-
     return [_of_model(run, records, model, known) for model in models]
 
 
 def _of_model(run: Run, records: Records, model: ModelResult, known: dict[str, Any]) -> Figures:
-    manifest, cells = run.manifest, grid(records, run.manifest, model.name)
+    manifest = run.manifest
+    cells = grid(records, manifest, model.name)
     above = cells.eps > 0
     states = np.column_stack([cells.clean, worst_case(cells)[:, above]])
     index = np.flatnonzero(above).tolist()
@@ -119,13 +121,16 @@ def _of_rates(study: Study, path: Path, known: dict[str, Any]) -> Figures:
     one.
     """
     manifest: dict[str, Any] = study.layout.open(path)
-    request, model = manifest["request"], manifest["models"][0]
+    request = manifest["request"]
+    model = manifest["models"][0]
     result = study.open(path)
     rates = {**result.rates(), "certified": result.certified}  # without what is claimed
     by_eps = {
         name: {rate.eps: rate for rate in series if rate.eps > 0} for name, series in rates.items()
     }
-    certified, robust = by_eps.get("certified", {}), by_eps.get("robust", {})
+    certified = by_eps.get("certified", {})
+    robust = by_eps.get("robust", {})
+    # A budget that only one of both has gives no band.
     eps = sorted(certified.keys() & robust.keys() if robust else certified.keys())
     budget = parse_eps(request["eps"]) if request.get("eps") else None
     texts = dict(zip(budget.values, budget.texts, strict=True)) if budget else {}

@@ -71,6 +71,7 @@ class BoardResult(ReportedResult):
     def report(self) -> Report:
         """The verified and the refused folders: the terminal, and the frame of the first page."""
         claims = self.folder_count - self.verified
+
         return Report(
             verb="board",
             title=self.title,
@@ -108,6 +109,7 @@ def index_report(
 ) -> Report:
     """The first page: all tasks with the first of their verified models, and all models."""
     report = result.report()
+
     return replace(
         report,
         blocks=[
@@ -267,7 +269,9 @@ def _entry_row(entry: Entry) -> tuple[Any, ...]:
 
 def model_report(folders: Sequence[Figures], tasks: Sequence[tuple[Task, Entry]]) -> Report:
     """The page of a model."""
-    first, best = folders[0], max(folders, key=lambda f: (len(f.per_class), len(f.eps)))
+    first = folders[0]
+    # The folder that says most of its classes.
+    best = max(folders, key=lambda f: (len(f.per_class), len(f.eps)))
     # Who is alone in a task leads nobody there.
     ranks = sum(
         entry.rank is not None
@@ -331,6 +335,7 @@ def site_reports(
     for task in tasks:
         for entry in task.entries:
             places.setdefault(entry.figures.identity, []).append((task, entry))
+
     pages = {"index": index_report(result, tasks, models)}
     pages |= {f"tasks/{task.slug}": task_report(task, tasks) for task in tasks}
     for identity, folders in models.items():

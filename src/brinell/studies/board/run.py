@@ -48,14 +48,13 @@ def carry_out(call: Call) -> BoardResult:
         raise RequestError(
             f"{site} is not empty and no board made it: choose another {option('out')}"
         )
-
-    figures, refused = [], missing
+    figures: list[Figures] = []
+    refused = missing
     for number, path in enumerate(paths, 1):
         call.progress.note(f"verifying {path} ({number} of {len(paths)})")
         outcome = _examine(path, request.level, call.trust)
         figures += [Figures.model_validate(entry) for entry in outcome.get("figures", ())]
         refused += [Refusal(run=str(path), why=outcome["why"])] if "why" in outcome else []
-
     return write_site(site, request.title, figures, refused)
 
 
@@ -65,6 +64,7 @@ def write_site(
     """Write the pages and tables of a site, and delete those of what is no longer there."""
     figures = told_apart(figures)
     tasks = arrange(figures)
+
     models: dict[tuple[str, ...], list[Figures]] = {}
     for folder in sorted(figures, key=lambda folder: (folder.identity, folder.run)):
         models.setdefault(folder.identity, []).append(folder)
@@ -77,19 +77,18 @@ def write_site(
         verified=len({folder.run for folder in figures if folder.verified}),
         refused=sorted(refusals, key=lambda refusal: refusal.run),
     )
-    files = {SITE: "", ".nojekyll": ""}
 
+    files = {SITE: "", ".nojekyll": ""}
     for name, report in site_reports(result, tasks, models).items():
         place = Path(name).parent
         files[f"{name}.html"] = page(report)
         files |= {(place / table).as_posix(): text for table, text in csv_files(report).items()}
-
     for name, text in files.items():
         write_text(site / name, text)
+    # A folder that is gone leaves no page behind.
     for file in [*site.glob("tasks/*"), *site.glob("models/*")]:
         if file.relative_to(site).as_posix() not in files:
             file.unlink()
-
     return result
 
 
@@ -99,6 +98,7 @@ def find_folders(folders: Sequence[Path]) -> tuple[list[Path], list[Refusal]]:
     """
     paths: dict[Path, Path] = {}
     missing = []
+
     for folder in folders:
         below = list(_walk(folder)) if folder.is_dir() else []
         if not below:
@@ -113,9 +113,9 @@ def find_folders(folders: Sequence[Path]) -> tuple[list[Path], list[Refusal]]:
                     why="it is a file, and no folder of a run" if folder.is_file() else reason,
                 )
             )
+        # A folder that is named twice, or through a link, counts once.
         for path in below:
             paths.setdefault(path.resolve(), path)
-
     return list(paths.values()), missing
 
 
@@ -142,20 +142,18 @@ def _examine(path: Path, level: str, trust: Path | None) -> dict[str, Any]:
     content = {name.relative_to(path).as_posix(): _digest(name) for name in sorted(path.rglob("*"))}
     verifier = [VERSION, _digest_of_code()]
     question = json.dumps([*verifier, level, str(trust), str(path.resolve()), content])
+
     file = (
         cache_folder()
         / "boards"
         / f"{hashlib.blake2b(question.encode(), digest_size=16).hexdigest()}.json"
     )
-
     with suppress(FileNotFoundError):
         known: dict[str, Any] = bounded.json_of(file)
         return known
-
     outcome = examine(path, level, trust)
     if "figures" in outcome:  # what refused it may have been mended since
         write_text(file, json.dumps(outcome))
-
     return outcome
 
 

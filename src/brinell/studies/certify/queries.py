@@ -42,57 +42,63 @@ STARTS = 16
 
 def answer(request: CertifyRequest, progress: Progress) -> QueryResult:
     """Answer a query."""
-    start, path = time.monotonic(), Path(str(request.query)).expanduser()
+    start = time.monotonic()
+    path = Path(str(request.query)).expanduser()
     if request.network is None:
         raise RequestError(
             f"{path} asks about a network, and none is named: add {option('network', 'MODEL.onnx')}"
         )
-
     stages = parse_stages(request.attack)
     with bounded.time_limit(request.timeout, path):
         query = read_query(path)
     network = open_network(request.network, query)
-    open_cases, end = list(query.cases), start + request.timeout
 
+    # Proofs first: a case that is excluded need not be attacked.
+    open_cases = list(query.cases)
+    end = start + request.timeout
     for spec in request.method:
         method: Method = plugins.build("bound", *plugins.parse(spec)[::2])
         if open_cases and time.monotonic() < end:
             open_cases = _refute(method, open_cases, network, progress)
+    example = None
+    best = -np.inf
+    if open_cases:
+        example, best = _search(request.seed, stages, open_cases, network, end)
 
-    example, best = (
-        _search(request.seed, stages, open_cases, network, end) if open_cases else (None, -np.inf)
-    )
-    verdict: Literal["sat", "unsat", "unknown"] = (
-        "sat" if example else "unknown" if open_cases else "unsat"
-    )
-    proven, all_cases = len(query.cases) - len(open_cases), len(query.cases)
+    verdict: Literal["sat", "unsat", "unknown"] = "unknown" if open_cases else "unsat"
+    reason = _reason(request, len(query.cases), len(open_cases), network)
+    slack = best
+    x, y = {}, {}
     if example:
+        verdict = "sat"
         reason = f"ONNX Runtime's answer to this input satisfies the query by {example.slack:.3g}"
-    elif not open_cases:
-        reason = (
-            f"{', '.join(request.method)} prove that no input satisfies any of {all_cases} cases"
-        )
-    else:
-        excluded = f"; {proven} of {all_cases} cases are excluded by proof" if proven else ""
-        blind = (
-            ""
-            if network.module is not None
-            else f"; without gradients, since the network {network.obstacle}"
-        )
-        reason = f"no attack found an input within {request.timeout:g} s{excluded}{blind}"
-
+        slack = example.slack
+        x = dict(zip(query.inputs, example.x.tolist(), strict=True))
+        y = dict(zip(query.outputs, example.y.tolist(), strict=True))
     return QueryResult(
         query=str(request.query),
         network=request.network,
         verdict=verdict,
         reason=reason,
-        x=dict(zip(query.inputs, example.x.tolist(), strict=True)) if example else {},
-        y=dict(zip(query.outputs, example.y.tolist(), strict=True)) if example else {},
-        slack=float(slack) if np.isfinite(slack := example.slack if example else best) else None,
+        x=x,
+        y=y,
+        slack=float(slack) if np.isfinite(slack) else None,
         gradients=network.module is not None,
         forwards=network.forwards,
         seconds=time.monotonic() - start,
     )
+
+
+def _reason(request: CertifyRequest, cases: int, open_cases: int, network: FlatNetwork) -> str:
+    """Why no input of a query is known: proofs of all cases, or the time was up."""
+    if not open_cases:
+        return f"{', '.join(request.method)} prove that no input satisfies any of {cases} cases"
+    proven = cases - open_cases
+    excluded = f"; {proven} of {cases} cases are excluded by proof" if proven else ""
+    blind = ""
+    if network.module is None:
+        blind = f"; without gradients, since the network {network.obstacle}"
+    return f"no attack found an input within {request.timeout:g} s{excluded}{blind}"
 
 
 def open_network(text: str, query: Query) -> FlatNetwork:
@@ -121,12 +127,10 @@ def open_network(text: str, query: Query) -> FlatNetwork:
         domain = Domain(kind=KINDS[len(sides) + 1], shape=sides)
         network = FlatNetwork(Network(session, domain, Onnx(), str(path)), sides, path)
         width = network.answer(np.zeros((1, len(query.inputs)))).shape[1]
-
     if width != len(query.outputs):
         raise RequestError(
             f"{path} answers with {width} values, and the query has {len(query.outputs)} outputs"
         )
-
     return network
 
 
@@ -136,15 +140,18 @@ def _refute(
     """The cases for which a bound does not prove that no input satisfies them."""
     if (module := network.module) is None:
         return list(cases)
+
     centre = torch.from_numpy((cases[0].low + cases[0].high) / 2).float()[None]
     try:
         graph = trace(lambda x: module(x), centre)
     except RequestError as error:
         progress.note(f"no proof is tried: {error}")
         return list(cases)
+
     remaining = []
     for group in by_box(cases):
         margins = iter(violations(graph, group, method).tolist())
+        # All margins of a group come in one list, those of a case together: each takes its own.
         remaining += [case for case in group if not any([next(margins) > 0 for _ in case.b])]
     return remaining
 
@@ -236,11 +243,12 @@ def _search(
     if not usable:
         raise RequestError(f"no attack can run, since the network {network.obstacle}: add square")
 
-    best, shape = -np.inf, (STARTS, len(cases[0].low))
-    start = torch.full(
-        shape, 0.5
-    )  # the centre of the unit cube, whose budget of as much makes all of it reachable
+    # The centre of the unit cube: a budget of as much makes all of it reachable.
+    best = -np.inf
+    shape = (STARTS, len(cases[0].low))
+    start = torch.full(shape, 0.5)
     points = torch.cat([start[:1], Streams.of(seed, torch.arange(STARTS)).uniform(shape[1])])
+    # Random points first, then all attacks in turn, each time with other random numbers.
     attempts = itertools.chain(
         ((model, None, 0) for model in models),
         (
@@ -249,12 +257,12 @@ def _search(
             for stage, model in itertools.product(usable, models)
         ),
     )
-
     for model, stage, turn in attempts:
         if stage is not None:
             if time.monotonic() > end:
                 break
-            labels, number = torch.zeros(STARTS, dtype=torch.int64), seed + turn * len(usable)
+            labels = torch.zeros(STARTS, dtype=torch.int64)
+            number = seed + turn * len(usable)
             attack = BatchAttack(
                 model, model.domain, open_distance("linf"), start, labels, STARTS, None, number
             )
@@ -264,5 +272,4 @@ def _search(
         best = max(best, slack)
         if example:
             return example, best
-
     return None, best

@@ -121,8 +121,10 @@ class CertifyResult(FolderResult, Band):
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
         (model,) = self.names
-        texts, norm = self.facts.eps_text, distance(self.distance)
+        texts = self.facts.eps_text
+        norm = distance(self.distance)
         asked: dict[float | None, Any] = dict(zip(self.facts.eps, texts, strict=True))
+        # A gate is proposed up to the budget at which about half is proven.
         middle = min(
             range(1, len(texts)), key=lambda k: abs((self.certified[k].value or 0.0) - 0.5)
         )
@@ -201,8 +203,8 @@ class CertifyResult(FolderResult, Band):
             tools = [f"{name} {count:,}" for name, count in self.closed.items() if TOOL in name]
             steps = {name: count for name, count in self.closed.items() if TOOL not in name}
             closed = {**steps, "nothing": sum(rate.k for rate in self.open[1:])}
-
             total = max(1, sum(closed.values()))
+
             yield Table(
                 title="What closed the band",
                 columns=("step", "pairs of sample and budget", "share"),
@@ -215,11 +217,13 @@ class CertifyResult(FolderResult, Band):
             )
 
     def _sentences(self) -> Iterator[str]:
-        low, last = self.certified[-1], self.facts.eps_text[-1]
+        low = self.certified[-1]
+        last = self.facts.eps_text[-1]
         if low.value is None:
             yield "No sample could be judged."
         elif not self.robust:
-            (model,), middle = self.names, len(self.certified) // 2
+            (model,) = self.names
+            middle = len(self.certified) // 2
             yield (
                 f"{model[0].upper()}{model[1:]} is right on "
                 f"{percent(self.clean.value)} of {counted(self.n, 'sample')}, and "
@@ -288,19 +292,21 @@ def _curve(band: Band, texts: list[str], norm: str, title: str) -> Curve:
 
 def summarise(folder: Folder[Outcomes]) -> CertifyResult:
     """Figures of a folder from its rows."""
-    table, head = folder.rows, folder.head()
+    table = folder.rows
+    head = folder.head()
     levels = np.array(folder.facts.eps)
     has_attacks = not folder.request.is_smoothing
     has_tools = bool(of_tools(table).any())
     methods = folder.request.method if has_attacks else ()
     closed = {"attacks": int((table.outcome == BROKEN).sum())} if has_attacks else {}
+
     clean = table.outcome[table.eps == 0]
     per_class = []
-
     for label in np.unique(table.label).tolist():
         group = rows.take(table, table.label == label)
         band = _band(group, levels, has_attacks, has_tools)
-        n, name = int((group.eps == 0).sum()), class_name(head["classes"], label)
+        n = int((group.eps == 0).sum())
+        name = class_name(head["classes"], label)
         per_class.append(ClassBand(class_=label, name=name, n=n, **band.model_dump()))
 
     return CertifyResult(
@@ -343,11 +349,12 @@ def _samples(table: Outcomes, names: list[str]) -> Iterator[SampleBudgets]:
     ids, first, index = np.unique(table.sample_id, return_index=True, return_inverse=True)
     proven, claimed, broken = np.full((3, len(ids)), np.nan)
     lost = np.isin(table.outcome, (BROKEN, WRONG))
+    # Proofs of outside verifiers are claimed, so they have a figure of their own.
     for part, limits in ((without_tools(table), proven), (table, claimed)):
         held = part.outcome == CERTIFIED
         np.fmax.at(limits, index[held], np.fmax(table.eps, table.proven_at)[held])
-
     np.fmin.at(broken, index[lost], table.eps[lost])
+
     has_tools = bool(of_tools(table).any())
     for sample, label, most, stated, least in zip(
         ids.tolist(), table.label[first].tolist(), proven, claimed, broken, strict=True

@@ -118,11 +118,13 @@ def repeat(call: Call, folder: Path) -> CertifyResult:
     """
     of_run = TABLE.layout.read(folder).get("facts", {}).get("run")
     run = None if of_run is None else folder.parent
+    # A claim about a run holds for that run alone, and not for one that was put in its place.
     if run is not None and (not (run / MANIFEST).is_file() or digest(run / MANIFEST) != of_run):
         raise RequestError(
             f"{folder} holds proofs beside another audit than the one in {run}: "
             "put it back into its run"
         )
+
     if run is None:
         options: AuditedRun = RepeatedProofs(answers=folder, expect=call.options.expect)
     else:
@@ -137,28 +139,20 @@ def _audited_run(call: Call) -> AuditedRun:
 
 
 def make_plan(call: Call) -> CertifyPlan:
-    """Open the data and the model, and refuse what cannot be bounded before anything is attacked."""
-    request, options = call.request, _audited_run(call)
+    """Open the data and the model, and refuse what cannot be bounded before anything is
+    attacked.
+    """
+    request = call.request
+    options = _audited_run(call)
     smoothing = _smoothing(request) if request.is_smoothing else None
-    budgets = parse_eps(
-        request.eps or (BUDGETS if smoothing is None else f"0:{smoothing.largest!r}:{RADII}")
-    )
-    texts = {
-        eps: text if request.eps else f"{eps:.3g}"
-        for eps, text in zip(budgets.values, budgets.texts, strict=True)
-        if eps > 0
-    }
-
-    if not texts:
-        raise RequestError(
-            f"{option('eps')} {request.eps} names no budget above 0: write one, such as 0:8/255:9"
-        )
-
+    texts = _budgets(request, smoothing)
     if smoothing is not None:
         smoothing.check_radius(max(texts))
     specs = request.method if smoothing is None else ()
     methods = tuple((spec, plugins.build("bound", *plugins.parse(spec)[::2])) for spec in specs)
-    for command in request.solver if options.answers is None else ():
+    # Verifiers need not be there where their answers are read from a folder.
+    commands = request.solver if options.answers is None else ()
+    for command in commands:
         if not solvers.is_in_memory(command):
             solvers.find_tool(command)
 
@@ -170,21 +164,36 @@ def make_plan(call: Call) -> CertifyPlan:
         "smoothing": smoothing,
         "facts": facts,
     }
-
     plan = CertifyPlan(**vars(work.open_plan(call, usual_samples=SAMPLES)) | fields)
     if smoothing is not None:
         return replace(
             plan, models={f"smoothed {name}": model for name, model in plan.models.items()}
         )
 
+    # What cannot be bounded is refused here, before anything is attacked.
     (model,) = plan.models.values()
     x = plan.dataset.load(plan.ids[:COMPARED].tolist())
     graph = read_network(model, x)
     if request.solver:
         prover = Prover.of(graph, plan.dataset.domain, request.norm)
-        solvers.check_question(prover, x, request.solver if options.answers is None else ())
-
+        solvers.check_question(prover, x, commands)
     return plan
+
+
+def _budgets(request: CertifyRequest, smoothing: Smoothing | None) -> dict[float, str]:
+    """The budgets above 0 with their texts; by default those that a proof can reach."""
+    usual = BUDGETS if smoothing is None else f"0:{smoothing.largest!r}:{RADII}"
+    budgets = parse_eps(request.eps or usual)
+    texts = {
+        eps: text if request.eps else f"{eps:.3g}"
+        for eps, text in zip(budgets.values, budgets.texts, strict=True)
+        if eps > 0
+    }
+    if not texts:
+        raise RequestError(
+            f"{option('eps')} {request.eps} names no budget above 0: write one, such as 0:8/255:9"
+        )
+    return texts
 
 
 def _smoothing(request: CertifyRequest) -> Smoothing:
@@ -209,6 +218,7 @@ def read_network(model: Model, x: torch.Tensor) -> Graph:
             f"{model.info.gradients or 'torch:FILE.py:FACTORY'}, or prove it "
             f"smoothed by {option('method', SMOOTHING)}"
         )
+
     try:
         return trace(model.predict, x)
     except RequestError as error:
@@ -221,6 +231,7 @@ def read_network(model: Model, x: torch.Tensor) -> Graph:
 def pieces(plan: CertifyPlan, call: Call) -> list[Piece]:
     """Parts of the samples."""
     size, make = (PIECE, certify) if plan.smoothing is None else (PIECE_UNDER_NOISE, smooth)
+    # Verifiers write their answers to a file of the piece, from which a verification reads them.
     kinds = (
         ()
         if plan.smoothing is not None
@@ -241,21 +252,23 @@ def pieces(plan: CertifyPlan, call: Call) -> list[Piece]:
 
 def smooth(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes:
     """Prove the smoothed model on a part of the samples."""
-    (model,), smoothing, request = plan.models.values(), plan.smoothing, call.request
+    (model,) = plan.models.values()
+    smoothing, request = plan.smoothing, call.request
     assert smoothing is not None
     count = counter(model, plan.dataset.domain, plan.device, request.batch_size)
     ids = plan.ids[part].tolist()
     samples = zip(ids, plan.dataset.load(ids), strict=True)
     radii = (0.0, *plan.levels)
     bounds = [smoothing.bound(count, x, request.seed, sample, radii) for sample, x in samples]
+
     predictions = np.array([bound.prediction for bound in bounds])
     low = np.array([bound.low for bound in bounds])
     radius = np.array([smoothing.radius(value) for value in low.tolist()])
+    # Within its radius a sample is proven; a proof of another class than the true one is an error.
     outcome = np.where(
         (radius[:, None] > 0) & (np.array(radii) <= radius[:, None]), CERTIFIED, OPEN
     )
     outcome[(radius > 0) & (predictions != plan.labels[part])] = WRONG
-
     return _rows(
         plan, part, outcome, outcome == CERTIFIED, np.full(len(ids), SMOOTHING), radius, low
     )
@@ -350,8 +363,10 @@ def ask_tools(
     """Ask the outside verifiers of a request about open samples, and write what counts of their
     answers.
     """
+    # Nothing is open on samples that are wrong without a change, or that failed.
     attacked.first[attacked.failed | ~attacked.right] = 0
-    verdicts, answers = [], _audited_run(call).answers
+    verdicts = []
+    answers = _audited_run(call).answers
     with TemporaryDirectory(prefix="brinell-") as directory:
         for command in call.request.solver:
             tool = Path(shlex.split(command)[0]).name
@@ -399,8 +414,9 @@ def attack(plan: CertifyPlan, call: Call, x: torch.Tensor, labels: Array) -> Att
             for name in ("norm", "attack", "seed", "batch_size", "device")
         },
     )
-    dataset = from_arrays(x.numpy(), labels, plan.dataset.classes, plan.dataset.domain)
 
+    # An audit of its own, in a folder that goes with it: its rows are read at once.
+    dataset = from_arrays(x.numpy(), labels, plan.dataset.classes, plan.dataset.domain)
     with TemporaryDirectory(prefix="brinell-") as directory:
         folder = Path(directory) / "audit"
         run_audit(
@@ -419,7 +435,9 @@ def read_attacks(run: Run, model: str, ids: Array, budgets: int) -> Attacked:
     cells = grid(run.rows, run.manifest, model)
     positions = np.searchsorted(cells.ids, ids)
     states = worst_case(cells)[positions][:, -budgets:]
-    wrong, right = states == STATE_WRONG, cells.clean[positions] == RIGHT
+    wrong = states == STATE_WRONG
+    right = cells.clean[positions] == RIGHT
+    # Of each sample the position of the smallest budget at which it is wrong.
     first = np.where(wrong.any(1), wrong.argmax(1), budgets)
     first[~right] = 0
     nearest = rows.take(run.rows, closest_rows(run.rows, model, str(run.manifest["distance"])))

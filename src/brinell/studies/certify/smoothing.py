@@ -178,7 +178,9 @@ class Smoothing(Checked):
 
 
 def counter(model: Model, domain: Domain, device: torch.device, batch_size: int) -> Counter:
-    """Counts the predicted classes of noisy inputs (n, *shape), moved into the bounds of the data."""
+    """Counts the predicted classes of noisy inputs (n, *shape), moved into the bounds
+    of the data.
+    """
 
     def count(noisy: Tensor) -> Array:
         parts = (domain.clamp(part).to(device) for part in torch.split(noisy, batch_size))

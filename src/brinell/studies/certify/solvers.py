@@ -75,6 +75,8 @@ def network_bytes(prover: Prover, x: Tensor) -> bytes:
             f"{option('solver')} needs onnx and onnxruntime: pip install 'brinell[onnx]'"
         ) from None
 
+    # Both are compared on real samples: a file that answers differently would prove another
+    # network.
     answers = np.concatenate([session.run(None, {"X": row[None].numpy()})[0] for row in rows])
     expected = prover.graph.values(rows.double())[-1].numpy()
     difference = float(np.abs(answers - expected).max())
@@ -84,7 +86,6 @@ def network_bytes(prover: Prover, x: Tensor) -> bytes:
             f"by up to {difference:.3g}: its samples cannot be "
             "written as queries; the methods of brinell need none"
         )
-
     return content
 
 
@@ -242,7 +243,6 @@ def consult(
                 x = tuple(example.flatten().tolist())
         elif verdict == PROOF:
             raised[k] = level
-
         verdicts.append(
             Verdict(
                 sample_id=int(questions.ids[k]),
@@ -254,7 +254,6 @@ def consult(
                 x=list(x),
             )
         )
-
         return verdict
 
     open_samples = [k for k in range(len(first)) if first[k] - int(proofs.level[k]) > 1]
@@ -263,16 +262,22 @@ def consult(
         for k, x in examples.items()
         if 0 <= first[k] < len(questions.levels) and questions.holds(k, int(first[k]), x)
     ]
-    refusal = (
-        bool(open_samples and broken) and settle(broken[0], int(first[broken[0]])) == REFUSED
-    )  # first what is known
+    # First what is known: a tool that proves what a counterexample contradicts is wrong.
+    refusal = False
+    if open_samples and broken:
+        refusal = settle(broken[0], int(first[broken[0]])) == REFUSED
     for k in open_samples:
-        low, high = int(proofs.level[k]), int(first[k])
+        low = int(proofs.level[k])
+        high = int(first[k])
         while high - low > 1 and not refusal:
             middle = (low + high) // 2
             verdict = settle(k, middle)
             refusal = verdict == REFUSED
             low, high = (middle, high) if verdict == PROOF else (low, middle)
+
+    # Proofs of a tool that was refused count for nothing.
     for k, level in raised.items() if not refusal else ():
-        proofs.level[k], proofs.method[k], proofs.margin[k] = level, f"{TOOL}{tool}", torch.nan
+        proofs.level[k] = level
+        proofs.method[k] = f"{TOOL}{tool}"
+        proofs.margin[k] = torch.nan
     return verdicts

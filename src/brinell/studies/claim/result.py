@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 from markupsafe import escape
 
 from brinell.analysis.folder_result import ClaimingResult
@@ -101,7 +102,8 @@ class ClaimResult(ReportedResult, ClaimingResult):
 
     def report(self) -> Report:
         """The report of the page, the terminal, the card and the CSV files."""
-        result, k, proven = self.result, self.position, self.result.certified
+        result, k = self.result, self.position
+        proven = result.certified
         budgets = [i for i, eps in enumerate(result.eps) if eps > 0]
         lines = [("attacked", result.robust_accuracy), *([("proven", proven)] if proven else [])]
 
@@ -190,6 +192,7 @@ class ClaimResult(ReportedResult, ClaimingResult):
             f"{percent(self.robust.value)} under attack ({result.attacks}) within "
             f"{self._threat}."
         )
+
         if self.certified is not None:
             yield f"Proofs bound this from below: {full_text(self.certified)} are proven robust."
         if len(result.per_class) > 1:
@@ -221,13 +224,13 @@ class ClaimResult(ReportedResult, ClaimingResult):
 
     def _facts(self) -> Iterator[tuple[str, Any]]:
         result, domain = self.result, self.data.domain
-        low, high = (
-            bound if isinstance(bound, list) else [bound] for bound in (domain.low, domain.high)
-        )
+        low = np.ravel(domain.low)
+        high = np.ravel(domain.high)
         passed = [check.passed for check in result.checks]
         failures = [
             f"{check.code}: {check.text}" for check in result.checks if check.passed is False
         ]
+
         yield (
             "domain",
             f"{domain.kind} inputs of {' x '.join(map(str, domain.shape))} values "
@@ -252,7 +255,6 @@ class ClaimResult(ReportedResult, ClaimingResult):
             f"{passed.count(None)} not made",
         )
         yield "findings of failed checks", failures or "none"
-
         yield "model", Code(self.model_digest)
         yield "data", Code(self.data.digest)
         yield "run", Code(self.run_digest)
@@ -290,6 +292,7 @@ class ClaimResult(ReportedResult, ClaimingResult):
             (f"{name}, attacked", self.robust),
         ]
         figures += [(f"{name}, proven", self.certified)] if self.certified else []
+
         metrics = [
             {
                 "type": "accuracy",
@@ -298,40 +301,36 @@ class ClaimResult(ReportedResult, ClaimingResult):
             }
             for name, rate in figures
         ]
-
         results = {
             "task": {"type": TASKS[self.data.domain.kind]},
             "dataset": {"name": self.data.name, "type": self.data.name},
             "metrics": metrics,
         }
-
+        # JSON within YAML; a page that shows the card must find no tag in it.
         text = json.dumps([{"name": self.result.name, "results": [results]}], indent=1).replace(
             "<", "\\u003c"
         )
-
         return f"---\nmodel-index: {text}\n---\n\n{markdown(self.report())}"
 
     def _badge(self) -> str:
         """Figure, budget and date as a small SVG that stands alone."""
-        figure, failed = (
-            percent(self.robust.value),
-            any(check.passed is False for check in self.result.checks),
-        )
+        figure = percent(self.robust.value)
+        failed = any(check.passed is False for check in self.result.checks)
         span = (
             f"≤ {figure}"
             if self.certified is None
             else f"{percent(self.certified.value)} to {figure}"
         )
-
-        subject, right = (
-            f"robust at {self._threat}"[:LONGEST],
-            f"{span}, {self.date} †".replace("\u00a0", " ")[:LONGEST],
-        )
+        subject = f"robust at {self._threat}"[:LONGEST]
+        right = f"{span}, {self.date} †".replace("\u00a0", " ")[:LONGEST]
         checks = self.result.caveat or "all checks that count passed"
         label = escape(f"Brinell: {subject}: {right}; {self.result.n} samples, checks: {checks}")
-        first, second = (round(LETTER * len(text)) + 16 for text in (subject, right))
-        width, colour = first + second, "#7a5200" if failed else "#3d5166"
 
+        # Widths are guessed by the number of letters, and `textLength` makes the text fit them.
+        first = round(LETTER * len(subject)) + 16
+        second = round(LETTER * len(right)) + 16
+        width = first + second
+        colour = "#7a5200" if failed else "#3d5166"
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="22" '
             f'viewBox="0 0 {width} 22" role="img" '
@@ -410,6 +409,7 @@ def _untested(result: ModelResult, data: DataFacts) -> Iterator[str]:
         "Attacks stronger than those that ran, which may lower the robust accuracy: "
         "attacks prove nothing by failing."
     )
+
     if result.certified is None:
         yield "Proofs: samples that no attack broke are inconclusive."
     if missing := data.total - data.n:

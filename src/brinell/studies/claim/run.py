@@ -75,12 +75,12 @@ def carry_out(call: Call) -> ClaimResult:
     request: ClaimRequest = call.request
     path = user_path(request.run)
     _figures(request, path)
+
     folder = call.within(request.run).folder(request.run)
     settings = {
         "request": request.model_dump(mode="json"),
         "source": {"path": request.run, "manifest": digest(path / MANIFEST)},
     }
-
     with LAYOUT.lock(folder):
         previous = LAYOUT.begin(folder)
         if any(previous.get(key, value) != value for key, value in settings.items()):
@@ -91,7 +91,6 @@ def carry_out(call: Call) -> ClaimResult:
         LAYOUT.save(folder, settings | {"command": call.command})
         result = open_result(folder)
         result.write()
-
     return result
 
 
@@ -119,6 +118,8 @@ def sources(folder: Path, manifest: Mapping[str, Any]) -> list[Path]:
         raise RequestError(
             f"{folder} is asked for one run and names another as its source: one of both was changed"
         )
+
+    # A claim that lies in its run finds it there, wherever both were moved.
     for place in (folder.absolute().parent, user_path(origin["path"])):
         if (place / MANIFEST).is_file() and digest(place / MANIFEST) == origin["manifest"]:
             return [place]
@@ -134,9 +135,9 @@ def _figures(request: ClaimRequest, path: Path) -> tuple[Run, ModelResult, int]:
     names = [str(entry["name"]) for entry in run.manifest["models"]]
     if request.model not in (None, *names) or (request.model is None and len(names) > 1):
         raise RequestError(f"{path} holds {', '.join(names)}: name one by {option('model')}")
-
     result = summarise_model(run.manifest, run.rows, str(path), request.model or names[0])
     result = result if len(names) > 1 else with_proofs(result, path)
+
     positions = [k for k, eps in enumerate(result.eps) if eps > 0]
     if not positions:
         raise RequestError(
@@ -152,12 +153,10 @@ def _figures(request: ClaimRequest, path: Path) -> tuple[Run, ModelResult, int]:
         for k in positions
         if len(values) == 1 and math.isclose(result.eps[k], values[0], rel_tol=1e-6)
     ]
-
     if not matches:
         texts = ", ".join(result.eps_text[k] for k in positions)
         raise RequestError(
             f"a claim is about one budget of the run, and eps {request.eps} is "
             f"none: {path} has {texts}"
         )
-
     return run, result, matches[0]

@@ -67,15 +67,18 @@ class ComparedClass(OfClass):
 def models_of(common: Common, standing: Standing, position: int) -> list[ComparedModel]:
     """Each model on the common samples; `at` is the position of the compared budget."""
     names = class_names(common.sides[0].manifest)
+
     models = []
     for index, side in enumerate(common.sides):
         facts = next(entry for entry in side.manifest["models"] if entry["name"] == side.model)
+        # The rows of a run may hold more samples and budgets than the runs have in common.
         cells = replace(
             grid(side.records, side.manifest, side.model),
             labels=common.labels,
             clean=common.states[index, :, 0],
             eps=common.eps,
         )
+
         classes = [
             c.model_copy(update={"total_drop": minus(c.robust[position].value, c.clean.value)})
             for c in per_class(cells, common.states[index, :, 1:], names)
@@ -94,7 +97,6 @@ def models_of(common: Common, standing: Standing, position: int) -> list[Compare
                 mean_drop=mean([c.total_drop for c in classes]),
             )
         )
-
     return models
 
 
@@ -102,18 +104,14 @@ def classes_of(
     models: Sequence[ComparedModel], common: Common, position: int
 ) -> tuple[list[ComparedClass], list[Statement]]:
     """Each class over the models that rate it, and those that lose most and least."""
+    # The models with a robust sample, or all if none has one.
     robust_somewhere = (common.states[:, :, 1 + position] == RIGHT).any(1)
-    raters: list[int] = np.flatnonzero(
-        robust_somewhere | ~robust_somewhere.any()
-    ).tolist()  # those with a robust sample, or all if none has one
-    clean, robust = (
-        common.states[raters, :, 0] == RIGHT,
-        common.states[raters, :, 1 + position] == RIGHT,
-    )
-    lost, k = (
-        (clean & ~robust).sum(0),
-        len(raters),
-    )  # of whole numbers, so that classes with equal drops tie
+    raters: list[int] = np.flatnonzero(robust_somewhere | ~robust_somewhere.any()).tolist()
+    clean = common.states[raters, :, 0] == RIGHT
+    robust = common.states[raters, :, 1 + position] == RIGHT
+    # Counts are whole numbers, so that classes with equal drops tie.
+    lost = (clean & ~robust).sum(0)
+    k = len(raters)
     ranked = [
         c.class_
         for c in models[0].per_class
@@ -124,6 +122,7 @@ def classes_of(
     order = compare_groups(lost[members], common.labels[members], 0.0, k) if ranked else None
     labels = {c.class_: c.label for c in models[0].per_class}
     names = {c.class_: c.name for c in models[0].per_class}
+
     statements = []
     if order is not None:
         statements = extreme_means(
@@ -134,17 +133,19 @@ def classes_of(
             eps_text=common.texts[position],
             kinds=("loses_most", "loses_least"),
         )
+        # Classes with few samples are named beside the order, and are in none.
         few = [
             Subject(name=c.label, value=float((lost[common.labels == c.class_] / k).mean()), n=c.n)
             for c in models[0].per_class
             if c.class_ not in ranked
         ]
         statements = [entry.model_copy(update={"sparse": few}) for entry in statements]
-    classes = []
 
+    classes = []
     for index, c in enumerate(models[0].per_class):
         results = [models[rater].per_class[index] for rater in raters]
-        rank, rivals = None, []
+        rank = None
+        rivals: list[str] = []
         if order is not None and c.class_ in ranked:
             rank = order.rank(ranked.index(c.class_))
             rivals = [names[ranked[rival]] for rival in order.rivals(ranked.index(c.class_))]
@@ -159,13 +160,13 @@ def classes_of(
                 rivals=rivals,
             )
         )
-
     return classes, statements
 
 
 def shortfalls(models: int, classes: Sequence[ComparedClass], n: int) -> list[str]:
     """What so many models and samples cannot show at all."""
-    sizes, unit = [c.n for c in classes if c.rank is not None], "samples of the largest class"
+    sizes = [c.n for c in classes if c.rank is not None]
+    unit = "samples of the largest class"
     of_models = shortfall(
         "model can be shown to be more robust than another",
         pairs(models),
@@ -182,5 +183,4 @@ def shortfalls(models: int, classes: Sequence[ComparedClass], n: int) -> list[st
         most,
         smallest_rates,
     )
-
     return [claim for claim in (of_models, of_classes) if claim]

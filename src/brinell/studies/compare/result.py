@@ -94,19 +94,8 @@ class Comparison(ReportedResult, ClaimingResult):
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
-        text, axis, two = self.eps_text[self.at], distance(self.distance), len(self.models) == 2
-        baseline, *rivals = self.models
-        count = len(self.pairs)
-        changes = [_points(pair, self.at, count) for pair in self.pairs if pair.b == baseline.name]
-        p_values = [PValue(pair.p_holm[self.at]) for pair in self.pairs if pair.b == baseline.name]
-        order = sorted(
-            range(len(self.classes)),
-            key=lambda index: (self.classes[index].mean_drop or 0.0, index),
-        )
-        class_changes: list[tuple[Points, ...]] = [()] * len(order)
-        if two:
-            rates = [c.robust[self.at] for c in self.pairs[0].per_class]
-            class_changes = [(Points(rate.difference, rate.low, rate.high),) for rate in rates]
+        text = self.eps_text[self.at]
+        axis = distance(self.distance)
         variation = [model_or_data(self.drops, text)] if self.drops else []
         drops = drop_tables(self.drops, self.models, text) if self.drops else ()
         first, *crossings = map(sentence, self.statements)
@@ -118,121 +107,12 @@ class Comparison(ReportedResult, ClaimingResult):
             f"at {text}",
             sentences=[first, *variation, *crossings, *map(sentence, self.losses)],
             blocks=[
-                Curve(
-                    title="Robust accuracy over the budgets",
-                    series=[
-                        Series(
-                            name=m.name,
-                            points=[
-                                (0.0, m.clean),
-                                *((rate.eps, rate) for rate in m.robust if rate.eps > 0),
-                            ],
-                        )
-                        for m in self.models
-                    ],
-                    ticks=sorted(
-                        ({0.0: "0"} | dict(zip(self.eps, self.eps_text, strict=True))).items()
-                    ),
-                    axis=f"budget eps ({axis})",
-                ),
-                Table(
-                    title="The models",
-                    columns=("model", "clean", f"robust at {text}", "rank", "change, points", "p"),
-                    rows=[
-                        (model.name, model.clean, model.robust[self.at], model.rank, change, p)
-                        for model, change, p in zip(
-                            self.models, [None, *changes], [None, *p_values], strict=True
-                        )
-                    ],
-                    text=f"Changes are from {baseline.name}, which was named first. "
-                    "Intervals of ranks hold together with "
-                    "95 %; they and p are by McNemar's test, corrected for all pairs, and so are the "
-                    "intervals of changes.",
-                    name="models",
-                    terminal=True,
-                ),
-                Table(
-                    title=f"Class by class at {text}",
-                    columns=(
-                        "class",
-                        "samples",
-                        *(m.name for m in self.models),
-                        *["change, points"] * two,
-                        "mean drop, points",
-                        "rank",
-                    ),
-                    rows=[
-                        (
-                            self.classes[index].name,
-                            self.classes[index].n,
-                            *(model.per_class[index].robust[self.at] for model in self.models),
-                            *class_changes[index],
-                            Points(self.classes[index].mean_drop),
-                            self.classes[index].rank,
-                        )
-                        for index in order
-                    ]
-                    + [
-                        (
-                            "mean drop, points",
-                            self.n,
-                            *(Points(model.mean_drop) for model in self.models),
-                            *[None] * two,
-                            None,
-                            None,
-                        )
-                    ],
-                    text="Robust accuracy of each class. The mean drop from clean "
-                    "inputs is over the models that are robust on a "
-                    "sample. Rank 1 loses most; the intervals of all ranks hold together.",
-                    name="classes",
-                    heat=True,
-                ),
+                self._curve(axis),
+                self._model_table(text),
+                self._class_table(text),
                 *drops,
-                Table(
-                    title="Pair by pair",
-                    columns=(
-                        "models",
-                        "eps",
-                        "first",
-                        "second",
-                        "change, points",
-                        "only the first",
-                        "only the second",
-                        "p",
-                    ),
-                    rows=[
-                        (
-                            f"{pair.b} and {pair.a}",
-                            self.eps_text[index],
-                            Percent(rate.value_b),
-                            Percent(rate.value_a),
-                            _points(pair, index, count),
-                            rate.only_b,
-                            rate.only_a,
-                            PValue(pair.p_holm[index]),
-                        )
-                        for pair in self.pairs
-                        for index, rate in enumerate(pair.robust)
-                    ],
-                    text="Only the first: samples on which the first is robust and "
-                    "the second is not.",
-                    name="pairs",
-                    folded=not two,
-                    filter=not two,
-                ),
-                Table(
-                    title="Every class at every budget",
-                    columns=("model", "class", "name", "eps", "robust", "drop"),
-                    rows=[
-                        (model.name, c.class_, c.name, rate.eps, rate, drop)
-                        for model in self.models
-                        for c in model.per_class
-                        for rate, drop in zip(c.robust, c.drop, strict=True)
-                    ],
-                    name="per_class",
-                    page=False,
-                ),
+                self._pair_table(),
+                self._budget_table(),
             ],
             notes=[Note("comparison", "note", note) for note in self.notes],
             provenance=[
@@ -247,6 +127,142 @@ class Comparison(ReportedResult, ClaimingResult):
                     "Have the figures made again before you pass them on.", "brinell verify FOLDER"
                 )
             ],
+        )
+
+    def _curve(self, axis: str) -> Curve:
+        """Robust accuracy of each model; the clean accuracy stands at budget 0."""
+        ticks = {0.0: "0"} | dict(zip(self.eps, self.eps_text, strict=True))
+        return Curve(
+            title="Robust accuracy over the budgets",
+            series=[
+                Series(
+                    name=m.name,
+                    points=[
+                        (0.0, m.clean),
+                        *((rate.eps, rate) for rate in m.robust if rate.eps > 0),
+                    ],
+                )
+                for m in self.models
+            ],
+            ticks=sorted(ticks.items()),
+            axis=f"budget eps ({axis})",
+        )
+
+    def _model_table(self, text: str) -> Table:
+        """Each model at the compared budget, with its change from the one that was named first."""
+        baseline = self.models[0]
+        pairs = [pair for pair in self.pairs if pair.b == baseline.name]
+        changes = [None, *(_points(pair, self.at, len(self.pairs)) for pair in pairs)]
+        p_values = [None, *(PValue(pair.p_holm[self.at]) for pair in pairs)]
+
+        return Table(
+            title="The models",
+            columns=("model", "clean", f"robust at {text}", "rank", "change, points", "p"),
+            rows=[
+                (model.name, model.clean, model.robust[self.at], model.rank, change, p)
+                for model, change, p in zip(self.models, changes, p_values, strict=True)
+            ],
+            text=f"Changes are from {baseline.name}, which was named first. "
+            "Intervals of ranks hold together with "
+            "95 %; they and p are by McNemar's test, corrected for all pairs, and so are the "
+            "intervals of changes.",
+            name="models",
+            terminal=True,
+        )
+
+    def _class_table(self, text: str) -> Table:
+        """Each class on each model, the one that loses most first; of two models their
+        difference.
+        """
+        order = sorted(
+            range(len(self.classes)),
+            key=lambda index: (self.classes[index].mean_drop or 0.0, index),
+        )
+        two = len(self.models) == 2
+        changes: list[tuple[Points, ...]] = [()] * len(order)
+        if two:
+            rates = [c.robust[self.at] for c in self.pairs[0].per_class]
+            changes = [(Points(rate.difference, rate.low, rate.high),) for rate in rates]
+        rows = [
+            (
+                self.classes[index].name,
+                self.classes[index].n,
+                *(model.per_class[index].robust[self.at] for model in self.models),
+                *changes[index],
+                Points(self.classes[index].mean_drop),
+                self.classes[index].rank,
+            )
+            for index in order
+        ]
+        means = [Points(model.mean_drop) for model in self.models]
+        rows.append(("mean drop, points", self.n, *means, *[None] * two, None, None))
+
+        return Table(
+            title=f"Class by class at {text}",
+            columns=(
+                "class",
+                "samples",
+                *(m.name for m in self.models),
+                *["change, points"] * two,
+                "mean drop, points",
+                "rank",
+            ),
+            rows=rows,
+            text="Robust accuracy of each class. The mean drop from clean "
+            "inputs is over the models that are robust on a "
+            "sample. Rank 1 loses most; the intervals of all ranks hold together.",
+            name="classes",
+            heat=True,
+        )
+
+    def _pair_table(self) -> Table:
+        """Each pair of models at each budget; of two models it is short enough to stand open."""
+        several = len(self.models) > 2
+        return Table(
+            title="Pair by pair",
+            columns=(
+                "models",
+                "eps",
+                "first",
+                "second",
+                "change, points",
+                "only the first",
+                "only the second",
+                "p",
+            ),
+            rows=[
+                (
+                    f"{pair.b} and {pair.a}",
+                    self.eps_text[index],
+                    Percent(rate.value_b),
+                    Percent(rate.value_a),
+                    _points(pair, index, len(self.pairs)),
+                    rate.only_b,
+                    rate.only_a,
+                    PValue(pair.p_holm[index]),
+                )
+                for pair in self.pairs
+                for index, rate in enumerate(pair.robust)
+            ],
+            text="Only the first: samples on which the first is robust and the second is not.",
+            name="pairs",
+            folded=several,
+            filter=several,
+        )
+
+    def _budget_table(self) -> Table:
+        """Each class of each model at each budget, for the CSV file."""
+        return Table(
+            title="Every class at every budget",
+            columns=("model", "class", "name", "eps", "robust", "drop"),
+            rows=[
+                (model.name, c.class_, c.name, rate.eps, rate, drop)
+                for model in self.models
+                for c in model.per_class
+                for rate, drop in zip(c.robust, c.drop, strict=True)
+            ],
+            name="per_class",
+            page=False,
         )
 
 
@@ -278,6 +294,7 @@ def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None) -
     unique = [
         f"{side.run}: {side.model}" if names.count(side.model) > 1 else side.model for side in sides
     ]
+
     ranking = standing(
         unique, common.states[:, :, 0], common.states[:, :, 1 + above], texts, budget
     )
@@ -332,6 +349,8 @@ def _notes(sides: Sequence[Side], models: Sequence[ComparedModel], position: int
         if text := caveat(checks_of(side.records, side.manifest, side.model)):
             texts.setdefault(text, []).append(model.name)
     yield from (f"{text}, for {listed(names)}" for text, names in texts.items())
+
+    # A model without a robust sample loses all of its clean accuracy, whichever class it is of.
     broken = [model.name for model in models if not model.robust[position].k]
     if 0 < len(broken) < len(models):
         yield (

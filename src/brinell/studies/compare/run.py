@@ -38,7 +38,8 @@ def carry_out(call: Call) -> Comparison:
     """
     request: CompareRequest = call.request
     _budget(request)
-    runs, plan = _runs(request), _plan(call)
+    runs = _runs(request)
+    plan = _plan(call)
     runs_by_name = {run: Run.open(user_path(run)) for run in runs if run != AUDIT}
     manifests = [run.manifest for run in runs_by_name.values()]
     names = [
@@ -53,11 +54,9 @@ def carry_out(call: Call) -> Comparison:
 
     folder = call.folder(request.data if plan else str(manifests[0]["data"]["spec"]))
     LAYOUT.begin(folder, resume=call.resume)
-    if not (
-        folder / REQUEST
-    ).exists():  # keep the stored request of a resumed comparison, so another request is rejected
+    # The stored request of a resumed comparison stays, so that another request is rejected.
+    if not (folder / REQUEST).exists():
         write_text(folder / REQUEST, settings_text(LAYOUT, request, call.command, folder))
-
     if plan is not None:
         place = _path(AUDIT, folder)
         note_models(plan, call.progress)
@@ -74,7 +73,6 @@ def carry_out(call: Call) -> Comparison:
     }
     LAYOUT.save(folder, facts)
     result.write()
-
     return result
 
 
@@ -105,6 +103,7 @@ def _plan(call: Call) -> Plan | None:
         return plan_audit(
             parse_request(Request, {"model": specs, **settings}), dataset=call.dataset()
         )
+
     if changed := [
         name
         for name, value in settings.items()
@@ -114,7 +113,6 @@ def _plan(call: Call) -> Plan | None:
             f"{option(changed[0])} is for models that are audited first, and only "
             "runs are compared: leave it out"
         )
-
     return None
 
 

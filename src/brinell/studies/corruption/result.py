@@ -187,12 +187,12 @@ class CorruptResult(FolderResult):
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
-        reference, severities = (
-            self.request.reference,
-            [str(severity) for severity in self.facts.severities],
-        )
-        first, several = self.models[0], len(self.models) > 1
+        reference = self.request.reference
+        severities = [str(severity) for severity in self.facts.severities]
+        first = self.models[0]
+        several = len(self.models) > 1
         subject = f"{counted(self.n, 'sample')}, {counted(len(self.models), 'model')}"
+
         models = Table(
             title="The models",
             columns=("model", "clean", "corrupted, mean", *(["mCE"] if reference else [])),
@@ -210,7 +210,6 @@ class CorruptResult(FolderResult):
             terminal=True,
             page=several,
         )
-
         classes = [
             (m.name, c.name, c.n, c.clean, Percent(c.accuracy))
             for m in self.models
@@ -247,7 +246,9 @@ class CorruptResult(FolderResult):
         """Accuracy under corruption with the mean corruption error, and the kinds that cost most
         and least.
         """
-        clean, corrupted, mce = percent(model.clean.value), percent(model.accuracy), model.mce
+        clean = percent(model.clean.value)
+        corrupted = percent(model.accuracy)
+        mce = model.mce
         text = f"{model.name}: {clean} on clean inputs, {corrupted} under corruption on average"
         if mce.value is not None and model.name != self.request.reference:
             ends = (
@@ -270,7 +271,8 @@ class CorruptResult(FolderResult):
 
     def _kinds(self, number: int, severities: Sequence[str]) -> Table:
         """Accuracy of a model by kind and severity."""
-        model, with_ce = self.models[number], self.request.reference is not None
+        model = self.models[number]
+        with_ce = self.request.reference is not None
         rows = [
             (
                 self.label(kind.kind)
@@ -295,7 +297,8 @@ class CorruptResult(FolderResult):
 
     def _gallery(self, model: CorruptModel, severity: str) -> Gallery:
         """A sample of each kind, the kinds that cost a model most first."""
-        examples, domain = [], None
+        examples = []
+        domain = None
         for kind in sorted(
             (kind for kind in model.kinds if kind.active), key=lambda kind: kind.accuracy
         ):
@@ -311,7 +314,6 @@ class CorruptResult(FolderResult):
             f"{model.name} most first: where there is one, "
             "a sample that it gets right only without the corruption."
         )
-
         return Gallery(
             title="What the corruptions look like", examples=examples, text=text, open_examples=3
         )
@@ -322,14 +324,16 @@ def _example(
 ) -> Example:
     """Clean and corrupted pictures of a sample, with the answers to them."""
     bounds = float(np.min(domain["low"])), float(np.max(domain["high"]))
-    label, *answers = (class_name(names, int(index)) for index in arrays["classes"])
+    labels = [class_name(names, int(index)) for index in arrays["classes"]]
+    label = labels[0]
     title = f"sample {int(arrays['sample'][0])}, {label}"
+
     pictures = [
         Picture(
             picture(arrays[name], domain["kind"], *bounds, title=f"{title}, {name}"),
             f"{name}: {answer}",
         )
-        for name, answer in zip(("clean", "corrupted"), answers, strict=True)
+        for name, answer in zip(("clean", "corrupted"), labels[1:], strict=True)
     ]
     return Example(pictures=pictures, caption=f"{kind}, class {label}")
 
@@ -349,22 +353,20 @@ class _Errors:
 
     def __init__(self, models: list[str], facts: CorruptFacts, answers: Answers) -> None:
         self.models, self.kinds, self.severities = models, facts.kinds, facts.severities
-        of_model, of_kind = (
-            _positions(models, answers.model),
-            _positions([CLEAN, *facts.kinds], answers.kind),
-        )
+        # Rows come in any order; sorted they form a cube of models, corruptions and samples.
+        of_model = _positions(models, answers.model)
+        of_kind = _positions([CLEAN, *facts.kinds], answers.kind)
         order = np.lexsort((answers.sample_id, answers.severity, of_kind, of_model))
-
         shape = len(models), 1 + len(self.kinds) * len(self.severities), -1
-        label, pred, length = (
-            getattr(answers, name)[order].reshape(shape) for name in ("label", "pred", "l2")
-        )
-        wrong, self.labels = pred != label, label[0, 0]
+        label = answers.label[order].reshape(shape)
+        wrong = answers.pred[order].reshape(shape) != label
+        self.labels = label[0, 0]
         self.clean: Array = wrong[:, 0]
         self.wrong: Array = wrong[:, 1:].reshape(
             len(models), len(self.kinds), len(self.severities), -1
         )
-        changes = length[0, 1:].reshape(len(self.kinds), -1).max(1)
+        # The inputs are the same for all models, so the first one's distances say it.
+        changes = answers.l2[order].reshape(shape)[0, 1:].reshape(len(self.kinds), -1).max(1)
         self.active = np.flatnonzero(changes > UNCHANGED).tolist()
         """The kinds that change any sample."""
 
@@ -404,6 +406,7 @@ def _notes(errors: _Errors, base: int | None) -> Iterator[str]:
 
     if base is None:
         return
+    # A share of no error is not a number.
     if perfect := [
         errors.kinds[number] for number in errors.active if not errors.wrong[base, number].any()
     ]:
@@ -433,8 +436,11 @@ def _model(errors: _Errors, number: int, base: int | None, names: list[str]) -> 
     clean = errors.clean[number]
     ces: Array | None = None
     if base is not None:
-        own, reference = (errors.wrong[which].sum(1).astype(np.float64) for which in (number, base))
+        own = errors.wrong[number].sum(1).astype(np.float64)
+        reference = errors.wrong[base].sum(1).astype(np.float64)
         ces = np.stack([pseudo_values(*pair) for pair in zip(own, reference, strict=True)])
+
+    # The published mean is over fifteen kinds; further ones are in no mean error.
     members = [i for i in errors.active if errors.kinds[i] in FIFTEEN]
     ordered = _order(errors, number)
     active = [short_name(errors.kinds[i], errors.kinds) for i in errors.active]
@@ -487,6 +493,7 @@ def _class(errors: _Errors, model: int, label: int, names: list[str]) -> ClassLo
     """
     members = errors.labels == label
     n = int(members.sum())
+
     accuracy = None
     if errors.active:
         accuracy = float(1 - errors.wrong[model, errors.active][..., members].mean())

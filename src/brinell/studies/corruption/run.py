@@ -70,22 +70,17 @@ def open_kinds(names: Sequence[str], dataset: Dataset) -> dict[str, Distortion]:
     for name, distortion in kinds.items():
         if misfit := _misfit(distortion, dataset):
             raise RequestError(f"{name} {misfit}: remove it")
-
     if kinds and not suites:
         return kinds
+
+    # The published kinds in their published order, then the others by name.
     order = {name: number for number, name in enumerate(FIFTEEN)}
     every_name = sorted(plugins.names("distortion"), key=lambda name: order.get(name, len(FIFTEEN)))
-    fitting = {
-        name: distortion
-        for name, distortion in ((name, _distortion(name)) for name in every_name)
-        if not _misfit(distortion, dataset)
-    }
-
-    members = {
-        suite: [name for name in fitting if suite_of(fitting[name]) == suite]
-        for suite in get_args(Suite)
-    }
-
+    distortions = {name: _distortion(name) for name in every_name}
+    members: dict[str, dict[str, Distortion]] = {suite: {} for suite in get_args(Suite)}
+    for name, distortion in distortions.items():
+        if not _misfit(distortion, dataset):
+            members[suite_of(distortion)][name] = distortion
     for suite in suites:
         if not members[suite]:
             fits = ", ".join(name for name, group in members.items() if group)
@@ -96,9 +91,9 @@ def open_kinds(names: Sequence[str], dataset: Dataset) -> dict[str, Distortion]:
             )
 
     default = "published" if members["published"] else "calibrated"
-    return kinds | {
-        name: fitting[name] for suite in suites or (default,) for name in members[suite]
-    }
+    for suite in suites or (default,):
+        kinds |= members[suite]
+    return kinds
 
 
 def _misfit(distortion: Distortion, dataset: Dataset) -> str:
@@ -152,6 +147,7 @@ def pieces(plan: CorruptPlan, call: Call) -> list[Piece]:
                         l2=length,
                     )
                 )
+            # The answers to the last severity, where the change is easiest to see.
             if severity == plan.severities[-1]:
                 _save_example(
                     plan,
@@ -187,18 +183,17 @@ def corrupt_inputs(
         if suite_of(corruption) == "published"
         else f"distortion:{kind}"
     )
-
     rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids, device=x.device)).fold(
         f"{stream} {severity}"
     )
-    size, batches = plan.request.batch_size, []
+    size = plan.request.batch_size
+    batches = []
 
     for start in range(0, len(x), size):
         index = torch.arange(start, min(start + size, len(x)), device=x.device)
         batches.append(
             distorted(corruption, x[index], severity, rng.select(index), domain=plan.dataset.domain)
         )
-
     return torch.cat(batches)
 
 

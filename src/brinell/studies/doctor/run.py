@@ -160,12 +160,25 @@ class DoctorResult(Result):
 
     def _installation(self) -> Iterator[str]:
         yield f"Brinell {self.brinell}, Python {self.python}, {self.platform}"
-        needed = [package for package in self.packages if package.extra is None]
-        yield (
-            "packages  "
-            f"{', '.join(f'{package.name} {package.version}' for package in needed if package.version)}"
-        )
+        yield from self._needed_packages()
+        for name, text in self.devices.items():
+            yield f"device    {name}: {text}"
+        yield f"device    --device auto takes {self.auto}"
 
+        limits = ", ".join(f"{name}={value}" for name, value in self.threads.items())
+        yield f"threads   {self.processors} processors; {limits or 'no limit is set'}"
+        for folder, free in self.free_bytes.items():
+            yield f"disk      {folder}: {free / 2**30:.1f} GiB free"
+        for extra, purpose in self.purposes.items():
+            yield self._extra(extra, purpose)
+
+    def _needed_packages(self) -> Iterator[str]:
+        """The packages without which nothing works, and those of them that are missing
+        or too old.
+        """
+        needed = [package for package in self.packages if package.extra is None]
+        present = [f"{package.name} {package.version}" for package in needed if package.version]
+        yield f"packages  {', '.join(present)}"
         for package in needed:
             if not package.ready:
                 yield (
@@ -173,23 +186,13 @@ class DoctorResult(Result):
                     f"'{package.name}>={package.needed}'"
                 )
 
-        for name, text in self.devices.items():
-            yield f"device    {name}: {text}"
-        yield f"device    --device auto takes {self.auto}"
-        limits = (
-            ", ".join(f"{name}={value}" for name, value in self.threads.items())
-            or "no limit is set"
-        )
-        yield f"threads   {self.processors} processors; {limits}"
-        for folder, free in self.free_bytes.items():
-            yield f"disk      {folder}: {free / 2**30:.1f} GiB free"
-
-        for extra, purpose in self.purposes.items():
-            brought = [package for package in self.packages if package.extra == extra]
-            ready = bool(brought) and all(package.ready for package in brought)
-            versions = ", ".join(f"{package.name} {package.version}" for package in brought)
-            advice = versions if ready else f"pip install 'brinell[{extra}]'"
-            yield f"{'extra' if ready else 'missing':<9} {extra:<7} {purpose} ({advice})"
+    def _extra(self, extra: str, purpose: str) -> str:
+        """Whether the packages of an extra are there, or what to type."""
+        brought = [package for package in self.packages if package.extra == extra]
+        ready = bool(brought) and all(package.ready for package in brought)
+        versions = ", ".join(f"{package.name} {package.version}" for package in brought)
+        advice = versions if ready else f"pip install 'brinell[{extra}]'"
+        return f"{'extra' if ready else 'missing':<9} {extra:<7} {purpose} ({advice})"
 
 
 def carry_out(call: Call) -> DoctorResult:
@@ -231,7 +234,8 @@ def find_fits(call: Call) -> list[ModelFit]:
     if not request.model:
         raise RequestError(f"no model is named: add {option('model', 'model.py:FACTORY')}")
     plan = open_plan(call)
-    device, fits = choose_device(request.device), list[ModelFit]()
+    device = choose_device(request.device)
+    fits: list[ModelFit] = []
     for text, model in zip(request.model, plan.models.values(), strict=True):
         spec = "" if text.startswith(f"{IN_MEMORY}:") else text
         shown, finding = fit.fit_data(
@@ -242,6 +246,7 @@ def find_fits(call: Call) -> list[ModelFit]:
             batch_size=request.batch_size,
             expect=request.expect,
         )
+        # Forms that are right on less than half as many as the best say nothing.
         least = max(trial.right for trial in shown.trials) / 2
         trials = [*shown.best, *(trial for trial in shown.trials if trial not in shown.best)]
         trials = sorted(trials, key=lambda trial: (trial not in shown.best, -trial.right))
@@ -273,7 +278,6 @@ def compare_forms(fit: "Fit") -> Statement | None:
         Subject(name=trial.title, value=trial.right / fit.n, k=trial.right, n=fit.n)
         for trial in (fit.best[0], fit.base)
     ]
-
     return state(
         "fits",
         subjects=[best],
@@ -291,9 +295,11 @@ def compare_forms(fit: "Fit") -> Statement | None:
 
 def find_packages() -> list[Package]:
     """The packages in the metadata of Brinell, each with the extra that brings it."""
-    texts, packages = list[str](), []
+    texts: list[str] = []
+    packages = []
     with suppress(metadata.PackageNotFoundError):  # run from its sources
         texts = metadata.requires("brinell") or []
+
     for match in filter(None, map(REQUIREMENT.match, texts)):
         name, needed, extra = match.groups()
         if name != "brinell" and (extra is None or extra in PURPOSES):
@@ -327,12 +333,13 @@ def find_devices() -> dict[str, str]:
             "cpu": f"{devices['cpu']}; torch {torch.__version__} cannot use the GPU of this machine"
         }
     for number in range(torch.cuda.device_count()):
-        gpu, free = torch.cuda.get_device_properties(number), ""
-        with suppress(RuntimeError):  # another process may hold the GPU, or all of its memory
+        gpu = torch.cuda.get_device_properties(number)
+        free = ""
+        # Another process may hold the GPU, or all of its memory.
+        with suppress(RuntimeError):
             free = f", {torch.cuda.mem_get_info(number)[0] / 2**30:.0f} GiB free"
-        coarse = (
-            torch.version.hip is None and gpu.major >= 8
-        )  # the first compute capability of NVIDIA with TF32
+        # The first compute capability of NVIDIA with TF32.
+        coarse = torch.version.hip is None and gpu.major >= 8
         words = (
             "TF32 is off in runs, --precision tf32 switches it on" if coarse else "it has no TF32"
         )

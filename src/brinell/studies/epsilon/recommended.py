@@ -7,7 +7,7 @@ The budgets of a run are 0, 0.25, 0.5, 0.75 and 1 times the recommended eps of a
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from brinell import plugins
 from brinell.core import bounded
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError, option
+from brinell.core.record import Array
 from brinell.engine.cascade import build_stages
 from brinell.engine.eps_grid import Budgets, BudgetsBySample, parse_eps
 from brinell.engine.plan import select_samples
@@ -52,7 +53,6 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, Budgets
         raise RequestError(
             f"eps {text!r} is no budget: write numbers, recommended or recommended:FOLDER"
         )
-
     chosen: Recommended = plugins.build_class("eps", name, Recommended, options)
     build_stages(request.attack)  # refuses a misspelt attack before the measurement
     dataset = open_data(request.data) if dataset is None else dataset
@@ -63,22 +63,20 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, Budgets
             f"{path or 'brinell epsilon'} does not cover sample {missing[0]}: "
             f"select fewer by {option('samples', 'first:N')}"
         )
-
     limits = {
         str(name): limit
         for name, limit in limits_of(table, request.norm).items()
         if name in chosen.conditions
     }
-
     if not limits:
         raise RequestError(
             f"{text!r} leaves no condition that was measured: add label or interpolation"
         )
 
+    # By the position in the data; what was not measured has no budget.
     with fitting(Path(path)):
         budgets = np.full(int(table.sample_id.max()) + 1, np.nan)
         budgets[table.sample_id] = budgets_by(limits, table.label, chosen.by, allow)
-
     units = budgets[ids]
     if unlimited := int((~np.isfinite(units)).sum()):
         raise RequestError(
@@ -91,10 +89,20 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, Budgets
             "?conditions=label+interpolation"
         )
 
+    # The grid counts multiples of each sample's own budget.
     grid = parse_eps("0:1:5")
-    provenance = {
+    texts = tuple(f"{value}×" if value != "0" else "0" for value in grid.texts)
+    provenance = _provenance(path, chosen, list(limits), units)
+    return dataset, BudgetsBySample(Budgets(grid.values, texts), budgets, provenance)
+
+
+def _provenance(
+    path: str, chosen: "Recommended", conditions: list[str], units: Array
+) -> dict[str, Any]:
+    """Where budgets (n,) come from, for the manifest of the audit."""
+    return {
         "by": chosen.by,
-        "conditions": list(limits),
+        "conditions": conditions,
         "folder": path or None,
         "manifest": bounded.digest(Path(path) / MANIFEST) if path else None,
         "median": float(np.median(units)),
@@ -103,28 +111,23 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, Budgets
         "without": int((units == 0).sum()),
         "digest": hashlib.blake2b(units.astype("<f8").tobytes(), digest_size=16).hexdigest(),
     }
-    texts = tuple(f"{value}×" if value != "0" else "0" for value in grid.texts)
-
-    return dataset, BudgetsBySample(Budgets(grid.values, texts), budgets, provenance)
 
 
 def _load(path: str, dataset: Dataset, norm: str) -> tuple[Distances, float]:
     """The rows of a folder in a norm, and the share that may break a condition."""
     content = STUDY.table().read(path)
-    data, settings = (
-        content.manifest["data"],
-        EpsilonRequest.model_validate(content.manifest["request"]),
-    )
+    data = content.manifest["data"]
+    settings = EpsilonRequest.model_validate(content.manifest["request"])
     if data["digest"] != dataset.digest():
         raise RequestError(
             f"{path} was made from other data than {dataset.name}: run brinell epsilon again"
         )
+
     if norm not in settings.norm:
         raise RequestError(
             f"nothing is recommended for {norm}, only for {', '.join(settings.norm)}: "
             f"run brinell epsilon with {option('norm', norm)}"
         )
-
     return rows.take(content.rows, content.rows.norm == norm), settings.allow
 
 

@@ -11,7 +11,8 @@ arrays/means.safetensors      NORM: (classes, classes) float64, mean distances b
 arrays/outlines.safetensors   x: (k, *shape) float32, ids and labels: (k,) int64, the first sample
                               of each of the first classes
 arrays/pairs.safetensors      by condition in the first norm x: (k, 2, *shape) float32, samples at
-                              the common limit and what lies there; ids and eps: (k,), labels: (k, 2)
+                              the common limit and what lies there; ids and eps: (k,), labels: (k,
+                              2)
 """
 
 import math
@@ -223,17 +224,16 @@ class EpsilonResult(FolderResult):
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
-        table, domain = (
-            parquet.load_rows(Distances, Path(self.folder) / ROWS),
-            self.manifest["data"]["domain"],
-        )
-        shape, train = " × ".join(map(str, domain["shape"])), self.facts.train
+        table = parquet.load_rows(Distances, Path(self.folder) / ROWS)
+        domain = self.manifest["data"]["domain"]
+        shape = " × ".join(map(str, domain["shape"]))
+        train = self.facts.train
         curves = [
             _curve(limits_of(table, norm.norm), norm.norm, _usual(norm.norm, domain))
             for norm in self.norms
         ]
-        title = "Share of the samples on which each condition breaks"
 
+        title = "Share of the samples on which each condition breaks"
         return Report(
             verb="epsilon",
             title=f"Which eps for {self.data}",
@@ -293,7 +293,8 @@ class EpsilonResult(FolderResult):
         if self.judgements:
             yield self._judgement()
         best = self.norms[0]
-        name, sound = distance(best.norm), best.overall.sound
+        name = distance(best.norm)
+        sound = best.overall.sound
         if sound == 0:
             broken = [name for key, name in CONDITIONS.items() if best.overall.limits.get(key) == 0]
             yield f"No eps above 0 is sound in {name}: {broken[0]} breaks at once."
@@ -372,8 +373,8 @@ class EpsilonResult(FolderResult):
                 for key, meaning in self._meanings().items()
             ),
         ]
-
-        background, share = "the inputs have no background", self.facts.background
+        background = "the inputs have no background"
+        share = self.facts.background
         limits: list[float | None] = [None] * len(self.norms)
         if share is not None:
             domain = self.manifest["data"]["domain"]
@@ -425,12 +426,9 @@ class EpsilonResult(FolderResult):
         }
 
     def _steps(self) -> Iterator[Step]:
-        best, spec, evidence = (
-            self.norms[0],
-            self.request.data,
-            self.facts.evidence.get(self.norms[0].norm),
-        )
-
+        best = self.norms[0]
+        spec = self.request.data
+        evidence = self.facts.evidence.get(best.norm)
         budget = (
             best.sound_budgets[-1]
             if best.sound_budgets
@@ -452,7 +450,6 @@ class EpsilonResult(FolderResult):
                 f"budget{' that is sound by distance' * bool(evidence)}.",
                 f'{audit} "recommended:FOLDER{"?conditions=label+interpolation" * bool(evidence)}"',
             )
-
         if evidence and evidence.by == "noise":
             yield Step(
                 "Perceptibility was measured on random changes: ask people, then "
@@ -462,6 +459,7 @@ class EpsilonResult(FolderResult):
 
     def _classes(self, norm: NormRecommendation) -> Table:
         lowest, first, middle, third, highest = map(short, norm.per_sample)
+
         spread = (
             f"from {lowest} to {highest}, half of them between {first} and {third}, median {middle}"
         )
@@ -504,6 +502,7 @@ class EpsilonResult(FolderResult):
             if some
             else "Over all pairs of samples."
         )
+
         return class_distances(
             distance(norm.norm),
             self._names,
@@ -535,7 +534,6 @@ class EpsilonResult(FolderResult):
             texts.append(
                 f"Perceptibility in {distance(norm)}: {people if entry.by == 'people' else noise}."
             )
-
         return " ".join(texts)
 
     def _name(self, label: int | None) -> str:
@@ -543,17 +541,23 @@ class EpsilonResult(FolderResult):
 
     def _pairs(self, domain: Mapping[str, Any]) -> Iterator[Gallery]:
         """Samples at the limit of each condition in the first norm, beside what lies there."""
-        content, norm = read_arrays(Path(self.folder) / PAIRS), self.norms[0].norm
-        low, high = float(np.min(domain["low"])), float(np.max(domain["high"]))
+        content = read_arrays(Path(self.folder) / PAIRS)
+        norm = self.norms[0].norm
+        low = float(np.min(domain["low"]))
+        high = float(np.max(domain["high"]))
         examples = []
         for key, condition in CONDITIONS.items():
             for number, pair in enumerate(content.get(f"{key}/x", ())):
                 sample = int(content[f"{key}/ids"][number])
                 eps = short(float(content[f"{key}/eps"][number]))
                 first, second = map(self._name, content[f"{key}/labels"][number].tolist())
+                # A perceptible change has no second sample; its pair is the sample and its changed
+                # copy.
                 inputs = {first: pair[0], f"{second}, changed by {eps}": pair[1]}
                 if key != "perception":
                     inputs = {first: pair[0], f"nearest {second}": pair[1]}
+                # In L0 a mean of two samples is halfway in no sense: all values would differ from
+                # both.
                 if key == "label" and norm != "l0":
                     inputs = {
                         first: pair[0],
@@ -581,15 +585,17 @@ class EpsilonResult(FolderResult):
         first = self.norms[0]
         if first.norm != "linf" or len(first.per_class) < 2:
             return
-
-        content, budgets = read_arrays(Path(self.folder) / OUTLINES), _drawn(first.overall, domain)
+        content = read_arrays(Path(self.folder) / OUTLINES)
+        budgets = _drawn(first.overall, domain)
         if self.request.eps is not None:
             budgets = sorted({*budgets, *parse_eps(self.request.eps).values})
-        x, names = content["x"], [self._name(label) for label in content["labels"].tolist()]
-        low, high = float(np.min(domain["low"])), float(np.max(domain["high"]))
+        x = content["x"]
+        names = [self._name(label) for label in content["labels"].tolist()]
+        low = float(np.min(domain["low"]))
+        high = float(np.max(domain["high"]))
         changed = {f"eps {short(eps)}": _outlined(x, domain, eps) for eps in budgets}
-        examples = []
 
+        examples = []
         for number, name in enumerate(names):
             second = (number + 1) % len(names)
             inputs = {f"x₀: {name}": x[number], f"x₁: {names[second]}": x[second]}
@@ -622,6 +628,7 @@ def _usual(norm: str, domain: Mapping[str, Any]) -> dict[str, float]:
 
 def _curve(limits: Mapping[str, Array], norm: str, usual: Mapping[str, float]) -> Curve:
     finite = np.concatenate([limit[np.isfinite(limit) & (limit > 0)] for limit in limits.values()])
+    # A few samples with extreme limits would squeeze the curve: half a percent at each end is cut.
     ends = [
         *(np.quantile(finite, [0.005, 0.995]).tolist() if len(finite) else []),
         *usual.values(),
@@ -716,12 +723,14 @@ def _judge(table: Distances, request: EpsilonRequest) -> list[ClassJudgement]:
     """The budget that was asked about, for all samples and for each class."""
     if request.eps is None:
         return []
-    (eps,), norm = parse_eps(request.eps).values, request.norm[0]
-    labels, limits = table.label[table.norm == norm], limits_of(table, norm)
+    (eps,) = parse_eps(request.eps).values
+    norm = request.norm[0]
+    labels = table.label[table.norm == norm]
+    limits = limits_of(table, norm)
     groups = [(None, np.ones(len(labels), bool))]
     groups += [(label, labels == label) for label in np.unique(labels).tolist()]
-    judgements = []
 
+    judgements = []
     for label, members in groups:
         own = {name: limit[members] for name, limit in limits.items()}
         common = common_budgets(own, request.allow, exact=True)
@@ -731,16 +740,18 @@ def _judge(table: Distances, request: EpsilonRequest) -> list[ClassJudgement]:
         passed = {name: eps <= limit for name, limit in common.items()}
         n = int(members.sum())
         judgements.append(ClassJudgement(class_=label, n=n, broken=broken, passed=passed))
-
     return judgements
 
 
 def _recommend(
     folder: Folder[Distances], norm: str, means: list[list[float | None]]
 ) -> NormRecommendation:
-    table, limits = rows.take(folder.rows, folder.rows.norm == norm), limits_of(folder.rows, norm)
-    allow, every = folder.request.allow, np.ones(len(table), bool)
+    table = rows.take(folder.rows, folder.rows.norm == norm)
+    limits = limits_of(folder.rows, norm)
+    allow = folder.request.allow
+    every = np.ones(len(table), bool)
     overall = _class_budget(None, table, limits, every, allow)
+    # A distance between samples does not see the outline of another class in a sample.
     outline = _find_outline(folder, overall) if norm == "linf" else None
     audit = overall.sound if outline is None else outline
     usual = _usual(norm, folder.manifest["data"]["domain"])
@@ -768,7 +779,9 @@ def _class_budget(
     None for all samples.
     """
     common = common_budgets({name: limit[members] for name, limit in limits.items()}, allow)
-    other, same = table.other[members], table.same[members]
+    other = table.other[members]
+    same = table.same[members]
+
     return ClassBudget(
         class_=label,
         n=len(other),
@@ -806,7 +819,8 @@ def _find_outline(folder: Folder[Distances], overall: ClassBudget) -> float | No
 
     Returns None if the sound budget of Linf is smaller, or if L2 was not measured.
     """
-    x, domain = read_arrays(folder.path / OUTLINES)["x"], folder.manifest["data"]["domain"]
+    x = read_arrays(folder.path / OUTLINES)["x"]
+    domain = folder.manifest["data"]["domain"]
     if "l2" not in folder.request.norm or not overall.sound or len(x) < 2:
         return None
 
@@ -815,6 +829,7 @@ def _find_outline(folder: Folder[Distances], overall: ClassBudget) -> float | No
     changes = {
         eps: _outlined(x, domain, eps).astype(np.float64) - x for eps in _drawn(overall, domain)
     }
+    # How fast the L2 distance of an outline grows with eps; clamping makes it a little slower.
     slopes = np.array(
         [
             np.linalg.norm(change.reshape(len(x), -1), axis=1) / eps
@@ -822,5 +837,4 @@ def _find_outline(folder: Folder[Distances], overall: ClassBudget) -> float | No
         ]
     )
     eps = within / float(np.median(slopes)) if slopes.max() > 0 else overall.sound
-
     return eps if within and eps < overall.sound else None

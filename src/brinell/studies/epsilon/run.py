@@ -64,7 +64,6 @@ class Points:
                 f"some channels of {self.name} are fixed, so their distances "
                 "limit no budget: remove rhythm="
             )
-
         size = 4 * len(ids) * int(np.prod(self.domain.shape))
         if size > MOST_BYTES:
             raise RequestError(
@@ -86,6 +85,8 @@ class Points:
         """(n, d): bytes where the data has 256 levels, else float32."""
         if self.step:
             self.values = ((self.x - low) / self.step).round().to(torch.uint8).numpy()
+
+        # Equal inputs are compared once: a duplicate is no neighbour, and costs no search.
         self.pairs = [
             (row.tobytes(), label)
             for row, label in zip(self.values, self.labels.tolist(), strict=True)
@@ -98,10 +99,8 @@ class Points:
 
     def notes(self) -> dict[str, str]:
         """Facts that make budgets wrong, by code."""
-        notes, contents = (
-            {},
-            Counter(self.pairs[position][0] for position in self.distinct.tolist()),
-        )
+        notes: dict[str, str] = {}
+        contents = Counter(self.pairs[position][0] for position in self.distinct.tolist())
         if clash := [
             str(number) for number, (content, _) in enumerate(self.pairs) if contents[content] > 1
         ]:
@@ -117,12 +116,10 @@ class Points:
                 f"{twins} samples repeat a sample with the same label; the "
                 "nearest different sample counts as neighbour"
             )
-
         if len(np.unique(self.labels)) < 2:
             notes["one-class"] = (
                 "there is only one class, so nothing is known about label constancy"
             )
-
         return notes
 
 
@@ -149,52 +146,63 @@ def make_plan(call: Call) -> EpsilonPlan:
             f"{dataset.name} has {len(plan.ids)} sample: there is no distance to measure"
         )
 
-    points, domain, people = Points(plan.dataset, plan.ids), dataset.domain, open_reviews(request)
+    points = Points(plan.dataset, plan.ids)
+    people = open_reviews(request)
     train = call.dataset("train") or (open_data(request.train) if request.train else None)
     others = None if train is None else training_points(points, train)
-    notes, subset = points.notes(), draw(points.labels, request.pairs, request.seed)
-    if train is not None and (leaks := len(train) - (0 if others is None else len(others.labels))):
+    subset = draw(points.labels, request.pairs, request.seed)
+    notes = points.notes()
+    leaks = 0 if train is None else len(train) - (0 if others is None else len(others.labels))
+    if leaks:
         notes["leak"] = (
             f"{leaks} training samples are also in {dataset.name}: accuracy on "
             "them measures memorisation"
         )
-
-    background = None
-    if domain.kind in ("image", "video"):
-        pictures = points.x[torch.from_numpy(subset)].reshape(-1, *domain.shape)
-        _, frequency = most_frequent(pictures, domain)
-        background = frequency if frequency >= SHARE else None
-
-    evidence = {
-        norm: Evidence(by="people", n=review.answers, folder=review.folder)
-        for norm, review in people.items()
+    facts = EpsilonFacts(
+        evidence=_evidence(request, people, dataset.domain, len(subset)),
+        train=0 if train is None else len(train),
+        background=_background(points, subset),
+        notes=notes,
+    )
+    identity = {
+        "train": None if train is None else train.digest(),
+        "people": {norm: review.payload() for norm, review in people.items()},
     }
-    if domain.kind == "image" and min(domain.shape[1:]) >= 3:
-        evidence = {
-            norm: Evidence(by="noise", n=len(subset))
-            for norm in ("linf", "l2")
-            if norm in request.norm
-        } | evidence
-
     return EpsilonPlan(
-        **vars(plan)
-        | {
-            "facts": EpsilonFacts(
-                evidence=evidence,
-                train=0 if train is None else len(train),
-                background=background,
-                notes=notes,
-            ),
-            "identity": {
-                "train": None if train is None else train.digest(),
-                "people": {norm: review.payload() for norm, review in people.items()},
-            },
-        },
+        **vars(plan) | {"facts": facts, "identity": identity},
         points=points,
         train=others,
         subset=subset,
         people=people,
     )
+
+
+def _background(points: "Points", subset: Array) -> float | None:
+    """The share of the values of pictures that are one background; None without one."""
+    domain = points.domain
+    if domain.kind not in ("image", "video"):
+        return None
+    pictures = points.x[torch.from_numpy(subset)].reshape(-1, *domain.shape)
+    _, frequency = most_frequent(pictures, domain)
+    return frequency if frequency >= SHARE else None
+
+
+def _evidence(
+    request: EpsilonRequest, people: Mapping[str, ReviewResult], domain: Domain, drawn: int
+) -> dict[str, Evidence]:
+    """What says by norm how large a change goes unnoticed: answers of people, before random noise.
+
+    SSIM needs windows of three pixels, and random changes have a size of their own in two norms.
+    """
+    evidence = {}
+    if domain.kind == "image" and min(domain.shape[1:]) >= 3:
+        evidence = {
+            norm: Evidence(by="noise", n=drawn) for norm in ("linf", "l2") if norm in request.norm
+        }
+    return evidence | {
+        norm: Evidence(by="people", n=review.answers, folder=review.folder)
+        for norm, review in people.items()
+    }
 
 
 def draw(labels: Array, per_class: int, seed: int) -> Array:
@@ -218,6 +226,7 @@ def open_reviews(request: EpsilonRequest) -> dict[str, ReviewResult]:
         if verb_of(Path(folder)) != REVIEW.verb:
             raise RequestError(f"{folder} holds no review: brinell {REVIEW.verb} makes one")
         review: ReviewResult = REVIEW.open(Path(folder))
+
         norm = review.request.norm
         if review.overall is None or review.overall.size is None:
             raise RequestError(
@@ -229,7 +238,6 @@ def open_reviews(request: EpsilonRequest) -> dict[str, ReviewResult]:
                 f"add {norm} to {option('norm')}"
             )
         reviews[norm] = review
-
     return reviews
 
 
@@ -253,6 +261,7 @@ def pieces(plan: EpsilonPlan, call: Call) -> list[Piece]:
     """
     search = Search(plan, call.request)
     first, *further_norms = call.request.norm
+
     return [
         Piece(
             name=f"nearest neighbours in {first}",
@@ -288,6 +297,7 @@ def measure_with_pairs(search: "Search", norm: str) -> Distances:
         nearest = finite[np.argsort(np.abs(limit[finite] - common[name]), kind="stable")][:SHOWN]
         if not len(nearest):
             continue
+
         x0 = points.x[torch.from_numpy(nearest)]
         x1, labels = search.counterparts(name, norm, nearest, limit[nearest])
         arrays |= {
@@ -297,7 +307,6 @@ def measure_with_pairs(search: "Search", norm: str) -> Distances:
             f"{name}/eps": limit[nearest],
         }
     write_arrays(plan.folder / PAIRS, arrays)
-
     return measured
 
 
@@ -333,9 +342,8 @@ class Search:
 
     def __init__(self, plan: EpsilonPlan, request: EpsilonRequest) -> None:
         self.plan, self.request, self.points = plan, request, plan.points
-        self.values, self.labels = (
-            array[self.points.distinct] for array in (self.points.values, self.points.labels)
-        )
+        self.values = self.points.values[self.points.distinct]
+        self.labels = self.points.labels[self.points.distinct]
         self.references = {"": Reference(self.values, self.labels)}
         if plan.train is not None:
             self.references["train_"] = Reference(plan.train.values, plan.train.labels)
@@ -367,6 +375,7 @@ class Search:
                 f"{prefix}same": near.same_class[kind] * scale,
                 f"{prefix}other": near.other_class[kind] * scale,
             }
+
         if norm in self.plan.facts.evidence:
             columns["unnoticed"] = self._unnoticed(norm)
         return rows.build(
@@ -419,13 +428,8 @@ class Search:
         Where random changes of a sample were not measured, it gets the limit that all but the
         allowed share of its class reach.
         """
-        labels, domain, subset, request = (
-            self.points.labels,
-            self.points.domain,
-            self.plan.subset,
-            self.request,
-        )
-
+        labels, domain, subset = self.points.labels, self.points.domain, self.plan.subset
+        request = self.request
         if (review := self.plan.people.get(norm)) is not None:
             sizes = {entry.class_: entry.size for entry in review.per_class if entry.size}
             default = None if review.overall is None else review.overall.size
@@ -433,10 +437,8 @@ class Search:
 
         parts = []
         for part in torch.split(torch.from_numpy(subset), 128):
-            x0, rng = (
-                self.points.x[part].reshape(-1, *domain.shape),
-                Streams.of(request.seed, part).fold("unnoticed"),
-            )
+            x0 = self.points.x[part].reshape(-1, *domain.shape)
+            rng = Streams.of(request.seed, part).fold("unnoticed")
             delta = random_change(norm, x0, rng)
             limits = largest_unnoticed(
                 norm, x0, delta, domain, least_ssim=request.ssim, least_psnr=request.psnr
@@ -449,7 +451,6 @@ class Search:
             known = np.sort(measured[labels[subset] == label])
             values[labels == label] = known[int(request.allow * len(known))]
         values[subset] = measured
-
         return values
 
 
@@ -511,19 +512,20 @@ def largest_unnoticed(
     `delta` has size 1 in the norm, linf or l2; changed pictures stay within the domain.
     """
     low, high = domain.bounds(x0)
-    span, values = float((high - low).max()), x0[0].numel()
+    span = float((high - low).max())
+    values = x0[0].numel()
     # PSNR bounds the mean square and thus the search range; in Linf a single value may change most.
     top = (
         span
         if norm == "linf"
         else min(2 * (values * 10 ** (-least_psnr / 10)) ** 0.5, values) * span
     )
-    below, above = torch.zeros(len(x0)), torch.full((len(x0),), top)
-
+    below = torch.zeros(len(x0))
+    above = torch.full((len(x0),), top)
     for _ in range(STEPS):
         middle = (below + above) / 2
         x = domain.clamp(x0 + norms.per_sample(middle, x0) * delta)
         unnoticed = (ssim(x0, x, span) >= least_ssim) & (psnr(x0, x, span) >= least_psnr)
-        below, above = torch.where(unnoticed, middle, below), torch.where(unnoticed, above, middle)
-
+        below = torch.where(unnoticed, middle, below)
+        above = torch.where(unnoticed, above, middle)
     return below

@@ -25,7 +25,9 @@ class MethodBehind(Result):
     high: float | None
     """95 % interval; null where the samples are too few for one."""
     told: bool
-    """True if the difference is significant: paired p-value times the number of pairs of methods."""
+    """True if the difference is significant: paired p-value times the number of pairs
+    of methods.
+    """
 
 
 class BestMethod(Result):

@@ -24,13 +24,10 @@ class AdversarialDataset:
 
     def __init__(self, run: Run, dataset: Dataset, model: str) -> None:
         self._run, self._dataset = run, dataset
-        self.name, self.domain, self.classes, self.info = (
-            dataset.name,
-            dataset.domain,
-            dataset.classes,
-            dataset.info,
-        )
-        self.labels, self.digest = dataset.labels, dataset.digest  # the manifest also names the run
+        self.name, self.domain, self.classes = dataset.name, dataset.domain, dataset.classes
+        self.info, self.labels = dataset.info, dataset.labels
+        # That of the data: the manifest also names the run.
+        self.digest = dataset.digest
         self._closest = run.closest(model)
         self.ids = self._closest.sample_id.astype(np.int64)
         """(n,) positions of the fooled samples, ascending."""
@@ -65,6 +62,7 @@ def open_adversarial(
     """
     run = Run.open(path)
     check_manifest(run.path, run.manifest, trust)
+    # The request of the run opens the same samples again, with the same budgets.
     plan = make_plan(parse_request(Request, run.manifest["request"]), models=tuple(models))
     if plan.data_digest != run.manifest["data"]["digest"]:
         raise RequestError(f"{plan.dataset.name} is not the data of {run.path}: its digest differs")
@@ -73,10 +71,10 @@ def open_adversarial(
     entries = run.manifest["models"]
     same = [entry["name"] for entry in entries if entry["digest"] == model.digest()]
     same += [entry["name"] for entry in entries if entry["name"] == model.name]
+    # A model of the same weights, else one of the same name, else the first.
     adversarial = AdversarialDataset(run, plan.dataset, [*same, entries[0]["name"]][0])
     if not len(adversarial.ids):
         raise RequestError(
             f"{run.path} contains no adversarial example to explain: no sample was fooled"
         )
-
     return adversarial, model

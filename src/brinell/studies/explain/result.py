@@ -234,6 +234,7 @@ class ExplainResult(FolderResult):
         best = {entry.measure: entry for entry in self.best}
         if "dice" in best:
             yield sentence(best["dice"].statement)
+
         if "gain" in best:
             gains = [
                 f"{method.name} has {percent(method.gain.value)}"
@@ -272,6 +273,7 @@ class ExplainResult(FolderResult):
         """
         rows = list[tuple[Cell, ...]]()
         for method in self.methods:
+            # An inverse map checks a method, and is none that somebody would choose.
             if method.name.endswith(INVERSE):
                 continue
             curves = (method.deletion, method.insertion)
@@ -382,24 +384,24 @@ class ExplainResult(FolderResult):
 
     def _gallery(self) -> Gallery:
         """The first samples with a map of each method; misclassified samples come first."""
-        path, data = Path(self.folder), self.manifest["data"]
-        rows, kind = parquet.load_rows(Measured, path / ROWS), data["domain"]["kind"]
+        path = Path(self.folder)
+        data = self.manifest["data"]
+        kind = data["domain"]["kind"]
+        rows = parquet.load_rows(Measured, path / ROWS)
         first = np.flatnonzero(rows.method == self.facts.methods[0].name)
         order = first[
             np.lexsort((rows.sample_id[first], rows.prediction[first] == rows.label[first]))
         ][:MOST_SAMPLES]
-        arrays, shared, examples = (
-            load_arrays(path, rows.sample_id[order].tolist()),
-            (data["domain"], data.get("sampling")),
-            [],
-        )
+        arrays = load_arrays(path, rows.sample_id[order].tolist())
+        shared = (data["domain"], data.get("sampling"))
+        examples = []
 
         for row, sample in zip(order.tolist(), rows.sample_id[order].tolist(), strict=True):
-            x, truth = arrays[f"input/{sample}"], arrays.get(f"truth/{sample}")
-            label, prediction, explained = (
-                class_name(self.classes, int(names[row]))
-                for names in (rows.label, rows.prediction, rows.explained)
-            )
+            x = arrays[f"input/{sample}"]
+            truth = arrays.get(f"truth/{sample}")
+            label = class_name(self.classes, int(rows.label[row]))
+            prediction = class_name(self.classes, int(rows.prediction[row]))
+            explained = class_name(self.classes, int(rows.explained[row]))
             wrong = "" if rows.prediction[row] == rows.label[row] else f", predicted {prediction}"
             image = draw_overlay(
                 x, None, 0, truth, *shared, f"sample {sample}, {label}, predicted {prediction}"
@@ -425,7 +427,6 @@ class ExplainResult(FolderResult):
         )
         if self.request.truth:
             text += f" The green line{above} marks the object."
-
         return Gallery(
             title="Samples",
             examples=examples,
@@ -455,11 +456,14 @@ def _caption(rows: Measured, row: int) -> str:
 
 def summarise(folder: Folder[Measured]) -> ExplainResult:
     """Figures of a folder from its rows."""
-    rows, methods = folder.rows, [method.name for method in folder.facts.methods]
+    rows = folder.rows
+    methods = [method.name for method in folder.facts.methods]
     names = sorted(
         dict.fromkeys(rows.method.tolist()), key=lambda name: methods.index(base_method(name))
     )
     faithful = _faithful_p_values(rows, names)
+
+    # Samples of one patient, say, are alike: tests go by groups.
     n, groups = len(np.unique(rows.sample_id)), len(set(_sample_groups(rows, names[0])))
     unit = "samples" if groups == n else "groups of related samples"
     claim = "method can be told from the controls random and centre"
@@ -487,9 +491,9 @@ def faithful_statements(methods: Sequence[MethodResult], n: int) -> list[Stateme
         for method in checked
         if method.faithful
     ]
+
     if not checked:
         return []
-
     statement = state(
         "faithful",
         subjects=subjects,
@@ -499,7 +503,6 @@ def faithful_statements(methods: Sequence[MethodResult], n: int) -> list[Stateme
         supported=bool(subjects),
         family=len(checked),
     )
-
     return [statement]
 
 
@@ -571,6 +574,7 @@ def _faithful_p_values(rows: Measured, names: list[str]) -> dict[str, float]:
     inputs, corrected for the number of methods.
     """
     controls = [name for name in names if is_control(name)]
+
     p_values = {}
     for name in names:
         if is_control(name) or base_method(name) != name or not controls:
@@ -578,6 +582,7 @@ def _faithful_p_values(rows: Measured, names: list[str]) -> dict[str, float]:
         groups = _sample_groups(rows, name)
         gaps = [
             mean_difference(_gains(rows, name) - _gains(rows, control), groups)
+            # Above both controls: of the two tests the worse one counts.
             for control in controls
         ]
         if None not in gaps:

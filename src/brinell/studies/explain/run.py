@@ -133,15 +133,16 @@ def make_plan(call: Call) -> ExplainPlan:
         adversarial, model = open_adversarial(request.run, call.trust, call.models())
         call = replace(call, datasets={"data": adversarial}, objects={"model": (model,)})
     plan = ExplainPlan(**vars(work.open_plan(call, usual_samples=SAMPLES)), request=request)
+
     left_out = {"cannot be read": len(plan.selection.ids) - len(plan.ids)}
     if adversarial is not None:
         ids = adversarial.ids[: count_samples(request.samples, len(adversarial.ids), SAMPLES)]
-        plan, left_out = replace(plan, ids=ids, selection=Selection(ids=ids, method="first")), {}
+        plan = replace(plan, ids=ids, selection=Selection(ids=ids, method="first"))
+        left_out = {}
+
     methods, unfit = build_methods(request, plan.model, plan.dataset)
-    kept, truth = (
-        plan.ids,
-        None if request.truth is None else open_truth(Path(request.truth), plan.dataset),
-    )
+    kept = plan.ids
+    truth = None if request.truth is None else open_truth(Path(request.truth), plan.dataset)
     if truth is not None:
         kept = kept[truth.has_both(kept)]
         left_out |= {"whose ground truth is empty or covers everything": len(plan.ids) - len(kept)}
@@ -176,7 +177,8 @@ def build_methods(
 
     Also returns the default methods that do not fit, with the reason.
     """
-    methods, unfit = [], {}
+    methods = []
+    unfit = {}
     controls = sorted(CONTROLS) if request.steps else ()
     for text in dict.fromkeys((*(request.method or USUAL), *controls)):
         spec = plugins.parse(text)
@@ -184,7 +186,8 @@ def build_methods(
         summary = (inspect.getdoc(type(explainer)) or text).partition("\n\n")[0]
         title = " ".join(summary.split()).rstrip(".")
         facts = MethodFacts(name=text, title=title)
-        reason, module = _misfit(explainer, model, dataset), model.info.module
+        reason = _misfit(explainer, model, dataset)
+        module = model.info.module
         if not reason and isinstance(explainer, OpensModel) and module is not None:
             try:
                 explainer = explainer.attach(module, dataset.domain)
@@ -192,6 +195,7 @@ def build_methods(
                 if text in request.method:
                     raise
                 reason = str(error)
+        # What was asked for by name is refused; a default method is left out with its reason.
         if reason and text in request.method:
             raise RequestError(
                 f"method {text} cannot explain {model.name}: {reason}; leave it "
@@ -201,7 +205,6 @@ def build_methods(
             unfit[text] = reason
         else:
             methods.append(Method(explainer=explainer, facts=facts))
-
     return methods, unfit
 
 
@@ -212,11 +215,13 @@ def _misfit(explainer: Explainer, model: Model, dataset: Dataset) -> str:
             f"it explains {', '.join(sorted(explainer.domains))} inputs, and the data "
             f"contain {dataset.domain.kind}s"
         )
+
     if explainer.access > model.access:
         return (
             f"it needs {explainer.access.name.lower()}, and the model provides only "
             f"{model.access.name.lower()}"
         )
+
     if isinstance(explainer, OpensModel) and model.info.module is None:
         return "it needs the layers of a torch module, and the model wraps none"
     return ""
@@ -238,11 +243,13 @@ def pieces(plan: ExplainPlan, call: Call) -> list[Piece]:
 
 def explain_group(plan: ExplainPlan, ids: Array, file: str) -> Measured:
     """The rows of samples (n,) by each method; writes inputs, ground truth and maps."""
-    x, truth = plan.dataset.load(ids.tolist()).to(plan.device), plan.truth
+    x = plan.dataset.load(ids.tolist()).to(plan.device)
+    truth = plan.truth
     labels = np.asarray(plan.dataset.labels(), dtype=np.int64)[ids]
     predicted = plan.answer(x).argmax(1).cpu().numpy()
     explained = predicted if plan.request.explain == "prediction" else labels
     y = torch.as_tensor(explained, device=plan.device).long()
+
     batch = Batch.of(x, y)
     rng = Streams.of(plan.request.seed, torch.as_tensor(ids, device=plan.device)).fold("explain")
     shared: dict[str, Any] = {
@@ -251,16 +258,17 @@ def explain_group(plan: ExplainPlan, ids: Array, file: str) -> Measured:
         "prediction": predicted,
         "explained": explained,
     }
-
     shared["group"] = "" if truth is None else [truth.groups[sample] for sample in ids.tolist()]
+
     arrays = _keyed("input", ids, x.cpu().numpy())
     if truth is not None:
         arrays |= _keyed("truth", ids, truth.masks[ids])
-    content = []
 
+    content = []
     for method in plan.methods:
         maps, cost = compute_maps(plan, method, batch, rng.fold(method.name))
         versions = {method.name: maps}
+        # Controls show what luck gives: a blurred or an inverse one would show nothing more.
         if not method.is_control:
             versions |= {
                 method.name + BLURRED: blurred(maps, plan.dataset.domain, WIDE),
@@ -270,8 +278,8 @@ def explain_group(plan: ExplainPlan, ids: Array, file: str) -> Measured:
             measures = measure(plan, ids, version, batch) | (cost if name == method.name else {})
             content.append(rows.build(Measured, len(ids), method=name, **shared, **measures))
         arrays |= _keyed(f"map/{method.name}", ids, maps.cpu().numpy())
-    write_arrays(plan.folder / file, arrays)
 
+    write_arrays(plan.folder / file, arrays)
     return rows.concatenate(content)
 
 
@@ -280,32 +288,28 @@ def compute_maps(
 ) -> tuple[Tensor, dict[str, Array]]:
     """The maps (n, *places) of a method, and their cost by column."""
     explainer, x, domain = method.explainer, batch.x, plan.dataset.domain
-    unbounded, eps = (
-        plugins.build("distance", "linf", {}),
-        torch.full((len(x),), torch.inf, device=plan.device),
-    )
-    threat, size = Threat(distance=unbounded, eps=eps, domain=domain), plan.request.batch_size
+    # Explainers ask about any input, hidden places and all, so no budget limits them.
+    unbounded = plugins.build("distance", "linf", {})
+    eps = torch.full((len(x),), torch.inf, device=plan.device)
+    threat = Threat(distance=unbounded, eps=eps, domain=domain)
+    size = plan.request.batch_size
     ledger = open_questions(plan.model, batch, threat, access=explainer.access, batch_size=size)
     start = time.perf_counter()
     maps = explainer(ledger.oracle(), ledger.batch, ledger.threat.domain, rng).detach()
     seconds = (time.perf_counter() - start) / len(x)
+
     expected = (len(x), *places_of(ledger.threat.domain))
     if maps.shape != expected or not bool(torch.isfinite(maps).all()):
         raise ContractError(
             f"method {method.name} returned maps of shape {tuple(maps.shape)}; "
             f"they must be finite and of shape {expected}"
         )
-
-    if (
-        domain.movable is not None and domain.kind == "vector"
-    ):  # fixed columns have the lowest value of the map
+    if domain.movable is not None and domain.kind == "vector":
+        # Fixed columns have the lowest value of the map.
         lowest = maps.amin(1, keepdim=True).expand(-1, *places_of(domain)).clone()
         maps = lowest.index_copy(1, domain.movable.to(maps.device), maps)
-
-    forwards, backwards = (
-        counts.cpu().numpy() for counts in (ledger.costs.forwards, ledger.costs.backwards)
-    )
-
+    forwards = ledger.costs.forwards.cpu().numpy()
+    backwards = ledger.costs.backwards.cpu().numpy()
     return maps, {"forwards": forwards, "backwards": backwards, "seconds": np.full(len(x), seconds)}
 
 
@@ -313,7 +317,8 @@ def measure(plan: ExplainPlan, ids: Array, maps: Tensor, batch: Batch) -> dict[s
     """The measures of maps (n, *places) that request and ground truth allow; masked for constant
     maps.
     """
-    values, measures = maps.cpu().numpy(), dict[str, Any]()
+    values = maps.cpu().numpy()
+    measures: dict[str, Any] = {}
     blank = np.array([saliency_map.max() == saliency_map.min() for saliency_map in values])
     if plan.truth is not None:
         pairs = list(zip(values, plan.truth.masks[ids], strict=True))
@@ -330,6 +335,7 @@ def measure(plan: ExplainPlan, ids: Array, maps: Tensor, batch: Batch) -> dict[s
         measures["deletion"] = [saliency.area_under(curve) for curve in deletion]
         measures["insertion"] = [saliency.area_under(curve) for curve in insertion]
 
+    # A constant map ranks no place, so none of its figures means anything.
     return {"blank": blank} | {
         name: np.ma.MaskedArray(column, mask=blank) for name, column in measures.items()
     }

@@ -59,5 +59,4 @@ def open_truth(path: Path, dataset: Dataset) -> GroundTruth:
             f"masks in {path} contain {extra[0]}: write 1 for the object, 0 for "
             "background, 255 for ignored places"
         )
-
     return GroundTruth(masks=masks.astype(np.uint8), groups=list(map(str, groups)))

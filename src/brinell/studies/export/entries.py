@@ -64,7 +64,6 @@ def hub_entry(result: ModelResult, manifest: Mapping[str, Any]) -> tuple[str, st
     ]
     if result.caveat:
         missing.append(f"the entries do not say: {result.caveat}")
-
     return (
         f".eval_results/{result.name.replace('/', '-')}.yaml",
         "\n".join(lines) + "\n",
@@ -94,12 +93,7 @@ def robustbench_entry(
             f"{result.criterion}: audit without {option('targeted')}"
         )
 
-    name = str(manifest["data"]["name"])
-    plain = name.lower().replace("-", "").replace("_", "")
-    data = next(
-        (dataset for dataset in sorted(TESTED, key=len, reverse=True) if plain.startswith(dataset)),
-        name,
-    )
+    data = _test_set(str(manifest["data"]["name"]))
     facts: Mapping[str, Any] = next(
         model for model in manifest["models"] if model["name"] == result.name
     )
@@ -108,7 +102,8 @@ def robustbench_entry(
         and result.complete
     )
     failed = [check.code for check in result.checks if check.passed is False]
-    figure, missing = _percent(result.robust_accuracy[-1]), []
+    figure = _percent(result.robust_accuracy[-1])
+    missing = []
     fields = {
         **dict.fromkeys(PAPER),
         "number_forward_passes": max(int(stage.get("eot", 1)) for stage in manifest["stages"]),
@@ -127,7 +122,6 @@ def robustbench_entry(
             "autoattack_acc is left out, since the attacks are not AutoAttack's: "
             "audit with --attack standard"
         )
-
     if data not in TESTED:
         missing.append(f"{data} is none of RobustBench's data sets, {', '.join(TESTED)}")
     elif result.n != TESTED[data]:
@@ -141,8 +135,15 @@ def robustbench_entry(
     if failed:
         missing.append(f"unreliable is true, since checks failed: {', '.join(failed)}")
     path = f"{data}/{THREATS[result.distance]}/{result.name.replace('/', '-')}.json"
-
     return path, json.dumps(fields, indent=2, ensure_ascii=False) + "\n", tuple(missing)
+
+
+def _test_set(name: str) -> str:
+    """The data set of RobustBench whose name data begin with; their own name without one."""
+    plain = name.lower().replace("-", "").replace("_", "")
+    # The longest first: cifar100 begins like cifar10.
+    longest_first = sorted(TESTED, key=len, reverse=True)
+    return next((dataset for dataset in longest_first if plain.startswith(dataset)), name)
 
 
 def _percent(rate: Rate) -> str | None:

@@ -31,6 +31,7 @@ def files_of(
     """The files for the repositories of the models of a run, by path, and notes."""
     files: dict[str, str] = {}
     notes: list[str] = []
+
     for model in result.models:
         path, text, missing = hub_entry(model, manifest)
         field = field_of(model, manifest)
@@ -39,6 +40,7 @@ def files_of(
             json.dumps(field.payload(), indent=1, ensure_ascii=False) + "\n"
         )
         notes += missing
+
     files[SECTION] = markdown(register.open_folder(folder).report())
     return files, list(dict.fromkeys(notes))
 

@@ -89,7 +89,6 @@ def load(path: Path) -> GenerativeModel:
         raise RequestError(
             f"there is no generator {str(path)!r}: brinell train generator --out {path} makes one"
         )
-
     try:
         texts, arrays, content = stored.read(path, 1 << 30)
         fields = json.loads(texts["brinell.generator"])
@@ -98,23 +97,20 @@ def load(path: Path) -> GenerativeModel:
         raise RequestError(
             f"{path} is no generator: name a file that brinell train generator wrote"
         ) from None
-
     if version != FORMAT:
         raise RequestError(
             f"{path} was written by another version of brinell: train it anew "
             "with brinell train generator"
         )
-
     try:
         if problem := fault(fields, Header):
             raise ValueError(problem)
-        header, tensors = (
-            Header.model_validate(fields),
-            {name: torch.from_numpy(array) for name, array in arrays.items()},
-        )
+        header = Header.model_validate(fields)
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         if not all(bool(torch.isfinite(values).all()) for values in tensors.values()):
             raise ValueError("it holds NaN or infinity")
-        domain, classes = Domain.from_json(header.domain.model_dump()), len(header.classes)
+        domain = Domain.from_json(header.domain.model_dump())
+        classes = len(header.classes)
         if problem := fits(domain):
             raise ValueError(problem)
         with torch.device("meta"):  # no more is allocated than the file holds
@@ -124,6 +120,7 @@ def load(path: Path) -> GenerativeModel:
                 header=header,
                 digest=hashlib.blake2b(content, digest_size=16).hexdigest(),
             )
+
         state = {
             name: value.float() if value.is_floating_point() else value
             for name, value in tensors.items()
@@ -134,5 +131,4 @@ def load(path: Path) -> GenerativeModel:
             f"{path} is damaged ({one_line(error, 200)}): train it anew with "
             "brinell train generator"
         ) from None
-
     return model

@@ -83,6 +83,7 @@ class Critic(nn.Module):
         self.name = nn.Linear(features, classes)
         self.real = nn.Linear(features, 1)
 
+        # Spectral norms bound these layers; the one that names classes may be as steep as it needs.
         self.bounded: tuple[nn.Linear | nn.Conv2d, ...] = (
             self.see1,
             self.see2,

@@ -48,13 +48,14 @@ FEWEST = 20  # samples that each class must have
 
 def carry_out(call: Call) -> GeneratorResult:
     """Train the generator that a call asks for, and write its file."""
-    out, request = call.file(), call.request
+    out = call.file()
+    request = call.request
     check_safetensors_name(out, "a generator")
     plan: Plan = open_plan(call, usual_samples=ALL, usual_method="first")
     dataset, labels = plan.dataset, plan.labels
+
     if problem := fits(dataset.domain):
         raise RequestError(f"no generator can be trained on {dataset.name}: {problem}")
-
     counts = np.bincount(labels, minlength=len(dataset.classes))
     if counts.min() < FEWEST:
         raise RequestError(
@@ -62,8 +63,8 @@ def carry_out(call: Call) -> GeneratorResult:
             f"has {counts.min()} samples, too few to draw it "
             f"from: give {FEWEST} or more of each"
         )
-
-    x, y = dataset.load(plan.ids.tolist()).to(plan.device), torch.from_numpy(labels).to(plan.device)
+    x = dataset.load(plan.ids.tolist()).to(plan.device)
+    y = torch.from_numpy(labels).to(plan.device)
     if bool((x == x[:1]).all()):
         raise RequestError(
             f"all {len(x)} inputs of {dataset.name} are equal: there is nothing to learn from them"
@@ -72,6 +73,7 @@ def carry_out(call: Call) -> GeneratorResult:
     generator, classifier, steps = train(
         x, y, dataset.domain, len(counts), request, call.progress.note
     )
+
     header = Header(
         domain=DomainFacts.model_validate(dataset.domain.to_json(), strict=False),
         classes=list(dataset.classes),
@@ -81,7 +83,6 @@ def carry_out(call: Call) -> GeneratorResult:
         data_digest=dataset.digest(),
     )
     GenerativeModel(generator=generator, classifier=classifier, header=header).save(out)
-
     return GeneratorResult(
         generator=str(out),
         data=request.data,
@@ -108,6 +109,7 @@ def train(
         torch.manual_seed(request.seed)  # noqa: TID251  the layers of torch draw their first weights from it alone
         generator = Generator(domain, classes, latent=LATENT, width=width)
         critic = Critic(domain, classes, width=width)
+
     rng = torch.Generator().manual_seed(request.seed)
     training = _Training(generator.to(x.device), critic.to(x.device), x, y, rng)
     steps = training.run(request, note)
@@ -125,9 +127,12 @@ class _Training:
 
     def run(self, request: TrainGeneratorRequest, note: Callable[[str], None]) -> int:
         """Train until steps or seconds are spent; the number of steps."""
-        start, step, share = time.perf_counter(), 0, 0.0
+        start = time.perf_counter()
+        step, share = 0, 0.0
+        # The power iteration needs some steps before its bounds mean anything.
         for _ in range(20):
             self.critic.bound()
+
         while share < 1:
             step += 1
             seconds = time.perf_counter() - start
@@ -139,6 +144,7 @@ class _Training:
             for optimizer, rate in ((self.draws, RATE / 2), (self.judges, RATE)):
                 # Constant for half of the training, then down to 2 % linearly.
                 optimizer.param_groups[0]["lr"] = rate * min(1.0, 2 * (1 - min(1.0, share)) + 0.02)
+
             hinge = self._judge()
             self._draw()
             self._follow(step)
@@ -152,7 +158,6 @@ class _Training:
                     f"{float(hinge):.2f} (2 where it cannot tell drawn from real)"
                 )
         self._recount()
-
         return step
 
     def _rows(self) -> Tensor:
@@ -164,11 +169,14 @@ class _Training:
     def _judge(self) -> Tensor:
         """One step of the critic; returns its hinge loss."""
         rows = self._rows()
-        x, y = self.x[rows], self.y[rows]
+        x = self.x[rows]
+        y = self.y[rows]
         with torch.no_grad():
             fake_inputs = self.generator(self._latents(y), y)
         score, logits = self.critic.judge(torch.cat([x, fake_inputs]))
-        real, fake = score[: len(x)], score[len(x) :]
+        real = score[: len(x)]
+        fake = score[len(x) :]
+
         hinge = F.relu(1 - real).mean() + F.relu(1 + fake).mean()
         loss = hinge + F.cross_entropy(logits[: len(x)], y)
         self.judges.zero_grad()

@@ -226,18 +226,15 @@ class HardenResult(FolderResult):
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
-        (model,), facts, train, texts = (
-            self.names,
-            self.facts,
-            self.facts.train,
-            self.after.eps_text,
-        )
-
+        (model,) = self.names
+        facts = self.facts
+        train, texts = facts.train, self.after.eps_text
         training = self.training
         passes = (
             f"{whole(training.forwards)} forward and {whole(training.backwards)} "
             "backward evaluations of single inputs"
         )
+        # The clean accuracy is one of the tests; budget 0 would repeat it.
         compared = [self.comparison.clean, *self.comparison.robust]
         pairs = [
             (text, jointly(pair, len(compared)))
@@ -413,7 +410,8 @@ def _values(pair: PairedRate) -> tuple[Percent, Percent, Points]:
 
 
 def _training(checks: Checks) -> Curve:
-    steps, samples = list(map(float, checks.step.tolist())), checks.samples.tolist()
+    steps = list(map(float, checks.step.tolist()))
+    samples = checks.samples.tolist()
     return Curve(
         title="Accuracy on validation samples over the training †",
         series=[
@@ -433,10 +431,12 @@ def _training(checks: Checks) -> Curve:
 def summarise(folder: Folder[Checks]) -> HardenResult:
     """Figures of a folder from its rows and its audits."""
     checks = folder.rows
-    before, after = (side(folder.path / name, None) for name in (BEFORE, AFTER))
+    before = side(folder.path / BEFORE, None)
+    after = side(folder.path / AFTER, None)
     last = {
         name: getattr(checks, name)[-1] for name in ("recipe", "seconds", "forwards", "backwards")
     }
+
     comparison = compare(after, before)
     hardened = summarise_model(after.manifest, after.records, after.run, after.model)
     eps = _trained_pair(comparison, folder.facts).eps

@@ -29,7 +29,7 @@ from brinell.datasets._duplicates import find_duplicates
 from brinell.datasets.bench import manifest_of
 from brinell.engine import provenance
 from brinell.engine.class_counts import check_classes
-from brinell.engine.eps_grid import check_budgets, parse_eps
+from brinell.engine.eps_grid import Budgets, check_budgets, parse_eps
 from brinell.engine.plan import make_plan as plan_audit
 from brinell.engine.plan import open_distance, split_class_names, usual_eps
 from brinell.engine.progress import Progress
@@ -119,33 +119,17 @@ class HardenPlan(Plan):
 def make_plan(call: Call) -> HardenPlan:
     """Resolve a request and check every part before training."""
     request: HardenRequest = call.request
-    recipe, distance = Recipe.of(request.recipe), open_distance(request.norm)
+    recipe = Recipe.of(request.recipe)
+    distance = open_distance(request.norm)
     dataset = call.dataset() or open_data(request.data)
     spec = request.train or (train_split(request.data) if call.dataset("train") is None else "")
     train = call.dataset("train") or open_data(spec)
     check_data(train, dataset)
     recipe = recipe.fit(train.domain, distance)
-    if call.on is not None:
-        raise RequestError(f"a training runs in one process: leave {option('on')} out")
-    if "&" in str(call.out):
-        raise RequestError(
-            f"{option('out')} {call.out} contains &, which separates the options "
-            "of a model spec: rename it"
-        )
-    if request.augment != "none" and train.domain.kind != "image":
-        raise RequestError(
-            f"{option('augment')} {request.augment} needs images, but the data is "
-            f"of kind {train.domain.kind}: leave it out"
-        )
+    _check_options(request, call, train)
+    eps = _training_budget(request, dataset, distance)
 
-    eps = parse_eps(request.eps or usual_eps(dataset.domain, distance.name).split(":")[1])
-    if len(eps.values) != 1 or not eps.values[0] > 0:
-        raise RequestError(
-            f"eps {request.eps!r} is not a single budget above 0: give the "
-            "training budget, such as 8/255"
-        )
-
-    check_budgets(eps, distance, dataset.domain)
+    # The audits measure the training budget too, whatever budgets were asked for.
     budgets = request.budgets or f"0:{eps.texts[0]}:5"
     if eps.values[0] not in parse_eps(budgets).values:
         budgets = f"{budgets},{eps.texts[0]}"
@@ -162,6 +146,7 @@ def make_plan(call: Call) -> HardenPlan:
 
     with seeded(request.seed):
         opened: Plan = work.open_plan(replace(call, request=audit, datasets={"data": dataset}))
+
     (subject,) = opened.models.values()
     _check_network(subject)
     labels = np.asarray(train.labels(), dtype=np.int64)
@@ -173,6 +158,7 @@ def make_plan(call: Call) -> HardenPlan:
         for index, spec in recipe.specs().items()
     }
     weights = re.sub(r"[^\w.+-]", "_", subject.name) + "-hardened.safetensors"
+
     train_facts = provenance.data_facts(
         spec or f"{IN_MEMORY}:{train.name}", train, train.digest(), len(train), "all"
     )
@@ -188,7 +174,6 @@ def make_plan(call: Call) -> HardenPlan:
         else None,
     )
     identity = {"examples": {index: stored.dataset.digest() for index, stored in examples.items()}}
-
     return HardenPlan(
         **vars(opened) | {"facts": facts, "identity": identity},
         train=train,
@@ -201,6 +186,34 @@ def make_plan(call: Call) -> HardenPlan:
         validation_positions=validation_positions,
         subject=subject,
     )
+
+
+def _check_options(request: HardenRequest, call: Call, train: Dataset) -> None:
+    """Refuse options that a training does not take."""
+    if call.on is not None:
+        raise RequestError(f"a training runs in one process: leave {option('on')} out")
+    if "&" in str(call.out):
+        raise RequestError(
+            f"{option('out')} {call.out} contains &, which separates the options "
+            "of a model spec: rename it"
+        )
+    if request.augment != "none" and train.domain.kind != "image":
+        raise RequestError(
+            f"{option('augment')} {request.augment} needs images, but the data is "
+            f"of kind {train.domain.kind}: leave it out"
+        )
+
+
+def _training_budget(request: HardenRequest, dataset: Dataset, distance: Distance) -> Budgets:
+    """The budget that is trained for; by default the end of the usual range."""
+    eps = parse_eps(request.eps or usual_eps(dataset.domain, distance.name).split(":")[1])
+    if len(eps.values) != 1 or not eps.values[0] > 0:
+        raise RequestError(
+            f"eps {request.eps!r} is not a single budget above 0: give the "
+            "training budget, such as 8/255"
+        )
+    check_budgets(eps, distance, dataset.domain)
+    return eps
 
 
 def _check_network(model: Model) -> None:
@@ -286,8 +299,8 @@ def open_examples(
             "recipe benchmark-set needs a path: write benchmark-set(path=FOLDER) "
             "with a folder of brinell benchmark"
         )
-
-    examples, clean = open_data(spec), open_data(f"{name}:{path}?level=clean")
+    examples = open_data(spec)
+    clean = open_data(f"{name}:{path}?level=clean")
     for dataset in (examples, clean):
         work.check_alike(dataset, train)
         _check_disjoint(dataset, test)
@@ -300,6 +313,7 @@ def open_examples(
         [index for index, sample in enumerate(examples.info.names) if sample not in validating],
         dtype=np.int64,
     )
+
     if not len(kept):
         raise RequestError(
             f"every input of {path} derives from a validation sample: give a larger benchmark set"
@@ -309,7 +323,6 @@ def open_examples(
         str(manifest_of(Path(path)).get("request", {}).get("distortions", ""))
     )
     names = tuple(plugins.head(distortion.strip()) for distortion in distortions)
-
     return StoredExamples(dataset=examples, rows=kept, distortions=names)
 
 
@@ -339,6 +352,7 @@ def with_weights(spec: str, file: Path, info: ModelInfo) -> str | None:
     stated = own_order(info.class_names, info.class_order) if info.class_order else stated
     if stated and not option_text(stated):
         return None
+
     fields = getattr(plugins.load("model", plugins.parse(spec).name), "__dataclass_fields__", {})
     if "weights" not in fields:
         return None
@@ -379,11 +393,14 @@ def repeat(call: Call, folder: Path) -> None:
 
 
 def _audit(plan: HardenPlan, call: Call, name: str) -> None:
-    folder, spec, specs = plan.folder / name, spec_in(plan.folder, plan.facts), plan.audit.model
+    folder = plan.folder / name
+    spec = spec_in(plan.folder, plan.facts)
+    specs = plan.audit.model
     models: tuple[Model, ...] = (plan.subject,) if call.models() else ()
     if name == AFTER:
         models = () if spec else (plan.copied(plan.folder / plan.facts.weights),)
         specs = (spec,) if spec else specs
+    # A spec in the manifest would claim that the audit can be repeated by it.
     if models and call.models():
         specs = (f"{IN_MEMORY}:{models[0].name}",)
 
@@ -399,7 +416,8 @@ def _audit(plan: HardenPlan, call: Call, name: str) -> None:
 
 def _train(plan: HardenPlan, progress: Progress) -> Checks:
     """Train a copy of the model, or resume the training, and write the weights."""
-    request, device, model = plan.request, plan.device, plan.copied()
+    request, device = plan.request, plan.device
+    model = plan.copied()
     seconds = None if request.minutes is None else 60 * request.minutes
     with model.info.session(device):
         own = Samples.of(plan.train, plan.train_positions, device)
@@ -416,6 +434,7 @@ def _train(plan: HardenPlan, progress: Progress) -> Checks:
             index: Samples.of(examples.dataset, examples.rows, device)
             for index, examples in plan.examples.items()
         }
+
         loop = Loop(
             TrainedNetwork.of(model),
             own,
@@ -430,7 +449,8 @@ def _train(plan: HardenPlan, progress: Progress) -> Checks:
         )
         if loop.resume():
             progress.note(f"resuming the training from step {loop.state.step}")
-        stage, passes = f"training by {plan.recipe.text}", loop.passes_left()
+        stage = f"training by {plan.recipe.text}"
+        passes = loop.passes_left()
         progress.stage(f"{plan.subject.name}-hardened", stage, len(own), passes)
         if passes:
             progress.note(f"{stage} takes {passes:,} passes")
@@ -444,14 +464,13 @@ def _train(plan: HardenPlan, progress: Progress) -> Checks:
         "norm": request.norm,
         "steps": state.step,
     }
-
     write(plan.folder / plan.facts.weights, weights, about)
+
     columns: dict[str, Any] = {name: [check[name] for check in curve] for name in curve[0]}
     columns["loss"] = np.ma.masked_invalid(
         [np.nan if loss is None else loss for loss in columns["loss"]]
     )
     columns["events"] = ["\n".join(events) for events in columns["events"]]
-
     return rows.build(Checks, len(curve), **columns)
 
 
@@ -498,6 +517,8 @@ def _change(plan: HardenPlan) -> None:
                 f"clean_{name}": is_correct(TrainedNetwork.of(model), x, y).cpu().numpy()
                 for name, model in models.items()
             }
+            # The answers to the clean inputs stand in each row: rates are of what was right without
+            # a change.
             for title, (seen, change) in changes.items():
                 columns = {"change": title, "seen": seen, "sample_id": ids} | clean
                 for name, model in models.items():
@@ -517,12 +538,14 @@ def _changes(plan: HardenPlan) -> dict[str, tuple[bool, Change]]:
         for defence in plan.recipe.parts
         for distortion in getattr(defence, "distortions", ())
     }
+
     for name, distortion in fitting_distortions(domain).items():
         changes[name] = (
             type(distortion) in trained_types or name in learned,
             partial(of.distort, name=name, distortion=distortion, severity=SEVERITY),
         )
-    other, radius = OTHER_NORM[norm], other_eps(norm, eps, domain)
+    other = OTHER_NORM[norm]
+    radius = other_eps(norm, eps, domain)
     texts = {norm: plan.facts.eps_text, other: f"{radius:.3g}"}
     budgets = {norm: eps, other: radius}
     # Of the defences with a budget RLAB alone asks for scores, and learns no gradient's steps.

@@ -56,6 +56,7 @@ class MetricResult(ReportedResult):
         """The lines of the terminal."""
         auc = self.auc
         interval = "no interval" if auc["low"] is None else f"{auc['low']:.4f} to {auc['high']:.4f}"
+
         return Report(
             verb="train metric",
             title="Learned distance",

@@ -63,6 +63,8 @@ def votes(points: Tensor, reference: Tensor, reference_labels: Array, k: int) ->
     # A millionth for each place decides ties and nothing else.
     weight = 1 + 1e-6 * torch.arange(k, 0, -1, dtype=torch.float64)
     predictions = []
+
+    # Not all at once: the distances of every pair would not fit the memory.
     for part in torch.split(points, 512):
         nearest_labels = labels[torch.cdist(part, reference).topk(k, largest=False).indices]
         tally = torch.zeros(len(part), int(labels.max()) + 1, dtype=torch.float64)
@@ -84,13 +86,15 @@ MOST_BYTES, CLASSES_PER_BATCH, REPORTS = 10**6, 16, 10
 
 def carry_out(call: Call) -> MetricResult:
     """Train the distance that a call asks for, write its file, and measure it."""
-    request, out = call.request, call.file()
+    request = call.request
+    out = call.file()
     check_safetensors_name(out, "an embedding")
     tools = _tools()
     dataset = call.dataset() or open_data(request.data)
     x, y, held_x, held_y = _split(request, dataset, call.dataset("test"))
     notes = _look(y, held_y)
-    mean, spread = float(x.mean()), float(x.std())
+    mean = float(x.mean())
+    spread = float(x.std())
     if not spread > 0 or not np.isfinite(spread):
         raise RequestError(
             f"data {dataset.name} holds one value only, or NaN: there is nothing "
@@ -105,11 +109,12 @@ def carry_out(call: Call) -> MetricResult:
             f"inputs of shape {dataset.domain.shape} make a network of "
             f"{parameters} weights: shrink them first"
         )
-
     initial(network, torch.Generator().manual_seed(request.seed))
+
     start = time.process_time()
     triplets = _train(network, x, y, request, tools, call.progress.note)
     seconds = time.process_time() - start
+
     header = {
         "format": FORMAT,
         "kind": "embedding",
@@ -119,14 +124,14 @@ def carry_out(call: Call) -> MetricResult:
         "about": request.model_dump()
         | {"digest": dataset.digest(), "trained_on": len(x), "triplets": triplets},
     }
-
     content = save(
         {name: value.contiguous() for name, value in network.state_dict().items()},
         {"brinell": json.dumps(header)},
     )
     write_atomically(out, lambda temporary: temporary.write_bytes(content))
-    trained = Embedding(path=str(out))
 
+    # Judged by the file that was written, so that what is said holds of it.
+    trained = Embedding(path=str(out))
     return _judge(
         trained,
         (x, y, held_x, held_y),
@@ -184,6 +189,7 @@ def _look(y: Array, held_labels: Array) -> tuple[str, ...]:
             "a triplet takes two samples of one class and one of another: these "
             "data have none to learn from"
         )
+    # Without pairs of both kinds there is no area under a curve.
     if len(np.unique(held_labels)) < 2 or len(np.unique(held_labels)) == len(held_labels):
         raise RequestError(
             "the held-out samples make no pair within a class, or none between "
@@ -198,7 +204,6 @@ def _look(y: Array, held_labels: Array) -> tuple[str, ...]:
         )
     if new := sorted(set(held_labels.tolist()) - set(classes.tolist())):
         notes.append(f"held-out classes that were not learnt: {', '.join(map(str, new[:6]))}")
-
     return tuple(notes)
 
 
@@ -237,10 +242,10 @@ def _train(
     labels = torch.from_numpy(y)
     optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=0.01)
     total = 0
-
     with torch.enable_grad():
         for step, rows in enumerate(_batches(y, request), 1):
             part = step / request.steps
+            # Up for a fifth of the training, then down to nearly nothing.
             optimizer.param_groups[0]["lr"] = RATE * min(5 * part, 1.25 * (1 - part) + 0.01)
             points = network(x[rows]).flatten(1)
             triplets = miner(points.detach(), labels[rows])
@@ -258,7 +263,6 @@ def _train(
             f"by {option('samples')}"
         )
     network.requires_grad_(False)
-
     return total
 
 
@@ -268,9 +272,9 @@ def _scale(network: nn.Module, x: Tensor, seed: int) -> float:
     with torch.no_grad():
         inputs = x[order]
         points = torch.cat([network(part).flatten(1) for part in torch.split(inputs, 256)])
-    input_distance, embedded_distance = (
-        (values[1:] - values[:-1]).flatten(1).norm(dim=1) for values in (inputs, points)
-    )
+    input_distance = (inputs[1:] - inputs[:-1]).flatten(1).norm(dim=1)
+    embedded_distance = (points[1:] - points[:-1]).flatten(1).norm(dim=1)
+    # Two inputs that the network sends to one point have no ratio.
     separable = embedded_distance > 1e-6
     if not separable.any():
         raise RequestError(
@@ -292,6 +296,7 @@ def _judge(
         "pixels": (x.flatten(1), held_x.flatten(1)),
         "embedding": (trained.embed(x), trained.embed(held_x)),
     }
+    # Pairs grow with the square of the samples, so that some of them must do.
     subset = np.sort(np.random.default_rng(seed).permutation(len(held_y))[:AUC_SAMPLES])
     labels = held_y[subset]
     if len(np.unique(labels)) in (1, len(subset)):

@@ -128,6 +128,7 @@ def _choice(name: str, scores: Array, inputs: Array) -> MethodChoice:
     low, high = None, None
     if estimate is not None and estimate.interval is not None:
         low, high = np.clip(np.add(estimate.interval, 0.5), 0, 1).tolist()
+
     return MethodChoice(
         name=name,
         n=len(scores),
@@ -152,13 +153,12 @@ def choice_sentences(choices: Sequence[MethodChoice]) -> Iterator[str]:
         f"People choose the map of {best.name} most often: in {percent(best.value)} of "
         f"{counted(best.n, 'comparison')} with another method."
     )
-    texts = []
 
+    texts = []
     for verdict in ("more", "less"):
         names = [choice.name for choice in measured if choice.verdict == verdict]
         if names:
             texts.append(f"{verdict} often than not: {listed(names, len(names))}")
-
     yield (
         f"Shown to be chosen {'; '.join(texts)}."
         if texts
@@ -175,8 +175,8 @@ def choice_tables(choices: Sequence[MethodChoice], facts: ReviewFacts) -> Iterat
     measures = [
         key for key in MEASURES if any(key in figures for figures in facts.methods.values())
     ]
-    rows: list[list[Cell]] = []
 
+    rows: list[list[Cell]] = []
     for choice in sorted(choices, key=lambda choice: -(choice.value or 0.0)):
         figures = facts.methods[choice.name]
         rows.append(
@@ -232,6 +232,7 @@ def _agreement_table(
             for choice in choices
             if choice.value is not None and key in facts.methods[choice.name]
         ]
+        # Less is better in some measures, which the sign of the correlation shows.
         figure = correlate_ranks([pair[0] for pair in pairs], [pair[1] for pair in pairs])
         rows.append([MEASURES[key], figure.n, Interval(figure.value, figure.low, figure.high)])
 

@@ -97,6 +97,7 @@ def _draw(
             strict=True,
         )
     )
+
     pairs = [*itertools.combinations(methods, 2)]
     # A step without a common factor leads to every sample, and a round goes on where one ended.
     step = next(k for k in itertools.count(len(pairs)) if math.gcd(k, len(samples)) == 1)

@@ -74,7 +74,8 @@ def fit(sizes: Sequence[float] | Array, noticed: Sequence[bool] | Array) -> Thre
     Raises:
         ValueError: lengths that differ, a size that is negative or not finite.
     """
-    x, yes = np.asarray(sizes, np.float64), np.asarray(noticed, bool)
+    x = np.asarray(sizes, np.float64)
+    yes = np.asarray(noticed, bool)
     if x.shape != yes.shape or not (np.isfinite(x) & (x >= 0)).all():
         raise ValueError(
             f"{x.shape} sizes for {yes.shape} answers: they must be as many, "
@@ -84,28 +85,29 @@ def fit(sizes: Sequence[float] | Array, noticed: Sequence[bool] | Array) -> Thre
     changed = x > 0
     if not changed.any():
         return None
-
-    first, last = np.log(x[changed].min()), np.log(x[changed].max())
+    first = np.log(x[changed].min())
+    last = np.log(x[changed].max())
     thresholds = np.linspace(first - np.log(RANGE_FACTOR), last + np.log(RANGE_FACTOR), POINTS)
     threshold, width, alarm, lapse = np.ix_(thresholds, WIDTHS, FALSE_ALARMS, LAPSES)
+
     # The prior is flat in log x. Careful people are likelier than careless ones: a third of the
     # weight at a false-alarm rate of 0.3 and a lapse rate of 0.05.
     log = -alarm / 0.27 - lapse / 0.045
-
     for size in np.unique(x):
         visible = expit((np.log(size) - threshold) / width) if size else 0.0
         share = alarm + (1 - alarm - lapse) * visible
         answers = yes[x == size]
         log = log + xlogy(answers.sum(), share) + xlog1py((~answers).sum(), -share)
 
+    # The other parameters are integrated out; the density of the threshold is linear between the
+    # points of its grid.
     density = np.exp(log - log.max()).sum((1, 2, 3))
-    area = np.concatenate(
-        [[0.0], np.cumsum((density[1:] + density[:-1]) / 2)]
-    )  # linear between the points of the grid
+    area = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
     low, median, high = np.interp(
         np.array([0.025, 0.5, 0.975]) * area[-1], area, thresholds
     ).tolist()
 
+    # Beyond the sizes that were shown an end is a guess of the prior.
     return Threshold(
         n=int(changed.sum()),
         noticed=int(yes[changed].sum()),

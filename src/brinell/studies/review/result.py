@@ -127,7 +127,8 @@ class ReviewResult(FolderResult):
         """Add the answers in a saved file, and write the pages; a later answer of a person to a
         pair replaces an earlier one.
         """
-        digest, path = self.manifest["files"][PAIRS], Path(self.folder) / ANSWERS
+        digest = self.manifest["files"][PAIRS]
+        path = Path(self.folder) / ANSWERS
         files = [path, file] if path.exists() else [file]
         answers = [
             answer
@@ -142,7 +143,6 @@ class ReviewResult(FolderResult):
         write_text(path, content.model_dump_json())
         result: ReviewResult = STUDY.open(Path(self.folder))
         result.write()
-
         return result
 
     def write(self) -> Path:
@@ -153,12 +153,12 @@ class ReviewResult(FolderResult):
         """
         trials = parquet.load_rows(Trials, Path(self.folder) / "rows.parquet")
         arrays = read_arrays(Path(self.folder) / PAIRS)
+
         pairs = (
             self._pairs_of_maps(trials, arrays)
             if self.of_maps
             else self._pairs_of_changes(trials, arrays)
         )
-
         digest = self.manifest["files"][PAIRS]
         text = html.render(
             Path(__file__).parent / JUDGE,
@@ -168,7 +168,6 @@ class ReviewResult(FolderResult):
             maps=self.of_maps,
         )
         write_text(Path(self.folder) / JUDGE, text)
-
         return super().write()
 
     def _pairs_of_changes(
@@ -192,8 +191,10 @@ class ReviewResult(FolderResult):
 
     def _pairs_of_maps(self, trials: Trials, arrays: Mapping[str, Array]) -> list[dict[str, Any]]:
         """The input, two maps of it, and the class that they explain."""
-        data, pairs = self.manifest["data"], list[dict[str, Any]]()
+        data = self.manifest["data"]
+        pairs: list[dict[str, Any]] = []
         shared = (None, data["domain"], data.get("sampling"))
+
         for trial, sample in enumerate(trials.sample_id.tolist()):
             methods = trials.left_method[trial], trials.right_method[trial]
             name = class_name(self.classes, int(trials.label[trial]))
@@ -204,6 +205,7 @@ class ReviewResult(FolderResult):
                 count = min(max(1, round(AREA * values.size)), int((values > values.min()).sum()))
                 pictures.append(str(draw_overlay(x, values, count, *shared, "map")))
             pairs.append({"pictures": pictures, "class": name})
+
         return pairs
 
     def report(self) -> Report:
@@ -215,6 +217,7 @@ class ReviewResult(FolderResult):
         )
         steps = () if self.answers else (judge,)
         links = (Link("Judge the pairs", JUDGE),)
+
         if self.of_maps:
             return Report(
                 verb="review",
@@ -257,12 +260,12 @@ class ReviewResult(FolderResult):
             f"{alarms.k} of {counted(alarms.n, 'equal pair')} "
             f"{'was' if alarms.n == 1 else 'were'} judged to differ; "
         )
-
         return [answer, f"{corrected}the thresholds are corrected for these false alarms."]
 
     def _blocks(self, overall: Threshold) -> list[Curve | Table]:
         sizes = [group for group in self.by_size if group.eps > 0]
         groups = [("all classes", overall), *((entry.name, entry) for entry in self.per_class)]
+
         return [
             Curve(
                 title="Share of pairs judged to differ",
@@ -314,7 +317,6 @@ def load_answers(
         content = bounded.json_of(file)
     except (OSError, RequestError) as error:
         raise RequestError(f"{file} is no file of answers: {one_line(error)}") from None
-
     if reason := fault(content, form):
         raise RequestError(f"{file} is no file of answers: {reason}")
     if content["review"] != digest:
@@ -329,23 +331,25 @@ def load_answers(
         for answer in answers
     ):
         raise RequestError(f"{file} answers a pair or names a class that the review does not have")
-
     return answers
 
 
 def summarise(folder: Folder[Trials]) -> ReviewResult:
     """The figures of a review."""
-    trials, names, path = folder.rows, folder.head()["classes"], folder.path / ANSWERS
+    trials = folder.rows
+    names = folder.head()["classes"]
+    path = folder.path / ANSWERS
     digest = folder.manifest["files"].get(PAIRS, "")
     of_maps = folder.request.maps is not None
     answers = []
     if path.exists():
         answers = load_answers(path, digest, len(trials), len(names), of_maps=of_maps)
+
     trial_numbers = np.array([answer.trial for answer in answers], int)
     if of_maps:
         return _summarise_maps(folder, trial_numbers, answers)
-
-    size, label = trials.eps[trial_numbers], trials.label[trial_numbers]
+    size = trials.eps[trial_numbers]
+    label = trials.label[trial_numbers]
     differs = np.array([answer.differs for answer in answers], bool)
     classes = np.array([-1 if answer.named is None else answer.named for answer in answers], int)
 
@@ -379,6 +383,7 @@ def _summarise_maps(
     trials = folder.rows
     pairs = np.stack([trials.left_method, trials.right_method], axis=1)[numbers]
     preferences = [answer.preference for answer in answers]
+
     return ReviewResult(
         **folder.head(),
         reviewers=sorted({answer.reviewer for answer in answers}),
@@ -403,6 +408,7 @@ def _size_groups(size: Array, right: Array, differs: Array) -> list[SizeGroup]:
         if first is None or (size[index] > 0) != (first > 0) or size[index] > 1.15 * first:
             groups.append([])
         groups[-1].append(index)
+
     return [
         SizeGroup(
             eps=float(size[group].mean()), right=share(right[group]), noticed=share(differs[group])

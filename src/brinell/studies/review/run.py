@@ -156,6 +156,7 @@ def _make_pairs(
     ids = np.array([groups[g][t % len(groups[g])] for t, g in zip(turn, group, strict=True)])
     eps = budgets[(turn + rng.integers(len(budgets))) % len(budgets)]
     eps[request.trials - unchanged_count :] = 0
+
     x = plan.dataset.load(ids.tolist())
     others = x[[rng.choice(np.flatnonzero(group != g)) for g in group]]
     direction = (
@@ -182,15 +183,16 @@ def _load_pairs(
         raise RequestError(
             f"{run.path} was made from other data than {dataset.name}: give the data of the run"
         )
-
-    records, changed = run.rows, dict[int, Array]()
+    records = run.rows
+    changed: dict[int, Array] = {}
     for row in rng.permutation(np.flatnonzero(has_broken(records))):
         sample = int(records.sample_id[row])
         if len(changed) < request.trials - unchanged_count and sample not in changed:
             changed |= run.adversarial(str(records.model[row]), str(records.attack[row]), [sample])
-
     if not changed:
         raise RequestError(f"{run.path} stored no adversarial input: audit with larger budgets")
+
+    # An unchanged pair shows whether people say that they see a difference where there is none.
     ids = np.array([*changed, *rng.choice(np.array([*changed]), size=unchanged_count)])
     x = dataset.load(ids.tolist())
     y = torch.stack(
@@ -199,5 +201,4 @@ def _load_pairs(
             *x[len(changed) :],
         ]
     )
-
     return ids, x, y

@@ -47,7 +47,9 @@ class TransferRequest(BaseRequest):
     runs all its steps on each sample. Default: mi-fgsm; for masks and boxes the usual one of an
     audit."""
     criterion: str | None = None
-    """For masks, boxes and other tasks, what ends the attacks on a picture, as for brinell audit."""
+    """For masks, boxes and other tasks, what ends the attacks on a picture, as for
+    brinell audit.
+    """
     samples: SampleCount = None
     """The number of samples, or all. Default: 1000, or all if there are fewer."""
     seed: Seed = 0

@@ -128,22 +128,25 @@ class TransferResult(FolderResult):
 
 def summarise(folder: Folder[Answers]) -> TransferResult:
     """Figures of a folder from its rows."""
-    head, facts = folder.head(), folder.facts
+    head = folder.head()
+    facts = folder.facts
     models = folder.models
     answers = {source.name: _by_model(folder.rows, source.name, models) for source in facts.sources}
     cells = [
         _cell(source, model, answers[source.name]) for source in facts.sources for model in models
     ]
+
     p_values = iter(holm([cell.change.p for cell in cells if cell.change is not None]))
+    # Sets have samples of their own, so only sources on the same samples are put in an order.
     ranks = _ranks(
         [source for source in facts.sources if can_rank(source, models)], answers, models
     )
+
     sources = [
         _source(source, answers[source.name], cells, *ranks.get(source.name, (None, [])))
         for source in facts.sources
     ]
     impossible = shortfalls(facts.sources, models, max(source.n for source in sources))
-
     return TransferResult(
         **head,
         sources=sources,
@@ -188,7 +191,6 @@ def shortfalls(sources: Sequence[SourceFacts], models: Sequence[str], n: int) ->
             smallest_mcnemar,
         ),
     ]
-
     return [claim for claim in claims if claim]
 
 
@@ -241,6 +243,7 @@ def _source(
         missing=source.samples - len(table),
         median_l2=float(np.median(table.l2)) if len(table) else None,
         max_linf=float(table.linf.max()) if len(table) else None,
+        # On its own model a source shows how well it was made, and not that it transfers.
         success=mean(
             [
                 cell.success.value
@@ -304,6 +307,8 @@ def compare_cells(
             is_eligible.append(eligible)
     if not differences:
         return None
+
+    # Samples on which both agree cancel out of the difference, and carry no evidence of it.
     values = np.mean(differences, axis=0)
     discordant = values[np.abs(values) > 1e-12]
     estimate = mean_difference(values[np.any(is_eligible, axis=0)])
@@ -320,25 +325,22 @@ def rank_by(
 
     Empty unless there are two objects and each pair can be compared: an order needs all pairs.
     """
-    k, found = (
-        len(names),
-        [comparison for row in comparisons for comparison in row if comparison is not None],
-    )
+    k = len(names)
+    found = [comparison for row in comparisons for comparison in row if comparison is not None]
     if k < 2 or len(found) < pairs(k):
         return {}
 
-    difference, shown, lower = (
-        np.zeros((k, k)),
-        np.zeros((k, k), dtype=bool),
-        np.tril_indices(k, -1),
-    )
-
+    # The lower triangle holds the comparisons; the upper one is its mirror image.
+    difference = np.zeros((k, k))
+    shown = np.zeros((k, k), dtype=bool)
+    lower = np.tril_indices(k, -1)
     difference[lower] = [value for value, _ in found]
     shown[lower] = [significant(p) for p in holm([p for _, p in found])]
-    difference, shown = difference - difference.T, (shown | shown.T) & (difference != difference.T)
-    behind, ahead = difference < 0, difference > 0
+    difference = difference - difference.T
+    shown = (shown | shown.T) & (difference != difference.T)
+    behind = difference < 0
+    ahead = difference > 0
     others = ~np.eye(k, dtype=bool)
-
     return {
         name: (
             Rank(
@@ -376,6 +378,7 @@ def _matrices(result: TransferResult) -> list[Table]:
         source.name: [cell for cell in result.cells if cell.source == source.name]
         for source in result.sources
     }
+
     hardened = " Hardened: its weights are of a folder of brinell harden."
     white_box = "White-box cells: the examples were made on this model." + hardened * (
         heads != result.names
@@ -493,20 +496,22 @@ def sentences(result: TransferResult) -> list[str]:
     """The best source, and where examples made on other models succeed least and most; that no
     order is shown comes last.
     """
-    found, cells = (
-        list(_best_source(result)),
-        [cell for cell in result.cells if cell.success.n and not cell.white_box],
-    )
+    found = list(_best_source(result))
+    cells = [cell for cell in result.cells if cell.success.n and not cell.white_box]
     if cells:
         ends = (choose(cells, key=lambda cell: cell.success.value or 0.0) for choose in (min, max))
-        low, high = (
-            f"{percent(cell.success.value)} ({cell.source} on {cell.model})" for cell in ends
-        )
+        low, high = map(_success_text, ends)
         found.append(
             f"Examples made on other models succeed on {low} to {high} of the samples that are right "
             "without them."
         )
+
     return sorted(found, key=lambda sentence: sentence == NO_ORDER)
+
+
+def _success_text(cell: Cell) -> str:
+    """The success in a cell, and which examples on which model it is of."""
+    return f"{percent(cell.success.value)} ({cell.source} on {cell.model})"
 
 
 def _best_source(result: TransferResult) -> Iterator[str]:
@@ -544,7 +549,6 @@ def statements_of(sources: Sequence[SourceResult], eps_text: str) -> list[Statem
         family=pairs(len(ranked)),
         supported=rank.high == 1,
     )
-
     return [leader]
 
 
@@ -555,6 +559,7 @@ def budget(result: TransferResult) -> str:
     made = [f"{distance(result.request.norm)} up to {result.facts.eps_text}"] * (
         result.facts.attack is not None
     )
+
     sources = zip(result.sources, result.facts.sources, strict=True)
     changes = [
         source.max_linf

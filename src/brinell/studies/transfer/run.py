@@ -12,7 +12,7 @@ from torch import Tensor
 
 from brinell import plugins
 from brinell.core.attack import attack
-from brinell.core.contracts import ChoosesData
+from brinell.core.contracts import ChoosesData, Dataset
 from brinell.core.criterion import MISCLASSIFIED, Criterion, Worst
 from brinell.core.errors import RequestError, option
 from brinell.core.norms import l2, linf
@@ -67,26 +67,15 @@ def make_plan(call: Call) -> TransferPlan:
             f"{option('criterion')} is for masks and boxes, and these data have "
             "classes: leave it out"
         )
-
     sets = [text for text in request.source if (Path(text) / MANIFEST).exists()]
-    dataset = call.dataset()
-    if dataset is None:
-        of_set = request.data is None and sets
-        dataset = (
-            Bench(path=sets[0], level="clean")() if of_set else open_data(request.data or "digits")
-        )
-
+    dataset = _open_dataset(request, call, sets)
     specs = request.model or (() if call.models() else DIGITS)
     if not request.model and not call.models() and dataset.domain.shape != (1, 8, 8):
         raise RequestError(
             f"a transfer over {dataset.name} needs models: name them with {option('model')}"
         )
-
-    plan = open_plan(
-        replace(
-            call, datasets={"data": dataset}, request=request.model_copy(update={"model": specs})
-        )
-    )
+    request_of_plan = request.model_copy(update={"model": specs})
+    plan = open_plan(replace(call, datasets={"data": dataset}, request=request_of_plan))
 
     distance = open_distance(request.norm)
     digests = {name: model_facts(model)["digest"] for name, model in plan.models.items()}
@@ -95,23 +84,14 @@ def make_plan(call: Call) -> TransferPlan:
         check_alike(Bench(path=folder, level="clean")(), dataset)
     members = [name for source in sources if source.folder is None for name in source.members]
     stage = _attack_stage(request, plan, distance, members) if members else None
-    budgets = parse_eps(request.eps or usual_eps(dataset.domain, request.norm))
-    if request.eps is not None and len(budgets.values) != 1:
-        raise RequestError(
-            f"eps is {request.eps}, but a transfer has one budget: write for example 8/255"
-        )
-
-    eps = float(budgets.values[-1])
-    if not eps > 0:
-        raise RequestError("eps is 0: examples at budget 0 are the clean inputs; pass a larger eps")
-
+    eps, eps_text = _budget(request, dataset)
     for sentence in shortfalls(sources, list(plan.models), len(plan.ids)):
         call.progress.note(sentence)
-    attack = None if stage is None else stage.name
+
     facts = TransferFacts(
         eps=eps,
-        eps_text=budgets.texts[-1],
-        attack=attack,
+        eps_text=eps_text,
+        attack=None if stage is None else stage.name,
         sources=sources,
         # Models in memory have no specs, and nothing is known of their training.
         hardened=[
@@ -120,13 +100,34 @@ def make_plan(call: Call) -> TransferPlan:
             if is_hardened(spec)
         ],
     )
-
     identity = {
         "stage": None if stage is None else [stage.name, stage.plugin, stage.settings(), stage.eot]
     }
     fields = vars(plan) | {"facts": facts, "identity": identity}
-
     return TransferPlan(**fields, request=request, distance=distance, stage=stage)
+
+
+def _open_dataset(request: TransferRequest, call: Call, sets: Sequence[str]) -> Dataset:
+    """The data in memory, else those that are named, else the clean inputs of the first set."""
+    dataset = call.dataset()
+    if dataset is not None:
+        return dataset
+    if request.data is None and sets:
+        return Bench(path=sets[0], level="clean")()
+    return open_data(request.data or "digits")
+
+
+def _budget(request: TransferRequest, dataset: Dataset) -> tuple[float, str]:
+    """The budget of the examples, and how it was written; by default the largest usual one."""
+    budgets = parse_eps(request.eps or usual_eps(dataset.domain, request.norm))
+    if request.eps is not None and len(budgets.values) != 1:
+        raise RequestError(
+            f"eps is {request.eps}, but a transfer has one budget: write for example 8/255"
+        )
+    eps = float(budgets.values[-1])
+    if not eps > 0:
+        raise RequestError("eps is 0: examples at budget 0 are the clean inputs; pass a larger eps")
+    return eps, budgets.texts[-1]
 
 
 def is_hardened(spec: str) -> bool:
@@ -154,6 +155,7 @@ def _sources(
                 f"{option('model')} nor the folder of a benchmark "
                 f"set: the models are {', '.join(digests)}"
             )
+        # Another name for the same weights is no other model: its cell is a white-box one, too.
         same = {digests[name] for name in members}
         white_box = [name for name, digest in digests.items() if digest in same]
         sources.append(
@@ -161,8 +163,8 @@ def _sources(
                 name="+".join(members), members=members, white_box=white_box, samples=samples
             )
         )
-    check_names([source.name for source in sources])
 
+    check_names([source.name for source in sources])
     return sources
 
 
@@ -172,7 +174,9 @@ def _set_sources(folder: Path, digests: Mapping[str, str]) -> list[SourceFacts]:
     Its model is found by name too: the domain, which differs, is part of a digest.
     """
     manifest = manifest_of(folder)
-    (model,), samples = manifest["models"], len(Bench(path=str(folder), level="clean")().labels())
+    (model,) = manifest["models"]
+    samples = len(Bench(path=str(folder), level="clean")().labels())
+
     return [
         SourceFacts(
             name=f"{folder.name} x{level:g}",
@@ -208,12 +212,11 @@ def _attack_stage(
                 f"{stage.name} cannot attack {name}: {reason}; name another "
                 "attack, or sources without this model"
             )
-
     if isinstance(distance, ChoosesData):
         distance.check(plan.dataset.domain)
+
     if isinstance(stage.attack, ChoosesData):
         stage.attack.check(plan.dataset.domain.free)
-
     return stage
 
 
@@ -232,8 +235,8 @@ def pieces(plan: TransferPlan, call: Call) -> list[Piece]:
         if source.folder is None
         for start in range(0, len(plan.ids), SLICE)
     ]
-    needs = tuple(piece.name for piece in making)
 
+    needs = tuple(piece.name for piece in making)
     return [
         *making,
         *(
@@ -281,16 +284,22 @@ def _make_examples(plan: TransferPlan, number: int, start: int) -> None:
 
 
 def _evaluate(plan: TransferPlan, name: str) -> Answers:
-    """Rows of a model: its answers to the examples of each source and, once, to their clean inputs."""
-    model, size, parts = plan.models[name], plan.request.batch_size, []
+    """Rows of a model: its answers to the examples of each source and, once, to their
+    clean inputs.
+    """
+    model = plan.models[name]
+    size = plan.request.batch_size
+    parts = []
     clean_pred: dict[str | None, Array] = {}
     for number, source in enumerate(plan.facts.sources):
         clean, labels, kept, x, costs = (
             _made(plan, number) if source.folder is None else read_set(source)
         )
+        # Sources on the same samples share the answers to the clean inputs.
         if source.folder not in clean_pred:
             clean_pred[source.folder] = classes(model, clean.to(plan.device), size)
         change = x - clean[kept]
+
         parts.append(
             rows.build(
                 Answers,
@@ -306,7 +315,6 @@ def _evaluate(plan: TransferPlan, name: str) -> Answers:
                 **costs,
             )
         )
-
     return rows.concatenate(parts)
 
 
@@ -320,9 +328,9 @@ def _made(plan: TransferPlan, number: int) -> Examples:
         read_arrays(plan.folder / example_file(number, start))
         for start in range(0, len(plan.ids), SLICE)
     ]
-    x, forwards, backwards = (
-        np.concatenate([part[name] for part in arrays]) for name in ("x", "forwards", "backwards")
-    )
+    x = np.concatenate([part["x"] for part in arrays])
+    forwards = np.concatenate([part["forwards"] for part in arrays])
+    backwards = np.concatenate([part["backwards"] for part in arrays])
     costs = {"forwards": forwards, "backwards": backwards}
 
     return (
@@ -343,16 +351,16 @@ def read_set(source: SourceFacts) -> Examples:
             f"{source.folder} holds no input at level {source.level:g} with a "
             "clean counterpart: create the set again"
         )
-
     level = "adversarial" if source.level == 1 else f"{source.level:g}"
-    clean, changed = (Bench(path=source.folder, level=name)() for name in ("clean", level))
-    kept, places = (np.array(positions, dtype=np.int64) for positions in zip(*pairs, strict=True))
+    clean = Bench(path=source.folder, level="clean")()
+    changed = Bench(path=source.folder, level=level)()
+    kept = np.array([position for position, _ in pairs], dtype=np.int64)
+    places = [place for _, place in pairs]
     inputs = clean.load(list(range(len(clean))))
-
     return (
         inputs,
         np.asarray(clean.labels()),
         kept,
-        changed.load(places.tolist()),
+        changed.load(places),
         {"forwards": 0, "backwards": 0},
     )

@@ -1,4 +1,6 @@
-"""The samples of a transfer for its page: what each model answers to the examples of each source."""
+"""The samples of a transfer for its page: what each model answers to the examples of
+each source.
+"""
 
 from functools import lru_cache, partial
 from pathlib import Path

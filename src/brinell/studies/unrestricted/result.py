@@ -244,10 +244,12 @@ class UnrestrictedResult(FolderResult):
 
 def summarise(folder: Folder[Answers]) -> UnrestrictedResult:
     """Figures of a folder from its rows."""
-    head, table = folder.head(), folder.rows
+    head = folder.head()
+    table = folder.rows
     judges = np.array([text.split() for text in table.judges], np.int64).reshape(
         len(table), len(folder.facts.judges)
     )
+
     witnesses = {
         "auxiliary classifier": table.aux == table.intended,
         **{
@@ -263,7 +265,6 @@ def summarise(folder: Folder[Answers]) -> UnrestrictedResult:
         for variant in variants(folder.request)
     ]
     warnings = list(_warnings(folder.facts, results))
-
     return UnrestrictedResult(
         **head, attempts=results[0].total.attempts, warnings=warnings, results=results
     )
@@ -274,14 +275,14 @@ def _variant(
 ) -> VariantResult:
     """Figures of one model and search."""
     own = table.model == model
-    plain, searched = own & (table.variant == PLAIN), own & (table.variant == variant)
+    plain = own & (table.variant == PLAIN)
+    searched = own & (table.variant == variant)
     errors = searched & np.isin(table.outcome, ERRORS)
     ends = dict(zip(table.attempt[searched].tolist(), table.outcome[searched], strict=True))
     starts = zip(table.attempt[plain].tolist(), table.outcome[plain], strict=True)
-    outcome, intended = (
-        np.array([ends.get(attempt, start) for attempt, start in starts]),
-        table.intended[plain],
-    )
+    # An attempt without a search keeps the outcome of its plain sample.
+    outcome = np.array([ends.get(attempt, start) for attempt, start in starts])
+    intended = table.intended[plain]
 
     return VariantResult(
         model=model,
@@ -323,7 +324,6 @@ def _warnings(facts: UnrestrictedFacts, results: list[VariantResult]) -> Iterato
             "optimises for, confirms the class. "
             "Add models with --judge."
         )
-
     if not facts.same_data:
         yield (
             "The generator was not trained on this data, so distances are not to its "
@@ -397,6 +397,7 @@ def _blocks(result: UnrestrictedResult) -> Iterator[Block]:
             for e in result.results
             for item in items(e)
         ]
+
         return Table(
             title=title,
             columns=("model", "search", *(name.replace("_", " ") for name in names)),
@@ -483,13 +484,14 @@ def _gallery(result: UnrestrictedResult) -> Gallery:
 
 
 def _example(result: UnrestrictedResult, table: Answers, row: int) -> Example:
-    attempt, model, variant, intended = (
-        getattr(table, name)[row] for name in ("attempt", "model", "variant", "intended")
-    )
-    judges = {*map(int, table.judges[row].split())} - {int(intended)}
-    name, pred, *dissenting = (
-        class_name(result.classes, int(k)) for k in (intended, table.pred[row], *sorted(judges))
-    )
+    attempt = table.attempt[row]
+    model = table.model[row]
+    variant = table.variant[row]
+    intended = int(table.intended[row])
+    name = class_name(result.classes, intended)
+    pred = class_name(result.classes, int(table.pred[row]))
+    judges = {*map(int, table.judges[row].split())} - {intended}
+    dissenting = [class_name(result.classes, k) for k in sorted(judges)]
     captions = {
         example_name(attempt): "plain",
         example_name(attempt, model, variant): f"{pred}, {percent(table.confidence[row], 0)}",

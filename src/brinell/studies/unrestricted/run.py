@@ -69,15 +69,14 @@ def make_plan(call: Call) -> UnrestrictedPlan:
             "--generator is missing: train one with brinell train generator "
             "--out generator.safetensors"
         )
-
     generator = load(Path(request.generator))
+
     opened = open_plan(call, more_models=("judge",))
     plan = UnrestrictedPlan(
         **vars(opened), request=request, generator=generator, intended=torch.zeros(0)
     )
     dataset, classes = plan.dataset, plan.dataset.classes
     generator.check(dataset.domain, len(classes))
-
     if missing := sorted(set(range(len(classes))) - set(plan.labels.tolist())):
         raise RequestError(
             f"class {classes[missing[0]]!r} has no sample in {dataset.name}: use "
@@ -89,7 +88,7 @@ def make_plan(call: Call) -> UnrestrictedPlan:
             raise RequestError(
                 f"model {model.name} tells {outputs} classes apart, but the data has {len(classes)}"
             )
-
+    # Judges give answers alone; a search follows the gradients of the model.
     for model in plan.models.values():
         if model.access < Access.GRADIENTS:
             raise RequestError(
@@ -97,7 +96,6 @@ def make_plan(call: Call) -> UnrestrictedPlan:
                 "but a search needs gradients: "
                 f"use it as a {option('judge')}"
             )
-
     return replace(
         plan,
         intended=torch.arange(len(classes)).repeat(request.per_class),
@@ -153,16 +151,19 @@ class _Attack:
 
     def make_piece(self, start: int) -> Answers:
         """The rows of a piece; stores the inputs on which a model errs."""
-        plan, parts, arrays = self.plan, list[Answers](), dict[str, Array]()
+        plan = self.plan
+        parts: list[Answers] = []
+        arrays: dict[str, Array] = {}
         ids = torch.arange(start, min(start + PIECE, len(plan.intended)), device=plan.device)
         y = plan.intended.to(plan.device)[ids]
         z = Streams.of(self.request.seed, ids).fold("latent").normal(self.generator.latent)
         with torch.no_grad():
             drawing = Drawing(ids, z, y, quantise(self.generator(z, y), plan.dataset.domain))
-        witnesses, _, clear = self._ask_witnesses(drawing.x, y)
 
+        witnesses, _, clear = self._ask_witnesses(drawing.x, y)
         for model in plan.models.values():
             logits = predict(model, drawing.x, self.request.batch_size)
+            # What a model gets wrong without a search shows its generalisation, and no attack.
             right = logits.argmax(1) == y
             outcome = _outcomes(
                 ~clear, Outcome.UNCLEAR, right, Outcome.CLEAR, Outcome.GENERALISATION
@@ -172,8 +173,8 @@ class _Attack:
             searched = Drawing(*(values[clear & right] for values in drawing))
             for variant, noise in variants(self.request).items() if len(searched.y) else ():
                 parts.append(self._search(model, variant, noise, searched, arrays))
-        write_arrays(plan.folder / example_file(start), arrays)
 
+        write_arrays(plan.folder / example_file(start), arrays)
         return rows.concatenate(parts)
 
     def _search(
@@ -191,6 +192,7 @@ class _Attack:
 
         low, high = domain.bounds(start.x)
         ledger = open_questions(
+            # No norm limits the inputs: the budget is the whole range of the data.
             model,
             Batch.of(start.x, y),
             Threat(
@@ -201,26 +203,24 @@ class _Attack:
             batch_size=request.batch_size,
             on_pass=self.call.progress.count_passes,
         )
-
         x, z = search(
             ledger.oracle(), self.generator, self.classifier, start.z, y, domain, **settings
         )
-        logits, (witnesses, aux_agrees, clear) = (
-            predict(model, x, request.batch_size),
-            self._ask_witnesses(x, y),
-        )
+
+        logits = predict(model, x, request.batch_size)
+        witnesses, aux_agrees, clear = self._ask_witnesses(x, y)
         success = errs(logits, y, x) & aux_agrees
         outcome = _outcomes(~success, Outcome.SURVIVED, clear, Outcome.FOOLED, Outcome.CONTESTED)
         costs = {
             name: getattr(ledger.costs, name).numpy(force=True)
             for name in ("forwards", "backwards")
         }
+
         found = _rows(start, model.name, variant, outcome, logits, witnesses | costs)
         self._keep(arrays, found, start)
         for row in np.flatnonzero(np.isin(outcome, KEPT)).tolist():
             name = example_name(int(found.attempt[row]), model.name, variant)
             arrays |= {name: x[row].numpy(force=True), f"{name}/latent": z[row].numpy(force=True)}
-
         return found
 
     def _ask_witnesses(self, x: Tensor, y: Tensor) -> tuple[dict[str, Any], Tensor, Tensor]:
@@ -233,9 +233,11 @@ class _Attack:
             predict(judge, x, self.request.batch_size).argmax(1)
             for judge in self.plan.more_models.values()
         ]
+
         answers = torch.stack(judges, 1) if judges else y.new_zeros(len(y), 0)
         aux_agrees = sees(aux, y, self.request.class_probability)
         nearest = self.reference.nearest("l2", x.flatten(1).numpy(force=True), y.numpy(force=True))
+
         columns = {
             "aux": aux.argmax(1).numpy(force=True),
             "aux_probability": aux.softmax(1).gather(1, y[:, None])[:, 0].numpy(force=True),
@@ -245,7 +247,6 @@ class _Attack:
             "l2_other": nearest.other_class,
             "l2_other_at": self.plan.ids[nearest.other_at],
         }
-
         return columns, aux_agrees, aux_agrees & (answers == y[:, None]).all(1)
 
     def _keep(self, arrays: dict[str, Array], answers: Answers, drawing: Drawing) -> None:

@@ -89,39 +89,40 @@ def search(
         The last input of each search (n, *shape), which is its first success if it has one, and its
             latent (n, latent).
     """
-    active, last_x, last_z = (
-        torch.arange(len(y), device=y.device),
-        z0.new_zeros(len(y), *domain.shape),
-        z0.clone(),
-    )
-
+    active = torch.arange(len(y), device=y.device)
+    last_x = z0.new_zeros(len(y), *domain.shape)
+    last_z = z0.clone()
     leaves = [z0.clone().requires_grad_()]
     if noise:
         leaves.append(torch.zeros_like(last_x).requires_grad_())
-    optimizer = torch.optim.Adam(
-        leaves, lr=rate, betas=BETAS
-    )  # each value by itself: no result depends on the batch
+    # Adam takes each value by itself: no result depends on the batch.
+    optimizer = torch.optim.Adam(leaves, lr=rate, betas=BETAS)
 
     for _ in range(steps):
         with torch.enable_grad():
-            z, *change = (leaf[active] for leaf in leaves)
+            parts = [leaf[active] for leaf in leaves]
+            z = parts[0]
             x = generator(z, y[active])
-            x = quantise(x + noise * torch.tanh(change[0]) if change else x, domain)
+            # The noise is bounded by a tanh, so no step needs to be clamped.
+            x = quantise(x + noise * torch.tanh(parts[1]) if noise else x, domain)
             aux_logits = classifier(x)
             excess = (z - z0[active]).square().sub(radius**2).clamp_min(0).mean(1)
             loss = (cross_entropy(aux_logits, y[active]) + penalty * excess).sum()
+
         answer = oracle.gradient(active, x.detach(), nearest_wrong)
         finished = errs(answer.logits, y[active], x.detach()) & sees(
             aux_logits.detach(), y[active], class_probability
         )
-        last_x[active], last_z[active] = x.detach(), z.detach()
+        last_x[active] = x.detach()
+        last_z[active] = z.detach()
+
+        # One backward pass through the generator serves both losses.
         optimizer.zero_grad()
         torch.autograd.backward([loss, x], [torch.ones_like(loss), -answer.grad], inputs=leaves)
         optimizer.step()
         active = active[~finished & oracle.affordable(active)]
         if not len(active):
             break
-
     return last_x, last_z
 
 

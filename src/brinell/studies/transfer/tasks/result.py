@@ -116,6 +116,7 @@ class TaskTransferResult(FolderResult):
         cells = self._by_place()
         sets = dict.fromkeys((cell.source, cell.aim) for cell in self.cells)
         rows = []
+
         for place, effect in enumerate(self.cells[0].figures):
             for source, aim in sets:
                 # A kind of error is counted on the inputs that were aimed at it.
@@ -140,7 +141,9 @@ class TaskTransferResult(FolderResult):
         )
 
     def _sentence(self, cell: TaskCell, words: TaskReport) -> str:
-        """The figure of a model on the inputs of another one, without an attack, and under its own."""
+        """The figure of a model on the inputs of another one, without an attack, and
+        under its own.
+        """
         cells, effect = self._by_place(), cell.figures[0]
         clean = cells[None, None, cell.model].figures[0]
         white_box = cells.get((cell.model, cell.aim, cell.model))
