@@ -25,7 +25,7 @@ BETTER_WITHOUT_GRADIENTS = (
     "gradients may be masked, and the robust accuracy too high; add steps to it, "
     "or an adaptive attack"
 )
-"""What an attack without gradients means that breaks what gradient attacks did not."""
+"""The meaning of an attack without gradients that breaks what gradient attacks did not."""
 NO_ROBUST_SAMPLE = "no sample is left that an attack could still break"
 ENOUGH = 1 / 3
 """The last attack on a sample is compared with those before it if those of its loss had this
@@ -226,8 +226,8 @@ def _settle_by_harder(
 ) -> CheckResult:
     """The check if `k` of `n` samples are a reason to look harder at what is left.
 
-    What the stages of a harder look found settles it: as long as the sum is explained by chance,
-    the check passes. Without such stages the first finds decide.
+    The finds of the harder look settle it: as long as the sum is explained by chance, the check
+    passes. Without such stages the first finds decide.
     """
     harder = [stage["name"] for stage in stages if stage.get("turn", {}).get("when") == "suspected"]
     attacked_harder = (

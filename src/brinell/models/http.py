@@ -242,9 +242,7 @@ class Server:
             ) from None
 
     def _failure(self, code: int, text: str) -> UnreachableError | RefusedError:
-        """What an answer with a status other than 200 means: a token, a fault there, or
-        a refusal.
-        """
+        """The error behind a status other than 200: no token, a fault there, or a refusal."""
         if code in UNAUTHORISED:
             remedy = (
                 f"set {self._token_env or 'the variable of token_env='} to a "

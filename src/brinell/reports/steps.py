@@ -52,7 +52,7 @@ def _steps(manifest: Mapping[str, Any], model: ModelResult, index: int) -> Itera
 
 
 def _mending(model: ModelResult, failed: set[Code]) -> Step | None:
-    """What has to be mended before the audit says anything; None for nothing."""
+    """The step that mends what makes all figures meaningless; None for none."""
     last = model.robust_accuracy[-1]
     if Code.CLEAN in failed:
         return Step(

@@ -124,10 +124,10 @@ def _open_attack(request: BenchmarkRequest) -> RLAB:
 
 
 def _try_attack(plan: BenchmarkPlan, ids: Array) -> list[str]:
-    """What the attack says of a few samples, spread over all of them."""
+    """The remarks of the attack on a few samples, spread over all of them."""
     domain = plan.dataset.domain
-    chosen = ids[:: max(1, len(ids) // TRIAL_SAMPLES)][:TRIAL_SAMPLES]
-    x = domain.part(plan.dataset.load(chosen.tolist()))
+    trial = ids[:: max(1, len(ids) // TRIAL_SAMPLES)][:TRIAL_SAMPLES]
+    x = domain.part(plan.dataset.load(trial.tolist()))
     distance = plugins.build("distance", "l2", {})
     eps = torch.full((len(x),), plan.eps or extent(distance, domain.free))
     threat = Threat(distance=distance, eps=eps, domain=domain.free)

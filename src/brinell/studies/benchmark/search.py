@@ -195,15 +195,15 @@ class Search:
         if not len(fooled):
             return
 
-        found = rows[fooled]
+        successes = rows[fooled]
         paths = path(
-            *self._select(found),
+            *self._select(successes),
             grid=self._plan.grid,
             variants=self._plan.variants,
             results=results.select(fooled),
         )
-        examples = self._grade(found, paths, self._final_examples(found, paths))
-        for index, steps in zip(found.tolist(), results.steps[fooled].tolist(), strict=True):
+        examples = self._grade(successes, paths, self._final_examples(successes, paths))
+        for index, steps in zip(successes.tolist(), results.steps[fooled].tolist(), strict=True):
             if index in examples:
                 outcome[index] = Outcome.REACHED
                 # The first check, the agent's query of the clean input, and its steps.
@@ -211,7 +211,7 @@ class Search:
                 findings["l2"][index] = examples[index]["l2"]
                 findings["patch_count"][index] = len(examples[index]["patches"])
         if self._plan.task is None:
-            self._store_ways(found, results.way[fooled], examples)
+            self._store_ways(successes, results.way[fooled], examples)
 
     def _store_ways(self, rows: Tensor, ways: Tensor, examples: Mapping[int, Any]) -> None:
         """Store how the agent came to each of the examples, whose queries are all that were asked

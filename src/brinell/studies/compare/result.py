@@ -217,7 +217,7 @@ class Comparison(ReportedResult, ClaimingResult):
 
     def _pair_table(self) -> Table:
         """Each pair of models at each budget; of two models it is short enough to stand open."""
-        several = len(self.models) > 2
+        is_long = len(self.models) > 2
         return Table(
             title="Pair by pair",
             columns=(
@@ -246,8 +246,8 @@ class Comparison(ReportedResult, ClaimingResult):
             ],
             text="Only the first: samples on which the first is robust and the second is not.",
             name="pairs",
-            folded=several,
-            filter=several,
+            folded=is_long,
+            filter=is_long,
         )
 
     def _budget_table(self) -> Table:

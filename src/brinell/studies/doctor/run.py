@@ -187,7 +187,7 @@ class DoctorResult(Result):
                 )
 
     def _extra(self, extra: str, purpose: str) -> str:
-        """Whether the packages of an extra are there, or what to type."""
+        """The state of an extra: its packages, or the line to type."""
         brought = [package for package in self.packages if package.extra == extra]
         ready = bool(brought) and all(package.ready for package in brought)
         versions = ", ".join(f"{package.name} {package.version}" for package in brought)

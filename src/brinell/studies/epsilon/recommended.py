@@ -99,7 +99,7 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, Budgets
 def _provenance(
     path: str, chosen: "Recommended", conditions: list[str], units: Array
 ) -> dict[str, Any]:
-    """Where budgets (n,) come from, for the manifest of the audit."""
+    """The origin of budgets (n,), for the manifest of the audit."""
     return {
         "by": chosen.by,
         "conditions": conditions,

@@ -188,16 +188,16 @@ def _background(points: "Points", subset: Array) -> float | None:
 
 
 def _evidence(
-    request: EpsilonRequest, people: Mapping[str, ReviewResult], domain: Domain, drawn: int
+    request: EpsilonRequest, people: Mapping[str, ReviewResult], domain: Domain, samples: int
 ) -> dict[str, Evidence]:
-    """What says by norm how large a change goes unnoticed: answers of people, before random noise.
+    """The evidence by norm of how large a change goes unnoticed: answers of people, before noise.
 
     SSIM needs windows of three pixels, and random changes have a size of their own in two norms.
     """
     evidence = {}
     if domain.kind == "image" and min(domain.shape[1:]) >= 3:
         evidence = {
-            norm: Evidence(by="noise", n=drawn) for norm in ("linf", "l2") if norm in request.norm
+            norm: Evidence(by="noise", n=samples) for norm in ("linf", "l2") if norm in request.norm
         }
     return evidence | {
         norm: Evidence(by="people", n=review.answers, folder=review.folder)
