@@ -27,6 +27,7 @@ from brinell.engine.fit import (
     line_of,
 )
 from brinell.engine.forms import CENTRES, WIDTHS, Affine, preparation_of, suits
+from brinell.engine.plan import model_opener
 from brinell.models._torch_model import TorchModel
 from brinell.models.digits_cnn import DigitsCnn
 
@@ -193,6 +194,30 @@ def test_no_form_is_proposed_where_the_data_say_nothing(digits):
         fit = FormSearch(model, inputs, classes).run()
         finding = judge(model, fit.base.pred, classes, fit)
         assert not fit.best and text in finding.text and finding.passed is not True, finding.text
+
+
+def test_the_better_of_two_models_in_a_file_is_named(digits, tmp_path):
+    """Raw or averaged weights, of which a drawn one is worn by noise."""
+    source = tmp_path / "net.py"
+    source.write_text("from brinell.models.digits_cnn import build\nnet = lambda: build(16, 0)\n")
+    rng, sound = torch.Generator().manual_seed(0), digits.module.state_dict()
+    data = Digits()()
+    for number, noise in enumerate((0.0, 0.25, 0.35)):
+        worn = {
+            key: value + noise * value.abs().mean() * 4 * torch.randn(value.shape, generator=rng)
+            if value.is_floating_point()
+            else value
+            for key, value in sound.items()
+        }
+        for better in ("state_dict", "model_ema"):
+            states = {"state_dict": worn, "model_ema": worn} | {better: sound}
+            file = tmp_path / f"{number}-{better}.pt"
+            torch.save(states, file)
+            spec = f"torch:{source}:net?weights={file}"
+            model = model_opener(spec, data)()
+            fit, finding = fit_data(model, data, torch.device("cpu"), spec=spec)
+            is_named = "add &state=model_ema to the model" in finding.text
+            assert is_named == (finding.passed is False) == (noise > 0 and better == "model_ema")
 
 
 @pytest.mark.parametrize("scale", ["standardised", "from 0 to 1"])

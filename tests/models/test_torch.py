@@ -5,6 +5,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -150,7 +151,7 @@ def test_weights_that_do_not_fit_are_named(
             r"1 of another shape \(0.bias \(5,\) for \(3,\)\)",
         ),
         (
-            lambda w: {f"net.{k}": v for k, v in w.items()},
+            lambda w: {f"net{k}": v for k, v in w.items()},
             r"6 missing \(0.weight, 0.bias, 1.weight, ...\); 7 unexpected",
         ),
     ]
@@ -198,3 +199,77 @@ def test_files_without_a_state_dict_and_damaged_ones(tmp_path: Path) -> None:
             ) as error:
                 read_weights(file)
             assert "\n" not in str(error.value)
+
+
+def draw_checkpoint(rng: Any, raw: dict[str, Any], averaged: dict[str, Any]) -> tuple[Any, str]:
+    """A checkpoint as training codes write it, and the name of the averaged weights in it, empty for
+    none.
+    """
+    wrap = "".join(rng.permutation(["module.", "_orig_mod.", "model.", "net."])[: rng.integers(3)])
+    wrapped = {f"{wrap}{key}": value for key, value in raw.items()}
+    kind = rng.choice(["plain", "nested", "beside", "within"])
+    if kind == "plain":
+        return wrapped, ""
+    key = str(rng.choice(["state_dict", "model_state_dict", "model", "net", "weights"]))
+    extra = {"epoch": 7, "optimizer": {"state": {0: {"exp_avg": torch.zeros(3)}}}}
+    if kind == "nested":
+        return extra | {key: wrapped}, ""
+    name = str(rng.choice(["model_ema", "ema", "state_dict_ema", "averaged"]))
+    if kind == "beside":
+        both = {name: averaged, key: wrapped}
+        return extra | dict(rng.permutation(list(both.items())).tolist()), name
+    # As Lightning has them: both networks and the loss in one dict.
+    prefix = f"{name}.module."
+    within = {f"{prefix}{k}": value for k, value in averaged.items()}
+    raw_within = {f"{wrap or 'net.'}{k}": value for k, value in raw.items()}
+    return extra | {
+        key: within | raw_within | {"loss.weight": torch.ones(3)}
+    }, f"{key}.{prefix[:-1]}"
+
+
+def test_checkpoints_in_any_form_are_read(
+    file: Path, weights: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
+    file.write_text(SOURCE + WRAPPED)
+    rng = np.random.default_rng(0)
+    averaged = {key: value + 1 for key, value in weights.items()}
+    for number in range(40):
+        checkpoint, name = draw_checkpoint(rng, weights, averaged)
+        path = tmp_path / f"{number}.pt"
+        torch.save(checkpoint, path)
+        for factory in ("net", "behind"):
+            model = load(file, factory, weights=str(path))
+            read = list(model.module.state_dict().values())[-len(weights) :]
+            assert all(map(torch.equal, read, weights.values()))
+            notes = " ".join(model.info.notes)
+            assert (f"&state={name}" in notes) if name else "several" not in notes
+            if name:
+                model = load(file, factory, weights=str(path), state=name)
+                read = list(model.module.state_dict().values())[-len(weights) :]
+                assert all(map(torch.equal, read, averaged.values()))
+    with pytest.raises(RequestError, match="no state dict 'other' that fits"):
+        load(file, weights=str(path), state="other")
+
+
+WRAPPED = """
+class Prepared(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x):
+        return x - self.mean
+
+def behind():
+    return nn.Sequential(Prepared(), net())
+"""
+
+
+def test_a_part_of_another_network_is_no_network(
+    file: Path, weights: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
+    rng = torch.Generator().manual_seed(1)
+    larger = {f"layer.{i}.weight": torch.rand(3, 3, generator=rng) for i in range(20)}
+    save_file(larger | {f"head.{k}": v for k, v in weights.items()}, tmp_path / "w.safetensors")
+    with pytest.raises(RequestError, match=r"6 missing .*27 unexpected"):
+        load(file, weights=str(tmp_path / "w.safetensors"))

@@ -9,7 +9,7 @@ the size of the logits decides nothing.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ from brinell.engine.forms import (
     mixes,
     preparation_of,
 )
+from brinell.engine.plan import model_opener
 
 FIRST_LOOK = 32
 """Samples after which nothing more is asked of a model that is right on nearly all of them."""
@@ -208,6 +209,8 @@ class FormSearch:
         self.model, self.x, self.labels = model, x, labels
         self.classes, self.batch_size = classes, batch_size
         self.forwards, self.forms = 0, 0
+        self.others: list[Trial] = []
+        """Answers of other models of the same file, in the given form."""
         self._logits: dict[InputForm, Tensor] = {}
         """Answers to the first samples so far, by form."""
 
@@ -233,7 +236,8 @@ class FormSearch:
             # What a network was trained on is mostly of one family.
             further = [form.after(layout) for form in cheap if not layout or form.is_common]
             trials += self._sort_out(further, best.reading)
-        return self._judge(trials)
+        self.forms += len(self.others)
+        return self._judge([*trials, *self.others])
 
     def base(self) -> Trial:
         """The answers in the form that was given."""
@@ -546,7 +550,9 @@ def check_fit(
 
     def search(rows: Array) -> FormSearch:
         x = dataset.load(ids[rows].tolist()).to(device)
-        return FormSearch(model, x, labels[rows], dataset.classes, batch_size)
+        found = FormSearch(model, x, labels[rows], dataset.classes, batch_size)
+        found.others = other_models(found, dataset, spec) if len(rows) > FIRST_LOOK else []
+        return found
 
     first = search(index[:FIRST_LOOK])
     base = first.base()
@@ -576,8 +582,24 @@ def fit_data(
     with model.info.session(device):
         ready = with_logits(model, dataset, {}, device)
         x = dataset.load(ids.tolist()).to(device)
-        fit = FormSearch(ready, x, labels[ids], dataset.classes, batch_size).run()
+        search = FormSearch(ready, x, labels[ids], dataset.classes, batch_size)
+        search.others = other_models(search, dataset, spec)
+        fit = search.run()
     return fit, judge(ready, fit.base.pred, labels[ids], fit, spec=spec, expect=expect)
+
+
+def other_models(search: FormSearch, dataset: Dataset, spec: str) -> list[Trial]:
+    """The answers of the other models in the file that a spec names to the samples of a search."""
+    trials, device = list[Trial](), search.x.device
+    for option in search.model.info.others if spec else ():
+        model = model_opener(f"{spec}{'&' if '?' in spec else '?'}{option}", dataset)()
+        with model.info.session(device):
+            ready = with_logits(model, dataset, {}, device)
+            own = FormSearch(ready, search.x, search.labels, batch_size=search.batch_size)
+            reading = Reading(f"with {option}", f"add &{option} to the model")
+            trials.append(replace(own.base(), reading=reading))
+        search.forwards += own.forwards
+    return trials
 
 
 def judge(

@@ -1,7 +1,11 @@
-"""Loads weights from a file into a module, key for key. Nothing but tensors is unpickled."""
+"""Loads weights from a file into a module, key for key. Nothing but tensors is unpickled.
+
+A checkpoint may hold several state dicts, and their names may begin with a prefix: those are taken
+whose names are the module's behind any prefix. Averaged weights (EMA) come after the raw ones.
+"""
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +21,19 @@ NESTED = ("state_dict", "model_state_dict", "model", "net")
 """Keys that hold the state dict in checkpoints."""
 PREFIXES = ("module.", "_orig_mod.", "model.")
 """Prefixes that wrappers of a module (data parallel, compile, normalisation) add to each name."""
+AVERAGED = ("ema", "averaged", "shadow", "swa", "teacher")
+"""Parts of the names of averaged weights."""
+COUNTER = "num_batches_tracked"
+"""Batch norm's counter of batches: it plays no part in an answer, and old checkpoints lack it."""
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
     """The state dict in a file, without the dicts and prefixes that checkpoints put around it."""
+    return state_dict(read_checkpoint(file), file)
+
+
+def read_checkpoint(file: Path) -> Any:
+    """The content of a file of weights."""
     if not file.is_file():
         raise RequestError(f"there is no file {file}: check weights=")
     if file.suffix == ".safetensors":
@@ -30,7 +43,7 @@ def read_weights(file: Path) -> dict[str, Tensor]:
         raise RequestError(
             f"{file}: weights come as .safetensors, or as .pt or .pth that holds a state dict"
         )
-    return state_dict(read_torch(file), file)
+    return read_torch(file)
 
 
 def read_torch(file: Path) -> Any:
@@ -92,12 +105,56 @@ def state_dict(content: Any, file: Path) -> dict[str, Tensor]:
         )
 
     state = {str(key): value for key, value in content.items()}
-    # Of DataParallel, torch.compile and others, which may be nested.
-    # Containers put a prefix before every name.
-    for prefix in PREFIXES:
-        if all(key.startswith(prefix) for key in state):
-            state = {key.removeprefix(prefix): value for key, value in state.items()}
+    # Containers put a prefix before every name, and containers of these another one.
+    while prefix := next((p for p in PREFIXES if all(key.startswith(p) for key in state)), ""):
+        state = {key.removeprefix(prefix): value for key, value in state.items()}
     return state
+
+
+def fitting_states(content: Any, module: nn.Module) -> dict[str, dict[str, Tensor]]:
+    """The state dicts in the content of a checkpoint whose names are those of a module behind any
+    prefix, by dict and prefix: those of raw weights first.
+    """
+    needed = {key for key in module.state_dict() if not key.endswith(COUNTER)}
+    states = {
+        ".".join(filter(None, (*path, prefix.rstrip(".")))): state
+        for path, tensors in _state_dicts(content)
+        for prefix, state in _parts_of(tensors, needed).items()
+    }
+
+    def rank(name: str) -> tuple[bool, bool]:
+        is_averaged = any(part in name.lower() for part in AVERAGED)
+        return is_averaged, name.partition(".")[0] not in ("", *NESTED)
+
+    return {name: states[name] for name in sorted(states, key=rank)}
+
+
+def _parts_of(tensors: Mapping[str, Tensor], needed: set[str]) -> dict[str, dict[str, Tensor]]:
+    """The parts of a state dict with the needed names behind a prefix, by prefix; none if most of it
+    is something else.
+    """
+    anchor = max(needed, key=len, default="")
+    prefixes = [key.removesuffix(anchor) for key in tensors if f".{key}".endswith(f".{anchor}")]
+    parts: dict[str, dict[str, Tensor]] = {}
+    for prefix in prefixes:
+        # Names behind a longer prefix belong to another network.
+        longer = tuple(p for p in prefixes if p.startswith(prefix) and p != prefix)
+        own = [key for key in tensors if key.startswith(prefix)]
+        own = [key for key in own if not (longer and key.startswith(longer))]
+        part = {key.removeprefix(prefix): tensors[key] for key in own}
+        parts |= {prefix: part} if needed <= part.keys() else {}
+    return parts if 2 * sum(map(len, parts.values())) >= len(tensors) and needed else {}
+
+
+def _state_dicts(content: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """The mappings of names to tensors in a checkpoint, each with its keys."""
+    if not isinstance(content, Mapping) or not content:
+        return
+    if all(isinstance(value, Tensor) for value in content.values()):
+        yield path, {str(key): value for key, value in content.items()}
+        return
+    for key, value in content.items():
+        yield from _state_dicts(value, (*path, str(key)))
 
 
 def load_weights(
@@ -148,10 +205,7 @@ def _misfits(
     parameters: Mapping[str, Tensor], state: Mapping[str, Tensor]
 ) -> tuple[list[str], list[str], list[str]]:
     """Keys that a state dict lacks, that it has too many, and whose shapes differ."""
-    # Batch norm's counter of batches plays no part in an answer, and old checkpoints lack it.
-    missing = [
-        key for key in parameters if key not in state and not key.endswith("num_batches_tracked")
-    ]
+    missing = [key for key in parameters if key not in state and not key.endswith(COUNTER)]
     unexpected = [key for key in state if key not in parameters]
     mismatched = [
         key
@@ -177,7 +231,31 @@ HEAD = "add &classes={classes} to the model"
 """The remedy of a library's network for weights with a new head."""
 
 
-def load_weights_file(module: nn.Module, path: str, remedy: str = "") -> None:
-    """Load the weights of a file; raises as `read_weights` and `load_weights` do."""
+def load_weights_file(
+    module: nn.Module, path: str, remedy: str = "", name: str = ""
+) -> tuple[str, ...]:
+    """Load the weights of a file: the state dict of a name in it, or else the first that fits;
+    returns the names of others.
+
+    Raises as `read_weights` and `load_weights` do.
+    """
     file = Path(path).expanduser()
-    load_weights(module, read_weights(file), str(file), remedy)
+    content = read_checkpoint(file)
+    target, states = module, fitting_states(content, module)
+    # A network behind a preparation without parameters may have its weights for itself.
+    for part in module.children():
+        if not states and len(list(part.parameters())) == len(list(module.parameters())):
+            target, states = part, fitting_states(content, part)
+    if name and name not in states:
+        listing = ", ".join(filter(None, states)) or "none"
+        raise RequestError(f"{file} has no state dict {name!r} that fits; it has {listing}")
+
+    chosen = name or next(iter(states), "")
+    state = states[chosen] if states else state_dict(content, file)
+    load_weights(target, state, str(file), remedy)
+    return tuple(other for other in states if not _are_equal(states[other], state))
+
+
+def _are_equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
+    """True if two state dicts hold the same tensors."""
+    return all(torch.equal(tensor, second[key]) for key, tensor in first.items() if key in second)

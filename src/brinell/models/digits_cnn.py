@@ -94,7 +94,8 @@ class DigitsCnn(Checked):
         file = cache_file(self.width, self.seed)
         if file.exists():
             try:
-                return load_weights_file(network, str(file))
+                load_weights_file(network, str(file))
+                return
             except RequestError as error:
                 _log.warning("%s cannot be read (%s): training digits-cnn again", file, error)
 

@@ -42,6 +42,9 @@ class TorchModule:
     weights: str = ""
     """State dict, .safetensors or .pt; without it the module keeps the weights that the function
     set."""
+    state: str = ""
+    """The state dict to take from a file that holds several, such as model_ema; by default that of
+    the raw weights."""
     args: str = ""
     """Arguments of the function, `key=value` joined by commas, passed as text."""
     name: str = ""
@@ -79,10 +82,10 @@ class TorchModule:
         with kept_defaults():
             module = _make(file, factory, arguments)
         name = self.name or factory
+        others: tuple[str, ...] = ()
         if self.weights:
-            load_weights_file(
-                module, self.weights, f"let {factory} in {file} end in as many outputs"
-            )
+            remedy = f"let {factory} in {file} end in as many outputs"
+            others = load_weights_file(module, self.weights, remedy, self.state)
             name = self.name or Path(self.weights).stem
 
         # The digest of a model covers its code, and that of the function behind it.
@@ -99,6 +102,7 @@ class TorchModule:
             class_names=names_beside(self.weights or file),
             output=self.output or None,
             data_classes=classes,
+            others=tuple(f"state={other}" for other in others),
         )
         if self.decode and not isinstance(model.info.output, BoxForm):
             raise RequestError(
