@@ -209,7 +209,7 @@ class FormSearch:
         self.model, self.x, self.labels = model, x, labels
         self.classes, self.batch_size = classes, batch_size
         self.forwards, self.forms = 0, 0
-        self.others: list[Trial] = []
+        self.alternatives: list[Trial] = []
         """Answers of other models of the same file, in the given form."""
         self._logits: dict[InputForm, Tensor] = {}
         """Answers to the first samples so far, by form."""
@@ -236,8 +236,8 @@ class FormSearch:
             # What a network was trained on is mostly of one family.
             further = [form.after(layout) for form in cheap if not layout or form.is_common]
             trials += self._sort_out(further, best.reading)
-        self.forms += len(self.others)
-        return self._judge([*trials, *self.others])
+        self.forms += len(self.alternatives)
+        return self._judge([*trials, *self.alternatives])
 
     def base(self) -> Trial:
         """The answers in the form that was given."""
@@ -548,17 +548,17 @@ def check_fit(
     """
     index = spread_over_classes(labels)
 
-    def search(rows: Array) -> FormSearch:
+    def form_search(rows: Array) -> FormSearch:
         x = dataset.load(ids[rows].tolist()).to(device)
-        found = FormSearch(model, x, labels[rows], dataset.classes, batch_size)
-        found.others = other_models(found, dataset, spec) if len(rows) > FIRST_LOOK else []
-        return found
+        search = FormSearch(model, x, labels[rows], dataset.classes, batch_size)
+        search.alternatives = other_models(search, dataset, spec) if len(rows) > FIRST_LOOK else []
+        return search
 
-    first = search(index[:FIRST_LOOK])
+    first = form_search(index[:FIRST_LOOK])
     base = first.base()
     if expect is None and base.right >= CLEARLY_RIGHT * len(base.pred):
         return None, first.forwards
-    fit = search(index).run()
+    fit = form_search(index).run()
     pred = fit.base.pred
     is_random = (pred[: len(base.pred)] != base.pred).mean() > LEAST_GAIN
     finding = judge(
@@ -583,7 +583,7 @@ def fit_data(
         ready = with_logits(model, dataset, {}, device)
         x = dataset.load(ids.tolist()).to(device)
         search = FormSearch(ready, x, labels[ids], dataset.classes, batch_size)
-        search.others = other_models(search, dataset, spec)
+        search.alternatives = other_models(search, dataset, spec)
         fit = search.run()
     return fit, judge(ready, fit.base.pred, labels[ids], fit, spec=spec, expect=expect)
 
@@ -591,14 +591,14 @@ def fit_data(
 def other_models(search: FormSearch, dataset: Dataset, spec: str) -> list[Trial]:
     """The answers of the other models in the file that a spec names to the samples of a search."""
     trials, device = list[Trial](), search.x.device
-    for option in search.model.info.others if spec else ():
+    for option in search.model.info.alternatives if spec else ():
         model = model_opener(f"{spec}{'&' if '?' in spec else '?'}{option}", dataset)()
         with model.info.session(device):
             ready = with_logits(model, dataset, {}, device)
-            own = FormSearch(ready, search.x, search.labels, batch_size=search.batch_size)
+            trial_search = FormSearch(ready, search.x, search.labels, batch_size=search.batch_size)
             reading = Reading(f"with {option}", f"add &{option} to the model")
-            trials.append(replace(own.base(), reading=reading))
-        search.forwards += own.forwards
+            trials.append(replace(trial_search.base(), reading=reading))
+        search.forwards += trial_search.forwards
     return trials
 
 

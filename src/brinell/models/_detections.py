@@ -157,14 +157,14 @@ def check_corners(
     or by what the model shows there at scores above `shown`; what it answers where it sees nothing
     says nothing.
     """
-    better = better_corners(candidates, objects, sides)
-    if better.titles:
-        mended = torch.cat((better.apply(candidates[..., :4]), candidates[..., 4:]), -1)
+    corners = better_corners(candidates, objects, sides)
+    if corners.titles:
+        mended = torch.cat((corners.apply(candidates[..., :4]), candidates[..., 4:]), -1)
         form = BoxForm(candidates=candidates.shape[1], classes=candidates.shape[2] - 4)
         further = mistakes_of_boxes(mended, form, objects, shown)
         raise RequestError(
-            f"{name} answers boxes {', '.join(better.titles)}, by which they lie on the objects of "
-            f"{len(objects)} pictures: {', then '.join(better.lines)}"
+            f"{name} answers boxes {', '.join(corners.titles)}, by which they lie on the objects of "
+            f"{len(objects)} pictures: {', then '.join(corners.lines)}"
             + "".join(f"; and then {line}" for line in further[:1])
         )
     boxes = candidates[..., :4][candidates[..., 4:].amax(-1) > shown]
@@ -255,9 +255,9 @@ def better_corners(
     forms = sorted(corner_forms(*sides), key=lambda form: len(form.titles))
     likely = candidates[..., 4:].amax(-1).topk(min(MOST_MATCHED, candidates.shape[1])).indices
     boxes = candidates[..., :4].gather(1, likely[..., None].expand(-1, -1, 4))
-    found = np.array([_lie_on(form.apply(boxes), objects) for form in forms])
-    best = int(found.sum(1).argmax())
-    return forms[best if is_more(found[best], found[0], ERROR_RATE / len(forms)) else 0]
+    hits = np.array([_lie_on(form.apply(boxes), objects) for form in forms])
+    best = int(hits.sum(1).argmax())
+    return forms[best if is_more(hits[best], hits[0], ERROR_RATE / len(forms)) else 0]
 
 
 def _lie_on(boxes: Tensor, objects: Sequence[Objects]) -> Array:
@@ -318,26 +318,24 @@ def mistakes_of_boxes(
         pairs = zip(form.decode(answers, least), objects, strict=True)
         return np.concatenate([judge(*pair).objects == HIT for pair in pairs])
 
-    found, changes = [find(0, shown)], [list[tuple[str, str]]()]
+    hits, changes = [find(0, shown)], [list[tuple[str, str]]()]
     for shift, words in SHIFTS.items():
         clear, faint = find(shift, shown), find(shift, min(shown, FAINT))
         # Any detector finds some more by fainter boxes.
         is_faint = bool(faint.sum() > 10 * clear.sum())
-        found.append(faint if is_faint else clear)
+        hits.append(faint if is_faint else clear)
         changes.append([words] * (shift != 0) + [SHOWN_AT] * is_faint)
 
-    counts = np.array([objects_found.sum() for objects_found in found])
+    counts = np.array([rows.sum() for objects_found in found])
     best = int(counts.argmax())
-    if counts[best] < 2 * counts[0] or not is_more(found[best], found[0], ERROR_RATE / len(found)):
+    if counts[best] < 2 * counts[0] or not is_more(hits[best], hits[0], ERROR_RATE / len(hits)):
         return []
     titles, lines = (" and ".join(texts) for texts in zip(*changes[best], strict=True))
     total = sum(picture.count for picture in objects)
     return [f"it finds {counts[0]} of {total} objects, and {counts[best]} {titles}: {lines}"]
 
 
-def is_more(found: Array, others: Array, rate: float) -> bool:
-    """True if more of the same objects are found (m,) bool than by others, by a paired
-    exact test.
-    """
-    wins, defeats = int((found & ~others).sum()), int((others & ~found).sum())
+def is_more(hits: Array, base_hits: Array, rate: float) -> bool:
+    """True if more of the same objects are found (m,) bool than by others, by a paired exact test."""
+    wins, defeats = int((hits & ~base_hits).sum()), int((base_hits & ~hits).sum())
     return exact_test(wins, wins + defeats, 0.5, rate)[0]

@@ -61,7 +61,7 @@ class TorchModel:
         dtype: type of the module's inputs; by default that of its parameters.
         moves: False if the module stays on its devices; it does where these are several.
         notes: lines about it that a run prints.
-        others: options of its spec under which the same file gives other models.
+        alternatives: options of its spec under which the same file gives other models.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class TorchModel:
         dtype: torch.dtype | None = None,
         moves: bool = True,
         notes: Sequence[str] = (),
-        others: tuple[str, ...] = (),
+        alternatives: tuple[str, ...] = (),
     ) -> None:
         self._parallel = parallel_over(module)
         module, containers = unwrapped(module)
@@ -104,11 +104,11 @@ class TorchModel:
         self._identity = bool((self._scale == 1).all() and (self._shift == 0).all())
 
         self._notes = (*notes, *(f"{name} is asked {note}" for note in containers))
-        self._others = others
-        if others:
+        self._alternatives = alternatives
+        if alternatives:
             self._notes += (
                 f"the file of {name} holds several models that fit: the first is taken, and "
-                f"{' or '.join(f'&{other}' for other in others)} takes another",
+                f"{' or '.join(f'&{option}' for option in alternatives)} takes another",
             )
         self._output, self._data_classes = output, data_classes
         self.path = None if output is None else str(output)
@@ -132,7 +132,7 @@ class TorchModel:
             session=self.session,
             preprocessing={} if self._bounds is not None else self._preprocessing,
             notes=self._notes,
-            others=self._others,
+            alternatives=self._alternatives,
             training=lambda: tuple(
                 name or "the model"
                 for name, part in self.module.named_modules()

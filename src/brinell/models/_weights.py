@@ -139,9 +139,9 @@ def _parts_of(tensors: Mapping[str, Tensor], needed: set[str]) -> dict[str, dict
     for prefix in prefixes:
         # Names behind a longer prefix belong to another network.
         longer = tuple(p for p in prefixes if p.startswith(prefix) and p != prefix)
-        own = [key for key in tensors if key.startswith(prefix)]
-        own = [key for key in own if not (longer and key.startswith(longer))]
-        part = {key.removeprefix(prefix): tensors[key] for key in own}
+        names = [key for key in tensors if key.startswith(prefix)]
+        names = [key for key in names if not (longer and key.startswith(longer))]
+        part = {key.removeprefix(prefix): tensors[key] for key in names}
         parts |= {prefix: part} if needed <= part.keys() else {}
     return parts if 2 * sum(map(len, parts.values())) >= len(tensors) and needed else {}
 
@@ -250,10 +250,10 @@ def load_weights_file(
         listing = ", ".join(filter(None, states)) or "none"
         raise RequestError(f"{file} has no state dict {name!r} that fits; it has {listing}")
 
-    chosen = name or next(iter(states), "")
-    state = states[chosen] if states else state_dict(content, file)
+    choice = name or next(iter(states), "")
+    state = states[choice] if states else state_dict(content, file)
     load_weights(target, state, str(file), remedy)
-    return tuple(other for other in states if not _are_equal(states[other], state))
+    return tuple(key for key in states if not _are_equal(states[key], state))
 
 
 def _are_equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:

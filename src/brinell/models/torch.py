@@ -82,10 +82,10 @@ class TorchModule:
         with kept_defaults():
             module = _make(file, factory, arguments)
         name = self.name or factory
-        others: tuple[str, ...] = ()
+        states: tuple[str, ...] = ()
         if self.weights:
             remedy = f"let {factory} in {file} end in as many outputs"
-            others = load_weights_file(module, self.weights, remedy, self.state)
+            states = load_weights_file(module, self.weights, remedy, self.state)
             name = self.name or Path(self.weights).stem
 
         # The digest of a model covers its code, and that of the function behind it.
@@ -102,7 +102,7 @@ class TorchModule:
             class_names=names_beside(self.weights or file),
             output=self.output or None,
             data_classes=classes,
-            others=tuple(f"state={other}" for other in others),
+            alternatives=tuple(f"state={state}" for state in states),
         )
         if self.decode and not isinstance(model.info.output, BoxForm):
             raise RequestError(
