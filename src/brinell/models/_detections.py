@@ -326,7 +326,7 @@ def mistakes_of_boxes(
         hits.append(faint if is_faint else clear)
         changes.append([words] * (shift != 0) + [SHOWN_AT] * is_faint)
 
-    counts = np.array([rows.sum() for objects_found in found])
+    counts = np.array([part.sum() for part in hits])
     best = int(counts.argmax())
     if counts[best] < 2 * counts[0] or not is_more(hits[best], hits[0], ERROR_RATE / len(hits)):
         return []
