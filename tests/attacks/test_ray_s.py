@@ -58,5 +58,5 @@ def test_it_ends_where_nothing_comes_nearer_and_loses_nothing():
             change = (runs[0].best.closest[row] - x[row]).sign()
             radius = float(runs[0].best.distance[row])
             neighbours = change * (1 - 2 * torch.eye(d))
-            moved = (x[row] + 0.99 * radius * neighbours).clamp(0, 1)
-            assert (answer(moved).argmax(1) == labels[row]).all()
+            points = (x[row] + 0.99 * radius * neighbours).clamp(0, 1)
+            assert (answer(points).argmax(1) == labels[row]).all()

@@ -23,7 +23,7 @@ UNKNOWN = [
     for _ in range(2)
 ]
 """Two pictures without objects."""
-HERE = "from _spots import Final, Raw, Spots, decode\ndef fails(raw):\n    return raw[:, :1]\n"
+SOURCE = "from _spots import Final, Raw, Spots, decode\ndef fails(raw):\n    return raw[:, :1]\n"
 
 
 class Changed(nn.Module):
@@ -60,15 +60,15 @@ def test_lists_of_boxes_give_scores_alone_and_pass_no_second_suppression(inputs)
     form = model.info.output
     assert model.access == Access.SCORES and form.limit == 1.0 and form.candidates == 100
     assert any("attacks ask it for scores" in note for note in model.info.notes)
-    ours, theirs = form.decode(model.predict(inputs), 0.06), Spots()(inputs).numpy()
-    for picture, candidates in zip(ours, theirs, strict=True):
+    candidates, decoded = form.decode(model.predict(inputs), 0.06), Spots()(inputs).numpy()
+    for picture, candidates in zip(candidates, decoded, strict=True):
         expected = np.sort(candidates[:, 4:].max(1)[candidates[:, 4:].max(1) > 0.06])[::-1]
         assert picture.scores == pytest.approx(expected)
 
 
 def test_a_raw_output_with_a_function(inputs, tmp_path):
     file = tmp_path / "net.py"
-    file.write_text(HERE)
+    file.write_text(SOURCE)
     model = TorchModule(path=f"{file}:Raw", decode=f"{file}:decode").open_for(DOMAIN, 3)
     assert torch.allclose(model.predict(inputs), Spots()(inputs).flatten(1))
     assert model.digest() != TorchModel(Spots(), DOMAIN, data_classes=3).digest()
@@ -139,7 +139,7 @@ def test_onnx_files_with_a_function(inputs, tmp_path_factory):
                 helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8),
                 tmp_path / "net.onnx",
             )
-            (tmp_path / "net.py").write_text(HERE)
+            (tmp_path / "net.py").write_text(SOURCE)
             settings = {
                 "path": str(tmp_path / "net.onnx"),
                 "decode": f"{tmp_path / 'net.py'}:decode",
