@@ -60,8 +60,8 @@ def test_lists_of_boxes_give_scores_alone_and_pass_no_second_suppression(inputs)
     form = model.info.output
     assert model.access == Access.SCORES and form.limit == 1.0 and form.candidates == 100
     assert any("attacks ask it for scores" in note for note in model.info.notes)
-    candidates, decoded = form.decode(model.predict(inputs), 0.06), Spots()(inputs).numpy()
-    for picture, candidates in zip(candidates, decoded, strict=True):
+    pictures, decoded = form.decode(model.predict(inputs), 0.06), Spots()(inputs).numpy()
+    for picture, candidates in zip(pictures, decoded, strict=True):
         expected = np.sort(candidates[:, 4:].max(1)[candidates[:, 4:].max(1) > 0.06])[::-1]
         assert picture.scores == pytest.approx(expected)
 
