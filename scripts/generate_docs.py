@@ -40,7 +40,7 @@ from brinell.store.folder import Layout
 from brinell.studies import register
 from brinell.studies.benchmark import run as benchmark
 from brinell.studies.benchmark.card import columns_text
-from brinell.studies.benchmark.rows import Outcome as SampleOutcome
+from brinell.studies.benchmark.rows import SearchOutcome
 from brinell.studies.verification.run import declared_claims
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -266,14 +266,14 @@ def record_page() -> str:
 
 def benchmark_page() -> str:
     """The folder of a benchmark set and its columns."""
-    docs = attribute_docs(SampleOutcome)
+    docs = attribute_docs(SearchOutcome)
     return (
         f"{NOTE}# Benchmark sets\n\n{inspect.getdoc(benchmark)}\n"
         + columns_text()
         + "\n## Outcomes\n\n"
         + table(
             ["outcome", "meaning"],
-            [[f"`{outcome.value}`", docs[outcome.name]] for outcome in SampleOutcome],
+            [[f"`{outcome.value}`", docs[outcome.name]] for outcome in SearchOutcome],
         )
     )
 

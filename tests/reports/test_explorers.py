@@ -16,10 +16,10 @@ from brinell.store import parquet
 from brinell.store.files import read_arrays, write_arrays
 from brinell.store.table import ROWS
 from brinell.studies.audit.tasks.result import AttackRows
-from brinell.studies.explain.result import Measured
+from brinell.studies.explain.result import ExplainRows
 from brinell.studies.register import open_folder, write_page
 from brinell.studies.transfer import samples
-from brinell.studies.transfer.rows import Answers, example_file
+from brinell.studies.transfer.rows import ExampleRows, example_file
 
 
 def block_of(path) -> Samples:
@@ -99,7 +99,7 @@ def test_a_cell_of_a_transfer_opens_the_examples_that_it_counts_as_lost(transfer
 
 
 def test_pictures_of_a_transfer_are_its_examples(transfer_run, tmp_path):
-    block, answers = block_of(transfer_run), parquet.load_rows(Answers, transfer_run / ROWS)
+    block, answers = block_of(transfer_run), parquet.load_rows(ExampleRows, transfer_run / ROWS)
     views = block.draw()
     assert len(views) == 2 * len(np.unique(answers.sample_id))
     assert {len(example.pictures) for example in views.values()} == {3}
@@ -139,7 +139,7 @@ def test_maps_of_a_study_beside_stand_with_the_attack(audit_run, explain_run, tm
     plain = {key: len(view.pictures) for key, view in block_of(run).draw().items()}
     shutil.copytree(explain_run, maps)
     views = block_of(run).draw()
-    ids = set(parquet.load_rows(Measured, maps / ROWS).sample_id.tolist())
+    ids = set(parquet.load_rows(ExplainRows, maps / ROWS).sample_id.tolist())
     assert ids & {int(key[2:]) for key in plain}
     for key, view in views.items():
         has_map = int(key[2:]) in ids

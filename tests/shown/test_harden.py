@@ -15,7 +15,7 @@ from brinell.core.domain import Domain
 from brinell.reports.csv import csv_files
 from brinell.reports.html import page as page_of
 from brinell.store import parquet, rows
-from brinell.studies.harden.result import CHANGES, Answers, unseen_of
+from brinell.studies.harden.result import CHANGES, ChangeRows, unseen_of
 from brinell.training.recipe import fitting_distortions
 
 RLAB, FOG = "RLAB, 50 queries, L2 0.5", "fog"
@@ -37,7 +37,7 @@ def result(harden_run):
         "clean_after": clean_after,
     }
     by_rlab = rows.build(
-        Answers,
+        ChangeRows,
         8,
         change=RLAB,
         seen=True,
@@ -50,7 +50,7 @@ def result(harden_run):
         **shared,
     )
     in_fog = rows.build(
-        Answers,
+        ChangeRows,
         8,
         change=FOG,
         seen=False,

@@ -138,7 +138,7 @@ def test_explain(explain_run, tmp_path):
                 }
                 parts.append(
                     rows.build(
-                        explain.Measured,
+                        explain.ExplainRows,
                         1,
                         method=name + control,
                         sample_id=sample,

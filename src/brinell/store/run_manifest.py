@@ -31,7 +31,7 @@ ARRAYS = re.compile(r"arrays/(.+)-(inputs|\d{4,})\.safetensors")
 """Files of arrays: the clean inputs of a model, and the inputs and extras of a stage."""
 
 
-class Finding(Content):
+class FindingFacts(Content):
     """Result of a check of the model. Pages and JSON show it as it is, so it has no other keys."""
 
     model_config = ConfigDict(extra="forbid")
@@ -202,7 +202,7 @@ class RunManifest(GrowingManifest):
     """Stages that do not fit a model."""
     warnings: Listing[RunWarning] = []
     """Warnings to read before the figures."""
-    checks: TableOf[Listing[Finding]] = {}
+    checks: TableOf[Listing[FindingFacts]] = {}
     """Results of the checks, by model."""
     remarks: Annotated[TableOf[TableOf[TableOf[str]]], REMARKS] = {}
     """Remarks of attacks, by model, stage and code."""

@@ -6,7 +6,7 @@ from _helpers import run_in_process
 from _sets import assert_same_set, benchmark_arguments
 from brinell.cli import run as cli
 from brinell.studies.benchmark import run
-from brinell.studies.benchmark.search import Search
+from brinell.studies.benchmark.search import BenchmarkSearch
 
 
 def test_another_batch_size(work, benchmark_set, tmp_path):
@@ -18,14 +18,14 @@ def test_what_is_done_is_kept(work, benchmark_set, tmp_path, monkeypatch):
     """A resumed run makes the missing pieces and the same set."""
     spans: list[slice] = []
 
-    class Stopped(Search):
+    class Stopped(BenchmarkSearch):
         def __init__(self, plan, span, progress):
             if len(spans) == stop:
                 raise KeyboardInterrupt
             spans.append(span)
             super().__init__(plan, span, progress)
 
-    monkeypatch.setattr(run, "Search", Stopped)
+    monkeypatch.setattr(run, "BenchmarkSearch", Stopped)
     out = tmp_path / "set"
     for stop in (1, 2, None):
         code = (

@@ -12,7 +12,7 @@ from approval import MASKS, approve, page_text
 from brinell.analysis.results import ClassResult
 from brinell.analysis.robust_accuracy import RIGHT, WRONG, rate
 from brinell.analysis.standing import order_models
-from brinell.studies.board.arrangement import Figures, arrange, slug, told_apart
+from brinell.studies.board.arrangement import BoardFigures, arrange, slug, told_apart
 from brinell.studies.board.result import BoardResult, Refusal
 from brinell.studies.board.run import write_site
 
@@ -66,7 +66,7 @@ def make_figures(number, rng, **changes):
         "ids": np.sort(rng.choice(12, n, replace=False)).tolist() if has_attacks else [],
         "states": states.tolist() if has_attacks else [],
     }
-    return Figures.model_validate(values | changes)
+    return BoardFigures.model_validate(values | changes)
 
 
 def best(members, rates, sign):

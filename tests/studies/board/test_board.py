@@ -15,7 +15,7 @@ from _board import FORGERIES, change_label
 from _forger import Forger, whitewash
 from _refusals import refused
 from brinell.core.errors import RequestError
-from brinell.studies.board.arrangement import Figures, arrange
+from brinell.studies.board.arrangement import BoardFigures, arrange
 from brinell.studies.board.examination import examine
 from runs import ATTACKS, EPS
 
@@ -161,7 +161,7 @@ def test_a_folder_that_nobody_repeated_changes_no_row_of_others(runs):
         "certified": verified[0]["robust"],
     }
     alone, joined = (
-        arrange([Figures.model_validate(f) for f in figures])
+        arrange([BoardFigures.model_validate(f) for f in figures])
         for figures in (verified, [*verified, claim])
     )
     for before, after in zip(alone, joined, strict=True):

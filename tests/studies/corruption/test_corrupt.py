@@ -23,7 +23,13 @@ from brinell.store import rows
 from brinell.store.files import read_arrays
 from brinell.store.table import Folder
 from brinell.studies.corruption import STUDY, CorruptRequest
-from brinell.studies.corruption.result import CLEAN, Answers, CorruptFacts, example_path, summarise
+from brinell.studies.corruption.result import (
+    CLEAN,
+    CorruptFacts,
+    CorruptionRows,
+    example_path,
+    summarise,
+)
 from brinell.studies.corruption.run import open_kinds
 
 LABELS = np.array([0, 0, 1, 1])
@@ -44,7 +50,9 @@ def corruption(
             pred = np.where(np.isin(np.arange(4), bad), 1 - LABELS, LABELS)
             l2 = np.full(4, 0.0 if kind in idle_kinds else 1.0)
             columns = {"model": name, "kind": kind, "severity": severity, "pred": pred, "l2": l2}
-            parts.append(rows.build(Answers, 4, sample_id=np.arange(4), label=LABELS, **columns))
+            parts.append(
+                rows.build(CorruptionRows, 4, sample_id=np.arange(4), label=LABELS, **columns)
+            )
     manifest = {
         "data": {"name": "d", "classes": ["a", "b"]},
         "models": [{"name": name} for name in wrong],

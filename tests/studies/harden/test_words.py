@@ -14,7 +14,7 @@ from brinell.core.domain import Domain
 from brinell.reports.statements import NO_LOSS, changes_sentence, losses_sentence
 from brinell.store import rows
 from brinell.studies.harden.result import (
-    Answers,
+    ChangeRows,
     class_losses,
     unseen_of,
     unseen_statements,
@@ -105,7 +105,11 @@ def changes(*counted):
         shared |= dict.fromkeys(("l2_before", "l2_after"), 1.0)
         parts.append(
             rows.build(
-                Answers, 100, **shared, before=np.isin(kinds, (0, 2)), after=np.isin(kinds, (0, 1))
+                ChangeRows,
+                100,
+                **shared,
+                before=np.isin(kinds, (0, 2)),
+                after=np.isin(kinds, (0, 1)),
             )
         )
     return unseen_of(rows.concatenate(parts))

@@ -9,7 +9,7 @@ from brinell.store import rows
 from brinell.store.table import Folder
 from brinell.studies.transfer import TransferRequest
 from brinell.studies.transfer.result import summarise
-from brinell.studies.transfer.rows import Answers, SourceFacts, TransferFacts
+from brinell.studies.transfer.rows import ExampleRows, SourceFacts, TransferFacts
 
 MODELS, N = ("a", "b", "c"), 14
 SOURCES = (("one", ["a"]), ("two", ["b", "c"]), ("three", []))
@@ -36,7 +36,7 @@ def make_rows(seed):
                 row |= {"forwards": sample, "backwards": 1}
                 dicts.append(row)
     columns = {name: [row[name] for row in dicts] for name in dicts[0]}
-    return dicts, rows.build(Answers, len(dicts), **columns)
+    return dicts, rows.build(ExampleRows, len(dicts), **columns)
 
 
 def is_left(row, clean):

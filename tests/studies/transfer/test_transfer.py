@@ -33,7 +33,7 @@ from brinell.studies.transfer.result import (
     sentences,
     summarise,
 )
-from brinell.studies.transfer.rows import Answers, SourceFacts, TransferFacts
+from brinell.studies.transfer.rows import ExampleRows, SourceFacts, TransferFacts
 
 TABLE = STUDY.table()
 # The first value decides the class, with a threshold of 0.5 (near) or 0.6 (far). Margins of near:
@@ -383,7 +383,7 @@ def test_a_source_without_rows_has_no_figures(tmp_path):
     source = SourceFacts(name="s", members=["m"], white_box=[], level=1.0, samples=3, folder="f")
     facts = TransferFacts(eps=0.1, eps_text="0.1", attack=None, sources=[source])
     manifest = {"data": {"name": "d", "classes": ["a"]}, "models": [{"name": "m"}], "seconds": 0.0}
-    content = rows.build(Answers, 0, **{name: [] for name in Answers.__dataclass_fields__})
+    content = rows.build(ExampleRows, 0, **{name: [] for name in ExampleRows.__dataclass_fields__})
     result = summarise(
         Folder(
             path=tmp_path, manifest=manifest, request=TransferRequest(), facts=facts, rows=content

@@ -15,8 +15,8 @@ from brinell.store.table import Folder
 from brinell.studies.unrestricted import UnrestrictedRequest
 from brinell.studies.unrestricted.result import (
     PLAIN,
-    Answers,
-    Outcome,
+    AttemptOutcome,
+    AttemptRows,
     UnrestrictedFacts,
     example_file,
     example_name,
@@ -51,14 +51,14 @@ def attempt_rows(
     }
     values |= {"aux_probability": 0.9, "l2_same_at": 0, "l2_other_at": 0}
     values |= {"l2_same": distances[0], "l2_other": distances[1]}
-    searched = outcome in (Outcome.FOOLED, Outcome.CONTESTED, Outcome.SURVIVED)
+    searched = outcome in (AttemptOutcome.FOOLED, AttemptOutcome.CONTESTED, AttemptOutcome.SURVIVED)
     values |= {
         "judges": " ".join(map(str, (intended,) if plain_judges is None else plain_judges)),
         "variant": PLAIN,
     }
     values |= {name: 0 for name in ("forwards", "backwards")}
     models = {name: columns.pop(name) for name in ("model",) if name in columns}
-    yield values | models | {"outcome": str(Outcome.CLEAR if searched else outcome)}
+    yield values | models | {"outcome": str(AttemptOutcome.CLEAR if searched else outcome)}
     if searched:
         yield (
             values
@@ -80,7 +80,7 @@ def folder_of(
     """A folder with these rows."""
     dicts = [row for group in attempts for row in group]
     table = rows.build(
-        Answers, len(dicts), **{name: [row[name] for row in dicts] for name in dicts[0]}
+        AttemptRows, len(dicts), **{name: [row[name] for row in dicts] for name in dicts[0]}
     )
     data = {
         "name": "d",
@@ -99,12 +99,12 @@ def folder_of(
 
 
 ROWS = [
-    attempt_rows(0, Outcome.UNCLEAR, plain_judges=[1]),
-    attempt_rows(1, Outcome.GENERALISATION, intended=1),
-    attempt_rows(2, Outcome.FOOLED, forwards=5),
-    attempt_rows(3, Outcome.FOOLED, intended=1, judges=(1,), forwards=9),
-    attempt_rows(4, Outcome.CONTESTED, judges=(1,), distances=(5.0, 3.0), forwards=7),
-    attempt_rows(5, Outcome.SURVIVED, forwards=200),
+    attempt_rows(0, AttemptOutcome.UNCLEAR, plain_judges=[1]),
+    attempt_rows(1, AttemptOutcome.GENERALISATION, intended=1),
+    attempt_rows(2, AttemptOutcome.FOOLED, forwards=5),
+    attempt_rows(3, AttemptOutcome.FOOLED, intended=1, judges=(1,), forwards=9),
+    attempt_rows(4, AttemptOutcome.CONTESTED, judges=(1,), distances=(5.0, 3.0), forwards=7),
+    attempt_rows(5, AttemptOutcome.SURVIVED, forwards=200),
 ]
 ROWS = [list(group) for group in ROWS]
 
@@ -113,7 +113,9 @@ def test_the_sentence_says_what_the_tables_say(subtests):
     """Property: its numbers are those of the tables, which add up to the clear attempts."""
     for seed in range(20):
         with subtests.test(str(seed)):
-            outcomes = np.random.default_rng(seed).choice(list(Outcome)[:2] + list(Outcome)[3:], 30)
+            outcomes = np.random.default_rng(seed).choice(
+                list(AttemptOutcome)[:2] + list(AttemptOutcome)[3:], 30
+            )
             judges = ["j"] if seed % 2 else []
             group = [
                 attempt_rows(i, outcome, judges=[0] * len(judges), plain_judges=[0] * len(judges))
@@ -175,7 +177,7 @@ def test_who_sees_the_intended_class():
 
 
 def test_no_data_is_not_zero():
-    (result,) = summarise(folder_of(attempt_rows(0, Outcome.UNCLEAR))).results
+    (result,) = summarise(folder_of(attempt_rows(0, AttemptOutcome.UNCLEAR))).results
     assert (
         result.total.adversarial.value is None
         and result.total.adversarial.n == 0
@@ -185,10 +187,12 @@ def test_no_data_is_not_zero():
 
 def test_warnings():
     warnings = summarise(
-        folder_of(attempt_rows(0, Outcome.UNCLEAR, plain_judges=()), judges=(), same_data=False)
+        folder_of(
+            attempt_rows(0, AttemptOutcome.UNCLEAR, plain_judges=()), judges=(), same_data=False
+        )
     ).warnings
     assert [text.split()[0] for text in warnings] == ["There", "The", "No"]
-    assert not summarise(folder_of(attempt_rows(0, Outcome.FOOLED))).warnings
+    assert not summarise(folder_of(attempt_rows(0, AttemptOutcome.FOOLED))).warnings
 
 
 def test_what_is_shown(unrestricted_run, tmp_path):
@@ -205,7 +209,7 @@ def test_what_is_shown(unrestricted_run, tmp_path):
                 numbers | counts | answers | places | judges | {"model": model, "variant": variant}
             )
             outcome, distances = (
-                rng.choice(list(Outcome)[:2] + list(Outcome)[3:]),
+                rng.choice(list(AttemptOutcome)[:2] + list(AttemptOutcome)[3:]),
                 tuple(rng.random(2)),
             )
             both = list(

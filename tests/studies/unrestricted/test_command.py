@@ -19,7 +19,13 @@ from brinell.store.files import read_arrays
 from brinell.store.parquet import load_rows
 from brinell.studies.generator.generator import load
 from brinell.studies.unrestricted import result, run
-from brinell.studies.unrestricted.result import PLAIN, Answers, Outcome, example_file, example_name
+from brinell.studies.unrestricted.result import (
+    PLAIN,
+    AttemptOutcome,
+    AttemptRows,
+    example_file,
+    example_name,
+)
 
 JUDGE = '''
 import torch
@@ -74,8 +80,8 @@ def words(generator, out, *options):
 
 def rows_of(folder):
     """The rows of a folder as dicts."""
-    table = load_rows(Answers, folder / "rows.parquet")
-    columns = {name: getattr(table, name).tolist() for name in columns_of(Answers)}
+    table = load_rows(AttemptRows, folder / "rows.parquet")
+    columns = {name: getattr(table, name).tolist() for name in columns_of(AttemptRows)}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
@@ -96,7 +102,7 @@ def test_what_the_rows_claim_holds(run_folder, generator):
     rows = rows_of(run_folder)
     plain = {row["attempt"]: row for row in rows if row["variant"] == PLAIN}
     assert len(plain) == 30 and sorted({row["intended"] for row in rows}) == list(range(10))
-    fooled_rows = [row for row in rows if row["outcome"] == Outcome.FOOLED]
+    fooled_rows = [row for row in rows if row["outcome"] == AttemptOutcome.FOOLED]
     assert len(fooled_rows) > 10, "this generator and this model: most searches succeed"
     flat, labels = dataset.load(range(len(dataset))).flatten(1).numpy(), dataset.labels()
     arrays = read_arrays(run_folder / example_file(0))
@@ -134,13 +140,13 @@ def test_what_the_rows_claim_holds(run_folder, generator):
 
 def test_what_is_searched_is_clear_and_right(run_folder):
     rows = rows_of(run_folder)
-    clear = [row["attempt"] for row in rows if row["outcome"] == Outcome.CLEAR]
+    clear = [row["attempt"] for row in rows if row["outcome"] == AttemptOutcome.CLEAR]
     for variant in ("latent", "noise"):
         assert [row["attempt"] for row in rows if row["variant"] == variant] == clear
     for row in rows:
-        if row["outcome"] in (Outcome.CLEAR, Outcome.GENERALISATION):
+        if row["outcome"] in (AttemptOutcome.CLEAR, AttemptOutcome.GENERALISATION):
             assert row["aux"] == row["intended"] and (row["pred"] == row["intended"]) == (
-                row["outcome"] == Outcome.CLEAR
+                row["outcome"] == AttemptOutcome.CLEAR
             )
 
 
@@ -199,10 +205,16 @@ def test_judges_contest_and_models_stand_side_by_side(generator, tmp_path):
     rows = rows_of(tmp_path / "a")
     for row in rows:
         agree = row["judges"] == str(row["intended"]) and row["aux"] == row["intended"]
-        assert agree or row["outcome"] in (Outcome.UNCLEAR, Outcome.CONTESTED, Outcome.SURVIVED)
-        if row["outcome"] in (Outcome.FOOLED, Outcome.CONTESTED):
-            assert (row["judges"] == str(row["intended"])) == (row["outcome"] == Outcome.FOOLED)
-    assert any(row["outcome"] == Outcome.UNCLEAR for row in rows)
+        assert agree or row["outcome"] in (
+            AttemptOutcome.UNCLEAR,
+            AttemptOutcome.CONTESTED,
+            AttemptOutcome.SURVIVED,
+        )
+        if row["outcome"] in (AttemptOutcome.FOOLED, AttemptOutcome.CONTESTED):
+            assert (row["judges"] == str(row["intended"])) == (
+                row["outcome"] == AttemptOutcome.FOOLED
+            )
+    assert any(row["outcome"] == AttemptOutcome.UNCLEAR for row in rows)
     assert cli(words(generator, tmp_path / "b", "--model", "digits-cnn", "--model", spec)) == 0
     both = brinell.open(tmp_path / "b")
     assert both.attempts == 30 and both.names == ["digits-cnn", "judge"]

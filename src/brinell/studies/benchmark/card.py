@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from brinell.core.record import RecordColumn, columns_of
 from brinell.reports.markdown import markdown, table_lines
 from brinell.reports.values import Report, Table
-from brinell.studies.benchmark.rows import COLUMNS, PATCH, Form, Samples
+from brinell.studies.benchmark.rows import COLUMNS, PATCH, BenchmarkRows, Form
 
 CARD = "README.md"
 CATEGORIES = {
@@ -102,7 +102,7 @@ def columns_text() -> str:
             "`rows.parquet` (the configuration `samples`), a row for each "
             "sample, also without an adversarial example:",
             "",
-            *_columns(columns_of(Samples)),
+            *_columns(columns_of(BenchmarkRows)),
             "",
         ]
     )

@@ -16,7 +16,7 @@ from brinell.reports.values import Block, Example, Gallery, Picture
 from brinell.reports.way import way_blocks
 from brinell.store import parquet
 from brinell.store.files import read_arrays
-from brinell.studies.benchmark.rows import Samples
+from brinell.studies.benchmark.rows import BenchmarkRows
 
 COLUMNS = (
     *("sample_id", "level", "reached", "label", "prediction", "confidence", "true_probability"),
@@ -30,7 +30,7 @@ Levels = dict[float, dict[str, Any]]
 
 
 def galleries(
-    folder: Path, manifest: Mapping[str, Any], samples: Samples, noun: str
+    folder: Path, manifest: Mapping[str, Any], samples: BenchmarkRows, noun: str
 ) -> Iterator[Block]:
     """The galleries of a set, and the agent's way to the first example; none without an example.
 

@@ -23,7 +23,7 @@ from brinell.store.table import ROWS, Folder
 from brinell.studies.benchmark import BenchmarkRequest
 from brinell.studies.benchmark.card import CARD, card
 from brinell.studies.benchmark.gallery import galleries
-from brinell.studies.benchmark.rows import Form, Outcome, Samples
+from brinell.studies.benchmark.rows import BenchmarkRows, Form, SearchOutcome
 from brinell.studies.result import FolderResult
 
 DEVIATION = 0.226
@@ -123,7 +123,7 @@ class BenchmarkResult(FolderResult):
         """The report of the page, the terminal, the data card and the CSV files."""
         facts = self.facts
         (model,) = self.names
-        successes = self.outcomes[Outcome.REACHED]
+        successes = self.outcomes[SearchOutcome.REACHED]
         outcomes = [
             (name.replace("_", " "), count) for name, count in self.outcomes.items() if count
         ]
@@ -192,11 +192,14 @@ class BenchmarkResult(FolderResult):
                 *galleries(
                     Path(self.folder),
                     self.manifest,
-                    parquet.load_rows(Samples, Path(self.folder) / ROWS),
+                    parquet.load_rows(BenchmarkRows, Path(self.folder) / ROWS),
                     NOUNS[facts.task],
                 ),
                 Table(
-                    title="Samples", columns=("outcome", "samples"), rows=outcomes, name="outcomes"
+                    title="BenchmarkRows",
+                    columns=("outcome", "samples"),
+                    rows=outcomes,
+                    name="outcomes",
                 ),
                 values.Facts(
                     title="Method",
@@ -285,7 +288,7 @@ NOUNS = {None: "inputs", "segmentation": "pixels", "detection": "objects"}
 """What is right or wrong, by task."""
 
 
-def summarise(folder: Folder[Samples]) -> BenchmarkResult:
+def summarise(folder: Folder[BenchmarkRows]) -> BenchmarkResult:
     """Figures of a folder from its rows and its tables in data/."""
     samples, facts = folder.rows, folder.facts
     outcomes = samples.outcome.tolist()
@@ -316,7 +319,7 @@ def summarise(folder: Folder[Samples]) -> BenchmarkResult:
     return BenchmarkResult(
         **folder.head(),
         samples=len(samples),
-        outcomes={outcome: outcomes.count(outcome) for outcome in map(str, Outcome)},
+        outcomes={outcome: outcomes.count(outcome) for outcome in map(str, SearchOutcome)},
         # The plan looks at one map or at the boxes of one picture.
         queries=int(samples.queries.sum()) + probes + (facts.task is not None),
         median_queries_to_success=_median(samples.queries_to_success),
@@ -324,16 +327,16 @@ def summarise(folder: Folder[Samples]) -> BenchmarkResult:
         median_patches=_median(samples.patch_count),
         levels=tuple(_level(rows, level) for level in (0.0, *facts.levels)),
         success=share(
-            outcome == Outcome.REACHED
+            outcome == SearchOutcome.REACHED
             for outcome in outcomes
-            if outcome in (Outcome.REACHED, Outcome.NOT_REACHED)
+            if outcome in (SearchOutcome.REACHED, SearchOutcome.NOT_REACHED)
         ),
         sizes=_sizes(samples, rows),
         distortions=_distortions(rows, folder.head()["classes"]),
     )
 
 
-def _sizes(samples: Samples, rows: dict[str, Array]) -> list[Size]:
+def _sizes(samples: BenchmarkRows, rows: dict[str, Array]) -> list[Size]:
     """Quantities of the adversarial examples; none without one."""
     values = {
         "L2": np.ma.compressed(samples.l2),

@@ -75,7 +75,7 @@ _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 _PATCHES = pa.list_(pa.struct([(name, parquet.TYPES[kind]) for name, (kind, _) in PATCH.items()]))
 
 
-class Outcome(StrEnum):
+class SearchOutcome(StrEnum):
     """The outcome of a sample."""
 
     REACHED = "reached"
@@ -91,7 +91,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Samples(Columns):
+class BenchmarkRows(Columns):
     """Rows as columns, each a (rows,) array."""
 
     sample_id: Array = column("int64", "position in the source data")

@@ -36,8 +36,8 @@ from brinell.store import rows
 from brinell.store.files import write_arrays
 from brinell.studies.benchmark import BenchmarkRequest
 from brinell.studies.benchmark.result import BenchmarkFacts
-from brinell.studies.benchmark.rows import Form, Samples, arrays_file, data_file
-from brinell.studies.benchmark.search import BenchmarkPlan, Search
+from brinell.studies.benchmark.rows import BenchmarkRows, Form, arrays_file, data_file
+from brinell.studies.benchmark.search import BenchmarkPlan, BenchmarkSearch
 from brinell.studies.kit import Call, Piece
 from brinell.studies.tasks import open_task
 from brinell.studies.work import open_plan
@@ -239,9 +239,9 @@ def pieces(plan: BenchmarkPlan, call: Call) -> list[Piece]:
     ]
 
 
-def _make(plan: BenchmarkPlan, call: Call, span: slice, number: int, total: int) -> Samples:
+def _make(plan: BenchmarkPlan, call: Call, span: slice, number: int, total: int) -> BenchmarkRows:
     """Make some samples, and write their files."""
-    search = Search(plan, span, call.progress)
+    search = BenchmarkSearch(plan, span, call.progress)
     write_arrays(plan.folder / arrays_file(number, total), search.arrays)
     plan.form.write(plan.folder / data_file(number, total), search.rows)
-    return rows.build(Samples, len(search.ids), **search.samples)
+    return rows.build(BenchmarkRows, len(search.ids), **search.samples)

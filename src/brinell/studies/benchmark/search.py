@@ -35,7 +35,7 @@ from brinell.rlab.grading import Graded, Path, path
 from brinell.rlab.prior import sums
 from brinell.studies.benchmark import BenchmarkRequest
 from brinell.studies.benchmark.result import BenchmarkFacts
-from brinell.studies.benchmark.rows import Form, Outcome
+from brinell.studies.benchmark.rows import Form, SearchOutcome
 from brinell.studies.kit import Plan
 
 ENLARGEMENTS = (1.01, 1.02, 1.05, 1.1, 1.2, 1.5)
@@ -86,7 +86,7 @@ class Read(Converted):
         return self.answers[-1]
 
 
-class Search:
+class BenchmarkSearch:
     """Makes the samples `span` of a plan, and counts the passes of the model."""
 
     def __init__(self, plan: BenchmarkPlan, span: slice, progress: Progress) -> None:
@@ -167,11 +167,11 @@ class Search:
         # What the clean inputs decide; empty for samples that the agent must distort.
         wrong = np.array([row["wrong"] for row in self._clean])
         outcome = np.full(len(y), "", dtype=object)
-        outcome[(margin > 0).cpu().numpy()] = Outcome.ALREADY
+        outcome[(margin > 0).cpu().numpy()] = SearchOutcome.ALREADY
         if task is None:
-            outcome[wrong > 0] = Outcome.MISCLASSIFIED
+            outcome[wrong > 0] = SearchOutcome.MISCLASSIFIED
         if self._plan.wrong_class is not None:
-            outcome[(y == self._plan.wrong_class).cpu().numpy()] = Outcome.OWN_CLASS
+            outcome[(y == self._plan.wrong_class).cpu().numpy()] = SearchOutcome.OWN_CLASS
         samples: dict[str, Any] = {"sample_id": self.ids, "outcome": outcome, "clean_wrong": wrong}
         names = {"valid": "valid"} | (
             {} if task else {"label": "label", "clean_prediction": "prediction"}
@@ -184,7 +184,7 @@ class Search:
         }
         searched = np.flatnonzero(outcome == "")
         if len(searched):
-            outcome[searched] = Outcome.NOT_REACHED
+            outcome[searched] = SearchOutcome.NOT_REACHED
             self._search(torch.as_tensor(searched, device=y.device), outcome, findings)
         return samples | findings | {"queries": self._ledger.costs.forwards.cpu().numpy()}
 
@@ -205,7 +205,7 @@ class Search:
         examples = self._grade(successes, paths, self._final_examples(successes, paths))
         for index, steps in zip(successes.tolist(), results.steps[fooled].tolist(), strict=True):
             if index in examples:
-                outcome[index] = Outcome.REACHED
+                outcome[index] = SearchOutcome.REACHED
                 # The first check, the agent's query of the clean input, and its steps.
                 findings["queries_to_success"][index] = 2 + steps
                 findings["l2"][index] = examples[index]["l2"]

@@ -30,7 +30,7 @@ LOOKS = str.maketrans("01i|5-", "ollls_")
 """Characters that look alike."""
 
 
-class Figures(Result):
+class BoardFigures(Result):
     """One model in one folder, in the folder's own words."""
 
     run: str
@@ -84,18 +84,18 @@ class Figures(Result):
 class Entry:
     """A model in a task."""
 
-    attacked: Figures | None
+    attacked: BoardFigures | None
     """The folder with the lowest figure, among those with the most samples."""
     position: int
     """Position of the budget in it."""
-    certified: Figures | None
+    certified: BoardFigures | None
     """The folder with the highest share of proofs, likewise."""
     certified_position: int
     rank: Rank | None = None
     """Only for what was verified."""
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> BoardFigures:
         """The folder of the attacks, or that of the proofs without one."""
         folder = self.attacked or self.certified
         assert folder is not None, "an entry has a folder"
@@ -121,7 +121,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Task:
+class BoardTask:
     """Models that were measured by one protocol."""
 
     slug: str
@@ -141,7 +141,7 @@ class Task:
         return len({entry.figures.digest for entry in self.entries})
 
 
-def told_apart(figures: Sequence[Figures]) -> list[Figures]:
+def told_apart(figures: Sequence[BoardFigures]) -> list[BoardFigures]:
     """The figures with a part of its digest in the name of each model that looks like another one,
     or that has letters of other scripts or odd blanks.
     """
@@ -166,10 +166,10 @@ def _is_plain(name: str) -> bool:
     return name.isascii() and name.isprintable() and name == " ".join(name.split())
 
 
-def arrange(figures: Sequence[Figures]) -> list[Task]:
+def arrange(figures: Sequence[BoardFigures]) -> list[BoardTask]:
     """The tasks of a board."""
     groups: dict[
-        tuple[str, str, str, str, float], dict[tuple[str, ...], list[tuple[Figures, int]]]
+        tuple[str, str, str, str, float], dict[tuple[str, ...], list[tuple[BoardFigures, int]]]
     ] = {}
 
     for folder in figures:
@@ -199,7 +199,7 @@ def arrange(figures: Sequence[Figures]) -> list[Task]:
     )
 
 
-def _entry(members: Sequence[tuple[Figures, int]]) -> Entry:
+def _entry(members: Sequence[tuple[BoardFigures, int]]) -> Entry:
     """A model in a task, from all of its folders: those with rows first, then the most samples,
     since few may be lucky ones.
     """
@@ -219,7 +219,7 @@ def _entry(members: Sequence[tuple[Figures, int]]) -> Entry:
     return Entry(folder, position, proofs, place)
 
 
-def _task(key: str, entries: list[Entry]) -> Task:
+def _task(key: str, entries: list[Entry]) -> BoardTask:
     """A task with its entries in order; its words are those of a verified folder where there is
     one.
     """
@@ -244,7 +244,7 @@ def _task(key: str, entries: list[Entry]) -> Task:
         )
     aimed = "" if folder.criterion == "misclassified" else f", {folder.criterion}"
 
-    return Task(
+    return BoardTask(
         slug=slug(
             f"{folder.data}-{folder.distance}-{text}",
             hashlib.blake2b(key.encode(), digest_size=4).hexdigest(),

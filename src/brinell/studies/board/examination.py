@@ -15,7 +15,7 @@ from brinell.engine.progress import SilentProgress
 from brinell.store.folder import fitting
 from brinell.store.run import Run
 from brinell.studies import register
-from brinell.studies.board.arrangement import Figures
+from brinell.studies.board.arrangement import BoardFigures
 from brinell.studies.kit import Call, Study
 from brinell.studies.verification import VerifyRequest
 from brinell.studies.verification.premises import selection_of
@@ -45,7 +45,7 @@ def examine(path: Path, level: str, trust: Path | None) -> dict[str, Any]:
         return {"why": one_line(error, 600)}
 
 
-def _examine(path: Path, level: str, trust: Path | None) -> list[Figures]:
+def _examine(path: Path, level: str, trust: Path | None) -> list[BoardFigures]:
     study = register.study_of(path)
     if study.verb not in PLACED:
         raise RequestError(
@@ -84,7 +84,9 @@ def _examine(path: Path, level: str, trust: Path | None) -> list[Figures]:
     return [_of_model(run, records, model, known) for model in models]
 
 
-def _of_model(run: Run, records: Records, model: ModelResult, known: dict[str, Any]) -> Figures:
+def _of_model(
+    run: Run, records: Records, model: ModelResult, known: dict[str, Any]
+) -> BoardFigures:
     manifest = run.manifest
     cells = grid(records, manifest, model.name)
     above = cells.eps > 0
@@ -92,7 +94,7 @@ def _of_model(run: Run, records: Records, model: ModelResult, known: dict[str, A
     index = np.flatnonzero(above).tolist()
     outcomes = [check.passed for check in model.checks]
 
-    return Figures(
+    return BoardFigures(
         **known,
         model=model.name,
         digest=next(entry["digest"] for entry in manifest["models"] if entry["name"] == model.name),
@@ -116,7 +118,7 @@ def _of_model(run: Run, records: Records, model: ModelResult, known: dict[str, A
     )
 
 
-def _of_rates(study: Study, path: Path, known: dict[str, Any]) -> Figures:
+def _of_rates(study: Study, path: Path, known: dict[str, Any]) -> BoardFigures:
     """The proofs of a folder, of the model or of another that is made of it, such as the smoothed
     one.
     """
@@ -136,7 +138,7 @@ def _of_rates(study: Study, path: Path, known: dict[str, Any]) -> Figures:
     texts = dict(zip(budget.values, budget.texts, strict=True)) if budget else {}
     smoothed = any(str(method).startswith("smoothing") for method in request.get("method") or ())
 
-    return Figures(
+    return BoardFigures(
         **known,
         model=f"{model['name']}, smoothed" if smoothed else model["name"],
         digest=model["digest"],

@@ -22,7 +22,7 @@ from brinell.reports.values import (
     Step,
     Table,
 )
-from brinell.studies.board.arrangement import Entry, Figures, Task, slug
+from brinell.studies.board.arrangement import BoardFigures, BoardTask, Entry, slug
 from brinell.studies.result import ReportedResult
 
 MOST_LINKS = 12
@@ -105,7 +105,9 @@ class BoardResult(ReportedResult):
 
 
 def index_report(
-    result: BoardResult, tasks: Sequence[Task], models: Mapping[tuple[str, ...], Sequence[Figures]]
+    result: BoardResult,
+    tasks: Sequence[BoardTask],
+    models: Mapping[tuple[str, ...], Sequence[BoardFigures]],
 ) -> Report:
     """The first page: all tasks with the first of their verified models, and all models."""
     report = result.report()
@@ -154,7 +156,7 @@ def index_report(
     )
 
 
-def _verified(folder: Figures) -> Cell:
+def _verified(folder: BoardFigures) -> Cell:
     """How much of a folder the board repeated, and which samples it has."""
     text = "repeated" if folder.verified else "claimed †"
     if folder.verified and folder.attacked:
@@ -162,7 +164,7 @@ def _verified(folder: Figures) -> Cell:
     return Detail(text, folder.drawn) if folder.drawn else text
 
 
-def _task_row(task: Task) -> tuple[Any, ...]:
+def _task_row(task: BoardTask) -> tuple[Any, ...]:
     verified = [entry for entry in task.entries if entry.figures.verified]
     first = next((entry for entry in verified if entry.rank is not None), None)
     proofs = [entry.proven for entry in verified if entry.proven is not None]
@@ -181,7 +183,7 @@ def model_address(identity: tuple[str, ...]) -> str:
     return f"models/{slug(name, digest[:8] + hashlib.blake2b(repr(run).encode(), digest_size=4).hexdigest() * bool(run))}.html"
 
 
-def task_report(task: Task, siblings: Sequence[Task]) -> Report:
+def task_report(task: BoardTask, siblings: Sequence[BoardTask]) -> Report:
     """The page of a task."""
     if task.standing is None:
         answer = [
@@ -224,7 +226,7 @@ def task_report(task: Task, siblings: Sequence[Task]) -> Report:
     )
 
 
-def _entry_table(task: Task, title: str, name: str, *, is_verified: bool) -> Table:
+def _entry_table(task: BoardTask, title: str, name: str, *, is_verified: bool) -> Table:
     """The entries of a task that the board repeated, or those that are claimed."""
     return Table(
         title=title,
@@ -267,7 +269,9 @@ def _entry_row(entry: Entry) -> tuple[Any, ...]:
     )
 
 
-def model_report(folders: Sequence[Figures], tasks: Sequence[tuple[Task, Entry]]) -> Report:
+def model_report(
+    folders: Sequence[BoardFigures], tasks: Sequence[tuple[BoardTask, Entry]]
+) -> Report:
     """The page of a model."""
     first = folders[0]
     # The folder that says most of its classes.
@@ -328,10 +332,12 @@ def model_report(folders: Sequence[Figures], tasks: Sequence[tuple[Task, Entry]]
 
 
 def site_reports(
-    result: BoardResult, tasks: Sequence[Task], models: Mapping[tuple[str, ...], Sequence[Figures]]
+    result: BoardResult,
+    tasks: Sequence[BoardTask],
+    models: Mapping[tuple[str, ...], Sequence[BoardFigures]],
 ) -> dict[str, Report]:
     """The pages of a site, by their paths without the ending."""
-    places: dict[tuple[str, ...], list[tuple[Task, Entry]]] = {}
+    places: dict[tuple[str, ...], list[tuple[BoardTask, Entry]]] = {}
     for task in tasks:
         for entry in task.entries:
             places.setdefault(entry.figures.identity, []).append((task, entry))

@@ -20,7 +20,7 @@ from brinell.store.folder import MANIFEST, REQUEST, verb_of
 from brinell.store.table import ROWS
 from brinell.studies import register
 from brinell.studies.board import BoardRequest
-from brinell.studies.board.arrangement import Figures, arrange, told_apart
+from brinell.studies.board.arrangement import BoardFigures, arrange, told_apart
 from brinell.studies.board.examination import PLACED, examine
 from brinell.studies.board.result import BoardResult, Refusal, site_reports
 from brinell.studies.kit import Call
@@ -48,24 +48,24 @@ def carry_out(call: Call) -> BoardResult:
         raise RequestError(
             f"{site} is not empty and no board made it: choose another {option('out')}"
         )
-    figures: list[Figures] = []
+    figures: list[BoardFigures] = []
     refused = missing
     for number, path in enumerate(paths, 1):
         call.progress.note(f"verifying {path} ({number} of {len(paths)})")
         outcome = _examine(path, request.level, call.trust)
-        figures += [Figures.model_validate(entry) for entry in outcome.get("figures", ())]
+        figures += [BoardFigures.model_validate(entry) for entry in outcome.get("figures", ())]
         refused += [Refusal(run=str(path), why=outcome["why"])] if "why" in outcome else []
     return write_site(site, request.title, figures, refused)
 
 
 def write_site(
-    site: Path, title: str, figures: Sequence[Figures], refusals: Sequence[Refusal]
+    site: Path, title: str, figures: Sequence[BoardFigures], refusals: Sequence[Refusal]
 ) -> BoardResult:
     """Write the pages and tables of a site, and delete those of what is no longer there."""
     figures = told_apart(figures)
     tasks = arrange(figures)
 
-    models: dict[tuple[str, ...], list[Figures]] = {}
+    models: dict[tuple[str, ...], list[BoardFigures]] = {}
     for folder in sorted(figures, key=lambda folder: (folder.identity, folder.run)):
         models.setdefault(folder.identity, []).append(folder)
     result = BoardResult(

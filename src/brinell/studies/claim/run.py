@@ -23,7 +23,7 @@ from brinell.studies.claim.result import BADGE, CARD, JSON, ClaimResult, summari
 from brinell.studies.kit import Call, command_of
 
 
-class SourceFacts(Content, extra="forbid"):
+class ClaimedRun(Content, extra="forbid"):
     """The run that a claim is made from."""
 
     path: str
@@ -39,7 +39,7 @@ class ClaimManifest(Manifest, extra="forbid"):
     """The command line that repeats it."""
     request: dict[str, Any]
     """All settings of the request."""
-    source: SourceFacts
+    source: ClaimedRun
     """The run."""
 
 

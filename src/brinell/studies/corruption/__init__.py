@@ -45,7 +45,7 @@ class CorruptRequest(BaseRequest):
 STUDY = Study(
     verb="corrupt",
     request=CorruptRequest,
-    rows="result:Answers",
+    rows="result:CorruptionRows",
     result="result:CorruptResult",
     examples=(
         "brinell corrupt --samples 200",

@@ -85,7 +85,7 @@ UNCHANGED = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers(Columns):
+class CorruptionRows(Columns):
     """Rows as columns, each a (rows,) array."""
 
     model: Array = column("string", "name of the model")
@@ -351,7 +351,7 @@ class _Errors:
     n).
     """
 
-    def __init__(self, models: list[str], facts: CorruptFacts, answers: Answers) -> None:
+    def __init__(self, models: list[str], facts: CorruptFacts, answers: CorruptionRows) -> None:
         self.models, self.kinds, self.severities = models, facts.kinds, facts.severities
         # Rows come in any order; sorted they form a cube of models, corruptions and samples.
         of_model = _positions(models, answers.model)
@@ -377,7 +377,7 @@ def _positions(names: Sequence[str], column: Array) -> Array:
     return np.array([names.index(str(name)) for name in unique])[inverse]
 
 
-def summarise(folder: Folder[Answers]) -> CorruptResult:
+def summarise(folder: Folder[CorruptionRows]) -> CorruptResult:
     """Figures of a folder from its rows."""
     head, facts, reference = folder.head(), folder.facts, folder.request.reference
     errors = _Errors(folder.models, facts, folder.rows)

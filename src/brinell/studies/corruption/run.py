@@ -22,7 +22,13 @@ from brinell.store import rows
 from brinell.store.files import write_arrays
 from brinell.studies import work
 from brinell.studies.corruption import CorruptRequest
-from brinell.studies.corruption.result import CLEAN, FIFTEEN, Answers, CorruptFacts, example_path
+from brinell.studies.corruption.result import (
+    CLEAN,
+    FIFTEEN,
+    CorruptFacts,
+    CorruptionRows,
+    example_path,
+)
 from brinell.studies.kit import Call, Piece, Plan
 
 
@@ -124,15 +130,15 @@ def pieces(plan: CorruptPlan, call: Call) -> list[Piece]:
         lambda: {name: work.classes(model, x(), size) for name, model in plan.models.items()}
     )
 
-    def predict_clean() -> Answers:
+    def predict_clean() -> CorruptionRows:
         """Clean predictions of all models."""
         return rows.concatenate(
             [_rows(plan, name, CLEAN, 0, predicted) for name, predicted in clean().items()]
         )
 
-    def corrupt(number: int, kind: str) -> Answers:
+    def corrupt(number: int, kind: str) -> CorruptionRows:
         """Predictions of all models under one corruption at every severity."""
-        parts: list[Answers] = []
+        parts: list[CorruptionRows] = []
         for severity in plan.severities:
             corrupted_x = corrupt_inputs(plan, plan.kinds[kind], kind, severity, x())
             length = l2(corrupted_x - x()).cpu().numpy()
@@ -199,7 +205,7 @@ def corrupt_inputs(
 
 def _rows(
     plan: CorruptPlan, model: str, kind: str, severity: int, pred: Array, **columns: Any
-) -> Answers:
+) -> CorruptionRows:
     shared = {
         "model": model,
         "kind": kind,
@@ -208,7 +214,7 @@ def _rows(
         "label": plan.labels,
         "pred": pred,
     }
-    return rows.build(Answers, len(plan.ids), **shared, **columns)
+    return rows.build(CorruptionRows, len(plan.ids), **shared, **columns)
 
 
 def _save_example(

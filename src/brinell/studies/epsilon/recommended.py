@@ -27,7 +27,7 @@ from brinell.store import rows
 from brinell.store.folder import MANIFEST, fitting
 from brinell.studies.epsilon import STUDY, EpsilonRequest
 from brinell.studies.epsilon.result import Distances, budgets_by, limits_of
-from brinell.studies.epsilon.run import Search, make_plan
+from brinell.studies.epsilon.run import DistanceSearch, make_plan
 from brinell.studies.kit import Call
 
 
@@ -142,4 +142,4 @@ def _measure(request: Request, dataset: Dataset) -> tuple[Distances, float]:
         progress=SilentProgress(),
         datasets={"data": dataset},
     )
-    return Search(make_plan(call), settings).measure(request.norm), settings.allow
+    return DistanceSearch(make_plan(call), settings).measure(request.norm), settings.allow

@@ -53,7 +53,7 @@ STEPS = 15
 """Steps of the bisection, to 1 part in 2**STEPS of the search range."""
 
 
-class Points:
+class SampledPoints:
     """Samples in memory, flattened, since distances do not depend on the shape."""
 
     def __init__(self, dataset: Dataset, ids: Array) -> None:
@@ -128,8 +128,8 @@ class EpsilonPlan(Plan):
     """A resolved study, with the data in memory."""
 
     facts: EpsilonFacts
-    points: Points
-    train: Points | None
+    points: SampledPoints
+    train: SampledPoints | None
     """Training samples that are not in the data."""
     subset: Array
     """Positions of the samples that measure means and perceptibility."""
@@ -146,7 +146,7 @@ def make_plan(call: Call) -> EpsilonPlan:
             f"{dataset.name} has {len(plan.ids)} sample: there is no distance to measure"
         )
 
-    points = Points(plan.dataset, plan.ids)
+    points = SampledPoints(plan.dataset, plan.ids)
     people = open_reviews(request)
     train = call.dataset("train") or (open_data(request.train) if request.train else None)
     others = None if train is None else training_points(points, train)
@@ -177,7 +177,7 @@ def make_plan(call: Call) -> EpsilonPlan:
     )
 
 
-def _background(points: "Points", subset: Array) -> float | None:
+def _background(points: "SampledPoints", subset: Array) -> float | None:
     """The share of the values of pictures that are one background; None without one."""
     domain = points.domain
     if domain.kind not in ("image", "video"):
@@ -241,7 +241,7 @@ def open_reviews(request: EpsilonRequest) -> dict[str, ReviewResult]:
     return reviews
 
 
-def training_points(points: Points, train: Dataset) -> Points | None:
+def training_points(points: SampledPoints, train: Dataset) -> SampledPoints | None:
     """The training samples that are not in the data; None if all are."""
     if train.domain != points.domain:
         raise RequestError(
@@ -250,16 +250,16 @@ def training_points(points: Points, train: Dataset) -> Points | None:
         )
     known = set(points.pairs)
     keep = np.flatnonzero(
-        [pair not in known for pair in Points(train, np.arange(len(train))).pairs]
+        [pair not in known for pair in SampledPoints(train, np.arange(len(train))).pairs]
     )
-    return Points(train, keep) if len(keep) else None
+    return SampledPoints(train, keep) if len(keep) else None
 
 
 def pieces(plan: EpsilonPlan, call: Call) -> list[Piece]:
     """The neighbours in each norm, the means between classes, and inputs whose outlines the page
     shows.
     """
-    search = Search(plan, call.request)
+    search = DistanceSearch(plan, call.request)
     first, *further_norms = call.request.norm
 
     return [
@@ -281,7 +281,7 @@ def pieces(plan: EpsilonPlan, call: Call) -> list[Piece]:
     ]
 
 
-def measure_with_pairs(search: "Search", norm: str) -> Distances:
+def measure_with_pairs(search: "DistanceSearch", norm: str) -> Distances:
     """The rows of a norm; writes samples at the common limit of each condition, and what lies
     there.
     """
@@ -335,7 +335,7 @@ def write_outlines(plan: EpsilonPlan) -> None:
     )
 
 
-class Search:
+class DistanceSearch:
     """Distances to neighbours in the data and in the training data, in any norm; both begin at the
     neighbours in L2.
     """

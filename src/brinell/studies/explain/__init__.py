@@ -56,7 +56,7 @@ STUDY = Study(
     verb="explain",
     request=ExplainRequest,
     run="run:carry_out",
-    rows="result:Measured",
+    rows="result:ExplainRows",
     result="result:ExplainResult",
     examples=(
         "brinell explain --samples 20",

@@ -64,7 +64,7 @@ def file_of(number: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured(Columns):
+class ExplainRows(Columns):
     """Rows as columns, each a (rows,) array."""
 
     method: Array = column("string", "the method as the request names it, or its control")
@@ -119,7 +119,7 @@ class ExplainFacts(Facts):
     """Number of requested samples that are excluded, by reason."""
 
 
-class Measure(Result):
+class MapMeasure(Result):
     """A mean over samples with its 95 % interval, over groups of related samples where there are
     any.
     """
@@ -146,13 +146,13 @@ class MethodResult(Result):
     """Mean number of forward and backward passes for a map."""
     seconds: float
     """Mean wall time of a map; samples of a batch share its time evenly."""
-    dice: Measure | None
-    iou: Measure | None
-    pointing: Measure | None
-    deletion: Measure | None
-    insertion: Measure | None
+    dice: MapMeasure | None
+    iou: MapMeasure | None
+    pointing: MapMeasure | None
+    deletion: MapMeasure | None
+    insertion: MapMeasure | None
     """Means of the columns of these names. Less is better in deletion, more in the others."""
-    gain: Measure | None
+    gain: MapMeasure | None
     """Insertion minus deletion: higher is better."""
     blank: int
     """Samples with a constant map, which the measures leave out."""
@@ -350,7 +350,7 @@ class ExplainResult(FolderResult):
     def pictures_of_samples(self, samples: Collection[int]) -> Mapping[int, Picture]:
         """The map of each sample by the best method, or by the first where none was measured."""
         path, data = Path(self.folder), self.manifest["data"]
-        rows = parquet.load_rows(Measured, path / ROWS)
+        rows = parquet.load_rows(ExplainRows, path / ROWS)
         method = self.best[-1].name if self.best else self.facts.methods[0].name
         ids = sorted({*rows.sample_id.tolist()}.intersection(samples))
         arrays = load_arrays(path, ids)
@@ -363,7 +363,7 @@ class ExplainResult(FolderResult):
 
     def _map(
         self,
-        rows: Measured,
+        rows: ExplainRows,
         arrays: Mapping[str, Array],
         data: Mapping[str, Any],
         method: str,
@@ -387,7 +387,7 @@ class ExplainResult(FolderResult):
         path = Path(self.folder)
         data = self.manifest["data"]
         kind = data["domain"]["kind"]
-        rows = parquet.load_rows(Measured, path / ROWS)
+        rows = parquet.load_rows(ExplainRows, path / ROWS)
         first = np.flatnonzero(rows.method == self.facts.methods[0].name)
         order = first[
             np.lexsort((rows.sample_id[first], rows.prediction[first] == rows.label[first]))
@@ -435,11 +435,11 @@ class ExplainResult(FolderResult):
         )
 
 
-def _percent(measure: Measure | None) -> Percent | None:
+def _percent(measure: MapMeasure | None) -> Percent | None:
     return None if measure is None else Percent(measure.value, measure.low, measure.high)
 
 
-def _caption(rows: Measured, row: int) -> str:
+def _caption(rows: ExplainRows, row: int) -> str:
     """The main measures of a map."""
     if rows.blank[row]:
         return "constant map"
@@ -454,7 +454,7 @@ def _caption(rows: Measured, row: int) -> str:
     )
 
 
-def summarise(folder: Folder[Measured]) -> ExplainResult:
+def summarise(folder: Folder[ExplainRows]) -> ExplainResult:
     """Figures of a folder from its rows."""
     rows = folder.rows
     methods = [method.name for method in folder.facts.methods]
@@ -516,12 +516,12 @@ def base_method(name: str) -> str:
     return name.removesuffix(BLURRED).removesuffix(INVERSE)
 
 
-def _method_rows(rows: Measured, name: str) -> Array:
+def _method_rows(rows: ExplainRows, name: str) -> Array:
     """Indices (m,) of the rows of a method; all methods have the samples in the same order."""
     return np.flatnonzero(rows.method == name)
 
 
-def _sample_groups(rows: Measured, name: str) -> Array:
+def _sample_groups(rows: ExplainRows, name: str) -> Array:
     """Group (m,) of each sample of a method. A sample without a group gets a unique name."""
     index = _method_rows(rows, name)
     return np.array(
@@ -532,18 +532,18 @@ def _sample_groups(rows: Measured, name: str) -> Array:
     )
 
 
-def values(rows: Measured, name: str, measure: str) -> Array:
+def values(rows: ExplainRows, name: str, measure: str) -> Array:
     """(m,) float64: values of a measure of a method; NaN if missing."""
     column = getattr(rows, measure)[_method_rows(rows, name)]
     return np.asarray(np.ma.filled(column.astype(np.float64), np.nan))
 
 
-def _gains(rows: Measured, name: str) -> Array:
+def _gains(rows: ExplainRows, name: str) -> Array:
     """(m,) float64: insertion minus deletion."""
     return values(rows, name, "insertion") - values(rows, name, "deletion")
 
 
-def _measure(estimate: Mean | None, lowest: float) -> Measure | None:
+def _measure(estimate: Mean | None, lowest: float) -> MapMeasure | None:
     """A mean with the part of its interval that is possible, from `lowest` to 1."""
     if estimate is None:
         return None
@@ -552,10 +552,10 @@ def _measure(estimate: Mean | None, lowest: float) -> Measure | None:
         if estimate.interval is None
         else np.clip(estimate.interval, lowest, 1).tolist()
     )
-    return Measure(value=estimate.value, low=low, high=high, n=estimate.n)
+    return MapMeasure(value=estimate.value, low=low, high=high, n=estimate.n)
 
 
-def _summarise_method(rows: Measured, name: str, faithful_p: float | None) -> MethodResult:
+def _summarise_method(rows: ExplainRows, name: str, faithful_p: float | None) -> MethodResult:
     index, groups = _method_rows(rows, name), _sample_groups(rows, name)
     return MethodResult(
         name=name,
@@ -569,7 +569,7 @@ def _summarise_method(rows: Measured, name: str, faithful_p: float | None) -> Me
     )
 
 
-def _faithful_p_values(rows: Measured, names: list[str]) -> dict[str, float]:
+def _faithful_p_values(rows: ExplainRows, names: list[str]) -> dict[str, float]:
     """By method the p-value of beating random and centre in insertion minus deletion on the same
     inputs, corrected for the number of methods.
     """
@@ -593,7 +593,7 @@ def _faithful_p_values(rows: Measured, names: list[str]) -> dict[str, float]:
     return dict(zip(p_values, holm(list(p_values.values())), strict=True))
 
 
-def _best(rows: Measured, names: list[str]) -> Iterator[BestMethod]:
+def _best(rows: ExplainRows, names: list[str]) -> Iterator[BestMethod]:
     """The best method by each measure that was made."""
     methods = [name for name in names if base_method(name) == name]
     candidates = [name for name in methods if not is_control(name)] or methods

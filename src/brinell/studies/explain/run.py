@@ -44,7 +44,7 @@ from brinell.studies.explain.result import (
     CONTROLS,
     INVERSE,
     ExplainFacts,
-    Measured,
+    ExplainRows,
     MethodFacts,
     file_of,
     is_control,
@@ -241,7 +241,7 @@ def pieces(plan: ExplainPlan, call: Call) -> list[Piece]:
     ]
 
 
-def explain_group(plan: ExplainPlan, ids: Array, file: str) -> Measured:
+def explain_group(plan: ExplainPlan, ids: Array, file: str) -> ExplainRows:
     """The rows of samples (n,) by each method; writes inputs, ground truth and maps."""
     x = plan.dataset.load(ids.tolist()).to(plan.device)
     truth = plan.truth
@@ -276,7 +276,7 @@ def explain_group(plan: ExplainPlan, ids: Array, file: str) -> Measured:
             }
         for name, version in versions.items():
             measures = measure(plan, ids, version, batch) | (cost if name == method.name else {})
-            content.append(rows.build(Measured, len(ids), method=name, **shared, **measures))
+            content.append(rows.build(ExplainRows, len(ids), method=name, **shared, **measures))
         arrays |= _keyed(f"map/{method.name}", ids, maps.cpu().numpy())
 
     write_arrays(plan.folder / file, arrays)

@@ -102,7 +102,7 @@ class Checks(Columns):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers(Columns):
+class ChangeRows(Columns):
     """Answers of both models to changed inputs as columns, each a (rows,) array."""
 
     change: Array = column(
@@ -440,7 +440,7 @@ def summarise(folder: Folder[Checks]) -> HardenResult:
     comparison = compare(after, before)
     hardened = summarise_model(after.manifest, after.records, after.run, after.model)
     eps = _trained_pair(comparison, folder.facts).eps
-    unseen = unseen_of(parquet.load_rows(Answers, folder.path / CHANGES))
+    unseen = unseen_of(parquet.load_rows(ChangeRows, folder.path / CHANGES))
 
     return HardenResult(
         **folder.head(),
@@ -466,7 +466,7 @@ def spec_in(folder: Path, facts: HardenFacts) -> str | None:
     )
 
 
-def unseen_of(answers: Answers) -> list[Unseen]:
+def unseen_of(answers: ChangeRows) -> list[Unseen]:
     """Both models under each change, with p-values corrected over all changes."""
     parts = [rows.take(answers, answers.change == name) for name in dict.fromkeys(answers.change)]
     pairs = simultaneous([paired(part.after, part.before, 0.0) for part in parts])
@@ -482,7 +482,7 @@ def unseen_of(answers: Answers) -> list[Unseen]:
     ]
 
 
-def _attack(answers: Answers, model: str) -> dict[str, Any]:
+def _attack(answers: ChangeRows, model: str) -> dict[str, Any]:
     """The fields of `Unseen` on one of the models, `before` or `after`, under one change."""
     clean = getattr(answers, f"clean_{model}")
     fooled = clean & ~getattr(answers, model)

@@ -53,7 +53,7 @@ from brinell.studies.harden.result import (
     QUERIES,
     SEVERITY,
     STEPS,
-    Answers,
+    ChangeRows,
     Checks,
     HardenFacts,
     pgd_name,
@@ -523,7 +523,7 @@ def _change(plan: HardenPlan) -> None:
                 columns = {"change": title, "seen": seen, "sample_id": ids} | clean
                 for name, model in models.items():
                     columns |= answers(batch, model, change(batch, model), name)
-                parts.append(rows.build(Answers, len(ids), **columns))
+                parts.append(rows.build(ChangeRows, len(ids), **columns))
     parquet.write_table(plan.folder / CHANGES, parquet.to_table(rows.concatenate(parts)))
 
 

@@ -16,7 +16,7 @@ from brinell.core.errors import RequestError, option
 from brinell.core.record import Array
 from brinell.store import rows
 from brinell.studies.explain import STUDY as EXPLAIN
-from brinell.studies.explain.result import ExplainResult, Measured, load_arrays
+from brinell.studies.explain.result import ExplainResult, ExplainRows, load_arrays
 from brinell.studies.review import ReviewRequest
 from brinell.studies.review.choices import MEASURES, MethodMeasure, ReviewFacts
 from brinell.studies.review.result import Trials
@@ -58,7 +58,7 @@ def pair_maps(
     return trials, {name: stored[name] for name in sorted(names)}, _facts(study, methods)
 
 
-def _draw_trials(request: ReviewRequest, measured: Measured, methods: list[str]) -> Trials:
+def _draw_trials(request: ReviewRequest, measured: ExplainRows, methods: list[str]) -> Trials:
     """The comparisons in the order in which they are shown; none without two maps of a sample."""
     rng = np.random.default_rng(np.random.SeedSequence([request.seed, 0xB13]))
     comparisons = [*itertools.islice(_draw(measured, methods, rng), request.trials)]
@@ -84,7 +84,7 @@ def _draw_trials(request: ReviewRequest, measured: Measured, methods: list[str])
 
 
 def _draw(
-    measured: Measured, methods: list[str], rng: np.random.Generator
+    measured: ExplainRows, methods: list[str], rng: np.random.Generator
 ) -> Iterator[tuple[int, str, str]]:
     """A sample and two methods, without end of rounds but that of all samples: in each round every
     two methods meet once, and no two methods meet twice on a sample.

@@ -25,7 +25,7 @@ from brinell.store import parquet, rows
 from brinell.store.table import ROWS, Folder
 from brinell.studies.result import FolderResult
 from brinell.studies.transfer import TransferRequest
-from brinell.studies.transfer.rows import Answers, SourceFacts, TransferFacts
+from brinell.studies.transfer.rows import ExampleRows, SourceFacts, TransferFacts
 from brinell.studies.transfer.samples import samples_block
 
 PAIRED = "paired on the same samples, corrected for all pairs"
@@ -103,7 +103,7 @@ class TransferResult(FolderResult):
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
         attack = f"; made by {self.facts.attack}" if self.facts.attack else ""
-        answers = parquet.load_rows(Answers, Path(self.folder) / ROWS)
+        answers = parquet.load_rows(ExampleRows, Path(self.folder) / ROWS)
         size = f"{counted(len(self.sources), 'source')}, {counted(len(self.models), 'model')}"
 
         return Report(
@@ -126,7 +126,7 @@ class TransferResult(FolderResult):
         )
 
 
-def summarise(folder: Folder[Answers]) -> TransferResult:
+def summarise(folder: Folder[ExampleRows]) -> TransferResult:
     """Figures of a folder from its rows."""
     head = folder.head()
     facts = folder.facts
@@ -194,7 +194,7 @@ def shortfalls(sources: Sequence[SourceFacts], models: Sequence[str], n: int) ->
     return [claim for claim in claims if claim]
 
 
-def _by_model(answers: Answers, source: str, models: Sequence[str]) -> dict[str, Answers]:
+def _by_model(answers: ExampleRows, source: str, models: Sequence[str]) -> dict[str, ExampleRows]:
     parts = {
         model: np.flatnonzero((answers.source == source) & (answers.model == model))
         for model in models
@@ -205,7 +205,7 @@ def _by_model(answers: Answers, source: str, models: Sequence[str]) -> dict[str,
     }
 
 
-def _eligible(source: SourceFacts, model: str, answers: Mapping[str, Answers]) -> Array:
+def _eligible(source: SourceFacts, model: str, answers: Mapping[str, ExampleRows]) -> Array:
     """(n,) bool: clean inputs that the model and every evaluated member of the source classify
     correctly.
     """
@@ -213,7 +213,7 @@ def _eligible(source: SourceFacts, model: str, answers: Mapping[str, Answers]) -
     return np.asarray(np.all(right, axis=0))
 
 
-def _cell(source: SourceFacts, model: str, answers: Mapping[str, Answers]) -> Cell:
+def _cell(source: SourceFacts, model: str, answers: Mapping[str, ExampleRows]) -> Cell:
     """Counts of a source on a model, p-values not yet corrected."""
     table, eligible = answers[model], _eligible(source, model, answers)
     clean, right = table.clean_pred == table.label, table.pred == table.label
@@ -231,7 +231,7 @@ def _cell(source: SourceFacts, model: str, answers: Mapping[str, Answers]) -> Ce
 
 def _source(
     source: SourceFacts,
-    answers: Mapping[str, Answers],
+    answers: Mapping[str, ExampleRows],
     cells: Sequence[Cell],
     rank: Rank | None,
     rivals: list[str],
@@ -260,7 +260,7 @@ def _source(
 
 def _ranks(
     sources: Sequence[SourceFacts],
-    answers: Mapping[str, Mapping[str, Answers]],
+    answers: Mapping[str, Mapping[str, ExampleRows]],
     models: Sequence[str],
 ) -> dict[str, tuple[Rank, list[str]]]:
     """Each source by success on the models that neither of two was made on, with those that are not

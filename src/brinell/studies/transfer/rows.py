@@ -48,7 +48,7 @@ class TransferFacts(Facts):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers(Columns):
+class ExampleRows(Columns):
     """The rows of a transfer as columns, each a (rows,) array."""
 
     source: Array = column("string", "name of the source")

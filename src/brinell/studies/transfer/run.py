@@ -33,7 +33,13 @@ from brinell.store.folder import MANIFEST, verb_of
 from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.transfer import DIGITS, TransferRequest
 from brinell.studies.transfer.result import shortfalls
-from brinell.studies.transfer.rows import SLICE, Answers, SourceFacts, TransferFacts, example_file
+from brinell.studies.transfer.rows import (
+    SLICE,
+    ExampleRows,
+    SourceFacts,
+    TransferFacts,
+    example_file,
+)
 from brinell.studies.work import check_alike, classes, open_plan
 
 USUAL = "mi-fgsm"
@@ -283,7 +289,7 @@ def _make_examples(plan: TransferPlan, number: int, start: int) -> None:
     write_arrays(plan.folder / example_file(number, start), arrays)
 
 
-def _evaluate(plan: TransferPlan, name: str) -> Answers:
+def _evaluate(plan: TransferPlan, name: str) -> ExampleRows:
     """Rows of a model: its answers to the examples of each source and, once, to their
     clean inputs.
     """
@@ -302,7 +308,7 @@ def _evaluate(plan: TransferPlan, name: str) -> Answers:
 
         parts.append(
             rows.build(
-                Answers,
+                ExampleRows,
                 len(kept),
                 source=source.name,
                 model=name,

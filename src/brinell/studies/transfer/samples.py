@@ -15,7 +15,7 @@ from brinell.reports.values import Example, Samples
 from brinell.store.files import read_arrays
 from brinell.store.rows import take
 from brinell.studies.result import FolderResult
-from brinell.studies.transfer.rows import SLICE, Answers, TransferFacts, example_file
+from brinell.studies.transfer.rows import SLICE, ExampleRows, TransferFacts, example_file
 
 MOST, PICTURED = 20_000, 2000
 """Answers, and examples with pictures, that a page holds."""
@@ -27,7 +27,7 @@ and budget, by their numbers, where it is wrong."""
 
 
 def samples_block(
-    result: FolderResult, norm: str, facts: TransferFacts, answers: Answers
+    result: FolderResult, norm: str, facts: TransferFacts, answers: ExampleRows
 ) -> Samples:
     """The answers of a transfer, at most `MOST`: those to examples that fool the most models come
     first.
@@ -82,7 +82,7 @@ def samples_block(
 
 
 def _draw(
-    result: FolderResult, facts: TransferFacts, answers: Answers, examples: Array
+    result: FolderResult, facts: TransferFacts, answers: ExampleRows, examples: Array
 ) -> dict[str, Example]:
     """Clean input, change and example of pairs (k, 2) of source and sample, by their keys; without
     those whose clean input the folder does not keep.

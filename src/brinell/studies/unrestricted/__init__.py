@@ -39,7 +39,7 @@ class UnrestrictedRequest(BaseRequest):
 STUDY = Study(
     verb="unrestricted",
     request=UnrestrictedRequest,
-    rows="result:Answers",
+    rows="result:AttemptRows",
     result="result:UnrestrictedResult",
     memory=("model", "data", "judge"),
     examples=(

@@ -56,7 +56,7 @@ SHARES = (
 )  # figures of a tally
 
 
-class Outcome(StrEnum):
+class AttemptOutcome(StrEnum):
     """Outcome of a plain sample, or of the search that began at it."""
 
     UNCLEAR = "unclear"
@@ -77,11 +77,11 @@ class Outcome(StrEnum):
     intended class."""
 
 
-ERRORS = (Outcome.FOOLED, Outcome.CONTESTED)
+ERRORS = (AttemptOutcome.FOOLED, AttemptOutcome.CONTESTED)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers(Columns):
+class AttemptRows(Columns):
     """Rows as columns, each a (rows,) array.
 
     Each model has one row for each plain sample, and one for each search from it.
@@ -242,7 +242,7 @@ class UnrestrictedResult(FolderResult):
         )
 
 
-def summarise(folder: Folder[Answers]) -> UnrestrictedResult:
+def summarise(folder: Folder[AttemptRows]) -> UnrestrictedResult:
     """Figures of a folder from its rows."""
     head = folder.head()
     table = folder.rows
@@ -271,7 +271,7 @@ def summarise(folder: Folder[Answers]) -> UnrestrictedResult:
 
 
 def _variant(
-    table: Answers, witnesses: Mapping[str, Array], classes: list[str], model: str, variant: str
+    table: AttemptRows, witnesses: Mapping[str, Array], classes: list[str], model: str, variant: str
 ) -> VariantResult:
     """Figures of one model and search."""
     own = table.model == model
@@ -305,14 +305,14 @@ def _variant(
 
 def _tally(outcome: Array) -> dict[str, Any]:
     """Shares of the outcomes."""
-    clear = outcome[outcome != Outcome.UNCLEAR]
+    clear = outcome[outcome != AttemptOutcome.UNCLEAR]
     return {
         "attempts": len(outcome),
-        "clear": share(outcome != Outcome.UNCLEAR),
-        "plain_errors": share(clear == Outcome.GENERALISATION),
-        "adversarial": share(clear == Outcome.FOOLED),
-        "contested": share(clear == Outcome.CONTESTED),
-        "searched_accuracy": share(clear == Outcome.SURVIVED),
+        "clear": share(outcome != AttemptOutcome.UNCLEAR),
+        "plain_errors": share(clear == AttemptOutcome.GENERALISATION),
+        "adversarial": share(clear == AttemptOutcome.FOOLED),
+        "contested": share(clear == AttemptOutcome.CONTESTED),
+        "searched_accuracy": share(clear == AttemptOutcome.SURVIVED),
     }
 
 
@@ -454,7 +454,7 @@ def _gallery(result: UnrestrictedResult) -> Gallery:
     Of each class, model and variant one comes before a second of any, adversarial examples first.
     """
     table, turns = (
-        parquet.load_rows(Answers, Path(result.folder) / ROWS),
+        parquet.load_rows(AttemptRows, Path(result.folder) / ROWS),
         Counter[tuple[str, str, int]](),
     )
     errors = [
@@ -483,7 +483,7 @@ def _gallery(result: UnrestrictedResult) -> Gallery:
     )
 
 
-def _example(result: UnrestrictedResult, table: Answers, row: int) -> Example:
+def _example(result: UnrestrictedResult, table: AttemptRows, row: int) -> Example:
     attempt = table.attempt[row]
     model = table.model[row]
     variant = table.variant[row]

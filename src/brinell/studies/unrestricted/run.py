@@ -38,8 +38,8 @@ from brinell.studies.unrestricted.result import (
     ERRORS,
     PIECE,
     PLAIN,
-    Answers,
-    Outcome,
+    AttemptOutcome,
+    AttemptRows,
     UnrestrictedFacts,
     example_file,
     example_name,
@@ -48,7 +48,7 @@ from brinell.studies.unrestricted.result import (
 from brinell.studies.unrestricted.search import errs, quantise, search, sees
 from brinell.studies.work import open_plan
 
-KEPT = (Outcome.GENERALISATION, *ERRORS)  # outcomes whose inputs are kept
+KEPT = (AttemptOutcome.GENERALISATION, *ERRORS)  # outcomes whose inputs are kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,10 +149,10 @@ class _Attack:
         """The training data for the search of neighbours."""
         return Reference(self.training.flatten(1).numpy(force=True), self.plan.labels)
 
-    def make_piece(self, start: int) -> Answers:
+    def make_piece(self, start: int) -> AttemptRows:
         """The rows of a piece; stores the inputs on which a model errs."""
         plan = self.plan
-        parts: list[Answers] = []
+        parts: list[AttemptRows] = []
         arrays: dict[str, Array] = {}
         ids = torch.arange(start, min(start + PIECE, len(plan.intended)), device=plan.device)
         y = plan.intended.to(plan.device)[ids]
@@ -166,7 +166,11 @@ class _Attack:
             # What a model gets wrong without a search shows its generalisation, and no attack.
             right = logits.argmax(1) == y
             outcome = _outcomes(
-                ~clear, Outcome.UNCLEAR, right, Outcome.CLEAR, Outcome.GENERALISATION
+                ~clear,
+                AttemptOutcome.UNCLEAR,
+                right,
+                AttemptOutcome.CLEAR,
+                AttemptOutcome.GENERALISATION,
             )
             parts.append(_rows(drawing, model.name, PLAIN, outcome, logits, witnesses))
             self._keep(arrays, parts[-1], drawing)
@@ -179,7 +183,7 @@ class _Attack:
 
     def _search(
         self, model: Model, variant: str, noise: float, start: Drawing, arrays: dict[str, Array]
-    ) -> Answers:
+    ) -> AttemptRows:
         """Search from plain samples that are clear and correctly classified, behind a ledger
         without a norm ball.
         """
@@ -210,7 +214,13 @@ class _Attack:
         logits = predict(model, x, request.batch_size)
         witnesses, aux_agrees, clear = self._ask_witnesses(x, y)
         success = errs(logits, y, x) & aux_agrees
-        outcome = _outcomes(~success, Outcome.SURVIVED, clear, Outcome.FOOLED, Outcome.CONTESTED)
+        outcome = _outcomes(
+            ~success,
+            AttemptOutcome.SURVIVED,
+            clear,
+            AttemptOutcome.FOOLED,
+            AttemptOutcome.CONTESTED,
+        )
         costs = {
             name: getattr(ledger.costs, name).numpy(force=True)
             for name in ("forwards", "backwards")
@@ -249,7 +259,7 @@ class _Attack:
         }
         return columns, aux_agrees, aux_agrees & (answers == y[:, None]).all(1)
 
-    def _keep(self, arrays: dict[str, Array], answers: Answers, drawing: Drawing) -> None:
+    def _keep(self, arrays: dict[str, Array], answers: AttemptRows, drawing: Drawing) -> None:
         """Keep the plain samples of errors of the model, and the training samples nearest to the
         input of the row.
         """
@@ -261,7 +271,11 @@ class _Attack:
 
 
 def _outcomes(
-    first: Tensor, if_first: Outcome, second: Tensor, if_second: Outcome, otherwise: Outcome
+    first: Tensor,
+    if_first: AttemptOutcome,
+    second: Tensor,
+    if_second: AttemptOutcome,
+    otherwise: AttemptOutcome,
 ) -> Array:
     """(n,) names of outcomes."""
     conditions = [first.numpy(force=True), second.numpy(force=True)]
@@ -275,11 +289,11 @@ def _rows(
     outcome: Array,
     logits: Tensor,
     columns: Mapping[str, Any],
-) -> Answers:
+) -> AttemptRows:
     """The rows of inputs that began at plain samples, with the logits (n, classes) of the model."""
     confidence, predicted = decision(logits)
     return rows.build(
-        Answers,
+        AttemptRows,
         len(drawing.y),
         attempt=drawing.ids.numpy(force=True),
         model=model,
