@@ -18,7 +18,7 @@ from brinell.datasets._memory import from_arrays
 from brinell.engine.plan import model_opener
 from brinell.inputs import models_of
 from brinell.models._answers import LogitModel, recognise_answers
-from brinell.models._class_order import in_order_of, names_of_json
+from brinell.models._class_order import in_order_of, names_of_json, wnids_of
 from brinell.models._torch_model import TorchModel
 from brinell.store.run import Run
 
@@ -208,3 +208,25 @@ def test_names_in_the_metadata_of_onnx(tmp_path):
         assert model.info.class_order == (1, 2, 0) and torch.allclose(
             model.predict(x), linear()(x), atol=1e-5
         )
+
+
+def test_wnids_of_imagenet_are_matched_with_networks_of_all_its_classes():
+    """Subsets at random, networks without names, with the usual ones and with others."""
+    pytest.importorskip("timm")
+    rng = np.random.default_rng(0)
+    wnids = wnids_of((), 1000, 10)
+    assert len(wnids) == 1000 and list(wnids) == sorted(wnids) and wnids[0] == "n01440764"
+    assert wnids_of(tuple(map(str, rng.permutation(1000))), 1000, 10) == ()
+    assert wnids_of((), 10, 10) == ()
+    for background in (0, 1, 0, 1):
+        count = 1000 + background
+        chosen = sorted(rng.permutation(1000)[:7].tolist())
+        order = rng.permutation(7)
+        classes = tuple(wnids[chosen[place]] for place in order)
+        arrays = from_arrays(rng.random((14, 4)), np.arange(14) % 7, classes=classes, kind="vector")
+        network = nn.Linear(4, count)
+        model = LogitModel(TorchModel(network, DOMAIN), "logits")
+        x = torch.rand(5, 4)
+        places = [background + chosen[place] for place in order]
+        answers = in_order_of(model, arrays).predict(x)
+        assert torch.equal(answers[:, :7], network(x)[:, places]) and answers.shape[1] == count

@@ -172,6 +172,11 @@ def _mismatch(
     )
 
 
+def is_same_name(first: str, second: str) -> bool:
+    """True for names of one class, whatever their case, punctuation and synonyms."""
+    return _key(first) == _key(second)
+
+
 def _key(name: str) -> str:
     """A name without case and punctuation, up to a comma."""
     return re.sub(r"[\W_]+", "", name.partition(",")[0]).casefold() or name

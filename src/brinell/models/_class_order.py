@@ -2,7 +2,9 @@
 (`core.class_names`).
 """
 
+import re
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,23 @@ import torch
 from torch import Tensor
 
 from brinell.core import bounded
-from brinell.core.class_names import NEVER, check_names, match_classes, names_of_mapping
+from brinell.core.class_names import (
+    MOST_UNLIKE,
+    NEVER,
+    check_names,
+    is_same_name,
+    match_classes,
+    names_of_mapping,
+)
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError
 from brinell.core.model import Access, Model
 from brinell.models._answers import Converted
 
+WNID = re.compile(r"n\d{8}")
+"""A class of ImageNet by its number in WordNet."""
+IMAGENET = 1000
+"""Classes of ImageNet."""
 CLASSES_FILE = "classes.json"
 """The file beside a model's weights that names its classes, in the order of its answers."""
 
@@ -71,6 +84,8 @@ def in_order_of(model: Model, dataset: Dataset, class_names: Sequence[str] = ())
     count = 2 if model.classes == 1 else model.classes
     source = "the option class_names= of" if class_names else "the class names of"
     names = check_names(f"{source} {model.name}", class_names or info.class_names, count)
+    if dataset.classes and all(map(WNID.fullmatch, dataset.classes)):
+        names = wnids_of(names, count, len(dataset.classes)) or names
     present = np.unique(np.asarray(dataset.labels())).tolist()
     match = match_classes(model.name, names, tuple(dataset.classes), count, present)
 
@@ -91,6 +106,37 @@ def _ordered_names(names: Sequence[str], classes: Sequence[str], order: Sequence
     further = [names[place] if names and place != NEVER else "" for place in order]
     ordered = [*classes, *further[len(classes) :]]
     return [name or str(place) for place, name in enumerate(ordered)]
+
+
+def wnids_of(names: Sequence[str], count: int, data_count: int) -> tuple[str, ...]:
+    """The classes of a network of ImageNet as wnids, `n01440764`, by the list that timm brings: where
+    it names none, or those of ImageNet in their order; empty for any other network.
+    """
+    if count not in (IMAGENET, IMAGENET + 1):
+        return ()
+    timm = find_spec("timm")
+    if timm is None or timm.origin is None:
+        if names or data_count == count:
+            return ()
+        raise RequestError(
+            "the classes of the data are wnids of ImageNet, whose order timm lists: pip install "
+            "'brinell[vision]'"
+        )
+
+    folder = Path(timm.origin).parent / "data" / "_info"
+    wnids = (folder / "imagenet_synsets.txt").read_text(encoding="utf-8").split()
+    lines = (folder / "imagenet_synset_to_lemma.txt").read_text(encoding="utf-8").splitlines()
+    lemmas = dict(line.split("\t", 1) for line in lines)
+    # Networks of TensorFlow have a background before the classes.
+    first = count - IMAGENET
+    unlike = [
+        lemmas[wnid]
+        for wnid, name in zip(wnids, names[first:], strict=False)
+        if not is_same_name(name, lemmas[wnid])
+    ]
+    if len(unlike) > MOST_UNLIKE * IMAGENET:
+        return ()
+    return (*["background"] * first, *wnids)
 
 
 def names_of_json(subject: str, content: Any) -> tuple[str, ...]:
