@@ -94,7 +94,7 @@ class Edit:
             del rows[index]
         else:
             rows.append(dict(rows[index]))
-        if [row[column] for row in rows] == before:
+        if repr([row[column] for row in rows]) == repr(before):  # NaN is not equal to itself
             return
         write_table(self.folder / name, pa.Table.from_pylist(rows, table.schema))
         self.done(name, column if kind in ("value", "turn") else "")

@@ -77,6 +77,8 @@ def test_a_decimal_comma_is_recognised(subtests):
                 RequestError, match="may be a decimal comma: write [01].(03|5|25), or"
             ):
                 parse_eps(text)
+    for text, values in {"1e-8,3e-8": [1e-8, 3e-8], "1e-2,5E-2": [0.01, 0.05]}.items():
+        assert list(parse_eps(text).values) == values
 
 
 UNIT = Domain(kind="image", shape=(1, 8, 8), levels=256)

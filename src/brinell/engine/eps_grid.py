@@ -51,7 +51,7 @@ def parse_budget(text: str) -> float:
 
 def parse_eps(text: str) -> Budgets:
     """Parse budgets."""
-    if comma := re.search(r"(?<![\d./:,])(\d+),(\d+)(?![\d./:,])|(\d+),(0\d+)", text):
+    if comma := re.search(r"(?<![\deE./:,+-])(\d+),(\d+)(?![\deE./:,])|(\d+),(0\d+)", text):
         whole, decimals = (part for part in comma.groups() if part)
         raise RequestError(
             f"eps {comma[0]!r} may be a decimal comma: write "

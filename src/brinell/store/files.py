@@ -19,7 +19,7 @@ from brinell.core import bounded, stored
 from brinell.core.errors import RequestError, StoppedError, one_line, option
 from brinell.core.record import Array
 
-HALF = re.compile(r"\..+\.(\d+)\.tmp")
+HALF = re.compile(r"\..+\.(\d{1,9})\.tmp")
 """A temporary file, which has the number of the process that writes it."""
 
 
@@ -60,10 +60,8 @@ def _remove_halves(path: Path) -> None:
 def _runs(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass  # it is that of another user
+    except OSError as error:
+        return isinstance(error, PermissionError)  # it is that of another user
     return True
 
 

@@ -252,13 +252,12 @@ class Layout:
                 f"choose another {option('out')}"
             ) from None
 
-        with lock:
-            lock.release()  # the block holds it once more
+        try:
             for half in path.rglob(".*.tmp"):
                 half.unlink()
-            try:
-                yield
-            finally:
-                # While it is held: whoever opened the file before finds it gone, and is refused.
-                with suppress(OSError):
-                    (path / LOCK).unlink()
+            yield
+        finally:
+            # While it is held: whoever opened the file before finds it gone, and is refused.
+            with suppress(OSError):
+                (path / LOCK).unlink()
+            lock.release()

@@ -79,11 +79,9 @@ def find_faults(
     except RequestError as error:
         return [(MANIFEST, str(error))]
 
-    faults = [(name, GONE) for name in entries.keys() - present]
-    for name in present:
-        # A folder with another manifest is not foreign, since no reader looks into it.
-        if name not in entries and not name.endswith(f"/{MANIFEST}"):
-            faults.append((name, FOREIGN))
-        elif name in entries and digest(folder / name) != entries[name]:
-            faults.append((name, CHANGED))
-    return sorted(faults)
+    # A folder with another manifest is not foreign, since no reader looks into it.
+    foreign = [name for name in present - entries.keys() if not name.endswith(f"/{MANIFEST}")]
+    kept = present & entries.keys()
+    changed = [name for name in kept if digest(folder / name) != entries[name]]
+    by_problem = {GONE: entries.keys() - present, FOREIGN: foreign, CHANGED: changed}
+    return sorted((name, problem) for problem, names in by_problem.items() for name in names)

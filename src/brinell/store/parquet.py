@@ -143,13 +143,12 @@ def _column(column: Any, field: Any) -> Array:
         encoded = column.dictionary_encode()
         texts: Array = np.array(encoded.dictionary.to_pylist(), dtype=object)
         return np.asarray(texts[_values(encoded.indices)])
-    if not field.nullable:
-        return _values(column)
 
-    mask = ~_is_valid(column)
-    values = _values(column).copy()
-    values[mask] = 0
-    return np.ma.MaskedArray(values, mask=mask)
+    values = _values(column)
+    if not field.nullable:
+        return values
+    mask = _values(column.is_null())
+    return np.ma.MaskedArray(np.where(mask, 0, values).astype(values.dtype), mask=mask)
 
 
 def _values(array: Any) -> Array:
@@ -157,28 +156,11 @@ def _values(array: Any) -> Array:
 
     `to_numpy` does the same and imports pandas.
     """
-    n = len(array)
-    _, data = array.buffers()
     if array.type == pa.bool_():
-        return _bits(data, array.offset, n)
-    kind = np.dtype(array.type.to_pandas_dtype())
-    if not n:
-        return np.zeros(0, kind)
-    return np.frombuffer(data, kind, array.offset + n)[array.offset :]
-
-
-def _is_valid(array: Any) -> Array:
-    """(n,) bool: the places of an Arrow array that are not null."""
-    bitmap = array.buffers()[0]
-    return np.ones(len(array), bool) if bitmap is None else _bits(bitmap, array.offset, len(array))
-
-
-def _bits(buffer: Any, offset: int, n: int) -> Array:
-    """(n,) bool: the bits of a buffer from an offset on."""
-    if not n:
-        return np.zeros(0, bool)
-    octets = np.frombuffer(buffer, np.uint8)
-    return np.unpackbits(octets, bitorder="little")[offset : offset + n].astype(bool)
+        return _values(array.cast(pa.uint8())).astype(bool)
+    buffers = [None, array.buffers()[1]]
+    numbers = pa.Array.from_buffers(array.type, len(array), buffers, offset=array.offset)
+    return np.from_dlpack(numbers)
 
 
 def load_rows(of: type[Rows], path: Path) -> Rows:

@@ -41,16 +41,11 @@ def build(of: type[Rows], n: int, **columns: Any) -> Rows:
 
 def concatenate(parts: Sequence[Rows]) -> Rows:
     """The rows of all `parts` in order; there must be at least one part."""
-    filled = {}
-    for name, column in columns_of(parts[0]).items():
-        values = [getattr(part, name) for part in parts]
-        filled[name] = np.concatenate([np.ma.getdata(value) for value in values])
-        if column.null:
-            filled[name] = np.ma.MaskedArray(
-                filled[name],
-                np.concatenate([np.ma.getmaskarray(part_values) for part_values in values]),
-            )
-    return type(parts[0])(**filled)
+    joined = {
+        name: (np.ma if column.null else np).concatenate([getattr(part, name) for part in parts])
+        for name, column in columns_of(parts[0]).items()
+    }
+    return type(parts[0])(**joined)
 
 
 def take(rows: Rows, selection: Array | slice) -> Rows:

@@ -3,7 +3,7 @@ the adversarial inputs behind them.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -60,12 +60,11 @@ def inner_folder(run: Path, name: str) -> Path | None:
     outer = read_json(run / MANIFEST)
     inner = read_json(folder / MANIFEST)
     with fitting(folder):
-        digests = {entry["digest"] for entry in inner["models"]}
-        models = {entry["digest"] for entry in outer["models"]}
+        models = [{entry["digest"] for entry in side["models"]} for side in (inner, outer)]
         norm = inner.get("facts", {}).get("distance") or inner["request"].get("norm")
-        norms = norm if isinstance(norm, list) else [norm]
+        is_of_norm = outer["distance"] in np.atleast_1d(norm)
         is_of_data = inner["data"]["digest"] == outer["data"]["digest"]
-        if not is_of_data or not digests <= models or outer["distance"] not in norms:
+        if not is_of_data or not is_of_norm or not models[0] <= models[1]:
             raise RequestError(
                 f"{folder} is of other data, models or distances than {run}, in "
                 "which it lies: take it away"
@@ -99,8 +98,7 @@ class Run(Folder[Records]):
 
     def of_stage(self, model: str, stage: str) -> Records:
         """The rows of a stage, or of the first check; none where it attacked nothing."""
-        is_of_stage = (self.rows.model == model) & (self.rows.attack == stage)
-        return rows.take(self.rows, is_of_stage)
+        return rows.take(self.rows, (self.rows.model == model) & (self.rows.attack == stage))
 
     def adversarial(self, model: str, attack: str, ids: Sequence[int]) -> dict[int, Array]:
         """The closest adversarial input of a stage, for those of `ids` that have one: float32,
@@ -183,28 +181,24 @@ def array_files(folder: Path, name: str) -> list[Path]:
 
 def read_inputs(files: Sequence[Path], ids: Sequence[int]) -> dict[int, Array]:
     """The adversarial inputs of a stage, for those of `ids` that have one."""
-    names = {str(int(sample)) for sample in ids}
-    return {
-        int(name): array
-        for path in files
-        for name, array in read_arrays(path, names.__contains__).items()
-    }
+    return {int(name): array for name, array in _read(files, ids) if "/" not in name}
 
 
 def read_extras(files: Sequence[Path], ids: Sequence[int]) -> dict[int, dict[str, Array]]:
     """The arrays that an attack stored besides, by sample and name: `7/patches` is of sample 7."""
-    samples = {f"{int(sample)}/" for sample in ids}
-
-    def is_wanted(name: str) -> bool:
-        sample, slash, _ = name.partition("/")
-        return sample + slash in samples
-
     extras: dict[int, dict[str, Array]] = {}
-    for path in files:
-        for name, array in read_arrays(path, is_wanted).items():
-            sample, _, key = name.partition("/")
+    for name, array in _read(files, ids):
+        sample, slash, key = name.partition("/")
+        if slash:
             extras.setdefault(int(sample), {})[key] = array
     return extras
+
+
+def _read(files: Sequence[Path], ids: Sequence[int]) -> Iterator[tuple[str, Array]]:
+    """The arrays of some samples by name, a file at a time."""
+    samples = {str(int(sample)) for sample in ids}
+    for path in files:
+        yield from read_arrays(path, lambda name: name.partition("/")[0] in samples).items()
 
 
 def save_clean(folder: Path, name: str, arrays: Mapping[int, Array]) -> None:
@@ -235,12 +229,8 @@ def save_arrays(
         arrays: dict[str, Array] = {}
         members = samples[start : start + per_part]
         for key in sorted({holders[sample] for sample in members}):
-            names = {str(sample) for sample in members if holders[sample] == key}
-
-            def is_wanted(array: str, names: set[str] = names) -> bool:
-                return array.partition("/")[0] in names
-
-            arrays |= read_arrays(files[key], is_wanted)
+            own = [sample for sample in members if holders[sample] == key]
+            arrays |= _read([files[key]], own)
         if arrays:
             write_arrays(folder / "arrays" / f"{name}-{number:04d}.safetensors", arrays)
 
@@ -287,12 +277,9 @@ def holders_of(groups: Mapping[str, Records]) -> dict[int, str]:
     """For each sample the group whose arrays speak of it: that of its closest input, or of its only
     attack.
     """
-    holders: dict[int, str] = {}
-    lowest: dict[int, float] = {}
-    for name, records in groups.items():
-        broken = np.ma.filled(records.broken, np.inf)
-        for sample, eps in zip(records.sample_id.tolist(), broken.tolist(), strict=True):
-            if sample not in lowest or eps < lowest[sample]:
-                holders[sample] = name
-                lowest[sample] = eps
-    return holders
+    ids = np.concatenate([NO_ROWS.sample_id, *(part.sample_id for part in groups.values())])
+    broken = [np.ma.filled(part.broken, np.inf) for part in groups.values()]
+    names = [name for name, part in groups.items() for _ in range(len(part))]
+    order = np.lexsort((np.concatenate([*broken, []]), ids))
+    samples, first = np.unique(ids[order], return_index=True)
+    return {sample: names[row] for sample, row in zip(samples.tolist(), order[first], strict=True)}

@@ -230,38 +230,45 @@ class RunManifest(GrowingManifest):
     def _fits(self) -> "RunManifest":
         """Refuse fields that contradict each other."""
         is_ascending = sorted(set(self.eps)) == self.eps
-        if not self.eps or not is_ascending or len(self.eps_text) != len(self.eps):
-            raise misfit("does not list the same budgets, ascending, in eps and eps_text")
         names = [model.name for model in self.models]
         stages = [stage.name for stage in self.stages]
-        if not names or len({*names}) < len(names) or len({*stages}) < len(stages):
-            raise misfit("does not list models and stages once each")
-
         attacks = self.request.get("attack")
-        if not isinstance(attacks, list) or not all(isinstance(spec, str) for spec in attacks):
-            raise misfit("does not list its attacks in request")
-        self._check_files()
-        # JSON has text as keys where rows have numbers.
-        of_stages = [stage for of_model in self.failed.values() for stage in of_model.values()]
-        if not all(sample.isdecimal() for failed in of_stages for sample in failed):
-            raise misfit("names a sample by something else than its number in failed")
+        is_listed = isinstance(attacks, list) and all(isinstance(spec, str) for spec in attacks)
+        samples = [
+            sample for part in self.failed.values() for one in part.values() for sample in one
+        ]
+        faults = {
+            "does not list the same budgets, ascending, in eps and eps_text": not self.eps
+            or not is_ascending
+            or len(self.eps_text) != len(self.eps),
+            "does not list models and stages once each": not names
+            or len({*names}) < len(names)
+            or len({*stages}) < len(stages),
+            "does not list its attacks in request": not is_listed,
+            "names a sample by something else than its number in failed": not all(
+                map(str.isdecimal, samples)
+            ),
+            **{
+                f"lists {abbreviate(name)} in files, or lacks it, and its models and stages say "
+                "otherwise": True
+                for name in self._wrong_files(names, stages)
+            },
+        }
+        for text, is_fault in faults.items():
+            if is_fault:
+                raise misfit(text)
         return self
 
-    def _check_files(self) -> None:
-        """Check that the files are the rows and the arrays of stages."""
-        facts = {
-            "models": [{"name": model.name} for model in self.models],
-            "stages": [{"name": stage.name} for stage in self.stages],
-        }
-        stages = set(stage_files(facts).values())
-        arrays = [(name, ARRAYS.fullmatch(name)) for name in self.files]
-        allowed = {name for name, match in arrays if match is not None and match[1] in stages}
-
-        if wrong := sorted((self.files.keys() - allowed) ^ {ROWS}):
-            raise misfit(
-                f"lists {abbreviate(wrong[0])} in files, or lacks it, and its "
-                "models and stages say otherwise"
-            )
+    def _wrong_files(self, models: Listing[str], stages: Listing[str]) -> list[str]:
+        """Files that are neither the rows nor the arrays of a stage; the rows, where they are not
+        listed.
+        """
+        facts = {"models": [{"name": name} for name in models]}
+        facts["stages"] = [{"name": name} for name in stages]
+        known = set(stage_files(facts).values())
+        matches = {name: ARRAYS.fullmatch(name) for name in self.files}
+        arrays = {name for name, match in matches.items() if match and match[1] in known}
+        return sorted((self.files.keys() - arrays) ^ {ROWS})
 
 
 def stages_of(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:

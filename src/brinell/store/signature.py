@@ -57,14 +57,16 @@ def signers(path: Path, keys: Path | str | None) -> list[str]:
                 f"the file of signers {keys} cannot be read: {one_line(error)}"
             ) from None
 
-        try:
-            fingerprint = _fingerprint(manifest, signature)
-        except ValueError as error:
+        check = ("check-novalidate", "-n", NAMESPACE, "-s", str(signature))
+        outcome = _ssh_keygen(*check, stdin=manifest)
+        fingerprint = "".join(FINGERPRINT.findall(outcome.stdout)[:1])
+        if outcome.returncode or not fingerprint:
+            lines = [f"exit code {outcome.returncode}", *outcome.stderr.strip().splitlines()]
             raise RequestError(
                 f"{path / SIGNATURE} is no signature of the manifest as it is "
-                f"(ssh-keygen: {error}): the manifest was changed "
+                f"(ssh-keygen: {lines[-1].strip()[:200]}): the manifest was changed "
                 "after it was signed, or the signature is of something else; have it signed again"
-            ) from None
+            )
         signer = _signer(manifest, signature, allowed)
         if signer is None:
             raise RequestError(
@@ -74,17 +76,6 @@ def signers(path: Path, keys: Path | str | None) -> list[str]:
 
     name = "" if signer == "*" else f"{signer} "
     return [f"the manifest, and with it records and arrays, is signed by {name}({fingerprint})"]
-
-
-def _fingerprint(manifest: Path, signature: Path) -> str:
-    """The fingerprint of the key that signed a manifest; a ValueError with ssh-keygen's reason
-    where it did not.
-    """
-    outcome = _ssh_keygen("check-novalidate", "-n", NAMESPACE, "-s", str(signature), stdin=manifest)
-    match = FINGERPRINT.search(outcome.stdout)
-    if outcome.returncode or match is None:
-        raise ValueError(_reason(outcome))
-    return match[0]
 
 
 def _signer(manifest: Path, signature: Path, allowed: Path) -> str | None:
@@ -111,8 +102,3 @@ def _ssh_keygen(
             raise RequestError(
                 "ssh-keygen is not installed, which checks signatures: install OpenSSH"
             ) from None
-
-
-def _reason(outcome: subprocess.CompletedProcess[str]) -> str:
-    lines = [line.strip() for line in outcome.stderr.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else f"exit code {outcome.returncode}"

@@ -14,8 +14,8 @@ import brinell
 from _board import FORGERIES, change_label
 from _forger import Forger, whitewash
 from _refusals import refused
-from brinell.core.errors import RequestError
-from brinell.studies.board.arrangement import BoardFigures, arrange
+from brinell.core.errors import BrinellError, RequestError
+from brinell.studies.board.arrangement import arrange
 from brinell.studies.board.examination import examine
 from runs import ATTACKS, EPS
 
@@ -132,8 +132,13 @@ def test_random_forgeries_are_refused(runs, tmp_path):
     for seed, forge in enumerate(FORGERIES):
         path = copy(runs / "m0", tmp_path / f"run{seed}")
         change = forge(path, np.random.default_rng(seed))
-        outcome = examine(path, "replay" if forge is change_label else "rows", None)
-        assert outcome.get("why") and "\n" not in outcome["why"], change
+        board = brinell.board(
+            path,
+            level="replay" if forge is change_label else "rows",
+            out=tmp_path / f"site{seed}",
+        )
+        (refusal,) = board.refused
+        assert refusal.why and "\n" not in refusal.why and not board.model_count, change
 
 
 def test_consistent_forgeries_need_a_replay(runs, tmp_path):
@@ -146,24 +151,23 @@ def test_consistent_forgeries_need_a_replay(runs, tmp_path):
     whitewash(forger, samples, lambda stage: {"forwards": 1, "backwards": 1})
     forger.delete_inputs(samples)
     forger.save()
-    (figures,) = examine(path, "rows", None)["figures"]
-    assert not figures["verified"]
-    assert "why" in examine(path, "replay", None)
+    (figures,) = examine(path, "rows", None)
+    assert not figures.verified
+    with pytest.raises(BrinellError):
+        examine(path, "replay", None)
 
 
 def test_a_folder_that_nobody_repeated_changes_no_row_of_others(runs):
     """A claim with the digests of a verified model and better figures, proofs and names of its own."""
-    verified = examine(runs / "m0", "replay", runs)["figures"]
-    claim = verified[0] | {
+    verified = examine(runs / "m0", "replay", runs)
+    changes = {
         "run": "claim",
         "verified": False,
         "data": "other name",
-        "certified": verified[0]["robust"],
+        "certified": verified[0].robust,
     }
-    alone, joined = (
-        arrange([BoardFigures.model_validate(f) for f in figures])
-        for figures in (verified, [*verified, claim])
-    )
+    claim = verified[0].model_copy(update=changes)
+    alone, joined = (arrange(figures) for figures in (verified, [*verified, claim]))
     for before, after in zip(alone, joined, strict=True):
         assert before.entries == after.entries[:-1] and before.name == after.name
         assert after.entries[-1].rank is None and after.entries[-1].figures.run == "claim"

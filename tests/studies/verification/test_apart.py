@@ -2,6 +2,7 @@
 it does to the verifier's modules, nor by what it writes where verdicts are kept.
 """
 
+import multiprocessing
 import random
 import shutil
 
@@ -12,6 +13,7 @@ from _cli import audit_arguments
 from _forger import Forger, whitewash
 from _helpers import workspace
 from brinell.cli import run as cli
+from brinell.core.confinement import confine
 
 SAMPLES = 16
 TAMPERING = (
@@ -31,11 +33,12 @@ if os.environ.get("TAMPER"):
     from brinell.studies.audit import repetition
     from brinell.studies.verification import result, run
     {statement}
-    for file in pathlib.Path(os.environ["BRINELL_CACHE"]).rglob("*.json"):
-        try:
-            file.write_text(file.read_text().replace("why", "figures"))
-        except OSError:
-            pass
+    place = pathlib.Path(os.environ["BRINELL_CACHE"], "verdicts", "planted.json")
+    try:
+        place.parent.mkdir(exist_ok=True, parents=True)
+        place.write_text("it proved me")
+    except OSError:
+        pass
 """
 
 
@@ -70,6 +73,10 @@ def test_code_of_a_model_changes_no_verdict(forged, tmp_path, monkeypatch):
     for _ in range(2):
         board = brinell.board(forged, out=tmp_path / "site", trust=forged)
         assert [refusal.run for refusal in board.refused] == [str(forged)]
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        is_confined = pool.apply(confine, (tmp_path,))
+    names = [file.name for file in (tmp_path / "cache" / "verdicts").glob("*")]
+    assert names == ([] if is_confined else ["planted.json"])
 
 
 def test_code_that_is_no_model_proves_nothing(tmp_path):

@@ -8,11 +8,10 @@ import numpy as np
 from brinell.analysis.curve import grid, worst_case
 from brinell.analysis.results import ModelResult
 from brinell.analysis.robust_accuracy import criterion, summarise
-from brinell.core.errors import BrinellError, RequestError, one_line
+from brinell.core.errors import RequestError
 from brinell.core.record import Records
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.progress import SilentProgress
-from brinell.store.folder import fitting
 from brinell.store.run import Run
 from brinell.studies import register
 from brinell.studies.board.arrangement import BoardFigures
@@ -26,26 +25,12 @@ PLACED = ("audit", "certify")
 """Verbs whose folders have a place on a board."""
 
 
-def examine(path: Path, level: str, trust: Path | None) -> dict[str, Any]:
+def examine(path: Path, level: str, trust: Path | None) -> list[BoardFigures]:
     """Verify a folder and read its figures.
 
-    Returns:
-        `figures`, a list of `Figures` as JSON, or `why`, the reason of a refusal.
+    Raises:
+        BrinellError: it is refused, or has no figures for a board.
     """
-    try:
-        # A folder that is refused is shown with the reason: so it is caught here, whatever it is.
-        with fitting(path):
-            return {
-                "figures": [
-                    entry.model_dump(mode="json", by_alias=True)
-                    for entry in _examine(path, level, trust)
-                ]
-            }
-    except BrinellError as error:
-        return {"why": one_line(error, 600)}
-
-
-def _examine(path: Path, level: str, trust: Path | None) -> list[BoardFigures]:
     study = register.study_of(path)
     if study.verb not in PLACED:
         raise RequestError(

@@ -1,22 +1,15 @@
 """Carries out `brinell board`: finds folders, verifies those that are new, and writes the site."""
 
-import hashlib
-import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from functools import cache
 from pathlib import Path
-from typing import Any
 
-from brinell.core import bounded
-from brinell.core.errors import RequestError, option
-from brinell.core.user_files import cache_folder, user_path
-from brinell.core.version import VERSION
+from brinell.core.errors import BrinellError, RequestError, one_line, option
+from brinell.core.user_files import user_path
 from brinell.reports.csv import csv_files
 from brinell.reports.html import page
 from brinell.store.files import write_text
-from brinell.store.folder import MANIFEST, REQUEST, verb_of
+from brinell.store.folder import MANIFEST, REQUEST, fitting, verb_of
 from brinell.store.table import ROWS
 from brinell.studies import register
 from brinell.studies.board import BoardRequest
@@ -52,9 +45,12 @@ def carry_out(call: Call) -> BoardResult:
     refused = missing
     for number, path in enumerate(paths, 1):
         call.progress.note(f"verifying {path} ({number} of {len(paths)})")
-        outcome = _examine(path, request.level, call.trust)
-        figures += [BoardFigures.model_validate(entry) for entry in outcome.get("figures", ())]
-        refused += [Refusal(run=str(path), why=outcome["why"])] if "why" in outcome else []
+        try:
+            with fitting(path):
+                figures += examine(path, request.level, call.trust)
+        except BrinellError as error:
+            refused.append(Refusal(run=str(path), why=one_line(error, 600)))
+
     return write_site(site, request.title, figures, refused)
 
 
@@ -133,37 +129,3 @@ def _walk(folder: Path) -> Iterator[Path]:
         verb = verb_of(path)
         if path == folder or verb is None or verb in PLACED or verb not in register.studies():
             yield path
-
-
-def _examine(path: Path, level: str, trust: Path | None) -> dict[str, Any]:
-    """The verification of a folder, from the cache of the user where neither the folder nor the
-    question has changed.
-    """
-    content = {name.relative_to(path).as_posix(): _digest(name) for name in sorted(path.rglob("*"))}
-    verifier = [VERSION, _digest_of_code()]
-    question = json.dumps([*verifier, level, str(trust), str(path.resolve()), content])
-
-    file = (
-        cache_folder()
-        / "boards"
-        / f"{hashlib.blake2b(question.encode(), digest_size=16).hexdigest()}.json"
-    )
-    with suppress(FileNotFoundError):
-        known: dict[str, Any] = bounded.json_of(file)
-        return known
-    outcome = examine(path, level, trust)
-    if "figures" in outcome:  # what refused it may have been mended since
-        write_text(file, json.dumps(outcome))
-    return outcome
-
-
-@cache
-def _digest_of_code() -> str:
-    """The digest of the verifier: another one may find what this one did not."""
-    package = Path(bounded.__file__).parents[1]
-    digests = [bounded.digest(file) for file in sorted(package.rglob("*.py"))]
-    return hashlib.blake2b("".join(digests).encode(), digest_size=16).hexdigest()
-
-
-def _digest(path: Path) -> str:
-    return bounded.digest(path) if path.is_file() and not path.is_symlink() else ""

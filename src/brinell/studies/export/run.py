@@ -55,7 +55,9 @@ class ExportAnswer(Result):
 
 
 def carry_out(call: Call) -> ExportAnswer:
-    """Write a run for another tool; refuses to write over a file."""
+    """Write a run for another tool; refuses to write over a file, but for those of the same export that
+    was stopped.
+    """
     request: ExportRequest = call.request
     if request.push and request.to != "hub":
         raise RequestError(f"{option('push')} is for the hub: add {option('to')} hub")
@@ -68,8 +70,8 @@ def carry_out(call: Call) -> ExportAnswer:
     )
 
     folder = call.out or fresh_folder(source.name, request.to)
-    for name in files:
-        if (folder / name).exists():
+    for name, text in files.items():
+        if (folder / name).exists() and (folder / name).read_bytes() != text.encode():
             raise RequestError(f"{folder / name} exists: name another {option('out')}")
     for name, text in files.items():
         write_text(folder / name, text)

@@ -42,11 +42,20 @@ from brinell.studies.differences import (
 from brinell.studies.job import settings_text
 from brinell.studies.kit import Call, Study
 from brinell.studies.register import load, study_of
+from brinell.studies.verdicts import recall
 from brinell.studies.verification import VerifyRequest
 from brinell.studies.verification.premises import list_premises
 from brinell.studies.verification.result import VerifyResult
 
 REPLACED = "the names of models and data that you replaced"
+NAMES: tuple[tuple[str | None, ...], ...] = (
+    ("cell",),
+    ("data", "spec"),
+    ("data", "name"),
+    ("models", None, "spec"),
+    ("more_models", None, "spec"),
+)
+"""Their places in a manifest; None stands for each number in a list."""
 
 
 def carry_out(call: Call) -> VerifyResult:
@@ -65,17 +74,16 @@ def _with_field(call: Call, result: VerifyResult) -> VerifyResult:
     audit = summarise(run.manifest, run.rows, call.request.run)
     path = Path(call.request.field)
     field = read_json(path)
-    fields = [field_of(model, run.manifest) for model in audit.models]
-    expected = next((one for one in fields if one.model == field.get("model")), fields[0])
+    models = {model.name: model for model in audit.models}
+    expected = field_of(models.get(str(field.get("model")), audit.models[0]), run.manifest)
 
-    if keys := differing_keys(field, expected):
-        text = f"{', '.join(map(repr, keys))} {'is' if len(keys) == 1 else 'are'} not what the run says"
-        problem = Difference(location=path.name, description=text)
-        return result.model_copy(
-            update={"problems": [*result.problems, problem], "verified_claims": []}
-        )
-    claims = [*result.verified_claims, f"{path.name} says what the run says"]
-    return result.model_copy(update={"verified_claims": claims if result.verified_claims else []})
+    problems = [
+        Difference(location=key, description="this is not what the run says")
+        for key in differing_keys(field, expected)
+    ]
+    claims = ["it says what the run says"] * (not problems)
+    part = VerifyResult(run=str(path), problems=problems, verified_claims=claims)
+    return result.joined(part, path.name)
 
 
 def _walk(call: Call, places: set[Path]) -> VerifyResult:
@@ -83,18 +91,15 @@ def _walk(call: Call, places: set[Path]) -> VerifyResult:
     folder = Path(call.request.run).absolute()
     places.add(folder.resolve())
     study = study_of(folder)
-    result, manifest = _verify_alone(call, folder), study.layout.read(folder)
-    parts: list[tuple[str, Path | None]] = [
-        (place.name, place) for place in _inner_folders(study, folder)
-    ]
-    parts += _origins(call, study, folder, manifest)
-    for name, place in parts:
+    result = _verify_alone(call, study, folder)
+
+    inner = [(place.name, place) for place in _inner_folders(study, folder)]
+    for name, place in [*inner, *_origins(call, study, folder)]:
         if result.problems or (place is not None and place.resolve() in places):
             continue
-        if place is None:
-            refusal = "it is not there, or is another one than the manifest names"
-            part = VerifyResult(run=name, refusal=refusal)
-        else:
+        reason = "it is not there, or is another one than the manifest names"
+        part = VerifyResult(run=name, refusal=reason)
+        if place is not None:
             part = _walk(_call_for(call, study, folder, place), places)
         result = result.joined(part, name)
     return result
@@ -104,21 +109,28 @@ def _call_for(call: Call, study: Study, folder: Path, place: Path) -> Call:
     """The call for a folder that another one holds or names, with as much of what the person named
     as concerns both.
     """
-    settings: dict[str, Any] = {"run": str(place), "digest": ()}
-    if place.parent == folder and study.hosts:
-        if "model" not in study_of(place).request.model_fields:
-            settings["model"] = ()  # a study of the data alone has none to replace
-            call = replace(call, objects={})
-    elif study.function("sources") is None:
-        settings |= {"model": (), "signed_by": None}
-        call = replace(call, objects={})
-        data, counterpart = (read_json(path / MANIFEST).get("data") for path in (folder, place))
-        if data is None or counterpart is None or data["digest"] != counterpart["digest"]:
-            settings["data"] = None
-            call = replace(call, datasets={})
-    else:
-        settings |= {"digest": call.request.digest, "signed_by": None}
-    return replace(call, request=call.request.model_copy(update=settings))
+    is_inner = place.parent == folder and study.hosts
+    is_source = not is_inner and study.function("sources") is not None
+    # A study of the data alone has no model to replace.
+    takes_model = is_source or (is_inner and "model" in study_of(place).request.model_fields)
+    data = [
+        (read_json(path / MANIFEST).get("data") or {}).get("digest") for path in (folder, place)
+    ]
+    takes_data = is_inner or is_source or data[0] == data[1] is not None
+
+    settings = {
+        "run": str(place),
+        "model": call.request.model if takes_model else (),
+        "data": call.request.data if takes_data else None,
+        "digest": call.request.digest if is_source else (),
+        "signed_by": call.request.signed_by if is_inner else None,
+    }
+    return replace(
+        call,
+        request=call.request.model_copy(update=settings),
+        objects=call.objects if takes_model else {},
+        datasets=call.datasets if takes_data else {},
+    )
 
 
 def data_of(settings: Mapping[str, Any], trust: Path | None) -> str:
@@ -126,76 +138,73 @@ def data_of(settings: Mapping[str, Any], trust: Path | None) -> str:
     return str(read_json(Path(settings["run"]) / MANIFEST)["request"].get("data", "digits"))
 
 
-def _origins(
-    call: Call, study: Study, folder: Path, manifest: Mapping[str, Any]
-) -> Iterator[tuple[str, Path | None]]:
-    """Names and places of the folders that one derives from; None in the place of one that has
-    another manifest.
-    """
+def _origins(call: Call, study: Study, folder: Path) -> Iterator[tuple[str, Path | None]]:
+    """The folders that one derives from; None in the place of one that has another manifest."""
+    manifest = study.layout.read(folder)
     sources = study.function("sources")
-    for source in () if sources is None else sources(folder, manifest):
-        yield source.name, source
+    yield from ((source.name, source) for source in (sources(folder, manifest) if sources else ()))
+
     # Relative names are meant from where the folder was made; those of a folder from elsewhere from
     # here.
-    origin = (
-        find_origin(folder, request_text(manifest), manifest.get(MARK), call.trust) or Path.cwd()
-    )
-    digests = {**manifest.get("derived_from", {}), **manifest.get("runs", {})}
+    origin = _origin_of(folder, manifest, call.trust) or Path.cwd()
     budgets = manifest.get("recommended") or {}
-    if budgets.get("folder"):
-        digests[budgets["folder"]] = budgets.get("manifest")
-    for path, digest in digests.items():
-        place = (
-            folder / path.removeprefix("FOLDER/") if path.startswith("FOLDER/") else origin / path
-        )
-        file = place / MANIFEST
-        yield path, place if file.is_file() and bounded.digest(file) == digest else None
+    digests = {**manifest.get("derived_from", {}), **manifest.get("runs", {})}
+    for path, digest in [*digests.items(), (budgets.get("folder"), budgets.get("manifest"))]:
+        if path is not None:
+            inner = path.removeprefix("FOLDER/")
+            place = (folder if inner != path else origin) / inner
+            file = place / MANIFEST
+            yield path, place if file.is_file() and bounded.digest(file) == digest else None
 
 
-def _verify_alone(call: Call, folder: Path) -> VerifyResult:
+def _origin_of(folder: Path, manifest: Mapping[str, Any], trust: Path | None) -> Path | None:
+    return find_origin(folder, request_text(manifest), manifest.get(MARK), trust)
+
+
+def _verify_alone(call: Call, study: Study, folder: Path) -> VerifyResult:
     """Verify a folder without those in it and those that it derives from."""
-    signatures, study = signers(folder, call.request.signed_by), study_of(folder)
+    signatures = signers(folder, call.request.signed_by)
     manifest = study.layout.read(folder)
-    text = request_text(manifest)
-    origin = find_origin(folder, text, manifest.get(MARK), call.trust)
+    origin = _origin_of(folder, manifest, call.trust)
     if manifest["brinell"] != VERSION:
-        result = verify_files(
-            folder,
-            f"another version of brinell ({manifest['brinell']}) made it, and this is {VERSION}",
-        )
+        made_by = f"another version of brinell ({manifest['brinell']}) made it"
+        result = verify_files(folder, f"{made_by}, and this is {VERSION}")
     elif origin is None:
         call.progress.warn(str(refusal(folder)))
         result = verify_files(folder, str(refusal(folder)))
     else:
-        is_derived = study.function("sources") is not None
-        replaced = {} if is_derived else _replacements(study, call.request, manifest["request"])
-        specs = {
-            name: value
-            for name, value in replaced.items()
-            if name not in (*call.datasets, *call.objects)
-        }
-        if specs:
-            check_directory(folder, text, origin)
-        with chdir(origin):
-            request: Any = parse_request(study.request, {**manifest["request"], **specs})
-            _check_in_memory(study, folder, request, call)
-            known, digests = (
-                {*replaced, *call.datasets, *call.objects},
-                () if is_derived else call.request.digest,
-            )
-            premises = list_premises(
-                [manifest, *map(read_json, folder.glob(f"*/{MANIFEST}"))], known, digests
-            )
-            call.progress.note(
-                f"carrying out brinell {study.verb} again, to compare what comes out"
-            )
-            result = _verify_apart(call, study, folder, request, replaced)
-        result = result.model_copy(update={"premises": premises})
-    return result.model_copy(
-        update={
-            "verified_claims": [*signatures, *result.verified_claims] if not result.problems else []
-        }
-    )
+        result = _verify_from(origin, call, study, folder)
+    claims = [*signatures, *result.verified_claims] if not result.problems else []
+    return result.model_copy(update={"verified_claims": claims})
+
+
+def _verify_from(origin: Path, call: Call, study: Study, folder: Path) -> VerifyResult:
+    """Verify a folder by a repetition, in the directory from which its names are meant."""
+    manifest = study.layout.read(folder)
+    is_derived = study.function("sources") is not None
+    replaced = {} if is_derived else _replacements(study, call.request, manifest["request"])
+    in_memory = {*call.datasets, *call.objects}
+    if replaced.keys() - in_memory:
+        check_directory(folder, request_text(manifest), origin)
+
+    with chdir(origin):
+        specs = {name: value for name, value in replaced.items() if name not in in_memory}
+        request: Any = parse_request(study.request, {**manifest["request"], **specs})
+        _check_in_memory(study, folder, request, in_memory)
+        manifests = [manifest, *map(read_json, folder.glob(f"*/{MANIFEST}"))]
+        digests = () if is_derived else call.request.digest
+        premises = list_premises(manifests, replaced.keys() | in_memory, digests)
+
+        result = recall(
+            call,
+            folder,
+            manifest["request"],
+            VerifyResult,
+            lambda: _verify_apart(call, study, folder, request, replaced),
+            # The reason of others may have been mended since.
+            keeps=lambda outcome: not outcome.problems and not outcome.refusal,
+        )
+    return result.model_copy(update={"premises": premises})
 
 
 def _verify_apart(
@@ -205,8 +214,8 @@ def _verify_apart(
 
     The models of the user's own folders run in it where their study needs more than answers.
     """
-    manifest = study.layout.read(folder)
-    mark = find_origin(folder, request_text(manifest), manifest.get(MARK), None)
+    call.progress.note(f"carrying out brinell {study.verb} again, to compare what comes out")
+    mark = _origin_of(folder, study.layout.read(folder), None)
     asks_alone = study.function("repetition") is not None
     place = Code.APART if mark is None else Code(asks_alone)
     with running(place) as models:
@@ -283,12 +292,11 @@ class _WholeRepetition:
     def statements(self) -> Statements:
         """How many rows and arrays come out again."""
         comparison, verb = self._comparison, self._call.study.verb
-        counts = f"{comparison.rows:,} rows and {comparison.arrays:,} arrays come out again"
-        if comparison.boundary:
-            counts += (
-                f", {comparison.boundary} of them otherwise by no more than rounding may change"
-            )
-        sentence = f"brinell {verb} was carried out again from its request: {counts}"
+        odd = f", {comparison.boundary} of them otherwise by no more than rounding may change"
+        sentence = (
+            f"brinell {verb} was carried out again from its request: {comparison.rows:,} rows and "
+            f"{comparison.arrays:,} arrays come out again{odd if comparison.boundary else ''}"
+        )
         coverage = f"brinell {verb} was carried out again, whole, which misses nothing but claims"
         return Statements(verified=[sentence, DERIVED], replayed=comparison.rows, coverage=coverage)
 
@@ -336,8 +344,7 @@ def _short(place: str) -> str:
 
 def _inner_folders(study: Study, folder: Path) -> list[Path]:
     """The folders that other commands keep in one, sorted."""
-    manifests = folder.glob(f"*/{MANIFEST}") if study.hosts else ()
-    return sorted(file.parent for file in manifests)
+    return sorted(file.parent for file in folder.glob(f"*/{MANIFEST}") if study.hosts)
 
 
 def claims_of(study: Study, folder: Path, replaced: Mapping[str, Any] | None = None) -> Claims:
@@ -346,10 +353,7 @@ def claims_of(study: Study, folder: Path, replaced: Mapping[str, Any] | None = N
     Folders that other commands keep in a run are verified by themselves; `replaced` are settings
     that the person gave in place of the folder's.
     """
-    places: list[tuple[str | None, ...]] = [("request", name) for name in replaced or {}]
-    if replaced:
-        models = (("models", None, "spec"), ("more_models", None, "spec"))
-        places += [("cell",), ("data", "spec"), ("data", "name"), *models]
+    places = [*(("request", name) for name in replaced or {}), *(NAMES if replaced else ())]
     claims = declared_claims(study)
     return replace(
         claims,
@@ -396,10 +400,9 @@ def _check_files(study: Study, folder: Path, comparison: Comparison) -> None:
     manifest = study.layout.read(folder)
     for name, problem in study.layout.find_faults(folder, manifest):
         comparison.note(name, f"the file {problem}")
-    if study.function("sources") is not None:
-        for file in folder.glob(f"*/**/{MANIFEST}"):
-            name = file.relative_to(folder).as_posix()
-            comparison.note(name, "the folder does not name what lies here")
+    for file in folder.glob(f"*/**/{MANIFEST}") if study.function("sources") else ():
+        name = file.relative_to(folder).as_posix()
+        comparison.note(name, "the folder does not name what lies here")
     find_faults = study.function("faults")
     if find_faults is not None and not comparison.differences:
         for location, description, samples in find_faults(folder, manifest):
@@ -447,15 +450,12 @@ def _replacements(
     return replaced
 
 
-def _check_in_memory(study: Study, folder: Path, request: Any, call: Call) -> None:
+def _check_in_memory(study: Study, folder: Path, request: Any, given: set[str]) -> None:
     """Refuse a call without the models or data that the study had in memory."""
-    for name in (name for name in study.in_memory() if name in study.request.model_fields):
-        value = getattr(request, name)
+    for name in study.in_memory():
+        value = getattr(request, name, None)
         texts = value if isinstance(value, tuple) else (value or "",)
-        if any(text.startswith(IN_MEMORY) for text in texts) and name not in (
-            *call.datasets,
-            *call.objects,
-        ):
+        if any(text.startswith(IN_MEMORY) for text in texts) and name not in given:
             raise RequestError(
                 f"{folder} was made with {name} in memory, and verification needs it again: "
                 + (
