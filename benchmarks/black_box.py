@@ -32,11 +32,12 @@ from brinell.models._torch_model import TorchModel
 GROUP = "agents"
 RUNS = {"--attacks rlab?patch=2 square": "--samples 6 --seeds 0 --budgets 100"}
 BUDGETS = (100, 250, 500, 1000, 2500, 5000)
-EPS = {"l2": "1", "linf": "4/255", "l0": "15"}
+EPS = {"l2": "1", "linf": "4/255", "l0": "15", "patch": "8"}
 ATTACKS = {
     "l2": ("square", "simba", "simba?basis=dct"),
     "linf": ("square", "simba", "simba?basis=dct"),
-    "l0": ("sparse-rs", "sparse-rs?form=patch"),
+    "l0": ("sparse-rs",),
+    "patch": ("sparse-rs", "rlab"),
 }
 
 

@@ -1,7 +1,7 @@
 """What each member of a cascade adds: samples that it fools alone, and that no other one fools.
 
     python benchmarks/kills.py --norm pixels --eps 10 --attacks sparse-pgd sigma-zero sparse-rs
-    [--subjects resnet4b] [--samples 100] [--spgd CHECKOUT]
+    [--subjects resnet4b] [--samples 100] [--spgd CHECKOUT] [--sparse-rs CHECKOUT]
 
 Every attack gets the same images, which the network gets right, all of them, with the same seed.
 A pass is a forward or a backward of one sample; a fooled sample ends its run where the attack
@@ -10,7 +10,9 @@ the most per pass to those before it, and so on; members that add nothing have n
 
 With `--spgd`, the working tree of sparse-PGD's authors, their Sparse-AutoAttack runs beside ours:
 the unprojected attack, then on its survivors the projected one, then Sparse-RS, with as many steps
-as `--peer-steps` and `--peer-queries` say.
+as `--peer-steps` and `--peer-queries` say. With `--sparse-rs`, the working tree of Sparse-RS's
+authors, their search for patches of side eps runs beside ours with as many queries as
+`--peer-queries` says; of images with one channel, its last updates of single channels take that one.
 """
 
 import sys
@@ -125,6 +127,32 @@ def sparse_auto_attack(module: nn.Module, x: Tensor, y: Tensor, options: Namespa
     return Kills(fooled.numpy(), passes.forwards / len(x), passes.backwards / len(x))
 
 
+def sparse_rs_patches(module: nn.Module, x: Tensor, y: Tensor, options: Namespace) -> Kills:
+    """Sparse-RS for patches of its authors, whose passes a hook counts."""
+    from rs_attacks import RSAttack
+
+    channels = x.shape[1]
+    side = int(options.eps)
+    search = RSAttack(
+        module,
+        norm="patches",
+        eps=side * side,
+        verbose=False,
+        n_queries=options.peer_queries,
+        p_init=0.4,
+        seed=options.seed,
+        device="cpu",
+    )
+    draw = search.random_int
+    search.random_int = lambda low, high, shape: draw(
+        low=low, high=min(high, channels), shape=shape
+    )
+    with measure.counting(module) as passes, torch.no_grad():
+        x_adv = search.perturb(x, y)[1]
+    fooled = ~measure.is_right(module, x_adv, y)
+    return Kills(fooled.numpy(), passes.forwards / len(x), 0.0)
+
+
 def compare(name: str, options: Namespace, table: measure.Table) -> None:
     """All members on one network."""
     subject = measure.subject(name)
@@ -148,11 +176,14 @@ def compare(name: str, options: Namespace, table: measure.Table) -> None:
         )
     union = np.any([result.fooled for result in results.values()], axis=0)
     table.add(subject.name, "all", union.sum(), "", "", "", "")
-    if options.spgd:
-        peer = sparse_auto_attack(module, x, y, options)
-        beyond = (peer.fooled & ~union).sum()
-        passes = [f"{peer.forwards:.0f}", f"{peer.backwards:.0f}"]
-        table.add(subject.name, "authors' sAA", peer.fooled.sum(), beyond, *passes, "")
+    peers = {"authors' sAA": (options.spgd, sparse_auto_attack)}
+    peers["authors' Sparse-RS"] = (options.sparse_rs, sparse_rs_patches)
+    for title, (checkout, run_peer) in peers.items():
+        if checkout:
+            peer = run_peer(module, x, y, options)
+            beyond = (peer.fooled & ~union).sum()
+            passes = [f"{peer.forwards:.0f}", f"{peer.backwards:.0f}"]
+            table.add(subject.name, title, peer.fooled.sum(), beyond, *passes, "")
 
 
 def main() -> None:
@@ -168,11 +199,14 @@ def main() -> None:
         seed=0,
         queries=0,
         spgd="",
+        sparse_rs="",
         peer_steps=300,
         peer_queries=0,
     )
     if options.spgd:
         sys.path[:0] = [f"{options.spgd}/autoattack"]
+    if options.sparse_rs:
+        sys.path[:0] = [options.sparse_rs]
     table = measure.Table(
         f"Kills of {options.samples} samples within {options.norm} {options.eps}",
         "network,attack,alone,after all others,forwards,backwards,order",

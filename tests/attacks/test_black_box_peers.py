@@ -11,7 +11,7 @@ from brinell import plugins
     [
         pytest.param("simba", "l2", 2.0, 6, marks=pytest.mark.nightly),
         ("sparse-rs", "l0", 60.0, 7),
-        pytest.param("sparse-rs?form=patch", "l0", 192.0, 5, marks=pytest.mark.nightly),
+        pytest.param("sparse-rs", "patch", 8.0, 5, marks=pytest.mark.nightly),
         pytest.param("hop-skip-jump", "l2", 3.0, 4, marks=pytest.mark.nightly),
     ],
 )

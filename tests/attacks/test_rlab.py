@@ -9,6 +9,7 @@ import torch
 from _helpers import (
     Recorder,
     batch_of,
+    distance,
     plan_of,
     run_attack,
     run_audit,
@@ -17,6 +18,7 @@ from _helpers import (
     workspace,
 )
 from brinell import plugins
+from brinell.attacks.rlab import RLAB
 from brinell.core.domain import Domain
 from brinell.core.errors import BrinellError, RequestError
 from brinell.core.ledger import Ledger
@@ -301,3 +303,25 @@ def test_without_a_named_distortion_photographs_get_signed_patches_and_the_rest_
         assert placed == {word}
         named = plugins.build("attack", "rlab", {"distortions": "dead-pixel"})
         assert {type(part) for part in named.placed(domain)} == {DeadPixel}
+
+
+def test_works_within_a_square():
+    """All weight lies in one square of 4 x 4, and 3 x 3 of it are too few: the patches are placed
+    there, every input differs in one square alone, and too small a one is never enough.
+    """
+    domain = Domain(kind="image", shape=(1, 12, 12))
+    weight = torch.zeros(1, 12, 12)
+    weight[:, 5:9, 2:6] = 1.0
+
+    def function(z):
+        total = (z * weight).flatten(1).sum(1)
+        return torch.stack([torch.full_like(total, 12.51), total], 1)
+
+    x = torch.full((6, 1, 12, 12), 0.5)
+    eps = torch.tensor([5.0, 6.0, 7.9, 3.0, 2.0, 0.0])
+    model = Recorder(function, domain)
+    ledger = run_attack(RLAB(steps=300, draws=4), model, x, [0] * 6, eps, "patch")
+    assert ledger.fooled.tolist() == [True, True, True, False, False, False]
+    changed = (torch.cat(model.calls) - 0.5).ne(0)
+    assert distance("patch").size(changed.float()).max() <= 7
+    assert ledger.costs.forwards[5] == 0 and ledger.costs.forwards.max() <= 301

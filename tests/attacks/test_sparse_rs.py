@@ -9,8 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from _helpers import Recorder, mlp, run_attack, slope
-from brinell.attacks import sparse_rs
+from _helpers import Recorder, distance, run_attack, slope
 from brinell.attacks.sparse_rs import SparseRS
 from brinell.core.domain import Domain
 from brinell.core.streams import Streams
@@ -24,14 +23,14 @@ DOMAINS = [
 ]
 
 
-def queries_of(domain, eps, steps, x=None, **settings):
+def queries_of(domain, eps, steps, x=None, norm="l0", **settings):
     """Clean inputs, and (steps + 1, n, *shape) of what was asked about, of a linear model that is
     never fooled."""
     x = Streams.of(4, torch.arange(3)).uniform(*domain.shape) * 0.2 + 0.4 if x is None else x
     model = Recorder(
         lambda x: torch.stack([torch.full((len(x),), 1e3), x.flatten(1) @ slope(domain)], 1), domain
     )
-    ledger = run_attack(SparseRS(steps=steps, **settings), model, x, [0] * len(x), eps, "l0")
+    ledger = run_attack(SparseRS(steps=steps, **settings), model, x, [0] * len(x), eps, norm)
     assert ledger.costs.forwards.tolist() == [steps + 1] * len(x)
     return x, torch.stack(model.calls)
 
@@ -56,7 +55,7 @@ def accepted(domain, calls):
 
 
 def test_schedules_by_hand():
-    pixels, patch = SparseRS(steps=10_000), SparseRS(steps=10_000, form="patch")
+    search = SparseRS(steps=10_000)
     marks = [
         (0, 2),
         (49, 2),
@@ -69,29 +68,14 @@ def test_schedules_by_hand():
         (6000, 15),
         (8000, 20),
     ]
-    assert all(pixels.share(step) == pytest.approx(0.3 / divisor) for step, divisor in marks)
-    assert (
-        patch.share(0) == 0.4
-        and patch.share(10) == 0.2
-        and patch.share(9999) == pytest.approx(0.4 / 512)
-    )
-    assert SparseRS(steps=100).share(10) == pytest.approx(0.3 / 8)
-    assert SparseRS(steps=100, rescale_schedule=False, p_init=0.6).share(60) == pytest.approx(0.15)
-
-
-def test_the_largest_patch_by_hand(subtests):
-    for grid, places, sides in [
-        ((32, 32), 24, (4, 4)),
-        ((32, 32), 25, (5, 5)),
-        ((32, 32), 1, (1, 1)),
-        ((3, 40), 30, (3, 10)),
-        ((50,), 7, (7,)),
-        ((4, 32, 32), 8, (2, 2, 2)),
-        ((4, 32, 32), 100, (4, 5, 5)),
-        ((4, 4), 900, (4, 4)),
-    ]:
-        with subtests.test(grid=grid, places=places, sides=sides):
-            assert tuple(sparse_rs._sides(grid, torch.tensor([places]))[0].tolist()) == sides
+    for norm in ("l0", "pixels"):
+        for step, divisor in marks:
+            assert search.share(step, norm) == pytest.approx(0.3 / divisor)
+    assert search.share(0, "patch") == 0.4 and search.share(10, "patch") == 0.2
+    assert search.share(9999, "patch") == pytest.approx(0.4 / 512)
+    assert SparseRS(steps=100).share(10, "l0") == pytest.approx(0.3 / 8)
+    fixed = SparseRS(steps=100, rescale_schedule=False, p_init=0.6)
+    assert fixed.share(60, "l0") == pytest.approx(0.15)
 
 
 # Proposals
@@ -113,23 +97,24 @@ def test_pixels_that_change(subtests):
 def test_as_many_pixels_are_exchanged_as_the_schedule_says():
     x, calls = queries_of(IMAGE, 3 * 20, 100, rescale_schedule=False)
     for step, (best, proposal) in enumerate(accepted(IMAGE, calls)):
-        swapped = max(1, int(20 * SparseRS(steps=100, rescale_schedule=False).share(step)))
+        swapped = max(1, int(20 * SparseRS(steps=100, rescale_schedule=False).share(step, "l0")))
         removed = places(IMAGE, best - x) & ~places(IMAGE, proposal - x)
         come = places(IMAGE, proposal - x) & ~places(IMAGE, best - x)
         assert (removed.sum(1) == swapped).all() and (come.sum(1) == swapped).all()
 
 
 @settings(max_examples=30)
-@given(st.integers(1, 80), st.sampled_from(["pixels", "patch"]), st.integers(0, 3))
-def test_any_budget_is_kept(eps, form, seed_number):
+@given(st.integers(1, 80), st.sampled_from(["l0", "patch"]), st.integers(0, 3))
+def test_any_budget_is_kept(eps, norm, seed_number):
     """Of any eps, of clean inputs at their bounds, and where all places may change."""
     domain = DOMAINS[seed_number]
     x = (Streams.of(eps, torch.arange(2)).uniform(*domain.shape) * 3).floor().div(2).clamp(0, 1)
     channels = 1 if domain.kind == "vector" else domain.shape[0]
-    if eps >= channels:
-        _, calls = queries_of(domain, eps, 6, x=x, form=form)
-        assert ((calls - x) != 0).flatten(2).sum(2).max() <= eps
-        if form == "pixels":
+    if eps >= channels or norm == "patch":
+        _, calls = queries_of(domain, eps, 6, x=x, norm=norm)
+        change = (calls - x).flatten(0, 1)
+        assert distance(norm).size(change).max() <= eps
+        if norm == "l0":
             most = min(eps // channels, math.prod(domain.shape) // channels)
             assert (places(domain, calls - x).sum(-1) == most).all()
 
@@ -150,11 +135,9 @@ def test_too_small_a_budget_asks_nothing():
 def test_a_patch_is_one_block_that_moves(subtests):
     for domain in DOMAINS:
         with subtests.test(domain=domain):
-            channels = 1 if domain.kind == "vector" else domain.shape[0]
             grid = domain.shape if domain.kind == "vector" else domain.shape[1:]
-            budget = {1: 6, 2: 9, 3: 8}[len(grid)]
             side = {1: 6, 2: 3, 3: 2}[len(grid)]
-            x, calls = queries_of(domain, budget * channels, 60, form="patch")
+            x, calls = queries_of(domain, side, 60, norm="patch")
             corners = set()
             for changed in places(domain, calls - x).flatten(0, 1).reshape(-1, *grid):
                 index = changed.nonzero()
@@ -177,17 +160,3 @@ def test_the_best_values_of_a_linear_model_are_found():
     x, calls = queries_of(domain, 3, 500)
     gain = torch.maximum(slope(domain) * (1 - x), -slope(domain) * x).topk(3, dim=1).values.sum(1)
     torch.testing.assert_close(((calls - x) @ slope(domain)).amax(0), gain)
-
-
-def test_the_distance_patch_asks_what_a_patch_of_as_many_pixels_does():
-    """A square of side 3 holds nine pixels."""
-    domain = Domain(kind="image", shape=(2, 6, 8))
-    module = mlp(96, 3)
-    x = torch.rand(4, *domain.shape, generator=torch.Generator().manual_seed(3))
-    y = module(x).argmax(1)
-    calls = []
-    for norm, eps, form in [("patch", 3.0, "pixels"), ("pixels", 9.0, "patch")]:
-        model = Recorder(lambda z: 0.1 * module(z), domain, classes=3)
-        run_attack(SparseRS(steps=30, form=form), model, x, y, eps, norm)
-        calls.append(torch.cat(model.calls))
-    assert torch.equal(*calls) and len(calls[0]) > 10

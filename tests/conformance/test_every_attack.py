@@ -56,7 +56,7 @@ VARIANTS = [
     ("fab", {"steps": 4, "targets": 2, "restarts": 2, "stop_at_eps": True}),
     # The projected gradient of sparse-pgd is weak by itself: it moves only the values of its mask.
     ("simba", {"steps": 40, "basis": "dct", "loss": "ce"}),
-    ("sparse-rs", {"steps": 50, "form": "patch", "loss": "ce"}),
+    ("sparse-rs", {"steps": 50, "loss": "ce"}),
 ]
 
 

@@ -2,16 +2,23 @@
 
 Sarkar et al. 2023, arXiv 2310.18626, and 2024, arXiv 2403.18985. The decision process, with its
 deviations from the papers, is `rlab.search`; `rlab.refine` follows an episode that succeeded.
+
+In the distance `patch` the agent works within a square: squares at random places are shown once
+each with random content, as the papers probe patches, and the best of them get an episode each,
+with a part of the steps, on patches of the square and without a limit of its content.
 """
 
+import math
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, cast
 
 import torch
 from torch import Tensor
 
-from brinell.attacks._shared import EveryKind
+from brinell.attacks._shared import EveryKind, select_rows
+from brinell.attacks._squares import best_rows, square_problem
+from brinell.core import squares
 from brinell.core.contracts import (
     Access,
     Batch,
@@ -28,6 +35,7 @@ from brinell.core.contracts import (
 from brinell.core.errors import RequestError
 from brinell.core.patches import AXES, PatchGrid, sides
 from brinell.core.settings import Names
+from brinell.distances.l2 import L2
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.distortions.signed_patch import SignedPatch
 from brinell.rlab.agent import NAMES, Agent, choose_policy, find_agent, fingerprint
@@ -90,7 +98,7 @@ class RLAB(EveryKind):
     show to it; true is 0.5. It is off below 500 samples, where it saves none."""
 
     access = Access.SCORES
-    distances = frozenset({"l2", "linf"})
+    distances = frozenset({"l2", "linf", "patch"})
     family = "budgeted"
 
     def __post_init__(self) -> None:
@@ -284,7 +292,11 @@ class RLAB(EveryKind):
           the sample had no episode.
         - `way` (rows, 6) float32: the inputs that the agent kept, one after another, with the
           columns `core.record.WAY`; NaN behind the last one.
+
+        In `patch` there are none: the patches of each sample lie in another square.
         """
+        if threat.distance.name == "patch":
+            return self._attack_squares(oracle, batch, threat, rng)
         results, memory = self._attack(oracle, batch, threat, rng)
         grid = self.grid(threat.domain)
         variants = self.variants(threat.domain)
@@ -335,14 +347,7 @@ class RLAB(EveryKind):
         agent = self.agent(threat.domain.kind).to(batch.x.device)
         oracle = oracle.follow(agent.surrogates) if agent.surrogates else oracle
         remembers = self.learns_across and pays(len(batch), threat.domain, oracle.classes)
-        placement = Placement(
-            grid=self.grid(threat.domain),
-            variants=self.variants(threat.domain),
-            rules=agent.rules(self._rules()),
-            prior=agent.prior,
-            slots=self.slots,
-            learned=self.learned or remembers,
-        )
+        placement = self._placement(agent, threat.domain, self._rules(), self.learned or remembers)
 
         clean = CleanUp() if self.clean_up else None
         policy = agent.policy(placement.choices)
@@ -353,6 +358,56 @@ class RLAB(EveryKind):
         memory = Memory(batch.x, answers, threat.domain, self.share, rng)
         outcomes = run_waves(memory, oracle, batch, threat, placement, rng, policy, clean=clean)
         return outcomes, memory
+
+    def _placement(self, agent: Agent, domain: Domain, rules: Rules, learned: bool) -> Placement:
+        """What episodes of an agent on inputs of this domain place."""
+        return Placement(
+            grid=self.grid(domain),
+            variants=self.variants(domain),
+            rules=agent.rules(rules),
+            prior=agent.prior,
+            slots=self.slots,
+            learned=learned,
+        )
+
+    def _attack_squares(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> Extras:
+        """Attack within squares of side eps, the samples of one side together."""
+        agent = self.agent(threat.domain.kind).to(batch.x.device)
+        oracle = oracle.follow(agent.surrogates) if agent.surrogates else oracle
+        for side, rows in squares.by_side(threat.eps):
+            part = select_rows(rows, batch, threat, rng)
+            self._search_squares(agent, oracle, *part, side)
+        unused = [Remark("memory", "a memory is not used within patches")] * self.learns_across
+        return Extras(remarks=[*self._remarks(threat.domain.kind), *unused])
+
+    def _search_squares(
+        self, agent: Agent, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, side: int
+    ) -> None:
+        """Probe squares of a side, then run an episode in each of the best of every sample."""
+        answers = oracle.scores(batch.ids, batch.x)
+        count = math.prod(max(1, length - side + 1) for length in threat.domain.grid)
+        probes = min(PROBES, count, max(1, self.steps // 4))
+        numbers = rng.fold("squares").uniform(count).topk(probes, dim=1).indices
+        inner, content, limits = square_problem(oracle, batch, threat, numbers, side, L2())
+
+        # The probes are random corners of the bounds.
+        low, high = limits.domain.bounds(content.x)
+        corners = rng.fold("content").bits(probes, *limits.domain.shape) > 0
+        x = torch.where(corners.flatten(0, 1), high, low)
+        top = best_rows(inner, x, probes, EPISODES)
+        steps = (self.steps - probes) // top.shape[1]
+        if not steps:
+            return
+
+        # A little below the largest distance, so that distortions grow as if it were a limit.
+        limits = replace(limits, eps=NEARLY * limits.eps)
+        rules = Rules(steps=steps, removals=self.removals)
+        placement = self._placement(agent, limits.domain, rules, self.learned)
+        policy = agent.policy(placement.choices)
+        for rank, rows in enumerate(top.unbind(1)):
+            streams = rng.fold("episode").fold(rank)
+            part, budget = select_rows(rows, content, limits)
+            run_episodes(inner, part, budget, placement, streams, policy, answers=answers)
 
 
 def _public_name(plugin: type[Any]) -> str:
@@ -382,6 +437,12 @@ PATCHES = (SignedPatch(),)
 """The distortions where none is named, on small inputs and on photographs."""
 PHOTOGRAPH = 64
 """Pixels of the longest side above which an image counts as a photograph."""
+PROBES = 64
+"""Squares that are shown once each in the distance patch; a quarter of the steps at most."""
+EPISODES = 4
+"""Squares that get an episode, with an equal part of the steps that are left."""
+NEARLY = 0.99
+"""Share of the largest distance within a square that an episode may use."""
 SHARE = 0.5
 """The share of a memory where none is named."""
 NO_MEMORY = (

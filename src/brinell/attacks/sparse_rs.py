@@ -5,10 +5,9 @@ query-efficient sparse black-box adversarial attacks, Algorithms 1 to 3 with the
 appendix for untargeted attacks.
 
 The paper counts pixels, which change in all channels at once, as the distance `pixels` does. L0
-counts values: of C channels, floor(eps / C) places change (`form=pixels`), or a patch
-(`form=patch`) of the largest side whose values do not exceed eps: a square, a segment of a signal
-or a vector, a cube of a video, cut where an axis is shorter. In the distance `patch`, eps is the
-side, whatever `form` says. If eps is too small for one place, no query is made.
+counts values: of C channels, floor(eps / C) places change. In the distance `patch` one patch of
+side eps does: a square, a segment of a signal or a vector, a cube of a video, cut where an axis is
+shorter. If eps is too small for one place, no query is made.
 
 Colours are corners: each channel at one end of its range. A pixel that would get the colour that it
 has in the clean input gets the opposite one, so every place is a real change.
@@ -22,7 +21,7 @@ Deviations:
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -69,9 +68,6 @@ ROOM = 2**24
 class SparseRS(EveryKind):
     """Random search over few pixels anywhere, or one patch; no gradients, one query a step."""
 
-    form: Literal["pixels", "patch"] = "pixels"
-    """Form of the perturbation in l0 and pixels: pixels (places anywhere) or patch (one square,
-    segment or block), which it is in patch."""
     steps: Count = 5000
     """Proposals; one more query is for the start."""
     p_init: Fraction | None = None
@@ -90,26 +86,26 @@ class SparseRS(EveryKind):
         """One query for the start, and one a proposal."""
         return self.steps + 1, 0
 
-    def share(self, step: int) -> float:
+    def share(self, step: int, distance: str) -> float:
         """The paper's alpha at a step, counted from 0."""
         index = (step + 1) * 10_000 // self.steps if self.rescale_schedule else step + 1
-        first, marks = (0.3, PIXELS) if self.form == "pixels" else (0.4, PATCH)
+        first, marks = (0.4, PATCH) if distance == "patch" else (0.3, PIXELS)
         divisors = [divisor for mark, divisor in marks if index > mark]
         return (self.p_init or first) / max(divisors, default=1)
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Search on all samples whose eps allows one place."""
-        search = replace(self, form="patch") if threat.distance.name == "patch" else self
         able = (_places(threat) >= 1).nonzero()[:, 0]
         for rows in torch.split(able, max(1, ROOM // math.prod(threat.domain.shape))):
             if len(rows):
-                search._run(oracle, batch.select(rows), threat.select(rows), rng.select(rows))
+                self._run(oracle, batch.select(rows), threat.select(rows), rng.select(rows))
 
     def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Algorithm 1."""
         loss = LOSSES[self.loss]
         ids = batch.ids
-        make = _Pixels if self.form == "pixels" else _Patch
+        form = threat.distance.name
+        make = _Patch if form == "patch" else _Pixels
         search: _Pixels | _Patch = make(batch, threat, rng.fold("start"))
         highest = oracle.loss(ids, search.x, loss)
 
@@ -124,7 +120,7 @@ class SparseRS(EveryKind):
                 search.select(active)
 
             remaining = 1 - (step + 1) / self.steps
-            proposal = search.propose(rng.fold(step), self.share(step), step, remaining)
+            proposal = search.propose(rng.fold(step), self.share(step, form), step, remaining)
             answer = oracle.loss(ids, proposal, loss)
             improved = answer > highest
             highest = torch.where(improved, answer, highest)
@@ -229,10 +225,7 @@ class _Patch:
         device = batch.x.device
         self._length = torch.tensor(self._grid, device=device)
 
-        places = _places(threat)
-        is_side = threat.distance.name == "patch"
-        side = places[:, None].minimum(self._length)
-        self._sides = side if is_side else _sides(self._grid, places)
+        self._sides = _places(threat)[:, None].minimum(self._length)
         self._window = tuple(int(side) for side in self._sides.amax(0))
         axes = (torch.arange(side, device=device) for side in self._window)
         self._offsets = torch.cartesian_prod(*axes).reshape(-1, len(self._window))
@@ -329,17 +322,6 @@ def _places(threat: Threat) -> Tensor:
     channels = math.prod(threat.domain.shape) // math.prod(threat.domain.grid)
     values = channels if threat.distance.name == "l0" else 1
     return (threat.eps / values).floor().long()
-
-
-def _sides(grid: tuple[int, ...], places: Tensor) -> Tensor:
-    """(n, axes) int64: sides of the largest patch of at most so many places (n,).
-
-    It is a cube, cut where an axis is shorter.
-    """
-    length = torch.tensor(grid, device=places.device)
-    largest = torch.arange(1, max(grid) + 1, device=places.device)[:, None].minimum(length)
-    fits = (largest.prod(1) <= places[:, None]).sum(1)
-    return largest[fits - 1]
 
 
 def _take(values: Tensor, places: Tensor) -> Tensor:

@@ -5,10 +5,17 @@ where an axis is shorter than its side. Squares of one side are numbered by thei
 last axis running fastest.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
+
+
+def by_side(eps: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Each side within eps (n,), from 1 on, and the rows (m,) whose squares have it."""
+    sides = eps.floor()
+    for side in sides[sides >= 1].unique().tolist():
+        yield int(side), (sides == side).nonzero()[:, 0]
 
 
 def side(delta: Tensor) -> Tensor:
@@ -41,15 +48,16 @@ def sums(values: Tensor, side: int) -> Tensor:
     return values
 
 
-def covered(numbers: Tensor, side: int, grid: Sequence[int]) -> Tensor:
-    """(n, *grid) bool: the places of the squares of these numbers (n,)."""
-    inside = torch.ones(1, *[1] * len(grid), dtype=torch.bool, device=numbers.device)
-    for axis in reversed(range(len(grid))):
-        width = min(side, grid[axis])
-        starts = grid[axis] - width + 1
-        offset = torch.arange(grid[axis], device=numbers.device) - (numbers % starts)[:, None]
-        along = (offset >= 0) & (offset < width)
-        shape = [length if other == axis else 1 for other, length in enumerate(grid)]
-        inside = inside & along.reshape(-1, *shape)
+def places(numbers: Tensor, side: int, grid: Sequence[int]) -> Tensor:
+    """(n, volume) int64: the places, counted flat, of the squares of these numbers (n,)."""
+    flat = torch.zeros(len(numbers), 1, dtype=torch.int64, device=numbers.device)
+    stride = 1
+    # The last axis runs fastest, in the numbers and in the places of a square as well.
+    for length in reversed(grid):
+        width = min(side, length)
+        starts = length - width + 1
+        positions = (numbers % starts)[:, None] + torch.arange(width, device=numbers.device)
+        flat = (stride * positions[:, :, None] + flat[:, None]).flatten(1)
         numbers = numbers // starts
-    return inside
+        stride *= length
+    return flat

@@ -36,10 +36,10 @@ class Patch:
     def project(self, delta: Tensor, eps: Tensor) -> Tensor:
         """Keep the changes in the square of side floor(eps) with the largest; undo the others."""
         energy = squares.over_channels(delta.square())
-        outside = self.size(delta) > eps
-        for side in eps[outside].floor().unique().tolist():
-            rows = (outside & (eps.floor() == side)).nonzero()[:, 0]
-            numbers = squares.sums(energy[rows], int(side)).flatten(1).argmax(1)
-            mask = squares.covered(numbers, int(side), energy.shape[1:])
-            delta[rows] *= mask if delta.ndim == 2 else mask[:, None]
-        return delta
+        legal = self.size(delta) <= eps
+        mask = legal[:, None].repeat(1, energy[0].numel())
+        for side, rows in squares.by_side(eps.masked_fill(legal, 0)):
+            numbers = squares.sums(energy[rows], side).flatten(1).argmax(1)
+            places = squares.places(numbers, side, energy.shape[1:])
+            mask[rows] = mask[rows].scatter(1, places, True)
+        return (projections.by_place(delta) * mask[:, None]).reshape(delta.shape)
