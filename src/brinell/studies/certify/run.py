@@ -146,6 +146,10 @@ def make_plan(call: Call) -> CertifyPlan:
     options = _audited_run(call)
     smoothing = _smoothing(request) if request.is_smoothing else None
     texts = _budgets(request, smoothing)
+    if not texts:
+        raise RequestError(
+            f"{option('eps')} {request.eps} names no budget above 0: write one, such as 0:8/255:9"
+        )
     if smoothing is not None:
         smoothing.check_radius(max(texts))
     specs = request.method if smoothing is None else ()
@@ -184,16 +188,11 @@ def _budgets(request: CertifyRequest, smoothing: Smoothing | None) -> dict[float
     """The budgets above 0 with their texts; by default those that a proof can reach."""
     usual = BUDGETS if smoothing is None else f"0:{smoothing.largest!r}:{RADII}"
     budgets = parse_eps(request.eps or usual)
-    texts = {
+    return {
         eps: text if request.eps else f"{eps:.3g}"
         for eps, text in zip(budgets.values, budgets.texts, strict=True)
         if eps > 0
     }
-    if not texts:
-        raise RequestError(
-            f"{option('eps')} {request.eps} names no budget above 0: write one, such as 0:8/255:9"
-        )
-    return texts
 
 
 def _smoothing(request: CertifyRequest) -> Smoothing:
