@@ -39,7 +39,7 @@ from brinell.engine.progress import SilentProgress
 from brinell.models._torch_model import TorchModel
 from brinell.models._weights import load_weights_file
 from brinell.training.checks import Checker
-from brinell.training.data import Samples
+from brinell.training.data import TrainingSamples
 from brinell.training.loop import Loop, Settings
 from brinell.training.recipe import Recipe, TrainedNetwork
 
@@ -206,7 +206,7 @@ def _works(case: Case, text: str, steps: int, stack: ExitStack) -> dict[str, Cal
     model = TorchModel(module, dataset.domain)
     stack.enter_context(model.session())
     distance = plugins.build("distance", "linf", {})
-    samples = Samples.of(dataset, np.arange(len(dataset)), torch.device("cpu"))
+    samples = TrainingSamples.of(dataset, np.arange(len(dataset)), torch.device("cpu"))
     checker = Checker(
         x=samples.load(torch.arange(64)),
         y=samples.labels[:64],

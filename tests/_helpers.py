@@ -36,7 +36,7 @@ from brinell.store.run import Run
 from brinell.studies import audits
 from brinell.studies.audit.repetition import RepeatedRun
 from brinell.studies.audits import plan_audit
-from brinell.studies.differences import Comparison
+from brinell.studies.differences import FolderComparison
 from brinell.studies.register import study_of
 from brinell.studies.verification.result import VerifyResult
 from brinell.studies.verification.run import claims_of, repeat_study
@@ -204,7 +204,7 @@ def verify(run: Run, plan: Plan) -> VerifyResult:
     """The verification of a run by its plan, with the page that a run must have."""
     study = study_of(run.path)
     study.write_page(run.path)
-    comparison = Comparison(claims_of(study, run.path))
+    comparison = FolderComparison(claims_of(study, run.path))
     return repeat_study(study, run.path, comparison, RepeatedRun(run, plan, comparison))
 
 

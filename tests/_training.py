@@ -13,7 +13,7 @@ from brinell.core.domain import Domain
 from brinell.datasets._memory import from_arrays
 from brinell.models._torch_model import TorchModel
 from brinell.training.checks import Checker
-from brinell.training.data import Samples
+from brinell.training.data import TrainingSamples
 from brinell.training.loop import Loop, Settings
 from brinell.training.recipe import Recipe, TrainedNetwork
 
@@ -60,7 +60,10 @@ def loop(recipe="pgd(steps=3)", module=None, file=None, custom=None, **settings)
     train_rows, test_rows = np.arange(256), np.arange(256, 320)
     module = module or mlp(3, 2)
     module.requires_grad_(True)
-    samples, held_out = Samples.of(dataset, train_rows, CPU), Samples.of(dataset, test_rows, CPU)
+    samples, held_out = (
+        TrainingSamples.of(dataset, train_rows, CPU),
+        TrainingSamples.of(dataset, test_rows, CPU),
+    )
     checker = Checker(
         x=held_out.load(torch.arange(64)),
         y=held_out.labels,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from brinell.analysis.average_precision import average_precision, match_set
-from brinell.analysis.pictures import Boxes, Maps, ious
+from brinell.analysis.pictures import BoxPictures, Maps, ious
 from brinell.core.boxes import ERRORS, FALSE, Detections, Objects, judge
 from brinell.engine.tasks import pack_boxes, pack_pairs
 
@@ -64,7 +64,7 @@ def test_errors_of_boxes_are_the_most_of_each_picture():
             for aim, level in places
         }
         boxes = pictures_of(
-            Boxes,
+            BoxPictures,
             [
                 (n, a, k, pack_boxes(found, None if k else objects[n]))
                 for (n, a, k), found in answers.items()
@@ -117,7 +117,8 @@ def test_lower_scores_of_all_boxes_change_recall_and_not_ap():
     faint = [replace(boxes, scores=boxes.scores / 10) for boxes in found]
     plain, lower = (
         pictures_of(
-            Boxes, [(n, "", 0, pack_boxes(boxes, objects[n])) for n, boxes in enumerate(group)]
+            BoxPictures,
+            [(n, "", 0, pack_boxes(boxes, objects[n])) for n, boxes in enumerate(group)],
         )
         for group in (found, faint)
     )

@@ -15,7 +15,7 @@ from brinell.attacks.square import Square
 from brinell.cli import run as cli
 from brinell.core.record import Outcome
 from brinell.core.user_files import import_file
-from brinell.datasets.table import Table
+from brinell.datasets.table import TabularFile
 from brinell.store.run import Run
 
 onnx = library("onnx")
@@ -69,7 +69,9 @@ def test_the_command_of_the_example_audits_a_forest_on_a_table(example, tmp_path
         manifest["data"]["classes"] == ["benign", "malignant"]
         and len(manifest["data"]["domain"]["columns"]) == 30
     )
-    data = Table(path=str(work / "test.csv"), label="diagnosis", fixed=tuple(FIXED.split("+")))()
+    data = TabularFile(
+        path=str(work / "test.csv"), label="diagnosis", fixed=tuple(FIXED.split("+"))
+    )()
     fooled_ids = sorted(set(records.sample_id[records.outcome == Outcome.BROKEN].tolist()))
     stored = Run.open(run).adversarial("forest", "square?steps=300", fooled_ids)
     fixed = [index for index, column in enumerate(data.domain.columns) if column.fixed]

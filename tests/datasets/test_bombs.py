@@ -26,7 +26,7 @@ from brinell.core.errors import RequestError
 from brinell.datasets.ecg_csv import EcgCsv
 from brinell.datasets.image_folder import ImageFolder
 from brinell.datasets.npz import Npz
-from brinell.datasets.table import Table
+from brinell.datasets.table import TabularFile
 from brinell.models.onnx import Onnx
 from brinell.models.sklearn import Sklearn
 from brinell.models.torch import TorchModule
@@ -77,7 +77,7 @@ def of_file(open_file: Callable[[Path], Any], **files: bytes | str) -> Callable[
 def parquet(columns: Callable[[], dict[str, Any]]) -> Callable[[Path], Any]:
     def bomb(folder: Path) -> Any:
         pq.write_table(pa.table(columns()), folder / "t.parquet", compression="zstd")
-        return Table(path=str(folder / "t.parquet"))()
+        return TabularFile(path=str(folder / "t.parquet"))()
 
     return bomb
 
@@ -97,7 +97,7 @@ def pictures(size: int, below: str = "") -> Callable[[Path], Any]:
 
 
 def table(folder: Path) -> Any:
-    return Table(path=str(folder / "t.csv"))()
+    return TabularFile(path=str(folder / "t.csv"))()
 
 
 def a_picture_in_postscript(folder: Path) -> Any:

@@ -12,7 +12,7 @@ import pytest
 
 from brinell.core import bounded
 from brinell.core.errors import BrinellError
-from brinell.datasets.table import Table
+from brinell.datasets.table import TabularFile
 from brinell.datasets.wfdb import Wfdb
 from brinell.engine import toml
 from brinell.engine.request import Request
@@ -165,7 +165,7 @@ def test_tables(tmp_path: Path) -> None:
 
     def use(text: str) -> None:
         (tmp_path / "t.csv").write_text(text, newline="")
-        Table(path=str(tmp_path / "t.csv"))().load([0])
+        TabularFile(path=str(tmp_path / "t.csv"))().load([0])
 
     check_texts(make, use, 60)
 

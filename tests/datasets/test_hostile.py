@@ -27,7 +27,7 @@ from brinell.datasets.ecg_csv import EcgCsv
 from brinell.datasets.image_folder import ImageFolder
 from brinell.datasets.mnist import Mnist
 from brinell.datasets.npz import Npz
-from brinell.datasets.table import Table
+from brinell.datasets.table import TabularFile
 from brinell.datasets.wfdb import Wfdb
 from brinell.models._weights import read_weights
 from brinell.models.onnx import Onnx
@@ -80,7 +80,7 @@ def rows(folder: Path) -> Any:
     (folder / "t.csv").write_text(
         "a,b,label\n" + "".join(f"{n / 7:.3f},w{n % 3},{n % 2}\n" for n in range(12))
     )
-    return folder / "t.csv", lambda: load_first(Table(path=str(folder / "t.csv")))
+    return folder / "t.csv", lambda: load_first(TabularFile(path=str(folder / "t.csv")))
 
 
 def parquet(folder: Path) -> Any:
@@ -88,7 +88,7 @@ def parquet(folder: Path) -> Any:
         {"a": np.arange(40) / 7, "b": [f"w{n % 3}" for n in range(40)], "label": np.arange(40) % 2}
     )
     pq.write_table(table, folder / "t.parquet")
-    return folder / "t.parquet", lambda: load_first(Table(path=str(folder / "t.parquet")))
+    return folder / "t.parquet", lambda: load_first(TabularFile(path=str(folder / "t.parquet")))
 
 
 def beats(folder: Path) -> Any:

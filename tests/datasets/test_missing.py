@@ -6,7 +6,7 @@ import torch
 
 import brinell
 from brinell.core.errors import BrinellError
-from brinell.datasets.table import Table
+from brinell.datasets.table import TabularFile
 from brinell.store.run import Run
 
 pandas = pytest.importorskip("pandas")
@@ -90,7 +90,7 @@ def test_rows_are_kept_or_skipped_alike_from_frames_and_files(tmp_path):
     for missing, n in (("keep", len(frame)), ("skip", complete)):
         data, from_file = (
             brinell.data(frame, y, missing=missing),
-            Table(path=str(file), missing=missing)(),
+            TabularFile(path=str(file), missing=missing)(),
         )
         assert len(data) == len(from_file) == n
         assert torch.equal(data.load(range(n)), from_file.load(range(n)))
@@ -99,7 +99,7 @@ def test_rows_are_kept_or_skipped_alike_from_frames_and_files(tmp_path):
         brinell.data(frame.assign(size=np.nan), y, missing="keep")
     frame.assign(label=[None, *y[1:]]).to_csv(file, index=False)
     with pytest.raises(BrinellError, match="column label of .* has no value in line 2"):
-        Table(path=str(file), missing="keep")()
+        TabularFile(path=str(file), missing="keep")()
 
 
 def test_an_estimator_that_imputes_is_as_accurate_as_by_itself(tmp_path):

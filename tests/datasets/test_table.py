@@ -9,7 +9,7 @@ import pytest
 
 from brinell.core.domain import Column
 from brinell.core.errors import RequestError
-from brinell.datasets.table import Table
+from brinell.datasets.table import TabularFile
 from brinell.testing import check_dataset
 
 TEXT = """age,job,income,member,answer
@@ -27,7 +27,7 @@ def file(tmp_path):
 
 
 def test_a_table(file):
-    data = Table(path=str(file), label="answer")()
+    data = TabularFile(path=str(file), label="answer")()
     check_dataset(data)
     assert (
         data.name == "people"
@@ -60,7 +60,7 @@ def test_options(file):
         "drop": ("member",),
         "classes": ("yes", "no", "unknown"),
     }
-    data = Table(path=str(file), label="answer", **options)()
+    data = TabularFile(path=str(file), label="answer", **options)()
     check_dataset(data)
     assert data.classes == options["classes"] and data.labels().tolist() == [0, 1, 1]
     assert [column.name for column in data.domain.columns] == ["age", "job", "income"]
@@ -81,13 +81,13 @@ def test_rows_with_a_missing_value_are_refused_or_skipped(file):
             RequestError,
             match=rf"column {name} of .* no value in line 3 \(1 of 3 rows\): .* missing=skip",
         ):
-            Table(path=str(file), label="answer")()
-        data = Table(path=str(file), label="answer", missing="skip")()
+            TabularFile(path=str(file), label="answer")()
+        data = TabularFile(path=str(file), label="answer", missing="skip")()
         assert data.labels().tolist() == [1, 0] and data.domain.in_units(data.load([1]))[0, 0] == 40
         assert "1 of 3 rows of" in data.info.remarks[0].text
     file.write_text("age,answer\n,yes\n1,\n")
     with pytest.raises(RequestError, match="no row is complete"):
-        Table(path=str(file), label="answer", missing="skip")()
+        TabularFile(path=str(file), label="answer", missing="skip")()
 
 
 def test_parquet_holds_the_same(file, tmp_path):
@@ -100,14 +100,15 @@ def test_parquet_holds_the_same(file, tmp_path):
     }
     pq.write_table(pa.table({"age": ages, "job": jobs, **others}), tmp_path / "people.parquet")
     from_csv, from_parquet = (
-        Table(path=str(path), label="answer")() for path in (file, tmp_path / "people.parquet")
+        TabularFile(path=str(path), label="answer")()
+        for path in (file, tmp_path / "people.parquet")
     )
     assert from_csv.domain == from_parquet.domain and from_csv.digest() == from_parquet.digest()
 
 
 def test_a_digest_knows_units_and_what_is_fixed(file):
     tables = [
-        Table(path=str(file), label="answer", **more)
+        TabularFile(path=str(file), label="answer", **more)
         for more in ({}, {"fixed": ("age",)}, {"bounds": ("age:0:100",)}, {"drop": ("age",)})
     ]
     assert len({table().digest() for table in tables}) == 4
@@ -116,7 +117,7 @@ def test_a_digest_knows_units_and_what_is_fixed(file):
         TEXT.replace("20,c", "240,c").replace("60,b", "720,b").replace("\n40,c", "\n480,c"),
         encoding="utf-8",
     )
-    in_months = Table(path=str(months), label="answer")()
+    in_months = TabularFile(path=str(months), label="answer")()
     assert (
         in_months.load([0, 1, 2]) == tables[0]().load([0, 1, 2])
     ).all() and in_months.digest() != tables[0]().digest()
@@ -144,7 +145,7 @@ def test_bad_tables(file):
     ):
         file.write_text(text, encoding="utf-8")
         with pytest.raises(RequestError, match=message) as error:
-            Table(**{"path": str(file), "label": "answer"} | options)()
+            TabularFile(**{"path": str(file), "label": "answer"} | options)()
         assert "\n" not in str(error.value)
     pq.write_table(
         pa.table({"when": [datetime.datetime(2020, 1, 1)], "label": [0]}),
@@ -157,9 +158,9 @@ def test_bad_tables(file):
         (".tsv", "there is no file"),
     ):
         with pytest.raises(RequestError, match=words):
-            Table(path=str(file.with_suffix(suffix)))()
+            TabularFile(path=str(file.with_suffix(suffix)))()
     file.with_suffix(".tsv").write_text("a\tb\tclass\n5\t0.5\t10\n5\t0.7\t9\n5\t0.9\t2\n")
-    data = Table(path=str(file.with_suffix(".tsv")))()
+    data = TabularFile(path=str(file.with_suffix(".tsv")))()
     assert data.classes == ("2", "9", "10") and data.labels().tolist() == [2, 1, 0], (
         "numbers are in their order"
     )
@@ -176,7 +177,7 @@ def test_numbers_come_back_from_their_units(tmp_path):
     file.write_text(
         "a,b,c,label\n" + "\n".join(f"{row},{index % 2}" for index, row in enumerate(rows)) + "\n"
     )
-    data = Table(path=str(file), fixed=("c",))()
+    data = TabularFile(path=str(file), fixed=("c",))()
     restored = data.domain.in_units(data.load(range(50)).double()).numpy()
     assert (np.abs(restored - x) <= 1e-7 * np.ptp(x, 0)).all()
     assert (restored[:, 2] == x[:, 2]).all(), "what cannot change is what it was, to the last bit"

@@ -11,7 +11,7 @@ from _training import CPU, EPS, loop
 from brinell.core.domain import Domain
 from brinell.core.threat import Threat
 from brinell.datasets._memory import from_arrays
-from brinell.training.data import Samples
+from brinell.training.data import TrainingSamples
 from brinell.training.recipe import Recipe
 
 
@@ -126,7 +126,9 @@ def test_ready_made_inputs_are_not_shifted():
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 1, (40, 1, 8, 8)).astype(np.float32)
     dataset = from_arrays(x, np.arange(40) % 2, domain=Domain(kind="image", shape=(1, 8, 8)))
-    samples, ready = (Samples.of(dataset, np.arange(start, start + 20), CPU) for start in (0, 20))
+    samples, ready = (
+        TrainingSamples.of(dataset, np.arange(start, start + 20), CPU) for start in (0, 20)
+    )
     training = loop("plain+plain", augment="shift")
     training.samples, training.data, training.per_epoch, training.per_batch = (
         samples,

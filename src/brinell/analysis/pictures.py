@@ -312,7 +312,7 @@ def ious(counts: Array) -> Array:
 # Boxes
 
 
-class Boxes(Pictures):
+class BoxPictures(Pictures):
     """Boxes of every row and the objects of its picture."""
 
     accuracy = "recall"

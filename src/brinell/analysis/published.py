@@ -32,7 +32,7 @@ NEIGHBOURS = 3
 NORMS = {"linf": "Linf", "l2": "L2", "l1": "L1", "l0": "L0"}
 
 
-class Entry(Result):
+class PublishedEntry(Result):
     """A published model; shares from 0 to 1."""
 
     data: str
@@ -62,19 +62,21 @@ class PublishedPlace(Result):
     """Published entries."""
     place_by_lowest: int | None = None
     """The place by the lowest known figures of the entries."""
-    above: list[Entry] = []
+    above: list[PublishedEntry] = []
     """Entries next above the figure, the nearest last."""
-    below: list[Entry] = []
+    below: list[PublishedEntry] = []
     """Entries next below it, or equal."""
 
 
 @functools.cache
-def entries_of(data: str, norm: str) -> list[Entry]:
+def entries_of(data: str, norm: str) -> list[PublishedEntry]:
     """The entries of a table of the leaderboard, the most robust first."""
     text = (files(__package__) / "robustbench.csv").read_text(encoding="utf-8")
     figures = ("clean", "autoattack", "lowest")
     return [
-        Entry.model_validate(row | {name: round(float(row[name]) / 100, 6) for name in figures})
+        PublishedEntry.model_validate(
+            row | {name: round(float(row[name]) / 100, 6) for name in figures}
+        )
         for row in csv.DictReader(text.splitlines())
         if (row["data"], row["distance"]) == (data, norm)
     ]

@@ -23,7 +23,7 @@ from brinell.bounds._graph import (
     Scaling,
     Sum,
 )
-from brinell.bounds._recorder import Reader, Recorder, Unbounded
+from brinell.bounds._recorder import GraphRecorder, Reader, Unbounded
 
 
 def _double(value: Any) -> Tensor:
@@ -36,7 +36,7 @@ def _pair(value: Sequence[int]) -> tuple[int, int]:
     return (int(value[0]), int(value[-1]))
 
 
-def _convolution(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+def _convolution(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     node = trace.node(b["input"])
     is_plain = trace.node(b["weight"]) is None and not b["transposed"]
     if node is None or not is_plain or len(shape) not in (2, 3):
@@ -67,7 +67,7 @@ def _convolution(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> 
     return trace.add(Reshape(shape), [out], shape)
 
 
-def _linear(trace: Recorder, node: Any, weight: Any, bias: Any, shape: tuple[int, ...]) -> int:
+def _linear(trace: GraphRecorder, node: Any, weight: Any, bias: Any, shape: tuple[int, ...]) -> int:
     """A matrix product with a weight (out, in), and a bias or None."""
     argument = trace.node(node)
     if argument is None:
@@ -76,19 +76,19 @@ def _linear(trace: Recorder, node: Any, weight: Any, bias: Any, shape: tuple[int
     return trace.add(linear, [argument], shape)
 
 
-def _addmm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+def _addmm(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     if b["beta"] != 1 or b["alpha"] != 1 or trace.node(b["mat2"]) is not None:
         raise Unbounded("there is no bound for a matrix product of this kind")
     return _linear(trace, b["mat1"], b["mat2"].t(), b["self"].expand(shape[-1:]), shape)
 
 
-def _mm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+def _mm(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     if trace.node(b["mat2"]) is not None:
         raise Unbounded("there is no bound for a matrix product of this kind")
     return _linear(trace, b["self"], b["mat2"].t(), None, shape)
 
 
-def _matrices(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+def _matrices(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     """Products of matrices (n, ..., k, m) and (n, ..., m, l)."""
     nodes = [trace.node(b[name]) for name in ("self", "mat2")]
     if None in nodes:
@@ -98,7 +98,9 @@ def _matrices(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int
     return trace.add(Product(matrices=True), parts, shape)
 
 
-def _scaled(trace: Recorder, node: int, factor: Any, shift: Any, shape: tuple[int, ...]) -> int:
+def _scaled(
+    trace: GraphRecorder, node: int, factor: Any, shift: Any, shape: tuple[int, ...]
+) -> int:
     """`node * factor + shift`, broadcast."""
     node = _broadcast(trace, node, shape)
     factor = _constant(_double(factor), shape)
@@ -118,7 +120,7 @@ def _constant(value: Tensor, shape: tuple[int, ...]) -> Tensor:
 def _sum(sign: float) -> "Reader":
     """Reads a sum (1) or a difference (-1), with the factor `alpha` of the second value."""
 
-    def read(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+    def read(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
         scale = sign * float(b.get("alpha") or 1)
         first = trace.node(b["self"])
         second = trace.node(b["other"])
@@ -133,7 +135,7 @@ def _sum(sign: float) -> "Reader":
     return read
 
 
-def _product(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+def _product(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     first = trace.node(b["self"])
     second = trace.node(b["other"])
     if first is not None and second is not None:
@@ -143,7 +145,7 @@ def _product(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     return _scaled(trace, node, factor, 0.0, shape)
 
 
-def _multiplied(trace: Recorder, first: int, second: int, shape: tuple[int, ...]) -> int:
+def _multiplied(trace: GraphRecorder, first: int, second: int, shape: tuple[int, ...]) -> int:
     """The product of two nodes, broadcast; of one with itself its square, of a tighter range."""
     first = _broadcast(trace, first, shape)
     second = _broadcast(trace, second, shape)
@@ -152,7 +154,7 @@ def _multiplied(trace: Recorder, first: int, second: int, shape: tuple[int, ...]
     return trace.add(Product(), [first, second], shape)
 
 
-def _broadcast(trace: Recorder, node: int, shape: tuple[int, ...]) -> int:
+def _broadcast(trace: GraphRecorder, node: int, shape: tuple[int, ...]) -> int:
     """A node with the value of another, broadcast to a shape."""
     if trace.shape(node) == shape:
         return node
@@ -162,7 +164,7 @@ def _broadcast(trace: Recorder, node: int, shape: tuple[int, ...]) -> int:
     )
 
 
-def _quotient(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+def _quotient(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     node = trace.node(b["self"])
     divisor = trace.node(b["other"])
     if divisor is None:
@@ -178,11 +180,11 @@ def _quotient(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int
     return _multiplied(trace, node, inverse, shape)
 
 
-def _negative(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+def _negative(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     return _scaled(trace, b["self"].node, -1.0, 0.0, shape)
 
 
-def _batch_norm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+def _batch_norm(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     if b.get("training"):
         raise Unbounded("the network normalises by statistics of its batch: set it to evaluation")
     mean = _double(b["running_mean"])
@@ -200,21 +202,21 @@ def _batch_norm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> i
 def _activation(name: str) -> "Reader":
     """Reads an activation by its name in `_graph.Activation`."""
 
-    def read(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+    def read(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
         slope = float(b.get("negative_slope", 0.0)) if name == "leaky_relu" else 0.0
         return trace.add(Activation(name, slope), [b["self"].node], shape)
 
     return read
 
 
-def _gelu(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+def _gelu(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     return _activation("gelu_tanh" if b["approximate"] == "tanh" else "gelu")(trace, b, shape)
 
 
 def _plain(name: str, **settings: float) -> "Reader":
     """An activation whose settings are those that are known."""
 
-    def read(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+    def read(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
         if any(b[key] != value for key, value in settings.items()):
             raise Unbounded(f"there is a bound for {name} with {settings} alone")
         return _activation(name)(trace, b, shape)
@@ -222,12 +224,12 @@ def _plain(name: str, **settings: float) -> "Reader":
     return read
 
 
-def _absolute(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+def _absolute(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     # |x| is x above 0 and -x below.
     return trace.add(Activation("leaky_relu", -1.0), [b["self"].node], shape)
 
 
-def _power(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+def _power(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     names = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
     exponent = b["exponent"]
     if isinstance(exponent, Tensor) or float(exponent) not in names:
@@ -235,7 +237,7 @@ def _power(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     return _activation(names[float(exponent)])(trace, b, shape)
 
 
-def _softmax(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+def _softmax(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     # Counted from the end, where samples do not shift it.
     axis = b["dim"] if b["dim"] < 0 else b["dim"] - b["self"].dims
     if len(shape) < -axis or b["self"].dims + axis == 0:
@@ -243,7 +245,7 @@ def _softmax(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     return _softmax_of(trace, b["self"].node, axis)
 
 
-def _softmax_of(trace: Recorder, node: int, axis: int) -> int:
+def _softmax_of(trace: GraphRecorder, node: int, axis: int) -> int:
     """1 / sum of exp(x_j - x_i) over an axis from the end.
 
     Each difference is one value, so that a constant added to all cancels.
@@ -265,13 +267,13 @@ def _softmax_of(trace: Recorder, node: int, axis: int) -> int:
     return trace.add(Activation("reciprocal"), [total], shape)
 
 
-def _layer_norm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+def _layer_norm(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     count = len(b["normalized_shape"])
     width = prod(b["normalized_shape"])
     return _normalised(trace, b, shape, (*shape[:-count], width), b["weight"], b["bias"])
 
 
-def _group_norm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+def _group_norm(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     channels = (shape[0], *[1] * (len(shape) - 1))
     weight = None if b["weight"] is None else b["weight"].reshape(channels)
     bias = None if b["bias"] is None else b["bias"].reshape(channels)
@@ -279,7 +281,7 @@ def _group_norm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> i
 
 
 def _normalised(
-    trace: Recorder,
+    trace: GraphRecorder,
     b: dict[str, Any],
     shape: tuple[int, ...],
     groups: tuple[int, ...],
@@ -308,7 +310,7 @@ def _normalised(
     return _scaled(trace, node, scale, shift, shape)
 
 
-def _clamp(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+def _clamp(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     node = b["self"].node
     low = b.get("min")
     high = b.get("max")
@@ -319,14 +321,16 @@ def _clamp(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     return node if high is None else _clamped(trace, node, -1.0, float(high), shape)
 
 
-def _clamped(trace: Recorder, node: int, sign: float, end: float, shape: tuple[int, ...]) -> int:
+def _clamped(
+    trace: GraphRecorder, node: int, sign: float, end: float, shape: tuple[int, ...]
+) -> int:
     """`end + sign * relu(sign * (x - end))`."""
     node = _scaled(trace, node, sign, -sign * end, shape)
     rectified = trace.add(Activation("relu"), [node], shape)
     return _scaled(trace, rectified, sign, end, shape)
 
 
-def _max_pool(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+def _max_pool(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     if b["ceil_mode"] or any(d != 1 for d in b["dilation"]) or len(shape) != 3:
         raise Unbounded("there is no bound for max pooling with dilation or partial windows")
     kernel = _pair(b["kernel_size"])
@@ -334,7 +338,7 @@ def _max_pool(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int
     return trace.add(pool, [b["self"].node], shape)
 
 
-def _average_pool(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+def _average_pool(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     kernel = _pair(b["kernel_size"])
     padding = _pair(b["padding"])
     if b["ceil_mode"] or len(shape) != 3 or (any(padding) and not b["count_include_pad"]):
@@ -345,7 +349,7 @@ def _average_pool(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) ->
 
 
 def _averaged(
-    trace: Recorder,
+    trace: GraphRecorder,
     node: int,
     kernel: tuple[int, int],
     stride: tuple[int, int],
@@ -360,7 +364,9 @@ def _averaged(
     return trace.add(Convolution(weight, None, stride, padding, groups=channels), [node], shape)
 
 
-def _sum_or_mean(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...], mean: bool) -> int:
+def _sum_or_mean(
+    trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...], mean: bool
+) -> int:
     node = b["self"].node
     before = trace.shape(node)
     axes = sorted(axis % (len(before) + 1) for axis in b["dim"] or [])
@@ -383,7 +389,7 @@ def _sum_or_mean(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...], mea
     return trace.add(Reshape(shape), [out], shape)
 
 
-def _concatenated(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+def _concatenated(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     axis = b["dim"] % (len(shape) + 1)
     if axis == 0:
         raise Unbounded("the network mixes inputs of a batch")

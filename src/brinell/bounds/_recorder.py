@@ -112,7 +112,7 @@ class Value:
     """Number of axes of the tensor."""
 
 
-class Recorder(TorchDispatchMode):
+class GraphRecorder(TorchDispatchMode):
     """Collects the operations on values that depend on the input."""
 
     def __init__(self, x: Tensor, readers: "Mapping[str, Reader]") -> None:
@@ -413,5 +413,5 @@ def _bind(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
     return bound
 
 
-Reader = Callable[[Recorder, dict[str, Any], tuple[int, ...]], int]
+Reader = Callable[[GraphRecorder, dict[str, Any], tuple[int, ...]], int]
 """Reads an operation with its arguments and the shape of one result, and returns its node."""

@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from brinell.bounds._graph import Graph, Node
 from brinell.bounds._readers import READERS
-from brinell.bounds._recorder import BATCH, Recorder, Unbounded
+from brinell.bounds._recorder import BATCH, GraphRecorder, Unbounded
 from brinell.core.errors import one_line
 
 TOLERANCE = 1e-3
@@ -35,7 +35,7 @@ def trace(answer: Callable[[Tensor], Tensor], x: Tensor) -> Graph:
     # Several equal samples show along which axes the batch lies.
     example = x[:1].repeat(BATCH, *[1] * (x.dim() - 1))
 
-    recorder = Recorder(example, READERS)
+    recorder = GraphRecorder(example, READERS)
     try:
         with torch.no_grad(), _without_fast_path(), recorder:
             scores = answer(example)

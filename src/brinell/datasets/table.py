@@ -35,7 +35,7 @@ SPEC = "table:FILE?label=COLUMN"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class TabularFile:
     """Feature vectors from a CSV or Parquet file."""
 
     path: str = ""

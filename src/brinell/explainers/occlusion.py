@@ -17,7 +17,7 @@ from brinell.explainers._asking import clean_value, hidden_fill, masked_values, 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Occlusion(Checked):
+class OcclusionExplainer(Checked):
     """Probability lost when a window is hidden."""
 
     windows: Count = 14

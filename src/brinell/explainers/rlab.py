@@ -45,7 +45,7 @@ answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RLAB(Checked):
+class RLABExplainer(Checked):
     """Weights of cells from queries that show and hide random regions (RLAB)."""
 
     questions: Annotated[int, Range("[4, inf)")] = 256

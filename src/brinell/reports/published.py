@@ -1,6 +1,6 @@
 """A figure among published entries, as a sentence and a table."""
 
-from brinell.analysis.published import DATE, Entry, PublishedPlace
+from brinell.analysis.published import DATE, PublishedEntry, PublishedPlace
 from brinell.analysis.results import Rate
 from brinell.reports.numbers import percent
 from brinell.reports.values import Percent, Table
@@ -54,6 +54,6 @@ def place_table(published: PublishedPlace, name: str, clean: Rate, figure: Rate)
     )
 
 
-def _row(entry: Entry, place: int) -> tuple[object, ...]:
+def _row(entry: PublishedEntry, place: int) -> tuple[object, ...]:
     shares = (entry.clean, entry.autoattack, entry.lowest)
     return (str(place), entry.model, *map(Percent, shares))

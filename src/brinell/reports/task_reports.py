@@ -5,7 +5,7 @@ an attack.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from brinell.analysis.pictures import Boxes, Pictures
+from brinell.analysis.pictures import BoxPictures, Pictures
 from brinell.analysis.robust_accuracy import class_name
 from brinell.core.boxes import ERRORS, FALSE
 from brinell.core.record import Array
@@ -116,7 +116,7 @@ class BoxReport(TaskReport):
         """The picture with the boxes that are found without an attack, and by the worst input of
         each kind of error.
         """
-        assert isinstance(figures, Boxes)
+        assert isinstance(figures, BoxPictures)
         last = int(figures.level.max())
         worst = {self.errors[aim]: figures.worst(aim, last) for aim in aims}
         sets = {"without an attack": figures.clean} | worst

@@ -19,7 +19,7 @@ from brinell.core.errors import RequestError
 from brinell.core.record import Array, Columns, column
 from brinell.manifest import Content, FolderManifest, Listing, Number
 from brinell.store.folder import Layout
-from brinell.store.table import Table
+from brinell.store.table import FolderTable
 
 WRONG, BROKEN, OPEN, CERTIFIED, FAILED = "wrong", "broken", "open", "certified", "failed"
 """Outcomes: wrong without a change; a counterexample is stored; neither proof nor
@@ -86,6 +86,6 @@ def fault_lines(verdicts: Sequence[Verdict]) -> list[str]:
 
 PROOFS = "certify"
 """Name of the folder of proofs within that of the audit that they belong to."""
-TABLE = Table(
+TABLE = FolderTable(
     Layout(verb="certify", noun="certificate", version=1, manifest=FolderManifest), Outcomes
 )

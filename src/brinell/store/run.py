@@ -17,7 +17,7 @@ from brinell.store.files import names_of_arrays, read_arrays, write_arrays
 from brinell.store.folder import MANIFEST, Layout, fitting, read_json
 from brinell.store.row_rules import find_violations
 from brinell.store.run_manifest import RunManifest, stage_files
-from brinell.store.table import Folder, Table
+from brinell.store.table import Folder, FolderTable
 
 PART_BYTES = 8 * 2**20
 """About how much one file of arrays holds, so that a stage's inputs never have to be in memory
@@ -168,7 +168,7 @@ class Run(Folder[Records]):
 
 
 LAYOUT = Layout(verb="audit", noun="run", version=SCHEMA_VERSION, manifest=RunManifest)
-TABLE = Table(LAYOUT, Records, find_violations)
+TABLE = FolderTable(LAYOUT, Records, find_violations)
 
 
 # The arrays of a stage, by the name of its files

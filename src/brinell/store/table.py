@@ -63,7 +63,7 @@ class Violation(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Table(Generic[Rows]):
+class FolderTable(Generic[Rows]):
     """The folders of one verb."""
 
     layout: Layout

@@ -117,7 +117,7 @@ def _is_step(declared: str | None, step: str | int) -> bool:
 
 
 @dataclass
-class Comparison:
+class FolderComparison:
     """The outcome of comparing a folder with its repetition, except for what the folder may claim."""
 
     claims: Claims
@@ -224,7 +224,7 @@ def list_files(folder: Path) -> list[str]:
     )
 
 
-def compare_folders(folder: Path, repetition: Path, comparison: Comparison) -> None:
+def compare_folders(folder: Path, repetition: Path, comparison: FolderComparison) -> None:
     """Compare the files with data of a folder with a repetition of its request."""
     comparison.rows = 0
     names = {name for name in list_files(folder) if name.endswith(DATA)}
@@ -256,7 +256,7 @@ def compare_folders(folder: Path, repetition: Path, comparison: Comparison) -> N
 
 
 def _compare_manifests(
-    name: str, recorded: Path, repeated: Path, comparison: Comparison, repetition: Path
+    name: str, recorded: Path, repeated: Path, comparison: FolderComparison, repetition: Path
 ) -> None:
     """Compare two manifests, without their lists of files: the files are compared themselves."""
     first = {key: value for key, value in read_json(recorded).items() if key != FILES}
@@ -266,7 +266,7 @@ def _compare_manifests(
     compare_json(name, first, second, comparison, manifest, folder=str(repetition))
 
 
-def compare_texts(folder: Path, anew: Path, comparison: Comparison) -> None:
+def compare_texts(folder: Path, anew: Path, comparison: FolderComparison) -> None:
     """Compare the texts in a folder with those that were written anew from its data."""
     names = {name for name in list_files(folder) if not name.endswith(DATA)}
     expected = {name for name in list_files(anew) if not name.endswith(DATA)}
@@ -294,7 +294,7 @@ def compare_json(
     name: str,
     recorded: Any,
     repeated: Any,
-    comparison: Comparison,
+    comparison: FolderComparison,
     manifest: type[Manifest],
     place: Place = (),
     folder: str = "\0",
@@ -332,7 +332,7 @@ def _origin(recorded: str, repeated: str, folder: str) -> str:
 
 
 def _compare_tables(
-    name: str, recorded: pa.Table, repeated: pa.Table, comparison: Comparison
+    name: str, recorded: pa.Table, repeated: pa.Table, comparison: FolderComparison
 ) -> None:
     if recorded.schema.remove_metadata() != repeated.schema.remove_metadata():
         comparison.note(name, "the rows have other columns than those that the request makes")
@@ -387,7 +387,10 @@ def _are_among(values: Sequence[Any], column: Sequence[Any]) -> bool:
 
 
 def _compare_arrays(
-    name: str, recorded: Mapping[str, Array], repeated: Mapping[str, Array], comparison: Comparison
+    name: str,
+    recorded: Mapping[str, Array],
+    repeated: Mapping[str, Array],
+    comparison: FolderComparison,
 ) -> None:
     if missing := sorted(recorded.keys() ^ repeated.keys()):
         comparison.note(

@@ -26,7 +26,7 @@ from brinell.store.folder import (
     with_article,
 )
 from brinell.store.parts import ONCE
-from brinell.store.table import Folder, Table
+from brinell.store.table import Folder, FolderTable
 from brinell.studies.pieces import Driver
 
 Rows = TypeVar("Rows")
@@ -50,7 +50,7 @@ class Job:
 @contextmanager
 def filled(
     job: Job,
-    table: Table[Rows],
+    table: FolderTable[Rows],
     driver: Driver,
     pieces: Pieces,
     about: Mapping[str, Any],

@@ -128,7 +128,7 @@ class Study:
     """`(Call) -> result`: carries a call out. Default: the kit's with `rows`, else
     `run:carry_out`."""
     table_of: Reference | None = None
-    """The `store.table.Table` of its folders, where others than the kit know it, too. Default: made
+    """The `store.table.FolderTable` of its folders, where others than the kit know it, too. Default: made
     from request, rows and facts."""
     examples: tuple[str, ...]
     """Commands as one types them, for the help."""
@@ -188,7 +188,7 @@ class Study:
 
         from brinell.manifest import FolderManifest
         from brinell.store.folder import Layout
-        from brinell.store.table import Table
+        from brinell.store.table import FolderTable
 
         result = self.resolve(self.result)
         fields: dict[str, Any] = {"request": (self.request, ...)}
@@ -204,7 +204,7 @@ class Study:
             manifest=manifest,
             derived=result.beside,
         )
-        return Table(layout, self.resolve(self.rows or ""))
+        return FolderTable(layout, self.resolve(self.rows or ""))
 
     @property
     def workers(self) -> bool:

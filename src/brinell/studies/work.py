@@ -41,7 +41,7 @@ from brinell.reports.numbers import counted, listed
 from brinell.store import rows
 from brinell.store.folder import MANIFEST, PAGE
 from brinell.store.parts import PieceResult
-from brinell.store.table import Table
+from brinell.store.table import FolderTable
 from brinell.studies.job import Job, filled
 from brinell.studies.kit import Call, Piece, Plan, Study
 from brinell.studies.pieces import Driver, ServedDriver, as_cut
@@ -163,7 +163,7 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
     """
     study, request = call.study, call.request
     plan: Plan = (study.function("make_plan") or open_plan)(call)
-    table: Table[Any] = study.table()
+    table: FolderTable[Any] = study.table()
     about = _known_facts(plan, call)
     job = Job(
         table.layout,
@@ -237,7 +237,7 @@ def _known_facts(plan: Plan, call: Call) -> dict[str, Any]:
     }
 
 
-def _hash_of(table: Table[Any], plan: Plan, call: Call, about: Mapping[str, Any]) -> str:
+def _hash_of(table: FolderTable[Any], plan: Plan, call: Call, about: Mapping[str, Any]) -> str:
     """The hash of all that the rows of a plan depend on."""
     ignored = set(call.study.ignored)
     models = {

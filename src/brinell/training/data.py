@@ -19,7 +19,7 @@ PIXELS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Samples:
+class TrainingSamples:
     """Labelled inputs to train on."""
 
     dataset: Dataset
@@ -31,7 +31,7 @@ class Samples:
     """(n, *shape) all inputs, where they fit into memory."""
 
     @classmethod
-    def of(cls, dataset: Dataset, positions: Positions, device: torch.device) -> "Samples":
+    def of(cls, dataset: Dataset, positions: Positions, device: torch.device) -> "TrainingSamples":
         """The samples at these positions of a data set."""
         labels = np.asarray(dataset.labels(), dtype=np.int64)[positions]
         size = 4 * len(positions) * int(np.prod(dataset.domain.shape))

@@ -24,7 +24,7 @@ from brinell.core.torch_settings import float32_products
 from brinell.training import checkpoint
 from brinell.training.average import Average, swap_state
 from brinell.training.checks import PGD_STEPS, Checker
-from brinell.training.data import Augment, Samples, augment, order
+from brinell.training.data import Augment, TrainingSamples, augment, order
 from brinell.training.recipe import Recipe, TrainedNetwork
 
 RISE = 0.2
@@ -109,8 +109,8 @@ class Loop:
     def __init__(
         self,
         trained: TrainedNetwork,
-        samples: Samples,
-        data: list[Samples],
+        samples: TrainingSamples,
+        data: list[TrainingSamples],
         checker: Checker,
         recipe: Recipe,
         distance: Distance,

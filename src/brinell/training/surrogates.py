@@ -16,7 +16,7 @@ from brinell.core.record import Array
 from brinell.rlab.networks import FORMS, SmallNetwork, fitting, initialised
 from brinell.rlab.train import Candidate
 from brinell.training.checks import Checker, is_correct
-from brinell.training.data import Samples
+from brinell.training.data import TrainingSamples
 from brinell.training.loop import Loop, Settings
 from brinell.training.recipe import Recipe, TrainedNetwork
 
@@ -88,10 +88,10 @@ def train_surrogates(
         positions = learned[balanced(labels[learned], size_of_epoch, rng)]
 
         module = initialised(domain, classes, form, seed + number)
-        samples = Samples.of(dataset, positions, device)
+        samples = TrainingSamples.of(dataset, positions, device)
         module[0].measure(samples.load(torch.arange(min(MEASURED, len(samples)), device=device)))  # type: ignore[operator]
         module.to(device)
-        test = Samples.of(dataset, checked, device)
+        test = TrainingSamples.of(dataset, checked, device)
         x = test.load(torch.arange(len(test), device=device))
 
         trained = TrainedNetwork(module, module)

@@ -18,7 +18,7 @@ from brinell.store.parquet import write_table
 from brinell.store.run_manifest import RunManifest
 from brinell.studies.differences import (
     Claims,
-    Comparison,
+    FolderComparison,
     are_close,
     compare_folders,
     compare_texts,
@@ -60,7 +60,7 @@ def repetition(tmp_path_factory):
 
 
 def compared(folder, repetition, **claims):
-    comparison = Comparison(Claims(**claims))
+    comparison = FolderComparison(Claims(**claims))
     compare_folders(folder, repetition, comparison)
     return comparison
 
@@ -262,13 +262,13 @@ def test_files_that_are_missing_or_too_many(tmp_path, repetition):
 def test_texts_follow_from_the_data(tmp_path, repetition):
     folder = write(tmp_path / "run", page="<p>2</p>")
     (folder / "more.csv").write_text("1")
-    comparison = Comparison(Claims())
+    comparison = FolderComparison(Claims())
     compare_texts(folder, repetition, comparison)
     assert [difference.location for difference in comparison.differences] == [
         "more.csv",
         "report.html",
     ]
-    comparison = Comparison(Claims(files={"report.html": "it is a claim"}))
+    comparison = FolderComparison(Claims(files={"report.html": "it is a claim"}))
     compare_texts(repetition, folder, comparison)
     assert [
         (difference.location, difference.description) for difference in comparison.differences

@@ -60,7 +60,7 @@ from brinell.studies.audits import run_audit
 from brinell.studies.differences import (
     DERIVED,
     TOLERANCE,
-    Comparison,
+    FolderComparison,
     Statements,
     are_close,
     compare_json,
@@ -101,7 +101,7 @@ class RepeatedRun:
             again, by default 8 or 5 %, whichever is more, and at least 24 of a random model.
     """
 
-    def __init__(self, run: Run, plan: Plan, comparison: Comparison) -> None:
+    def __init__(self, run: Run, plan: Plan, comparison: FolderComparison) -> None:
         self.run, self.plan, self.comparison = run, plan, comparison
         self.audits: list[RepeatedAudit] = []
         self.unsettled: list[str] = []

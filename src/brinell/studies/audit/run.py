@@ -19,7 +19,7 @@ from brinell.store.table import Violation
 from brinell.studies.audit import dry_run, inner, waves
 from brinell.studies.audit.result import Audit, summarise
 from brinell.studies.audits import plan_audit, run_audit
-from brinell.studies.differences import Comparison, Repetition
+from brinell.studies.differences import FolderComparison, Repetition
 from brinell.studies.kit import Call
 
 
@@ -56,7 +56,7 @@ def note_models(plan: Plan, progress: Progress) -> None:
             progress.note(note)
 
 
-def repetition(call: Call, folder: Path, comparison: Comparison) -> Repetition:
+def repetition(call: Call, folder: Path, comparison: FolderComparison) -> Repetition:
     """The audit of a folder, which is carried out again on drawn samples."""
     from brinell.studies.audit.repetition import RepeatedRun  # only verification needs it
 

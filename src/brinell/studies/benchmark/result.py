@@ -196,7 +196,7 @@ class BenchmarkResult(FolderResult):
                     NOUNS[facts.task],
                 ),
                 Table(
-                    title="BenchmarkRows",
+                    title="Samples",
                     columns=("outcome", "samples"),
                     rows=outcomes,
                     name="outcomes",

@@ -81,7 +81,7 @@ class BoardFigures(Result):
 
 
 @dataclass(frozen=True)
-class Entry:
+class BoardEntry:
     """A model in a task."""
 
     attacked: BoardFigures | None
@@ -127,7 +127,7 @@ class BoardTask:
     slug: str
     name: str
     eps: float
-    entries: list[Entry]
+    entries: list[BoardEntry]
     """Those with a rank first, the most robust first; then the others by folder."""
     standing: Standing | None
     """Of the verified entries with attacks; None without any."""
@@ -199,7 +199,7 @@ def arrange(figures: Sequence[BoardFigures]) -> list[BoardTask]:
     )
 
 
-def _entry(members: Sequence[tuple[BoardFigures, int]]) -> Entry:
+def _entry(members: Sequence[tuple[BoardFigures, int]]) -> BoardEntry:
     """A model in a task, from all of its folders: those with rows first, then the most samples,
     since few may be lucky ones.
     """
@@ -216,10 +216,10 @@ def _entry(members: Sequence[tuple[BoardFigures, int]]) -> Entry:
 
     *_, position, folder = max(attacked, key=lambda entry: entry[:-1], default=(0, None))
     *_, place, proofs = max(proven, key=lambda entry: entry[:-1], default=(0, None))
-    return Entry(folder, position, proofs, place)
+    return BoardEntry(folder, position, proofs, place)
 
 
-def _task(key: str, entries: list[Entry]) -> BoardTask:
+def _task(key: str, entries: list[BoardEntry]) -> BoardTask:
     """A task with its entries in order; its words are those of a verified folder where there is
     one.
     """
@@ -259,7 +259,7 @@ def _task(key: str, entries: list[Entry]) -> BoardTask:
     )
 
 
-def _standing(entries: Sequence[Entry], text: str) -> Standing:
+def _standing(entries: Sequence[BoardEntry], text: str) -> Standing:
     """The standing of entries, each on the samples that it has."""
     ids = np.unique(np.concatenate([entry.figures.ids for entry in entries]))
     states = np.full((len(entries), len(ids), 2), UNJUDGED, np.int8)
@@ -274,7 +274,7 @@ def _standing(entries: Sequence[Entry], text: str) -> Standing:
     return standing(unique, states[:, :, 0], states[:, :, 1:], [text])
 
 
-def _notes(entries: Sequence[Entry]) -> Iterator[str]:
+def _notes(entries: Sequence[BoardEntry]) -> Iterator[str]:
     """What a reader of the table of a task needs."""
     claims = sum(not entry.figures.verified for entry in entries)
     if claims:

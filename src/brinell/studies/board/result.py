@@ -22,7 +22,7 @@ from brinell.reports.values import (
     Step,
     Table,
 )
-from brinell.studies.board.arrangement import BoardFigures, BoardTask, Entry, slug
+from brinell.studies.board.arrangement import BoardEntry, BoardFigures, BoardTask, slug
 from brinell.studies.result import ReportedResult
 
 MOST_LINKS = 12
@@ -254,7 +254,7 @@ def _entry_table(task: BoardTask, title: str, name: str, *, is_verified: bool) -
     )
 
 
-def _entry_row(entry: Entry) -> tuple[Any, ...]:
+def _entry_row(entry: BoardEntry) -> tuple[Any, ...]:
     folder, robust, proven = entry.figures, entry.robust, entry.proven
     return (
         Link(folder.model, f"../{model_address(folder.identity)}"),
@@ -271,7 +271,7 @@ def _entry_row(entry: Entry) -> tuple[Any, ...]:
 
 
 def model_report(
-    folders: Sequence[BoardFigures], tasks: Sequence[tuple[BoardTask, Entry]]
+    folders: Sequence[BoardFigures], tasks: Sequence[tuple[BoardTask, BoardEntry]]
 ) -> Report:
     """The page of a model."""
     first = folders[0]
@@ -338,7 +338,7 @@ def site_reports(
     models: Mapping[tuple[str, ...], Sequence[BoardFigures]],
 ) -> dict[str, Report]:
     """The pages of a site, by their paths without the ending."""
-    places: dict[tuple[str, ...], list[tuple[BoardTask, Entry]]] = {}
+    places: dict[tuple[str, ...], list[tuple[BoardTask, BoardEntry]]] = {}
     for task in tasks:
         for entry in task.entries:
             places.setdefault(entry.figures.identity, []).append((task, entry))

@@ -65,7 +65,7 @@ from brinell.studies.register import write_page
 from brinell.training.changes import OTHER_NORM, Change, Changes, answers, other_eps
 from brinell.training.checkpoint import write
 from brinell.training.checks import Checker, is_correct
-from brinell.training.data import Samples
+from brinell.training.data import TrainingSamples
 from brinell.training.loop import Loop, Settings, TrainingState
 from brinell.training.recipe import Recipe, TrainedNetwork, fitting_distortions
 
@@ -420,8 +420,8 @@ def _train(plan: HardenPlan, progress: Progress) -> Checks:
     model = plan.copied()
     seconds = None if request.minutes is None else 60 * request.minutes
     with model.info.session(device):
-        own = Samples.of(plan.train, plan.train_positions, device)
-        aside = Samples.of(plan.train, plan.validation_positions, device)
+        own = TrainingSamples.of(plan.train, plan.train_positions, device)
+        aside = TrainingSamples.of(plan.train, plan.validation_positions, device)
         checker = Checker(
             x=aside.load(torch.arange(len(aside), device=device)),
             y=aside.labels,
@@ -431,7 +431,7 @@ def _train(plan: HardenPlan, progress: Progress) -> Checks:
             seed=request.seed,
         )
         stored = {
-            index: Samples.of(examples.dataset, examples.rows, device)
+            index: TrainingSamples.of(examples.dataset, examples.rows, device)
             for index, examples in plan.examples.items()
         }
 

@@ -28,8 +28,8 @@ from brinell.studies.differences import (
     DATA,
     DERIVED,
     Claims,
-    Comparison,
     Difference,
+    FolderComparison,
     Repetition,
     Statements,
     compare_folders,
@@ -236,7 +236,7 @@ def _verify_study(
     """
     recorded = study.layout.read(folder)
     claims, scale = claims_of(study, folder, replaced), size_of_data(recorded)
-    comparison = Comparison(claims, call.request.replay, scale)
+    comparison = FolderComparison(claims, call.request.replay, scale)
     if study.function("sources") is not None:
         settings = request.model_dump(mode="json")
         manifest = comparison.claims.manifest
@@ -264,7 +264,7 @@ def _verify_study(
 
 
 def repeat_study(
-    study: Study, folder: Path, comparison: Comparison, repetition: Repetition
+    study: Study, folder: Path, comparison: FolderComparison, repetition: Repetition
 ) -> VerifyResult:
     """Verify a folder by a repetition of its study, which notes in the comparison what it sees."""
     try:
@@ -278,7 +278,7 @@ def repeat_study(
 class _WholeRepetition:
     """A study that is carried out again from its request, whole."""
 
-    def __init__(self, call: Call, folder: Path, comparison: Comparison) -> None:
+    def __init__(self, call: Call, folder: Path, comparison: FolderComparison) -> None:
         self._call, self._folder, self._comparison = call, folder, comparison
 
     def carry_out(self, folder: Path) -> None:
@@ -306,7 +306,7 @@ def verify_files(path: Path, reason: str) -> VerifyResult:
     `reason` says why.
     """
     study = study_of(path)
-    manifest, comparison = study.layout.read(path), Comparison(claims_of(study, path))
+    manifest, comparison = study.layout.read(path), FolderComparison(claims_of(study, path))
     _compare(study, path, comparison, has_texts=manifest["brinell"] == VERSION)
     verified = ["the files are those that the manifest lists, with its hashes", DERIVED]
     result = _result(path, comparison, Statements(verified=verified, refusal=reason))
@@ -316,7 +316,7 @@ def verify_files(path: Path, reason: str) -> VerifyResult:
     )
 
 
-def _result(folder: Path, comparison: Comparison, statements: Statements) -> VerifyResult:
+def _result(folder: Path, comparison: FolderComparison, statements: Statements) -> VerifyResult:
     return VerifyResult(
         run=str(folder),
         deviations=comparison.boundary,
@@ -377,7 +377,7 @@ def declared_claims(study: Study) -> Claims:
 def _compare(
     study: Study,
     folder: Path,
-    comparison: Comparison,
+    comparison: FolderComparison,
     repeat: Callable[[Path], object] | None = None,
     *,
     has_texts: bool = True,
@@ -395,7 +395,7 @@ def _compare(
             _check_texts(folder, comparison)
 
 
-def _check_files(study: Study, folder: Path, comparison: Comparison) -> None:
+def _check_files(study: Study, folder: Path, comparison: FolderComparison) -> None:
     """Note files that are missing, changed or foreign, and rows that break a rule."""
     manifest = study.layout.read(folder)
     for name, problem in study.layout.find_faults(folder, manifest):
@@ -409,7 +409,7 @@ def _check_files(study: Study, folder: Path, comparison: Comparison) -> None:
             comparison.note(location, description, samples.tolist())
 
 
-def _check_texts(folder: Path, comparison: Comparison) -> None:
+def _check_texts(folder: Path, comparison: FolderComparison) -> None:
     """Compare request files, tables and page of a folder with those that are written anew from a
     copy of its data.
     """
