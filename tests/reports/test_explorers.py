@@ -1,5 +1,5 @@
 """The samples of pages other than an audit of classes: masks, boxes and transfers hold what their rows
-say, and maps of a study that lies beside stand with the attack.
+say, and maps of a study in the folder of a run stand with the attack.
 """
 
 import json
@@ -87,7 +87,7 @@ def test_a_cell_of_a_transfer_opens_the_examples_that_it_counts_as_lost(transfer
             choice = dict(parse_qsl(text))
             if not is_proportion(rate):
                 continue
-            of_model = [row for row in rows if result.models[row["model"]] == choice["model"]]
+            of_model = [row for row in rows if result.names[row["model"]] == choice["model"]]
             if choice.get("outcome") == "wrong":
                 failures = {row["sample"].split()[0] for row in of_model if row["state"] == "wrong"}
             else:
@@ -132,22 +132,20 @@ def test_the_examples_that_fool_most_models_are_held(transfer_run, monkeypatch):
     assert list(block.draw()) == list(dict.fromkeys(keys))[:3]
 
 
-def test_maps_of_a_study_beside_stand_with_the_attack(audit_run, explain_run, tmp_path):
+def test_maps_of_a_study_in_the_folder_stand_with_the_attack(audit_run, explain_run, tmp_path):
     """Of the same model and data alone; one that is damaged is left out."""
-    run, maps = tmp_path / "run", tmp_path / "maps"
+    run, inner = tmp_path / "run", tmp_path / "run" / "maps"
     shutil.copytree(audit_run, run)
+    shutil.copytree(explain_run, tmp_path / "neighbour")
     plain = {key: len(view.pictures) for key, view in block_of(run).draw().items()}
-    shutil.copytree(explain_run, maps)
+    shutil.copytree(explain_run, inner)
     views = block_of(run).draw()
-    ids = set(parquet.load_rows(ExplainRows, maps / ROWS).sample_id.tolist())
+    ids = set(parquet.load_rows(ExplainRows, inner / ROWS).sample_id.tolist())
     assert ids & {int(key[2:]) for key in plain}
     for key, view in views.items():
         has_map = int(key[2:]) in ids
         assert len(view.pictures) == plain[key] + has_map
         assert ("what counts in the clean input" in view.pictures[-1].caption) == has_map
-    inner = run / "maps"
-    shutil.move(maps, inner)
-    assert block_of(run).draw() == views
     for name in ("models", "data"):
         manifest = json.loads((inner / "manifest.json").read_text())
         entry = manifest[name][0] if name == "models" else manifest[name]

@@ -61,8 +61,13 @@ def write_dossier(folders: Sequence[Path]) -> Path:
     return path
 
 
-def find_sources(folders: Sequence[Path]) -> tuple[str, list[Source]]:
-    """The digest of the model that the folders share, and the folders in the order of the page."""
+def find_sources(folders: Sequence[Path], digest: str = "") -> tuple[str, list[Source]]:
+    """The digest of the model that the folders share, and the folders in the order of the page.
+
+    Args:
+        folders: the folders.
+        digest: of the model; by default the first one that all share.
+    """
     manifests = {}
     for folder in folders:
         with fitting(folder):
@@ -71,7 +76,7 @@ def find_sources(folders: Sequence[Path]) -> tuple[str, list[Source]]:
         folder: {str(entry["digest"]): str(entry["name"]) for entry in manifest.get("models", [])}
         for folder, (_, manifest) in manifests.items()
     }
-    digest, order = _shared_model(names), list(STUDIES)
+    digest, order = digest or _shared_model(names), list(STUDIES)
 
     sources = [
         Source(folder, verb, manifest, names[folder].get(digest, ""))
@@ -161,7 +166,10 @@ def _next_step(missing: Sequence[tuple[str, str, str]], sources: Sequence[Source
 def _study_blocks(title: str, report: Report, source: Source) -> Iterator[Block]:
     """The sentences of a study, its subject with the date, and its first curve."""
     made = str(source.manifest["created"])[:10]
-    sentences = [*report.sentences[:MOST_SENTENCES], f"{report.subject}; {made}."]
+    sentences = [
+        *report.sentences[:MOST_SENTENCES],
+        f"{report.subject}{'' if made in report.subject else f'; {made}'}.",
+    ]
     yield Prose(title=title, sentences=sentences, folded=False)
 
     curves = [block for block in report.blocks if isinstance(block, Curve)]
@@ -197,8 +205,7 @@ def _class_table(sources: Sequence[Source], results: dict[Path, ReportedResult])
 def _missing(sources: Sequence[Source]) -> Iterator[tuple[str, str, str]]:
     """The studies that are not there: what each answers, and what to type."""
     first = next(source for source in sources if source.model)
-    spec = next(m["spec"] for m in first.manifest["models"] if m["name"] == first.model)
-    data = str(first.manifest["data"]["spec"])
+    spec, data = _spec_of(first), str(first.manifest["data"]["spec"])
     if IN_MEMORY in f"{spec}{data}":
         spec, data = "MODEL", "DATA"
 
@@ -213,6 +220,15 @@ def _missing(sources: Sequence[Source]) -> Iterator[tuple[str, str, str]]:
     for verb, (answer, command) in STUDIES.items():
         if verb not in verbs:
             yield verb, answer, command.format(**words)
+
+
+def _spec_of(source: Source) -> str:
+    """The spec of the model: an audit records it, any other study has it in its request."""
+    names = [entry["name"] for entry in source.manifest["models"]]
+    at = names.index(source.model)
+    request = source.manifest["request"].get("model") or "MODEL"
+    specs = [request] if isinstance(request, str) else request
+    return str(source.manifest["models"][at].get("spec", specs[at % len(specs)]))
 
 
 def _disagreements(sources: Sequence[Source]) -> Iterator[Note]:

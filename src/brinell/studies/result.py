@@ -43,7 +43,7 @@ class ReportedResult(Result):
 
     def pictures_of_samples(self, samples: Collection[int]) -> Mapping[int, Picture]:
         """A picture of each of some samples for the page of an audit of the same model and data
-        that lies beside; none by default.
+        in whose folder this study lies; none by default.
 
         Args:
             samples: positions in the data.

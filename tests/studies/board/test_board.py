@@ -2,6 +2,7 @@
 what is new."""
 
 import csv
+import html
 import json
 import os
 import re
@@ -103,6 +104,39 @@ def test_links_lead_somewhere(site):
                 page.name,
                 link,
             )
+
+
+def text_of(page):
+    return html.unescape(re.sub(r"<[^>]+>", "", page.read_text(encoding="utf-8")))
+
+
+def test_the_page_of_a_model_says_what_every_folder_of_it_says(runs, site):
+    texts = {
+        brinell.open(runs / name).models[0].name: list(map(brinell.open, (runs / name, *more)))
+        for name, more in (("m0", [runs / "proofs"]), ("m1", []))
+    }
+    for page in (site[0] / "models").glob("*.html"):
+        (model,) = re.findall(r"<h1>(.*?)</h1>", page.read_text(encoding="utf-8"))
+        text = text_of(page)
+        assert "Class by class, over all studies" in text and "What is missing" in text
+        for result in texts.pop(model):
+            assert result.report().sentences[0] in text
+        assert "brinell corrupt --data" in text and "word of whoever made" not in text
+    assert not texts
+
+
+def test_each_model_of_a_folder_has_its_own_page_and_claims_are_called_so(models_run, tmp_path):
+    copy(models_run, tmp_path / "both")
+    brinell.board(str(tmp_path / "both"), level="rows", out=tmp_path / "site")
+    models = {model.name: model for model in brinell.open(models_run).models}
+    for page in (tmp_path / "site" / "models").glob("*.html"):
+        (name,) = re.findall(r"<h1>(.*?) \(claimed\)</h1>", page.read_text(encoding="utf-8"))
+        text = text_of(page)
+        table = text[text.index("Class by class, over all studies") :]
+        for c in models.pop(name).per_class:
+            assert f"{100 * c.robust[-1].value:.1f}" in table
+        assert "The board repeated none of this" in text
+    assert not models
 
 
 def test_a_board_made_again_says_what_is_there(runs, tmp_path, monkeypatch):

@@ -1,4 +1,8 @@
-"""Saliency maps of the samples of a run, from studies that lie in its folder or next to it."""
+"""Saliency maps of the samples of a run, from studies that lie in its folder.
+
+Folders next to it are left alone: the page of a run follows from the run alone, so that anybody
+can make it again.
+"""
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -10,13 +14,10 @@ from brinell.store.run import Run
 from brinell.studies.register import open_folder
 
 
-def maps_beside(run: Run, digest: str, samples: Collection[int]) -> Mapping[int, Picture]:
-    """The maps of some samples by a study of the same model and data in the folder of the run, or
-    next to it.
-    """
+def inner_maps(run: Run, digest: str, samples: Collection[int]) -> Mapping[int, Picture]:
+    """The maps of some samples by studies of the same model and data in the folder of the run."""
     maps: dict[int, Picture] = {}
-    manifests = {*run.path.glob(f"*/{MANIFEST}"), *run.path.resolve().parent.glob(f"*/{MANIFEST}")}
-    for folder in sorted(path.parent for path in manifests):
+    for folder in sorted(path.parent for path in run.path.glob(f"*/{MANIFEST}")):
         if verb_of(folder) == "explain":
             with suppress(BrinellError), fitting(folder):  # its damage is no fault of the run
                 result = open_folder(folder)

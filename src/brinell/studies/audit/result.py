@@ -70,7 +70,7 @@ class Audit(ReportedResult, AuditResult):
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
-        from brinell.studies.audit.maps import maps_beside  # it brings other studies
+        from brinell.studies.audit.maps import inner_maps  # it brings other studies
 
         run = self._open_run()
         stages = [
@@ -83,7 +83,7 @@ class Audit(ReportedResult, AuditResult):
             *provenance(run.manifest),
         )
         return replace(
-            report(run, run.rows, self, maps_beside),
+            report(run, run.rows, self, inner_maps),
             request=run.manifest["request"],
             provenance=facts,
         )

@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from brinell.core.errors import BrinellError, RequestError, one_line, option
 from brinell.core.user_files import user_path
 from brinell.reports.csv import csv_files
 from brinell.reports.html import page
+from brinell.reports.values import Note, Report
 from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, REQUEST, fitting, verb_of
 from brinell.store.table import ROWS
@@ -15,7 +17,8 @@ from brinell.studies import register
 from brinell.studies.board import BoardRequest
 from brinell.studies.board.arrangement import BoardFigures, arrange, told_apart
 from brinell.studies.board.examination import PLACED, examine
-from brinell.studies.board.result import BoardResult, Refusal, site_reports
+from brinell.studies.board.result import BoardResult, Refusal, model_address, site_reports
+from brinell.studies.dossier import dossier, find_sources
 from brinell.studies.kit import Call
 
 SITE = ".board"
@@ -75,7 +78,12 @@ def write_site(
     )
 
     files = {SITE: "", ".nojekyll": ""}
-    for name, report in site_reports(result, tasks, models).items():
+    reports = site_reports(result, tasks, models)
+    for identity, folders in models.items():
+        name = model_address(identity).removesuffix(".html")
+        reports[name] = _with_dossier(reports[name], folders)
+
+    for name, report in reports.items():
         place = Path(name).parent
         files[f"{name}.html"] = page(report)
         files |= {(place / table).as_posix(): text for table, text in csv_files(report).items()}
@@ -86,6 +94,22 @@ def write_site(
         if file.relative_to(site).as_posix() not in files:
             file.unlink()
     return result
+
+
+def _with_dossier(report: Report, folders: Sequence[BoardFigures]) -> Report:
+    """The page of a model with what its folders say, which stand next to each other at no place."""
+    paths = list(dict.fromkeys(Path(folder.run) for folder in folders))
+    digest, sources = find_sources(paths, folders[0].digest)
+    page = dossier(digest, sources, paths[0].parent)
+    text = "The board repeated none of this: every figure is the word of whoever made the folder."
+    claims = [] if folders[0].verified else [Note("claimed", "warn", text)]
+    return replace(
+        report,
+        sentences=[*report.sentences, *page.sentences],
+        blocks=[*report.blocks, *page.blocks],
+        notes=[*claims, *page.notes],
+        steps=page.steps,
+    )
 
 
 def find_folders(folders: Sequence[Path]) -> tuple[list[Path], list[Refusal]]:

@@ -385,7 +385,7 @@ def _matrices(result: TransferResult) -> list[Table]:
     )
 
     opens = [
-        [where(attack=source), *(where(model=name, attack=source) for name in result.models)]
+        [where(attack=source), *(where(model=name, attack=source) for name in result.names)]
         for source in of_source
     ]
 
@@ -416,7 +416,7 @@ def _matrices(result: TransferResult) -> list[Table]:
             text="Accuracy of the model in the column on each source's examples, and on the clean "
             f"inputs of the first source. {white_box}",
             name="accuracy",
-            opens=[["", *(where(model=name, outcome="wrong") for name in result.models)], *opens],
+            opens=[["", *(where(model=name, outcome="wrong") for name in result.names)], *opens],
             heat=True,
             terminal=True,
             intervals=True,

@@ -44,7 +44,7 @@ def samples_block(
     size = answers.l2 if norm == "l2" else answers.linf
     rows = [
         [
-            result.models.index(str(answers.model[row])),
+            result.names.index(str(answers.model[row])),
             int(by[row]),
             f"{answers.sample_id[row]} made on {answers.source[row]}",
             f"{by[row]}/{answers.sample_id[row]}",
@@ -66,7 +66,7 @@ def samples_block(
         text=f"{share}{counted(len(by), 'answer')}: examples that fool the most models come "
         f"first. {TEXT[kind]}",
         content={
-            "models": result.models,
+            "models": result.names,
             "classes": {str(label): class_name(result.classes, label) for label in labels},
             "attacks": [(source, source) for source in sources],
             "source": "source",
@@ -90,7 +90,7 @@ def _draw(
     sources, manifest, folder = facts.sources, result.manifest, Path(result.folder)
     numbers = [number for number, source in enumerate(sources) if source.folder is None]
     first = sources[numbers[0]].name if numbers else ""
-    is_first = (answers.source == first) & (answers.model == result.models[0])
+    is_first = (answers.source == first) & (answers.model == result.names[0])
     first_rows = take(answers, is_first)  # in the order of the files
     load = lru_cache(2 + len(numbers))(
         read_arrays
@@ -101,7 +101,7 @@ def _draw(
         place = int(np.flatnonzero(first_rows.sample_id == sample)[0])
         start = place - place % SLICE
         clean = load(folder / example_file(numbers[0], start)).get("clean")
-        if clean is None:  # a folder that was numbers before clean inputs were kept
+        if clean is None:  # a folder that was made before clean inputs were kept
             return {}
         x = load(folder / example_file(by, start))["x"]
         label = class_name(result.classes, int(first_rows.label[place]))

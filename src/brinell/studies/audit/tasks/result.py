@@ -414,7 +414,7 @@ class PicturesResult(FolderResult):
         ]
         sizes = {entry.class_: figures.class_sizes(entry.class_) for entry in self.per_class}
         content = {
-            "models": self.models,
+            "models": self.names,
             "classes": {str(entry.class_): entry.name for entry in self.per_class},
             "attacks": [(name, name) for name in names],
             "eps": self.facts.eps_text,
