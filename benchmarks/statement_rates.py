@@ -28,7 +28,7 @@ from brinell.analysis.judgements import change, evasions, extreme_classes, extre
 from brinell.analysis.means import mean_difference
 from brinell.analysis.results import ClassResult
 from brinell.analysis.robust_accuracy import rate, share
-from brinell.analysis.standing import leading, standing
+from brinell.analysis.standing import leading, standing, telling_budget
 from brinell.analysis.statements import KindName, Statement
 from brinell.analysis.total_drops import decompose
 from brinell.core.domain import Domain
@@ -173,6 +173,15 @@ def _states(shifts: Array, scales: Array, n: int, budgets: int, rng: np.random.G
     return np.where(margins[:, :, None] > _thresholds(budgets), RIGHT, WRONG).astype(np.int8)
 
 
+def _leads(states: Array) -> Statement:
+    """Who leads at the budget that the samples choose, without a look at the others, which costs
+    most.
+    """
+    clean = np.ones(states.shape[:2], dtype=bool)
+    at = telling_budget(clean, states == RIGHT)
+    return _leading(states[:, :, [at]])[0]
+
+
 def _leading(states: Array) -> list[Statement]:
     names = [f"m{index}" for index in range(len(states))]
     texts = [f"{budget}" for budget in range(states.shape[2])]
@@ -180,42 +189,50 @@ def _leading(states: Array) -> list[Statement]:
     return leading(standing(names, clean, states, texts))
 
 
-def simulate_models(repetitions: int, rng: np.random.Generator) -> Iterator[Cell]:
-    """Who leads at the budget that the samples choose, and who at another."""
+def _sizes_of_models() -> Iterator[tuple[int, int, int]]:
+    """Numbers of models, samples and budgets."""
     for models in (2, 4, 8):
         for n in SIZES:
             for budgets in BUDGETS:
                 if models * n * budgets <= 400_000:
-                    yield from _cells_of_models(models, n, budgets, repetitions, rng)
+                    yield models, n, budgets
 
 
-def _cells_of_models(
-    models: int, n: int, budgets: int, repetitions: int, rng: np.random.Generator
-) -> Iterator[Cell]:
-    false: dict[str, list[bool]] = {"leads": [], "crosses": []}
-    power: dict[str, list[bool]] = {"leads": [], "crosses": []}
-    ones = np.ones(models)
-    alike = np.zeros(models)
-    first = np.append(0.3, np.zeros(models - 1))
-    wide = np.append(1.8, np.ones(models - 1))
-    tied = 0.5 * _ends(models)
-    draws = int(min(repetitions, max(60, COST / (models * n * budgets))))
+def simulate_leads(repetitions: int, rng: np.random.Generator) -> Iterator[Cell]:
+    """Who leads at the budget that the samples choose."""
+    for models, n, budgets in _sizes_of_models():
+        false: list[bool] = []
+        power: list[bool] = []
+        ones = np.ones(models)
+        tied = 0.5 * _ends(models)
+        first = np.append(0.3, np.zeros(models - 1))
+        for number in range(repetitions):
+            shifts = np.zeros(models) if number % 2 or models < 4 else tied
+            leads = _leads(_states(shifts, ones, n, budgets, rng))
+            false.append(leads.supported and len(leads.subjects) < models)
+            leads = _leads(_states(first, ones, n, budgets, rng))
+            power.append(leads.supported and leads.subjects[0].name == "m0")
+        size = f"{models} models, {n:,} samples, {budgets} budgets"
+        yield Cell("leads", size, _percent(false), _percent(power))
 
-    for number in range(draws):
-        shifts = alike if number % 2 or models < 4 else tied
-        leads, *crossings = _leading(_states(shifts, ones, n, budgets, rng))
-        false["leads"].append(leads.supported and len(leads.subjects) < models)
-        if shifts is alike:
-            false["crosses"].append(any(entry.supported for entry in crossings))
-        if number % 4 == 0:
-            leads = _leading(_states(first, ones, n, budgets, rng))[0]
-            power["leads"].append(leads.supported and leads.subjects[0].name == "m0")
-            crossings = _leading(_states(alike, wide, n, budgets, rng))[1:]
-            power["crosses"].append(any(entry.supported for entry in crossings))
-    size = f"{models} models, {n:,} samples, {budgets} budgets"
-    yield Cell("leads", size, _percent(false["leads"]), _percent(power["leads"]))
-    if budgets > 1:
-        yield Cell("crosses", size, _percent(false["crosses"]), _percent(power["crosses"]))
+
+def simulate_crossings(repetitions: int, rng: np.random.Generator) -> Iterator[Cell]:
+    """Who leads at a budget other than that which the samples choose."""
+    for models, n, budgets in _sizes_of_models():
+        if budgets > 1:
+            false: list[bool] = []
+            power: list[bool] = []
+            alike = np.zeros(models)
+            wide = np.append(1.8, np.ones(models - 1))
+            draws = int(min(repetitions, max(60, COST / (models * n * budgets))))
+            for number in range(draws):
+                crossings = _leading(_states(alike, np.ones(models), n, budgets, rng))[1:]
+                false.append(any(entry.supported for entry in crossings))
+                if number % 4 == 0:
+                    crossings = _leading(_states(alike, wide, n, budgets, rng))[1:]
+                    power.append(any(entry.supported for entry in crossings))
+            size = f"{models} models, {n:,} samples, {budgets} budgets"
+            yield Cell("crosses", size, _percent(false), _percent(power))
 
 
 # Means
@@ -525,7 +542,7 @@ def _search(
 SIMULATIONS: Mapping[Callable[[int, np.random.Generator], Iterator[Cell]], tuple[KindName, ...]] = {
     simulate_classes: ("weakest", "strongest"),
     simulate_alike: ("alike",),
-    simulate_models: ("leads", "crosses"),
+    simulate_leads: ("leads",),
     simulate_means: ("most", "least"),
     simulate_changes: ("rose", "fell", "unchanged"),
     simulate_gates: ("passes", "fails"),
@@ -535,6 +552,7 @@ SIMULATIONS: Mapping[Callable[[int, np.random.Generator], Iterator[Cell]], tuple
     simulate_evasions: ("evades",),
     simulate_drops: ("matters",),
     simulate_forms: ("fits",),
+    simulate_crossings: ("crosses",),
 }
 """Each simulation with the kinds that it has rows for."""
 

@@ -250,7 +250,7 @@ def _against_threshold(
         f"{_percent(low)}, {verb} {_percent(least)}"
     )
     if metric == "worst_class":
-        text += "; each class must reach it, and none has a lower end"
+        text += "; of all classes this end is the lowest, and each must reach it"
     statement = state(
         "passes" if passed else "fails",
         subjects=[Subject(name=name, value=rate.value, low=low, k=rate.k, n=rate.n)],

@@ -120,8 +120,9 @@ def summary(checks: Sequence[CheckResult]) -> str:
         ((reason, count), *further_reasons) = Counter(
             check.reason for check in missing
         ).most_common()
+        undecided = any(not check.text.startswith("not made") for check in missing)
         parts.append(
-            f"{len(missing)} not made: {f'for {count} of them ' if further_reasons else ''}{reason}"
+            f"{len(missing)} not made{' or undecided' * undecided}: {f'for {count} of them ' if further_reasons else ''}{reason}"
         )
     return ", ".join(parts)
 

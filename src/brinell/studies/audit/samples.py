@@ -74,7 +74,7 @@ def samples_block(run: Run, records: Records, models: Sequence[str], maps: Maps)
         )
     if pictures:
         share = f"{whole(pictures)} of {counted(len(rows), 'answer')}"
-        text += f" Pictures: {share}, of broken samples whose clean input the run keeps. "
+        text += f" Pictures show {share}: those to broken samples whose clean input the run keeps. "
         text += TEXT[kind]
     else:
         broken = has_broken(records).any()

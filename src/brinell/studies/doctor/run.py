@@ -149,7 +149,7 @@ class DoctorResult(Result):
             if fit.statement is not None:
                 yield sentence(fit.statement)
             if fit.as_good:
-                yield f"As good on these samples: {' or '.join(fit.as_good)}."
+                yield f"Right as often, within 1 % of these samples: {' or '.join(fit.as_good)}."
             yield ""
             yield f"right of {fit.n}  form ({fit.forms_tried} tried)"
             for row in fit.forms:

@@ -36,7 +36,8 @@ NO_ORDER = (
 RANKS = (
     "Ranks order the sources made in this transfer, which share their samples. "
     "Each two are compared on the models that neither "
-    "was made on; where two share none, no source has a rank. The 95 % intervals "
+    "was made on; where two share none, no source has a rank. Means over others are of different "
+    "models and samples, so that their order may be another one. The 95 % intervals "
     "of the ranks hold together: they follow from "
     "paired comparisons of all sources, corrected for their number."
 )
@@ -502,8 +503,8 @@ def sentences(result: TransferResult) -> list[str]:
         ends = (choose(cells, key=lambda cell: cell.success.value or 0.0) for choose in (min, max))
         low, high = map(_success_text, ends)
         found.append(
-            f"Examples made on other models succeed on {low} to {high} of the samples that are right "
-            "without them."
+            f"Examples made on other models succeed on {low} to {high} of the samples that the source "
+            "and the model classify correctly without them."
         )
 
     return sorted(found, key=lambda sentence: sentence == NO_ORDER)
@@ -527,15 +528,15 @@ def _best_source(result: TransferResult) -> Iterator[str]:
 
 
 def statements_of(sources: Sequence[SourceResult], eps_text: str) -> list[Statement]:
-    """The source with the highest success; empty if another one is shown to be ahead of it on the
-    models that both can be shown to.
+    """The source with the highest success; empty if another one is ahead of it on the models that
+    both can be shown to: their means are of different models and samples.
     """
     ranked = [(source, source.rank) for source in sources if source.rank is not None]
     if not ranked:
         return []
 
     first, rank = max(ranked, key=lambda entry: (entry[1].high == 1, entry[0].success or 0.0))
-    if rank.low > 1:
+    if rank.low > 1 or rank.value > min(entry.value for _, entry in ranked):
         return []
 
     leader = state(

@@ -348,9 +348,11 @@ def sentences(result: UnrestrictedResult) -> Iterator[str]:
     """The success of the searches, for each model and variant with a clear attempt."""
     clear = [entry for entry in result.results if entry.total.clear.k]
     if not clear:
+        others = " and for every judge" if result.facts.judges else ""
         yield (
-            "No plain sample is clear: no other classifier sees its intended class, "
-            "so nothing can be said about the models."
+            "No plain sample is clear: none has its intended class for the auxiliary classifier, at a "
+            f"probability of at least {percent(result.request.class_probability)}{others}, so nothing "
+            "can be said about the models."
         )
 
     for entry in clear:
