@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from brinell.analysis.gate import against_thresholds, gate, rates_of
-from brinell.analysis.indicators import NEEDED, caveat, checks_of, not_made
+from brinell.analysis.indicators import NEEDED, caveat, checks_of, not_made, summary
+from brinell.analysis.results import CheckResult
 from brinell.analysis.robust_accuracy import summarise_model
 from brinell.core.checks import Code
 
@@ -241,6 +242,16 @@ def test_the_caveat_counts_every_check_once(synthetic):
                 for count in re.findall(r"(\d+) (?:checks? passed|failed|not made)", result.caveat)
             ] == counts
             assert all(code in result.caveat for code in bad)
+
+
+@pytest.mark.parametrize("text", ["not made: no gradient", "too few samples to tell: 2 of 3"])
+def test_a_check_that_was_made_and_did_not_decide_is_no_check_that_was_not_made(text):
+    checks = [
+        CheckResult(code=Code.CLEAN, passed=None, text=text, reason="few"),
+        CheckResult(code=Code.MODE, passed=True, text="fine"),
+    ]
+    word = "not made" if text.startswith("not made") else "not made or undecided"
+    assert summary(checks) == f"1 check passed, 1 {word}: few"
 
 
 def test_without_a_black_box_a_check_is_missing_unless_nothing_is_left(synthetic):

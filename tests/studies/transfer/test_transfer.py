@@ -5,6 +5,7 @@ figures; bad input.
 import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import numpy as np
@@ -31,6 +32,7 @@ from brinell.studies.transfer.result import (
     compare_cells,
     rank_by,
     sentences,
+    statements_of,
     summarise,
 )
 from brinell.studies.transfer.rows import ExampleRows, SourceFacts, TransferFacts
@@ -211,6 +213,28 @@ def test_sources_that_succeed_alike_are_told_apart_in_at_most_6_percent(
         ranks = rank_by("abc", below(compare))
         claims += any(len(rivals) < 2 for _, rivals in ranks.values())
     assert claims <= 0.06 * trials
+
+
+def test_the_source_that_is_named_is_first_by_the_paired_comparisons():
+    """Means are over different models and samples, so the largest one alone names nobody."""
+    rng = np.random.default_rng(0)
+    named = 0
+    for _ in range(200):
+        table = rng.integers(-2, 3, (3, 3))
+        comparisons = [
+            [(float(table[a, b]), rng.choice([1e-4, 0.9])) for b in range(a)] for a in range(3)
+        ]
+        sources = [
+            SimpleNamespace(name=name, rank=rank, rivals=rivals, success=rng.random(), n=9)
+            for name, (rank, rivals) in rank_by("abc", comparisons).items()
+        ]
+        for statement in statements_of(sources, "0.1"):
+            named += 1
+            (first,) = [s for s in sources if s.name == statement.subjects[0].name]
+            assert first.rank.value == min(source.rank.value for source in sources)
+            assert statement.supported == (first.rank.high == 1)
+            assert statement.supported == (not statement.rivals)
+    assert 20 < named < 180
 
 
 def test_few_discordant_samples_tell_no_source_apart():
