@@ -28,13 +28,14 @@ from brinell.studies.result import ReportedResult
 MOST_LINKS = 12
 """Most tasks to which a page links at its head."""
 TRUST = (
-    "A mark such as «repeated 60 of 400» means: the board asked the model itself. Clean accuracy and "
-    "checks came out again on all samples, and each sample that counts as broken is broken, so that no "
-    "figure under attack is below the truth. It may be above: of 400 samples that were attacked the board drew 60 and "
-    "attacked them again from the start, so many that it sees a change by the width of the interval "
-    "in 19 of 20 cases. Repeated, without numbers: a certificate, which was proven again, whole. "
-    "Nothing here proves that no stronger attack exists, that the data are fair, or that these "
-    "weights are in use. Claimed †: the files agree with each other, and the figures, which stand by "
+    "A mark such as «repeated 60 of 400» means: the board asked the model itself. Clean accuracy"
+    " and checks came out again on all samples, and each sample that counts as broken is broken,"
+    " so that no figure under attack is below the truth. It may be above: of 400 samples that "
+    "were attacked the board drew 60 and attacked them again from the start, so many that it "
+    "sees a change by the width of the interval in 19 of 20 cases. Repeated, without numbers: a "
+    "certificate, which was proven again, whole. Nothing here proves that no stronger attack "
+    "exists, that the data are fair, or that these weights are in use. Claimed †: the files "
+    "agree with each other, and the figures, which stand by "
     "themselves, are the word of whoever made the folder."
 )
 
