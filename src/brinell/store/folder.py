@@ -202,14 +202,8 @@ class Layout:
 
     def check_free(self, path: Path, *besides: str) -> None:
         """Refuse a folder with other files; hidden files and the names in `besides` are allowed."""
-        if not path.is_dir():
-            return
-
-        entries = sorted(
-            entry.name
-            for entry in path.iterdir()
-            if entry.name[0] != "." and entry.name not in besides
-        )
+        names = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
+        entries = [name for name in names if name[0] != "." and name not in besides]
         if entries:
             raise RequestError(
                 f"{path} is not empty, and {with_article(self.noun)} needs an "

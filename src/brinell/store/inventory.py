@@ -40,7 +40,7 @@ def list_files(folder: Path, derived: frozenset[str]) -> list[str]:
         derived: names of files in it that are no part of an inventory, such as its manifest and its
             page.
     """
-    names = []
+    names: list[str] = []
     for parent, folders, files in os.walk(folder):
         place = Path(parent)
         # An inventory within this one covers its own files; its manifest binds it.
@@ -54,11 +54,13 @@ def list_files(folder: Path, derived: frozenset[str]) -> list[str]:
         for name in [*visible, *folders]:
             if (place / name).is_symlink():
                 raise RequestError(f"{place / name} is a symbolic link: replace it by the file")
-        for name in visible:
-            endings = DERIVED_FOLDERS.get(place.name, ()) if place.parent == folder else ()
-            is_derived = place == folder and name in derived
-            if not is_derived and not name.endswith(endings):
-                names.append((place / name).relative_to(folder).as_posix())
+        endings = DERIVED_FOLDERS.get(place.name, ()) if place.parent == folder else ()
+        following = derived if place == folder else frozenset()
+        names += [
+            (place / name).relative_to(folder).as_posix()
+            for name in visible
+            if name not in following and not name.endswith(endings)
+        ]
     return sorted(names)
 
 

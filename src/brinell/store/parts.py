@@ -90,7 +90,7 @@ class Parts:
 
     def drop(self, prefix: str) -> None:
         """Delete the answers of all pieces whose keys begin with a text, their records first."""
-        files = list(self.folder.glob(f"{prefix}*"))
+        files = self.folder.glob(f"{prefix}*")
         for file in sorted(files, key=lambda file: file.suffix != ".json"):
             file.unlink(missing_ok=True)
 

@@ -117,8 +117,7 @@ class Run(Folder[Records]):
         """
         table = self.rows
         counts = (table.model == model) & (np.ma.filled(table.broken, np.nan) <= limit)
-        if attack is not None:
-            counts &= table.attack == attack
+        counts &= (table.attack == attack) | (attack is None)
 
         # Rows stand in the order of stages, which sorting keeps.
         index = np.flatnonzero(counts)
@@ -148,9 +147,8 @@ class Run(Folder[Records]):
         For a sample with an adversarial example they belong to the input that `adversarial`
         returns. `legend` explains them.
         """
-        if not self.legend(model, attack):
-            return {}
-        return read_extras(self.array_files(model, attack), ids)
+        files = self.array_files(model, attack) if self.legend(model, attack) else []
+        return read_extras(files, ids)
 
     def legend(self, model: str, attack: str) -> dict[str, Any]:
         """Meaning of the numbers in the extras of a stage; empty if it has no extras."""
@@ -203,8 +201,8 @@ def _read(files: Sequence[Path], ids: Sequence[int]) -> Iterator[tuple[str, Arra
 
 def save_clean(folder: Path, name: str, arrays: Mapping[int, Array]) -> None:
     """Keep some clean inputs for the gallery, under the name of the files of the first check."""
-    entries = {str(sample): array for sample, array in arrays.items()}
-    write_arrays(folder / "arrays" / f"{name}-inputs.safetensors", entries)
+    file = folder / "arrays" / f"{name}-inputs.safetensors"
+    write_arrays(file, {str(sample): array for sample, array in arrays.items()})
 
 
 def save_arrays(
@@ -259,10 +257,11 @@ def merge_attacks(attacks: Sequence[Records]) -> Records:
     merged = rows.take(records, closest)
     outcome = merged.outcome.copy()
     outcome[records.outcome[last] == Outcome.FAILED] = str(Outcome.FAILED)
-    sums = {}
-    for name in SUMS:
-        column = getattr(records, name)
-        sums[name] = np.bincount(inverse, column, len(ids)).astype(column.dtype)
+    columns = {name: getattr(records, name) for name in SUMS}
+    sums = {
+        name: np.bincount(inverse, values, len(ids)).astype(values.dtype)
+        for name, values in columns.items()
+    }
     return replace(
         merged,
         attacked=records.attacked[first],

@@ -259,12 +259,12 @@ class RunManifest(GrowingManifest):
                 raise misfit(text)
         return self
 
-    def _wrong_files(self, models: Listing[str], stages: Listing[str]) -> list[str]:
+    def _wrong_files(self, models: list[str], stages: list[str]) -> list[str]:
         """Files that are neither the rows nor the arrays of a stage; the rows, where they are not
         listed.
         """
-        facts = {"models": [{"name": name} for name in models]}
-        facts["stages"] = [{"name": name} for name in stages]
+        names = {"models": models, "stages": stages}
+        facts = {key: [{"name": name} for name in values] for key, values in names.items()}
         known = set(stage_files(facts).values())
         matches = {name: ARRAYS.fullmatch(name) for name in self.files}
         arrays = {name for name, match in matches.items() if match and match[1] in known}

@@ -91,12 +91,14 @@ def _ssh_keygen(
     action: str, *arguments: str, stdin: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """The outcome of an action of ssh-keygen on signatures."""
-    command = ["ssh-keygen", "-Y", action, *arguments]
-
     with (stdin or Path(os.devnull)).open("rb") as content:
         try:
             return subprocess.run(
-                command, stdin=content, capture_output=True, encoding="utf-8", errors="replace"
+                ["ssh-keygen", "-Y", action, *arguments],
+                stdin=content,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
             )
         except FileNotFoundError:
             raise RequestError(

@@ -58,24 +58,24 @@ def list_premises(
         digests: digests that the person knows.
         is_open: False where neither data nor models were opened, so that all are on trust.
     """
-    facts = list(dict.fromkeys(fact for manifest in manifests for fact in _facts(manifest, "")))
+    facts = dict.fromkeys(fact for manifest in manifests for fact in _facts(manifest, ""))
     digests_there = {fact.digest for fact in facts}
     if unknown := sorted(set(digests) - digests_there):
         raise RequestError(
             f"digest {unknown[0]} is that of no data and of no model of the "
             f"folder: those are {', '.join(sorted(digests_there))}"
         )
-    trusted, verified = [], []
-    for role, text, digest, source in facts:
-        reason = (
-            "has the digest that you gave"
-            if digest in digests
-            else "is the one that you named" * (role in roles) or source
-        )
-        if is_open and reason:
-            verified.append(f"the {text}: {reason}")
-        else:
-            trusted.append(f"the {text} (digest {digest})")
+
+    named = "is the one that you named"
+    reasons = {
+        fact: "has the digest that you gave"
+        if fact.digest in digests
+        else named * (fact.role in roles) or fact.source
+        for fact in facts
+    }
+    known = {fact: reason for fact, reason in reasons.items() if is_open and reason}
+    trusted = [f"the {fact.text} (digest {fact.digest})" for fact in facts if fact not in known]
+    verified = [f"the {fact.text}: {reason}" for fact, reason in known.items()]
     draws = dict.fromkeys(filter(None, map(selection_of, manifests)))
     seeds = [f"on trust: {draw}: another seed may give another figure" for draw in draws]
     advice = f"; {WARNING}: name yours, or give digests that you know" if is_open else ""
@@ -99,21 +99,16 @@ def selection_of(manifest: Mapping[str, Any]) -> str:
 
 def _facts(value: Any, key: str) -> Iterator[Fact]:
     """Data and models with digests in a JSON value."""
-    if isinstance(value, Mapping):
-        if isinstance(digest := value.get("digest"), str):
-            role = next(
-                (role for role in ROLES if key.startswith(role)),
-                "" if key == "more_models" else "data",
-            )
-            name = str(value.get("name", value.get("spec", key)))
-            share = f", {value['n']:,} of them" if isinstance(value.get("n"), int) else ""
-            published = (
-                f"{PUBLISHED[digest]}{share}" if role == "data" and digest in PUBLISHED else ""
-            )
-            source = "comes with Brinell" if value.get("spec") == BUILT_IN else published
-            yield Fact(role, " ".join(dict.fromkeys((role, name))).strip(), digest, source)
-        for name, part in value.items():
-            yield from _facts(part, name)
-    elif isinstance(value, list):
-        for part in value:
-            yield from _facts(part, key)
+    if isinstance(value, Mapping) and isinstance(digest := value.get("digest"), str):
+        role = next(
+            (role for role in ROLES if key.startswith(role)), "" if key == "more_models" else "data"
+        )
+        name = str(value.get("name", value.get("spec", key)))
+        share = f", {value['n']:,} of them" if isinstance(value.get("n"), int) else ""
+        published = f"{PUBLISHED[digest]}{share}" if role == "data" and digest in PUBLISHED else ""
+        source = "comes with Brinell" if value.get("spec") == BUILT_IN else published
+        yield Fact(role, " ".join(dict.fromkeys((role, name))).strip(), digest, source)
+
+    listed = [(key, part) for part in value] if isinstance(value, list) else []
+    for name, part in value.items() if isinstance(value, Mapping) else listed:
+        yield from _facts(part, name)

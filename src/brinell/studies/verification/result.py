@@ -76,30 +76,36 @@ class VerifyResult(ReportedResult):
 
     def joined(self, part: "VerifyResult", prefix: str) -> "VerifyResult":
         """The result of a folder with that of a folder in it, whose sentences begin with `prefix`."""
-        located = [
-            problem.model_copy(update={"location": f"{prefix}/{problem.location}"})
-            for problem in part.problems
-        ]
-        changes = {
-            "verified_claims": [
-                *self.verified_claims,
-                *(f"{prefix}: {text}" for text in part.verified_claims),
-            ],
-            "unverified_claims": [
-                *self.unverified_claims,
-                *(f"{prefix}: {text}" for text in part.unverified_claims),
-            ],
-            "problems": [*self.problems, *located],
-            "refusal": self.refusal or (part.refusal and f"{prefix}: {part.refusal}"),
-            "undecided": self.undecided or (part.undecided and f"{prefix}: {part.undecided}"),
-            "coverage": "; ".join(
-                [
-                    *filter(None, [self.coverage]),
-                    *(f"{prefix}: {text}" for text in [part.coverage] if text),
-                ]
+        problems = [
+            *self.problems,
+            *(
+                problem.model_copy(update={"location": f"{prefix}/{problem.location}"})
+                for problem in part.problems
             ),
-        }
-        return self.model_copy(update=changes)
+        ]
+        return self.model_copy(
+            update={
+                "verified_claims": [
+                    *self.verified_claims,
+                    *(f"{prefix}: {text}" for text in part.verified_claims),
+                ]
+                if not problems
+                else [],
+                "unverified_claims": [
+                    *self.unverified_claims,
+                    *(f"{prefix}: {text}" for text in part.unverified_claims),
+                ],
+                "problems": problems,
+                "refusal": self.refusal or (part.refusal and f"{prefix}: {part.refusal}"),
+                "undecided": self.undecided or (part.undecided and f"{prefix}: {part.undecided}"),
+                "coverage": "; ".join(
+                    filter(
+                        None,
+                        [self.coverage, part.coverage and f"{prefix}: {part.coverage}"],
+                    )
+                ),
+            }
+        )
 
     def __bool__(self) -> bool:
         """True if the verification passed: a result can be asserted."""
@@ -122,8 +128,7 @@ class VerifyResult(ReportedResult):
             ("verified", self.verified_claims),
             ("not verified", self.unverified_claims),
         )
-        refusal = self.refusal and f"Nothing was repeated: {self.refusal}"
-        coverage = f"{self.coverage or refusal}."
+        coverage = f"{self.coverage or self.refusal and f'Nothing was repeated: {self.refusal}'}."
         reason = f" Not decided: {self.undecided}." if self.undecided and not self.problems else ""
         return Report(
             verb="verify",

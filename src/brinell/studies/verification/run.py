@@ -216,8 +216,7 @@ def _verify_apart(
     """
     call.progress.note(f"carrying out brinell {study.verb} again, to compare what comes out")
     mark = _origin_of(folder, study.layout.read(folder), None)
-    asks_alone = study.function("repetition") is not None
-    place = Code.APART if mark is None else Code(asks_alone)
+    place = Code.APART if mark is None else Code(study.function("repetition") is not None)
     with running(place) as models:
         try:
             return _verify_study(call, study, folder, request, replaced)
@@ -238,9 +237,14 @@ def _verify_study(
     claims, scale = claims_of(study, folder, replaced), size_of_data(recorded)
     comparison = FolderComparison(claims, call.request.replay, scale)
     if study.function("sources") is not None:
-        settings = request.model_dump(mode="json")
-        manifest = comparison.claims.manifest
-        compare_json(MANIFEST, recorded["request"], settings, comparison, manifest, ("request",))
+        compare_json(
+            MANIFEST,
+            recorded["request"],
+            request.model_dump(mode="json"),
+            comparison,
+            claims.manifest,
+            ("request",),
+        )
         _compare(study, folder, comparison)
         coverage = "it was made again, whole, from the folders that it names"
         return _result(folder, comparison, Statements(verified=[DERIVED], coverage=coverage))
@@ -413,12 +417,11 @@ def _check_texts(folder: Path, comparison: FolderComparison) -> None:
     """Compare request files, tables and page of a folder with those that are written anew from a
     copy of its data.
     """
-    names = list_files(folder)
     with tempfile.TemporaryDirectory(prefix="brinell-") as directory:
         copy, above = Path(directory) / "copy", folder.resolve().parent / MANIFEST
         if above.is_file():  # to which the page links
             (Path(directory) / MANIFEST).write_bytes(content_of(above))
-        for name in (name for name in names if name.endswith(DATA)):
+        for name in (name for name in list_files(folder) if name.endswith(DATA)):
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             (copy / name).write_bytes(content_of(folder / name))
         for manifest in sorted(copy.rglob(MANIFEST), key=lambda path: -len(path.parts)):
