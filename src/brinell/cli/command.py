@@ -96,7 +96,7 @@ class Command:
             with serving.open_crew(place, self.study, self.out, command, say) as crew:
                 return self._answer(self._run(crew))
         try:
-            serving.serve_rank(place, self.out, command)
+            serving.serve_rank(place, self.study, self.out, command)
             return 0
         except KeyboardInterrupt as interruption:
             return interruption_code(interruption)

@@ -36,8 +36,9 @@ class Pool(ABC):
     reached.
     """
 
-    spread = 16
-    """Number of groups over which the work is spread, whatever the number of workers."""
+    spread = 8
+    """Number of groups over which the work is spread at least, whatever the number of workers: each
+    group costs a small network almost as much as a full batch."""
 
     def __init__(self) -> None:
         self._idle = deque[Any]()

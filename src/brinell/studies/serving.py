@@ -77,8 +77,9 @@ def _job_token(place: Place, study: Study, folder: Path | None) -> Iterator[byte
             folder.rmdir()
 
 
-def serve_rank(place: Place, folder: Path | None, command: str) -> None:
+def serve_rank(place: Place, study: Study, folder: Path | None, command: str) -> None:
     """Answer the tasks of rank 0 until it needs no more."""
+    study.resolve(study.run)  # is imported while rank 0 begins
     token = read_token(place, folder)
     Session(place, token, command, partial(_command_of_rank, place)).serve()
 

@@ -10,6 +10,9 @@ Deviations:
 - The noise of a sample follows from the seed and its position in the data, so that pieces and
   batches change nothing. It is drawn by torch on the processor, five times as fast as by
   `core.streams`.
+- With `early` the bound is a confidence sequence (`analysis.sequences`), as arXiv 2606.27694 has it
+  for a named radius. Ours also ends once all draws would hardly prove the radius, and chooses the
+  class by its lead.
 """
 
 import math
