@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from _lazy import library
-from brinell.analysis.inference import Rank, compare_groups, compare_rates, holm, order, significant
+from brinell.analysis.inference import (
+    LEAST_CORRELATED,
+    Rank,
+    compare_groups,
+    compare_rates,
+    correlate_ranks,
+    holm,
+    order,
+    significant,
+)
 
 stats = library("scipy.stats")
 
@@ -106,3 +115,33 @@ def test_groups_are_compared_by_welchs_test_with_two_further_samples():
     corrected = holm(p_values)
     assert [result.p[pair] for pair in ((1, 0), (2, 0), (2, 1))] == pytest.approx(corrected)
     assert np.array_equal(result.p, result.p.T) and (np.diag(result.p) == 1).all()
+
+
+@given(st.integers(0, 10**6), st.integers(1, 12))
+def test_correlations_depend_on_the_order_alone(seed, n):
+    """Property: the correlation of ranks is scipy's, lies in its interval, keeps its value under
+    any increasing function, and has the other sign for values in reverse.
+    """
+    rng = np.random.default_rng(seed)
+    first, second = rng.integers(0, 4, (2, n)).astype(float)
+    figure = correlate_ranks(first, second)
+    if n < LEAST_CORRELATED or np.ptp(first) == 0 or np.ptp(second) == 0:
+        assert (figure.n, figure.value, figure.low, figure.high) == (n, None, None, None)
+        return
+
+    assert figure.value == pytest.approx(stats.spearmanr(first, second).statistic)
+    assert -1 <= figure.low <= figure.value <= figure.high <= 1 and figure.low < figure.high
+    assert correlate_ranks(np.exp(first), second**3) == figure
+    reverse = correlate_ranks(-first, second)
+    mirrored = (-reverse.value, -reverse.high, -reverse.low)
+    assert mirrored == pytest.approx((figure.value, figure.low, figure.high))
+
+
+@given(st.integers(0, 10**6), st.integers(0, LEAST_CORRELATED - 1))
+def test_a_few_objects_or_equal_values_have_no_correlation(seed, n):
+    """Property: one reason alone suffices: too few objects, or one side without differences."""
+    values = np.random.default_rng(seed).normal(size=LEAST_CORRELATED + n)
+    assert correlate_ranks(values[:n], values[:n]).value is None
+    assert correlate_ranks(values, np.ones_like(values)).value is None
+    assert correlate_ranks(np.ones_like(values), values).value is None
+    assert correlate_ranks(values, values).value == pytest.approx(1.0)

@@ -119,3 +119,23 @@ def test_pseudo_values_have_the_mean_of_the_ratio(rng, n):
         assert pseudo_values(above, np.ones(n)) == pytest.approx(above)
     else:
         assert np.isnan(pseudo_values(above, below)).all()
+
+
+@given(arrays, st.integers(6, 12), st.floats(0.1, 0.9))
+def test_shares_over_groups_are_mirrored_and_no_narrower_than_wilsons(rng, groups, share):
+    """Property: a share and its complement have mirrored intervals, and samples that stand in
+    groups allow no narrower interval than as many independent ones.
+    """
+    members = np.repeat(np.arange(groups), rng.integers(2, 5, groups))
+    chance = np.clip(share + rng.normal(0, 0.3, groups), 0, 1)
+    values = (rng.random(len(members)) < chance[members]).astype(float)
+    estimate = mean(values, members)
+    complement = mean(1 - values, members)
+    if estimate.interval is None:
+        assert complement.interval is None
+        return
+
+    low, high = estimate.interval
+    assert (1 - complement.interval.high, 1 - complement.interval.low) == pytest.approx((low, high))
+    narrowest = wilson(int(values.sum()), len(values))
+    assert low <= narrowest.low + 1e-12 and high >= narrowest.high - 1e-12

@@ -118,3 +118,13 @@ def test_a_table_of_too_many_keys_is_refused(tmp_path: Path) -> None:
         else:
             with pytest.raises(RequestError, match="more than 100,000 keys"):
                 bounded.json_of(file)
+
+
+def test_sizes_are_read_back_from_their_texts() -> None:
+    """Property: a number of bytes has three digits and the largest decimal unit that it reaches."""
+    factors = {"bytes": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+    rng = np.random.default_rng(5)
+    for count in [*10 ** rng.uniform(0, 12, 200), 999, 1000, 10**6, 10**9]:
+        number, unit = bounded.size(int(count)).split()
+        assert float(number) * factors[unit] == pytest.approx(int(count), rel=5.1e-3)
+        assert factors[unit] <= int(count) and (unit == "GB" or int(count) < 1000 * factors[unit])
