@@ -79,9 +79,13 @@ def with_rhythm(domain: Domain, leads: tuple[str, ...] = ()) -> Domain:
     )
 
     # The bounds of each channel, with those of the intervals behind.
-    low, high = (
-        (*(bound if isinstance(bound, tuple) else (bound,) * channels), *(end,) * len(INTERVALS))
-        for bound, end in ((domain.low, 0.0), (domain.high, LONGEST))
+    low = (
+        *(domain.low if isinstance(domain.low, tuple) else (domain.low,) * channels),
+        *(0.0,) * len(INTERVALS),
+    )
+    high = (
+        *(domain.high if isinstance(domain.high, tuple) else (domain.high,) * channels),
+        *(LONGEST,) * len(INTERVALS),
     )
 
     columns = (*map(Column, names), *(Column(name, fixed=True) for name in INTERVALS))

@@ -154,7 +154,8 @@ class Wfdb(Checked):
     def bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Lower and upper bounds, one number each, or one for each lead."""
         count = max(len(self.low), len(self.high))
-        low, high = (bound * (count // len(bound)) for bound in (self.low, self.high))
+        low = self.low * (count // len(self.low))
+        high = self.high * (count // len(self.high))
         return low, high
 
     def __call__(self) -> Dataset:

@@ -377,10 +377,8 @@ def affine(
             raise RequestError(f"bounds {bounds}: the lower one must be the smaller")
         scale = (bounds[1] - bounds[0]) / (high - low)
         shift = bounds[0] - low * scale
-    mean, std = (
-        _along(domain, preprocessing, key, default)
-        for key, default in (("mean", 0.0), ("std", 1.0))
-    )
+    mean = _along(domain, preprocessing, "mean", 0.0)
+    std = _along(domain, preprocessing, "std", 1.0)
 
     # A division by 0 would make every input infinite or NaN.
     if not bool((std != 0).all()):

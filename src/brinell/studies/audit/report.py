@@ -235,7 +235,9 @@ class AuditReport:
         for model in self.result.models:
             yield from self._notes_on(model, f"{model.name}: " if self.several else "")
         if recommended := manifest.get("recommended"):
-            least, median, most = (short(recommended[name]) for name in ("least", "median", "most"))
+            least = short(recommended["least"])
+            median = short(recommended["median"])
+            most = short(recommended["most"])
             origin = (
                 f"{recommended['by']} ({', '.join(recommended['conditions'])}): "
                 f"{least} to {most}, median {median}"

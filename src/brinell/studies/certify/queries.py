@@ -177,9 +177,8 @@ class CaseModel:
     def __init__(self, cases: list[Case], network: FlatNetwork) -> None:
         self._cases, self._network = cases, network
         # All cases are of one box, which attacks see as the unit cube.
-        self._low, self._high = (
-            torch.from_numpy(end).float() for end in (cases[0].low, cases[0].high)
-        )
+        self._low = torch.from_numpy(cases[0].low).float()
+        self._high = torch.from_numpy(cases[0].high).float()
         self._constraints = [(torch.from_numpy(case.a), torch.from_numpy(case.b)) for case in cases]
         self.domain = Domain(kind="vector", shape=(len(cases[0].low),))
         self.access = Access.SCORES if network.module is None else Access.GRADIENTS

@@ -340,9 +340,9 @@ def _example(
 
 def _in_percent(error: Error) -> Measure:
     """A corruption error where the reference has 100."""
-    value, low, high = (
-        None if part is None else 100 * part for part in (error.value, error.low, error.high)
-    )
+    value = None if error.value is None else 100 * error.value
+    low = None if error.low is None else 100 * error.low
+    high = None if error.high is None else 100 * error.high
     return Measure(value, low, high, "%")
 
 

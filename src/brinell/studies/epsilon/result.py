@@ -805,10 +805,10 @@ def _drawn(overall: ClassBudget, domain: Mapping[str, Any]) -> list[float]:
 
 def _outlined(x: Array, domain: Mapping[str, Any], eps: float) -> Array:
     """Samples (k, *shape) with the outline of the next one."""
-    low, high = (np.asarray(domain[end], np.float32) for end in ("low", "high"))
-    low, high = (
-        bound.reshape(-1, *[1] * (x.ndim - 2)) if bound.ndim else bound for bound in (low, high)
-    )
+    low = np.asarray(domain["low"], np.float32)
+    high = np.asarray(domain["high"], np.float32)
+    low = low.reshape(-1, *[1] * (x.ndim - 2)) if low.ndim else low
+    high = high.reshape(-1, *[1] * (x.ndim - 2)) if high.ndim else high
     signs = np.sign(np.roll(x, -1, axis=0) - low.min())  # the lower bound may differ from 0
     return np.asarray(np.clip(x + eps * signs, low, high))
 

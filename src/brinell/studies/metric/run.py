@@ -47,9 +47,8 @@ def gain(before: Tensor, after: Tensor, labels: Array) -> dict[str, float | None
     The interval is of the difference over samples. It does not cover the choice of the training
     run.
     """
-    (old, old_values), (new, new_values) = (
-        pair_auc(torch.pdist(points).numpy(), labels) for points in (before, after)
-    )
+    (old, old_values) = pair_auc(torch.pdist(before).numpy(), labels)
+    (new, new_values) = pair_auc(torch.pdist(after).numpy(), labels)
     estimate = mean_difference(new_values - old_values)
     low, high = (estimate and estimate.interval) or (None, None)
     return {"pixels": old, "embedding": new, "gain": new - old, "low": low, "high": high}
