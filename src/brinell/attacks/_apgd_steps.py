@@ -71,6 +71,7 @@ class ApgdState:
     def review(self, steps: int) -> None:
         """Lines 12 to 16: where progress stalled, halve the step and go back to the best point."""
         stalled = self.rises <= RHO * steps
+        # Twice no better best point although the step was kept: then it is too long as well.
         stuck = ~self.halved_before & (self.loss_max_before >= self.loss_max)
         halve = stalled | stuck
 

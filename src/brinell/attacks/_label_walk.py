@@ -119,9 +119,11 @@ class LabelWalk:
         success = torch.zeros_like(self.batch.ids, dtype=torch.bool)
         self.x = self.batch.x.clone()
         for trial in range(tries):
+            # Samples that found a start wait; their queries are worth more on the walk.
             rows = (~success & self.affordable()).nonzero()[:, 0]
             if not len(rows):
                 break
+            # Streams of the trial: another sample's success changes no noise.
             streams = self._rng.select(rows).fold(f"start {trial}")
             noise = noise_squares(self.domain, streams, trial, self.x)
             wrong = self.fooled(rows, noise)
@@ -154,6 +156,8 @@ class LabelWalk:
 
         def path(share: Tensor, rows: Tensor) -> Tensor:
             """Inputs at shares of the way."""
+            # In Linf the way shrinks the largest changes first, as in HopSkipJump; else all in
+            # proportion.
             if self.distance.name == "linf":
                 points = self.distance.project(offset[rows], share * size[rows])
             else:

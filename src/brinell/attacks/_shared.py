@@ -96,6 +96,8 @@ def noise_squares(domain: Domain, rng: Streams, trial: int, reference: Tensor) -
     """
     shape = domain.shape
     grid = domain.grid
+    # Squares of each size in turn: large ones fool networks that fine noise does not, and the
+    # reverse.
     side = 2 ** (trial % (1 + int(math.log2(max(grid)))))
     squares = PatchGrid(grid, tuple(min(side, length) for length in grid))
     uniform = rng.uniform(math.prod(shape) // math.prod(grid), len(squares))

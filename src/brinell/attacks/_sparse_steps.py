@@ -161,10 +161,12 @@ class SparseState:
         changed = l0(self.x_max - self.x0)
         sparser = changed < FEWER * self.changed_before
         shorter = torch.maximum(self.step_size / SHARPEN, SMALLEST * self.eps)
+        # A sparser best point shows that the support still moves, for which full steps are needed.
         self.step_size = torch.where(sparser, self.eps, shorter)
         self.count = changed / SHARPEN
         self.changed_before = changed
 
+        # From the best point again, with the values that belong to it: no query is needed.
         rows = sparser.nonzero()[:, 0]
         self.x[rows] = self.x_max[rows]
         self.grad[rows] = self.grad_max[rows]

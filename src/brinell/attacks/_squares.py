@@ -24,12 +24,14 @@ def square_problem(
     Rows (n * count) are numbered anew, since a sample occurs with several squares. Any content lies
     within eps, which is the largest one in `distance`.
     """
+    # One row for each square of each sample, so that an attack of whole inputs can attack them all.
     index = torch.arange(len(batch), device=numbers.device).repeat_interleave(numbers.shape[1])
     batch, threat = batch.select(index), threat.select(index)
     shape, grid = threat.domain.shape, threat.domain.grid
     planes = batch.x.reshape(len(batch), math.prod(shape) // math.prod(grid), math.prod(grid))
     places = squares.places(numbers.flatten(), side, grid)[:, None]
     widths = tuple(min(side, length) for length in grid)
+    # The domain of the squares alone: their bounds, levels and channels are those of the inputs.
     domain = replace(threat.domain, shape=(*shape[: len(shape) - len(grid)], *widths))
 
     def cut(rows: Tensor, values: Tensor) -> Tensor:
@@ -47,6 +49,7 @@ def square_problem(
 
     def gradient(rows: Tensor, x: Tensor, *settings: object) -> GradientAnswer:
         answer = oracle.gradient(batch.ids[rows], paste(rows, x), *settings)
+        # The rest of the input is fixed, so that its gradient is left out.
         return answer._replace(grad=cut(rows, answer.grad))
 
     inner = replace(
@@ -64,6 +67,7 @@ def square_problem(
     rows = torch.arange(len(batch), device=numbers.device)
     start = None if batch.start is None else cut(rows, batch.start)
     content = Batch(ids=rows, x=cut(rows, batch.x), y=batch.y, start=start)
+    # Within a square every change is allowed: the budget is its side.
     eps = threat.eps.new_full((len(batch),), extent(distance, domain))
     return inner, content, replace(threat, distance=distance, eps=eps, domain=domain)
 

@@ -263,6 +263,7 @@ class Deals:
         Their length is any.
         """
         rng = self._rng.fold("bumps")
+        # A vector has no neighbourhood in which a bump could rise.
         if self._vector:
             return self._sign(rng.bits(self.grid[0]))
         sides, place, tile, offset = tiles(self.grid, TILES)

@@ -75,6 +75,7 @@ class APGD(EveryKind):
                 "restarts without random_start repeat the same run; set "
                 "restarts=1 or random_start=true"
             )
+        # A targeted loss aims at a class, and an untargeted one would leave it again.
         if self.targets and self.loss not in TARGETED:
             raise ValueError(
                 f"loss {self.loss} has no targeted form; with targets use {' or '.join(TARGETED)}"
@@ -189,6 +190,7 @@ class APGD(EveryKind):
         x = batch.x
         if not self.random_start:
             return x
+        # The authors of APGD in L1 project Gaussian noise (Croce & Hein 2021).
         if threat.distance.name == "l1":
             low, high = threat.domain.bounds(x)
             noise = rng.normal(*x.shape[1:]).mul_(high - low)

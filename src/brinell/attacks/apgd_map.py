@@ -86,6 +86,7 @@ class APGDMap(EveryKind):
         for steps, radius in phases:
             if not len(batch):
                 return
+            # Larger balls first: a point outside of the budget leads to a better one within it.
             enlarged = replace(threat, eps=radius * threat.eps)
             if x is None:
                 start = threat.distance.sample(rng, tuple(batch.x.shape[1:]))
@@ -121,6 +122,7 @@ class APGDMap(EveryKind):
 
         for step in range(len(steps)):
             answer = oracle.gradient(batch.ids, x, self._loss(steps.start + step))
+            # Progress is measured by the margin, whichever loss gives the gradient in this phase.
             lead = losses.margin(answer.logits, batch.y)
             if state is None:
                 state = ApgdState(x, lead, answer.grad, step_size=2 * threat.eps)
@@ -130,6 +132,7 @@ class APGDMap(EveryKind):
                     state.review(step - since)
                     since = step
 
+            # Samples leave the batch when they are broken, so their points are kept by row.
             best[rows] = state.x_max
             active = oracle.active(batch.ids)
 
@@ -142,6 +145,7 @@ class APGDMap(EveryKind):
                     break
             x = state.move(batch.x, threat, momentum=MOMENTUM if step else 1.0)
 
+        # The last point has not been asked about yet.
         if steps.stop == self.steps and len(batch):
             oracle.scores(batch.ids, x)
         return best

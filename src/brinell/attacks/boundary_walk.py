@@ -74,6 +74,7 @@ class BoundaryWalk(EveryKind):
         walk = _BoundaryPoints(oracle, batch, threat, self.stop_at_eps)
         may_choose = not isinstance(threat.criterion, Targeted)
         for restart in range(self.restarts):
+            # Towards the classes in turn: another basin may come nearer than another noise.
             if may_choose and 0 < restart < oracle.classes - 1:
                 walk.start_at_class()
             else:
@@ -122,6 +123,7 @@ class _BoundaryPoints:
             rows = self.open(distant)
             if not len(rows):
                 break
+            # Noise that is no success is followed uphill for a few steps before new noise is drawn.
             turn, ascents = divmod(trial, 1 + ASCENTS)
             if ascents:
                 step = STRIDE * (self.high - self.low) * grad[rows].sign()

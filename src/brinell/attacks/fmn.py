@@ -68,6 +68,7 @@ class FMN(EveryKind):
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """All steps on all samples; only a budget of queries ends a sample earlier."""
         low, high = threat.domain.bounds(batch.x)
+        # The paper's first steps: 10 in Linf, 1 in the other norms, in units of the range.
         first = self.step_size or (10.0 if threat.distance.name == "linf" else 1.0)
         length = float((high - low).max()) * first
         x = batch.x
@@ -77,6 +78,7 @@ class FMN(EveryKind):
         for k in range(1, self.steps + 1):
             answer = oracle.gradient(batch.ids, x, margin)
             gamma = cosine(self.gamma, self.last_gamma, k / self.steps)
+            # The radius grows while the input is not adversarial, and shrinks where it is.
             eps, best = _resized(eps, best, threat.distance, x - batch.x, answer, gamma)
 
             share = cosine(1.0, self.last_step_size, k / self.steps)

@@ -107,6 +107,7 @@ class MIFGSM(EveryKind):
 
             if self.kernel > 1:
                 grad = smoothed(grad, self.kernel)
+            # The sum is of directions: a gradient that is large once would outweigh all others.
             scaled = grad / per_sample(l1(grad).clamp_min(1e-30), grad)
             sums = sums.mul_(self.decay).add_(scaled)
 

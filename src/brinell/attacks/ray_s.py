@@ -169,6 +169,7 @@ class _RaySearch:
         """
         self._block[rows] += 1
         size = self._block_size(rows)
+        # After the last block of a stage the blocks become half as long, down to single values.
         finished = self._block[rows] * size >= self._d
         following = (self._stage[rows] + 1).clamp_max(self._last_stage)
         self._stage[rows] = torch.where(finished, following, self._stage[rows])

@@ -346,6 +346,7 @@ class RLAB(EveryKind):
         """The outcomes of an episode on each sample, and the memory where there is one."""
         agent = self.agent(threat.domain.kind).to(batch.x.device)
         oracle = oracle.follow(agent.surrogates) if agent.surrogates else oracle
+        # With few samples or classes a memory costs more queries than it saves.
         remembers = self.learns_across and pays(len(batch), threat.domain, oracle.classes)
         placement = self._placement(agent, threat.domain, self._rules(), self.learned or remembers)
 

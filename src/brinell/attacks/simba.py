@@ -111,6 +111,7 @@ def _proposal(
 
     proposal = step(turn)
     for _ in range(SKIPS):
+        # A step that clamping takes back changes nothing, and would waste a query.
         idle = (proposal == x).flatten(1).all(1)
         if not idle.any():
             break

@@ -159,6 +159,7 @@ class _Pixels:
         self._colours = _Colours(domain, batch.x)
         self._clean = batch.x.reshape(len(batch), *self._colours.low.shape)
         self._count = _places(threat).clamp_max(self._clean.shape[2])
+        # The rank of random numbers is a random choice of places, another one for each sample.
         order = rng.uniform(self._clean.shape[2]).argsort(1).argsort(1)
         self._changed = order < self._count[:, None]
 
@@ -259,6 +260,7 @@ class _Patch:
         content = self._content
         axes = len(self._grid)
         room = self._length - self._sides
+        # The patch moves less and less far: late moves would lose what its content was fitted to.
         reach = (remaining * REACH * self._length).long()
         if (step + 1) % MOVES == 0 and bool((reach > 0).any()):
             shift = (rng.fold("shift").uniform(axes) * (2 * reach + 1)).long() - reach

@@ -173,6 +173,7 @@ class _Linf:
         self._box = Box(threat.domain, batch.x)
         self._channels = deals.channels
         start = batch.x + deals.stripes() * per_sample(threat.eps, batch.x)
+        # Stripes are the start that Andriushchenko et al. 2020 found best in Linf.
         self.x = threat.project(start, batch.x).contiguous()
         self._window = torch.zeros(0)
         self._old = torch.zeros(0)
@@ -220,6 +221,7 @@ class _Mass:
         self.x0 = batch.x.flatten(1)
         self._box = Box(threat.domain, batch.x)
         self._channels = deals.channels
+        # Budgets are kept as powers, which windows can exchange by plain sums.
         self.budget = threat.eps**self._power
 
         everywhere = torch.arange(self.x0.shape[1], device=batch.x.device).expand_as(self.x0)

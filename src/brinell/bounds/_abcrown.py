@@ -88,10 +88,12 @@ def _beyond(bound: Array, end: float) -> Tensor:
 def _read(result: Any, size: int, seconds: float) -> ToolAnswer:
     """What counts of a result; the inputs of its attack come with the worst in the first place."""
     status = str(result.status)
+    # Versions of the tool differ in the words of their answers, and agree in how these begin.
     if status == "verified" or status.startswith("safe"):
         return ToolAnswer(PROOF, seconds=seconds)
     if not status.startswith("unsafe"):
         return ToolAnswer(SILENT, f"it answered {status}", seconds=seconds)
+    # A verdict without its input cannot be checked, and so counts for nothing.
     examples = result.stats.get("attack_examples")
     if examples is None or torch.as_tensor(examples).numel() < size:
         return ToolAnswer(SILENT, "it answered unsafe without an input", seconds=seconds)

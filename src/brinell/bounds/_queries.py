@@ -116,6 +116,7 @@ class _Reader:
         for expression in self._expressions(text):
             self._read_statement(expression)
 
+        # A query without one of these has an answer that says nothing.
         declared = {
             "inputs": self.inputs,
             "outputs": self.outputs,
@@ -192,6 +193,7 @@ class _Reader:
 
     def _declare_network(self, name: str, declarations: Sequence[Expression]) -> None:
         """A network of VNN-LIB 2.0."""
+        # The names of a second network would hide those of the first.
         if self.inputs:
             raise self.refuse("asks about several networks: only queries about one are answered")
         self.network = name
@@ -323,6 +325,7 @@ class _Reader:
                 total[name] = total.get(name, 0.0) + sign * value
         if not all(map(isfinite, (constant, *total.values()))):
             raise self.refuse("has numbers that overflow")
+        # Variables that cancel out are no part of the sum.
         return {name: value for name, value in total.items() if value}, constant
 
     def _product(self, disjunctions: Sequence[list[list[Literal]]]) -> list[list[Literal]]:
@@ -342,6 +345,7 @@ class _Reader:
 
     def _cases(self) -> Iterator[Case]:
         """A case for each clause whose box holds an input."""
+        # What every case demands is worked out once: only the alternatives are multiplied out.
         shared = [
             literal for clauses in self.conjuncts if len(clauses) == 1 for literal in clauses[0]
         ]
@@ -350,6 +354,7 @@ class _Reader:
         low, high, rows = self._box(shared, unbounded_low, unbounded_high)
 
         clauses = self._product([clauses for clauses in self.conjuncts if len(clauses) != 1])
+        # The product of alternatives may be larger than any memory: so it is counted first.
         numbers = len(self.inputs) + (len(rows) + 1) * len(self.outputs)
         if len(clauses) * numbers > MOST_NUMBERS:
             raise self.refuse(
@@ -405,6 +410,7 @@ class _Reader:
         if not bounded_both.all():
             open_ = next(name for name, k in self.inputs.items() if not bounded_both[k])
             raise self.refuse(f"does not bound {open_} on both sides")
+        # A contradiction in its bounds leaves no input, and the case is proved.
         if (low > high).any():
             return None
 

@@ -124,6 +124,7 @@ def _sum(sign: float) -> "Reader":
         scale = sign * float(b.get("alpha") or 1)
         first = trace.node(b["self"])
         second = trace.node(b["other"])
+        # Two values that depend on the input stay a sum; with a constant it is a scaling.
         if first is not None and second is not None:
             terms = [_broadcast(trace, first, shape), _broadcast(trace, second, shape)]
             return trace.add(Sum((1.0, scale)), terms, shape)
@@ -294,12 +295,14 @@ def _normalised(
     row = (*groups[:-1], 1)
     node = node if groups == shape else trace.add(Reshape(groups), [node], groups)
 
+    # The mean is subtracted by a matrix, so that centring is one linear node of the graph.
     centring = torch.eye(width, dtype=torch.float64) - 1 / width
     centred = trace.add(Linear(centring, None), [node], groups)
 
     squares = trace.add(Activation("square"), [centred], groups)
     mean = torch.full((1, width), 1 / width, dtype=torch.float64)
     eps = torch.full((1,), b["eps"], dtype=torch.float64)
+    # The small number in the root keeps the variance away from 0, where its inverse has no bound.
     variance = trace.add(Linear(mean, eps), [squares], row)
 
     inverse = trace.add(Activation("rsqrt"), [variance], row)
@@ -391,12 +394,14 @@ def _sum_or_mean(
 
 def _concatenated(trace: GraphRecorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     axis = b["dim"] % (len(shape) + 1)
+    # The first axis is that of the samples, which no node of the graph has.
     if axis == 0:
         raise Unbounded("the network mixes inputs of a batch")
     values = []
     for part in b["tensors"]:
         node = trace.node(part)
         if node is None:
+            # A part that does not depend on the input becomes a constant of the graph.
             node = trace.constant(_constant(_double(part), tuple(part.shape[1:])))
         values.append(node)
     return trace.add(Concatenation(axis - 1), values, shape)

@@ -217,6 +217,8 @@ class GraphRecorder(TorchDispatchMode):
         self, name: str, bound: dict[str, Any], tensors: Sequence[Tensor], value: Tensor
     ) -> None:
         """Add the nodes of an operation with the arguments `bound`, which gave `value`."""
+        # The axis of the samples may move through an operation; the layouts of all arguments must
+        # agree.
         layouts = {self._layouts[id(item)].followed(item.shape, value.shape) for item in tensors}
         if name in PAIRED:
             changed, layouts = self._read_pair(bound, value)
@@ -229,6 +231,7 @@ class GraphRecorder(TorchDispatchMode):
             layouts = {BatchLayout(tuple(value.shape))}
 
         (layout,) = layouts if len(layouts) == 1 else (None,)
+        # Samples that are mixed cannot be bounded one by one.
         if layout is None:
             raise Unbounded(f"the operation {name} mixes inputs of a batch")
         shape = (*layout.shape[: layout.axis], *layout.shape[layout.axis + 1 :])
@@ -296,14 +299,18 @@ class GraphRecorder(TorchDispatchMode):
         """
         shape = tuple(shifted.shape)
         layouts = [BatchLayout(shape, k) for k, n in enumerate(shape) if n == BATCH]
+        # Two axes may have been joined: then the samples lie within a longer one.
         for k, n in enumerate(shape):
             if n % BATCH == 0 and n > BATCH:
                 layouts += [BatchLayout((*shape[:k], BATCH, n // BATCH, *shape[k + 1 :]), k)]
                 layouts += [BatchLayout((*shape[:k], n // BATCH, BATCH, *shape[k + 1 :]), k + 1)]
 
         for layout in layouts:
+            # Each position holds its number; the second sample's numbers are larger by the size of
+            # a node.
             first, second = shifted.reshape(layout.shape).movedim(layout.axis, 0)
             is_next = second - first == size
+            # Zeros are padding, which both samples have in the same places.
             is_padding = (first == 0) & (second == 0)
             if bool((is_next | is_padding).all()) and bool(second.any()):
                 return self._selected(node, first.round().long() - 1), layout

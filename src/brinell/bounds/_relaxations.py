@@ -74,8 +74,10 @@ def _piecewise(slope: float, low: Tensor, high: Tensor, slopes: Tensor | None) -
     The lines of slopes above 1 change sides.
     """
     crossing = (low < 0) & (high > 0)
+    # Ranges of one point would divide by zero, and have exact lines anyway.
     width = (high - low).clamp_min(torch.finfo(low.dtype).tiny)
     above = torch.where(crossing, high / width, (low >= 0).to(low.dtype))
+    # Without slopes the line below is that of the smaller area, as in CROWN (Zhang et al. 2018).
     below = (high >= -low).to(low.dtype) if slopes is None else slopes
     below = torch.where(crossing, below, above)
     shift = torch.where(crossing, -above * low, 0.0)
@@ -189,6 +191,8 @@ class Planes:
             a = rows.a * second
             b = rows.a * first
         constant = rows.a * self.product.value(first, second)
+        # The constant of a line holds at the middle of both ranges; the spread is what that may
+        # miss.
         constant = constant + rows.a.abs() * rows.pick(self.spread)
         return rows.replaced(a), rows.replaced(b), -total(constant)
 
@@ -282,11 +286,13 @@ def relax_maxima(pool: MaxPool, argument: Range) -> Windows:
 
     lows = windows(low, -torch.inf)
     highs = windows(high, -torch.inf)
+    # The value with the largest lower bound is certainly the maximum if no other can reach it.
     best = lows.argmax(2, keepdim=True)
     rivals = highs.scatter(2, best, -torch.inf).amax(2)
     certain = lows.gather(2, best)[:, :, 0] >= rivals
 
     selection = torch.zeros_like(lows).scatter(2, best, 1.0)
+    # Otherwise the maximum is at most the largest upper bound, whatever the inputs are.
     constant = torch.where(certain, 0.0, highs.amax(2))
     largest = pool.value(torch.maximum(low.abs(), high.abs()))
     shape = (low.shape[1], *low.shape[2:])

@@ -94,6 +94,8 @@ class LinearForms:
         corner = None
         size = None
         entries = tuple(shape)
+        # On maps a function of few places is kept as a patch with its corner: a dense one would not
+        # fit.
         if len(shape) == 3:
             size = (shape[1], shape[2])
             entries = (shape[0], 1, 1)
@@ -159,6 +161,8 @@ class LinearForms:
             return self
         assert self.size is not None
 
+        # Coefficients in the padding of a map belong to no value: they would bound what is not
+        # there.
         masks = []
         for axis in (0, 1):
             offsets = torch.arange(self.a.shape[2 + axis], device=self.a.device)

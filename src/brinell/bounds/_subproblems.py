@@ -65,6 +65,7 @@ class Subproblems:
     def bounded(self, steps: int) -> "Subproblems":
         """The same parts with bounds, which are never below those of the part that was split."""
         before = self.best
+        # Slopes and multipliers of the whole part are a good start for its halves.
         best = optimise(
             self._state(),
             self._rows(),
@@ -128,6 +129,7 @@ class Subproblems:
         nodes = self.root.graph.nodes
         state = self._state()
         lines: dict[int, Relaxed] = {}
+        # The lines with the slopes of the best bound: those decide what a split can win.
         for k in self.signs:
             operation = nodes[k].operation
             assert isinstance(operation, Activation)
@@ -140,6 +142,7 @@ class Subproblems:
         state.backward_bound(last, self._rows(), lines, penalties, record=coefficients)
 
         losses = []
+        # A neuron whose line loses most is the one whose split narrows the bound most.
         for k in self.signs:
             loss = _loss(lines[k], coefficients[k], state, nodes[k].arguments[0])
             losses.append(loss.flatten(1))

@@ -87,6 +87,7 @@ def _without_unused(nodes: Sequence[Node], last: int) -> Graph:
             used.add(k)
             waiting += nodes[k].arguments
 
+    # Nodes stay in the order of their numbers, in which each comes after its arguments.
     order = sorted(used)
     places = {k: place for place, k in enumerate(order)}
     remaining = []

@@ -74,6 +74,7 @@ def robustness_query(low: Array, high: Array, label: int, classes: int, comment:
     output_port = f"(declare-output Y Real {_shape([classes])})"
     lines.append(f"(declare-network {NETWORK} {input_port} {output_port})")
 
+    # Bounds of single values, so that every tool reads the box as one.
     for index in product(*map(range, low.shape)):
         name = f"X{_shape(index, 0)}"
         lines += [
@@ -81,6 +82,7 @@ def robustness_query(low: Array, high: Array, label: int, classes: int, comment:
             f"(assert (<= {name} {_number(high[index])}))",
         ]
 
+    # The query asks for a counterexample: another score that reaches that of the label.
     rivals = " ".join(f"(>= {scores[k]} {scores[label]})" for k in range(classes) if k != label)
     return "\n".join([*lines, f"(assert (or {rivals}))"]) + "\n"
 

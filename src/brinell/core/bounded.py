@@ -258,6 +258,7 @@ def _address_space(extra: int) -> Iterator[None]:
     try:
         import resource
 
+        # What the process holds already counts in the limit, so it is added to what may come.
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     except (ImportError, OSError, ValueError):
@@ -265,6 +266,7 @@ def _address_space(extra: int) -> Iterator[None]:
         return
     limit = min(bound for bound in (used + extra, soft, hard) if bound != resource.RLIM_INFINITY)
     resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    # Torch and its libraries reserve addresses that they never use: only the growth is limited.
     try:
         yield
     finally:

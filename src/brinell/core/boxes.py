@@ -129,6 +129,7 @@ def suppress(boxes: Array, scores: Array, labels: Array, limit: float, most: int
 
     Of boxes of one class that overlap by more than `limit`, the best one remains.
     """
+    # Stable, so that of equal scores the first box wins on every machine.
     order = np.argsort(-scores, kind="stable")
     remaining: list[int] = []
 
@@ -136,6 +137,7 @@ def suppress(boxes: Array, scores: Array, labels: Array, limit: float, most: int
         best = order[0]
         remainder = order[1:]
         remaining.append(int(best))
+        # Boxes of different classes may overlap as much as they like.
         alike = labels[remainder] == labels[best]
         clash = np.zeros(len(remainder), dtype=bool)
         clash[alike] = overlaps(boxes[best][None], boxes[remainder[alike]])[0] > limit
@@ -157,6 +159,7 @@ def decode(
     """
     shares = candidates[:, 4:]
     labels = shares.argmax(1)
+    # Candidates come in the precision of the network; overlaps are computed in float64.
     scores = shares[np.arange(len(shares)), labels].astype(np.float64)
 
     index = np.flatnonzero(scores > least)

@@ -169,6 +169,7 @@ class Finding:
         `limit` of at least `fewest` are bad; between the two the samples are too few to tell.
         """
         failed, error_rate = exact_test(k, n, limit, rate)
+        # Between «passes» and «fails» lies «the samples are too few to tell», which is no pass.
         passed = False if failed else True if n >= fewest and k <= limit * n else None
         text = (
             f"{observation}: {remedy}"

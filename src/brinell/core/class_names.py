@@ -196,6 +196,7 @@ def _match_of(
     """
     order = [places.get(label, NEVER) for label in range(len(data_names))]
     extra_places = [place for place in range(count) if place not in places.values()]
+    # In the same order nothing is matched, and the model stays as it is.
     if [*order, *extra_places] == list(range(count)):
         return Match()
 
@@ -207,6 +208,7 @@ def _match_of(
         f"{_listing([data_names[label] for label in matched])}"
     )
 
+    # A class that the data do not have can never be right: a user should know it.
     if extra_places:
         example = (
             model_names[extra_places[0]]
@@ -228,6 +230,7 @@ def check_names(subject: str, names: Sequence[Any], count: int) -> tuple[str, ..
         names: one for each class.
         count: number of the model's classes; 1 for one number that tells two classes apart.
     """
+    # Line breaks and double spaces in a name would break the tables that show it.
     texts = tuple(" ".join(str(name).split()) for name in names)
     if texts and len(texts) != max(2, count):
         raise RequestError(

@@ -83,6 +83,8 @@ class Scene:
     @classmethod
     def of(cls, objects: Sequence[Objects], device: torch.device | str = "cpu") -> "Scene":
         """The scene of these pictures."""
+        # All pictures are padded to the one with the most objects, so that they fit into one
+        # tensor.
         longest = max((len(picture) for picture in objects), default=0) or 1
         boxes = np.zeros((len(objects), longest, 4), np.float32)
         labels = np.zeros((len(objects), longest), np.int64)
@@ -91,6 +93,7 @@ class Scene:
             n = len(picture)
             boxes[row, :n] = picture.boxes
             labels[row, :n] = picture.labels
+            # Crowds are many objects in one box: finding none of them is no error.
             counted[row, :n] = ~picture.crowd
 
         return cls(
@@ -102,6 +105,7 @@ class Scene:
 
     def select(self, keep: slice | Tensor) -> "Scene":
         """The scene of some pictures."""
+        # Objects are NumPy arrays on the host, whichever device the tensors are on.
         index = torch.arange(len(self.objects))[
             keep if isinstance(keep, slice) else keep.cpu()
         ].tolist()
@@ -141,6 +145,7 @@ class _Candidates:
         self.count = scene.count.clamp_min(1)
         self.overlap = scene.overlaps(self.boxes)
         """(n, K, G), differentiable in the corners."""
+        # Which candidates belong to an object is decided by values that have no gradient.
         self.near = self.overlap.detach()
 
         self.best, label = shares.max(2)
@@ -152,6 +157,8 @@ class _Candidates:
         """(n, K, G) bool: whether the candidate stands for the class of the object."""
         self.rival = torch.where(
             self.alike,
+            # Of a candidate for the object's own class the second best, which exists for one class
+            # too.
             shares.topk(min(2, shares.shape[2]), 2).values[..., -1:],
             self.best[..., None],
         )

@@ -199,6 +199,7 @@ class Domain:
             return None
 
         missing = x.new_zeros(x.shape).bool()
+        # A mark is a column of zeros and ones, which a model in low precision may blur.
         missing[:, list(marks)] = x[:, list(marks.values())] > 0.5
         return missing
 
@@ -326,10 +327,12 @@ class Domain:
         if self.levels is None:
             return x
         if not self.is_free:
+            # Values that may not change stay as they were stored, whatever their levels.
             return self.merge(x, self.free.round(self.part(x)))
 
         low, high = self.bounds(x)
         steps = self.levels - 1
+        # In place from the second step on: this runs on every stored input of a run.
         return (
             ((x - low) / (high - low) * steps)
             .round_()

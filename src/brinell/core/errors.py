@@ -193,6 +193,7 @@ def in_python(call: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
 
     @functools.wraps(call)
     def edge(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
+        # Python's own error for a keyword names no spelling that is close.
         for name in kwargs:
             if name not in parameters:
                 raise RequestError(

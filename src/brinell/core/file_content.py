@@ -60,6 +60,7 @@ def check_graph(file: Path) -> None:
     """Refuse a file in the place of an ONNX graph whose first bytes are those of another format."""
     content = content_of(file)
     if content in (TENSORS, PICKLE):
+        # Weights in the place of a graph are the most frequent mistake, so the whole line is said.
         renamed = file.with_suffix(".pt")
         raise RequestError(
             f"{file} holds {content}, and no ONNX file: rename it to {renamed}, "

@@ -99,6 +99,8 @@ class Pipe(NamedTuple):
         something else.
         """
         lengths = self._read(LENGTHS.size, deadline)
+        # The lengths come from the other process: a damaged one must not make this one reserve
+        # memory.
         if lengths is None or sum(LENGTHS.unpack(lengths)) > MOST_BYTES:
             return None
         head_length, body_length = LENGTHS.unpack(lengths)
@@ -184,6 +186,8 @@ class FreshProcess:
             raise ModelError("this system cannot split a process, or it was asked already")
 
         answer = _exchange(self._pipe, facts, [x], seconds)
+        # One question for each process: what the first one leaves behind would change the second
+        # answer.
         self.close()
         if answer is None:
             raise ModelError("the process that opens the model anew ended, or does not answer")
@@ -212,12 +216,14 @@ class Nursery:
         self._connection, peer = socket.socketpair()
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, str(peer.fileno())],
+            # A model that prints would mix its lines with those of the command, or wait for input.
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=[peer.fileno()],
             start_new_session=True,
         )
+        # This side of the pair must close, or the end of the process would never be seen.
         peer.close()
         self._turn = tempfile.TemporaryFile()
         weakref.finalize(self, _close, self._process, self._connection, self._turn)

@@ -287,6 +287,7 @@ class Ledger:
         x = self.full_inputs(ids, x)
         query = self._admit(ids, x, access)
         answers = []
+        # Answers are judged batch by batch, so that the memory of one batch suffices.
         with torch.no_grad():
             for rows in self._batches(len(ids)):
                 part, inputs = (query, x) if rows is None else (query.part(rows), x[rows])
@@ -377,6 +378,7 @@ class Ledger:
                     [values[rows] for values in aligned],
                 )
 
+            # A random model is asked several times, and a row near the boundary again in float32.
             times: int | Tensor = self._eot.count
             if precision == "float32":
                 logits, value, grad = self._eot.differentiate(
@@ -394,6 +396,7 @@ class Ledger:
                 backwards=backwards,
                 margin=value if of_margins else None,
             )
+            # An attack sees the logits that its criterion leaves, never the model's own.
             columns.append(
                 [
                     part.criterion.logits_for_attack(logits, part.y, margin),
@@ -414,6 +417,8 @@ class Ledger:
         with float32_products(tf32=True):
             derivatives = self._eot.differentiate(x, partial(query.derive, derive, aligned))
         logits = derivatives[0]
+        # TF32 rounds to ten bits, which may decide whether an input near the boundary is
+        # adversarial.
         near_boundary = query.margin(logits, x) > -NEAR_BOUNDARY * losses.scale(logits, query.y)
 
         rows = near_boundary.nonzero()[:, 0]
@@ -480,6 +485,8 @@ class Ledger:
             raise ContractError(
                 f"a query of {len(ids)} ids came with inputs of shape {tuple(x.shape)}"
             )
+        # The clean inputs are shared by all attacks of a run: one that writes into them spoils the
+        # rest.
         if self.batch.x._version != self._untouched:
             raise ContractError(
                 "the attack wrote into the clean inputs; it must clone what it changes"
@@ -500,6 +507,7 @@ class Ledger:
         query = _Query(
             batch.ids, batch.x, batch.y, threat.criterion, threat.eps, self._limit, repeats=False
         )
+        # Most attacks ask about all samples at once, for which nothing has to be picked.
         if n != len(batch) or not bool((ids == batch.ids).all()):
             query = query.part(ids)._replace(repeats=len(torch.unique(ids)) < n)
         self._last = ids, ids._version, query
@@ -603,6 +611,7 @@ class Ledger:
         """
         refuted = torch.zeros_like(close)
         rows = close.nonzero()[:, 0]
+        # Together and one by one: a success must not depend on the batch that it came in.
         for part in (rows, *torch.split(rows, 1)):
             with torch.no_grad():
                 logits = self._eot.mean(x[part])
@@ -621,6 +630,7 @@ class Ledger:
         """Refuse inputs whose `distance` (n,) from the clean ones exceeds the attack's reach."""
         if self._reach == math.inf:
             return
+        # Some attacks look beyond their budget by design, and say how far.
         beyond = (self._reach - 1) * query.eps
         if not (distance <= query.limit + beyond).all():
             of = "eps" if self._reach == 1 else f"{self._reach:g} eps"

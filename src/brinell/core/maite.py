@@ -33,6 +33,7 @@ class Metadata(NamedTuple):
 def metadata_of(component: Any) -> Metadata | None:
     """The metadata of a data set or a model of MAITE; None for any other object."""
     metadata = getattr(component, "metadata", None)
+    # A class has the attributes too, and is no component yet.
     if (
         isinstance(component, type)
         or not isinstance(metadata, Mapping)
@@ -47,6 +48,7 @@ def metadata_of(component: Any) -> Metadata | None:
 
 def scores_of(target: Any, subject: str) -> Array:
     """(classes,) scores of a target."""
+    # Other tasks of MAITE have targets with the same attribute for scores.
     for attribute, task in OTHER_TASKS.items():
         if getattr(target, attribute, None) is not None:
             raise RequestError(

@@ -225,6 +225,7 @@ def ask(model: Model, x: Tensor) -> Tensor:
         raise ModelError(
             f"model {model.name} answered with logits that are {obstacle[0]}: return {obstacle[1]}"
         )
+    # A network may mask classes by minus infinity, of which no gradient or margin can be computed.
     return as_logits(answer).clamp_min(MASKED)
 
 

@@ -19,6 +19,7 @@ def parse_decimal(text: str) -> float:
     if suffix or "/" in below:
         raise ValueError(f"{text!r} is no number")
     try:
+        # Fractions are exact: 8/255 becomes the nearest number, without the rounding of a quotient.
         return float(
             Fraction(above.strip())
             / (Fraction(below.strip()) if slash else 1)

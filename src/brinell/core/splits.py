@@ -26,6 +26,7 @@ def stratified(labels: np.ndarray[Any, Any], share: float, seed: int) -> tuple[I
     """
     second: list[int] = []
     for label in np.unique(labels):
+        # Ranks come from a hash, so that no version of a generator changes the split.
         members = sorted(
             np.flatnonzero(labels == label).tolist(), key=lambda index: _rank(seed, index)
         )
@@ -70,6 +71,7 @@ def digits(split: str) -> tuple[np.ndarray[Any, np.dtype[np.float32]], Indices]:
     audited on the other. The file is read here, because the import of `sklearn.datasets` takes a
     second.
     """
+    # The file is read directly: importing scikit-learn would take most of a second.
     package = importlib.util.find_spec("sklearn")
     assert package is not None and package.submodule_search_locations is not None
     table = np.loadtxt(
@@ -80,4 +82,5 @@ def digits(split: str) -> tuple[np.ndarray[Any, np.dtype[np.float32]], Indices]:
 
     train, test = stratified(labels, share=0.3, seed=0)
     keep = train if split == "train" else test
+    # The pictures have values from 0 to 16.
     return (images[keep] / 16).astype(np.float32), labels[keep]

@@ -46,6 +46,7 @@ def read(
         if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
             raise ValueError("what its header says beside arrays is no text")
         arrays = {name: array(content, name, *place) for name, place in places(content).items()}
+    # The header is from a stranger: whatever is wrong with it must end in one line.
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"its header is damaged ({type(error).__name__})") from None
 

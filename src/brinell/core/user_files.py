@@ -54,6 +54,7 @@ def path_hint(path: str | os.PathLike[str]) -> str:
     It names the most similar path that exists.
     """
     text = os.fspath(path)
+    # Paths copied from a terminal of Windows are common in WSL.
     if os.sep == "/" and is_windows_path(text):
         mounted = f"/mnt/{text[0].lower()}/{text[3:]}".replace("\\", "/")
         return (
@@ -95,6 +96,7 @@ def existing_path(path: str, kind: Literal["file", "folder"], spec: str) -> Path
         raise RequestError(f"no {kind} was named: write {spec}")
     location = Path(path).expanduser()
     if not (location.is_file() if kind == "file" else location.is_dir()):
+        # The folder around the path may exist with a file of a similar name in it.
         nearest = nearest_path(str(location))
         raise RequestError(
             f"there is no {kind} {location}: check the path in {spec}{path_hint(location)}",

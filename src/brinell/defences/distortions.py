@@ -36,11 +36,13 @@ class Distortions(WithoutBudget, LearnsTheWorst):
         severities = torch.tensor(self.severities, device=device)
         choice = torch.randint(max(1, len(self.distortions)), (n,), generator=rng, device=device)
         severity = severities[torch.randint(len(severities), (n,), generator=rng, device=device)]
+        # One key for each sample: all random numbers of its distortion come from it.
         keys = torch.randint(-(2**62), 2**62, (n,), generator=rng, device=device)
 
         for number, distortion in enumerate(self.distortions):
             rows = (choice == number).nonzero()[:, 0]
             draws = distortion.draws(threat.domain.shape)
+            # A distortion with a fixed number of draws is one of these, as in an attack.
             draw = keys[rows].remainder(draws) if draws else torch.zeros_like(rows)
             if len(rows):
                 x[rows] = distorted(

@@ -70,6 +70,8 @@ _MAKE: dict[str, Callable[..., nn.Module]] = {
 def build(layers: Layers) -> nn.Sequential:
     """The network, without weights (on the meta device)."""
     modules = []
+    # On the meta device: a file that names huge layers costs no memory before its weights are
+    # checked.
     with torch.device("meta"):
         for name, *numbers in layers:
             if name not in _MAKE:

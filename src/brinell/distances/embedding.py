@@ -109,6 +109,7 @@ class Embedding:
                 "brinell train metric wrote it"
             )
 
+        # Its layers were learned on inputs of which every value changes.
         if not domain.is_free:
             raise RequestError(
                 "an embedding sees whole inputs, and some columns or values of these "
@@ -182,6 +183,8 @@ class Embedding:
         low = torch.zeros(len(rows), device=x.device)
         high = torch.ones(len(rows), device=x.device)
 
+        # The distance in the embedding need not grow along the way; bisection ends inside in any
+        # case.
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
             points = self.embed(clean + per_sample(middle, change) * change)
@@ -242,6 +245,7 @@ def _load(file: Path) -> _Loaded:
         raise RequestError(
             f"there is no file {file}: make it with brinell train metric --out {file}"
         )
+    # Everything in the file is a stranger's claim until the network was built and asked.
     try:
         texts, arrays, content = stored.read(file, MOST)
         facts = json.loads(texts.get("brinell", "{}"))
@@ -290,6 +294,7 @@ def _network(facts: dict[str, Any], state: dict[str, Tensor]) -> nn.Module:
     if not (0 < float(facts["scale"]) < float("inf") and is_finite):
         raise ValueError("its numbers are not finite")
 
+    # One question shows layers that do not fit each other, before an attack meets them.
     with torch.no_grad():
         network(torch.zeros(1, *facts["domain"]["shape"]))
     return network

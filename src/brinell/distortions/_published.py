@@ -118,6 +118,7 @@ def in_colour(shade: Tensor, colour: tuple[float, float, float], channels: int) 
 def zoomed(x: Tensor, factor: float) -> Tensor:
     """(n, C, H, W) enlarged about its middle by a factor from 1 on, cut to its own size."""
     height, width = x.shape[-2:]
+    # As the authors' code: only the middle that stays visible is enlarged.
     inner = [math.ceil(side / factor) for side in (height, width)]
     top = (height - inner[0]) // 2
     left = (width - inner[1]) // 2

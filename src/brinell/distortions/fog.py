@@ -37,11 +37,13 @@ def _clouds(rng: Streams, sides: tuple[int, ...]) -> Tensor:
     """(n, *sides) from 0.5 to 1: noise of several sizes, each half as strong as the one before."""
     clouds = torch.zeros(len(rng), *sides, device=rng.keys.device)
     for octave in range(OCTAVES):
+        # Each octave has cells of half the size and half the strength: noise as clouds have it.
         cells = 2 ** (octave + 1)
         noise = rng.fold(octave).uniform(1, cells, cells)
         smooth = torch.nn.functional.interpolate(noise, sides, mode="bilinear", align_corners=True)
         clouds += smooth[:, 0] / 2**octave
     least = clouds.amin((1, 2))
     most = clouds.amax((1, 2))
+    # A flat cloud would divide by zero.
     span = (most - least).clamp_min(1e-6)
     return 0.5 + 0.5 * (clouds - per_sample(least, clouds)) / per_sample(span, clouds)

@@ -34,6 +34,8 @@ class Frost(Published):
 def crystals(rng: Streams, height: int, width: int) -> Tensor:
     """(n, 1, H, W) in [0, 1]: needles in six random directions, where a slow field has ice."""
     radius = max(2, min(height, width) // 10)
+    # A few points are drawn out to needles, in place of the photographs of ice that the authors
+    # use.
     seeds = (rng.fold("seeds").uniform(6, height, width) < 0.06).float()
     needles = torch.zeros(len(rng), 1, height, width, device=rng.keys.device)
     for way in range(6):
@@ -42,6 +44,7 @@ def crystals(rng: Streams, height: int, width: int) -> Tensor:
     needles = needles / needles.amax((1, 2, 3), keepdim=True).clamp_min(1e-12)
 
     roughness = max(1.0, min(height, width) / 16)
+    # The ground makes ice patchy: where it is low, the picture stays clear.
     ground = smoothed(rng.fold("ground").uniform(1, height, width), roughness)
     ground = ground / ground.mean((1, 2, 3), keepdim=True)
     layer = (0.25 + needles) * ground

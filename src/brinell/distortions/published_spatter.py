@@ -46,6 +46,7 @@ class Spatter(Published):
         centre, deviation, smooth, level, strength, mud = parameters
         liquid = smoothed(centre + deviation * rng.normal(1, *x.shape[-2:]), smooth)
         if mud:
+            # Mud covers what is behind it; water lets it through and is lit from one side.
             cover = smoothed((liquid > level).to(x.dtype), strength)
             cover = torch.where(cover < 0.8, 0.0, cover)
             return x * (1 - cover) + in_colour(cover, MUD, x.shape[1])

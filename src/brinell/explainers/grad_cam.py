@@ -119,6 +119,7 @@ class _AttachedGradCAM:
                 fitting.append(name)
 
         layers = dict(self.layers)
+        # One sample suffices: the layers that are called do not depend on the input.
         with _watched(layers, note):
             oracle.scores(batch.ids[:1], batch.x[:1])
         if not fitting:
@@ -126,6 +127,7 @@ class _AttachedGradCAM:
                 "no convolution of the network answers more than one place: name "
                 "a layer, or leave grad-cam out"
             )
+        # The last one: its places are few, and its features are those of classes.
         return fitting[-1], layers[fitting[-1]]
 
 

@@ -42,6 +42,7 @@ class IntegratedGradients(Checked):
         difference = batch.x - start
         total = torch.zeros_like(batch.x)
         for step in range(self.steps):
+            # The middle of each step, which integrates a straight line exactly.
             x = domain.clamp(start + (step + 0.5) / self.steps * difference)
             total += oracle.gradient(batch.ids, x, class_logit).grad
         return difference * total / self.steps

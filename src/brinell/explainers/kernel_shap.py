@@ -47,6 +47,8 @@ class KernelSHAP(Checked):
         count = int(of_place.max()) + 1
         fill = hidden_fill(batch.x, domain)
         subsets = self._subsets(rng, count)
+        # Nothing and everything are asked about too: the values of all places must add up to their
+        # difference.
         ends = torch.tensor([[0.0], [1.0]], device=batch.x.device).expand(2, count)
         coalitions = torch.cat([ends.expand(len(batch), 2, count), subsets], 1)
 

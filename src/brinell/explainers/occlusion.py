@@ -31,6 +31,7 @@ class OcclusionExplainer(Checked):
         """(n, *places). Asks one question for each window, and one about the clean input."""
         places = places_of(domain)
         windows = max(1, round(self.windows ** (2 / len(places))))
+        # Windows of twice their step overlap by half, so that borders between them leave no seam.
         stride = tuple(max(1, -(-length // windows)) for length in places)
         patch = tuple(min(2 * step, length) for step, length in zip(stride, places, strict=True))
         grid = PatchGrid(domain.shape, patch, stride)
@@ -45,5 +46,6 @@ class OcclusionExplainer(Checked):
         answers = masked_values(oracle, batch, domain, len(grid), masks, fill)
         values = torch.cat([part for _, part in answers], 1)
         drops = clean[:, None] - values
+        # A place that several windows hide gets the mean of their drops.
         maps: Tensor = torch.tensordot(drops, hides, 1) / hides.sum(0).clamp_min(1)
         return maps

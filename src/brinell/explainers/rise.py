@@ -46,6 +46,7 @@ class RISE(Checked):
         for mask, values in masked_values(oracle, batch, domain, self.masks, draw, fill):
             weighted += torch.einsum("nk,nk...->n...", values, mask)
             coverage += mask.sum(1)
+        # Divided by how often a place was shown: at the edge it is less often.
         maps: Tensor = weighted / coverage.clamp_min(1e-6)
         return maps
 
@@ -53,6 +54,7 @@ class RISE(Checked):
         """Random cells, enlarged and shifted at random by less than a cell."""
         cells = tuple(min(self.cells, length) for length in places)
         step = tuple(-(-length // count) for length, count in zip(places, cells, strict=True))
+        # One cell more than fits, so that a shift by less than a cell leaves no empty edge.
         size = tuple((count + 1) * length for count, length in zip(cells, step, strict=True))
         shows = rng.uniform(self.masks, *(count + 1 for count in cells)) < self.keep_probability
         coarse = shows.float()
@@ -64,6 +66,8 @@ class RISE(Checked):
         def draw(first: int, last: int) -> Tensor:
             large = resized(coarse[:, first:last], size)
             for axis, (length, shift) in enumerate(zip(places, shifts, strict=True)):
+                # The shift of each mask is taken by indices, since all masks of a batch are cut at
+                # once.
                 positions = torch.arange(length, device=large.device) + shift[:, first:last, None]
                 sides = [length if i == axis else 1 for i in range(len(places))]
                 index = positions.reshape(*positions.shape[:2], *sides)

@@ -168,6 +168,7 @@ class Layout:
         """The error about a folder that this verb did not make; it lists subfolders that this verb
         made.
         """
+        # A folder above the right one is a frequent slip, so the ones below are named.
         candidates = sorted(
             str(file.parent) for file in path.glob(f"*/{MANIFEST}") if self.has(file.parent)
         )
@@ -184,6 +185,7 @@ class Layout:
     def begin(self, path: Path, *, resume: bool = False) -> dict[str, Any]:
         """The manifest of the folder to resume; empty if the folder holds no manifest yet."""
         if (path / MANIFEST).exists():
+            # A folder of another verb may be resumed by that verb, and by no other.
             if resume:
                 return self.read(path)
             if not self.has(path):

@@ -62,12 +62,14 @@ class Parts:
             return PieceResult(
                 rows=content_rows, facts=content["facts"], seconds=float(content["seconds"])
             )
+        # A piece that was cut off while it was written counts as not done: it is made again.
         except (OSError, RequestError, LookupError, TypeError, ValueError):
             self.drop(key)
             return None
 
     def write(self, key: str, answer: PieceResult) -> PieceResult:
         """Keep an answer; returns it as `read` would."""
+        # Through JSON, so that an answer that was kept and one that was just made are alike.
         facts = json.loads(json.dumps(answer.facts))
 
         if answer.arrays:
@@ -75,6 +77,7 @@ class Parts:
         if answer.rows is not None:
             table = parquet.to_table(answer.rows)
             parquet.write_table(self._file(key, ".parquet"), table, durable=False)
+        # The record is written last: as long as it is missing, the piece is not done.
         record = json.dumps({"seconds": answer.seconds, "facts": facts})
         write_text(self._file(key, ".json"), record, durable=False)
         return replace(answer, arrays={}, facts=facts)

@@ -35,6 +35,7 @@ def find_violations(manifest: Mapping[str, Any], records: Records) -> Iterator[V
     rows = _Rows(manifest, records)
     disorders = list(rows.find_disorders())
     yield from disorders
+    # Rules compare rows with others by their order: without it they would mean nothing.
     rules = {} if disorders else rows.rules()
     broken_rules = {text: breaks for text, breaks in rules.items() if breaks.any()}
     for place in np.unique(rows.place) if broken_rules else ():
@@ -86,6 +87,7 @@ class _Rows:
         broken = np.where(self.broken, self.column["broken"], np.inf)
         smallest = np.full(len(self.ids), np.inf)
         for place, (model, stage) in enumerate(self.places):
+            # The first check of a model is where its samples are listed; stages may have fewer.
             check = place - place % (1 + len(self.manifest["stages"]))
             start, end = np.searchsorted(self.place, [check, check + 1])
             rows = self.place == place
@@ -101,6 +103,8 @@ class _Rows:
             self.failed[rows] = np.isin(ids, sorted(map(int, reasons)))
             first = start + np.searchsorted(self.ids[start:end], ids)
             self.first[rows] = first
+            # In the order of the stages: each is compared with the smallest budget of those before
+            # it.
             self.before[rows] = smallest[first]
             smallest[first] = np.minimum(smallest[first], broken[rows])
 
@@ -108,6 +112,7 @@ class _Rows:
         """All rules, by description."""
         is_check = self.stage == 0
         is_right = self.column["clean_pred"] == self.column["label"]
+        # With a criterion of probability the margin decides, and the class does not.
         check = np.where(is_right, str(Outcome.CORRECT), str(Outcome.MISCLASSIFIED))
         if "text" in self.criterion:
             check = np.where(self.column["margin"] > 0, str(Outcome.MET), str(Outcome.UNMET))
@@ -130,6 +135,7 @@ class _Rows:
         classes = np.array([model["classes"] for model in self.manifest["models"]])[self.model]
         is_negative = [present[name] & (column[name] < 0) for name in SIZES]
         is_refund = [column[name] < 0 for name in (*COSTS, "seconds")]
+        # A model that failed on a sample has no class there, which is no error of the row.
         has_no_answer = self.failed & (column["clean_pred"] == -1)
         answers = {name: column[name] for name in ("label", "target", "adv_pred", "quantised_pred")}
         answers["clean_pred"] = np.where(has_no_answer, 0, column["clean_pred"])
@@ -185,15 +191,18 @@ class _Rows:
         broken_at = np.where(broken, column["broken"], np.inf)
         levels = [eps for eps in self.manifest["eps"] if eps > 0]
         stages = [{}, *self.manifest["stages"]]
+        # The mean of several answers is not the answer that a row states.
         is_single = np.array([stage.get("eot", 1) == 1 for stage in stages])[self.stage]
         is_right = column["adv_pred"] == column["label"]
         is_target = column["adv_pred"] == column["target"]
         rejects = [model.get("reject_class") is not None for model in self.manifest["models"]]
+        # A reject class, or a target, makes the sign of a margin say less than success.
         has_margin = ~np.array(rejects)[self.model] & (not self.is_targeted)
         has_class = self.criterion.get("wrong_class") is None
         has_cost = np.any([column[name] != 0 for name in COSTS], axis=0)
         queries = column["queries_to_success"]
         is_outside = (queries > column["forwards"]) | (queries < 1) | ~broken
+        # Distances are stored in float32, and a budget may be a fraction of it.
         limit = np.where(broken, broken_at, 0.0) * column["unit"] * (1 + 1e-5) + 1e-6
         distance = self.manifest["distance"]
         size = column[distance] if distance in SIZES else 0.0
@@ -233,6 +242,7 @@ class _Rows:
         is_alone = np.array([bool(turn.get("alone")) for turn in turns])[self.stage]
         attacked_at = np.where(present["attacked"], column["attacked"], np.inf)
         return {
+            # A cascade attacks what is left: who was wrong or broken before is not attacked again.
             "the sample was wrong or failed in the first check, and is not attacked": ~was_open,
             "an earlier attack broke the sample at this or a smaller budget": present["attacked"]
             & (self.before <= attacked_at)

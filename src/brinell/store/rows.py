@@ -28,6 +28,7 @@ def build(of: type[Rows], n: int, **columns: Any) -> Rows:
             values = np.broadcast_to(array, (n,)).copy()
             filled[name] = np.ma.MaskedArray(values, np.ma.getmaskarray(array))
         elif name in columns:
+            # A scalar stands for all rows without being copied.
             filled[name] = np.broadcast_to(np.asarray(columns[name], dtype), (n,))
         elif column.null:
             filled[name] = np.ma.MaskedArray(np.zeros(n, dtype), mask=True)

@@ -60,6 +60,7 @@ def inner_folder(run: Path, name: str) -> Path | None:
     outer = read_json(run / MANIFEST)
     inner = read_json(folder / MANIFEST)
     with fitting(folder):
+        # An inner folder may be of fewer models than the run, and of no other one.
         models = [{entry["digest"] for entry in side["models"]} for side in (inner, outer)]
         norm = inner.get("facts", {}).get("distance") or inner["request"].get("norm")
         is_of_norm = outer["distance"] in np.atleast_1d(norm)

@@ -254,6 +254,7 @@ class RunManifest(GrowingManifest):
                 for name in self._wrong_files(names, stages)
             },
         }
+        # The first fault is said: later ones often follow from it.
         for text, is_fault in faults.items():
             if is_fault:
                 raise misfit(text)

@@ -175,6 +175,7 @@ class Loop:
         for name, value in checkpoint.strip_prefix("average", tensors).items():
             self.average.state[name].copy_(value)
         self.average.steps = step
+        # They are cloned: the tensors of the checkpoint are restored again after a bad check.
         self.best_weights = {
             name: value.to(self.device).clone()
             for name, value in checkpoint.strip_prefix("kept", tensors).items()
@@ -196,6 +197,7 @@ class Loop:
             return False
         tensors, facts = checkpoint.read(self.file)
         self.state = TrainingState(**facts)
+        # The recipe may have become a safer one before the interruption.
         if self.state.recipe != self.recipe.text:
             self.recipe = Recipe.of(self.state.recipe).fit(self.domain, self.distance)
         self._restore(tensors, self.state.step)
@@ -208,12 +210,15 @@ class Loop:
     def run(self) -> dict[str, Tensor]:
         """Train to the end; returns the weights that are most robust on the validation samples."""
         state = self.state
+        # On a processor other programs share the time, and their seconds are none of the
+        # training's.
         clock = time.process_time if self.device.type == "cpu" else time.perf_counter
         start = clock()
         earlier_seconds = state.seconds
 
         self.trained.module.train()
         if not state.curve:
+            # The first check is the measure for all later ones.
             self._check(0.0, None)
 
         while not state.finished:
@@ -224,6 +229,7 @@ class Loop:
             if not math.isfinite(loss):
                 self._stop(state, loss)
             if self._due():
+                # A loss may be finite while some weights are not, in layers that clamp.
                 parameters = self.trained.parameters
                 if not all(bool(parameter.isfinite().all()) for parameter in parameters):
                     self._stop(state, math.nan)
@@ -401,6 +407,7 @@ class Loop:
         state = self.state
         self._choose_final_weights(good)
         if not good:
+            # The best weights are those of the last check that was good.
             note = f"the weights of step {state.best_step} are kept"
             self._note(f"{self._describe_failure(row, collapsed)}, at the last check; {note}")
         elif state.best_step == 0:
