@@ -203,6 +203,7 @@ def reading_note(x: "Array | LazyRows", arrangement: Arrangement) -> tuple[str, 
             f"rows of {sides[0]} values that change smoothly are read as vectors: "
             "give kind=signal if they are signals",
         )
+    # Bytes are pictures, and one column or row is no picture: nothing is in doubt.
     if len(sides) != 2 or 1 in sides or x.dtype == np.uint8:
         return ()
 
@@ -478,9 +479,12 @@ class StoredArrays:
         """Hash of the inputs, the labels and the truth, in the units of the domain."""
         settings = self.domain.text() + ("" if self._divisor is None else f" {self._divisor!r}")
         hash = hashlib.blake2b(settings.encode(), digest_size=16)
+        # Inputs are hashed as they are stored and arranged, so that a copy in another layout is the
+        # same data.
         for rows in blocks(self._x):
             hash.update(little_endian_bytes(self._arrangement(rows)))
 
+        # In one byte order, so that machines of either kind agree.
         hash.update(little_endian_bytes(self._y))
         for part in (
             *(() if self._fixed_channels is None else (self._fixed_channels,)),

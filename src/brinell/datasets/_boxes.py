@@ -70,6 +70,7 @@ def check_objects(objects: Objects, size: tuple[int, int], classes: int, subject
     boxes, (height, width) = objects.boxes, size
     if not np.isfinite(boxes).all():
         raise RequestError(f"{subject} has a box with NaN or infinity: correct or drop it")
+    # Boxes without an area are most often corners and sides, or centre and sides.
     empty = ((boxes[:, 2] <= boxes[:, 0]) | (boxes[:, 3] <= boxes[:, 1])).nonzero()[0]
     if len(empty):
         raise RequestError(
@@ -78,12 +79,14 @@ def check_objects(objects: Objects, size: tuple[int, int], classes: int, subject
             f"{_other_form(boxes, size)}"
         )
 
+    # In a tiny picture corners up to 1 may be pixels.
     if boxes.max() <= 1 and min(size) > FRACTIONS:
         raise RequestError(
             f"all boxes of {subject} end at {boxes.max():g}, in a picture of "
             f"{width} x {height} pixels: if they are fractions, "
             "multiply them by its sides"
         )
+    # A pixel beyond the border is rounding, which is cut off; more is another size.
     low, high = boxes[:, :2].min(1), np.maximum(boxes[:, 2] - width, boxes[:, 3] - height)
     outside = ((low < -SLACK) | (high > SLACK)).nonzero()[0]
     if len(outside):
@@ -109,6 +112,7 @@ def _other_form(boxes: Array, size: tuple[int, int]) -> str:
     first, sides, limit = boxes[:, :2], boxes[:, 2:], np.array(size[::-1]) + SLACK
 
     remedies = []
+    # Each reading is tried on all boxes of the picture: a remedy that fits some is none.
     if (sides > 0).all():
         if (first >= -SLACK).all() and (first + sides <= limit).all():
             remedies.append(
@@ -215,6 +219,7 @@ def _read_voc(files: Sequence[Path]) -> tuple[list[Annotation], tuple[str, ...]]
     Classes count in sorted order; what is marked difficult is nothing to find.
     """
     pictures, names = (
+        # Sorted over all files, so that the numbers of classes do not depend on the first picture.
         [],
         sorted({name for file in files for _, name, _ in voc_rows(voc_root(file), file)}),
     )
@@ -222,6 +227,7 @@ def _read_voc(files: Sequence[Path]) -> tuple[list[Annotation], tuple[str, ...]]
     for file in files:
         root = voc_root(file)
         rows = list(voc_rows(root, file))
+        # A picture without objects is a picture too: nothing is to be found in it.
         boxes, labels, crowd = zip(*rows, strict=True) if rows else ((), (), ())
         objects = make_objects(boxes, [names.index(label) for label in labels], crowd, str(file))
         pictures.append(Annotation(root.findtext("filename") or f"{file.stem}.jpg", objects))

@@ -48,6 +48,7 @@ def vectors_of(
         encoded.append(_encode_categories(name, column))
 
     holes = {name: empty for name, empty in missing.items() if empty.any()}
+    # A column that marks missing values tells the model NaN from the number that stands there.
     for name, empty in holes.items():
         mark = Column(f"{name} is missing", fixed=True, marks=name)
         encoded.append(_Encoded(empty, mark, (0.0, 1.0)))
@@ -56,6 +57,7 @@ def vectors_of(
     domain = make_domain(
         subject, kind="vector", shape=(len(parts),), low=low_ends, high=high_ends, columns=parts
     )
+    # In single precision, as every model gets them.
     values = np.stack([entry.values for entry in encoded], 1)
     return values.astype(np.float32), domain, _notes_on(parts, bounds, holes)
 
@@ -159,6 +161,7 @@ def complete_rows(
     if not holes.any():
         return np.arange(len(holes)), ""
 
+    # The first line is named, as an editor counts it.
     row = int(holes.argmax())
     name = next(name for name in missing if missing[name][row])
     problem = (

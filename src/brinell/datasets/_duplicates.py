@@ -22,9 +22,11 @@ def find_duplicates(
     division by 255, a multiplication by 1/255, or a cast to half precision. With `positions`, those
     of `test` alone are compared.
     """
+    # Rounded to what is stored: the same picture may come from files of two formats.
     stored = test.domain if test.domain.levels is not None else train.domain
 
     def digests(dataset: Dataset, positions: Sequence[int]) -> Iterator[bytes]:
+        # In portions, since only the hashes are kept.
         for start in range(0, len(positions), CHUNK):
             for row in stored.round(dataset.load(positions[start : start + CHUNK])).numpy():
                 yield hashlib.blake2b(np.ascontiguousarray(row).data, digest_size=16).digest()

@@ -33,8 +33,10 @@ def csv_file(file: Path) -> Iterator[IO[str]]:
 def first_row(file: Path) -> list[str]:
     """The cells of a CSV file's first line, whatever its length; empty for an empty file."""
     try:
+        # Files of one endless line exist; a table's first line is short.
         with bounded.open_regular(file) as stream:
             line = stream.readline(LONGEST_LINE)
+        # Programs of Windows put a mark in front of the text.
         cells = next(csv.reader([line.decode("utf-8-sig")], strict=True), [])
     except (OSError, csv.Error, UnicodeDecodeError) as error:
         raise read_error(file, error) from None
@@ -73,6 +75,7 @@ def array_of(
             f"{subject} has shape {shape} and holds nothing: there is nothing to audit"
         )
 
+    # A length that lies is refused before the array is made.
     count = math.prod(shape)
     if len(content) < offset + dtype.itemsize * count:
         need = offset + dtype.itemsize * count

@@ -22,6 +22,7 @@ Labels = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 def check_labels(y: Array, n: int, subject: str = "the array of labels") -> Labels:
     """The labels as (n,) int64."""
+    # A column of labels is how tables have them.
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim == 2 and y.shape[1] > 1 and y.dtype.kind in "biuf" and bool(np.isin(y, (0, 1)).all()):
@@ -38,10 +39,12 @@ def check_labels(y: Array, n: int, subject: str = "the array of labels") -> Labe
         )
     if n == 0:
         raise RequestError(f"{subject} is empty: there is nothing to audit")
+    # Whole numbers may be stored as floats, as in CSV files with missing values.
     if y.dtype.kind not in "iuf" or (y.dtype.kind == "f" and not bool((y == np.floor(y)).all())):
         raise RequestError(f"{subject} has type {y.dtype}; labels are whole numbers from 0 on")
 
     if y.min() < 0:
+        # Some sets mark samples without a label by -1.
         rows = np.flatnonzero(y < 0)
         places = ", ".join(map(str, rows[:MOST_LISTED])) + ", ..." * (len(rows) > MOST_LISTED)
         raise RequestError(
@@ -87,6 +90,7 @@ def encode_labels(
         if not isinstance(name, str | int | float | bytes | np.generic)
     ]:
         raise RequestError(f"classes holds {short(unnamed[0])}: give each class a name")
+    # The names that the user gives go before those of the data.
     names = _texts(classes) if classes is not None else tuple(named) or None
     if labels.dtype.kind not in "US":
         return *_encode_numbers(labels, names), ()

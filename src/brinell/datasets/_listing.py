@@ -48,6 +48,8 @@ def digest_of(settings: str, arrays: Iterable[Array], files: Iterable[Path]) -> 
         hash.update(little_endian_bytes(array))
 
     for file in files:
+        # By their content, so that moving a folder changes no digest, and touching a file none
+        # either.
         try:
             with bounded.open_regular(file) as content:
                 hash.update(hashlib.file_digest(content, "blake2b").digest())
@@ -118,6 +120,7 @@ def _table(folder: Path, subfolder: str) -> Listing:
         rows = list(csv.DictReader(text, strict=True))
     if not rows:
         raise RequestError(f"{table} lists nothing: give it the columns file and label")
+    # ImageNet's list has names and numbers: the first usual column that there is counts.
     column = next((name for name in COLUMNS if name in rows[0]), None)
     if column is None or "file" not in rows[0]:
         raise RequestError(
@@ -130,6 +133,7 @@ def _table(folder: Path, subfolder: str) -> Listing:
     if all(text.strip().isdecimal() for text in texts):
         return _listing_of_numbers(files, rows, texts, classes, folder, column)
 
+    # Without a list of classes the labels themselves are it, in sorted order.
     classes = classes or Classes.of(sorted(set(texts)))
     if bad := [text for text in texts if not text or text not in classes.lookup]:
         raise RequestError(

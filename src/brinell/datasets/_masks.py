@@ -29,6 +29,7 @@ def check_masks(
         classes = _classes_in(mask, number, subject)
         largest = max(largest, *classes, -1)
         present |= classes
+        # The first mask that shows the mistake is named, before all were read.
         if names is not None and largest >= len(names):
             raise RequestError(
                 f"mask {number} of {subject} holds the class {largest}, and names "
@@ -40,6 +41,7 @@ def check_masks(
         raise RequestError(
             f"no mask of {subject} has a pixel of any class: there is nothing to audit"
         )
+    # Two values of which one is «ignored» are most often object and background.
     if largest == 0 and any((mask == IGNORED).any() for mask in masks):
         raise RequestError(
             f"the masks of {subject} hold 0 and {IGNORED} alone, and {IGNORED} "
@@ -55,6 +57,7 @@ def check_masks(
 
     if names is None:
         return tuple(map(str, range(largest + 1)))
+    # The tables of a report name classes, so two of one name could not be told apart.
     if len(names) > MOST or len(set(names)) < len(names):
         raise RequestError(
             f"{subject} has {len(names)} names of classes, of which "
@@ -71,6 +74,7 @@ def _classes_in(mask: Array, number: int, subject: str) -> set[int]:
             "the class of each pixel as a number"
         )
     values = np.unique(mask)
+    # 255 marks pixels that count for none, as in Pascal VOC.
     classes = values[values != IGNORED]
     if len(classes) and (classes[0] < 0 or classes[-1] > IGNORED):
         raise RequestError(

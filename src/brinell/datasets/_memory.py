@@ -213,6 +213,7 @@ def _truth_of_objects(
         )
 
     size = (domain.shape[1], domain.shape[2])
+    # Boxes are checked against the pictures as they are audited.
     checked = [
         check_objects(entry, size, classes, f"picture {number}")
         for number, entry in enumerate(objects)
@@ -238,6 +239,7 @@ def _scale(
             them; one of them says what the axes alone decided, if the reading `is_open`.
     """
     inputs = source.inputs
+    # Two numbers for a vector may be one range for all columns, or the bounds of two columns.
     pair = _pair_of(bounds)
     has_bounds_by_column = arrangement.kind == "vector" and bounds is not None and pair is None
     by_column = source.columns is not None or has_bounds_by_column
@@ -246,6 +248,7 @@ def _scale(
             "divide is for inputs of one scale without a domain: divide the inputs, or leave it out"
         )
 
+    # A domain says all of it: nothing is scaled.
     if domain is not None:
         _check_bounds(inputs, domain)
         return inputs, arrangement, domain, 1.0, source.notes
@@ -268,6 +271,7 @@ def _scale_columns(
 ) -> tuple[Array, Domain, tuple[str, ...]]:
     """Columns with separate bounds as vectors in [0, 1], their domain, and notes."""
     columns = source.columns
+    # Columns of an array have no names: they are known by their numbers.
     if columns is None:
         values = np.asarray(source.inputs[:], dtype=np.float64)
         columns = {str(number): column for number, column in enumerate(values.T)}
@@ -281,6 +285,7 @@ def _scale_columns(
                 "brinell.data(x, y, missing='keep'), which gives the model "
                 "NaN, or missing='skip', which leaves rows out"
             )
+        # A number stands where one is missing; the model is told by NaN.
         columns[name] = fill(columns[name], holes, f"column {name}")
 
     bounds_of = _bounds_of_columns(list(columns), _plain(bounds))
@@ -328,6 +333,7 @@ def _arrange(
         )
         raise RequestError(f"the array of inputs has shape {x.shape}; it {reason}")
     if domain is not None:
+        # A domain states the order of the axes, so that nothing is arranged.
         if x.shape[1:] != domain.shape:
             raise RequestError(
                 f"inputs of shape {x.shape[1:]} do not live in a domain of shape {domain.shape}"
@@ -502,6 +508,7 @@ def _complete(source: "_Source") -> "_Source":
         else source.columns.values()
     )
 
+    # A row is left out as a whole: labels and all columns stay together.
     holes = np.any([_is_empty(column) for column in columns], axis=0)
     if holes.all():
         raise RequestError("every row misses a value: there is nothing to audit")
@@ -591,6 +598,7 @@ def _read_maite(dataset: Any, names: tuple[str, ...]) -> _Source:
         return item[0], item[1]
 
     items = Items(dataset, pair_of, np.empty(0))
+    # Every target is read here: soft ones are noticed, and errors come before the audit.
     targets = [
         _class_of(items.pair(index)[1], f"the target of item {index}")
         for index in range(len(items))
@@ -671,6 +679,7 @@ def _read_hugging_face(dataset: Any) -> _Source:
 
     def column_of(kind: str, usual: Sequence[str], role: str) -> str:
         """The only column of this kind, else the one with a usual name."""
+        # The types of Hugging Face decide before the names of columns.
         typed = [name for name in kinds if kinds[name] == kind]
         return (
             typed[0]
@@ -694,6 +703,8 @@ def _read_hugging_face(dataset: Any) -> _Source:
 def _read_loader(loader: Any) -> _Source:
     """The samples of a DataLoader's data set, in its own order."""
     sampler = type(loader.sampler).__name__
+    # An audit goes by positions: a sampler that repeats or a collate function that changes has
+    # none.
     is_plain = loader.collate_fn is torch_data.default_collate and sampler in (
         "SequentialSampler",
         "RandomSampler",
@@ -765,6 +776,7 @@ class Items(LazyRows):
         """
         indices = range(0, len(self), max(1, len(self) // REPEATED))[:REPEATED]
         changed = 0
+        # Random augmentation would make every question one about another input.
         for index in indices:
             (x, _), (x_again, y_again) = self.pair(index), self.pair(index)
             equal = np.array_equal(_input(x, index), _input(x_again, index), equal_nan=True)
@@ -796,6 +808,7 @@ class Items(LazyRows):
         subject = f"item {index} of the data set"
         try:
             item = self._items[index]
+        # Code of a data set may raise anything; what is Brinell's own is passed on.
         except BaseException as error:
             if not is_foreign(error):
                 raise
@@ -825,6 +838,7 @@ def _labels(y: Any) -> Array:
 
     Lists of different lengths, which hold the classes of each sample, are refused.
     """
+    # Ragged lists are several labels for a sample, which an array would not show.
     rows = (
         [len(row) for row in y if isinstance(row, list | tuple | set)]
         if isinstance(y, list | tuple)

@@ -47,6 +47,7 @@ def restrict(dataset: Dataset, region: Any) -> Dataset:
             option="region",
         )
 
+    # Columns of a vector are fixed one by one; other inputs have a box and a mask within it.
     if domain.kind == "vector":
         columns = domain.columns or tuple(Column(str(place)) for place in range(total))
         fixed = [
@@ -57,10 +58,12 @@ def restrict(dataset: Dataset, region: Any) -> Dataset:
     else:
         domain = replace(domain, region=Region.of(mask))
     note = f"attacks change only {count} of {total} values of an input, those in the region"
+    # A shallow copy: the inputs themselves are shared, and only what may change differs.
     restricted = copy.copy(dataset)
     info = replace(dataset.info, notes=(*dataset.info.notes, note))
     try:
         restricted.__dict__.update(domain=domain, info=info)
+        # Data that compute their domain anew would ignore the region: this is found out here.
         assert restricted.domain.text() and restricted.domain is domain
     except (AttributeError, AssertionError):
         raise RequestError(

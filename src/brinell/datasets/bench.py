@@ -118,6 +118,7 @@ def _truth(
     task: DenseTask, inputs: list[tuple[Path, str]], domain: Domain, classes: tuple[str, ...]
 ) -> Truth:
     """The masks or the objects of the inputs, which are stored beside them."""
+    # The truth of a picture is stored once, whichever level its input is of.
     arrays = [_tensor(file, f"{name.partition('/')[0]}/truth") for file, name in inputs]
     size = (domain.shape[1], domain.shape[2])
     if task == "segmentation":
@@ -181,6 +182,7 @@ def _check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
     files = [*folder.glob("data/*.parquet"), *folder.glob("arrays/*.safetensors")]
     present = {file.relative_to(folder).as_posix(): file for file in files}
 
+    # The digests are compared before anything is decoded.
     if missing := sorted(entries.keys() - present.keys()):
         raise RequestError(f"{folder / missing[0]} is missing, which its manifest lists: {remedy}")
     for name, file in sorted(present.items()):

@@ -33,6 +33,7 @@ class Digits:
                 "or digits?split=train"
             )
 
+        # Values from 0 to 16, hence the 17 levels.
         x, y = digits(self.split)
         return StoredArrays(
             name=f"digits-{self.split}",

@@ -114,6 +114,8 @@ class EcgCsv(Checked):
                 f"{', '.join(names[:8])}, ... {names[-1]}"
             )
 
+        # A file with a header has a column of a usual name; without one the label comes last, as in
+        # MIT-BIH's tables.
         usual = next((name for name in LABELS if name in names), "")
         label = self.label or (usual if table.named else names[-1])
         if not label:

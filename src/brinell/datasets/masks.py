@@ -73,6 +73,7 @@ class Masks(Checked):
                     "mask of its own size"
                 )
         names = check_masks(masks, classes, str(folder))
+        # Without a size to resize to, all pictures must have one: a batch has one shape.
         if not self.side:
             one_size(files, [mask.shape for mask in masks], "side=257")
 
@@ -86,7 +87,10 @@ class Masks(Checked):
             classes=names,
             divisor=255.0,
             info=DataInfo(
-                names=tuple(file.name for file in files), truth=mask_truth(stored), notes=notes
+                names=tuple(file.name for file in files),
+                truth=mask_truth(stored),
+                notes=notes,
+                # Pictures are read when they are needed, so the digest goes by their files.
             ),
             digest=lambda: digest_of(f"{domain.text()} masks", [stored], files),
         )
@@ -109,6 +113,7 @@ class Masks(Checked):
             )
 
         masks = arrays["masks"]
+        # Without names the pictures are taken in the order of their names.
         names = (
             arrays["files"].astype(str).tolist()
             if "files" in arrays

@@ -52,6 +52,7 @@ class Mnist:
                 "to 9: fetch it again"
             )
 
+        # Without an axis of channels: there is one.
         arrangement = arrange(x.shape, kind="image", layout="first")
         return StoredArrays(
             name=f"mnist-{self.split}",

@@ -248,6 +248,7 @@ class Npz(Checked):
             )
 
         rows = np.flatnonzero(np.isin(texts, self.only)) if self.only else np.arange(n)
+        # Groups take turns, so that the first samples are of all of them.
         return rows[turns(groups[rows])]
 
     def _sampling(
@@ -282,6 +283,7 @@ def _pick(requested: str, usual: tuple[str, ...], names: list[str], file: Path, 
 def _small(archive: zipfile.ZipFile, name: str, file: Path, most_rows: int) -> Array:
     """An array that is read into memory, with at most `most_rows` values."""
     values = npz_array(archive, name, file)
+    # A damaged or hostile file may declare any size: only what such an array needs is read.
     if (
         len(values) > most_rows
         or values.nbytes > bounded.IN_MEMORY

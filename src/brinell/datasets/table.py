@@ -63,6 +63,7 @@ class TabularFile:
         other_columns = [name for name in table.column_names if name != label]
         features = [name for name in other_columns if name not in self.drop]
         bounds = dict(map(_parse_bounds, self.bounds))
+        # A column that was dropped can be neither fixed nor bounded.
         for option, names in {"drop": self.drop, "fixed": self.fixed, "bounds": bounds}.items():
             columns_of_file = other_columns if option == "drop" else features
             if unknown := [name for name in names if name not in columns_of_file]:

@@ -57,6 +57,7 @@ class OrderedModel(Converted):
             class_order=self.order,
             notes=(note,) if note else (),
         )
+        # Indices are made once: an attack asks for the order with each of its queries.
         self._never = torch.tensor([place == NEVER for place in order])
         self._index = torch.tensor([max(place, 0) for place in order])
 

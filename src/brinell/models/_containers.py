@@ -151,6 +151,8 @@ def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
     """
     flags = [(part, is_training(part)) for module in modules for part in module.modules()]
     cudnn = torch.backends.cudnn
+    # cuDNN's recurrent layers have a backward pass in training mode alone, so torch's own are
+    # taken.
     enabled, recurrent = cudnn.enabled, any(isinstance(part, nn.RNNBase) for part, _ in flags)
 
     try:
@@ -162,6 +164,8 @@ def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
 
     finally:
         cudnn.enabled = enabled
+        # Each part has a flag of its own: setting the whole would lose frozen layers in training
+        # mode.
         for part, training in flags:
             _set_flag(part, training)
 
@@ -196,6 +200,7 @@ def code_of(module: nn.Module) -> list[Any]:
         elif isinstance(part, torch.fx.GraphModule):
             content.append(part.code)
 
+    # Some containers keep values in the state that are neither weights nor buffers.
     names = {*dict(module.named_parameters()), *dict(module.named_buffers())}
     content += [
         (name, _dense(value)) for name, value in module.state_dict().items() if name not in names

@@ -91,6 +91,8 @@ def parts_of(value: Any) -> list[Any]:
     if isinstance(value, types.MethodType):
         return [value.__self__, value.__func__]
     if isinstance(value, types.FunctionType):
+        # What a function closes over and which globals it names decide its answers as its code
+        # does.
         return [part for _, part in (*bound_values(value), *global_references(value))]
     if isinstance(value, dict):
         return list(value.values())
@@ -106,10 +108,13 @@ def modules_in(root: Any) -> list[nn.Module]:
         part = waiting.pop()
         if id(part) in visited or isinstance(part, type | types.ModuleType):
             continue
+        # The object is kept with its id: an id may be given anew once its object is gone.
         visited[id(part)] = part
         if isinstance(part, nn.Module):
             modules.append(part)
         elif isinstance(part, list | tuple | dict) or callable(part):
+            # Reversed, since the stack takes the last one first: modules come in the order of their
+            # names.
             waiting += reversed(parts_of(part))
     return modules
 
@@ -248,6 +253,7 @@ def _state(value: Any) -> list[Any]:
 
     Of a model of Keras they are its weights; of other objects nothing.
     """
+    # Keras' models pickle their graph, whose text differs between processes; their weights do not.
     if callable(weights := getattr(value, "get_weights", None)):
         return [np.asarray(weight) for weight in weights()]
 
@@ -261,5 +267,6 @@ def _state(value: Any) -> list[Any]:
         return []
     try:
         return [kind, value.__getstate__()]
+    # An object that cannot say its state counts as having none, and is known by its class.
     except Exception:
         return []

@@ -52,6 +52,7 @@ def open_decoder(text: str) -> tuple[Decoder, str]:
             f"{file} has no function {name!r}: name one that turns the raw output "
             "into boxes and scores"
         )
+    # The digest of a model covers the function that reads its answers.
     return function, f"{hash_code(file)} {name}"
 
 
@@ -83,9 +84,11 @@ def pad_boxes(answer: Sequence[Mapping[str, Any]], classes: int, x: Tensor, name
 
     Each has the score of its class alone.
     """
+    # Lists of several lengths are padded with boxes of score 0, which no threshold lets through.
     candidates = torch.zeros(len(answer), MOST, 4 + classes, device=x.device)
     for row, entry in enumerate(answer):
         boxes, scores, labels = (torch.as_tensor(entry[key]).detach().to(x.device) for key in KEYS)
+        # Sorted, so that cutting the list drops the least certain boxes.
         order = scores.argsort(descending=True)[:MOST]
         label = labels[order].long()
         if len(order) and not 0 <= int(label.min()) <= int(label.max()) < classes:
@@ -157,6 +160,7 @@ def check_corners(
     or by what the model shows there at scores above `shown`; what it answers where it sees nothing
     says nothing.
     """
+    # With the objects of real pictures the right form is found by how the boxes lie on them.
     corners = better_corners(candidates, objects, sides)
     if corners.titles:
         mended = torch.cat((corners.apply(candidates[..., :4]), candidates[..., 4:]), -1)
@@ -167,6 +171,7 @@ def check_corners(
             f"{len(objects)} pictures: {', then '.join(corners.lines)}"
             + "".join(f"; and then {line}" for line in further[:1])
         )
+    # Without it, only boxes that the model itself believes in say anything about their form.
     boxes = candidates[..., :4][candidates[..., 4:].amax(-1) > shown]
     if not len(boxes):
         return
@@ -222,6 +227,7 @@ def corner_forms(height: int, width: int) -> Iterator[CornerForm]:
         ("", ""): (1.0, 1.0),
         ("as fractions", f"multiply by {width} and {height}"): (width, height),
     }
+    # Networks often answer in pixels of the square that they were trained on.
     for side in NETWORKS:
         words = f"in pixels of {side} x {side}", f"multiply by {width}/{side} and {height}/{side}"
         units[words] = width / side, height / side

@@ -185,6 +185,7 @@ class FunctionModel(TorchModel):
     def _answers_labels(self, answer: Tensor) -> bool:
         """True if an answer holds one label for each input, and not scores."""
         single, values = answer[0].numel() == 1, answer.detach()
+        # A column of whole numbers may be either: a guess would turn all classes around.
         if (
             single
             and answer.is_floating_point()
@@ -202,6 +203,7 @@ class FunctionModel(TorchModel):
         certain of them.
         """
         part = super()._part(answer, x)
+        # Functions answer by arrays or lists; a tensor keeps its gradient.
         if not isinstance(part, Tensor):
             try:
                 part = as_tensor(part, "answers")
@@ -218,5 +220,6 @@ class FunctionModel(TorchModel):
                 f"{self.name} answers {len(x)} inputs with shape "
                 f"{tuple(part.shape)}: it must give a row of scores for each"
             )
+        # One number for each input is a column of its own.
         part = part.unsqueeze(1) if part.ndim == 1 else part
         return logits_of_labels(part[:, 0], self._data_classes or 0) if self._labels else part

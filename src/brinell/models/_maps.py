@@ -36,6 +36,7 @@ class MapModel(Converted):
                 "answer one class for each pixel"
             )
 
+        # Maps smaller than the picture are enlarged, since masks have a class for each pixel.
         self._own, self._probabilities = output, probabilities
         self.output = MapOutput(classes=output.classes, height=height, width=width)
         self._is_smaller = self._own != self.output

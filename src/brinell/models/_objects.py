@@ -53,6 +53,7 @@ def preparation(preprocessing: Any, mean: Any, std: Any, domain: Domain) -> Any:
             "mean and std are given twice: by themselves, and by preprocessing; "
             "leave one of the two out"
         )
+    # A processor of transformers knows its own numbers.
     if preprocessing is None and not values or is_processor(preprocessing):
         return preprocessing
     if not isinstance(preprocessing, Mapping | None):
@@ -202,6 +203,7 @@ def _kind(model: Any) -> str:
         if fits:
             return kind
 
+    # A class is callable, but a call of it makes a model and gives no answer.
     if isinstance(model, type):
         raise RequestError(
             f"{model.__name__} is a class and no model: give an instance, {model.__name__}(...)"

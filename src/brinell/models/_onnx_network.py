@@ -118,11 +118,13 @@ def _compared(
         class_names=model.info.class_names,
     )
 
+    # Random inputs reach branches that a few samples would not.
     x = random_inputs(model.domain, COMPARED)
     with torch.no_grad():
         answers = model.predict(x), converted.predict(x)
     if isinstance(boxes, BoxForm):
         candidates = [boxes.unflatten(answer) for answer in answers]
+        # Corners and scores differ by orders of magnitude, so each has a tolerance of its own.
         compare(*(part[..., :4] for part in candidates))
         compare(*(part[..., 4:] for part in candidates))
     else:
@@ -130,6 +132,7 @@ def _compared(
             logits_of_probabilities(scores) if are_probabilities(scores) else scores
             for scores in answers
         ]
+        # Logits are known up to a constant: their log-softmax is compared.
         compare(*(scores.double().log_softmax(1) for scores in logits))
     return converted
 

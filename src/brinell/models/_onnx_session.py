@@ -47,8 +47,10 @@ def run_session(
     import onnxruntime
 
     options = onnxruntime.RunOptions()
+    # ONNX Runtime has no time limit: a timer sets the flag that it looks at between operations.
     seconds = SECONDS + SECONDS_EACH * len(rows)
     timer = threading.Timer(seconds, setattr, (options, "terminate", True))
+    # A daemon, so that an error elsewhere does not wait for it.
     timer.daemon = True
 
     timer.start()
@@ -84,6 +86,7 @@ def digest_of(file: Path) -> tuple[str, int]:
     """Hash of the file and of its external weights, and the bytes of all these files."""
     content = bounded.read(file, MOST_GRAPH)
     hash, packed = hashlib.blake2b(content, digest_size=16), len(content)
+    # Names in the graph are a stranger's: they may lead nowhere but beside the file.
     for name in sorted(_beside(file, content)):
         place = bounded.path_inside(file.parent, name, file)
         if not place.is_file():
@@ -92,6 +95,7 @@ def digest_of(file: Path) -> tuple[str, int]:
                 "it: fetch it, or export it again"
             )
         with bounded.open_regular(place) as weights:
+            # Not at once: external weights may be larger than the memory.
             while part := weights.read(1 << 22):
                 hash.update(part)
                 packed += len(part)

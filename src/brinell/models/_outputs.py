@@ -104,6 +104,7 @@ def find_output(answer: Any, output: Output, n: int, classes: int | None, name: 
     if isinstance(pick(answer, "logits"), ARRAYS):
         return "logits"
 
+    # Without a name the shapes decide, as long as one part alone fits.
     candidates = _candidates(parts, n, classes)
     if len(candidates) == 1:
         return candidates[0]

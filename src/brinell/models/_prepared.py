@@ -110,6 +110,7 @@ def import_library(name: str, settings: Any, example: str) -> Any:
     """Import a library of networks; refuses settings that name none of its models."""
     try:
         module = importlib.import_module(name)
+    # Mismatched versions of torch and a library of networks fail by RuntimeError.
     except (ImportError, RuntimeError) as error:
         raise RequestError(
             f"{name} cannot be imported ({one_line(error)}): pip install 'brinell[vision]'"

@@ -273,6 +273,7 @@ class TorchModel:
         sides = answer.shape[1:]
         if is_image and answer.ndim == 4 and math.prod(sides[1:]) > 1:
             self._map = MapOutput(classes=sides[0], height=sides[1], width=sides[2])
+        # A map of whole numbers is one of classes, whose gradient is zero everywhere.
         elif is_image and sides == self.domain.shape[1:] and bool((answer == answer.round()).all()):
             raise RequestError(
                 f"{self.name} answers whole numbers of shape "
@@ -280,6 +281,7 @@ class TorchModel:
                 "the "
                 "logits (n, classes, height, width) before argmax"
             )
+        # More than four columns: corners and a score for at least one class.
         elif is_image and answer.ndim == 3 and sides[1] > 4:
             self._map = box_form(answer, len(answer), self.name, final=self._is_final)
             if self._is_final:
@@ -304,6 +306,7 @@ class TorchModel:
         not fit on one.
         """
         device = None if self._stays else device
+        # The device of the module before, which a nested session may have changed already.
         original_device = device_of(self.module)
         self._open += 1
         try:
@@ -390,6 +393,7 @@ def affine(
 def _along(domain: Domain, preprocessing: Mapping[str, Any], key: str, default: float) -> Tensor:
     """The numbers of mean or std, in a shape that broadcasts against inputs of the domain."""
     value = preprocessing.get(key)
+    # In double precision, so that mean and std lose nothing before they are combined.
     numbers = torch.as_tensor(default if value is None else value, dtype=torch.float64).cpu()
     axis, axes = preprocessing.get("axis"), len(domain.shape)
     if numbers.ndim == 0:
@@ -400,6 +404,7 @@ def _along(domain: Domain, preprocessing: Mapping[str, Any], key: str, default: 
             "images it is axis=-3"
         )
 
+    # An axis counts from the end, since inputs have the samples in front.
     if axis is not None:
         if numbers.ndim != 1 or not -axes <= axis < 0:
             raise RequestError(

@@ -81,6 +81,7 @@ def with_processor(network: nn.Module, processor: Any, domain: Domain, name: str
     """
     check_single_label(network, name)
     settings: Mapping[str, Any] = processor.to_dict()
+    # Feature extractors of sound have none of the settings of pictures.
     if (
         settings.get("image_mean") is None
         and "do_rescale" not in settings
@@ -103,6 +104,7 @@ def with_processor(network: nn.Module, processor: Any, domain: Domain, name: str
 
     channels, height, width = domain.shape
     view = view_of(settings, (height, width), channels, name)
+    # A processor repeats a grey picture; a network of one channel takes it as it is.
     expected_channels = getattr(getattr(network, "config", None), "num_channels", channels)
     if channels not in (3, expected_channels):
         raise RequestError(

@@ -115,6 +115,7 @@ def fitting_states(content: Any, module: nn.Module) -> dict[str, dict[str, Tenso
     """The state dicts in the content of a checkpoint whose names are those of a module behind any
     prefix, by dict and prefix: those of raw weights first.
     """
+    # Batch norm's counter of batches plays no part in an answer, and old checkpoints lack it.
     needed = {key for key in module.state_dict() if not key.endswith(COUNTER)}
     states = {
         ".".join(filter(None, (*path, prefix.rstrip(".")))): state
@@ -123,6 +124,7 @@ def fitting_states(content: Any, module: nn.Module) -> dict[str, dict[str, Tenso
     }
 
     def rank(name: str) -> tuple[bool, bool]:
+        # Averaged weights are the better ones, and those of the top level the usual ones.
         is_averaged = any(part in name.lower() for part in AVERAGED)
         return is_averaged, name.partition(".")[0] not in ("", *NESTED)
 

@@ -82,6 +82,7 @@ class DigitsCnn(Checked):
                 f"{option('data', 'digits')}"
             )
 
+        # Trained weights are kept in the user's cache: the next run opens them.
         network = build(self.width, self.seed)
         if self.weights:
             load_weights_file(network, self.weights)

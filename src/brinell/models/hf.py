@@ -103,6 +103,7 @@ class HuggingFace:
                 f"hf:{self.path} is no folder and no name of a repository ({one_line(error, 160)})"
             ) from None
         except Exception as error:
+            # Without a connection the local cache is as good, and says which revision it holds.
             if isinstance(
                 huggingface_hub.try_to_load_from_cache(
                     self.path, "config.json", revision=self.revision or None

@@ -119,6 +119,7 @@ class Http(Checked):
     def __call__(self, domain: Domain) -> Model:
         """Read the model's metadata, and see the form of its answers by a few queries."""
         parts = urlsplit(self.path)
+        # A version and the ending of a request are parts of addresses that people copy.
         match = re.fullmatch(
             r"(.*?/v2/models/([^/]+)(?:/versions/[^/]+)?)(?:/infer)?/*", parts.path
         )
@@ -459,6 +460,7 @@ class RemoteModel:
         """Logits of an output, after a check that it holds labels or scores of so many classes."""
         answer = torch.from_numpy(output.astype(np.float64))
         if labels:
+            # Labels come as numbers in a row or in a column.
             rows = answer.flatten(1) if answer.ndim > 1 else answer[:, None]
             if rows.shape[1] != 1 or not bool(
                 ((rows >= 0) & (rows < classes) & (rows == rows.floor())).all()

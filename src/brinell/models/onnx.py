@@ -151,6 +151,8 @@ class Network:
             self.notes += (
                 f"{name} was exported for batches of {self.batch}, and is asked in such batches",
             )
+        # A Reshape to one sample is no error of the file, but refuses larger batches: so two are
+        # tried.
         elif self._holds_one(random_inputs(domain, 2).numpy()):
             self.batch = 1
             self.notes += (
@@ -192,6 +194,7 @@ class Network:
     def __call__(self, x: Array) -> Any:
         """The scores; whole numbers beside them, such as labels, are left out."""
         pairs = zip(self.outputs, self._arrays(x), strict=True)
+        # Converters add the label beside the scores, as whole numbers.
         scores = {
             name: array
             for name, array in pairs
@@ -228,6 +231,7 @@ def model_of(
         domain,
         classes=0,
         name=network.name,
+        # The type of the file's input: others would be refused by the session.
         labels=False,
         forms=ARRAYS,
         dtype=torch.from_numpy(np.zeros(0, network.dtype)).dtype,
@@ -242,6 +246,8 @@ def model_of(
     if options.gradients and file is not None:
         from brinell.models._onnx_network import convert
 
+        # Without gradients the file still answers by ONNX Runtime, so that failing here ends
+        # nothing.
         try:
             return convert(model, file, preprocessing)
         except RequestError:

@@ -34,6 +34,7 @@ class RobustBench:
 
         try:
             from robustbench.utils import load_model
+        # A package that cannot be imported fails by whatever its own imports raise.
         except Exception as error:
             raise RequestError(
                 "the package robustbench cannot be imported "
@@ -52,4 +53,5 @@ class RobustBench:
                 f"{self.dataset} and {self.threat} ({type(error).__name__}: "
                 f"{one_line(error, 200)}): check the name, or put the checkpoint into {self.folder}"
             ) from error
+        # Its networks normalise by themselves, so inputs go in from 0 to 1.
         return TorchModel(network.eval(), domain, name=self.name or self.path, bounds=(0.0, 1.0))

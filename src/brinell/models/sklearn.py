@@ -71,6 +71,7 @@ class Sklearn:
         content = bounded.read(file, MOST_BYTES)
         with bounded.decoding(file, len(content)):
             estimator = _load(file, content, self.trusted)
+        # Read before the estimator is called: a version that differs explains most failures.
         versions = _versions(content)
         digest = hashlib.blake2b(content, digest_size=16).hexdigest()
 
@@ -238,6 +239,7 @@ def _versions(content: bytes) -> str:
     except (zipfile.BadZipFile, KeyError):
         return ""
 
+    # Nothing is said where the file names no version: older ones of skops did not write it.
     if saved is None or saved[1] == sklearn.__version__:
         return ""
     return (
@@ -254,6 +256,7 @@ def _choose_answers(estimator: Any, answer_kind: Answers | None, file: str) -> A
             f"{file} holds a {type(estimator).__name__}, which is no fitted "
             "classifier: it has no classes_"
         )
+    # Estimators of several labels have a list of classes for each.
     if np.asarray(estimator.classes_, dtype=object).ndim != 1 or isinstance(
         estimator.classes_, list
     ):
@@ -279,6 +282,7 @@ def _frame(estimator: Any, domain: Domain, name: str) -> Callable[[Array], Any]:
     fitted = [str(fitted_name) for fitted_name in getattr(estimator, "feature_names_in_", ())]
     if not fitted or not domain.columns or domain.kind != "vector":
         return lambda rows: rows
+    # A mark of missing values is a column of ours, which the estimator never saw.
     columns = [column for column in domain.columns if not column.marks]
     names = [column.name for column in columns]
     if missing := [fitted_name for fitted_name in fitted if fitted_name not in names]:
@@ -303,6 +307,7 @@ def _frame(estimator: Any, domain: Domain, name: str) -> Callable[[Array], Any]:
 
     def frame(rows: Array) -> Any:
         frame_of_rows = pandas.DataFrame(rows[:, order], columns=fitted)
+        # An attack works on codes; the estimator was fitted on the texts behind them.
         for column, values in texts.items():
             codes = frame_of_rows[column].round().clip(0, len(values) - 1)
             frame_of_rows[column] = np.where(

@@ -163,6 +163,7 @@ def _missing_arguments(function: Any, arguments: Mapping[str, str]) -> list[str]
     """Names of the arguments that a function needs and that nobody gives."""
     try:
         parameters = inspect.signature(function).parameters.values()
+    # A class of C has no signature, so that nothing is known of its arguments.
     except (TypeError, ValueError):
         return []
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
