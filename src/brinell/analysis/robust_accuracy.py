@@ -187,7 +187,9 @@ def summarise_model(
 
 
 def _classes_without_samples(manifest: Mapping[str, Any], count: int) -> int:
-    """Number of classes that no sample has; one that counts as wrong by definition can have none."""
+    """Number of classes that no sample has; one that counts as wrong by definition can
+    have none.
+    """
     has_threshold = threshold_of(manifest) is not None
     is_left_out = has_threshold and manifest["criterion"].get("wrong_class") is not None
     return max(len(manifest["data"]["classes"]) - count - is_left_out, 0)

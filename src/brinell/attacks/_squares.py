@@ -1,4 +1,5 @@
-"""The problem of an attack that may change one square of each input alone: its content is the input.
+"""The problem of an attack that may change one square of each input alone: its content is the
+input.
 
 So an attack on whole inputs works in a square as it is.
 """

@@ -54,8 +54,9 @@ def attack(
         precision: precision of gradients away from the boundary.
         strongest: whether to keep the inputs of the largest margins (`Ledger.strongest`).
         surrogates: networks whose gradients the attack may follow.
-        least: (n,) the smallest budgets of interest, where a minimal attack that stops at eps stops.
-        on_pass: told of each batch of queries; a TimeUpError that it raises ends the attack, and
+        least: (n,) the smallest budgets of interest, where a minimal attack that stops at eps
+        stops. on_pass: told of each batch of queries; a TimeUpError that it raises ends the attack,
+        and
             what was found so far stands in the ledger.
 
     Raises:

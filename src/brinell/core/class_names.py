@@ -155,8 +155,8 @@ def _mismatch(
     rival: str | None,
     matches: int,
 ) -> str:
-    """Why a class of the data is none of the model's: another took its place, it matches several, or
-    none.
+    """Why a class of the data is none of the model's: another took its place, it matches several,
+    or none.
     """
     if rival is not None:
         return (

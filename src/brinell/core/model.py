@@ -110,7 +110,9 @@ class ModelInfo:
     """Choices made because the user gave no setting, in lines that the run prints and its
     manifest keeps."""
     alternatives: tuple[str, ...] = ()
-    """Options of the spec under which the same file gives other models, such as averaged weights."""
+    """Options of the spec under which the same file gives other models, such as
+    averaged weights.
+    """
     gradients: str = ""
     """Spec under which the same network gives gradients; empty if there is none."""
     server: RemoteHost | None = None

@@ -112,7 +112,9 @@ def _scale_numbers(
 def _notes_on(
     parts: Sequence[Column], bounds: Mapping[str, Any], holes: Mapping[str, Array]
 ) -> tuple[str, ...]:
-    """Notes on the decisions about the columns: bounds from the data, fixed ones, missing values."""
+    """Notes on the decisions about the columns: bounds from the data, fixed ones,
+    missing values.
+    """
     notes: list[str] = []
     scaled = [part.name for part in parts if not part.fixed and part.name not in bounds]
     if scaled:

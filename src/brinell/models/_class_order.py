@@ -110,8 +110,8 @@ def _ordered_names(names: Sequence[str], classes: Sequence[str], order: Sequence
 
 
 def wnids_of(names: Sequence[str], count: int, data_count: int) -> tuple[str, ...]:
-    """The classes of a network of ImageNet as wnids, `n01440764`, by the list that timm brings: where
-    it names none, or those of ImageNet in their order; empty for any other network.
+    """The classes of a network of ImageNet as wnids, `n01440764`, by the list that timm brings:
+    where it names none, or those of ImageNet in their order; empty for any other network.
     """
     if count not in (IMAGENET, IMAGENET + 1):
         return ()

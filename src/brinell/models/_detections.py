@@ -342,6 +342,8 @@ def mistakes_of_boxes(
 
 
 def is_more(hits: Array, base_hits: Array, rate: float) -> bool:
-    """True if more of the same objects are found (m,) bool than by others, by a paired exact test."""
+    """True if more of the same objects are found (m,) bool than by others, by a paired
+    exact test.
+    """
     wins, defeats = int((hits & ~base_hits).sum()), int((base_hits & ~hits).sum())
     return exact_test(wins, wins + defeats, 0.5, rate)[0]

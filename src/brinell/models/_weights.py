@@ -132,8 +132,8 @@ def fitting_states(content: Any, module: nn.Module) -> dict[str, dict[str, Tenso
 
 
 def _parts_of(tensors: Mapping[str, Tensor], needed: set[str]) -> dict[str, dict[str, Tensor]]:
-    """The parts of a state dict with the needed names behind a prefix, by prefix; none if most of it
-    is something else.
+    """The parts of a state dict with the needed names behind a prefix, by prefix; none if most of
+    it is something else.
     """
     anchor = max(needed, key=len, default="")
     prefixes = [key.removesuffix(anchor) for key in tensors if f".{key}".endswith(f".{anchor}")]

@@ -100,7 +100,9 @@ def _harder_attack(
 
 
 def _more_samples(manifest: Mapping[str, Any], model: ModelResult) -> Iterator[Step]:
-    """More samples where they are too few for a check or for the classes, as far as there are any."""
+    """More samples where they are too few for a check or for the classes, as far as
+    there are any.
+    """
     total = manifest["data"]["total"]
     most_of_a_class = max((c.n for c in model.per_class), default=ENOUGH)
     is_small = most_of_a_class < ENOUGH or any(
@@ -132,8 +134,8 @@ def _gating(manifest: Mapping[str, Any], model: ModelResult, index: int) -> Iter
 
 
 def _explaining(manifest: Mapping[str, Any], model: ModelResult) -> Iterator[Step]:
-    """Explain the class that falls behind: the weakest one, if it is shown to be weaker than half of
-    the others or more.
+    """Explain the class that falls behind: the weakest one, if it is shown to be weaker than half
+    of the others or more.
     """
     weakest = [entry for entry in model.statements if entry.kind == "weakest" and entry.supported]
     if not weakest or len(manifest["models"]) > 1:

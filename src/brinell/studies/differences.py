@@ -82,8 +82,8 @@ class Claims:
     folders: frozenset[str] = frozenset()
     """Names of folders in it that are verified by themselves."""
     keys: Mapping[tuple[str | None, ...], str] = field(default_factory=dict)
-    """Places in the manifest, with all below them, which no type declares; None stands for each number
-    in a list. With the reasons."""
+    """Places in the manifest, with all below them, which no type declares; None stands for each
+    number in a list. With the reasons."""
     types: Callable[[str], type[Manifest]] = lambda verb: Manifest
     """The type of the manifest that a verb writes, for manifests of folders in it."""
 
@@ -118,7 +118,9 @@ def _is_step(declared: str | None, step: str | int) -> bool:
 
 @dataclass
 class FolderComparison:
-    """The outcome of comparing a folder with its repetition, except for what the folder may claim."""
+    """The outcome of comparing a folder with its repetition, except for what the folder
+    may claim.
+    """
 
     claims: Claims
     """What is not compared."""
@@ -299,8 +301,8 @@ def compare_json(
     place: Place = (),
     folder: str = "\0",
 ) -> None:
-    """Compare two JSON values that stand at a place of a manifest of a type; for the `folder` of the
-    repetition the recorded value may name another one.
+    """Compare two JSON values that stand at a place of a manifest of a type; for the `folder` of
+    the repetition the recorded value may name another one.
     """
     if isinstance(recorded, list) and isinstance(repeated, list) and len(recorded) == len(repeated):
         recorded = dict(enumerate(recorded))

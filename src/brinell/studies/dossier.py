@@ -1,4 +1,6 @@
-"""The page of one model: everything that any folders of it say, class by class, and what is missing."""
+"""The page of one model: everything that any folders of it say, class by class, and
+what is missing.
+"""
 
 import os
 import shlex
@@ -88,7 +90,9 @@ def find_sources(folders: Sequence[Path], digest: str = "") -> tuple[str, list[S
 
 
 def _shared_model(names: Mapping[Path, Mapping[str, str]]) -> str:
-    """The digest of the first model that all folders share; those without models are of the data."""
+    """The digest of the first model that all folders share; those without models are of
+    the data.
+    """
     first = next((folder for folder in names if names[folder]), None)
     if first is None:
         raise RequestError(f"{next(iter(names))} is of no model: name folders of one model")

@@ -34,7 +34,9 @@ Rows = TypeVar("Rows")
 
 @dataclass(frozen=True)
 class Job:
-    """Work to be written to a folder, and the identity that distinguishes it from other requests."""
+    """Work to be written to a folder, and the identity that distinguishes it from other
+    requests.
+    """
 
     layout: Layout
     path: Path
@@ -83,7 +85,8 @@ def filled(
 
 @contextmanager
 def open_folder(job: Job, *, resume: bool) -> Iterator[bool]:
-    """Begin or resume a folder and lock it while the block makes what is missing, the manifest last.
+    """Begin or resume a folder and lock it while the block makes what is missing, the manifest
+    last.
 
     Until the folder is complete, `.parts/plan.json` says whose it is. A complete folder is not
     changed any more: then the value is True, and the block has nothing to do. One whose manifest
@@ -123,8 +126,8 @@ def open_folder(job: Job, *, resume: bool) -> Iterator[bool]:
 
 
 def _has_no_piece(path: Path) -> bool:
-    """True if no piece of a folder is done: its plan, and answers that are made before any piece, bind
-    it to no request.
+    """True if no piece of a folder is done: its plan, and answers that are made before any piece,
+    bind it to no request.
     """
     files = (path / PARTS).glob("*")
     return all(file == path / PLAN or file.name.startswith(ONCE) for file in files)

@@ -128,13 +128,13 @@ class Study:
     """`(Call) -> result`: carries a call out. Default: the kit's with `rows`, else
     `run:carry_out`."""
     table_of: Reference | None = None
-    """The `store.table.FolderTable` of its folders, where others than the kit know it, too. Default: made
-    from request, rows and facts."""
+    """The `store.table.FolderTable` of its folders, where others than the kit know it, too.
+    Default: made from request, rows and facts."""
     examples: tuple[str, ...]
     """Commands as one types them, for the help."""
     claimed: tuple[tuple[str, str], ...] = ()
-    """Files that verification takes on trust, by their paths in the folder, with the reasons; fields
-    of the manifest and columns of rows say so where they are declared."""
+    """Files that verification takes on trust, by their paths in the folder, with the reasons;
+    fields of the manifest and columns of rows say so where they are declared."""
     claimed_keys: tuple[tuple[tuple[str, ...], str], ...] = ()
     """Keys of the manifest that it takes on trust and no type declares, with the reasons."""
     positional: tuple[str, ...] = ()
@@ -224,8 +224,8 @@ class Study:
         return self.function("LAYOUT") if self.rows is None else self.table().layout
 
     def open(self, folder: Path, *place: Path) -> Any:
-        """The result of a folder, from its records alone; `place` is where a folder without rows lay
-        before it was copied.
+        """The result of a folder, from its records alone; `place` is where a folder without rows
+        lay before it was copied.
         """
         if self.rows is None:
             return self.function("open_result")(folder, *place)
@@ -296,7 +296,9 @@ class Study:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One call of a study: what is asked for, what was given in memory, and where the answer goes."""
+    """One call of a study: what is asked for, what was given in memory, and where the
+    answer goes.
+    """
 
     study: Study
     request: Any

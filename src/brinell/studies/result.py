@@ -1,4 +1,6 @@
-"""The base of the results of studies: what was asked, what was found, and the report that says it."""
+"""The base of the results of studies: what was asked, what was found, and the report
+that says it.
+"""
 
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence

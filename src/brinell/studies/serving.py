@@ -1,4 +1,6 @@
-"""The command of a worker: the call of its driver, which runs until it serves (`engine.executor`)."""
+"""The command of a worker: the call of its driver, which runs until it serves
+(`engine.executor`).
+"""
 
 import os
 import tempfile

@@ -73,8 +73,8 @@ def open_task(
     use: "Use" = "search",
 ) -> "Task":
     """Fit a model to data with a truth about more than a class, and read the criterion; where none
-    is written, it follows from the use. Answers are checked on the samples `first`, at the cost of a
-    forward each.
+    is written, it follows from the use. Answers are checked on the samples `first`, at the cost of
+    a forward each.
     """
     assert dataset.info.truth is not None
     opener = part_of(dataset.info.truth.task, "opener")

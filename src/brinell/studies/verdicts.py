@@ -1,5 +1,5 @@
-"""Outcomes of verifications, kept in the cache folder of the user: a folder that was verified and is
-as it was is not repeated.
+"""Outcomes of verifications, kept in the cache folder of the user: a folder that was verified and
+is as it was is not repeated.
 
 An outcome is known by the digest of everything that decided it. Nothing of it is read from a folder
 that is verified, and the code of its models cannot write here (`core.confinement`).
@@ -79,8 +79,8 @@ def recall(
 
 
 def _digests(place: Path) -> dict[str, str]:
-    """The digest of each file at or below a place; of a Python file, with the modules of its folder that it
-    imports.
+    """The digest of each file at or below a place; of a Python file, with the modules of its folder
+    that it imports.
     """
     modules = modules_beside(place) if place.suffix == ".py" and place.is_file() else ()
     files = [place, *modules, *sorted(place.rglob("*"))]

@@ -1,6 +1,6 @@
 """The studies that an audit keeps in its folder, for its figures, its page and its verification:
-detectors in front of its models (`--detector`), proofs in addition to its attacks (`--certify`), and
-a copy of an epsilon study of its data (`--epsilon`).
+detectors in front of its models (`--detector`), proofs in addition to its attacks (`--certify`),
+and a copy of an epsilon study of its data (`--epsilon`).
 """
 
 import shutil

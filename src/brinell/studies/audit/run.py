@@ -80,7 +80,9 @@ def repetition(call: Call, folder: Path, comparison: FolderComparison) -> Repeti
 
 
 def faults(folder: Path, manifest: Mapping[str, Any]) -> Iterator[Violation]:
-    """Rules that the rows of a folder break, and inputs that no row speaks of or that are missing."""
+    """Rules that the rows of a folder break, and inputs that no row speaks of or that
+    are missing.
+    """
     run = Run(path=folder, manifest=manifest, rows=TABLE.read_rows(folder))
     yield from TABLE.rules(manifest, run.rows)
     for model, stage in stages_of(manifest):

@@ -127,7 +127,9 @@ def _draw(run: Run, pictured: Sequence[Records], held: Array, maps: Maps) -> dic
 
 
 def _most_telling(records: Records) -> Array:
-    """(at most `MOST`,) ids: round after round the next sample of every class, broken ones first."""
+    """(at most `MOST`,) ids: round after round the next sample of every class, broken
+    ones first.
+    """
     ids, first, inverse = np.unique(records.sample_id, return_index=True, return_inverse=True)
     labels = records.label[first]
     broken = np.full(len(ids), np.inf)

@@ -284,7 +284,9 @@ def evade(
     """(n,) threshold minus score of the best input; minus infinity where the model does not err."""
 
     def keep(batch: Batch, x: Tensor, logits: Tensor, margin: Tensor) -> None:
-        """Store misclassified inputs with a smaller score; until a sample has one, its last input."""
+        """Store misclassified inputs with a smaller score; until a sample has one, its
+        last input.
+        """
         errs = losses.margin(logits, batch.y) > 0
         improved = torch.where(
             errs, ~wrong[batch.ids] | (margin > largest[batch.ids]), ~wrong[batch.ids]

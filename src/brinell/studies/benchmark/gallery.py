@@ -1,4 +1,6 @@
-"""Pictures of a benchmark set: samples clean, changed and distorted, and one sample at every level."""
+"""Pictures of a benchmark set: samples clean, changed and distorted, and one sample at
+every level.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

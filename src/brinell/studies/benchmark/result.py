@@ -1,4 +1,6 @@
-"""Rows of the samples of a benchmark set, the figures that are counted from them, and the report."""
+"""Rows of the samples of a benchmark set, the figures that are counted from them, and
+the report.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

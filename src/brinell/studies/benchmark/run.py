@@ -206,7 +206,9 @@ def _with_dense_criterion(plan: BenchmarkPlan) -> BenchmarkPlan:
 
 
 def parse_levels(text: str) -> list[float]:
-    """Multiples of the distance of the adversarial example, at least 1, ascending, always with 1."""
+    """Multiples of the distance of the adversarial example, at least 1, ascending,
+    always with 1.
+    """
     try:
         levels = sorted({1.0, *map(float, text.split(","))})
     except ValueError:

@@ -42,8 +42,8 @@ LOOK_GROWTH = 8
 """Where draws end early, each look comes after an n-th of the draws before it, and at least
 `LEAST`."""
 LEAD = 8
-"""Draws by which a class leads all others where it is chosen early: of two classes with the odds 3 to
-2 the more frequent one is then chosen with a probability of 0.96."""
+"""Draws by which a class leads all others where it is chosen early: of two classes with the odds
+3 to 2 the more frequent one is then chosen with a probability of 0.96."""
 GIVE_UP = 0.01
 """Largest probability that a radius is given up that all draws would prove with even odds: it costs
 a proof and is never a false one."""
@@ -156,8 +156,8 @@ class Smoothing(Checked):
         return votes
 
     def _provable(self, share: float) -> float:
-        """The least share of the class among all draws that proves it to be at least `share`; nearly
-        1 where none does.
+        """The least share of the class among all draws that proves it to be at least `share`;
+        nearly 1 where none does.
         """
 
         def wealth(hits: int) -> float:

@@ -1,5 +1,5 @@
-"""Write the figures, rows and tables of a run as CSV files, or what RobustBench and the Hugging Face
-hub take of it.
+"""Write the figures, rows and tables of a run as CSV files, or what RobustBench and the Hugging
+Face hub take of it.
 """
 
 from typing import Literal

@@ -1,5 +1,6 @@
-"""What a repository of the Hugging Face hub gets: evaluation results, the robustness of each model as
-a field that programs read, and the section of its model card; of a benchmark set its dataset card.
+"""What a repository of the Hugging Face hub gets: evaluation results, the robustness of each model
+as a field that programs read, and the section of its model card; of a benchmark set its dataset
+card.
 
 Nothing leaves this machine unless `push` names a repository.
 """

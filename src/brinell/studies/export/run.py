@@ -55,8 +55,8 @@ class ExportAnswer(Result):
 
 
 def carry_out(call: Call) -> ExportAnswer:
-    """Write a run for another tool; refuses to write over a file, but for those of the same export that
-    was stopped.
+    """Write a run for another tool; refuses to write over a file, but for those of the same export
+    that was stopped.
     """
     request: ExportRequest = call.request
     if request.push and request.to != "hub":

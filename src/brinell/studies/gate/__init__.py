@@ -46,7 +46,9 @@ class GateRequest(BaseRequest):
     """The one budget that is judged, one of the run's. Default: its largest for thresholds, and
     each for a baseline."""
     data: DataSpec | None = None
-    """The data of the audit, named as for brinell audit, whose other settings are the usual ones."""
+    """The data of the audit, named as for brinell audit, whose other settings are the
+    usual ones.
+    """
     model: Annotated[str, NamesOfRun("model")] | None = None
     """The model of the audit; of a run with several models, the name of one."""
     until_decided: bool = False

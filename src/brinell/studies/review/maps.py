@@ -25,7 +25,9 @@ from brinell.studies.review.result import Trials
 def pair_maps(
     request: ReviewRequest, dataset: Dataset
 ) -> tuple[Trials, Mapping[str, Array], ReviewFacts]:
-    """Draw pairs of maps; returns them, the arrays that show them, and the measures of the methods."""
+    """Draw pairs of maps; returns them, the arrays that show them, and the measures of
+    the methods.
+    """
     if request.run is not None:
         raise RequestError(
             f"{option('run')} and {option('maps')} do not go together: changes and maps need a "

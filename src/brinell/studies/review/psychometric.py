@@ -52,7 +52,9 @@ class Threshold(Result):
 
     @property
     def size(self) -> float | None:
-        """The threshold, or its lower limit if fewer than half of the largest changes are noticed."""
+        """The threshold, or its lower limit if fewer than half of the largest changes
+        are noticed.
+        """
         return self.threshold or self.low
 
     def cell(self) -> Detail:

@@ -134,7 +134,9 @@ def _make_pairs(
     unchanged_count: int,
     rng: np.random.Generator,
 ) -> tuple[Array, Tensor, Tensor]:
-    """Draw samples, and change all but `unchanged_count` of them; returns their positions and both pictures."""
+    """Draw samples, and change all but `unchanged_count` of them; returns their positions and
+    both pictures.
+    """
     budgets = np.array([value for value in parse_eps(request.eps).values if value > 0])
     if not len(budgets):
         raise RequestError(
@@ -175,8 +177,8 @@ def _make_pairs(
 def _load_pairs(
     request: ReviewRequest, dataset: Dataset, unchanged_count: int, rng: np.random.Generator
 ) -> tuple[Array, Tensor, Tensor]:
-    """Draw adversarial inputs that an audit stored, and unchanged pairs of the same samples; returns
-    positions and both pictures.
+    """Draw adversarial inputs that an audit stored, and unchanged pairs of the same samples;
+    returns positions and both pictures.
     """
     run = Run.open(str(request.run))
     if run.manifest["data"]["digest"] != dataset.digest():

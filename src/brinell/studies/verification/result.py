@@ -75,7 +75,9 @@ class VerifyResult(ReportedResult):
         return self.status == Status.PROVED
 
     def joined(self, part: "VerifyResult", prefix: str) -> "VerifyResult":
-        """The result of a folder with that of a folder in it, whose sentences begin with `prefix`."""
+        """The result of a folder with that of a folder in it, whose sentences begin
+        with `prefix`.
+        """
         problems = [
             *self.problems,
             *(

@@ -48,9 +48,9 @@ PIECE = 4
 MOST_PICTURES = 500
 """Pictures that a page holds."""
 COLUMNS = ("model", "sample", "class", "clean", "state", "levels", "broken")
-"""The columns of a picture on a page: 0, its position in the data, the classes that occur in it, what
-is right without an attack, the state without one, what is right at each budget, and pairs of attack
-and budget, by their numbers, that met the criterion."""
+"""The columns of a picture on a page: 0, its position in the data, the classes that occur in it,
+what is right without an attack, the state without one, what is right at each budget, and pairs
+of attack and budget, by their numbers, that met the criterion."""
 
 
 def inputs_path(start: int, source: int | None = None) -> str:
@@ -266,7 +266,9 @@ class PicturesResult(FolderResult):
         }
 
     def _sentences(self) -> Iterator[str]:
-        """Whether to believe the figures, the figures at the largest budget, and the weakest class."""
+        """Whether to believe the figures, the figures at the largest budget, and the
+        weakest class.
+        """
         for check in self.checks:
             if check.code == Code.CLEAN and not check.passed:
                 yield f"Do not rely on the figures: {check.text}."
@@ -607,7 +609,9 @@ def _notes(
     per_class: Sequence[ClassFigures],
     words: TaskReport,
 ) -> list[str]:
-    """Notes on the model, on pictures without a pixel or object, and on classes that never occur."""
+    """Notes on the model, on pictures without a pixel or object, and on classes that
+    never occur.
+    """
     notes = [str(note) for note in manifest["models"][0].get("notes", [])]
     if empty := int((pictures.total == 0).sum()):
         notes.append(
