@@ -25,7 +25,7 @@ that holds the record."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class StudyEntry:
     """What is known of a study before it is imported."""
 
     verb: str
@@ -40,7 +40,7 @@ class Entry:
 
 
 @functools.cache
-def entries() -> dict[str, Entry]:
+def entries() -> dict[str, StudyEntry]:
     """All studies by verb, in alphabetical order, read from their sources."""
     import brinell.studies as folder
 
@@ -50,7 +50,7 @@ def entries() -> dict[str, Entry]:
         if module.ispkg
     ]
     packages += [entry.value for entry in entry_points(group=GROUP)]
-    entries_by_verb: dict[str, Entry] = {}
+    entries_by_verb: dict[str, StudyEntry] = {}
     for package in packages:
         entry = _read(package)
         if entry.verb in entries_by_verb:
@@ -63,7 +63,7 @@ def entries() -> dict[str, Entry]:
     return dict(sorted(entries_by_verb.items()))
 
 
-def commands() -> dict[str, Entry]:
+def commands() -> dict[str, StudyEntry]:
     """The entries of the verbs that have a command."""
     return {
         verb: entry
@@ -72,7 +72,7 @@ def commands() -> dict[str, Entry]:
     }
 
 
-def entry_of(verb: str) -> Entry | None:
+def entry_of(verb: str) -> StudyEntry | None:
     """The entry of a verb, or of the verb whose form for tasks it is; None if there is none."""
     return entries().get(verb) or entries().get(verb.partition(" ")[0])
 
@@ -142,7 +142,7 @@ def of_data(study: Study, data: Any) -> Study:
     return study.of_tasks if has_truth(data) else study
 
 
-def _read(package: str) -> Entry:
+def _read(package: str) -> StudyEntry:
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise RequestError(
@@ -159,7 +159,7 @@ def _read(package: str) -> Entry:
         ):
             for keyword in node.keywords:
                 if keyword.arg == "verb" and isinstance(keyword.value, ast.Constant):
-                    return Entry(
+                    return StudyEntry(
                         verb=str(keyword.value.value),
                         package=package,
                         help=ast.get_docstring(tree) or "",
